@@ -1,9 +1,11 @@
 //! The command line of `mgz-analyze`.
 
 use crate::estimate::row_estimates::Estimator;
+use crate::filter::Conditions;
 use crate::report::build::Questions;
 use crate::views::time_tree::Look;
-use clap::{Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
+use regex::Regex;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -11,7 +13,9 @@ Examples:
   mgz-record -o trace -- ./app.inst input      record a program that mgz-instrument has prepared
   mgz-analyze trace                            what it loads, where, and with how much reuse
   mgz-analyze trace --zoom                     also: when and in which memory the worst locality is
-  mgz-analyze trace --zoom --from 2 --to 3.5   the same between two times; --node 0.3 looks into a node
+  mgz-analyze trace --zoom --node 0.3          the same, and a look into a node of the time tree
+  mgz-analyze trace --thread worker --to 3.5   only of threads of that name, up to a time
+  mgz-analyze trace --function '^parse' --objects   what functions load, and from which objects
   mgz-analyze trace --partial a.part           what one pass finds, to be merged later
   mgz-analyze --merge a.part b.part            the tables of several traces together
   mgz-analyze trace --block 4096               reuse distance in pages
@@ -76,18 +80,19 @@ pub struct Arguments {
     /// Adds the table of data objects, if the trace has them (--zoom does so as well).
     #[arg(long)]
     pub objects: bool,
-    /// Time zoom: only samples from this time on, in seconds after the first sample.
-    #[arg(long, value_name = "SECONDS", requires = "zoom", value_parser = seconds)]
-    pub from: Option<f64>,
-    /// Time zoom: only samples up to this time.
-    #[arg(long, value_name = "SECONDS", requires = "zoom", value_parser = seconds)]
-    pub to: Option<f64>,
+    /// What is analysed.
+    #[command(flatten)]
+    pub filters: Filters,
     /// Time zoom: goes down to this node (an id such as 0.3.2) instead of to the worst one, and on from there.
     #[arg(long, value_name = "ID", requires = "zoom")]
     pub node: Option<String>,
     /// How footprints of the whole run are estimated from samples.
     #[arg(long, value_enum, default_value_t = Estimator::Recapture)]
     pub estimator: Estimator,
+    /// A trace of the same command that has counted its loads (mgz-record --count, --mode full or --mode ring): its numbers are those of the run, the functions and the lines, and windows are
+    /// weighted by them. Default: the one that mgz-record --calibrate has put into the trace.
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["partial", "merge"])]
+    pub weights_from: Option<PathBuf>,
     /// Writes what one pass over the trace finds to FILE instead of showing it, to be merged with others by --merge.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["zoom", "objects"])]
     pub partial: Option<PathBuf>,
@@ -121,6 +126,44 @@ pub(crate) fn block(text: &str) -> Result<u64, String> {
     Ok(value)
 }
 
+/// Only a part of the trace is analysed: all tables and views are of that. Of several values of one option one has to be met, of several options all.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Filters")]
+pub struct Filters {
+    /// Only threads with this id or name.
+    #[arg(long, value_name = "TID|NAME", conflicts_with_all = ["partial", "merge"])]
+    pub thread: Vec<String>,
+    /// Only processes with this id or name.
+    #[arg(long, value_name = "PID|NAME", conflicts_with_all = ["partial", "merge"])]
+    pub process: Vec<String>,
+    /// Only loads of functions whose name matches, and what was inlined from such.
+    #[arg(long, value_name = "REGEX", conflicts_with_all = ["partial", "merge"])]
+    pub function: Vec<Regex>,
+    /// Only loads from data objects whose name matches.
+    #[arg(long, value_name = "REGEX", conflicts_with_all = ["partial", "merge"])]
+    pub object: Vec<Regex>,
+    /// Only from this time on, in seconds after the first sample.
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["partial", "merge"], value_parser = seconds)]
+    pub from: Option<f64>,
+    /// Only up to this time.
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["partial", "merge"], value_parser = seconds)]
+    pub to: Option<f64>,
+}
+
+impl Filters {
+    /// What they demand.
+    pub fn conditions(&self) -> Conditions {
+        Conditions {
+            threads: self.thread.clone(),
+            processes: self.process.clone(),
+            functions: self.function.clone(),
+            objects: self.object.clone(),
+            from: self.from,
+            to: self.to,
+        }
+    }
+}
+
 impl Arguments {
     /// Bytes that footprints may take.
     pub fn footprint_bytes(&self) -> usize {
@@ -132,7 +175,6 @@ impl Arguments {
 
     /// What is asked of the analysis.
     pub fn questions(&self) -> anyhow::Result<Questions> {
-        let nanoseconds = |s: Option<f64>| s.map(|s| (s * 1e9) as u64);
         Ok(Questions {
             zoom: self.zoom,
             objects: self.objects,
@@ -141,9 +183,9 @@ impl Arguments {
             stop: self.stop,
             estimator: self.estimator,
             footprint_bytes: self.footprint_bytes(),
+            counted: None,
+            filter: self.filters.conditions(),
             look: Look {
-                from_ns: nanoseconds(self.from),
-                to_ns: nanoseconds(self.to),
                 node: self
                     .node
                     .as_deref()

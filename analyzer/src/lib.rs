@@ -17,6 +17,7 @@ pub mod commands;
 pub mod data;
 pub mod engine;
 pub mod estimate;
+pub mod filter;
 pub mod input;
 pub mod output;
 pub mod report;

@@ -3,12 +3,16 @@
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use mgz_analyzer::cli::{Arguments, Format};
-use mgz_analyzer::commands::{Common, is_watched, progress_bar, refuse_watched, show_watched};
+use mgz_analyzer::commands::counted::is_counted;
+use mgz_analyzer::commands::{
+    Common, is_watched, progress_bar, refuse_watched, show_counted, show_watched,
+};
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::export::{FileFormat, write};
 use mgz_analyzer::output::text::{Style, render};
 use mgz_analyzer::report::Analysis;
 use mgz_analyzer::report::build::{examine, merge_all, partial, tables_of};
+use mgz_analyzer::report::counted::find;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -111,6 +115,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     if is_watched(folder) {
         return watched(folder, arguments);
     }
+    if is_counted(folder) {
+        return show_counted(folder, &common(arguments));
+    }
     let trace = Trace::open(folder, !arguments.no_annotations)?;
     if let Some(file) = &arguments.partial {
         let damaged = !trace.damage.is_empty();
@@ -147,19 +154,23 @@ fn watched(folder: &Path, arguments: &Arguments) -> anyhow::Result<ExitCode> {
         (arguments.zoom, "--zoom"),
         (arguments.objects, "--objects"),
         (arguments.partial.is_some(), "--partial"),
+        (!arguments.filters.conditions().is_empty(), "a filter"),
     ];
     if let Some((_, option)) = asked.iter().find(|a| a.0) {
         return Err(refuse_watched(folder, option));
     }
-    let common = Common {
+    show_watched(folder, common(arguments))
+}
+
+fn common(arguments: &Arguments) -> Common {
+    Common {
         format: arguments.format,
         output: arguments.output.clone(),
         rows: arguments.rows,
         no_annotations: arguments.no_annotations,
         // They have been started.
         threads: 0,
-    };
-    show_watched(folder, common)
+    }
 }
 
 fn warn(warnings: &[String]) {
@@ -176,11 +187,13 @@ fn rows_of(trace: &Trace) -> u64 {
 
 /// The analysis, and the damage that it met.
 fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec<String>)> {
-    let questions = arguments.questions()?;
+    let mut questions = arguments.questions()?;
+    questions.counted =
+        find(trace, arguments.weights_from.as_deref()).map_err(anyhow::Error::msg)?;
     let bar = progress_bar(rows_of(trace));
     let found = examine(trace, &questions, &|rows| bar.inc(rows));
     bar.finish_and_clear();
-    Ok(found)
+    Ok(found?)
 }
 
 fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {

@@ -16,6 +16,7 @@ pub mod manifest;
 pub mod ring;
 pub mod sidecar;
 pub mod spill;
+pub mod window_loads;
 
 pub use crate::atomic_replace::replace;
 pub use crate::sidecar::write::{Beside, Content, Encoded, EncodedTables, Parts, Runs};

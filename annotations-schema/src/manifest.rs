@@ -17,6 +17,11 @@ pub const ANNOTATIONS_DIR: &str = "annotations";
 
 /// File of the data objects; `docs/reference/trace.md` has its columns.
 pub const OBJECTS: &str = "objects.parquet";
+/// Executed loads by site (mode `count`); `docs/reference/trace.md` has its columns.
+pub const COUNTS: &str = "counts.parquet";
+/// Folder of another trace of the same command, whose numbers of loads are weights for this one
+/// (`mgz-record --calibrate`).
+pub const CALIBRATION_DIR: &str = "calibration";
 /// Samples and their reuses (mode `watch`).
 pub const WATCH: &str = "watch.parquet";
 
@@ -87,13 +92,22 @@ pub struct Manifest {
     pub started: String,
     /// Host name.
     pub host: String,
+    /// Number of this process in a job of many ranks, as its launcher told it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Ranks of the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world_size: Option<u32>,
+    /// Its number among the job's ranks on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_rank: Option<u32>,
     /// CPU model name.
     pub cpu: String,
     /// `soft` or `pt`.
     pub backend: String,
     /// Why that one; empty in imports.
     pub backend_why: String,
-    /// `full`, `ring`, `burst` or `watch`.
+    /// `full`, `count`, `ring`, `burst` or `watch`.
     pub mode: String,
     /// What starts a sample: `records`, or `loads` or `cpu time` with its source.
     pub trigger: String,
@@ -225,6 +239,9 @@ pub struct Thread {
     pub process: u32,
     /// System thread id.
     pub thread: u32,
+    /// Its name, as it was last seen; empty if unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Records that its probes wrote (in `ring`, also those that were overwritten).
     pub records_executed: u64,
     /// Records that were kept.
@@ -253,6 +270,15 @@ pub struct Totals {
     /// `burst`: the 95 % interval of that estimate, as far as it comes from how fast the code
     /// runs, reaches from 1 / (1 + this) to (1 + this) times its value.
     pub loads_executed_error: Option<f64>,
+    /// `burst` by CPU time: what `loads_executed_estimate` would be if code whose speed was not
+    /// measured ran like other code. How much of the run was sampled is judged by it; as a number
+    /// of loads it may be off by more than its error says.
+    pub loads_executed_assumed: Option<f64>,
+    /// The error of that, as far as it comes from what was measured.
+    pub loads_executed_assumed_error: Option<f64>,
+    /// `count`: of `loads_executed`, those of gathers and repeated string instructions, which are
+    /// counted as if all lanes were active and no count were 0.
+    pub loads_counted_at_most: u64,
     /// `watch`: loads and stores executed, where the PMU counted them.
     pub accesses_executed: Option<u64>,
     /// Rows in `samples/`.

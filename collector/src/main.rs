@@ -3,14 +3,19 @@
 use mgz_collector::commands::{hot, import_probe, record};
 use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
+use mgz_collector::options::ranks;
 use mgz_collector::options::request::Request;
+use mgz_collector::trace::dir;
+use mgz_collector::util::failure::Failure;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 
 fn main() {
     std::process::exit(run());
 }
 
 fn run() -> i32 {
-    let cli = match Cli::read(std::env::args_os()) {
+    let mut cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -18,6 +23,13 @@ fn run() -> i32 {
             return if error.use_stderr() { 125 } else { 0 };
         }
     };
+    if !cli.program.is_empty() {
+        match ranks::settle(&mut cli, &dir::host()) {
+            Ok(true) => {}
+            Ok(false) => return execute(&cli.program),
+            Err(failure) => return tell(&failure),
+        }
+    }
     let done = Request::new(&cli).and_then(|request| match request {
         Request::Completions(shell) => {
             args::completions(shell, &mut std::io::stdout());
@@ -34,8 +46,25 @@ fn run() -> i32 {
         Request::Hot => hot::run(&cli),
         Request::Record(request) => record::record(request),
     });
-    done.unwrap_or_else(|failure| {
-        eprintln!("mgz-record: {}", failure.message);
-        failure.status
+    done.unwrap_or_else(|failure| tell(&failure))
+}
+
+fn tell(failure: &Failure) -> i32 {
+    eprintln!("mgz-record: {}", failure.message);
+    failure.status
+}
+
+/// Becomes the program, which is not to be recorded. Returns only if that fails.
+fn execute(program: &[OsString]) -> i32 {
+    let error = std::process::Command::new(&program[0])
+        .args(&program[1..])
+        .exec();
+    let missing = error.kind() == std::io::ErrorKind::NotFound;
+    tell(&Failure {
+        status: if missing { 127 } else { 126 },
+        ..Failure::own(format!(
+            "{}: cannot be executed: {error}",
+            program[0].display()
+        ))
     })
 }

@@ -70,6 +70,8 @@ pub enum Modes {
     Ring,
     /// burst, full and ring: calls and returns are translated, which makes full and ring slower
     Burst,
+    /// count alone (mgz-record --count), which then costs little: no addresses can be recorded
+    Count,
 }
 
 /// Form of the report.
@@ -309,14 +311,26 @@ fn run(args: &Args) -> Result<String, Stop> {
     let elf = Elf::parse(data.bytes()).map_err(|e| refused(&input, &e))?;
     let modes = args.modes.unwrap_or(Modes::Burst);
     let translated = modes == Modes::Burst && flavour == FLAVOUR_SOFT;
+    let counts = modes == Modes::Count;
+    if counts && (flavour != FLAVOUR_SOFT || args.stores) {
+        return Err(Stop {
+            status: USAGE,
+            message: "--for count is for the soft backend, and counts loads only; leave --backend pt and --stores out".into(),
+        });
+    }
     let options = Options {
         flavour,
         stores: args.stores,
         select: selection(args)?,
         translated,
+        counts,
         naive: args.naive,
     };
-    let translation = if translated { " translated" } else { "" };
+    let translation = match modes {
+        _ if translated => " translated",
+        Modes::Count => " count",
+        _ => "",
+    };
     let options_text = format!(
         "{flavour} {} {} {:?} {:?} {:?}{translation}",
         args.stores, args.naive, args.functions, args.exclude, args.libs

@@ -657,8 +657,8 @@ fn time_of_others_is_no_time_of_windows() {
     let totals = rows::read(&trace).unwrap().manifest.totals;
     let truth = 1000.0 * 382_805.0;
     let (estimate, error) = (
-        totals.loads_executed_estimate.unwrap(),
-        totals.loads_executed_error.unwrap(),
+        totals.loads_executed_assumed.unwrap(),
+        totals.loads_executed_assumed_error.unwrap(),
     );
     assert!(
         estimate < 1.5 * (1.0 + error) * truth,
@@ -698,8 +698,8 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
         let all: f64 = loads.iter().sum();
         let totals_of = &rows.manifest.totals;
         let (estimate, error) = (
-            totals_of.loads_executed_estimate.unwrap(),
-            totals_of.loads_executed_error.unwrap(),
+            totals_of.loads_executed_assumed.unwrap(),
+            totals_of.loads_executed_assumed_error.unwrap(),
         );
         let truth = rounds * LOADS.iter().sum::<f64>();
         println!(

@@ -153,6 +153,7 @@ fn describe(command: &mut Command, path: &str, level: usize, out: &mut String) {
 /// The page.
 fn page() -> String {
     let commands = [
+        mgz::cli::Cli::command(),
         mgz_instrument::cli::Args::command(),
         mgz_collector::options::args::Cli::command(),
         mgz_analyzer::cli::Arguments::command(),

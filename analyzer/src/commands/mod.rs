@@ -2,6 +2,7 @@
 
 pub mod affinity;
 pub mod cache;
+pub mod counted;
 pub mod mimic;
 pub(crate) mod owners;
 pub mod predict;
@@ -95,7 +96,15 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Predict(a) => predict::run(a),
         Command::Affinity(a) => affinity::run(a),
     };
-    let (document, damaged) = result?;
+    finish(result?, common)
+}
+
+/// Shows what a trace of `--count` has.
+pub fn show_counted(folder: &Path, common: &Common) -> anyhow::Result<ExitCode> {
+    finish(counted::run(folder)?, common)
+}
+
+fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow::Result<ExitCode> {
     for warning in &document.warnings {
         eprintln!("mgz-analyze: warning: {warning}");
     }

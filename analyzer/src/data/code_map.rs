@@ -206,7 +206,7 @@ impl CodeMap {
         for (function, name) in sidecar.functions.iter().zip(names) {
             let symbol = sidecar.string(function.name);
             let text = match name {
-                Some(name) => sidecar.string(name).to_string(),
+                Some(name) => fuller(sidecar.string(name), symbol).to_string(),
                 None if !symbol.is_empty() => symbol.to_string(),
                 None => format!("[{:#x}]", function.start),
             };
@@ -250,7 +250,8 @@ impl CodeMap {
         let frames = chain(sidecar, location);
         let inner = frames.first();
         let mut name = inner.map_or("", |l| sidecar.string(l.function)).to_string();
-        if name.is_empty() {
+        // What is not inlined is the function itself.
+        if name.is_empty() || frames.len() == 1 {
             name.clone_from(&self.functions[function as usize].function);
         }
         let line = self.line(LineName {
@@ -420,6 +421,18 @@ impl CodeMap {
     }
 }
 
+/// The better of two names of a function. Debug information has no more than the last part of some names, such as those of what is made from a lambda: `_M_run` is
+/// `std::thread::_State_impl<…>::_M_run()`.
+fn fuller<'a>(debug: &'a str, symbol: &'a str) -> &'a str {
+    let plain = !debug.contains("::") && !debug.contains('(') || debug == "operator()";
+    let in_scope = symbol.match_indices("::").any(|(at, colons)| {
+        let rest = &symbol[at + colons.len()..];
+        rest.strip_prefix(debug)
+            .is_some_and(|rest| rest.starts_with(['(', '<', '[']))
+    });
+    if plain && in_scope { symbol } else { debug }
+}
+
 /// The loops that a load is in, from the inside out. The sidecar's reader has checked that this ends.
 fn nest(sidecar: &Sidecar, in_loop: u32) -> impl Iterator<Item = u32> {
     std::iter::successors(in_loop.checked_sub(1), |&at| {
@@ -476,4 +489,23 @@ fn chain(sidecar: &Sidecar, location: u32) -> Vec<&mgz_annotations_schema::sidec
         }
     }
     frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fuller;
+
+    #[test]
+    fn half_a_name_is_completed_by_the_symbol() {
+        let whole = "std::thread::_State_impl<std::thread::_Invoker<std::tuple<main::{lambda()#1}> > >::_M_run()";
+        assert_eq!(fuller("_M_run", whole), whole);
+        let lambda = "main::{lambda()#1}::operator()() const";
+        assert_eq!(fuller("operator()", lambda), lambda);
+        // A plain function, a part that the compiler has made of it, and another name of it.
+        assert_eq!(fuller("main", "main"), "main");
+        assert_eq!(fuller("sum", "sum.constprop.0"), "sum");
+        assert_eq!(fuller("pow", "std::power(int)"), "pow");
+        assert_eq!(fuller("std::sum(int)", "a::std::sum(int)"), "std::sum(int)");
+        assert_eq!(fuller("run", ""), "run");
+    }
 }

@@ -1,5 +1,6 @@
 //! Rows in memory: columns as slices, and where samples begin and end.
 
+use crate::data::samples::Beginning;
 use polars_buffer::Buffer;
 
 /// Borrowed columns of rows, all of one length.
@@ -147,6 +148,8 @@ pub struct Chunk {
     pub piece: usize,
     /// Samples, in order.
     pub runs: Vec<Run>,
+    /// Where each of these begins, if rows were left out; else empty.
+    pub begins: Vec<Option<Beginning>>,
     /// Rows before this chunk could not be read: its first sample does not go on with the last one.
     pub gap_before: bool,
     /// What could not be read of this piece, and the number of rows or records that it had.
@@ -163,4 +166,14 @@ pub struct Chunk {
     pub unknown_module: u64,
     /// Rows with a class that is not known.
     pub unknown_class: u64,
+}
+
+impl Chunk {
+    /// Where a run begins.
+    pub(crate) fn begin(&self, run: usize) -> Option<Beginning> {
+        match self.begins.get(run) {
+            Some(begin) => *begin,
+            None => Beginning::of(&self.loads, self.runs.get(run)?.loads.clone()),
+        }
+    }
 }

@@ -1,9 +1,72 @@
 //! Facts of a sample.
 
-use crate::data::rows::Run;
+use crate::data::rows::{RowColumns, Run};
 
 /// Where a sample without loads begins.
 pub const NO_LOAD: u32 = u32::MAX;
+
+/// A load: its code, and where in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Code and class ([`crate::data::code_map`]); [`NO_LOAD`] if there is none.
+    pub group: u32,
+    /// Address.
+    pub address: u64,
+}
+
+impl Spot {
+    /// Of no load.
+    pub const NONE: Spot = Spot {
+        group: NO_LOAD,
+        address: 0,
+    };
+
+    fn of(rows: &RowColumns, at: usize) -> Spot {
+        match (rows.group.get(at), rows.address.get(at)) {
+            (Some(&group), Some(&address)) => Spot { group, address },
+            _ => Spot::NONE,
+        }
+    }
+}
+
+/// Where a sample begins.
+///
+/// A timer's interrupt waits until the oldest instruction under way is done, so what runs for long is over when a window begins, and the first load of the window is the one *behind* it. What
+/// came before is not recorded. But code repeats: what comes before the next execution of the first instruction is what most likely came before this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beginning {
+    /// The first load.
+    pub first: Spot,
+    /// The load before the next one of the same instruction; none if there is no such.
+    pub before: Spot,
+}
+
+/// Loads in which the first instruction of a sample is looked for again.
+const AGAIN: usize = 4096;
+
+impl Beginning {
+    /// Of nothing.
+    pub const NONE: Beginning = Beginning {
+        first: Spot::NONE,
+        before: Spot::NONE,
+    };
+
+    /// Of some rows; none if there are none.
+    pub(crate) fn of(rows: &RowColumns, range: std::ops::Range<usize>) -> Option<Beginning> {
+        if range.is_empty() {
+            return None;
+        }
+        let sites = rows.sites(range.start..range.end.min(range.start + AGAIN));
+        let again = sites.split_first().and_then(|(first, rest)| {
+            let known = *first != u32::MAX;
+            rest.iter().position(|s| s == first).filter(|_| known)
+        });
+        Some(Beginning {
+            first: Spot::of(rows, range.start),
+            before: again.map_or(Spot::NONE, |at| Spot::of(rows, range.start + at)),
+        })
+    }
+}
 
 /// One sample, as the list of samples has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +79,8 @@ pub struct SampleInfo {
     pub sample: u32,
     /// Load rows.
     pub loads: u64,
-    /// Code and class of the first load ([`crate::data::code_map`]); [`NO_LOAD`] if there is none.
-    pub start: u32,
+    /// Where it begins; nothing before its first load, or where that is left out.
+    pub begin: Option<Beginning>,
     /// `time_ns` of the first row.
     pub first_time: u64,
     /// `time_ns` of the last row.
@@ -27,25 +90,18 @@ pub struct SampleInfo {
 }
 
 impl SampleInfo {
-    /// Adds a run in `piece` to a list of samples; it may go on with the last one. `groups`: of the loads of its chunk, where they are known.
+    /// Adds a run in `piece` to a list of samples; it may go on with the last one. `begin`: where the run begins, if it has loads.
     pub(crate) fn append(
         samples: &mut Vec<SampleInfo>,
         run: &Run,
-        groups: &[u32],
+        begin: Option<Beginning>,
         piece: usize,
         continues: bool,
     ) {
-        let start = if run.loads.is_empty() {
-            NO_LOAD
-        } else {
-            groups.get(run.loads.start).copied().unwrap_or(NO_LOAD)
-        };
         let loads = run.loads.len() as u64;
         match samples.last_mut().filter(|_| continues) {
             Some(sample) => {
-                if sample.loads == 0 {
-                    sample.start = start;
-                }
+                sample.begin = sample.begin.or(begin);
                 sample.loads += loads;
                 sample.last_time = run.last_time;
                 match sample.parts.last_mut().filter(|p| p.0 == piece) {
@@ -59,11 +115,34 @@ impl SampleInfo {
                 thread: run.thread,
                 sample: run.sample,
                 loads,
-                start,
+                begin,
                 first_time: run.first_time,
                 last_time: run.last_time,
                 parts: vec![(piece, loads)],
             }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The load before the first instruction's next execution takes the time.
+    #[test]
+    fn a_sample_begins_behind_the_load_that_came_before_its_first() {
+        let rows = RowColumns {
+            address: vec![100u64, 200, 300, 104, 204].into(),
+            group: vec![4, 8, 12, 4, 8],
+            site: vec![1u32, 2, 3, 1, 2].into(),
+            ..RowColumns::default()
+        };
+        let begin = Beginning::of(&rows, 0..5).unwrap();
+        assert_eq!((begin.first.group, begin.first.address), (4, 100));
+        assert_eq!((begin.before.group, begin.before.address), (12, 300));
+        // An instruction that does not come again tells nothing.
+        let begin = Beginning::of(&rows, 2..5).unwrap();
+        assert_eq!((begin.first.group, begin.before), (12, Spot::NONE));
+        assert_eq!(Beginning::of(&rows, 3..3), None);
     }
 }

@@ -288,7 +288,7 @@ impl Driver {
 
     /// The weight of a sample, where they are not all alike.
     fn weight(&self, sample: u32) -> Option<u64> {
-        self.weights.as_ref().map(|w| w.of(sample))
+        self.weights.as_ref().map(|w| w.of_loads(sample))
     }
 
     /// Whether buckets are parts of one run.
@@ -325,7 +325,7 @@ impl Driver {
         let mut gap = false;
         for (number, chunk) in chunks.iter().enumerate() {
             gap |= chunk.gap_before;
-            for run in &chunk.runs {
+            for (at, run) in chunk.runs.iter().enumerate() {
                 let before = spans
                     .last()
                     .map(|s| &s.run)
@@ -350,7 +350,7 @@ impl Driver {
                     SampleInfo::append(
                         &mut self.samples,
                         run,
-                        &chunk.loads.group,
+                        chunk.begin(at),
                         chunk.piece,
                         same && !gap,
                     );

@@ -4,13 +4,13 @@
 //! analysed where they lie and merged in any grouping. Code is matched by module, name, line and inline chain; address spaces of different
 //! partial results are different. The zoom trees need the rows and are not in it.
 //!
-//! The file: `MGZPART6`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
+//! The file: `MGZPART7`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
 
 use crate::data::code_map::{CodeMap, FunctionName, LineName, LoopName, Piece};
 use crate::data::counts::LogHistogram;
 use crate::data::histogram::Histogram;
 use crate::data::reuse_counts::GroupReuse;
-use crate::data::samples::{NO_LOAD, SampleInfo};
+use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
 use crate::engine::{BucketOutcome, Census, Outcome};
 use crate::input::weights::Weights;
 use crate::stages::fetches::Fetched;
@@ -25,7 +25,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"MGZPART6";
+const MAGIC: &[u8; 8] = b"MGZPART7";
 /// Columns longer than this are damage.
 const MOST: u64 = 1 << 34;
 
@@ -278,7 +278,8 @@ impl Partial {
                 s.thread.into(),
                 s.sample.into(),
                 s.loads,
-                s.start.into(),
+                s.begin.map_or(NO_LOAD, |b| b.first.group).into(),
+                s.begin.map_or(NO_LOAD, |b| b.before.group).into(),
                 s.first_time,
                 s.last_time,
             ]
@@ -498,18 +499,38 @@ impl Partial {
             });
         }
         let mut samples = Vec::new();
-        for [process, thread, sample, loads, start, first_time, last_time] in input.groups()? {
-            let start = if start == u64::from(NO_LOAD) {
-                NO_LOAD
-            } else {
-                small(start, groups)?
+        for [
+            process,
+            thread,
+            sample,
+            loads,
+            first,
+            before,
+            first_time,
+            last_time,
+        ] in input.groups()?
+        {
+            // Where in memory it was is known while the rows are read only.
+            let spot = |group: u64| -> Result<Spot, String> {
+                Ok(Spot {
+                    group: if group == u64::from(NO_LOAD) {
+                        NO_LOAD
+                    } else {
+                        small(group, groups)?
+                    },
+                    address: 0,
+                })
+            };
+            let begin = Beginning {
+                first: spot(first)?,
+                before: spot(before)?,
             };
             samples.push(SampleInfo {
                 process: process as u32,
                 thread: thread as u32,
                 sample: sample as u32,
                 loads,
-                start,
+                begin: (begin.first.group != NO_LOAD).then_some(begin),
                 first_time,
                 last_time,
                 parts: Vec::new(),
@@ -701,14 +722,21 @@ impl Partial {
         );
         let shifted = Incidence::from_parts(shifted, theirs.incidence.gathered());
         mine.incidence = Incidence::gather(vec![std::mem::take(&mut mine.incidence), shifted]);
+        let spot = |spot: Spot| Spot {
+            group: if spot.group == NO_LOAD {
+                NO_LOAD
+            } else {
+                group(spot.group)
+            },
+            ..spot
+        };
         mine.samples
             .extend(theirs.samples.into_iter().map(|s| SampleInfo {
                 sample: s.sample + first_sample,
-                start: if s.start == NO_LOAD {
-                    NO_LOAD
-                } else {
-                    group(s.start)
-                },
+                begin: s.begin.map(|b| Beginning {
+                    first: spot(b.first),
+                    before: spot(b.before),
+                }),
                 ..s
             }));
         mine.spaces.extend(theirs.spaces);
@@ -737,6 +765,14 @@ fn add(mine: &mut Manifest, other: Manifest) {
     a.loads_executed_estimate = a
         .loads_executed_estimate
         .zip(b.loads_executed_estimate)
+        .map(|(a, b)| a + b);
+    a.loads_executed_assumed_error = a
+        .loads_executed_assumed_error
+        .zip(b.loads_executed_assumed_error)
+        .map(|(a, b)| a.max(b));
+    a.loads_executed_assumed = a
+        .loads_executed_assumed
+        .zip(b.loads_executed_assumed)
         .map(|(a, b)| a + b);
     for (into, from) in [
         (&mut a.dropped, b.dropped),

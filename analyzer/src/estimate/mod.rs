@@ -31,6 +31,8 @@ pub(crate) mod curve_points;
 pub(crate) mod curve_sightings;
 pub(crate) mod groups;
 pub mod growth_tables;
+pub(crate) mod part_loads;
+pub mod raking;
 pub(crate) mod recapture;
 pub mod row_estimates;
 pub mod sample_shares;
@@ -39,6 +41,7 @@ pub mod time_shares;
 use crate::estimate::time_shares::TimeShare;
 use crate::input::weights::{UNIT, Weights};
 use crate::stages::reuse::{REPLICATES, RepSums};
+use mgz_annotations_schema::window_loads;
 use serde::Serialize;
 use std::cmp::Ordering;
 
@@ -283,16 +286,9 @@ pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> O
 /// The loads that a row executes whose windows these are, from how fast its own code runs. `None` unless that was measured for all windows. The interval has both the error of the speed
 /// and that of the row's share of time.
 pub fn measured(windows: &[u32], weights: &Weights, share: TimeShare) -> Option<Estimate> {
-    let each = windows
-        .iter()
-        .map(|&sample| weights.executed(sample))
-        .collect::<Option<Vec<_>>>()?;
-    let value: f64 = each.iter().map(|e| e.0).sum();
-    if value <= 0.0 {
-        return None;
-    }
-    // What is measured is one speed for all of a function's windows.
-    let speed = each.iter().map(|e| e.1).fold(0.0, f64::max).ln_1p();
+    let each = windows.iter().map(|&sample| weights.executed(sample));
+    let (value, error) = window_loads::executed(each)?;
+    let speed = error.ln_1p();
     let (time, lo, hi) = (share.value?, share.lo?, share.hi?);
     let less = (time / lo.max(f64::MIN_POSITIVE)).ln().hypot(speed);
     let more = (hi / time).ln().hypot(speed);

@@ -114,8 +114,14 @@ impl Hats {
 struct Limits {
     /// Addresses that phases which no sample has met may touch; none if that is not known.
     unseen: Option<f64>,
-    /// Bytes of what is touched, if that is known.
-    bytes: Option<u64>,
+    /// Addresses that what is touched has room for, if that is known.
+    room: Option<f64>,
+}
+
+/// How many addresses have room in so many bytes. Each address that was seen has so many bytes for itself as the code loads there, and the code stays the same.
+fn room(counts: &Counts, bytes: Option<u64>) -> Option<f64> {
+    let each = (counts.bytes as f64 / counts.footprint.max(1) as f64).max(1.0);
+    bytes.map(|bytes| bytes as f64 / each)
 }
 
 impl Limits {
@@ -126,15 +132,14 @@ impl Limits {
             unseen: loads
                 .filter(|_| seen > 0)
                 .map(|loads| (UNSEEN / seen as f64).min(1.0) * loads * recorded),
-            bytes,
+            room: room(counts, bytes),
         }
     }
 
     /// The upper end of an estimate, none if nothing bounds it.
     fn upper(&self, hi: f64, observed: u64) -> Option<f64> {
         let hi = self.unseen.map(|unseen| hi + unseen);
-        let bound = self.bytes.map(|bytes| bytes as f64);
-        match (hi, bound) {
+        match (hi, self.room) {
             (Some(hi), Some(bound)) => Some(hi.min(bound)),
             (hi, bound) => hi.or(bound),
         }
@@ -379,7 +384,7 @@ fn unknown(counts: &Counts, bytes: Option<u64>) -> Hats {
     let observed = counts.footprint as f64;
     let hi = Limits {
         unseen: None,
-        bytes,
+        room: room(counts, bytes),
     }
     .upper(0.0, counts.footprint);
     let range = hi.map(|hi| Estimate {

@@ -38,7 +38,7 @@ impl Shares {
         let mut shares = Shares::default();
         for sample in &outcome.samples {
             let (weight, rows) = (
-                weights.of(sample.sample) as f64 / UNIT as f64,
+                weights.of_loads(sample.sample) as f64 / UNIT as f64,
                 sample.loads as f64,
             );
             let entry = shares.by_sample.entry(sample.sample).or_default();

@@ -3,6 +3,11 @@
 //! A tick falls on whatever runs then, so the part of the windows that *begin* in a piece of code is an unbiased estimate of its part of the time. What a window holds further on is not: it goes
 //! on for a number of records, which in fast code is less time than in slow code, and it leaves the code in which it began.
 //!
+//! *Which load.* Each window counts for one load, which stands for the time up to the load that follows it: the one that came before the window's first, as far as the window tells
+//! ([`Beginning`](crate::data::samples::Beginning)), if both are in the same function, and else the first itself. The first one is no good where loads wait for memory: the interrupt lets the
+//! load that waits finish, so a loop that misses in one line and hits in the next would have all of its windows in the line that hits. One load per window, so functions, lines, loops, objects,
+//! regions and threads all have shares of the same thing, and those of a table's rows that do not overlap add up to the whole.
+//!
 //! *Interval.* With n windows of which a share p begins in the row, Wilson's interval for a share, for n_eff = n / d windows. The design effect d ≥ 1 tells how much more the shares of
 //! [`BATCHES`] batches of consecutive windows differ than those of independent windows would (batch means): phases of the program make windows alike that follow each other. With few
 //! windows there are no batches, and Wilson's interval alone remains, which is wide then. Quantiles are Student's for the number of batches.
@@ -10,9 +15,10 @@
 //! Windows stand for different times where a budget sets their rate. Each counts by its time t, and n is Kish's effective number (Σt)²/Σt².
 
 use crate::data::code_map::{CodeMap, Target};
-use crate::data::samples::NO_LOAD;
+use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
 use crate::engine::Outcome;
 use crate::estimate::{Z, student};
+use crate::input::weights::Weights;
 use serde::Serialize;
 
 /// Batches of consecutive windows.
@@ -56,8 +62,8 @@ impl TimeShare {
 /// The windows of a trace by time, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct TimeShares {
-    /// Number and first code of each.
-    windows: Vec<(u32, u32)>,
+    /// Number of each, and the load that it counts for.
+    windows: Vec<(u32, Spot)>,
     /// What each stands for, in parts of the mean.
     times: Vec<f64>,
 }
@@ -67,24 +73,34 @@ type Counts = [f64; BATCHES];
 
 impl TimeShares {
     /// The windows that have loads.
-    pub fn new(outcome: &Outcome) -> TimeShares {
-        let mut order: Vec<_> = outcome
-            .samples
+    pub fn new(outcome: &Outcome, code: &CodeMap) -> TimeShares {
+        TimeShares::of_samples(&outcome.samples, outcome.weights.as_deref(), code)
+    }
+
+    /// As [`TimeShares::new`], of these samples.
+    pub(crate) fn of_samples(
+        samples: &[SampleInfo],
+        weights: Option<&Weights>,
+        code: &CodeMap,
+    ) -> TimeShares {
+        let mut order: Vec<(u64, u32, Spot)> = samples
             .iter()
-            .filter(|s| s.start != NO_LOAD)
+            .filter_map(|s| Some((s.first_time, s.sample, s.begin?)))
+            .filter(|(.., begin)| begin.first.group != NO_LOAD)
+            .map(|(time, sample, begin)| (time, sample, counts_for(begin, code)))
             .collect();
-        order.sort_by_key(|s| (s.first_time, s.sample));
-        let time = |sample: u32| outcome.weights.as_ref().map_or(0, |w| w.time(sample));
+        order.sort_by_key(|&(time, sample, _)| (time, sample));
+        let time = |sample: u32| weights.map_or(0, |w| w.time(sample));
         TimeShares::of(
             order
                 .into_iter()
-                .map(|s| (s.sample, s.start, time(s.sample)))
+                .map(|(_, sample, spot)| (sample, spot, time(sample)))
                 .collect(),
         )
     }
 
-    /// From number, first code and time of each window, where a time that is not known is 0.
-    fn of(windows: Vec<(u32, u32, u64)>) -> TimeShares {
+    /// From number, load and time of each window, where a time that is not known is 0.
+    fn of(windows: Vec<(u32, Spot, u64)>) -> TimeShares {
         let known: Vec<f64> = windows
             .iter()
             .filter(|w| w.2 > 0)
@@ -134,13 +150,29 @@ impl TimeShares {
     /// Shares of all rows of a kind.
     pub fn by_code(&self, code: &CodeMap, target: Target) -> Vec<TimeShare> {
         let mut counts: Vec<Counts> = vec![[0.0; BATCHES]; code.rows(target)];
-        for (number, &(_, start)) in self.windows.iter().enumerate() {
+        for (number, &(_, spot)) in self.windows.iter().enumerate() {
             let batch = self.batch(number);
-            code.targets(target, start)
+            code.targets(target, spot.group)
                 .iter()
                 .for_each(|&row| counts[row as usize][batch] += self.times[number]);
         }
         counts.iter().map(|of| self.share(of)).collect()
+    }
+
+    /// The share of the windows whose loads these are.
+    pub(crate) fn of_spots(&self, has: impl Fn(u32, Spot) -> bool) -> TimeShare {
+        let mut counts = [0.0; BATCHES];
+        for (number, &(sample, spot)) in self.windows.iter().enumerate() {
+            if has(sample, spot) {
+                counts[self.batch(number)] += self.times[number];
+            }
+        }
+        self.share(&counts)
+    }
+
+    /// Number of each window, in the order of time, and the load that it counts for.
+    pub(crate) fn spots(&self) -> &[(u32, Spot)] {
+        &self.windows
     }
 
     /// The share of what begins some windows, or has a part of each.
@@ -152,21 +184,11 @@ impl TimeShares {
         self.share(&counts)
     }
 
-    /// The share of a place of which only that is known; its windows count as if they were worth no more than those of the whole in `like`.
-    pub fn of_share(&self, share: f64) -> TimeShare {
-        if self.is_empty() {
-            return TimeShare::default();
-        }
-        let share = share.clamp(0.0, 1.0);
-        let (lo, hi) = wilson(share, self.effective(), Z);
-        TimeShare::of((share, lo, hi))
-    }
-
     /// Windows that begin in each row of a kind.
     pub fn windows_by_code(&self, code: &CodeMap, target: Target) -> Vec<Vec<u32>> {
         let mut windows = vec![Vec::new(); code.rows(target)];
-        for &(sample, start) in &self.windows {
-            code.targets(target, start)
+        for &(sample, spot) in &self.windows {
+            code.targets(target, spot.group)
                 .iter()
                 .for_each(|&row| windows[row as usize].push(sample));
         }
@@ -213,6 +235,13 @@ impl TimeShares {
     }
 }
 
+/// The load that a window counts for.
+pub(crate) fn counts_for(begin: Beginning, code: &CodeMap) -> Spot {
+    let function = |spot: Spot| code.targets(Target::Function, spot.group).first();
+    let same = begin.before.group != NO_LOAD && function(begin.before) == function(begin.first);
+    if same { begin.before } else { begin.first }
+}
+
 /// Wilson's interval of a share that was found in `n` windows.
 fn wilson(p: f64, n: f64, z: f64) -> (f64, f64) {
     let square = z * z / n;
@@ -224,6 +253,10 @@ fn wilson(p: f64, n: f64, z: f64) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn spot(group: u32) -> Spot {
+        Spot { group, address: 0 }
+    }
 
     fn random(state: &mut u64) -> f64 {
         *state = state
@@ -259,7 +292,7 @@ mod tests {
                     .collect();
                 // Early windows stand for less time, as with a budget.
                 let with_time =
-                    |&(s, code): &(u32, u32)| (s, code, if s < 200 { 1_000 } else { 1_500 });
+                    |&(s, code): &(u32, u32)| (s, spot(code), if s < 200 { 1_000 } else { 1_500 });
                 let shares = TimeShares::of(windows.iter().map(with_time).collect());
                 let found = shares.of_windows(|s| f64::from(windows[s as usize].1));
                 let (lo, hi) = (found.lo.unwrap(), found.hi.unwrap());
@@ -275,14 +308,14 @@ mod tests {
 
     #[test]
     fn windows_count_by_the_time_that_they_stand_for() {
-        let shares = TimeShares::of(vec![(0, 0, 1_000), (1, 1, 3_000)]);
+        let shares = TimeShares::of(vec![(0, spot(0), 1_000), (1, spot(1), 3_000)]);
         let first = shares.of_windows(|s| f64::from(s == 0));
         assert_eq!(first.value, Some(25.0));
     }
 
     #[test]
     fn few_windows_say_little() {
-        let shares = TimeShares::of(vec![(0, 0, 0), (1, 0, 0), (2, 0, 0)]);
+        let shares = TimeShares::of(vec![(0, spot(0), 0), (1, spot(0), 0), (2, spot(0), 0)]);
         let none = shares.of_windows(|_| 0.0);
         assert!(none.value == Some(0.0) && none.hi.unwrap() > 50.0);
         assert_eq!(

@@ -2,6 +2,8 @@
 
 pub(crate) mod byte_split;
 pub(crate) mod catch_panic;
+pub mod counted;
+pub(crate) mod executions;
 pub(crate) mod objects;
 pub(crate) mod parquet;
 pub(crate) mod plain_column;

@@ -1,7 +1,7 @@
 //! Some of the rows of a trace: samples, and parts of samples.
 
 use crate::data::rows::Chunk;
-use crate::data::samples::SampleInfo;
+use crate::data::samples::{Beginning, SampleInfo};
 use crate::input::source::Source;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -119,7 +119,12 @@ impl<'a> Chosen<'a> {
     fn choose(&self, mut chunk: Chunk, number: usize) -> Chunk {
         let of = self.runs.get(&number).map_or(&[][..], Vec::as_slice);
         let mut runs = Vec::new();
-        for (run, &(sample, first)) in std::mem::take(&mut chunk.runs).into_iter().zip(of) {
+        let begins = std::mem::take(&mut chunk.begins);
+        for (at, (run, &(sample, first))) in std::mem::take(&mut chunk.runs)
+            .into_iter()
+            .zip(of)
+            .enumerate()
+        {
             let wanted = &self.wanted[sample];
             let length = run.loads.len() as u64;
             let before = chunk
@@ -163,6 +168,14 @@ impl<'a> Chosen<'a> {
                     part.last_time = run.first_time + (to.saturating_sub(1) as f64 * step) as u64;
                 }
                 (part.bucket, part.column) = (*bucket, *column);
+                if let Some(&begin) = begins.get(at) {
+                    // Only what is in front of a run's first load is known.
+                    chunk.begins.push(if from == 0 {
+                        begin
+                    } else {
+                        Some(Beginning::NONE)
+                    });
+                }
                 runs.push(part);
             }
         }
@@ -277,7 +290,7 @@ pub(crate) fn list(source: &dyn Source) -> Vec<SampleInfo> {
             gap |= chunk.gap_before;
             for run in chunk.runs {
                 let continues = !gap && last.as_ref().is_some_and(|l| l.same_sample(&run));
-                SampleInfo::append(&mut samples, &run, &[], piece, continues);
+                SampleInfo::append(&mut samples, &run, None, piece, continues);
                 gap = false;
                 last = Some(run);
             }

@@ -4,8 +4,10 @@
 //! for equal times: each has one unit for a mean time, which its rows share. How many loads were executed in that time is known where the recorder has measured how fast the window's own code runs.
 
 use crate::data::frame;
+use crate::input::counted::Counted;
 use crate::input::quietly;
 use mgz_annotations_schema::manifest::WINDOWS;
+use mgz_annotations_schema::window_loads::is_own;
 use polars::prelude::DataFrame;
 use std::path::Path;
 
@@ -18,6 +20,10 @@ pub struct Weights {
     executed: Vec<Option<(f64, f64)>>,
     /// Nanoseconds of its thread's time that the sample stands for; 0 if unknown.
     times: Vec<u64>,
+    /// Executed loads that each load of a sample stands for, in units of 1/[`UNIT`], where another run has counted them; else empty, and `by_sample` tells.
+    loads: Vec<u64>,
+    /// What that other run tells.
+    counted: Option<Counted>,
 }
 
 /// A weight of one.
@@ -36,7 +42,32 @@ impl Weights {
             by_sample,
             executed,
             times,
+            ..Weights::default()
         }
+    }
+
+    /// With what another run of the same command has counted, and by sample the executed loads that each load stands for.
+    pub fn counted_by(mut self, counted: Counted, loads: &[(u32, f64)]) -> Weights {
+        let end = loads.iter().map(|l| l.0 as usize + 1).max().unwrap_or(0);
+        self.loads = vec![0; end];
+        for &(sample, each) in loads {
+            self.loads[sample as usize] = (each.clamp(1.0, 1e12) * UNIT as f64).round() as u64;
+        }
+        self.counted = Some(counted);
+        self
+    }
+
+    /// What another run of the same command has counted.
+    pub fn counted(&self) -> Option<&Counted> {
+        self.counted.as_ref()
+    }
+
+    /// The weight of a sample among the loads of the run, where [`Weights::of`] is that in time if windows come by time.
+    pub fn of_loads(&self, sample: u32) -> u64 {
+        if self.loads.is_empty() {
+            return self.of(sample);
+        }
+        self.loads.get(sample as usize).copied().unwrap_or(0)
     }
 
     /// Nanoseconds by sample; see [`Weights::time`].
@@ -102,11 +133,6 @@ pub fn read(folder: &Path, by_time: bool) -> Result<Option<Weights>, String> {
         .map_err(|e| format!("{}: damaged ({e}); what is said of the whole run is by time, not by loads; record again", path.display()))
 }
 
-/// Whether a speed was measured in the code that it is of. Others are guesses from other code's.
-fn is_own(source: Option<&str>) -> bool {
-    matches!(source, Some("watched" | "lap"))
-}
-
 fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> {
     let (sample, stands_for) = (
         frame::whole(table, "sample")?,
@@ -119,7 +145,8 @@ fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> 
     let loads = optional("loads")
         .map(|n| frame::whole(table, n))
         .transpose()?;
-    let errors = optional("ns_per_load_error")
+    let errors = optional("stands_for_error")
+        .or(optional("ns_per_load_error"))
         .map(|n| frame::floats(table, n))
         .transpose()?;
     let sources = optional("ns_per_load_source")
@@ -162,7 +189,7 @@ fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> 
         weights.times[at] = time(row).map_or(0, |ns| ns.round() as u64);
         weights.by_sample[at] = (weight * UNIT as f64).round() as u64;
         let error = errors.as_ref().and_then(|e| e[row]);
-        let own = is_own(sources.as_ref().and_then(|s| s[row]));
+        let own = sources.as_ref().and_then(|s| s[row]).is_some_and(is_own);
         weights.executed[at] = match (stands_for, loads, error) {
             (Some(each), Some(loads), Some(error))
                 if own && each.is_finite() && error.is_finite() =>

@@ -161,6 +161,15 @@ impl Document {
             if let Some(width) = width {
                 text.set_width(width);
             }
+            // What no row has is not shown.
+            let shown: Vec<bool> = (0..table.columns.len())
+                .map(|at| {
+                    table
+                        .rows
+                        .iter()
+                        .any(|r| r.get(at).is_some_and(|v| !v.is_null()))
+                })
+                .collect();
             let align = |unit: Unit| {
                 if unit.is_left() {
                     CellAlignment::Left
@@ -169,10 +178,9 @@ impl Document {
                 }
             };
             text.set_header(
-                table
-                    .columns
-                    .iter()
-                    .map(|c| Cell::new(c.0).set_alignment(align(c.1))),
+                (table.columns.iter().zip(&shown))
+                    .filter(|(_, shown)| **shown)
+                    .map(|(c, _)| Cell::new(c.0).set_alignment(align(c.1))),
             );
             for row in table.rows.iter().take(most) {
                 text.add_row(
@@ -180,7 +188,9 @@ impl Document {
                         .columns
                         .iter()
                         .zip(row)
-                        .map(|(c, v)| Cell::new(cell(v, c.1)).set_alignment(align(c.1))),
+                        .zip(&shown)
+                        .filter(|(_, shown)| **shown)
+                        .map(|((c, v), _)| Cell::new(cell(v, c.1)).set_alignment(align(c.1))),
                 );
             }
             // Headings alone say nothing.

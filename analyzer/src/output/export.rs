@@ -109,7 +109,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             _,
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
             | "kind" | "type" | "finding" | "advice" | "region" | "start" | "end" | "id"
-            | "rho_source" | "estimator",
+            | "rho_source" | "estimator" | "name",
         ) => Kind::Text,
         _ => return None,
     })
@@ -132,7 +132,14 @@ fn table_of<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<DataFrame
 }
 
 /// Tables whose rows tell stores.
-const WITH_STORES: [&str; 4] = ["functions", "lines", "loops", "time_zoom"];
+const WITH_STORES: [&str; 6] = [
+    "functions",
+    "lines",
+    "loops",
+    "threads",
+    "processes",
+    "time_zoom",
+];
 
 /// A table with the columns that `like` has.
 fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<DataFrame, String> {
@@ -232,6 +239,8 @@ pub fn write(
         "summary",
         summary.and_then(|s| frame_of("summary", &s, std::slice::from_ref(&s))),
     )?;
+    table("processes", table_of("processes", &analysis.processes))?;
+    table("threads", table_of("threads", &analysis.threads))?;
     table("functions", table_of("functions", &analysis.functions))?;
     table("lines", table_of("lines", &analysis.lines))?;
     table("loops", table_of("loops", &analysis.loops))?;

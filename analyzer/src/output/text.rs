@@ -3,6 +3,7 @@
 use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
+use crate::output::names;
 use crate::report::{Analysis, Loads};
 use crate::stages::observed_class::ClassPair;
 use crate::util::human::{bytes, count, counted, number, percent};
@@ -92,6 +93,19 @@ impl Meaning {
         vec![percent(time.value), range]
     }
 
+    /// The header of the executed loads, which are those that were recorded where all were.
+    pub(crate) fn executed(self) -> &'static [&'static str] {
+        if self.windows { &["A_hat"] } else { &[] }
+    }
+
+    pub(crate) fn executed_cells(self, hats: &Hats) -> Vec<String> {
+        if self.windows {
+            vec![crate::output::text_threads::executed(hats)]
+        } else {
+            Vec::new()
+        }
+    }
+
     /// The header of the mean distance. Inside windows the share of first touches, which have none, stands before it.
     pub(crate) fn distance(self) -> &'static [&'static str] {
         if self.windows {
@@ -123,9 +137,9 @@ impl Meaning {
     fn heads(self, names: &[&'static str]) -> Vec<&'static str> {
         let mut heads = names.to_vec();
         heads.extend(self.share());
-        heads.extend([
-            "A", "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF",
-        ]);
+        heads.push("A");
+        heads.extend(self.executed());
+        heads.extend(["A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF"]);
         heads.extend(["ΔF_str%", "ΔF_irr%"]);
         heads.extend(self.distance());
         heads.extend(["D p90", "D max"]);
@@ -156,8 +170,9 @@ pub(crate) fn error_bar(hats: &Hats) -> String {
 fn metric_cells(loads: &Loads, meaning: Meaning) -> Vec<String> {
     let (m, hats) = (&loads.metrics, &loads.hats);
     let mut cells = meaning.share_cells(loads.time, loads.share);
+    cells.push(count(m.accesses));
+    cells.extend(meaning.executed_cells(hats));
     cells.extend([
-        count(m.accesses),
         percent(m.implied_pct),
         count(m.footprint),
         number(hats.footprint),
@@ -199,11 +214,16 @@ pub(crate) fn head(text: &str, most: usize) -> String {
 pub fn render(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
     summary(analysis, &mut out);
+    if let Some(row) = &analysis.filter {
+        crate::output::text_threads::filter(row, &mut out);
+    }
     // What was not measured is not shown as nothing.
     if analysis.summary.metrics.accesses == 0 {
         return out;
     }
     let meaning = Meaning::of(analysis);
+    crate::output::text_threads::processes(&analysis.processes, meaning, style, &mut out);
+    crate::output::text_threads::threads(&analysis.threads, meaning, style, &mut out);
     functions(analysis, style, &mut out);
     lines(analysis, style, &mut out);
     loops(analysis, style, &mut out);
@@ -245,7 +265,7 @@ fn notes(analysis: &Analysis, meaning: Meaning, out: &mut String) {
     if meaning.by_time {
         heading(
             out,
-            "time% is the share of the windows that begin in the row, with its 95 % interval; of memory and intervals it is the time of the windows' loads there.",
+            "time% is the share of the windows whose load is in the row, with its 95 % interval: of each window the load that ran when it began. A_hat is the executed loads, with how far they may be off; – where the speed of the code was not measured.",
         );
     }
 }
@@ -257,7 +277,7 @@ pub(crate) fn code_text<'a>(
 ) -> String {
     parts
         .take(most)
-        .map(|(name, share)| format!("{} {}%", head(name, 28), percent(share)))
+        .map(|(name, share)| format!("{} {}%", names::function(name, 28), percent(share)))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -552,6 +572,24 @@ fn summary(analysis: &Analysis, out: &mut String) {
         match (t.loads_executed, t.loads_executed_estimate, s.rho) {
             (Some(n), _, _) if !measured => counted(n, "load", "loads"),
             (Some(n), _, _) => format!("{}, ρ {}", counted(n, "load", "loads"), number(s.rho)),
+            (None, Some(n), _) if let Some(from) = &t.weights_from => {
+                let how = if from.exact {
+                    "counted"
+                } else {
+                    "by a sample of each thread's records"
+                };
+                let error = match t.loads_executed_error {
+                    Some(e) if e >= 0.001 => format!(", {}", within(e)),
+                    _ => String::new(),
+                };
+                format!(
+                    "{} loads ({how} in {}, mode {}{error}), ρ {}",
+                    number(Some(n)),
+                    from.trace,
+                    from.mode,
+                    number(s.rho)
+                )
+            }
             (None, Some(n), _) => {
                 let error = t
                     .loads_executed_error
@@ -563,7 +601,7 @@ fn summary(analysis: &Analysis, out: &mut String) {
                 )
             }
             (None, None, None) if t.mode == "burst" => {
-                "unknown: how fast code runs was not measured in all of it, so shares are of time"
+                "unknown: how fast code runs was not measured in all of it, so shares are of time; mgz-record --calibrate counts"
                     .into()
             }
             (None, None, _) if !measured => "unknown".into(),
@@ -675,7 +713,7 @@ fn functions(analysis: &Analysis, style: Style, out: &mut String) {
     let names = meaning.heads(&["function", "module"]);
     let mut t = table(style, &names, 2);
     for f in analysis.functions.iter().take(style.rows) {
-        let mut cells = vec![head(&f.function, 40), head(&f.module, 20)];
+        let mut cells = vec![names::function(&f.function, 40), head(&f.module, 20)];
         cells.extend(metric_cells(&f.loads, meaning));
         t.add_row(row(cells, 2));
     }
@@ -708,10 +746,10 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
         };
         let into = match l.inlined_into.as_slice() {
             [] => String::new(),
-            [one] => head(one, 40),
-            [first, rest @ ..] => format!("{} and {} more", head(first, 32), rest.len()),
+            [one] => names::function(one, 40),
+            [first, rest @ ..] => format!("{} and {} more", names::function(first, 32), rest.len()),
         };
-        let mut cells = vec![place, head(&l.function, 32), into];
+        let mut cells = vec![place, names::function(&l.function, 32), into];
         cells.extend(metric_cells(&l.loads, meaning));
         let mut cells = row(cells, 3);
         cells.push(Cell::new(classes_text(&l.loads.observed.classes)));
@@ -751,7 +789,7 @@ fn loops(analysis: &Analysis, style: Style, out: &mut String) {
         } else {
             format!("{}:{}", tail(&l.file, 28), l.line)
         };
-        let mut cells = vec![place, head(&l.function, 32), l.depth.to_string()];
+        let mut cells = vec![place, names::function(&l.function, 32), l.depth.to_string()];
         cells.extend(metric_cells(&l.loads, meaning));
         t.add_row(row(cells, 2));
     }

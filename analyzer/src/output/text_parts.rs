@@ -96,14 +96,19 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
     );
     let mut names = vec!["object", "kind", "lives", "size"];
     names.extend(meaning.share());
-    names.extend(["A", "F", "F_hat", "±", "B/line", "ΔF", "A_irr%"]);
+    names.push("A");
+    // Speeds are measured of code, so in windows by time nothing is known of the loads of objects.
+    let known = rows.iter().any(|o| o.hats.accesses_hi.is_some());
+    names.extend(meaning.executed().iter().filter(|_| known));
+    names.extend(["F", "F_hat", "±", "B/line", "ΔF", "A_irr%"]);
     names.extend(["blocks", "A/block"]);
     names.extend(meaning.distance());
     names.extend(["D max", "functions"]);
     let mut t = table(style, &names, 2);
-    for o in rows.iter().take(style.rows) {
+    let shown = &rows[..rows.len().min(style.rows)];
+    for (o, name) in shown.iter().zip(crate::output::names::objects(shown, 48)) {
         let mut cells = vec![
-            head(&o.object, 48),
+            name,
             o.kind.clone(),
             if o.instances == 0 {
                 "–".into()
@@ -117,8 +122,14 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
             },
         ];
         cells.extend(meaning.share_cells(o.time, o.share));
+        cells.push(count(o.metrics.accesses));
+        cells.extend(
+            meaning
+                .executed_cells(&o.hats)
+                .into_iter()
+                .filter(|_| known),
+        );
         cells.extend([
-            count(o.metrics.accesses),
             count(o.metrics.footprint),
             number(o.hats.footprint),
             crate::output::text::error_bar(&o.hats),

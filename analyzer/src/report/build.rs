@@ -1,16 +1,19 @@
 //! From an opened trace and the options to the whole result.
 
 use crate::data::object_map::Resolver;
-use crate::data::samples::SampleInfo;
 use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, Options, analyse_with};
 use crate::estimate::row_estimates::Estimator;
+use crate::filter::{Conditions, Filter, FilterError, Filtered};
 use crate::input;
+use crate::input::counted::Counted;
 use crate::input::objects::read;
+use crate::input::source::Source;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
+use crate::report::counted::reweighted;
 use crate::report::diagnose::diagnose;
-use crate::report::{Analysis, Built, build, build_with_code};
+use crate::report::{Analysis, Built, build, build_with_code, threads};
 use crate::stages::incidence::Incidence;
 use crate::stages::pages;
 use crate::stages::reuse::by_page::Wanted;
@@ -37,8 +40,12 @@ pub struct Questions {
     pub estimator: Estimator,
     /// Bytes of memory that footprints may take before they go to a file.
     pub footprint_bytes: usize,
-    /// Part of the run for the time zoom.
+    /// What is analysed.
+    pub filter: Conditions,
+    /// Which way the time zoom goes.
     pub look: Look,
+    /// What another run of the same command has counted.
+    pub counted: Option<Counted>,
 }
 
 /// The first pass alone, to be written and merged later.
@@ -62,7 +69,7 @@ pub fn partial(
     };
     let source = trace.source(ColumnSet::default());
     let mut warnings = trace.warnings.clone();
-    let weights = weights(&trace, &mut warnings);
+    let weights = weights(&trace, None, &mut warnings);
     let outcome = analyse_with(
         &*source,
         options,
@@ -85,12 +92,25 @@ pub fn partial(
 }
 
 /// What the samples of a trace stand for, if not the same for all.
-fn weights(trace: &Trace, warnings: &mut Vec<String>) -> Option<Arc<Weights>> {
+fn weights(
+    trace: &Trace,
+    counted: Option<Counted>,
+    warnings: &mut Vec<String>,
+) -> Option<Arc<Weights>> {
     let read = input::weights::read(&trace.folder, trace.manifest.triggers_by_time())
         .unwrap_or_else(|sentence| {
             warnings.push(sentence);
             None
         });
+    let read = match counted {
+        Some(counted) => Some(reweighted(
+            trace,
+            read.unwrap_or_default(),
+            counted,
+            warnings,
+        )),
+        None => read,
+    };
     read.map(Arc::new)
 }
 
@@ -129,17 +149,8 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
     analysis
 }
 
-/// What of the part of the run that was asked for is not there.
-fn missing(tree: &TimeZoom, look: &Look, samples: &[SampleInfo]) -> Option<String> {
-    let loaded = || samples.iter().filter(|s| s.loads > 0);
-    let first = loaded().map(|s| s.first_time).min()?;
-    let last = loaded().map(|s| s.last_time).max()?;
-    if tree.root.samples == 0 {
-        return Some(format!(
-            "no sample lies between --from and --to, so there is no time tree: the samples go from 0 to {} s after the first",
-            last.saturating_sub(first) as f64 / 1e9
-        ));
-    }
+/// What of the way that was asked for is not there.
+fn missing(tree: &TimeZoom, look: &Look) -> Option<String> {
     let id = |way: &[usize]| {
         way.iter()
             .map(usize::to_string)
@@ -161,17 +172,20 @@ fn missing(tree: &TimeZoom, look: &Look, samples: &[SampleInfo]) -> Option<Strin
     ))
 }
 
-/// The analysis, and the damage that it met. `progress` is told the rows done.
+/// The analysis, and the damage that it met. `progress` is told the rows done. An error if a filter leaves nothing.
 pub fn examine(
     trace: &Trace,
     questions: &Questions,
     progress: &(dyn Fn(u64) + Sync),
-) -> (Analysis, Vec<String>) {
+) -> Result<(Analysis, Vec<String>), FilterError> {
     let sampled = trace.manifest.mode != "full";
+    let conditions = &questions.filter;
     // Of samples there are few rows, and what is touched says how far their footprints can go.
     let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
-    let by_block = questions.zoom || questions.objects || bounded;
-    let source = trace.source(ColumnSet { time: by_block });
+    let by_block =
+        questions.zoom || questions.objects || bounded || !questions.filter.objects.is_empty();
+    let timed = by_block || conditions.from.is_some() || conditions.to.is_some();
+    let source = trace.source(ColumnSet { time: timed });
     let source = &*source;
     let mut damage = Vec::new();
     let objects: Option<Arc<Resolver>> = if by_block {
@@ -215,8 +229,19 @@ pub fn examine(
     let aids = Aids {
         objects: objects.clone(),
         heat: None,
-        weights: weights(trace, &mut warnings),
+        weights: weights(trace, questions.counted.clone(), &mut warnings),
     };
+    let filter = (!conditions.is_empty())
+        .then(|| {
+            let objects = objects.as_deref();
+            Filter::new(conditions, &trace.manifest, &trace.code, objects, source)
+        })
+        .transpose()?;
+    let filtered = filter.as_ref().map(|filter| {
+        let (objects, weights) = (objects.clone(), aids.weights.clone());
+        Filtered::new(source, filter, &trace.code, objects, weights)
+    });
+    let source = filtered.as_ref().map_or(source, |f| f as &dyn Source);
     let first = questions
         .zoom
         .then(|| time_tree::First::new(source, &questions.look));
@@ -226,6 +251,13 @@ pub fn examine(
     };
     let mut first = first.and_then(|first| first.take(&outcome, &trace.code));
     outcome.unite();
+    let manifest = match &filtered {
+        Some(filtered) => {
+            filtered.check()?;
+            &filtered.manifest(&trace.manifest)
+        }
+        None => &trace.manifest,
+    };
     if questions.zoom && first.is_none() {
         // Some of the rows could not be read, so that what is left is divided otherwise.
         outcome = analyse_with(
@@ -237,7 +269,7 @@ pub fn examine(
                 }),
                 ..options
             },
-            aids,
+            aids.clone(),
             progress,
         );
     }
@@ -267,15 +299,29 @@ pub fn examine(
         places,
         times,
     } = build_with_code(
-        &trace.manifest,
+        manifest,
         &trace.code,
         &outcome,
         (questions.block, questions.estimator),
         &bounds,
         warnings,
     );
+    analysis.filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
+    let basis = Basis::new(&outcome, &trace.code, places, times);
+    (analysis.threads, analysis.processes) = threads::tables(
+        (
+            source,
+            Options {
+                zoom: None,
+                ..options
+            },
+        ),
+        manifest,
+        (&trace.code, &basis),
+        (&outcome, &analysis.summary),
+        aids,
+    );
     if by_block {
-        let basis = Basis::new(&outcome, &trace.code, places, times);
         if let Some(objects) = &objects {
             analysis.objects = table(
                 entries(),
@@ -294,7 +340,7 @@ pub fn examine(
             let regions = location::zoom(
                 entries,
                 (&basis, &analysis.summary.hats),
-                &outcome.spaces,
+                (&outcome.spaces, &outcome.samples),
                 &trace.code,
                 sizes,
                 (questions.tau, questions.stop),
@@ -302,14 +348,14 @@ pub fn examine(
             );
             let counted = sums.filter(|_| first.is_some());
             analysis.heat_map =
-                heat_map::Plan::new(&outcome.samples, &questions.look, &regions, block_shift).map(
-                    |plan| match counted {
+                heat_map::Plan::new(&outcome.samples, &regions, block_shift).map(|plan| {
+                    match counted {
                         Some(sums) => plan
                             .of_units(&sums.heat, &outcome.spaces, wanted.unit_shift)
                             .unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
                         None => plan.count(source, options, &outcome.samples),
-                    },
-                );
+                    }
+                });
             analysis.location_zoom = Some(regions);
             let whole = time_tree::Part::of_whole(whole, &outcome.buckets[0]);
             let tree = time_tree::zoom(
@@ -322,7 +368,7 @@ pub fn examine(
                 &questions.look,
                 first.take(),
             );
-            let missing = missing(&tree, &questions.look, &outcome.samples);
+            let missing = missing(&tree, &questions.look);
             analysis.warnings.extend(missing);
             // Of no sample there is nothing to tell.
             analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
@@ -332,5 +378,5 @@ pub fn examine(
         }
     }
     analysis.diagnoses = diagnose(&analysis);
-    (analysis, damage)
+    Ok((analysis, damage))
 }

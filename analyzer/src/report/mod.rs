@@ -1,6 +1,7 @@
 //! The result of an analysis, as it stands in JSON (`docs/reference/analysis-json.md`).
 
 pub mod build;
+pub mod counted;
 pub mod diagnose;
 mod functions;
 mod lines;
@@ -8,6 +9,7 @@ mod loops;
 mod rows;
 mod summary;
 mod sums;
+pub(crate) mod threads;
 mod windows;
 
 pub use functions::FunctionRow;
@@ -16,6 +18,7 @@ pub use loops::LoopRow;
 pub use rows::Loads;
 pub(crate) use summary::sample_ratio;
 pub use summary::{Doubtful, StoreFootprint, Summary, TraceInfo};
+pub use threads::{ProcessRow, ThreadRow};
 pub use windows::WindowRow;
 
 use crate::data::code_map::{CodeMap, Target};
@@ -23,10 +26,12 @@ use crate::data::counts::Counts;
 use crate::engine::Outcome;
 use crate::estimate::growth_tables;
 use crate::estimate::growth_tables::Seen;
+use crate::estimate::part_loads::part_loads;
 use crate::estimate::row_estimates::{Estimator, Places, makers, samples_seen};
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
-use crate::estimate::{Design, measured};
+use crate::estimate::{Design, Estimate, measured};
+use crate::input::weights::Weights;
 use crate::report::rows::{ByTime, Facts};
 use crate::report::sums::{BY_CODE, CodeSums, all_rows};
 use crate::stages::observed_class;
@@ -48,8 +53,15 @@ pub struct Analysis {
     pub format: &'static str,
     /// [`VERSION`].
     pub version: u32,
+    /// What of the trace the rest is of; none if it is of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<crate::filter::FilterRow>,
     /// The whole trace.
     pub summary: Summary,
+    /// By process.
+    pub processes: Vec<ProcessRow>,
+    /// By thread.
+    pub threads: Vec<ThreadRow>,
     /// By function, most accesses first.
     pub functions: Vec<FunctionRow>,
     /// By source line, most accesses first.
@@ -133,17 +145,41 @@ fn in_step(manifest: &Manifest, lag: usize) -> String {
     )
 }
 
-/// What windows by time tell of the rows of a table. Loads are known of functions only: how fast code runs is measured by function.
-fn by_time(times: &TimeShares, outcome: &Outcome, code: &CodeMap, target: Target) -> ByTime {
+/// What windows by time tell of the rows of a table. How fast code runs is measured by function; `seen`: samples that saw each row of the tables in [`BY_CODE`].
+fn by_time(
+    times: &TimeShares,
+    outcome: &Outcome,
+    code: &CodeMap,
+    target: Target,
+    seen: &[Vec<u64>],
+) -> ByTime {
     let shares = times.by_code(code, target);
-    let executed = match (target, outcome.weights.as_deref()) {
-        (Target::Function | Target::Whole, Some(weights)) => times
+    let Some(weights) = outcome.weights.as_deref() else {
+        return ByTime {
+            shares,
+            executed: Vec::new(),
+        };
+    };
+    let of_rows = |target: Target| -> Vec<Option<Estimate>> {
+        times
             .windows_by_code(code, target)
             .iter()
-            .zip(&shares)
-            .map(|(windows, &share)| measured(windows, weights, share))
-            .collect(),
-        _ => Vec::new(),
+            .zip(times.by_code(code, target))
+            .map(|(windows, share)| match target {
+                // All of the time is the whole's, however few windows there are.
+                Target::Whole => measured(windows, weights, TimeShare::ALL),
+                _ => measured(windows, weights, share),
+            })
+            .collect()
+    };
+    let executed = match target {
+        Target::Function | Target::Whole => of_rows(target),
+        Target::Line | Target::Loop => {
+            let at = |wanted| BY_CODE.iter().position(|&t| t == wanted).unwrap_or(0);
+            let seen = (&seen[at(Target::Function)][..], &seen[at(target)][..]);
+            let functions = of_rows(Target::Function);
+            part_loads(&outcome.buckets[0], code, target, &functions, seen)
+        }
     };
     ByTime { shares, executed }
 }
@@ -158,11 +194,16 @@ pub fn build_with_code(
     mut warnings: Vec<String>,
 ) -> Built {
     let rows = all_rows(outcome, code);
-    let (rho, rho_source) = sample_ratio(manifest, &rows, rows.stores);
+    let counted = outcome.weights.as_deref().and_then(Weights::counted);
+    let by_count = counted.and_then(|c| counted::sample_ratio(c, &rows));
+    let (rho, rho_source) = match by_count {
+        Some((rho, _)) => (Some(rho), "weights_from"),
+        None => sample_ratio(manifest, &rows, rows.stores),
+    };
     let shares = Shares::new(outcome);
     let times = manifest
         .triggers_by_time()
-        .then(|| TimeShares::new(outcome));
+        .then(|| TimeShares::new(outcome, code));
     let see = || {
         rho.filter(|&r| r > 1.0 + 1e-9)
             .map(|_| Seen::new(outcome, shares.as_ref()))
@@ -175,10 +216,7 @@ pub fn build_with_code(
         code,
         &outcome.buckets[0].footprint,
     );
-    let weights = manifest
-        .totals
-        .loads_executed_error
-        .filter(|_| manifest.totals.loads_executed_estimate.is_some());
+    let weights = by_count.map(|c| c.1).or(summary::executed_error(manifest));
     let design = rho.map(|rho| design(rho, outcome, shares.as_ref(), weights));
     let places = Places {
         design,
@@ -223,12 +261,15 @@ pub fn build_with_code(
     let time_of = |target| {
         times
             .as_ref()
-            .map(|times| by_time(times, outcome, code, target))
+            .map(|times| by_time(times, outcome, code, target, &seen_by_code))
     };
     let whole_time = time_of(Target::Whole);
-    let executed = whole_time
-        .as_ref()
-        .map(|t| t.executed.first().copied().flatten());
+    let executed = match counted {
+        Some(counted) => Some(counted.whole().map(counted::estimate)),
+        None => whole_time
+            .as_ref()
+            .map(|t| t.executed.first().copied().flatten()),
+    };
     let ((growth, inter_sample), hats) = rayon::join(tables, || {
         of_whole.make(
             0,
@@ -250,6 +291,7 @@ pub fn build_with_code(
         seen: &seen_by_code[kind],
         maker: makers[kind],
         by_time: time_of(BY_CODE[kind]),
+        counted: counted.map(|c| counted::rows(c, BY_CODE[kind])),
         bounds: Some(&bounds.by_code[kind][..]).filter(|b| !b.is_empty()),
         all,
         executed: hats
@@ -271,6 +313,9 @@ pub fn build_with_code(
         (rho, rho_source),
         (block, estimator),
     );
+    if let Some(counted) = counted {
+        summary.weighted_by(counted.from.clone());
+    }
     summary.observed = classes.row(Target::Whole, 0);
     // Fetches are counted for the whole run only: its parts have none, and neither have those of its rows that stand beside them.
     let bare = |counts: Vec<Counts>| -> Vec<Counts> {
@@ -281,7 +326,10 @@ pub fn build_with_code(
         analysis: Analysis {
             format: FORMAT,
             version: VERSION,
+            filter: None,
             summary,
+            processes: Vec::new(),
+            threads: Vec::new(),
             functions,
             lines,
             loops,

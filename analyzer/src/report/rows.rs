@@ -54,6 +54,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) maker: &'a Maker<'a>,
     /// Where windows come by time.
     pub(crate) by_time: Option<ByTime>,
+    /// Executed loads, where another run has counted them.
+    pub(crate) counted: Option<Vec<Option<Estimate>>>,
     /// Bytes of the objects that each row has touched, where they are all known.
     pub(crate) bounds: Option<&'a [Option<u64>]>,
     /// Recorded and implied loads of the whole.
@@ -76,10 +78,13 @@ impl Facts<'_> {
     fn loads(&self, row: usize) -> Loads {
         let counts = &self.sums.counts[row];
         let time = self.by_time.as_ref().map(|t| t.shares[row]);
-        let executed = self
-            .by_time
-            .as_ref()
-            .map(|t| t.executed.get(row).copied().flatten());
+        let executed = match &self.counted {
+            Some(counted) => Some(counted.get(row).copied().flatten()),
+            None => self
+                .by_time
+                .as_ref()
+                .map(|t| t.executed.get(row).copied().flatten()),
+        };
         let bound = self.bounds.and_then(|b| b[row]);
         let hats = self
             .maker
@@ -107,7 +112,7 @@ impl Facts<'_> {
         };
         match (self.executed, hats.accesses) {
             (Some(all), Some(part)) => Some(part * 100.0 / all),
-            _ if self.by_time.is_some() => None,
+            _ if self.by_time.is_some() || self.counted.is_some() => None,
             _ => recorded(),
         }
     }

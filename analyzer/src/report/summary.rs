@@ -3,6 +3,7 @@
 use crate::data::counts::{Bin, Counts, Metrics};
 use crate::engine::Outcome;
 use crate::estimate::row_estimates::{Estimator, Hats};
+use crate::input::counted::WeightsFrom;
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::coverage::Coverage;
 use mgz_annotations_schema::manifest::Manifest;
@@ -45,6 +46,8 @@ pub struct TraceInfo {
     pub loads_executed_estimate: Option<f64>,
     /// Relative half-width of its 95 % interval, where the recorder tells (`burst`).
     pub loads_executed_error: Option<f64>,
+    /// The trace that has counted the loads, where that is another one (`--weights-from`).
+    pub weights_from: Option<WeightsFrom>,
     /// Lost data by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Short windows by cause.
@@ -137,6 +140,18 @@ pub struct Doubtful {
     pub unread: u64,
 }
 
+impl Summary {
+    /// Another run has counted the loads: they are no estimate of the recorder's.
+    pub(crate) fn weighted_by(&mut self, from: Option<WeightsFrom>) {
+        let trace = &mut self.trace;
+        trace.weights_from = from;
+        trace.loads_executed = None;
+        trace.loads_executed_estimate = self.hats.accesses;
+        let ends = self.hats.accesses.zip(self.hats.accesses_hi);
+        trace.loads_executed_error = ends.map(|(value, hi)| hi / value - 1.0);
+    }
+}
+
 /// ρ, and what it was computed from.
 pub(crate) fn sample_ratio(
     manifest: &Manifest,
@@ -158,11 +173,14 @@ pub(crate) fn sample_ratio(
             "loads_executed",
         );
     }
-    if let Some(executed) = totals
-        .loads_executed_estimate
-        .filter(|e| e.is_finite() && *e >= observed)
-    {
-        return (Some(executed / observed), "loads_executed_estimate");
+    let estimates = [
+        (totals.loads_executed_estimate, "loads_executed_estimate"),
+        (totals.loads_executed_assumed, "loads_executed_assumed"),
+    ];
+    for (estimate, source) in estimates {
+        if let Some(executed) = estimate.filter(|e| e.is_finite() && *e >= observed) {
+            return (Some(executed / observed), source);
+        }
     }
     if totals.records_kept > 0 && totals.records_executed >= totals.records_kept {
         return (
@@ -174,6 +192,17 @@ pub(crate) fn sample_ratio(
         return (Some(1.0), "mode full");
     }
     (None, "unknown")
+}
+
+/// The error of the executed loads that ρ is computed from, where the recorder tells.
+pub(crate) fn executed_error(manifest: &Manifest) -> Option<f64> {
+    let totals = &manifest.totals;
+    match totals.loads_executed_estimate {
+        Some(_) => totals.loads_executed_error,
+        None => totals
+            .loads_executed_assumed
+            .and(totals.loads_executed_assumed_error),
+    }
 }
 
 /// The summary of a trace whose loads and stores have these counts.
@@ -220,6 +249,7 @@ pub(crate) fn summary(
             loads_executed: totals.loads_executed,
             loads_executed_estimate: estimate,
             loads_executed_error: error,
+            weights_from: None,
             dropped: totals.dropped.clone(),
             truncated_windows: totals.truncated_windows.clone(),
             coverage: manifest.coverage.clone(),

@@ -31,8 +31,8 @@ pub struct Basis<'a> {
     pub times: Option<TimeShares>,
     /// By group of code: executed loads that each recorded or implied one stands for, or its time where windows come by time; none if that is not known.
     stands_for: Option<Vec<f64>>,
-    /// What all loads stand for.
-    all: f64,
+    /// By group: executed loads that each recorded or implied one stands for, where another run has counted them.
+    counted: Option<Vec<f64>>,
     /// By group: loads, and lines that they fetched.
     fetches: Vec<(u64, Fetched)>,
 }
@@ -69,16 +69,12 @@ impl<'a> Basis<'a> {
             };
             (0..bucket.counts.len()).map(of).collect::<Vec<f64>>()
         });
-        let all = stands_for.iter().flatten().zip(&bucket.counts);
-        let all = all
-            .map(|(each, c)| each * (c.rows + c.implied) as f64)
-            .sum();
         let fetched = |group: usize| outcome.fetches.get(group).copied().unwrap_or_default();
         let fetches = bucket.counts.iter().enumerate();
         let fetches = fetches.map(|(g, c)| (c.rows, fetched(g))).collect();
         Basis {
             fetches,
-            all,
+            counted: counted(outcome),
             times,
             footprint: &bucket.footprint,
             incidence: &outcome.incidence,
@@ -91,15 +87,17 @@ impl<'a> Basis<'a> {
 
     /// Executed loads of a place, estimated. `parts`: groups, and their recorded and implied loads there.
     pub(crate) fn executed(&self, parts: impl Iterator<Item = (u32, u64)>) -> Option<f64> {
-        self.stands_for(parts).filter(|_| self.times.is_none())
+        match &self.counted {
+            Some(counted) => Some(sum(counted, parts)),
+            None => self.stands_for(parts).filter(|_| self.times.is_none()),
+        }
     }
 
-    /// The share of the time that a place's loads take, where windows come by time: each window's time is that of its loads in equal parts.
-    pub(crate) fn time(&self, parts: impl Iterator<Item = (u32, u64)>) -> TimeShare {
-        match (&self.times, self.stands_for(parts)) {
-            (Some(times), Some(part)) if self.all > 0.0 => times.of_share(part / self.all),
-            _ => TimeShare::default(),
-        }
+    /// The share of the time of the windows whose load, of which sample and address are given, is at a place; where windows come by time.
+    pub(crate) fn time(&self, has: impl Fn(u32, u64) -> bool) -> TimeShare {
+        self.times.as_ref().map_or_else(Default::default, |times| {
+            times.of_spots(|sample, spot| has(sample, spot.address))
+        })
     }
 
     /// Adds the lines that were fetched for a place: of each group of code the share of its loads that is there. Exact for code that loads one place alone.
@@ -127,20 +125,32 @@ impl<'a> Basis<'a> {
     }
 
     fn stands_for(&self, parts: impl Iterator<Item = (u32, u64)>) -> Option<f64> {
-        let stands_for = self.stands_for.as_ref()?;
-        let mut parts: Vec<(u32, u64)> = parts.collect();
-        // Sums of fractions depend on their order.
-        parts.sort_unstable();
-        Some(
-            parts
-                .into_iter()
-                .map(|(group, loads)| {
-                    loads as f64 * stands_for.get(group as usize).copied().unwrap_or(1.0)
-                })
-                // (The sum of nothing is -0.)
-                .fold(0.0, |sum, executed| sum + executed),
-        )
+        Some(sum(self.stands_for.as_ref()?, parts))
     }
+}
+
+/// What parts stand for together, given what each load of a group does.
+fn sum(stands_for: &[f64], parts: impl Iterator<Item = (u32, u64)>) -> f64 {
+    let mut parts: Vec<(u32, u64)> = parts.collect();
+    // Sums of fractions depend on their order.
+    parts.sort_unstable();
+    parts
+        .into_iter()
+        .map(|(group, loads)| loads as f64 * stands_for.get(group as usize).copied().unwrap_or(1.0))
+        // (The sum of nothing is -0.)
+        .fold(0.0, |sum, executed| sum + executed)
+}
+
+/// See [`Basis::counted`]. Classes of one piece of code have one number.
+fn counted(outcome: &Outcome) -> Option<Vec<f64>> {
+    let counted = outcome.weights.as_deref()?.counted()?;
+    let counts = &outcome.buckets[0].counts;
+    let each = counts.chunks(4).enumerate().flat_map(|(piece, classes)| {
+        let recorded: u64 = classes.iter().map(|c| c.rows + c.implied).sum();
+        let each = counted.piece(piece) / recorded.max(1) as f64;
+        std::iter::repeat_n(each, classes.len())
+    });
+    Some(each.collect())
 }
 
 #[cfg(test)]
@@ -161,7 +171,7 @@ impl Default for Basis<'static> {
             strides: ByGroup::default(),
             times: None,
             stands_for: None,
-            all: 0.0,
+            counted: None,
             fetches: Vec::new(),
         }
     }

@@ -11,7 +11,7 @@ use crate::input::source::Source;
 use crate::stages::reuse::by_page::HeatTable;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
 use crate::views::location::{LocationZoom, Region, collect_leaves};
-use crate::views::time_tree::{Look, by_time};
+use crate::views::time_tree::by_time;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -141,19 +141,14 @@ pub struct Plan {
 
 impl Plan {
     /// The hottest final regions of the location zoom against the time that is looked at.
-    pub fn new(
-        samples: &[SampleInfo],
-        look: &Look,
-        zoom: &LocationZoom,
-        block_shift: u32,
-    ) -> Option<Plan> {
+    pub fn new(samples: &[SampleInfo], zoom: &LocationZoom, block_shift: u32) -> Option<Plan> {
         let mut leaves = Vec::new();
         collect_leaves(&zoom.root, &mut leaves);
         leaves.retain(|l| !l.id.is_empty());
         leaves.sort_by_key(|l| std::cmp::Reverse(l.metrics.accesses));
         leaves.truncate(ROWS);
         leaves.sort_by_key(|l| (l.process, address(&l.start)));
-        let order = by_time(samples, look);
+        let order = by_time(samples);
         if leaves.is_empty() || order.is_empty() {
             return None;
         }
@@ -320,7 +315,7 @@ mod tests {
             thread: 1,
             sample: 0,
             loads,
-            start: 0,
+            begin: None,
             first_time: 0,
             last_time: 1,
             parts: vec![(0, loads)],

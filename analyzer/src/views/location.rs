@@ -19,6 +19,7 @@ pub(crate) use crate::views::location_code::{ByGroup, Sums, by_function_and_line
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::counts::{Counts, Metrics};
 use crate::data::object_map::{Resolver, UNKNOWN};
+use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
@@ -141,7 +142,7 @@ pub struct Sizes {
 pub fn zoom<I: Iterator<Item = UnitEntry>>(
     entries: impl Fn() -> I,
     (basis, whole): (&Basis<'_>, &Hats),
-    spaces: &[u32],
+    (spaces, samples): (&[u32], &[SampleInfo]),
     code: &CodeMap,
     sizes: Sizes,
     (tau, stop): (f64, u64),
@@ -194,6 +195,7 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
         basis,
         seen,
         whole,
+        processes: samples.iter().map(|s| (s.sample, s.process)).collect(),
     };
     // From the inside out: a region has what those in it have.
     let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];
@@ -234,6 +236,8 @@ struct Maker<'a> {
     basis: &'a Basis<'a>,
     seen: Grouped,
     whole: &'a Hats,
+    /// By sample.
+    processes: HashMap<u32, u32, Mixed>,
 }
 
 impl Maker<'_> {
@@ -254,7 +258,15 @@ impl Maker<'_> {
             let of = found.by_group.iter();
             of.map(|(&group, sums)| (group, sums.starts + sums.implied))
         };
-        let time = self.basis.time(loads());
+        let process = found
+            .page
+            .and(list.first())
+            .and_then(|u| self.spaces.get(u.space as usize))
+            .copied();
+        let time = self.basis.time(|sample, address| {
+            (start..=end).contains(&u128::from(address))
+                && process.is_none_or(|p| self.processes.get(&sample) == Some(&p))
+        });
         let hats = match found.parent {
             None => self.whole.clone(),
             Some(_) => {
@@ -275,11 +287,7 @@ impl Maker<'_> {
         let (by_function, by_line) = by_function_and_line(self.code, &found.by_group);
         Region {
             id: found.id.clone(),
-            process: found
-                .page
-                .and(list.first())
-                .and_then(|u| self.spaces.get(u.space as usize))
-                .copied(),
+            process,
             start: format!("{start:#x}"),
             end: format!("{end:#x}"),
             page: found.page.map_or(0, |p| 1 << p),
@@ -410,7 +418,7 @@ mod tests {
         zoom(
             || entries.iter().copied(),
             (&Basis::default(), &Hats::default()),
-            spaces,
+            (spaces, &[]),
             &CodeMap::new(),
             SIZES,
             (tau, STOP),
@@ -500,7 +508,7 @@ mod tests {
                 zoom(
                     || entries.iter().copied(),
                     (&Basis::default(), &Hats::default()),
-                    &[1],
+                    (&[1], &[]),
                     &CodeMap::new(),
                     sizes,
                     (10.0, STOP),

@@ -159,6 +159,26 @@ fn seen(
     })
 }
 
+/// By sample: the object of the load that its window counts for, where windows come by time.
+fn begun(
+    basis: &Basis<'_>,
+    samples: &[SampleInfo],
+    resolver: &Resolver,
+) -> HashMap<u32, u32, Mixed> {
+    let samples: HashMap<u32, &SampleInfo, Mixed> = samples.iter().map(|s| (s.sample, s)).collect();
+    let spots = basis.times.iter().flat_map(|times| times.spots());
+    spots
+        .filter_map(|&(sample, spot)| {
+            let info = samples.get(&sample)?;
+            let stack = resolver.own_stack(info.process, info.thread, info.first_time);
+            let object = stack
+                .at(spot.address)
+                .unwrap_or_else(|| resolver.find(info.process, spot.address, info.first_time));
+            Some((sample, object))
+        })
+        .collect()
+}
+
 /// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several objects share.
 pub fn table(
     entries: impl Iterator<Item = UnitEntry>,
@@ -207,6 +227,7 @@ pub fn table(
     let pages = WholePages::new(resolver, spaces);
     let footprints = of_objects(basis.footprint, mixed, &pages);
     let seen = seen(basis, samples, resolver, &pages);
+    let begun = begun(basis, samples, resolver);
     let mut rows: Vec<ObjectRow> = parts
         .into_iter()
         .map(|(number, part)| {
@@ -226,7 +247,7 @@ pub fn table(
                 let of = part.by_group.iter();
                 of.map(|(&group, sums)| (group, sums.starts + sums.implied))
             };
-            let time = basis.time(loads());
+            let time = basis.time(|sample, _| begun.get(&sample) == Some(&number));
             let size = resolver.bytes.get(number as usize).copied().unwrap_or(0);
             let hats = basis.places.make(
                 seen.of(number),

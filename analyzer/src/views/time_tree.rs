@@ -16,9 +16,8 @@
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::counts::{Bin, Counts, Metrics};
 use crate::data::histogram::Histogram;
-use crate::data::reuse_counts::GroupReuse;
 use crate::data::samples::SampleInfo;
-use crate::engine::{BucketOutcome, Collect, Options, Outcome, ReuseTotals, analyse};
+use crate::engine::{BucketOutcome, Collect, Options, Outcome, analyse};
 use crate::estimate::row_estimates::{Hats, Places};
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::TimeShare;
@@ -26,7 +25,7 @@ use crate::estimate::{Design, Grouped, Kinds};
 use crate::input::selection;
 use crate::input::selection::{Chosen, Extent, Held};
 use crate::input::source::Source;
-use crate::stages::footprint::{FootprintSet, GroupCount, add_counts};
+use crate::stages::footprint::GroupCount;
 use crate::stages::incidence::Incidence;
 use crate::stages::reuse::by_page::NO_COLUMN;
 use crate::stages::strides::StrideShare;
@@ -127,10 +126,6 @@ pub struct TimeZoom {
 /// Which part of the run to look at, and which way down.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Look {
-    /// Only samples that end after this time, nanoseconds after the first sample's start.
-    pub from_ns: Option<u64>,
-    /// Only samples that start before this time.
-    pub to_ns: Option<u64>,
     /// Numbers of children on the way down; behind them the way goes to the worst.
     pub node: Vec<usize>,
 }
@@ -146,23 +141,10 @@ impl Look {
     }
 }
 
-/// Samples with loads in the range to look at, by start time.
-pub(crate) fn by_time(samples: &[SampleInfo], look: &Look) -> Vec<usize> {
-    let begin = samples
-        .iter()
-        .filter(|s| s.loads > 0)
-        .map(|s| s.first_time)
-        .min()
-        .unwrap_or(0);
-    let inside = |s: &SampleInfo| {
-        look.from_ns
-            .is_none_or(|from| s.last_time - begin.min(s.last_time) >= from)
-            && look
-                .to_ns
-                .is_none_or(|to| s.first_time - begin.min(s.first_time) <= to)
-    };
+/// Samples with loads, by start time.
+pub(crate) fn by_time(samples: &[SampleInfo]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..samples.len())
-        .filter(|&s| samples[s].loads > 0 && inside(&samples[s]))
+        .filter(|&s| samples[s].loads > 0)
         .collect();
     order.sort_by_key(|&s| (samples[s].first_time, s));
     order
@@ -324,16 +306,14 @@ impl Describer<'_> {
             }
             .make(seen, basis.incidence.scale(), counts, executed, None)
         };
-        // Each window has as much time, which its loads share.
-        let time = basis.times.as_ref().map(|times| {
-            let mut windows = 0.0;
-            extent.each(|sample, range| {
-                if let Some(info) = samples.get(sample).filter(|s| s.loads > 0) {
-                    let loads = range.end.min(info.loads).saturating_sub(range.start);
-                    windows += loads as f64 / info.loads as f64;
-                }
-            });
-            times.of_share(windows / times.len().max(1) as f64)
+        // A window's time is that of the load that it counts for: parts of windows have none that is known.
+        let time = basis.times.as_ref().map(|times| match extent {
+            Extent::Samples(_) => {
+                let inside = numbers(samples, list);
+                let has = |sample| inside.get(sample as usize).copied().unwrap_or(false);
+                times.of_spots(|sample, _| has(sample))
+            }
+            _ => TimeShare::default(),
         });
         let hats = match time {
             Some(time) if !exact => hats.marked_by(time),
@@ -448,8 +428,6 @@ impl Level {
 pub struct First {
     samples: Vec<SampleInfo>,
     root: Extent,
-    /// Only a part of the run is looked at.
-    part: bool,
     extents: Vec<Extent>,
     columns: Vec<Extent>,
     way: Option<usize>,
@@ -459,13 +437,12 @@ impl First {
     /// Lists the samples of a trace and divides them.
     pub fn new(source: &dyn Source, look: &Look) -> First {
         let samples = selection::list(source);
-        let order = by_time(&samples, look);
+        let order = by_time(&samples);
         let columns = heat_map::columns(&samples, &order);
         let root = Extent::Samples(order);
         let extents = root.divide(&samples);
         First {
             root,
-            part: look.from_ns.is_some() || look.to_ns.is_some(),
             extents,
             columns,
             way: look.node.first().copied(),
@@ -543,48 +520,17 @@ impl First {
 
     /// Takes the parts of what was counted, before they are united; `None` if the rows were not as their list.
     pub fn take(self, outcome: &Outcome, code: &CodeMap) -> Option<Taken> {
-        if outcome.samples != self.samples {
+        // Where they begin in the code is not on the list.
+        let bare = |s: &SampleInfo| SampleInfo {
+            begin: None,
+            ..s.clone()
+        };
+        if outcome.samples.len() != self.samples.len()
+            || (outcome.samples.iter().zip(&self.samples)).any(|(a, b)| bare(a) != bare(b))
+        {
             return None;
         }
-        // D and first touches of one sample are not the sums of those of its parts.
-        let divided = self.extents.iter().any(|e| matches!(e, Extent::Loads(..)));
-        let root = (self.part && !divided).then(|| {
-            let rest = self.rest() as usize;
-            let parts = outcome
-                .parts
-                .get(..rest.min(outcome.parts.len()))
-                .unwrap_or_default();
-            let mut counts = Vec::new();
-            let mut groups: Vec<GroupReuse> = Vec::new();
-            let mut distances = Histogram::default();
-            for part in parts {
-                distances.merge(&part.reuse.all_distances());
-                add_counts(&mut counts, &part.counts);
-                groups.resize(
-                    groups.len().max(part.reuse.groups.len()),
-                    GroupReuse::default(),
-                );
-                groups
-                    .iter_mut()
-                    .zip(&part.reuse.groups)
-                    .for_each(|(a, b)| a.merge(b));
-            }
-            let footprint =
-                FootprintSet::union(parts.iter().map(|p| p.footprint.clone()).collect());
-            let bucket = BucketOutcome {
-                footprint,
-                counts,
-                reuse: ReuseTotals {
-                    groups,
-                    distances: vec![distances],
-                    ..ReuseTotals::new(None)
-                },
-            };
-            let (counts, by_code) = bucket_counts(&bucket, code);
-            (Part::of_whole(counts, &bucket), by_code)
-        });
         Some(Taken {
-            root,
             level: Level::new(self.extents, &outcome.parts, code, self.way),
         })
     }
@@ -592,8 +538,6 @@ impl First {
 
 /// The counts of the first level.
 pub struct Taken {
-    /// Of the root, if that is not the whole run, nor to be counted by itself.
-    root: Option<(Part, ByCode)>,
     level: Level,
 }
 
@@ -614,7 +558,7 @@ pub fn zoom(
         basis,
         all: whole.counts.accesses + whole.counts.implied,
     };
-    let mut extent = Extent::Samples(by_time(samples, look));
+    let mut extent = Extent::Samples(by_time(samples));
     let options = Options {
         zoom: None,
         windows: false,
@@ -633,21 +577,7 @@ pub fn zoom(
         held.narrow(chosen.numbers());
         analyse(&chosen, options, &|_| ()).buckets
     };
-    // A part of the run has its own counts.
-    let (mut part, mut level) = first.map_or((None, None), |f| (f.root, Some(f.level)));
-    if part.is_none() && (look.from_ns.is_some() || look.to_ns.is_some()) {
-        let of_bucket = |b: &BucketOutcome| {
-            let (counts, by_code) = bucket_counts(b, code);
-            (Part::of_whole(counts, b), by_code)
-        };
-        part = Some(
-            count(std::slice::from_ref(&extent))
-                .first()
-                .map(of_bucket)
-                .unwrap_or_default(),
-        );
-    }
-    let (whole, by_code) = part.as_ref().map_or((whole, by_code), |p| (&p.0, &p.1));
+    let mut level = first.map(|f| f.level);
     // Of the node that is divided: a node's children need no others.
     let mut narrowed: Option<Incidence> = None;
     let mut root = describer.node(
@@ -748,7 +678,7 @@ mod tests {
             thread: 1,
             sample: 0,
             loads: 1000,
-            start: 0,
+            begin: None,
             first_time: 0,
             last_time: 1,
             parts: vec![(0, 1000)],

@@ -156,6 +156,8 @@ pub const FEATURE_READS_CODE: u32 = 2;
 pub const FEATURE_OWN_ALLOCATOR: u32 = 4;
 /// [`ModuleNote::features`]: such a runtime is part of the file itself.
 pub const FEATURE_SANITIZER_INSIDE: u32 = 8;
+/// [`ModuleNote::features`]: its records have no payload and tell how often code is executed, nothing of addresses: it can be recorded in `count` alone.
+pub const FEATURE_COUNTS: u32 = 16;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

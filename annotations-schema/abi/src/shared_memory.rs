@@ -108,6 +108,8 @@ pub const MODE_FULL: u32 = 1;
 pub const MODE_RING: u32 = 2;
 /// [`Header::mode`]: the original runs; triggers move threads into the clone for `window` records.
 pub const MODE_BURST: u32 = 3;
+/// [`Header::mode`]: as `MODE_FULL`; the recorder counts records and keeps none.
+pub const MODE_COUNT: u32 = 4;
 
 /// [`Header::trigger_kind`]: a `perf_event` clock of CPU time in user space.
 pub const TRIGGER_EVENT: u32 = 1;
@@ -541,8 +543,11 @@ pub const MODULE_LATE: u32 = 12;
 /// [`ModuleRow::result`]: the process has a shadow stack.
 pub const MODULE_SHADOW_STACK: u32 = 13;
 
+/// [`ModuleRow::result`]: its records count only, and this is another mode.
+pub const MODULE_COUNTS: u32 = 15;
+
 /// All results, of modules and of programs.
-pub const MODULE_RESULTS: [u32; 15] = [
+pub const MODULE_RESULTS: [u32; 16] = [
     MODULE_OK,
     MODULE_VERSION,
     MODULE_FLAVOUR,
@@ -558,6 +563,7 @@ pub const MODULE_RESULTS: [u32; 15] = [
     MODULE_LATE,
     MODULE_SHADOW_STACK,
     MODULE_READS_CODE,
+    MODULE_COUNTS,
 ];
 // Each has a number of its own.
 const _: () = {

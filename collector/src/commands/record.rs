@@ -1,6 +1,6 @@
 //! A recording from beginning to end: folder, program, conversion, manifest.
 
-use crate::commands::{record_pt, record_watch};
+use crate::commands::{calibrate, record_pt, record_watch};
 use crate::machine::backend::Chosen;
 use crate::machine::{backend, capabilities, trigger};
 use crate::objects::{Objects, heap};
@@ -18,7 +18,7 @@ use crate::trace::progress::Ticker;
 use crate::trace::recording::{Recording, Started, hex, report};
 use crate::trace::{coverage, dir, no_samples};
 use crate::util::failure::Failure;
-use mgz_abi::module_note::{FEATURE_READS_CODE, FEATURE_TRANSLATED};
+use mgz_abi::module_note::{FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED};
 use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
 use std::ffi::OsStr;
@@ -51,6 +51,7 @@ impl From<crate::trace::dir::FolderError> for Failure {
 fn driver_mode(mode: Mode) -> (soft::run::Mode, &'static str) {
     match mode {
         Mode::Full => (soft::run::Mode::Full, "full"),
+        Mode::Count => (soft::run::Mode::Count, "count"),
         Mode::Ring => (soft::run::Mode::Ring, "ring"),
         Mode::Burst => (soft::run::Mode::Burst, "burst"),
         // `watch` never comes here: it has no runtime.
@@ -65,6 +66,9 @@ pub fn record(request: RecordRequest) -> Result<i32, Failure> {
         RecordRequest::Watch(request) => {
             let program = find_program(request.cli)?;
             record_watch::record(request, program)
+        }
+        RecordRequest::Run(request) if request.cli.calibrate => {
+            calibrate::record(request.cli, |cli| run(RunRequest { cli }))
         }
         RecordRequest::Run(request) => run(request),
     }
@@ -185,7 +189,17 @@ fn check_files(
             "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
         )));
     }
-    if matches!(asked, Mode::Full | Mode::Ring)
+    if asked != Mode::Count
+        && let Some(counts) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_COUNTS != 0)
+    {
+        return Err(Failure::own(format!(
+            "{}: made by `mgz-instrument --for count`, it tells how often code is executed and no addresses; record it with --count, or run mgz-instrument without --for count",
+            counts.path.display()
+        )));
+    }
+    if matches!(asked, Mode::Full | Mode::Ring | Mode::Count)
         && let Some(reader) = instrumented
             .iter()
             .find(|m| m.note.features & FEATURE_READS_CODE != 0)
@@ -306,12 +320,13 @@ fn into_trace(
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
     let mut session = Recording {
+        names: Default::default(),
         manifest,
         folder,
         objects: Objects::default(),
         watch: coverage::Watch::default(),
     };
-    if matches!(session.manifest.mode.as_str(), "full" | "ring") {
+    if matches!(session.manifest.mode.as_str(), "full" | "ring" | "count") {
         session.watch.sample_time();
     }
     let ticker = Ticker::new(cli.progress);
@@ -338,7 +353,11 @@ fn into_trace(
     session.ended(&outcome);
     session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
     session.cover();
-    session.convert(cli);
+    if session.manifest.mode == "count" {
+        session.count(&outcome.counts);
+    } else {
+        session.convert(cli);
+    }
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();
     let written = session.finish();
@@ -370,6 +389,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
     }
     let mut session = Recording {
+        names: Default::default(),
         folder,
         manifest: m,
         objects: Objects::default(),

@@ -20,7 +20,7 @@ mod windows;
 
 pub(crate) use crate::util::folder::make_dir;
 
-pub use crate::convert::speed::measure::Executed;
+pub use crate::convert::speed::measure::{Executed, ExecutedLoads};
 pub use encode::Compression;
 
 use mgz_annotations_schema::expand::Counters;
@@ -85,7 +85,7 @@ pub struct Outcome {
     /// Files that end inside a segment.
     pub torn_files: u64,
     /// `burst`: loads that were executed in instrumented code, estimated.
-    pub loads_executed: Option<Executed>,
+    pub loads_executed: ExecutedLoads,
     /// Sentences for the user.
     pub problems: Vec<String>,
     windows: Option<windows::Collector>,

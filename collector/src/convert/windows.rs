@@ -2,7 +2,7 @@
 
 use crate::convert::ConvertError;
 use crate::convert::speed::measure;
-use crate::convert::speed::measure::{Executed, Speed};
+use crate::convert::speed::measure::{Executed, ExecutedLoads, Speed};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::expand::{Staged, Tables};
@@ -228,13 +228,13 @@ fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
 /// Triggers that cost more than this share of a thread's time would not let it get anywhere.
 const MOST_TOLL: f64 = 0.9;
 
-/// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that
-/// is known.
+/// Writes the file into a trace folder (mode 0600); returns what it tells of the loads that were
+/// executed.
 pub(crate) fn write(
     folder: &Path,
     list: &[Window],
     each: Option<PerWindow>,
-) -> Result<Option<Executed>, ConvertError> {
+) -> Result<ExecutedLoads, ConvertError> {
     use std::os::unix::fs::OpenOptionsExt;
     let speeds = measure::speeds(list);
     let times: Vec<Option<(f64, f64)>> = times(list, each);
@@ -254,6 +254,11 @@ pub(crate) fn write(
             .collect(),
         None => vec![None; list.len()],
     };
+    let errors: Vec<Option<f64>> = speeds
+        .iter()
+        .zip(&times)
+        .map(|(speed, time)| Some(measure::stands_for_error(speed.as_ref()?, (*time)?)))
+        .collect();
     let path = folder.join(WINDOWS);
     let temporary = folder.join(format!("{WINDOWS}.tmp"));
     let fields = [
@@ -277,6 +282,7 @@ pub(crate) fn write(
     fields.push(Field::new("ns_per_load_error", DataType::Float64, true));
     fields.push(Field::new("ns_per_load_source", DataType::Utf8, true));
     fields.push(Field::new("stands_for", DataType::Float64, true));
+    fields.push(Field::new("stands_for_error", DataType::Float64, true));
     fields.push(Field::new("time_ns", DataType::Float64, true));
     let u32s = |of: &dyn Fn(&Window) -> u32| {
         Arc::new(list.iter().map(of).collect::<UInt32Array>()) as ArrayRef
@@ -316,6 +322,7 @@ pub(crate) fn write(
                 .collect::<StringArray>(),
         ) as ArrayRef,
         Arc::new(stand_for.iter().copied().collect::<Float64Array>()) as ArrayRef,
+        Arc::new(errors.iter().copied().collect::<Float64Array>()) as ArrayRef,
         Arc::new(
             times
                 .iter()
@@ -341,17 +348,23 @@ pub(crate) fn write(
     writer.close()?;
     std::fs::rename(&temporary, &path).map_err(crate::convert::io(&path))?;
     Ok(match each {
-        Some(PerWindow::Loads { loads, error }) => (!list.is_empty()).then_some(Executed {
-            loads: loads * list.len() as f64,
-            error,
-        }),
+        Some(PerWindow::Loads { loads, error }) => ExecutedLoads {
+            known: (!list.is_empty()).then_some(Executed {
+                loads: loads * list.len() as f64,
+                error,
+            }),
+            assumed: None,
+        },
         Some(PerWindow::Time { .. }) => {
             let (ns, toll) = times
                 .iter()
                 .flatten()
                 .fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1));
-            measure::executed(list, &stand_for, &speeds, measure::toll_error(ns, toll))
+            ExecutedLoads {
+                known: measure::known(list, &stand_for, &speeds, &errors),
+                assumed: measure::assumed(list, &stand_for, &speeds, measure::toll_error(ns, toll)),
+            }
         }
-        None => None,
+        None => ExecutedLoads::default(),
     })
 }

@@ -19,6 +19,8 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     // The file does not say when it was made.
     manifest.started.clear();
     manifest.host = session.host.clone();
+    // Ranks are those of the recording, which the file does not tell.
+    (manifest.rank, manifest.world_size, manifest.local_rank) = (None, None, None);
     manifest.cpu = session.processor.clone();
     if mode == "samples" {
         triggers(&mut manifest, session);

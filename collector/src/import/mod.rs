@@ -91,6 +91,7 @@ pub fn run_with(
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
     let mut trace = crate::trace::recording::Recording {
+        names: Default::default(),
         manifest: account::begin(&session),
         folder,
         objects: Objects::default(),
@@ -253,6 +254,7 @@ fn threads_of(outcome: &Outcome) -> Vec<Thread> {
     let entry = |(key, kept): (&ThreadKey, &Kept)| Thread {
         process: key.process,
         thread: key.thread,
+        name: String::new(),
         records_executed: 0,
         records_kept: kept.slots,
         rows: 0,

@@ -20,6 +20,8 @@ Examples:
   mgz-record --mode ring --period 100000 -- ./app.inst
                                           the last 1,000 records of every 100,000: the same windows in each run
   mgz-record -- mpirun -n 4 ./app.inst    all processes that run it, in one trace
+  mpirun -n 4 mgz-record -- ./app.inst    one trace for each rank: trace.0, trace.1, …
+  mgz-record --calibrate -- ./app.inst    windows, and in a second run how often each load is executed
   mgz-record --mode watch -- ./app        reuse pairs by hardware watchpoints; needs no instrumentation
   mgz-record --attach 4711 --duration 10  ten seconds of a process that runs already from app.inst
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
@@ -40,18 +42,34 @@ recorded), 126 if the program cannot be executed, 127 if it is not found.
 Traces hold the command line, paths and addresses of the program; their files can be read by you alone.";
 
 /// Records memory accesses of programs that mgz-instrument has prepared.
-#[derive(Parser, Debug)]
+#[derive(Parser, Clone, Debug)]
 #[command(name = "mgz-record", version, before_help = EXAMPLES, after_help = AFTER, about = None, long_about = None, max_term_width = 100)]
 pub struct Cli {
-    /// Folder for the trace
+    /// Folder for the trace; %r stands for the rank in a job of many, %h for the host, %p for the
+    /// process id, %q{NAME} for an environment variable [default in such a job: trace.%r]
     #[arg(short, long, value_name = "DIR", default_value = "trace")]
     pub output: PathBuf,
+
+    /// Record these ranks of a job of many, the others run as they are: mpirun -n 32 mgz-record
+    /// --ranks 0,7,16-19 -- ./app.inst
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["attach", "hot", "recover", "import"])]
+    pub ranks: Option<crate::options::ranks::RankList>,
 
     /// What is kept: every record, the last --window of every --period records, or --window
     /// records --rate times a second [default: burst where the program is instrumented for it,
     /// else ring]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
+
+    /// Count the loads of each function and line, and keep no addresses: weights for other traces of
+    /// the same command, by `mgz-analyze --weights-from` (short for --mode count)
+    #[arg(long, conflicts_with_all = ["mode", "hot", "recover", "import", "attach", "probe"])]
+    pub count: bool,
+
+    /// Run the program twice: first to count its loads, then to record it; the trace holds both, and
+    /// mgz-analyze weights its windows by what was counted
+    #[arg(long, conflicts_with_all = ["count", "hot", "recover", "import", "attach", "probe"])]
+    pub calibrate: bool,
 
     /// How records get out of the program
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
@@ -237,6 +255,9 @@ impl Cli {
             .map(|id| id.as_str().to_owned())
             .collect();
         let before = line.len().saturating_sub(cli.program.len());
+        if cli.count {
+            cli.mode = Some(Mode::Count);
+        }
         cli.separated = before > 0 && line[before - 1] == "--";
         Ok(cli)
     }
@@ -268,6 +289,8 @@ impl Cli {
 pub enum Mode {
     /// Every record, in order, nothing dropped
     Full,
+    /// Loads by function and line, all of them, and no addresses (--count)
+    Count,
     /// The last records of each period; the same ones in every run
     Ring,
     /// The program runs at its own speed; windows are recorded at times that its CPU clock chooses

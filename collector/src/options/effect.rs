@@ -113,7 +113,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 }
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 33] = [
+const RULES: [Rule; 36] = [
     rule(
         "output",
         MAKES,
@@ -244,8 +244,16 @@ const RULES: [Rule; 33] = [
         Idle::Refused,
         "it is for programs that are recorded from their start",
     ),
+    rule("ranks", RUNS, Idle::Refused, "no rank is started there"),
     rule("format", EVERYWHERE, Idle::Told, ""),
     rule("hot", EVERYWHERE, Idle::Told, ""),
+    rule("count", EVERYWHERE, Idle::Told, ""),
+    rule(
+        "calibrate",
+        BURST.and(PT),
+        Idle::Refused,
+        "a trace that has windows by time or loads takes weights of another run; the others count by themselves",
+    ),
     rule("recover", EVERYWHERE, Idle::Told, ""),
     rule("import", EVERYWHERE, Idle::Told, ""),
     rule(
@@ -391,6 +399,7 @@ mod tests {
             "compress" => "none",
             "max_size" => "1G",
             "format" => "text",
+            "ranks" => "0",
             "progress" | "force" | "heap" | "keep_spill" | "no_aslr" => "",
             _ => return Vec::new(),
         };

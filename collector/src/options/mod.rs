@@ -3,4 +3,5 @@
 pub mod args;
 pub mod effect;
 pub mod pt_settings;
+pub mod ranks;
 pub mod request;

@@ -205,6 +205,9 @@ impl ModedRequest<'_> {
             Mode::Watch => Err(Failure::own(
                 "--mode watch needs no Intel PT and no instrumentation; leave --backend out",
             )),
+            Mode::Count => Err(Failure::own(
+                "--count is for the software backend; run it on a file of `mgz-instrument --backend soft`",
+            )),
             Mode::Off => Err(Failure::own("--mode off is for the software backend")),
         }
     }
@@ -212,7 +215,7 @@ impl ModedRequest<'_> {
     /// Software records it. (What windows of bursts begin with is known later.)
     pub fn by_software(self) -> Result<(), Failure> {
         match self.mode {
-            Mode::Full => check_effects(self.cli, Way::FULL),
+            Mode::Full | Mode::Count => check_effects(self.cli, Way::FULL),
             Mode::Ring => check_effects(self.cli, Way::RING),
             Mode::Burst | Mode::Watch | Mode::Off => Ok(()),
         }

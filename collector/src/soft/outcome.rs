@@ -3,6 +3,7 @@
 use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
 use crate::soft::drain::ThreadSeen;
+use crate::soft::drain::count::Counts;
 use crate::soft::shared_memory::Row;
 use crate::target::status::ProgramStatus;
 use std::collections::{BTreeMap, HashSet};
@@ -87,6 +88,8 @@ pub struct RunOutcome {
     pub status: ProgramStatus,
     /// Threads that recorded.
     pub threads: Vec<ThreadSeen>,
+    /// `count`: how often records were written.
+    pub counts: Counts,
     /// Modules in the order in which they were met.
     pub modules: Vec<ModuleSeen>,
     /// `burst`: triggers, by what became of them.

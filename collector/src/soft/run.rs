@@ -24,6 +24,8 @@ pub enum Mode {
     Off,
     /// Every record.
     Full,
+    /// How often each record is written.
+    Count,
     /// The last records of each period.
     Ring,
     /// A window of records whenever a thread has used so much CPU time.
@@ -144,6 +146,7 @@ fn outcome(
     RunOutcome {
         status: supervised.status,
         threads: tally.threads,
+        counts: tally.counts,
         modules: supervised.modules,
         triggers,
         elsewhere: arena.elsewhere(),

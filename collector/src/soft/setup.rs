@@ -62,6 +62,7 @@ fn settings(options: &RunOptions) -> Result<Settings, DriverError> {
     match options.mode {
         Mode::Off => Ok(Settings::off()),
         Mode::Full => Ok(Settings::full()),
+        Mode::Count => Ok(Settings::count()),
         Mode::Burst => options
             .trigger
             .and_then(|trigger| Settings::burst(options.window, trigger, options.signal))

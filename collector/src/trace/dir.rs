@@ -8,8 +8,8 @@
 
 use crate::util::folder::make_dir;
 use mgz_annotations_schema::manifest::{
-    ANNOTATIONS_DIR, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT,
-    TRACE_VERSION, WATCH, WINDOWS,
+    ANNOTATIONS_DIR, CALIBRATION_DIR, COUNTS, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR,
+    SPILL_DIR, TRACE_FORMAT, TRACE_VERSION, WATCH, WINDOWS,
 };
 use std::io;
 use std::io::Write;
@@ -216,6 +216,12 @@ fn foreign(path: &Path) -> Option<&'static str> {
 
 /// Removes the files of a trace from a folder, and nothing else. The manifest goes last.
 fn clear(path: &Path) -> io::Result<()> {
+    let calibration = path.join(CALIBRATION_DIR);
+    if foreign(&calibration).is_none() {
+        clear(&calibration)?;
+        // What is not ours in it stays.
+        let _ = std::fs::remove_dir(&calibration);
+    }
     for dir in [SPILL_DIR, SAMPLES_DIR, ANNOTATIONS_DIR] {
         match std::fs::remove_dir_all(path.join(dir)) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -230,6 +236,8 @@ fn clear(path: &Path) -> io::Result<()> {
         "watch.parquet.tmp",
         WINDOWS,
         "windows.parquet.tmp",
+        COUNTS,
+        "counts.parquet.tmp",
         "manifest.json.tmp",
         MANIFEST,
     ] {
@@ -276,6 +284,7 @@ pub fn read(trace: &Path) -> anyhow::Result<Manifest> {
 
 /// A manifest for a recording that starts now.
 pub fn begin(command: Vec<String>, mode: &str, period: u64, window: u64) -> Manifest {
+    let rank = crate::options::ranks::own();
     Manifest {
         format: TRACE_FORMAT.into(),
         version: TRACE_VERSION,
@@ -283,6 +292,9 @@ pub fn begin(command: Vec<String>, mode: &str, period: u64, window: u64) -> Mani
         command,
         started: utc_now(),
         host: host(),
+        rank: rank.map(|r| r.rank),
+        world_size: rank.and_then(|r| r.world_size),
+        local_rank: rank.and_then(|r| r.local_rank),
         cpu: cpu(),
         backend: "soft".into(),
         mode: mode.into(),
@@ -352,7 +364,8 @@ fn rfc3339(seconds: u64) -> String {
     )
 }
 
-fn host() -> String {
+/// Name of this host; empty if unknown.
+pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .unwrap_or_default()
         .trim()

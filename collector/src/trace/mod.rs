@@ -1,8 +1,10 @@
 //! The trace folder.
 
+mod counted;
 pub mod coverage;
 pub mod dir;
 pub mod no_samples;
 pub mod progress;
 pub mod recording;
 pub mod summary;
+pub(crate) mod thread_names;

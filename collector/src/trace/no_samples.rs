@@ -20,7 +20,11 @@ const LOADS_PER_SECOND: f64 = 1e9;
 /// sidecars.
 pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
     let t = &manifest.totals;
-    if t.samples > 0 || t.records_kept > 0 || manifest.modules.is_empty() {
+    if manifest.mode == "count"
+        || t.samples > 0
+        || t.records_kept > 0
+        || manifest.modules.is_empty()
+    {
         return None;
     }
     let again = |options: &[String]| command(cli, options);

@@ -7,10 +7,12 @@ use crate::objects::heap::names::Names;
 use crate::objects::write::Blocks;
 use crate::options::args::{Cli, Codec, Format};
 use crate::program::modules;
+use crate::soft::drain::count::Counts;
 use crate::soft::outcome::{Event, ModuleSeen, RunOutcome};
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
-use crate::trace::{coverage, dir, summary};
+use crate::trace::thread_names::ThreadNames;
+use crate::trace::{counted, coverage, dir, summary};
 use crate::util::clock::monotonic_ns;
 use crate::util::failure::Failure;
 use crate::{convert, objects};
@@ -71,6 +73,8 @@ pub(crate) struct Recording {
     pub(crate) objects: Objects,
     /// The same: what runs beside what is recorded.
     pub(crate) watch: coverage::Watch,
+    /// The same.
+    pub(crate) names: ThreadNames,
 }
 
 impl Recording {
@@ -103,7 +107,10 @@ impl Recording {
                 self.module(module);
             }
             Event::Thread(seen) => self.objects.thread(seen),
-            Event::Living(threads) => self.objects.living(threads),
+            Event::Living(threads) => {
+                self.names.living(threads);
+                self.objects.living(threads);
+            }
             Event::Progress {
                 slots,
                 bytes,
@@ -260,6 +267,7 @@ impl Recording {
             m.threads.push(Thread {
                 process: t.process,
                 thread: t.thread,
+                name: self.names.of(t.process, t.thread),
                 records_executed: executed,
                 records_kept: t.slots_kept,
                 rows: 0,
@@ -379,6 +387,42 @@ impl Recording {
         self.expand(cli.compress, cli.max_size);
     }
 
+    /// Divides what was counted by site and writes it.
+    pub(crate) fn count(&mut self, counts: &Counts) {
+        let folder = self.folder.path().to_owned();
+        let mut sidecars = BTreeMap::new();
+        for module in &self.manifest.modules {
+            if let Ok(sidecar) = Sidecar::read(&folder.join(&module.sidecar)) {
+                sidecars.insert(module.sidecar_id.clone(), sidecar);
+            }
+        }
+        let loads = counted::divide(&self.manifest, &sidecars, counts);
+        for (what, n) in [
+            ("unknown_ids", loads.unknown),
+            ("ambiguous_ids", loads.ambiguous),
+        ] {
+            if n > 0 {
+                *self.manifest.totals.dropped.entry(what.into()).or_default() += n;
+                self.problem(format!(
+                    "{n} records have ids of no module, or of several that one process has run one after the other; their loads are not counted (instrument them together)"
+                ));
+            }
+        }
+        self.manifest.totals.loads_counted_at_most = loads.bounds;
+        match counted::write(&folder, &loads) {
+            Ok(()) => {
+                self.manifest.data = "samples".into();
+                let t = &mut self.manifest.totals;
+                let lost = t.dropped.keys().any(|what| what != "cut_regions");
+                t.loads_executed = (!lost).then_some(loads.loads);
+            }
+            Err(error) => self.problem(format!(
+                "{}: the counts could not be written: {error:#}",
+                folder.display()
+            )),
+        }
+    }
+
     pub(crate) fn expand(&mut self, compress: Codec, max_bytes: Option<u64>) {
         let options = convert::Options {
             compression: compress.into(),
@@ -438,8 +482,11 @@ impl Recording {
             && outcome.damaged_segments == 0
             && outcome.torn_files == 0;
         if m.mode == "burst" {
-            m.totals.loads_executed_estimate = outcome.loads_executed.map(|e| e.loads);
-            m.totals.loads_executed_error = outcome.loads_executed.map(|e| e.error);
+            let convert::ExecutedLoads { known, assumed } = outcome.loads_executed;
+            m.totals.loads_executed_estimate = known.map(|e| e.loads);
+            m.totals.loads_executed_error = known.map(|e| e.error);
+            m.totals.loads_executed_assumed = assumed.map(|e| e.loads);
+            m.totals.loads_executed_assumed_error = assumed.map(|e| e.error);
         } else if m.state == "interrupted" {
             // What the program did after the recorder was killed is not known.
         } else if m.mode == "full" && whole {
@@ -527,6 +574,9 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
         shared_memory::MODULE_READS_CODE => {
             "it reads its own code, which these modes change (record with --mode burst)"
         }
+        shared_memory::MODULE_COUNTS => {
+            "made by `mgz-instrument --for count`, which serves --count alone (record a file made without that)"
+        }
         _ => "the runtime refused it",
     })
 }
@@ -586,7 +636,7 @@ mod tests {
             .collect();
         let distinct: std::collections::BTreeSet<&str> = reasons.iter().copied().collect();
         // All but the five of programs, and the one that is recorded.
-        assert_eq!((reasons.len(), distinct.len()), (9, 9));
+        assert_eq!((reasons.len(), distinct.len()), (10, 10));
         assert!(!distinct.contains("the runtime refused it"));
     }
 }

@@ -24,6 +24,10 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     };
     let mut line = format!("mgz-record: {how}: ");
     match (t.loads_executed, t.loads_executed_estimate) {
+        (Some(exact), _) if manifest.mode == "count" => {
+            let _ = write!(line, "{} loads counted, ", count(exact as f64));
+        }
+        (None, None) if manifest.mode == "count" => line.push_str("loads executed unknown, "),
         (Some(exact), _) => {
             let _ = write!(line, "{} loads executed, ", count(exact as f64));
         }
@@ -56,7 +60,7 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         }
         (None, None) if manifest.mode == "burst" && manifest.data != "spill" && t.rows > 0 => {
             line.push_str(
-                "loads executed unknown (too few windows to measure how fast the code runs), ",
+                "loads executed unknown (how fast the code runs was not measured in all of it; `mgz-record --calibrate` counts them), ",
             );
         }
         (None, None) if t.records_executed == 0 && t.records_kept > 0 => {

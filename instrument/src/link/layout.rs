@@ -20,8 +20,9 @@ use crate::util::range_index::Starts;
 use crate::x86::flow::is_padding;
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_abi::module_note::{
-    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_READS_CODE, FEATURE_SANITIZER_INSIDE,
-    FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
+    ABI_VERSION, Cover, FEATURE_COUNTS, FEATURE_OWN_ALLOCATOR, FEATURE_READS_CODE,
+    FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME,
+    Patch,
 };
 use mgz_abi::probe::HANDLER_CALL;
 use mgz_elf::image::Elf;
@@ -50,6 +51,8 @@ pub struct Parts<'a> {
     pub flavour: u32,
     /// The clones are translated.
     pub translated: bool,
+    /// Its records count only, see [`FEATURE_COUNTS`].
+    pub counts: bool,
     /// What a sanitizer has to do with the file.
     pub sanitizer: Sanitizer,
     /// The original must stay as it is, since the program reads it.
@@ -588,6 +591,7 @@ pub fn lay_out<'n>(
         sidecar_id: parts.sidecar_id,
         features: [
             (parts.translated, FEATURE_TRANSLATED),
+            (parts.counts, FEATURE_COUNTS),
             (parts.reads_code, FEATURE_READS_CODE),
             (parts.sanitizer.allocates, FEATURE_OWN_ALLOCATOR),
             (parts.sanitizer.linked_in, FEATURE_SANITIZER_INSIDE),

@@ -19,7 +19,7 @@ use crate::patch::space;
 use crate::patch::space::Code;
 use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching, SpecialCalls};
-use crate::plan::{Plan, cursor, plan};
+use crate::plan::{Plan, count_only, cursor, plan};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
 use crate::util::ranges::overlaps;
@@ -334,13 +334,16 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             }),
             false => Residencies::default(),
         };
-        let plan = plan(
+        let mut plan = plan(
             graph,
             facts,
             options,
             &residencies,
             |block, insn, n, access| loads.classify(block, insn, n, access),
         );
+        if options.counts {
+            count_only::reduce(&mut plan, &graph.insns, &facts.uses);
+        }
         Recording {
             tables,
             residencies,

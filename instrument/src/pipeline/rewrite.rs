@@ -788,6 +788,7 @@ fn finish<'a, W: Send>(
         record_counts: &record_counts,
         flavour: options.flavour,
         translated,
+        counts: options.counts,
         sanitizer,
         reads_code: report.reads_code.is_some(),
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),

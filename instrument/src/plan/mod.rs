@@ -14,6 +14,7 @@
 
 pub mod affine;
 pub(crate) mod constant_folding;
+pub(crate) mod count_only;
 pub mod cursor;
 pub mod planned_function;
 pub(crate) mod slot_pairing;

@@ -191,6 +191,9 @@ pub struct Options {
     /// Calls and returns are translated, so that clones can be entered and left anywhere (soft
     /// flavour).
     pub translated: bool,
+    /// Regions have one record without payload: what counts how often they are executed (soft
+    /// flavour).
+    pub counts: bool,
     /// One record per recorded load, nothing shared (for tests).
     pub naive: bool,
 }
@@ -203,6 +206,7 @@ impl Options {
             stores: false,
             select: Box::new(|_, _| true),
             translated: false,
+            counts: false,
             naive: false,
         }
     }

@@ -354,6 +354,11 @@ fn check(note: &ModuleNote) -> u32 {
     {
         return MODULE_NOT_TRANSLATED;
     }
+    if note.features & mgz_abi::module_note::FEATURE_COUNTS != 0
+        && process::header().is_some_and(|h| !matches!(h.mode, MODE_OFF | MODE_COUNT))
+    {
+        return MODULE_COUNTS;
+    }
     let overlaps = |m: &Module| {
         let (a, b) = (u64::from(m.id_first), u64::from(note.id_first));
         m.clone_end != 0 && a < b + u64::from(note.id_count) && b < a + u64::from(m.id_count)

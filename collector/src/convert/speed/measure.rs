@@ -17,6 +17,7 @@
 use crate::convert::speed::balance::{Rate, balanced};
 use crate::convert::windows::{Code, Window};
 use mgz_annotations_schema::spill::{cause, pace};
+use mgz_annotations_schema::window_loads;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What is known of the speed of a window's code.
@@ -381,9 +382,41 @@ pub struct Executed {
     pub error: f64,
 }
 
-/// From windows, what each of their loads stands for, and their speeds; `error`: what comes on top
-/// of the speeds' errors. `None` where those are not known.
-pub(crate) fn executed(
+/// Loads that were executed, as far as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ExecutedLoads {
+    /// Where the speed of all code was measured.
+    pub known: Option<Executed>,
+    /// Where code that was not measured is taken to be like other code.
+    pub assumed: Option<Executed>,
+}
+
+/// The error of what a window stands for: that of its speed, and that of what triggers took of its
+/// time (nanoseconds, and the triggers').
+pub(crate) fn stands_for_error(speed: &Speed, (ns, toll): (f64, f64)) -> f64 {
+    window_loads::both(speed.error, toll_error(ns, toll))
+}
+
+/// From windows, what each of their loads stands for, the errors of that, and their speeds. `None`
+/// unless all speeds were measured in the windows' own code.
+pub(crate) fn known(
+    windows: &[Window],
+    stand_for: &[Option<f64>],
+    speeds: &[Option<Speed>],
+    errors: &[Option<f64>],
+) -> Option<Executed> {
+    let each = windows.iter().zip(stand_for).zip(speeds.iter().zip(errors));
+    let each = each.map(|((window, weight), (speed, error))| {
+        let own = speed.as_ref().filter(|s| window_loads::is_own(s.source));
+        own.and_then(|_| Some((f64::from(window.loads) * (*weight)?, (*error)?)))
+    });
+    let (loads, error) = window_loads::executed(each)?;
+    Some(Executed { loads, error })
+}
+
+/// The same with windows whose speed is that of other code; `error`: what comes on top of the
+/// speeds' errors. `None` where nothing was measured.
+pub(crate) fn assumed(
     windows: &[Window],
     stand_for: &[Option<f64>],
     speeds: &[Option<Speed>],
@@ -455,6 +488,19 @@ mod tests {
             "{lap:?}"
         );
         assert_eq!(speeds[16].unwrap().source, "others");
+        let known = |to: usize| {
+            let own = vec![Some(10.0); to];
+            let errors: Vec<_> = speeds[..to]
+                .iter()
+                .map(|s| Some(stands_for_error(s.as_ref()?, (1e6, 0.0))))
+                .collect();
+            super::known(&list[..to], &own, &speeds[..to], &errors)
+        };
+        // What was measured of its own code is known, with the greatest of the errors; with code
+        // that was not measured nothing is.
+        let own = known(16).unwrap();
+        assert!(own.loads == 9.0 * 20_000.0 + 7.0 * 10_000.0 && own.error >= lap.error);
+        assert_eq!(known(17), None);
         // Nine windows of function 1 at about 1 ns a load, each for a millisecond: about a million
         // loads each.
         let stand_for: Vec<_> = list
@@ -462,7 +508,7 @@ mod tests {
             .zip(&speeds)
             .map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 0.0))
             .collect();
-        let all = executed(&list[..9], &stand_for, &speeds, 0.0).unwrap();
+        let all = assumed(&list[..9], &stand_for, &speeds, 0.0).unwrap();
         assert!(
             (0.95..1.25).contains(&(all.loads / 9e6)) && (first.error - all.error).abs() < 1e-9,
             "{all:?}"
@@ -473,7 +519,7 @@ mod tests {
             .zip(&speeds)
             .map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 5e5))
             .collect();
-        let half = executed(&list[..9], &stand_for, &speeds, toll_error(1e6, 5e5)).unwrap();
+        let half = assumed(&list[..9], &stand_for, &speeds, toll_error(1e6, 5e5)).unwrap();
         assert!(
             (0.49..0.51).contains(&(half.loads / all.loads)) && half.error > all.error + 0.3,
             "{half:?}"
@@ -593,7 +639,7 @@ mod tests {
         // Without a near one its cost is not known.
         let found = speeds(&list);
         assert_eq!(found, [None, None]);
-        assert_eq!(executed(&list, &[None, None], &found, 0.0), None);
-        assert_eq!(executed(&[], &[], &[], 0.0), None);
+        assert_eq!(assumed(&list, &[None, None], &found, 0.0), None);
+        assert_eq!(assumed(&[], &[], &[], 0.0), None);
     }
 }

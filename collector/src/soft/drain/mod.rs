@@ -10,6 +10,7 @@
 //! written at most once; what cannot be kept is counted. When the disk is full the queue is still
 //! emptied, so that the program goes on.
 
+pub mod count;
 pub(crate) mod leftover;
 pub(crate) mod queue;
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub(crate) mod tests;
 
 use crate::soft::shared_memory::{Arena, SLOT, ThreadSlot};
 use crate::target::thread_alive::{Owner, owner};
+use count::{Counter, Counts, Table};
 use leftover::Rest;
 use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
@@ -126,6 +128,8 @@ pub struct Tally {
     pub truncated: BTreeMap<String, u64>,
     /// Sentences for the user.
     pub problems: Vec<String>,
+    /// With [`Settings::count`](crate::soft::shared_memory::Settings::count): how often records were written.
+    pub counts: Counts,
     /// Bytes written.
     pub bytes: u64,
     /// When the last segment had been written.
@@ -148,6 +152,7 @@ pub struct Drainer<'a> {
     max_bytes: Option<u64>,
     queues: Vec<Queue>,
     books: Mutex<Books>,
+    counter: Option<Counter>,
     bytes: AtomicU64,
     kept: AtomicU64,
     last_write: Mutex<Option<Instant>>,
@@ -176,6 +181,7 @@ impl<'a> Drainer<'a> {
             max_bytes,
             queues: (0..MAX_THREADS).map(|_| Queue::default()).collect(),
             books: Mutex::default(),
+            counter: arena.settings().counting.then(Counter::default),
             bytes: AtomicU64::new(0),
             kept: AtomicU64::new(0),
             last_write: Mutex::new(None),
@@ -258,6 +264,9 @@ impl<'a> Drainer<'a> {
     /// Reads a chunk, gives its place back and writes its records.
     fn take(&self, mut claim: Claim<'_>, segment: &mut EncodedSegment) {
         let slot = claim.slot;
+        if let Some(counter) = &self.counter {
+            return self.tell(claim, counter, segment);
+        }
         // Where nothing is kept any more, nothing needs to be encoded.
         let full = self.full.load(Ordering::Relaxed);
         let info = claim.info.take().filter(|info| {
@@ -282,6 +291,27 @@ impl<'a> Drainer<'a> {
         let ended = segment.finish(&self.header(&info));
         let mut outlet = claim.give_back();
         self.keep(&mut outlet, &info, ended.map(|_| &*segment));
+    }
+
+    /// Counts the records of a chunk and gives its place back.
+    fn tell(&self, mut claim: Claim<'_>, counter: &Counter, segment: &EncodedSegment) {
+        let slot = claim.slot;
+        let info = claim.info.take().filter(|info| {
+            let mut read = false;
+            counter.with(info.pid, |table: &mut Table| {
+                let (place, slots) = (info.place as usize, info.slots.into());
+                read = slot.read_slots(place, info.offset.into(), slots, &mut |slots| {
+                    table.add(slots)
+                });
+            });
+            read
+        });
+        let Some(info) = info else {
+            return self.count("damaged_chunks", 1);
+        };
+        slot.clear(info.place as usize, info.offset.into());
+        let mut outlet = claim.give_back();
+        self.keep(&mut outlet, &info, Ok(segment));
     }
 
     /// What a spill file says of a chunk, but for its number of records.
@@ -327,7 +357,7 @@ impl<'a> Drainer<'a> {
         stream.executed = stream.executed.max(info.executed).max(end);
         stream.next = end;
         stream.last_cause = info.cause as u8;
-        if info.slots == 0 {
+        if info.slots == 0 || self.counter.is_some() {
             return;
         }
         if self.full.load(Ordering::Relaxed) {
@@ -637,6 +667,7 @@ impl<'a> Drainer<'a> {
             },
             found => found,
         };
+        let mut left = Vec::new();
         let (read, slots) = match found {
             Rest::Nonsense => (false, 0),
             Rest::Nothing => {
@@ -656,11 +687,15 @@ impl<'a> Drainer<'a> {
                 offset,
                 slots,
             } => {
-                segment.begin(slots as usize);
-                (
-                    slot.read_chunk(place, offset, slots, &mut |records| segment.push(records)),
-                    slots,
-                )
+                let read = if self.counter.is_some() {
+                    slot.read_slots(place, offset, slots, &mut |slots| {
+                        left.extend_from_slice(slots)
+                    })
+                } else {
+                    segment.begin(slots as usize);
+                    slot.read_chunk(place, offset, slots, &mut |records| segment.push(records))
+                };
+                (read, slots)
             }
             Rest::Window { end, slots } => {
                 segment.begin(slots as usize);
@@ -686,6 +721,11 @@ impl<'a> Drainer<'a> {
             return false;
         }
         let info = leftover::describe(self.arena.settings(), numbers, cause, slots);
+        if let Some(counter) = &self.counter {
+            counter.with(info.pid, |table| table.add(&left));
+            self.keep(outlet, &info, Ok(segment));
+            return true;
+        }
         let ended = segment.finish(&self.header(&info));
         self.keep(outlet, &info, ended.map(|_| &*segment));
         true
@@ -708,6 +748,7 @@ impl<'a> Drainer<'a> {
             dropped: named(books.dropped),
             truncated: named(books.truncated),
             problems: books.problems,
+            counts: self.counter.map(Counter::finish).unwrap_or_default(),
             bytes: self.bytes.into_inner(),
             last_write: self
                 .last_write

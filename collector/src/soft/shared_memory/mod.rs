@@ -18,8 +18,8 @@ use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::module_note::STATIC_MAGIC;
 use mgz_abi::shared_memory::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
-    MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, STACK_ROWS,
-    Snapshot, StaticImage, VERSION, chunk_offset, slot_offset, stride,
+    MODE_COUNT, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED,
+    STACK_ROWS, Snapshot, StaticImage, VERSION, chunk_offset, slot_offset, stride,
 };
 use mgz_abi::slot::{RingSlot, SLOT_ID, Slot};
 use mgz_annotations_schema::ring::unpack;
@@ -64,6 +64,8 @@ pub struct Settings {
     pub trigger: Option<Trigger>,
     /// Number of the trigger's signal; 0 outside `burst`.
     pub signal: u32,
+    /// Records are counted by the recorder, and not kept.
+    pub counting: bool,
 }
 
 impl Settings {
@@ -86,6 +88,16 @@ impl Settings {
             places: CHUNKS,
             trigger: None,
             signal: 0,
+            counting: false,
+        }
+    }
+
+    /// Every record is counted, and none is kept.
+    pub fn count() -> Settings {
+        Settings {
+            mode: MODE_COUNT,
+            counting: true,
+            ..Settings::full()
         }
     }
 
@@ -105,6 +117,7 @@ impl Settings {
             places: CHUNKS,
             trigger: None,
             signal: 0,
+            counting: false,
         })
     }
 
@@ -124,6 +137,7 @@ impl Settings {
             places,
             trigger: Some(trigger),
             signal,
+            counting: false,
         })
     }
 
@@ -572,6 +586,23 @@ impl<'a> ThreadSlot<'a> {
         slots: u64,
         to: &mut impl FnMut(&[Slot]),
     ) -> bool {
+        let mut records = Vec::new();
+        self.read_slots(place, offset, slots, &mut |slots| {
+            records.clear();
+            unpack(slots, &mut records);
+            to(&records);
+        })
+    }
+
+    /// The same with the slots as they are.
+    #[must_use]
+    pub fn read_slots(
+        self,
+        place: usize,
+        offset: u64,
+        slots: u64,
+        to: &mut impl FnMut(&[RingSlot]),
+    ) -> bool {
         let Settings {
             chunk_bytes,
             ring_bytes,
@@ -581,7 +612,7 @@ impl<'a> ThreadSlot<'a> {
         let fits =
             place < places && slots <= chunk_bytes / SLOT && offset <= chunk_bytes - slots * SLOT;
         if fits {
-            self.read(
+            self.copy(
                 chunk_offset(place, ring_bytes, chunk_bytes) + offset,
                 slots,
                 to,
@@ -659,6 +690,16 @@ impl<'a> ThreadSlot<'a> {
 
     /// Gives the records in slots at an offset inside this thread slot.
     fn read(self, offset: u64, slots: u64, to: &mut impl FnMut(&[Slot])) {
+        let mut records = Vec::new();
+        self.copy(offset, slots, &mut |slots| {
+            records.clear();
+            unpack(slots, &mut records);
+            to(&records);
+        });
+    }
+
+    /// Gives slots at an offset inside this thread slot.
+    fn copy(self, offset: u64, slots: u64, to: &mut impl FnMut(&[RingSlot])) {
         /// Slots that are copied at a time, to where nobody else writes: they and their records
         /// stay in the nearest cache.
         const PIECE: usize = 256;
@@ -668,7 +709,6 @@ impl<'a> ThreadSlot<'a> {
         );
         let mut from = self.start.wrapping_add(offset as usize);
         let mut piece = [RingSlot::default(); PIECE];
-        let mut records = Vec::new();
         let mut left = slots as usize;
         while left > 0 {
             let count = left.min(PIECE);
@@ -682,9 +722,7 @@ impl<'a> ThreadSlot<'a> {
                     count * size_of::<RingSlot>(),
                 )
             };
-            records.clear();
-            unpack(&piece[..count], &mut records);
-            to(&records);
+            to(&piece[..count]);
             from = from.wrapping_add(count * size_of::<RingSlot>());
             left -= count;
         }

@@ -1,0 +1,93 @@
+//! What `mgz-analyze` shows of a trace of `mgz-record --count`: how many loads each function and line has executed.
+
+use crate::data::code_map::Target;
+use crate::input::{Trace, executions, manifest_of};
+use crate::output::document::{Column, Document, Table, Unit, value};
+use anyhow::anyhow;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Whether a folder has such a trace. What is wrong with the folder is told by who opens it.
+pub fn is_counted(folder: &Path) -> bool {
+    manifest_of(folder).is_ok_and(|m| m.mode == "count")
+}
+
+/// Reads the trace. Also tells whether something is missing.
+pub fn run(folder: &Path) -> anyhow::Result<(Document, bool)> {
+    let trace = Trace::open(folder, true)?;
+    let counts = executions::read(&trace)
+        .map_err(|e| anyhow!("{e}, so that the trace cannot be shown; record it again"))?;
+    let mut document = Document::new("count");
+    document
+        .warnings
+        .extend(trace.warnings.iter().chain(&trace.damage).cloned());
+    let totals = &trace.manifest.totals;
+    let all: f64 = counts.values().sum();
+    document.put("command", Unit::Text, trace.manifest.command.join(" "));
+    document.put("loads", Unit::Count, whole(all));
+    document.put("complete", Unit::Flag, totals.loads_executed.is_some());
+    document.put("at_most", Unit::Count, totals.loads_counted_at_most);
+    let table = |target: Target| -> Vec<(usize, f64)> {
+        let mut rows: HashMap<u32, f64> = HashMap::new();
+        for (&piece, loads) in &counts {
+            for &row in trace.code.targets(target, piece * 4) {
+                *rows.entry(row).or_default() += loads;
+            }
+        }
+        let mut rows: Vec<_> = rows.into_iter().map(|(r, n)| (r as usize, n)).collect();
+        rows.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        rows
+    };
+    let share = |loads: f64| value(loads / all.max(1.0));
+    let functions = table(Target::Function).into_iter().map(|(row, loads)| {
+        let name = &trace.code.functions[row];
+        vec![
+            name.function.clone().into(),
+            name.module.clone().into(),
+            whole(loads),
+            share(loads),
+        ]
+    });
+    document.tables.push(Table {
+        name: "functions",
+        title: "Functions, most loads first".into(),
+        columns: vec![
+            Column("function", Unit::Text),
+            Column("module", Unit::Text),
+            Column("loads", Unit::Count),
+            Column("share", Unit::Share),
+        ],
+        rows: functions.collect(),
+        text_rows: usize::MAX,
+    });
+    let lines = table(Target::Line).into_iter().map(|(row, loads)| {
+        let name = &trace.code.lines[row];
+        vec![
+            name.function.clone().into(),
+            name.file.clone().into(),
+            name.line.into(),
+            whole(loads),
+            share(loads),
+        ]
+    });
+    document.tables.push(Table {
+        name: "lines",
+        title: "Lines, most loads first".into(),
+        columns: vec![
+            Column("function", Unit::Text),
+            Column("file", Unit::Text),
+            Column("line", Unit::Line),
+            Column("loads", Unit::Count),
+            Column("share", Unit::Share),
+        ],
+        rows: lines.collect(),
+        text_rows: usize::MAX,
+    });
+    Ok((document, !trace.damage.is_empty()))
+}
+
+/// A number of loads.
+fn whole(loads: f64) -> Value {
+    (loads as u64).into()
+}

@@ -1,0 +1,155 @@
+//! Executed loads of lines and loops, where windows come by time and only the speed of whole functions was measured.
+//!
+//! A line has the same part of its function's executed loads as of its recorded ones if all of the function runs alike. Where it does not, windows by time see slow parts of it more often than
+//! fast ones, and the part among recorded loads says nothing of that among executed ones. So the loads of a line are told only if nearly all windows that see its function see the line as well:
+//! then there are no parts of the function that run without it. Of lines and loops that several functions share, nothing is told.
+
+use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
+use crate::engine::BucketOutcome;
+use crate::estimate::{Estimate, Loads, jackknife};
+use crate::stages::reuse::REPLICATES;
+use std::collections::HashMap;
+
+/// Share of a function's windows in which a part of it must have loads.
+const NEARLY_ALL: f64 = 0.95;
+
+/// What a row has of the functions that it is in.
+type Parts = HashMap<u32, [f64; REPLICATES]>;
+
+/// Executed loads by row of `target`. `functions`: those of functions; `seen`: windows with loads of each function, and of each row.
+pub(crate) fn part_loads(
+    bucket: &BucketOutcome,
+    code: &CodeMap,
+    target: Target,
+    functions: &[Option<Estimate>],
+    (seen_functions, seen): (&[u64], &[u64]),
+) -> Vec<Option<Estimate>> {
+    let mut parts: Vec<Parts> = vec![Parts::new(); code.rows(target)];
+    let mut wholes: Vec<[f64; REPLICATES]> = vec![[0.0; REPLICATES]; code.functions.len()];
+    let mut observed = vec![0u64; parts.len()];
+    for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
+        let (Some(replicates), Some(piece)) = (replicates, code.pieces.get(group / 4)) else {
+            continue;
+        };
+        if group as u32 & 3 == CLASS_STORE {
+            continue;
+        }
+        let rows = bucket.counts.get(group).copied().unwrap_or_default();
+        let mut loads = Loads::default();
+        loads.add(replicates, rows.rows + rows.implied);
+        let add = |into: &mut [f64; REPLICATES]| {
+            into.iter_mut()
+                .zip(&loads.weighted)
+                .for_each(|(a, b)| *a += b);
+        };
+        add(&mut wholes[piece.function as usize]);
+        for &row in code.targets(target, group as u32) {
+            let part = parts[row as usize].entry(piece.function);
+            add(part.or_insert([0.0; REPLICATES]));
+            observed[row as usize] += rows.rows + rows.implied;
+        }
+    }
+    let of = |(row, parts): (usize, &Parts)| {
+        let mut functions_of = parts.iter();
+        let (&function, part) = functions_of.next()?;
+        if functions_of.next().is_some() {
+            return None;
+        }
+        let function = function as usize;
+        if (seen[row] as f64) < NEARLY_ALL * seen_functions[function] as f64 {
+            return None;
+        }
+        let loads = functions.get(function).copied().flatten()?;
+        let sum = |of: &[f64; REPLICATES], without: Option<usize>| -> f64 {
+            let all = of.iter().enumerate();
+            all.filter(|(r, _)| Some(*r) != without)
+                .map(|(_, x)| x)
+                .sum()
+        };
+        let whole = &wholes[function];
+        let (share, lo, hi) = jackknife(&bucket.reuse.samples, 0.0, |without, _| {
+            let all = sum(whole, without);
+            (all > 0.0).then(|| sum(part, without) / all)
+        })?;
+        let least = observed[row] as f64;
+        let less = (loads.value / loads.lo)
+            .ln()
+            .hypot((share / lo.max(1e-9)).ln());
+        let more = (loads.hi / loads.value).ln().hypot((hi / share).ln());
+        let value = loads.value * share;
+        (share > 0.0 && value > 0.0).then(|| {
+            Estimate {
+                value,
+                lo: value * (-less).exp(),
+                hi: value * more.exp(),
+            }
+            .at_least(least)
+        })
+    };
+    parts.iter().enumerate().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::code_map::{FunctionName, LineName, Piece};
+    use crate::engine::ReuseTotals;
+    use crate::input::weights::UNIT;
+    use crate::stages::footprint::{FootprintSet, GroupCount};
+    use crate::stages::reuse::RepSums;
+
+    /// A function of two lines in one loop, which all windows see, and another one whose lines run at different times.
+    #[test]
+    fn only_what_runs_with_all_of_its_function_has_its_part_of_the_loads() {
+        let name = |function: &str, line| LineName {
+            function: function.into(),
+            line,
+            ..LineName::default()
+        };
+        let piece = |function, line| Piece {
+            function,
+            line,
+            loops: Vec::new(),
+            chain: Vec::new(),
+        };
+        let code = CodeMap::from_parts(
+            vec![FunctionName::default(), FunctionName::default()],
+            vec![name("f", 1), name("f", 2), name("g", 3), name("g", 4)],
+            Vec::new(),
+            vec![piece(0, 0), piece(0, 1), piece(1, 2), piece(1, 3)],
+        );
+        let mut reuse = ReuseTotals::new(None);
+        reuse.reserve(16);
+        reuse.samples = [4; REPLICATES];
+        let mut counts = vec![GroupCount::default(); 16];
+        for (piece, touches) in [(0, 30), (1, 10), (2, 20), (3, 20)] {
+            let sums = RepSums {
+                touches,
+                weighted: touches * UNIT,
+                samples: 1,
+                ..RepSums::default()
+            };
+            reuse.replicates[piece * 4] = Some(Box::new([sums; REPLICATES]));
+            counts[piece * 4].rows = touches * REPLICATES as u64;
+        }
+        let bucket = BucketOutcome {
+            footprint: FootprintSet::default(),
+            counts,
+            reuse,
+        };
+        let measured = Some(Estimate {
+            value: 4e6,
+            lo: 3e6,
+            hi: 5e6,
+        });
+        let seen = (&[100, 100][..], &[100, 98, 60, 60][..]);
+        let of = part_loads(&bucket, &code, Target::Line, &[measured, measured], seen);
+        let line = of[1].unwrap();
+        assert!((line.value - 1e6).abs() < 1.0 && line.lo < 0.76e6 && line.hi > 1.24e6);
+        assert!((of[0].unwrap().value - 3e6).abs() < 1.0);
+        assert_eq!(of[2..], [None, None]);
+        // What is not known of the function is not known of its lines.
+        let of = part_loads(&bucket, &code, Target::Line, &[None, measured], seen);
+        assert_eq!(of[0], None);
+    }
+}

@@ -1,0 +1,135 @@
+//! What windows stand for so that the functions' loads add up to what was counted of them.
+//!
+//! Windows by time say how long code runs, not how much it executes. Where another run has counted the loads L_f of each function f, window w with n_wf loads in f gets a weight x_w
+//! (executed loads for each of its own) such that Σ x_w·n_wf = L_f for all f, and that is otherwise as near as possible to the weights by time: generalized iterative scaling, x_w ← x_w · Π (L_f / S_f)^(n_wf / n_w),
+//! where S_f is the sum with the weights so far. Windows of one function all get one factor; those of several lie in between.
+
+/// The loads of one window by function.
+#[derive(Clone, Debug, Default)]
+pub struct WindowLoads {
+    /// Sample number.
+    pub sample: u32,
+    /// Function and loads, each function once.
+    pub loads: Vec<(u32, f64)>,
+    /// What it stands for in time, in any unit.
+    pub time: f64,
+}
+
+impl WindowLoads {
+    /// All its loads.
+    fn all(&self) -> f64 {
+        self.loads.iter().map(|l| l.1).sum()
+    }
+}
+
+/// Rounds at most. What is left then is shown by the sums.
+const ROUNDS: usize = 400;
+/// Sums that are this near are met.
+const NEAR: f64 = 1e-4;
+
+/// The weights of windows, given the functions' loads (0: nothing is known of it), and the share of these loads that are in functions which no window has.
+pub fn rake(windows: &[WindowLoads], functions: &[f64]) -> (Vec<f64>, f64) {
+    let total: f64 = functions.iter().sum();
+    let mut weights: Vec<f64> = windows
+        .iter()
+        .map(|w| w.time.max(f64::MIN_POSITIVE) / w.all().max(1.0))
+        .collect();
+    let sums = |weights: &[f64]| {
+        let mut sums = vec![0.0; functions.len()];
+        for (window, weight) in windows.iter().zip(weights) {
+            for &(function, loads) in &window.loads {
+                if let Some(sum) = sums.get_mut(function as usize) {
+                    *sum += weight * loads;
+                }
+            }
+        }
+        sums
+    };
+    // In the right order of magnitude from the start, also for windows of code that was not counted.
+    let first: f64 = sums(&weights).iter().sum();
+    if first > 0.0 && total > 0.0 {
+        weights.iter_mut().for_each(|w| *w *= total / first);
+    }
+    let mut unseen = 0.0;
+    for round in 0..ROUNDS {
+        let sums = sums(&weights);
+        if round == 0 {
+            let missing = functions.iter().zip(&sums).filter(|(_, sum)| **sum == 0.0);
+            unseen = missing.map(|(loads, _)| loads).sum::<f64>() / total.max(f64::MIN_POSITIVE);
+        }
+        let ratios: Vec<f64> = functions
+            .iter()
+            .zip(&sums)
+            .map(|(&loads, &sum)| {
+                if loads > 0.0 && sum > 0.0 {
+                    (loads / sum).ln()
+                } else {
+                    0.0
+                }
+            })
+            .collect();
+        if ratios.iter().all(|r| r.abs() < NEAR) {
+            break;
+        }
+        for (window, weight) in windows.iter().zip(&mut weights) {
+            let all = window.all();
+            let log: f64 = window
+                .loads
+                .iter()
+                .map(|&(f, loads)| ratios.get(f as usize).copied().unwrap_or(0.0) * loads / all)
+                .sum();
+            *weight *= log.exp();
+        }
+    }
+    (weights, unseen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(sample: u32, loads: &[(u32, f64)]) -> WindowLoads {
+        WindowLoads {
+            sample,
+            loads: loads.to_vec(),
+            time: 1.0,
+        }
+    }
+
+    #[test]
+    fn windows_stand_for_what_was_counted_of_their_functions() {
+        // The first function takes most of the time and executes a quarter of the loads.
+        let mut windows: Vec<WindowLoads> = (0..95).map(|s| window(s, &[(0, 1000.0)])).collect();
+        windows.push(window(95, &[(0, 500.0), (1, 500.0)]));
+        windows.extend((96..100).map(|s| window(s, &[(1, 1000.0)])));
+        let (weights, unseen) = rake(&windows, &[1e6, 3e6, 1e6]);
+        let sum = |f: u32| -> f64 {
+            let loads = |w: &WindowLoads| {
+                w.loads
+                    .iter()
+                    .filter(|l| l.0 == f)
+                    .map(|l| l.1)
+                    .sum::<f64>()
+            };
+            windows
+                .iter()
+                .zip(&weights)
+                .map(|(w, x)| x * loads(w))
+                .sum()
+        };
+        assert!((sum(0) / 1e6 - 1.0).abs() < 1e-3, "{}", sum(0));
+        assert!((sum(1) / 3e6 - 1.0).abs() < 1e-3, "{}", sum(1));
+        assert!((unseen - 0.2).abs() < 1e-9);
+        // Alike in time, alike in weight; what is of both lies between.
+        assert!((weights[0] / weights[94] - 1.0).abs() < 1e-9);
+        assert!(weights[0] < weights[95] && weights[95] < weights[99]);
+    }
+
+    #[test]
+    fn code_that_was_not_counted_keeps_its_weight_by_time() {
+        let windows = [window(0, &[(0, 100.0)]), window(1, &[(7, 100.0)])];
+        let (weights, unseen) = rake(&windows, &[1e5]);
+        assert!((weights[0] - 1e3).abs() < 1.0 && weights[1] > 0.0 && unseen == 0.0);
+        assert_eq!(rake(&[], &[1.0]).1, 1.0);
+    }
+}

@@ -1,0 +1,498 @@
+//! Filters: only some of the rows of a trace are analysed, as if no others had been recorded.
+//!
+//! Threads, processes and times choose among samples, functions and objects among rows. All tables and views are made from the rows that are left. What a window's time counts for is found
+//! before rows are left out ([`Beginning`]): a window that begins in other code, or at another object, stands for none of the time of what is left.
+
+mod conditions;
+
+use crate::data::code_map::CodeMap;
+use crate::data::object_map::{Recent, Resolver};
+use crate::data::rows::{Chunk, RowColumns, Run};
+use crate::data::samples::{Beginning, NO_LOAD, SampleInfo};
+use crate::estimate::time_shares::{TimeShare, TimeShares, counts_for};
+use crate::input::selection;
+use crate::input::source::Source;
+use crate::input::weights::{UNIT, Weights};
+use mgz_annotations_schema::manifest::Manifest;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use conditions::{Condition, Conditions, FilterError};
+pub(crate) use conditions::{names, process_name, shortened};
+
+/// Which rows are wanted.
+pub(crate) struct Filter {
+    conditions: Vec<Condition>,
+    threads: Option<HashSet<(u32, u32)>>,
+    /// `time_ns`.
+    from: u64,
+    to: u64,
+    /// When the first and the last sample begin and end; 0 where no time was asked for.
+    ends: (u64, u64),
+    /// By piece of code.
+    code: Option<Vec<bool>>,
+    /// By object.
+    objects: Option<Vec<bool>>,
+}
+
+/// What the tables are of, as it stands in JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct FilterRow {
+    /// What was asked for.
+    pub conditions: Vec<Condition>,
+    /// Share of the run's time that is left, where windows come by time.
+    #[serde(flatten)]
+    pub time: TimeShare,
+    /// Share of the run's loads that is left, percent; unknown where windows come by time.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Recorded loads that are left.
+    #[serde(rename = "A")]
+    pub loads: u64,
+    /// All recorded loads.
+    #[serde(rename = "A_all")]
+    pub all_loads: u64,
+    /// Rows were left out inside of samples: distances and first touches are those among the rows that are left.
+    pub inside_samples: bool,
+}
+
+impl Filter {
+    /// What `conditions` mean for a trace.
+    pub(crate) fn new(
+        conditions: &Conditions,
+        manifest: &Manifest,
+        code: &CodeMap,
+        objects: Option<&Resolver>,
+        source: &dyn Source,
+    ) -> Result<Filter, FilterError> {
+        let timed = conditions.from.is_some() || conditions.to.is_some();
+        let samples = if timed || manifest.threads.is_empty() {
+            selection::list(source)
+        } else {
+            Vec::new()
+        };
+        let first = samples.iter().map(|s| s.first_time).min().unwrap_or(0);
+        let last = samples.iter().map(|s| s.last_time).max().unwrap_or(0);
+        let after = |seconds: f64| first.saturating_add((seconds * 1e9) as u64);
+        let mut told = Vec::new();
+        let threads = conditions.threads_of(manifest, &samples, &mut told)?;
+        let code = conditions.code_of(code, &mut told);
+        let objects = conditions.objects_of(objects, &mut told)?;
+        conditions.times(&mut told);
+        Ok(Filter {
+            conditions: told,
+            threads,
+            from: conditions.from.map_or(0, after),
+            to: conditions.to.map_or(u64::MAX, after),
+            ends: (first, last),
+            code,
+            objects,
+        })
+    }
+
+    /// Whether rows of samples are looked at one by one.
+    fn inside_samples(&self) -> bool {
+        self.code.is_some() || self.objects.is_some()
+    }
+
+    fn has_thread(&self, process: u32, thread: u32) -> bool {
+        let threads = self.threads.as_ref();
+        threads.is_none_or(|t| t.contains(&(process, thread)))
+    }
+
+    fn has_time(&self, time: u64) -> bool {
+        (self.from..=self.to).contains(&time)
+    }
+
+    fn has_group(&self, group: u32) -> bool {
+        let code = self.code.as_ref();
+        code.is_none_or(|c| c.get(group as usize / 4).copied().unwrap_or(false))
+    }
+
+    fn has_object(&self, object: u32) -> bool {
+        let objects = self.objects.as_ref();
+        objects.is_none_or(|o| o.get(object as usize).copied().unwrap_or(false))
+    }
+}
+
+/// Loads, and stores.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    loads: u64,
+    implied: u64,
+    stores: u64,
+    /// Loads, each as many times as its sample stands for.
+    weighted: u128,
+}
+
+impl Sum {
+    fn add(&mut self, other: &Sum) {
+        self.loads += other.loads;
+        self.implied += other.implied;
+        self.stores += other.stores;
+        self.weighted += other.weighted;
+    }
+
+    fn all(&self) -> u64 {
+        self.loads + self.implied + self.stores
+    }
+}
+
+/// What was met in a piece of the trace.
+#[derive(Default)]
+struct Met {
+    all: Sum,
+    kept: Sum,
+    /// Rows by function and by object, whatever was left of them.
+    functions: HashMap<u32, u64>,
+    objects: HashMap<u32, u64>,
+    /// Samples, with where they begin, and whether that is left.
+    windows: Vec<(SampleInfo, bool)>,
+}
+
+/// The rows that are left.
+pub(crate) struct Filtered<'a> {
+    source: &'a dyn Source,
+    filter: &'a Filter,
+    code: &'a CodeMap,
+    objects: Option<Arc<Resolver>>,
+    weights: Option<Arc<Weights>>,
+    /// By piece.
+    met: Mutex<BTreeMap<usize, Met>>,
+}
+
+impl<'a> Filtered<'a> {
+    pub(crate) fn new(
+        source: &'a dyn Source,
+        filter: &'a Filter,
+        code: &'a CodeMap,
+        objects: Option<Arc<Resolver>>,
+        weights: Option<Arc<Weights>>,
+    ) -> Filtered<'a> {
+        Filtered {
+            source,
+            filter,
+            code,
+            objects,
+            weights,
+            met: Mutex::default(),
+        }
+    }
+
+    fn met(&self) -> MutexGuard<'_, BTreeMap<usize, Met>> {
+        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object of a row.
+    fn object(&self, run: &Run, address: u64, time: u64, recent: &mut Recent) -> u32 {
+        let Some(resolver) = &self.objects else {
+            return 0;
+        };
+        let stack = resolver.own_stack(run.process, run.thread, run.first_time);
+        stack
+            .at(address)
+            .unwrap_or_else(|| resolver.find_recent(recent, run.process, address, time))
+    }
+
+    /// Whether the load that a window counts for is left.
+    fn begins(&self, run: &Run, begin: Beginning, recent: &mut Recent) -> bool {
+        let filter = self.filter;
+        let spot = counts_for(begin, self.code);
+        filter.has_thread(run.process, run.thread)
+            && filter.has_time(run.first_time)
+            && filter.has_group(spot.group)
+            && (filter.objects.is_none()
+                || filter.has_object(self.object(run, spot.address, run.first_time, recent)))
+    }
+
+    /// Leaves rows of a piece out.
+    fn narrow(&self, chunk: Chunk, piece: usize) -> Chunk {
+        let filter = self.filter;
+        let mut met = Met::default();
+        let mut recent = Recent::default();
+        let mut kept = [
+            vec![false; chunk.loads.group.len()],
+            vec![false; chunk.stores.group.len()],
+        ];
+        let mut runs: Vec<(Run, Option<Beginning>)> = Vec::new();
+        for (at, run) in chunk.runs.iter().enumerate() {
+            let begin = chunk.begin(at).filter(|b| b.first.group != NO_LOAD);
+            let begins = begin.is_some_and(|begin| self.begins(run, begin, &mut recent));
+            if let Some(begin) = begin {
+                let mut window = Vec::new();
+                SampleInfo::append(&mut window, run, Some(begin), piece, false);
+                met.windows
+                    .extend(window.into_iter().map(|sample| (sample, begins)));
+            }
+            let wanted = filter.has_thread(run.process, run.thread)
+                && run.first_time <= filter.to
+                && run.last_time >= filter.from;
+            // A load's time, if loads are spread evenly.
+            let step = run.last_time.saturating_sub(run.first_time) as f64
+                / run.loads.len().saturating_sub(1).max(1) as f64;
+            let weight = self.weights.as_ref().map_or(UNIT, |w| w.of(run.sample));
+            let mut ends: Option<(u64, u64)> = None;
+            let parts = [(&chunk.loads, &run.loads), (&chunk.stores, &run.stores)];
+            for (kind, (rows, range)) in parts.into_iter().enumerate() {
+                for row in range.clone() {
+                    let load = if kind == 0 {
+                        row
+                    } else {
+                        chunk.loads_before.get(row).map_or(0, |&n| n as usize)
+                    };
+                    let ahead = load.saturating_sub(run.loads.start) as f64 * step;
+                    let time = (run.first_time + ahead as u64).min(run.last_time);
+                    let group = rows.group[row];
+                    let by_code = filter.has_group(group);
+                    let function = self.code.pieces.get(group as usize / 4);
+                    if filter.code.is_some()
+                        && kind == 0
+                        && let Some(piece) = function
+                    {
+                        *met.functions.entry(piece.function).or_default() += 1;
+                    }
+                    let by_object = filter.objects.is_none() || {
+                        let object = self.object(run, rows.address[row], time, &mut recent);
+                        if kind == 0 {
+                            *met.objects.entry(object).or_default() += 1;
+                        }
+                        filter.has_object(object)
+                    };
+                    let keep = wanted && filter.has_time(time) && by_code && by_object;
+                    kept[kind][row] = keep;
+                    let implied = rows.implied.get(row).copied().unwrap_or(0);
+                    let sum = if kind == 0 {
+                        Sum {
+                            loads: 1,
+                            implied: implied.into(),
+                            stores: 0,
+                            weighted: u128::from(weight) * (1 + u128::from(implied)),
+                        }
+                    } else {
+                        Sum {
+                            stores: 1,
+                            ..Sum::default()
+                        }
+                    };
+                    met.all.add(&sum);
+                    if keep {
+                        met.kept.add(&sum);
+                        let (first, last) = ends.unwrap_or((time, time));
+                        ends = Some((first.min(time), last.max(time)));
+                    }
+                }
+            }
+            // Of a sample in which nothing is left there is that: it was sampled.
+            if wanted {
+                let mut run = run.clone();
+                if let Some((first, last)) = ends {
+                    (run.first_time, run.last_time) = (first, last);
+                }
+                let begin = if begins {
+                    begin
+                } else {
+                    begin.map(|_| Beginning::NONE)
+                };
+                runs.push((run, begin));
+            }
+        }
+        self.met().insert(piece, met);
+        let before = kept.each_ref().map(|k| prefix(k));
+        let [loads, stores] = &kept;
+        let new_range = |range: &std::ops::Range<usize>, before: &[u32]| {
+            before[range.start] as usize..before[range.end] as usize
+        };
+        let loads_before = chunk.loads_before.iter().zip(stores);
+        Chunk {
+            loads_before: loads_before
+                .filter(|(_, keep)| **keep)
+                .map(|(&n, _)| before[0].get(n as usize).copied().unwrap_or(0))
+                .collect(),
+            begins: runs.iter().map(|r| r.1).collect(),
+            runs: runs
+                .into_iter()
+                .map(|(run, _)| Run {
+                    loads: new_range(&run.loads, &before[0]),
+                    stores: new_range(&run.stores, &before[1]),
+                    ..run
+                })
+                .collect(),
+            loads: gather(&chunk.loads, loads),
+            stores: gather(&chunk.stores, stores),
+            ..chunk
+        }
+    }
+
+    /// What is left, told of a pass over all pieces. `rows_by_loads`: rows stand for loads as their weights say.
+    pub(crate) fn row(&self, manifest: &Manifest) -> FilterRow {
+        let met = self.met();
+        let (mut all, mut kept) = (Sum::default(), Sum::default());
+        let mut windows: BTreeMap<u32, &(SampleInfo, bool)> = BTreeMap::new();
+        for met in met.values() {
+            all.add(&met.all);
+            kept.add(&met.kept);
+            for window in &met.windows {
+                windows.entry(window.0.sample).or_insert(window);
+            }
+        }
+        let by_time = manifest.triggers_by_time();
+        let time = if by_time {
+            let samples: Vec<SampleInfo> = windows.values().map(|w| w.0.clone()).collect();
+            TimeShares::of_samples(&samples, self.weights.as_deref(), self.code)
+                .of_spots(|sample, _| windows.get(&sample).is_some_and(|w| w.1))
+        } else {
+            TimeShare::default()
+        };
+        FilterRow {
+            conditions: self.filter.conditions.clone(),
+            time,
+            share: (!by_time && all.weighted > 0)
+                .then(|| kept.weighted as f64 * 100.0 / all.weighted as f64),
+            loads: kept.loads,
+            all_loads: all.loads,
+            inside_samples: self.filter.inside_samples(),
+        }
+    }
+
+    /// The manifest as if only those rows had been recorded.
+    pub(crate) fn manifest(&self, manifest: &Manifest) -> Manifest {
+        let (mut all, mut kept) = (Sum::default(), Sum::default());
+        for met in self.met().values() {
+            all.add(&met.all);
+            kept.add(&met.kept);
+        }
+        let part = kept.all() as f64 / all.all().max(1) as f64;
+        let mut narrowed = manifest.clone();
+        let totals = &mut narrowed.totals;
+        totals.loads_executed = totals.loads_executed.map(|n| {
+            if kept.all() == all.all() {
+                n
+            } else {
+                ((n as f64 * part).round() as u64).max(kept.loads + kept.implied)
+            }
+        });
+        totals.loads_executed_estimate = totals.loads_executed_estimate.map(|n| n * part);
+        let of = manifest
+            .threads
+            .iter()
+            .filter(|t| self.filter.has_thread(t.process, t.thread));
+        let (executed, records) = of.fold((0u64, 0u64), |(e, k), t| {
+            (e + t.records_executed, k + t.records_kept)
+        });
+        if self.filter.threads.is_some() && records > 0 && executed >= records {
+            (totals.records_executed, totals.records_kept) = (executed, records);
+            // Each thread's ring keeps a part of its own.
+            if manifest.mode == "ring" {
+                totals.loads_executed_estimate = totals
+                    .loads_executed_estimate
+                    .map(|_| kept.all() as f64 * executed as f64 / records as f64);
+            }
+        }
+        narrowed
+    }
+
+    /// Why nothing is left, if that is so.
+    pub(crate) fn check(&self) -> Result<(), FilterError> {
+        let met = self.met();
+        if met.values().any(|m| m.kept.loads + m.kept.stores > 0)
+            || met.values().all(|m| m.all.loads + m.all.stores == 0)
+        {
+            return Ok(());
+        }
+        let sum = |of: fn(&Met) -> &HashMap<u32, u64>| {
+            let mut sums: HashMap<u32, u64> = HashMap::new();
+            for (&key, &rows) in met.values().flat_map(|m| of(m)) {
+                *sums.entry(key).or_default() += rows;
+            }
+            let mut sums: Vec<(u32, u64)> = sums.into_iter().collect();
+            sums.sort_by_key(|&(key, rows)| (std::cmp::Reverse(rows), key));
+            sums.into_iter().map(|s| s.0)
+        };
+        let Filter { conditions, .. } = self.filter;
+        let told: Vec<String> = conditions.iter().map(|c| c.to_string()).collect();
+        let functions = sum(|m| &m.functions);
+        let has_code = |function: u32| {
+            let pieces = self.code.pieces.iter().enumerate();
+            pieces
+                .filter(|(_, p)| p.function == function)
+                .any(|(at, _)| self.filter.has_group(at as u32 * 4))
+        };
+        let mut there = Vec::new();
+        if self.filter.code.is_some() && !functions.clone().any(has_code) {
+            let names = functions.map(|f| self.code.functions[f as usize].function.clone());
+            there.push(format!("functions with loads: {}", shortened(names)));
+        }
+        let objects = sum(|m| &m.objects);
+        if self.filter.objects.is_some() && !objects.clone().any(|o| self.filter.has_object(o)) {
+            let name = |o: u32| Some(self.objects.as_ref()?.objects.get(o as usize)?.name.clone());
+            let names = objects.filter_map(name).filter(|n| !n.is_empty());
+            there.push(format!("objects with loads: {}", shortened(names)));
+        }
+        let (first, last) = self.filter.ends;
+        if self.filter.from > last || self.filter.to < first {
+            there.push(format!(
+                "the samples go from 0 to {} s after the first",
+                last.saturating_sub(first) as f64 / 1e9
+            ));
+        }
+        Err(FilterError::Nothing {
+            conditions: told.join(" "),
+            there: if there.is_empty() {
+                "each condition is met by some loads, but no load meets all of them".into()
+            } else {
+                there.join("; ")
+            },
+        })
+    }
+}
+
+/// How many are set before each, and in all.
+fn prefix(kept: &[bool]) -> Vec<u32> {
+    let mut sum = 0;
+    let mut sums = Vec::with_capacity(kept.len() + 1);
+    sums.push(0);
+    sums.extend(kept.iter().map(|&keep| {
+        sum += u32::from(keep);
+        sum
+    }));
+    sums
+}
+
+/// Some of the rows.
+fn gather(rows: &RowColumns, kept: &[bool]) -> RowColumns {
+    fn some<T: Copy>(values: &[T], kept: &[bool]) -> Vec<T> {
+        let pairs = values.iter().zip(kept);
+        pairs.filter(|(_, keep)| **keep).map(|(&v, _)| v).collect()
+    }
+    RowColumns {
+        address: some(&rows.address, kept).into(),
+        size: some(&rows.size, kept).into(),
+        group: some(&rows.group, kept),
+        implied: some(&rows.implied, kept).into(),
+        site: some(&rows.site, kept).into(),
+    }
+}
+
+impl Source for Filtered<'_> {
+    fn pieces(&self) -> usize {
+        self.source.pieces()
+    }
+
+    fn piece_rows(&self, piece: usize) -> u64 {
+        self.source.piece_rows(piece)
+    }
+
+    fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        let chunks = self.source.read(pieces);
+        chunks
+            .into_iter()
+            .zip(pieces)
+            .map(|(read, &piece)| read.map(|chunk| self.narrow(chunk, piece)))
+            .collect()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.source.notes()
+    }
+}

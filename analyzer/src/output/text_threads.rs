@@ -1,0 +1,142 @@
+//! Tables of threads and processes, and what a filter has left.
+
+use crate::estimate::row_estimates::Hats;
+use crate::filter::FilterRow;
+use crate::output::text::{Meaning, Style, error_bar, head, heading, push, row, table};
+use crate::report::threads::ByThread;
+use crate::report::{ProcessRow, ThreadRow};
+use crate::util::human::{bytes, count, number, percent};
+
+/// The executed loads of a row with how far they may be off: `208M ±7%`. Without an interval they are not known: `–`.
+pub(crate) fn executed(hats: &Hats) -> String {
+    match (hats.accesses, hats.accesses_lo, hats.accesses_hi) {
+        (Some(value), Some(lo), Some(hi)) if lo == hi => number(Some(value)),
+        (Some(value), Some(lo), Some(hi)) if value > 0.0 && hi <= 2.0 * lo => {
+            match (hi - lo) / 2.0 / value * 100.0 {
+                half if half < 1.0 => format!("{} <1%", number(Some(value))),
+                half => format!("{} ±{half:.0}%", number(Some(value))),
+            }
+        }
+        (Some(_), Some(lo), Some(hi)) => format!("{}–{}", number(Some(lo)), number(Some(hi))),
+        _ => "–".into(),
+    }
+}
+
+/// What a filter has left, for the head of the text.
+pub(crate) fn filter(row: &FilterRow, out: &mut String) {
+    let conditions: Vec<String> = row
+        .conditions
+        .iter()
+        .map(|c| match c.matched.as_slice() {
+            [] => c.to_string(),
+            // A value that says it all is not repeated.
+            [one] if *one == c.value => c.to_string(),
+            list => {
+                let names = crate::filter::shortened(list.iter().map(|n| head(n, 40)));
+                format!("{c} ({names})")
+            }
+        })
+        .collect();
+    let left = match (row.time.value, row.time.lo, row.time.hi, row.share) {
+        (Some(value), Some(lo), Some(hi), _) => format!(
+            "{} % ({}–{}) of the time; what part of the loads is not known, since windows come by time",
+            percent(Some(value)),
+            percent(Some(lo)),
+            percent(Some(hi))
+        ),
+        (.., Some(share)) => format!("{} % of the loads", percent(Some(share))),
+        _ => "an unknown part".into(),
+    };
+    out.push_str(&format!(
+        "{:<16}{}: {left} of the run ({} of {} recorded loads). All that follows is of these alone{}\n",
+        "only",
+        conditions.join(", "),
+        count(row.loads),
+        count(row.all_loads),
+        if row.inside_samples {
+            ", D and first% included: other loads in between are not counted"
+        } else {
+            ""
+        }
+    ));
+}
+
+/// Headers behind the names.
+fn heads(meaning: Meaning, names: &[&'static str]) -> Vec<&'static str> {
+    let mut heads = names.to_vec();
+    heads.push("samples");
+    heads.extend(meaning.share());
+    heads.extend([
+        "A", "A_hat", "A_const%", "F", "F_hat", "±", "F_bytes", "ΔF", "ΔF_str%", "ΔF_irr%",
+    ]);
+    heads.extend(meaning.distance());
+    heads.push("D max");
+    heads
+}
+
+fn cells(loads: &ByThread, meaning: Meaning) -> Vec<String> {
+    let (m, hats) = (&loads.metrics, &loads.hats);
+    let mut cells = vec![count(loads.samples)];
+    cells.extend(meaning.share_cells(loads.time, loads.share));
+    cells.extend([
+        count(m.accesses),
+        executed(hats),
+        percent(m.implied_pct),
+        count(m.footprint),
+        number(hats.footprint),
+        error_bar(hats),
+        bytes(m.bytes),
+        number(m.growth),
+        percent(m.growth_strided_pct),
+        percent(m.growth_irregular_pct),
+    ]);
+    cells.extend(meaning.distance_cells(m));
+    cells.push(m.distance_max.map_or("–".into(), count));
+    cells
+}
+
+/// The table of processes, if there are several.
+pub(crate) fn processes(rows: &[ProcessRow], meaning: Meaning, style: Style, out: &mut String) {
+    if rows.len() < 2 {
+        return;
+    }
+    let text = format!(
+        "Processes ({} of {}, {} first)",
+        rows.len().min(style.rows),
+        rows.len(),
+        meaning.first()
+    );
+    heading(out, &text);
+    let mut t = table(style, &heads(meaning, &["process", "name", "threads"]), 2);
+    for p in rows.iter().take(style.rows) {
+        let mut texts = vec![p.process.to_string(), head(&p.name, 24), count(p.threads)];
+        texts.extend(cells(&p.loads, meaning));
+        t.add_row(row(texts, 2));
+    }
+    push(out, &t);
+}
+
+/// The table of threads, if there are several.
+pub(crate) fn threads(rows: &[ThreadRow], meaning: Meaning, style: Style, out: &mut String) {
+    if rows.len() < 2 {
+        return;
+    }
+    let text = format!(
+        "Threads ({} of {}, {} first)",
+        rows.len().min(style.rows),
+        rows.len(),
+        meaning.first()
+    );
+    heading(out, &text);
+    let mut t = table(style, &heads(meaning, &["thread", "name", "process"]), 2);
+    for r in rows.iter().take(style.rows) {
+        let mut texts = vec![
+            r.thread.map_or("–".into(), |id| id.to_string()),
+            head(&r.name, 24),
+            r.process.to_string(),
+        ];
+        texts.extend(cells(&r.loads, meaning));
+        t.add_row(row(texts, 2));
+    }
+    push(out, &t);
+}

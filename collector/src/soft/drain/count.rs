@@ -1,0 +1,136 @@
+//! `--count`: how often each record was written, instead of the records.
+//!
+//! The first record of a region is written once in each of its executions, so these numbers are all
+//! that is needed to know how often each load was executed. Workers count into tables of their own,
+//! which are added up at the end.
+
+use mgz_abi::slot::{ID_LIMIT, ID_PAIR, MARK_FIRST, RingSlot};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Ids of a page: a power of two.
+const PAGE: usize = 1 << 12;
+
+/// The page of a slot's first record; none of a marker.
+#[inline(always)]
+fn page_of(slot: &RingSlot) -> Option<usize> {
+    let first = slot.id & !ID_PAIR;
+    (slot.id < MARK_FIRST && first < ID_LIMIT).then_some(first as usize / PAGE)
+}
+
+/// Numbers by id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pages: Vec<Option<Box<[u64; PAGE]>>>,
+}
+
+impl Table {
+    /// Counts the first records of slots. Ids that follow each other mostly lie in one page.
+    pub(crate) fn add(&mut self, slots: &[RingSlot]) {
+        let mut left = slots;
+        while let Some((slot, rest)) = left.split_first() {
+            let Some(page) = page_of(slot) else {
+                left = rest;
+                continue;
+            };
+            let numbers = self.page(page);
+            let same = left
+                .iter()
+                .take_while(|slot| page_of(slot) == Some(page))
+                .map(|slot| numbers[slot.id as usize % PAGE] += 1)
+                .count();
+            left = &left[same..];
+        }
+    }
+
+    /// A page, made if need be.
+    fn page(&mut self, page: usize) -> &mut [u64; PAGE] {
+        if self.pages.len() <= page {
+            self.pages.resize(page + 1, None);
+        }
+        self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))
+    }
+
+    fn merge(&mut self, other: &Table) {
+        for (number, page) in other.pages.iter().enumerate() {
+            let Some(page) = page else { continue };
+            let mine = self.page(number);
+            mine.iter_mut().zip(page.iter()).for_each(|(a, b)| *a += b);
+        }
+    }
+
+    /// Ids that were counted, ascending, and how often.
+    fn list(&self) -> Vec<(u32, u64)> {
+        let pages = self.pages.iter().enumerate();
+        let pages = pages.filter_map(|(number, page)| Some((number, page.as_ref()?)));
+        pages
+            .flat_map(|(number, page)| {
+                let of = move |(place, &n): (usize, &u64)| ((number * PAGE + place) as u32, n);
+                page.iter().enumerate().map(of).filter(|(_, n)| *n > 0)
+            })
+            .collect()
+    }
+}
+
+/// By process: ids and how often their records were written.
+pub type Counts = BTreeMap<u32, Vec<(u32, u64)>>;
+
+/// The tables of all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    tables: Mutex<Vec<(u32, Table)>>,
+}
+
+impl Counter {
+    /// Lets a table of this process be filled by nobody else.
+    pub(crate) fn with(&self, process: u32, fill: impl FnOnce(&mut Table)) {
+        let lock = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = {
+            let mut tables = lock();
+            let at = tables.iter().position(|t| t.0 == process);
+            at.map(|at| tables.swap_remove(at).1)
+        };
+        let mut table = found.unwrap_or_default();
+        fill(&mut table);
+        lock().push((process, table));
+    }
+
+    /// All of it.
+    pub(crate) fn finish(self) -> Counts {
+        let tables = self
+            .tables
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut sums: BTreeMap<u32, Table> = BTreeMap::new();
+        for (process, table) in tables {
+            sums.entry(process).or_default().merge(&table);
+        }
+        sums.into_iter().map(|(p, t)| (p, t.list())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_records_are_counted_by_process_and_markers_are_not() {
+        let slot = |id: u32| RingSlot {
+            id,
+            ..RingSlot::default()
+        };
+        let counter = Counter::default();
+        let slots = [7, 7, 7 | ID_PAIR, 70_000, MARK_FIRST + 1, u32::MAX, 7].map(slot);
+        counter.with(1, |t| t.add(&slots));
+        // Two workers at once.
+        counter.with(1, |first| {
+            counter.with(1, |second| second.add(&slots));
+            first.add(&slots);
+        });
+        counter.with(2, |t| t.add(&slots[..1]));
+        assert_eq!(
+            counter.finish(),
+            BTreeMap::from([(1, vec![(7, 12), (70_000, 3)]), (2, vec![(7, 1)])])
+        );
+    }
+}

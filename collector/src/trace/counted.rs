@@ -1,0 +1,162 @@
+//! `--count`: from how often records were written to loads by site, and `counts.parquet`.
+
+use crate::soft::drain::count::Counts;
+use arrow_array::{ArrayRef, RecordBatch, UInt32Array, UInt64Array};
+use arrow_schema::{DataType, Field, Schema};
+use mgz_annotations_schema::manifest::{COUNTS, Manifest};
+use mgz_annotations_schema::sidecar::{Sidecar, SiteFlags, SiteKind};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Loads by module and site, and what else is to be said of them.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Loads {
+    /// By module of the manifest and site.
+    pub by_site: BTreeMap<(u16, u32), u64>,
+    /// All.
+    pub loads: u64,
+    /// Of these, loads of sites whose number of loads depends on data that was not recorded (lanes of
+    /// gathers, repeated string instructions that may do nothing): upper bounds.
+    pub bounds: u64,
+    /// Records of no module.
+    pub unknown: u64,
+    /// Records that several modules have which one process has loaded one after the other.
+    pub ambiguous: u64,
+}
+
+/// Divides the counts up.
+pub(crate) fn divide(
+    manifest: &Manifest,
+    sidecars: &BTreeMap<String, Sidecar>,
+    counts: &Counts,
+) -> Loads {
+    let mut out = Loads::default();
+    // By module: executions of regions.
+    let mut regions: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
+    for (&process, list) in counts {
+        let modules = modules_of(manifest, sidecars, process);
+        for &(id, times) in list {
+            let mut here = modules.iter().filter(|(_, s)| {
+                let first = s.header.id_first;
+                (first..first.saturating_add(s.records.len() as u32)).contains(&id)
+            });
+            let Some(&(module, sidecar)) = here.next() else {
+                out.unknown += times;
+                continue;
+            };
+            if here.next().is_some() {
+                out.ambiguous += times;
+                continue;
+            }
+            let number = id - sidecar.header.id_first;
+            let region = sidecar.records[number as usize].region;
+            let of = sidecar.regions.get(region as usize);
+            // Each execution is counted by the region's first record.
+            if of.is_some_and(|r| r.first_record == number) {
+                let executed = regions
+                    .entry(module)
+                    .or_insert_with(|| vec![0; sidecar.regions.len()]);
+                executed[region as usize] += times;
+            }
+        }
+    }
+    for (module, executed) in regions {
+        let Some(sidecar) = sidecar_of(manifest, sidecars, module) else {
+            continue;
+        };
+        for (number, site) in sidecar.sites.iter().enumerate() {
+            let times = executed.get(site.region as usize).copied().unwrap_or(0);
+            if times == 0 || site.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) != 0 {
+                continue;
+            }
+            let number = number as u32;
+            let (each, bound) = match SiteKind::from_u8(site.kind) {
+                Some(SiteKind::Gather) => {
+                    let found = sidecar.gathers.binary_search_by_key(&number, |g| g.site);
+                    let lanes = found.map_or(1, |at| sidecar.gathers[at].lanes);
+                    (u64::from(lanes), true)
+                }
+                Some(SiteKind::String | SiteKind::StringUntil) => (1, true),
+                _ => (1, false),
+            };
+            let loads = times.saturating_mul(each);
+            out.loads += loads;
+            out.bounds += if bound { loads } else { 0 };
+            *out.by_site.entry((module, number)).or_default() += loads;
+        }
+    }
+    out
+}
+
+fn sidecar_of<'s>(
+    manifest: &Manifest,
+    sidecars: &'s BTreeMap<String, Sidecar>,
+    module: u16,
+) -> Option<&'s Sidecar> {
+    sidecars.get(&manifest.modules.get(usize::from(module))?.sidecar_id)
+}
+
+/// The modules of a process, each sidecar once. A forked child that is not named has its parent's: all.
+fn modules_of<'s>(
+    manifest: &Manifest,
+    sidecars: &'s BTreeMap<String, Sidecar>,
+    process: u32,
+) -> Vec<(u16, &'s Sidecar)> {
+    let named = |own: bool| {
+        let mut found: BTreeMap<&String, u16> = BTreeMap::new();
+        for (number, module) in manifest.modules.iter().enumerate() {
+            let is_own = module.loads.iter().any(|l| l.process == process);
+            if let Ok(number) = u16::try_from(number)
+                && (is_own || !own)
+            {
+                found.entry(&module.sidecar_id).or_insert(number);
+            }
+        }
+        found
+    };
+    let mut found = named(true);
+    if found.is_empty() {
+        found = named(false);
+    }
+    found
+        .into_iter()
+        .filter_map(|(id, module)| Some((module, sidecars.get(id)?)))
+        .collect()
+}
+
+/// Writes the file into a trace folder (mode 0600).
+pub(crate) fn write(folder: &Path, loads: &Loads) -> anyhow::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = folder.join(COUNTS);
+    let temporary = folder.join(format!("{COUNTS}.tmp"));
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("module", DataType::UInt32, false),
+        Field::new("site", DataType::UInt32, false),
+        Field::new("loads", DataType::UInt64, false),
+    ]));
+    let rows = &loads.by_site;
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(rows.keys().map(|k| u32::from(k.0)).collect::<UInt32Array>()),
+        Arc::new(rows.keys().map(|k| k.1).collect::<UInt32Array>()),
+        Arc::new(rows.values().copied().collect::<UInt64Array>()),
+    ];
+    let batch = RecordBatch::try_new(schema.clone(), columns)?;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::LZ4_RAW)
+        .build();
+    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
+    writer.write(&batch)?;
+    writer.close()?;
+    std::fs::rename(&temporary, &path)?;
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Instrumented files are kept, so that the second run of a program starts at once.
+//!
+//! An entry is a folder below `$XDG_CACHE_HOME/mgz` (or `~/.cache/mgz`). Its name is a hash of all
+//! that decides the result: the program's bytes and path, the options, and the instrumenter. It
+//! comes into being under another name and is then renamed, so that an entry is always whole.
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
+use std::hash::Hasher;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use twox_hash::XxHash3_64;
+
+/// Entries that nobody has used for so long are removed.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// File of an entry that says what else the result was made of; its time is that of the last use.
+const SOURCES: &str = "sources.json";
+
+/// A file that an entry was made of, beside the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Path.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Its time of modification, nanoseconds.
+    pub modified: i128,
+}
+
+impl Source {
+    /// The file as it is now.
+    pub fn of(path: &Path) -> std::io::Result<Source> {
+        let file = std::fs::metadata(path)?;
+        Ok(Source {
+            path: path.to_path_buf(),
+            bytes: file.len(),
+            modified: i128::from(file.mtime()) * 1_000_000_000 + i128::from(file.mtime_nsec()),
+        })
+    }
+}
+
+/// The folder of all entries.
+pub fn folder() -> anyhow::Result<PathBuf> {
+    let absolute = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .map(|cache| cache.join("mgz"))
+        .context("neither XDG_CACHE_HOME nor HOME is a folder, so there is no cache; set one of them, or use --beside")
+}
+
+/// Name of an entry.
+pub fn key<'a>(program: &[u8], rest: impl IntoIterator<Item = &'a OsStr>) -> String {
+    let [mut low, mut high] = [XxHash3_64::with_seed(0), XxHash3_64::with_seed(0x6d67_7a)];
+    for hash in [&mut low, &mut high] {
+        hash.write(program);
+    }
+    for part in rest {
+        for hash in [&mut low, &mut high] {
+            hash.write(part.as_bytes());
+            hash.write_usize(part.len());
+        }
+    }
+    format!("{:016x}{:016x}", low.finish(), high.finish())
+}
+
+/// The entry, if it is there and what it was made of is as it was.
+pub fn look_up(entry: &Path) -> bool {
+    let file = entry.join(SOURCES);
+    let sources = std::fs::read(&file)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<Vec<Source>>(&bytes).ok());
+    let is_same = |s: &Source| Source::of(&s.path).is_ok_and(|now| now == *s);
+    if !sources.is_some_and(|sources| sources.iter().all(is_same)) {
+        return false;
+    }
+    // A cache that cannot be written to is one all the same.
+    let _ = std::fs::File::open(&file).and_then(|f| f.set_modified(SystemTime::now()));
+    true
+}
+
+/// Makes an entry: `fill` writes the files into a folder, and says what they were made of.
+pub fn make(
+    entry: &Path,
+    fill: impl FnOnce(&Path) -> anyhow::Result<Vec<Source>>,
+) -> anyhow::Result<()> {
+    let folder = entry.parent().context("the cache has no folder")?;
+    std::fs::create_dir_all(folder)
+        .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+    clean(folder);
+    let new = tempfile::Builder::new()
+        .prefix("new-")
+        .tempdir_in(folder)
+        .with_context(|| format!("{}: cannot make a folder in it", folder.display()))?;
+    let sources = fill(new.path())?;
+    let text = serde_json::to_vec(&sources)?;
+    std::fs::write(new.path().join(SOURCES), text)
+        .with_context(|| format!("{}: cannot write", new.path().display()))?;
+    // One that is out of date, or that another run has made meanwhile: the new one is as good.
+    // It goes by way of another name, because programs may be starting from it.
+    let old = new.path().with_extension("old");
+    if std::fs::rename(entry, &old).is_ok() {
+        let _ = std::fs::remove_dir_all(&old);
+    }
+    let placed = std::fs::rename(new.path(), entry);
+    match placed {
+        Ok(()) => {
+            // It has moved, so that there is nothing to remove.
+            let _ = new.keep();
+            Ok(())
+        }
+        Err(_) if look_up(entry) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("{}: cannot be made", entry.display())),
+    }
+}
+
+/// Removes what was not used for long, and what runs have left that were killed.
+fn clean(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let used = std::fs::metadata(path.join(SOURCES))
+            .or_else(|_| entry.metadata())
+            .and_then(|m| m.modified());
+        let is_old = used.is_ok_and(|t| t.elapsed().is_ok_and(|age| age > KEPT));
+        if is_old {
+            let _ = std::fs::remove_dir_all(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_programs_and_options_apart() {
+        let key = |program: &[u8], rest: &[&str]| {
+            super::key(program, rest.iter().map(|r| OsStr::new(*r)))
+        };
+        assert_eq!(key(b"a", &["x"]), key(b"a", &["x"]));
+        let all = [
+            key(b"a", &["x"]),
+            key(b"b", &["x"]),
+            key(b"a", &["y"]),
+            key(b"a", &["x", ""]),
+            key(b"a", &["", "x"]),
+            key(b"a", &[]),
+        ];
+        let apart: std::collections::BTreeSet<&String> = all.iter().collect();
+        assert_eq!(apart.len(), all.len());
+    }
+
+    #[test]
+    fn an_entry_is_good_while_its_sources_are_as_they_were() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("lib.so");
+        std::fs::write(&source, "one").unwrap();
+        let entry = dir.path().join("cache/key");
+        assert!(!look_up(&entry));
+        let fill = |folder: &Path| {
+            std::fs::write(folder.join("app"), "code")?;
+            Ok(vec![Source::of(&source)?])
+        };
+        make(&entry, fill).unwrap();
+        assert!(look_up(&entry) && entry.join("app").exists());
+        std::fs::write(&source, "other").unwrap();
+        assert!(!look_up(&entry));
+        make(&entry, fill).unwrap();
+        assert!(look_up(&entry));
+        let names: Vec<_> = std::fs::read_dir(dir.path().join("cache"))
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert_eq!(names, ["key"]);
+    }
+
+    #[test]
+    fn an_entry_that_could_not_be_filled_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let entry = dir.path().join("key");
+        let failed = make(&entry, |_| anyhow::bail!("declined"));
+        assert!(failed.is_err() && !look_up(&entry));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,206 @@
+//! The command line of `mgz`.
+
+use crate::{doctor, report, run, tools};
+use clap::{CommandFactory, Parser, Subcommand};
+use mgz_collector::program::modules::Refusal;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Exit status: `mgz` itself failed. Statuses below belong to the program.
+pub const FAILED: i32 = 125;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz run -- ./app input.dat            what is slow about memory in app: app.mgz/report.html
+  mgz run --heap -- ./app input.dat     the same, and which allocations the data come from
+  mgz run --libs -- xz -k big.tar       its libraries too
+  mgz run --overhead 5% -- ./app        more windows, for narrower intervals
+  mgz run -- ./train.py                 the interpreter of a script
+  mgz report trace                      a report of a trace that mgz-record has made: trace.html
+  mgz doctor                            what this machine can record, and the remedy for the rest
+  mgz record --mode full -- ./app.inst  the single steps: mgz instrument, mgz record, mgz analyze";
+
+const AFTER: &str = "\
+Exit status of run: that of the program, 128+n if signal n ended it; 3 if the program cannot be instrumented
+safely; 125 if mgz itself fails, 126 if the program cannot be executed, 127 if it is not found. With report: 0
+done, 1 error, or part of the trace was damaged and skipped.
+
+A report holds the command line, paths, function names and the source lines that were hit: look before you share it.";
+
+/// Shows how a program uses memory: instruments it, records its loads, analyses them and makes a
+/// report to look at.
+#[derive(Debug, Parser)]
+#[command(name = "mgz", version, before_help = EXAMPLES, after_help = AFTER, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What `mgz` does.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program and make a report of how it uses memory
+    Run(Run),
+    /// Make a report of a trace
+    Report(Report),
+    /// Show what this machine can record, and the remedy for what it cannot
+    Doctor,
+    /// Run mgz-instrument
+    #[command(disable_help_flag = true)]
+    Instrument(Rest),
+    /// Run mgz-record
+    #[command(disable_help_flag = true)]
+    Record(Rest),
+    /// Run mgz-analyze
+    #[command(disable_help_flag = true)]
+    Analyze(Rest),
+    /// Print a completion script
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page (roff)
+    Man,
+}
+
+/// `mgz run`.
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// Folder for report and trace; those of an earlier run are replaced [default: NAME.mgz]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Log the program's heap blocks too, so that data are named by where they were allocated
+    #[arg(long)]
+    pub heap: bool,
+    /// Instrument the libraries that the program needs as well: all but the C library, or those in
+    /// LIST
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub libs: Option<String>,
+    /// Percent of the program's CPU time that recording may cost [default: 1]
+    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    pub overhead: Option<String>,
+    /// Record every load, in order (small inputs: the trace grows fast)
+    #[arg(long, conflicts_with = "overhead")]
+    pub full: bool,
+    /// Put the instrumented file beside the program instead of into the cache: for programs that
+    /// look for their files where they themselves lie
+    #[arg(long)]
+    pub beside: bool,
+    /// Leave the source lines out of the report
+    #[arg(long)]
+    pub no_source: bool,
+    /// Do not open the report, even where there is a display
+    #[arg(long)]
+    pub no_open: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM [ARGS]…"
+    )]
+    pub program: Vec<OsString>,
+}
+
+/// `mgz report`.
+#[derive(Debug, clap::Args)]
+pub struct Report {
+    /// The folder that mgz-record wrote, or that of -o of mgz run
+    pub trace: PathBuf,
+    /// The report [default: TRACE.html, or report.html in the folder of mgz run]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Leave the source lines out of the report
+    #[arg(long)]
+    pub no_source: bool,
+}
+
+/// Arguments of another command.
+#[derive(Debug, clap::Args)]
+pub struct Rest {
+    /// Its arguments
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGS"
+    )]
+    pub arguments: Vec<OsString>,
+}
+
+/// Does what the command line says. Returns the exit status.
+pub fn main(cli: Cli) -> i32 {
+    let (done, failed) = match cli.command {
+        Command::Run(run) => (run::run(&run), FAILED),
+        Command::Report(report) => (report::command(&report), 1),
+        Command::Doctor => (doctor::run(), 1),
+        Command::Instrument(rest) => (tools::become_tool("mgz-instrument", &rest.arguments), 1),
+        Command::Record(rest) => (tools::become_tool("mgz-record", &rest.arguments), FAILED),
+        Command::Analyze(rest) => (tools::become_tool("mgz-analyze", &rest.arguments), 1),
+        Command::Completions { shell } => {
+            let mut bytes = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "mgz", &mut bytes);
+            (print(&bytes), 1)
+        }
+        Command::Man => {
+            let mut bytes = Vec::new();
+            let made = clap_mangen::Man::new(Cli::command()).render(&mut bytes);
+            (made.map_err(Into::into).and_then(|()| print(&bytes)), 1)
+        }
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("mgz: {error:#}");
+        error
+            .downcast_ref::<Refusal>()
+            .map_or(failed, Refusal::status)
+    })
+}
+
+/// Writes to standard output. A reader that has gone is no failure.
+pub fn print(bytes: &[u8]) -> anyhow::Result<i32> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_behind_the_program_are_its_own() {
+        let parse = |line: &[&str]| Cli::try_parse_from([&["mgz"], line].concat());
+        let Ok(Cli {
+            command: Command::Run(run),
+        }) = parse(&["run", "--heap", "--", "./a", "--libs", "-o", "x"])
+        else {
+            panic!("not a run");
+        };
+        assert!(run.heap && run.libs.is_none() && run.output.is_none());
+        assert_eq!(run.program, ["./a", "--libs", "-o", "x"]);
+        assert!(parse(&["run"]).is_err());
+        assert!(parse(&["run", "--frobnicate", "--", "a"]).is_err());
+        let Ok(Cli {
+            command: Command::Record(rest),
+        }) = parse(&["record", "--help"])
+        else {
+            panic!("not a record");
+        };
+        assert_eq!(rest.arguments, ["--help"]);
+    }
+
+    #[test]
+    fn help_begins_with_examples() {
+        let help = Cli::command().render_help().to_string();
+        assert!(help.starts_with("Examples:"), "{help}");
+    }
+}

@@ -1,0 +1,33 @@
+//! Rows by columns: keys stand once, and equal values lie together, which packs well.
+
+use serde_json::{Map, Value, json};
+
+/// The table: how many rows, and the columns by name. What a row does not have is null.
+pub fn table(rows: &[Value]) -> Value {
+    let mut columns: Map<String, Value> = Map::new();
+    for (at, row) in rows.iter().enumerate() {
+        for (key, value) in row.as_object().into_iter().flatten() {
+            let column = columns
+                .entry(key.clone())
+                .or_insert_with(|| Value::Array(vec![Value::Null; rows.len()]));
+            if let Some(cell) = column.get_mut(at) {
+                *cell = value.clone();
+            }
+        }
+    }
+    json!({ "rows": rows.len(), "columns": columns })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_may_differ_in_their_keys() {
+        let rows = [json!({"a": 1}), json!({"b": "x", "a": null}), json!(7)];
+        let expected =
+            json!({"rows": 3, "columns": {"a": [1, null, null], "b": [null, "x", null]}});
+        assert_eq!(table(&rows), expected);
+        assert_eq!(table(&[]), json!({"rows": 0, "columns": {}}));
+    }
+}

@@ -1,0 +1,176 @@
+//! The report: the viewer of `report/`, built once and kept in the tree, with the data of one trace
+//! in it.
+//!
+//! Each part of the data is a `<script type="application/octet-stream">` with base64 of gzip of
+//! JSON. That alphabet has no character that means anything in HTML, so that no name in a trace can
+//! end the element; the viewer shows all of it as text.
+
+mod columns;
+mod sources;
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::{Map, Value};
+use std::io::Write;
+
+/// The viewer: markup, style and code in one file.
+const VIEWER: &str = include_str!("../../../report/dist/report.html");
+/// Where the data go.
+const PLACE: &str = "<!--mgz-data-->";
+/// Tables that are written by columns, each a part of its own.
+const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
+/// Values that are parts of their own.
+const PARTS: [&str; 3] = ["heat_map", "time_zoom", "location_zoom"];
+
+/// What goes into a report.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Source lines that were hit.
+    pub source: bool,
+}
+
+/// The file.
+pub fn page(analysis: &Value, manifest: &Value, options: &Options) -> anyhow::Result<Vec<u8>> {
+    let (head, tail) = VIEWER
+        .split_once(PLACE)
+        .context("the viewer has no place for data")?;
+    let mut out = Vec::with_capacity(VIEWER.len() + (1 << 20));
+    out.extend_from_slice(head.as_bytes());
+    for (name, value) in parts(analysis, manifest, options) {
+        part(&mut out, name, &value)?;
+    }
+    out.extend_from_slice(tail.as_bytes());
+    Ok(out)
+}
+
+/// Everything by name. `run` is what the first screen needs.
+fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<(&'static str, Value)> {
+    let empty = Map::new();
+    let all = analysis.as_object().unwrap_or(&empty);
+    let apart = |key: &str| TABLES.contains(&key) || PARTS.contains(&key);
+    let mut run: Map<String, Value> = all
+        .iter()
+        .filter(|(key, _)| !apart(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    run.insert("manifest".into(), run_card(manifest));
+    let mut parts = vec![("run", Value::Object(run))];
+    for name in TABLES {
+        let rows = all.get(name).and_then(Value::as_array);
+        let rows = rows.map(Vec::as_slice).unwrap_or_default();
+        parts.push((name, columns::table(rows)));
+    }
+    for name in PARTS {
+        if let Some(value) = all.get(name).filter(|v| !v.is_null()) {
+            parts.push((name, value.clone()));
+        }
+    }
+    if options.source {
+        let lines = all.get("lines").and_then(Value::as_array);
+        let lines = lines.map(Vec::as_slice).unwrap_or_default();
+        parts.push(("sources", sources::of(lines, manifest)));
+    }
+    parts
+}
+
+/// What the report shows of a manifest beside what the analysis repeats.
+fn run_card(manifest: &Value) -> Value {
+    const KEYS: [&str; 20] = [
+        "tool",
+        "command",
+        "started",
+        "host",
+        "cpu",
+        "caches",
+        "backend",
+        "backend_why",
+        "mode",
+        "trigger",
+        "trigger_why",
+        "period",
+        "window",
+        "rate",
+        "overhead",
+        "recording_seconds",
+        "state",
+        "wall_seconds",
+        "cpu_seconds",
+        "problems",
+    ];
+    let mut card: Map<String, Value> = KEYS
+        .iter()
+        .filter_map(|&key| Some((key.to_string(), manifest.get(key)?.clone())))
+        .collect();
+    card.insert("threads".into(), manifest["threads"].clone());
+    card.insert("totals".into(), manifest["totals"].clone());
+    Value::Object(card)
+}
+
+fn part(out: &mut Vec<u8>, name: &str, value: &Value) -> anyhow::Result<()> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
+    serde_json::to_writer(&mut packed, value)?;
+    packed.flush()?;
+    let text = STANDARD.encode(packed.finish()?);
+    writeln!(
+        out,
+        "<script type=\"application/octet-stream\" id=\"mgz-{name}\">{text}</script>"
+    )?;
+    Ok(())
+}
+
+/// The number of parts, for messages of tests.
+#[cfg(test)]
+fn unpack(page: &str, name: &str) -> Value {
+    use std::io::Read;
+    let begin = format!("id=\"mgz-{name}\">");
+    let rest = page.split_once(&begin).unwrap().1;
+    let bytes = STANDARD.decode(rest.split('<').next().unwrap()).unwrap();
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(bytes.as_slice())
+        .read_to_string(&mut text)
+        .unwrap();
+    serde_json::from_str(&text).unwrap_or(json!(null))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> Value {
+        json!({
+            "format": "mgz-analysis", "version": 1,
+            "summary": {"A": 5, "trace": {"command": ["</script><img src=x onerror=alert(1)>"]}},
+            "functions": [{"function": "a<b>", "A": 3, "D_hist": [{"from": 0, "to": 0, "count": 1}]}, {"function": "c", "A": 2}],
+            "lines": [], "loops": [], "objects": [],
+            "location_zoom": {"root": {}},
+            "warnings": ["</script>"],
+        })
+    }
+
+    #[test]
+    fn all_parts_come_back_and_none_is_markup() {
+        let options = Options { source: true };
+        let page = page(&example(), &json!({"cpu": "x", "host": "h"}), &options).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        assert!(!page.contains("onerror"));
+        let run = unpack(&page, "run");
+        assert_eq!(run["summary"]["A"], 5);
+        assert_eq!(run["manifest"]["cpu"], "x");
+        assert_eq!(run["warnings"][0], "</script>");
+        let functions = unpack(&page, "functions");
+        assert_eq!(functions["rows"], 2);
+        assert_eq!(functions["columns"]["function"], json!(["a<b>", "c"]));
+        assert_eq!(functions["columns"]["D_hist"][1], json!(null));
+        assert!(page.contains("mgz-location_zoom") && !page.contains("mgz-heat_map"));
+    }
+
+    #[test]
+    fn the_viewer_allows_no_network() {
+        assert!(VIEWER.contains("default-src 'none'"));
+        assert!(!VIEWER.contains("connect-src"));
+        assert_eq!(VIEWER.matches(PLACE).count(), 1);
+    }
+}

@@ -1,0 +1,139 @@
+//! Source lines that were hit, with a few around them.
+
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Lines shown on either side of one that was hit.
+const AROUND: u64 = 4;
+/// Larger files are no source.
+const FILE_BYTES: u64 = 16 << 20;
+/// Longer lines are cut.
+const LINE_CHARS: usize = 400;
+/// Bytes of all source in a report.
+const ALL_BYTES: usize = 24 << 20;
+
+/// By path: `lines`, number and text of each; `changed`, if the file is newer than the recording;
+/// or `missing`, why there are none.
+pub fn of(lines: &[Value], manifest: &Value) -> Value {
+    let recorded = manifest["started"].as_str().and_then(seconds);
+    let mut files: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    for row in lines {
+        let (Some(file), Some(line)) = (row["file"].as_str(), row["line"].as_u64()) else {
+            continue;
+        };
+        if file.is_empty() || line == 0 {
+            continue;
+        }
+        let shown = files.entry(file).or_insert_with(|| {
+            order.push(file);
+            BTreeSet::new()
+        });
+        shown.extend(line.saturating_sub(AROUND).max(1)..=line.saturating_add(AROUND));
+    }
+    let mut left = ALL_BYTES;
+    let mut out = Map::new();
+    // The rows come with the most loads first.
+    for file in order {
+        let found = excerpt(Path::new(file), &files[file], recorded, &mut left);
+        let value = found.unwrap_or_else(|why| json!({ "missing": why }));
+        out.insert(file.to_string(), value);
+    }
+    Value::Object(out)
+}
+
+fn excerpt(
+    file: &Path,
+    shown: &BTreeSet<u64>,
+    recorded: Option<u64>,
+    left: &mut usize,
+) -> Result<Value, String> {
+    if !file.is_absolute() {
+        return Err("its path is relative: the debug information does not say to what".into());
+    }
+    let meta = std::fs::metadata(file).map_err(|e| e.to_string())?;
+    if !meta.is_file() || meta.len() > FILE_BYTES {
+        return Err("it is no source file, or too large".into());
+    }
+    let bytes = std::fs::read(file).map_err(|e| e.to_string())?;
+    let mut lines = Vec::new();
+    for (number, line) in (1u64..).zip(bytes.split(|&b| b == b'\n')) {
+        if !shown.contains(&number) {
+            continue;
+        }
+        let text: String = String::from_utf8_lossy(line)
+            .trim_end()
+            .chars()
+            .take(LINE_CHARS)
+            .collect();
+        *left = left
+            .checked_sub(text.len())
+            .ok_or("the report holds much source already")?;
+        lines.push(json!([number, text]));
+    }
+    let changed = meta
+        .modified()
+        .ok()
+        .zip(recorded)
+        .is_some_and(|(time, recorded)| {
+            time > SystemTime::UNIX_EPOCH + Duration::from_secs(recorded + 1)
+        });
+    Ok(json!({ "lines": lines, "changed": changed }))
+}
+
+/// Seconds since 1970 of `2026-11-27T01:26:52Z`.
+fn seconds(text: &str) -> Option<u64> {
+    let part = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
+    let (year, month, day) = (part(0, 4)?, part(5, 7)?, part(8, 10)?);
+    let (hour, minute, second) = (part(11, 13)?, part(14, 16)?, part(17, 19)?);
+    // Days since a year that begins with March, so that leap days come last.
+    let (y, m) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let days = 365 * y + y / 4 - y / 100 + y / 400 + (153 * m + 2) / 5 + day - 1 - 719_468;
+    u64::try_from(days * 86_400 + hour * 3600 + minute * 60 + second).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        assert_eq!(seconds("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(seconds("2000-02-29T12:00:01Z"), Some(951_825_601));
+        assert_eq!(seconds("2026-11-27T01:26:52Z"), Some(1_795_742_812));
+        assert_eq!(seconds("yesterday"), None);
+    }
+
+    #[test]
+    fn only_lines_around_hits_are_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.c");
+        let text: String = (1..=100).map(|n| format!("line {n}\n")).collect();
+        std::fs::write(&file, text).unwrap();
+        let name = file.to_str().unwrap();
+        let rows = [
+            json!({"file": name, "line": 2}),
+            json!({"file": name, "line": 50}),
+            json!({"file": name, "line": 0}),
+            json!({"file": "/no/such.c", "line": 1}),
+            json!({"file": "rel.c", "line": 1}),
+            json!({"file": "/dev/zero", "line": 1}),
+        ];
+        let found = of(&rows, &json!({"started": "2000-01-01T00:00:00Z"}));
+        let lines = found[name]["lines"].as_array().unwrap();
+        assert_eq!(lines.len(), 6 + 9);
+        assert_eq!(lines[0], json!([1, "line 1"]));
+        assert_eq!(found[name]["changed"], true);
+        for other in ["/no/such.c", "rel.c", "/dev/zero"] {
+            assert!(found[other]["missing"].is_string(), "{other}");
+        }
+        let found = of(&rows, &json!({"started": "2999-01-01T00:00:00Z"}));
+        assert_eq!(found[name]["changed"], false);
+    }
+}

@@ -1,0 +1,157 @@
+//! The instrumented form of a program: out of the cache, or made by `mgz-instrument`.
+
+use crate::cache::{self, Source};
+use crate::tools;
+use anyhow::Context;
+use mgz_collector::program::note::instrumented_note;
+use mgz_elf::Elf;
+use mgz_elf::image::dt;
+use serde_json::Value;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What is asked of the instrumenter.
+pub struct Asked<'a> {
+    /// Libraries: none, all (an empty text), or a list.
+    pub libs: Option<&'a str>,
+    /// The file is to lie beside the program.
+    pub beside: bool,
+}
+
+/// What came of it.
+pub enum Outcome {
+    /// The file to be run.
+    Ready {
+        /// The file.
+        file: PathBuf,
+        /// It was there already.
+        cached: bool,
+    },
+    /// The instrumenter has said why not; its status.
+    Refused(i32),
+}
+
+/// Instruments a program, or finds it instrumented.
+pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
+    let program = std::fs::canonicalize(program)
+        .with_context(|| format!("{}: cannot be found", program.display()))?;
+    let bytes = std::fs::read(&program)
+        .with_context(|| format!("{}: cannot be read", program.display()))?;
+    let note = instrumented_note(&program)
+        .with_context(|| format!("{}: cannot be read", program.display()))?;
+    if note.is_some() {
+        return Ok(Outcome::Ready {
+            file: program,
+            cached: true,
+        });
+    }
+    let name = program.file_name().context("the program has no name")?;
+    if asked.beside || finds_libraries_beside_itself(&bytes) {
+        return beside(&program, asked);
+    }
+    let tool = tools::find("mgz-instrument")?;
+    let entry = cache::folder()?.join(entry_name(&program, &bytes, asked, &tool)?);
+    let file = entry.join(name);
+    if cache::look_up(&entry) && file.exists() {
+        return Ok(Outcome::Ready { file, cached: true });
+    }
+    let mut refused = None;
+    let made = cache::make(&entry, |folder| {
+        match instrument(&tool, &program, &folder.join(name), asked)? {
+            Ok(report) => Ok(libraries(&report)),
+            Err(status) => {
+                refused = Some(status);
+                anyhow::bail!("refused")
+            }
+        }
+    });
+    match (made, refused) {
+        (_, Some(status)) => Ok(Outcome::Refused(status)),
+        (Err(error), None) => Err(error),
+        (Ok(()), None) => Ok(Outcome::Ready {
+            file,
+            cached: false,
+        }),
+    }
+}
+
+/// Whether the loader looks for libraries relative to the file: then it cannot lie elsewhere.
+fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
+    let Ok(elf) = Elf::parse(bytes) else {
+        return false;
+    };
+    [object::elf::DT_RUNPATH, object::elf::DT_RPATH]
+        .into_iter()
+        .flat_map(|tag| elf.dynamic_strings(dt(tag)))
+        .any(|path| path.contains("$ORIGIN") || path.contains("${ORIGIN}"))
+}
+
+fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyhow::Result<String> {
+    let maker = format!("{:?}", Source::of(tool)?);
+    let libs = format!("{:?}", asked.libs);
+    // Which libraries are found hangs on it.
+    let search = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let parts: [&OsStr; 4] = [
+        program.as_os_str(),
+        OsStr::new(&maker),
+        OsStr::new(&libs),
+        &search,
+    ];
+    Ok(cache::key(bytes, parts))
+}
+
+/// Makes `NAME.inst` beside the program. It is made anew each time, in which the instrumenter is quick.
+fn beside(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
+    let mut file = program.as_os_str().to_owned();
+    file.push(".inst");
+    let file = PathBuf::from(file);
+    let tool = tools::find("mgz-instrument")?;
+    Ok(match instrument(&tool, program, &file, asked)? {
+        Ok(_) => Outcome::Ready {
+            file,
+            cached: false,
+        },
+        Err(status) => Outcome::Refused(status),
+    })
+}
+
+/// Runs the instrumenter, which says by itself what is wrong. Its report, or its status.
+fn instrument(
+    tool: &Path,
+    program: &Path,
+    output: &Path,
+    asked: &Asked,
+) -> anyhow::Result<Result<Value, i32>> {
+    let mut arguments: Vec<OsString> = vec!["--format".into(), "json".into(), "-o".into()];
+    arguments.push(output.into());
+    if let Some(list) = asked.libs {
+        arguments.push(match list {
+            "" => "--libs".into(),
+            list => format!("--libs={list}").into(),
+        });
+    }
+    arguments.push("--".into());
+    arguments.push(program.into());
+    let done = Command::new(tool)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("{}: cannot be executed", tool.display()))?;
+    if !done.status.success() {
+        return Ok(Err(done.status.code().unwrap_or(1)));
+    }
+    let report = serde_json::from_slice(&done.stdout)
+        .context("mgz-instrument has written no report that can be read")?;
+    Ok(Ok(report))
+}
+
+/// The libraries that were rewritten as well.
+fn libraries(report: &Value) -> Vec<Source> {
+    let list = report["libraries"]["instrumented"].as_array();
+    list.into_iter()
+        .flatten()
+        .filter_map(|library| Source::of(Path::new(library["input"].as_str()?)).ok())
+        .collect()
+}

@@ -1,0 +1,17 @@
+//! `mgz`: one command from a program to a report.
+//!
+//! `run` instruments ([`instrumented`], with a [`cache`]), records, analyses and writes one HTML
+//! file ([`html`]). The three commands beside it do the work, as processes of their own
+//! ([`tools`]).
+
+pub mod cache;
+pub mod cli;
+pub mod doctor;
+pub mod html;
+pub mod instrumented;
+pub mod program;
+pub mod report;
+pub mod run;
+pub mod signals;
+pub mod tools;
+pub mod verdicts;

@@ -1,0 +1,170 @@
+//! What is to be run: a program, or a script with the interpreter that runs it.
+
+use anyhow::{Context, bail};
+use mgz_collector::program::modules::resolve;
+use std::ffi::{OsStr, OsString};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// What is executed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The ELF file: that of the program, or of the script's interpreter.
+    pub file: PathBuf,
+    /// Arguments in front of the user's: those of the first line of a script, and the script.
+    pub first: Vec<OsString>,
+    /// The script, if it is one.
+    pub script: Option<PathBuf>,
+}
+
+/// Scripts whose interpreter is a script, at most.
+const DEPTH: usize = 4;
+
+impl Program {
+    /// Finds a program by its name, as a shell does.
+    pub fn find(name: &OsStr) -> anyhow::Result<Program> {
+        let mut program = Program {
+            file: located(name)?,
+            first: Vec::new(),
+            script: None,
+        };
+        for _ in 0..DEPTH {
+            let Some(line) = first_line(&program.file)? else {
+                return Ok(program);
+            };
+            let (interpreter, argument) = interpreter(&line)
+                .with_context(|| format!("{}: first line", program.file.display()))?;
+            let mut first: Vec<OsString> = argument.into_iter().collect();
+            first.push(program.file.clone().into());
+            first.append(&mut program.first);
+            program = Program {
+                script: program.script.or(Some(program.file)),
+                file: interpreter,
+                first,
+            };
+        }
+        bail!(
+            "{}: its interpreter is a script of a script of a script",
+            program.file.display()
+        )
+    }
+
+    /// Name for people and for folders.
+    pub fn name(&self) -> String {
+        let path = self.script.as_deref().unwrap_or(&self.file);
+        path.file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+            .into_owned()
+    }
+}
+
+fn located(name: &OsStr) -> anyhow::Result<PathBuf> {
+    Ok(resolve(name, std::env::var_os("PATH").as_deref())?)
+}
+
+/// What stands behind `#!`, if the file begins so.
+fn first_line(file: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    let mut head = Vec::new();
+    std::fs::File::open(file)
+        .and_then(|f| f.take(4096).read_to_end(&mut head))
+        .with_context(|| format!("{}: cannot be read", file.display()))?;
+    let Some(rest) = head.strip_prefix(b"#!") else {
+        return Ok(None);
+    };
+    let line = rest.split(|&b| b == b'\n').next().unwrap_or_default();
+    Ok(Some(line.trim_ascii().to_vec()))
+}
+
+/// The interpreter and its one argument, as the kernel takes them from the line. `env NAME` is
+/// looked up here, because what is to be instrumented is what `env` would execute.
+fn interpreter(line: &[u8]) -> anyhow::Result<(PathBuf, Option<OsString>)> {
+    let mut words = line.splitn(2, |b| b" \t".contains(b));
+    let path = words.next().unwrap_or_default();
+    let argument = words.next().map(<[u8]>::trim_ascii).unwrap_or_default();
+    if path.is_empty() {
+        bail!("names no interpreter");
+    }
+    let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+    if path.file_name() == Some(OsStr::new("env")) {
+        let argument = argument.strip_prefix(b"-S").unwrap_or(argument);
+        let mut words = argument.trim_ascii().splitn(2, |b| b" \t".contains(b));
+        let name = words.next().unwrap_or_default();
+        let rest = words.next().map(<[u8]>::trim_ascii).unwrap_or_default();
+        if name.is_empty() || name.starts_with(b"-") || name.contains(&b'=') || rest.contains(&b' ')
+        {
+            bail!(
+                "{:?} is more than a name behind env; run the interpreter by itself: mgz run -- INTERPRETER SCRIPT",
+                String::from_utf8_lossy(argument)
+            );
+        }
+        let file = located(OsStr::from_bytes(name))?;
+        return Ok((file, given(rest)));
+    }
+    Ok((located(path.as_os_str())?, given(argument)))
+}
+
+fn given(argument: &[u8]) -> Option<OsString> {
+    (!argument.is_empty()).then(|| OsString::from_vec(argument.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mgz_collector::program::modules::Refusal;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn script(dir: &Path, name: &str, text: &str) -> PathBuf {
+        let path = dir.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn scripts_name_their_interpreter() {
+        let dir = tempfile::tempdir().unwrap();
+        let sh = script(dir.path(), "a.sh", "#!/bin/sh -e\necho\n");
+        let found = Program::find(sh.as_os_str()).unwrap();
+        assert_eq!(found.file, Path::new("/bin/sh"));
+        assert_eq!(found.first, [OsStr::new("-e"), sh.as_os_str()]);
+        assert_eq!(found.name(), "a.sh");
+        let by_env = script(dir.path(), "b", "#! /usr/bin/env sh\n");
+        let found = Program::find(by_env.as_os_str()).unwrap();
+        assert!(found.file.ends_with("sh") && found.file.is_absolute());
+        assert_eq!(found.first, [by_env.as_os_str()]);
+    }
+
+    #[test]
+    fn a_script_may_be_run_by_a_script() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = script(dir.path(), "run", "#!/bin/sh\n");
+        let outer = script(dir.path(), "outer", &format!("#!{} -x\n", inner.display()));
+        let found = Program::find(outer.as_os_str()).unwrap();
+        assert_eq!(found.file, Path::new("/bin/sh"));
+        // The kernel puts each interpreter's argument and the script behind it.
+        assert_eq!(
+            found.first,
+            [inner.as_os_str(), OsStr::new("-x"), outer.as_os_str()]
+        );
+        assert_eq!(found.name(), "outer");
+        let round = script(dir.path(), "round", "");
+        std::fs::write(&round, format!("#!{}\n", round.display())).unwrap();
+        assert!(Program::find(round.as_os_str()).is_err());
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        for name in ["./no/such/program", "no-such-program-of-mgz"] {
+            let error = Program::find(OsStr::new(name)).unwrap_err();
+            let refusal = error.downcast_ref::<Refusal>().unwrap();
+            assert_eq!(refusal.status(), 127);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for line in ["#!\n", "#!/usr/bin/env -i X=1 sh\n"] {
+            let path = script(dir.path(), "s", line);
+            assert!(Program::find(path.as_os_str()).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `mgz run`: from a program to a report.
+
+use crate::cli::{FAILED, Run};
+use crate::html::Options;
+use crate::instrumented::{self, Asked, Outcome};
+use crate::program::Program;
+use crate::{report, signals, tools, verdicts};
+use anyhow::{Context, bail};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The trace below the folder of a run.
+pub const TRACE: &str = "trace";
+/// The report below it.
+pub const REPORT: &str = "report.html";
+
+/// Runs the program. Returns its exit status.
+pub fn run(run: &Run) -> anyhow::Result<i32> {
+    let (name, rest) = run.program.split_first().context("no program given")?;
+    let program = Program::find(name)?;
+    let folder = folder(run.output.as_deref(), &program)?;
+    // Before anything is run.
+    let (record, _) = (tools::find("mgz-record")?, tools::find("mgz-analyze")?);
+    if let Some(script) = &program.script {
+        eprintln!(
+            "mgz: {} is a script: what is recorded is its interpreter, {}; programs that it starts are recorded if they are instrumented",
+            script.display(),
+            program.file.display()
+        );
+    }
+    let asked = Asked {
+        libs: run.libs.as_deref(),
+        beside: run.beside,
+    };
+    let file = match instrumented::prepare(&program.file, &asked)? {
+        Outcome::Ready { file, cached } => {
+            if !cached {
+                eprintln!("mgz: {} is instrumented", program.file.display());
+            }
+            file
+        }
+        Outcome::Refused(status) => return Ok(status),
+    };
+    let arguments = program.first.iter().chain(rest);
+    let trace = folder.join(TRACE);
+    let status = match recorded(&record, &options(run), &file, arguments, &trace)? {
+        Recorded::Trace(status) => status,
+        Recorded::Nothing(status) => return Ok(status),
+    };
+    match show(run, &folder, &trace) {
+        Ok(()) => Ok(status),
+        // The program has run, and its status is asked for; but that there is no report must show.
+        Err(error) => {
+            eprintln!(
+                "mgz: {error:#}; the trace is whole: mgz report {}",
+                folder.display()
+            );
+            Ok(if status == 0 { FAILED } else { status })
+        }
+    }
+}
+
+/// The folder of the run, made if need be.
+fn folder(given: Option<&Path>, program: &Program) -> anyhow::Result<PathBuf> {
+    let folder = match given {
+        Some(folder) => folder.to_path_buf(),
+        None => PathBuf::from(format!("{}.mgz", program.name())),
+    };
+    if folder.join("manifest.json").exists() {
+        bail!(
+            "{} is a trace by itself; give another folder with -o DIR, or make a report of it: mgz report {}",
+            folder.display(),
+            folder.display()
+        );
+    }
+    std::fs::create_dir_all(&folder).with_context(|| {
+        format!(
+            "{}: cannot make the folder; give another one with -o DIR",
+            folder.display()
+        )
+    })?;
+    Ok(folder)
+}
+
+/// Options of the recorder.
+fn options(run: &Run) -> Vec<OsString> {
+    let mut options: Vec<OsString> = Vec::new();
+    if run.heap {
+        options.push("--heap".into());
+    }
+    if let Some(percent) = &run.overhead {
+        options.push(format!("--overhead={percent}").into());
+    }
+    if run.full {
+        options.push("--mode=full".into());
+    }
+    options
+}
+
+/// What came of recording.
+enum Recorded {
+    /// A trace; the program's status.
+    Trace(i32),
+    /// No trace; the recorder's status.
+    Nothing(i32),
+}
+
+/// Records the program into a new folder, which takes the place of the trace when it is whole. The
+/// recorder explains by itself why there is none.
+fn recorded<'a>(
+    record: &Path,
+    options: &[OsString],
+    file: &Path,
+    arguments: impl Iterator<Item = &'a OsString>,
+    trace: &Path,
+) -> anyhow::Result<Recorded> {
+    let new = trace.with_extension(format!("new-{}", std::process::id()));
+    let mut command = Command::new(record);
+    command.arg("-o").arg(&new).args(options);
+    command.arg("--").arg(file).args(arguments);
+    let status = signals::wait_for(&mut command)
+        .with_context(|| format!("{}: cannot be executed", record.display()))?;
+    let status = status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    if !new.join("manifest.json").exists() {
+        return Ok(Recorded::Nothing(if status == 0 { FAILED } else { status }));
+    }
+    if trace.exists() {
+        std::fs::remove_dir_all(trace)
+            .with_context(|| format!("{}: cannot be replaced", trace.display()))?;
+    }
+    std::fs::rename(&new, trace)
+        .with_context(|| format!("{}: cannot be renamed", new.display()))?;
+    Ok(Recorded::Trace(status))
+}
+
+/// Analyses, writes the report, and says what was found.
+fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
+    let file = folder.join(REPORT);
+    let options = Options {
+        source: !run.no_source,
+    };
+    let made = report::make(trace, &file, &options)?;
+    eprint!("{}", verdicts::text(&made.analysis));
+    eprintln!("\nmgz: report: {}", file.display());
+    if !run.no_open && has_display() && std::io::stderr().is_terminal() {
+        open(&file);
+    }
+    Ok(())
+}
+
+fn has_display() -> bool {
+    ["DISPLAY", "WAYLAND_DISPLAY"]
+        .iter()
+        .any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()))
+}
+
+/// Opens the file in the user's browser, which lives on by itself. Where that fails the path has been printed.
+fn open(file: &Path) {
+    if let Some(opener) = tools::in_path("xdg-open") {
+        let _ = Command::new(opener)
+            .arg(file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+    }
+}

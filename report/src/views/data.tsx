@@ -1,0 +1,93 @@
+// Objects: which data are loaded, from where they were allocated, and by which code.
+import { DataTable, type Column } from "../components/data-table.tsx";
+import { type Model } from "../data/model.ts";
+import { num, objs, str, strs, type Obj } from "../data/values.ts";
+import { base, bytes, count, percent, short } from "../format.ts";
+import { go, place } from "../state.ts";
+import { heat } from "../components/heat.ts";
+import { FunctionLink, metricColumns, Panel, Parts, Strides } from "./common.tsx";
+
+export function Data({ m }: { m: Model }) {
+  const t = m.tables.objects;
+  const s = place.value.selection;
+  if (t.rows === 0)
+    return (
+      <Panel title="Data">
+        <p class="empty hatched">The trace knows no objects. Globals and stacks come with every recording of this version; blocks of the heap with <code>mgz run --heap</code>.</p>
+      </Panel>
+    );
+  const wanted = s.obj ? t.find((i) => t.str("object", i) === s.obj) : -1;
+  const selected = wanted >= 0 ? wanted : 0;
+  const columns: Column[] = [
+    { key: "object", head: "object", tip: "A variable, or the place where heap blocks were allocated.", width: 210, left: true, value: (i) => t.str("object", i), cell: (i) => <span title={t.str("object", i)}>{short(base(t.str("object", i)), 46)}</span> },
+    { key: "kind", head: "kind", tip: "global, heap, stack, file, anonymous or unknown.", width: 76, left: true, value: (i) => t.str("kind", i) },
+    { key: "bytes", head: "size", width: 76, value: (i) => t.num("bytes", i), cell: (i) => bytes(t.num("bytes", i)) },
+    { key: "instances", head: "lives", width: 58, value: (i) => t.num("instances", i), cell: (i) => count(t.num("instances", i)) },
+    ...metricColumns(m, t),
+  ];
+  return (
+    <div class="stack">
+      <Panel title="Data" note={`Click a row: where it was allocated, how it is walked and which code loads it stand below. Objects by their ${m.trace["by_time"] === true ? "share of the time" : "loads"}. Heap blocks are grouped by the place that allocated them.`}>
+        <DataTable name="objects" columns={columns} rows={t.all()} selected={selected} onSelect={(i) => go({ obj: t.str("object", i) })} most={10} />
+      </Panel>
+      <OneObject row={t.row(selected)} />
+      <Matrix m={m} />
+    </div>
+  );
+}
+
+function OneObject({ row }: { row: Obj }) {
+  const stack = strs(row["stack"]);
+  return (
+    <Panel title={short(str(row["object"]), 80)}>
+      <div class="columns">
+        <section>
+          <h3 class="minor">{stack.length > 0 ? "Allocated by" : "What it is"}</h3>
+          {stack.length > 0 ? <ol class="chain">{stack.map((f, i) => <li key={i} title={f}>{short(f, 70)}</li>)}</ol> : <p>{[str(row["kind"]), str(row["type"]), str(row["module"])].filter(Boolean).join(", ") || "not known"}</p>}
+          <p>{count(num(row["instances"]))} {num(row["instances"]) === 1 ? "life" : "lives"} of {bytes(num(row["bytes"]))}; {count(num(row["blocks"]))} blocks touched, {num(row["A_per_block"]) === null ? "–" : (num(row["A_per_block"]) ?? 0).toFixed(1)} recorded loads for each; {percent(num(row["A_irr_pct"]))} of the loads irregular.</p>
+        </section>
+        <section>
+          <h3 class="minor">Steps from one address to the next</h3>
+          <Strides rows={row["strides_hat"]} />
+        </section>
+        <Parts title="Functions that load it" rows={row["functions"]} name={(p) => <FunctionLink row={p} />} />
+        <Parts title="Lines that load it" rows={row["lines"]} name={(p) => <FunctionLink row={p} />} />
+      </div>
+    </Panel>
+  );
+}
+
+/** Which function loads which object. */
+function Matrix({ m }: { m: Model }) {
+  const t = m.tables.objects;
+  const objects = t.all().slice(0, 12);
+  const names = new Map<string, number>();
+  for (const i of objects) for (const f of objs(t.value("functions", i))) names.set(str(f["function"]), (names.get(str(f["function"])) ?? 0) + (num(f["A"]) ?? 0));
+  const functions = [...names].sort((a, b) => b[1] - a[1]).slice(0, 10).map(([n]) => n);
+  if (functions.length === 0) return null;
+  const cell = (i: number, f: string): number | null => num(objs(t.value("functions", i)).find((p) => str(p["function"]) === f)?.["A"]);
+  const most = Math.max(1, ...objects.flatMap((i) => functions.map((f) => cell(i, f) ?? 0)));
+  return (
+    <Panel title="Which code loads which data" note="Recorded loads; the more, the nearer to yellow.">
+      <div class="twin" tabindex={0} role="region" aria-label="Objects by functions">
+        <table class="matrix">
+          <thead>
+            <tr><th class="left">object</th>{functions.map((f) => <th key={f} title={f}>{short(f, 16)}</th>)}</tr>
+          </thead>
+          <tbody>
+            {objects.map((i) => (
+              <tr key={i}>
+                <th scope="row" class="left" title={t.str("object", i)}>{short(base(t.str("object", i)), 40)}</th>
+                {functions.map((f) => {
+                  const v = cell(i, f);
+                  const h = heat(v === null ? 0 : Math.log1p(v) / Math.log1p(most));
+                  return <td key={f} style={v === null ? {} : { background: h.css, color: h.ink }}>{v === null ? "" : count(v)}</td>;
+                })}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Panel>
+  );
+}

@@ -1,0 +1,72 @@
+// Reports for tests: the viewer with data that are made up, as `mgz report` puts them in.
+import { readFileSync, writeFileSync } from "node:fs";
+import { gzipSync } from "node:zlib";
+
+const TABLES = ["functions", "lines", "loops", "objects"];
+const PARTS = ["heat_map", "time_zoom", "location_zoom"];
+
+/** Rows by columns. */
+export function table(rows) {
+  const columns = {};
+  rows.forEach((row, i) => {
+    for (const [key, value] of Object.entries(row)) (columns[key] ??= Array(rows.length).fill(null))[i] = value;
+  });
+  return { rows: rows.length, columns };
+}
+
+/** Puts an analysis into the viewer. */
+export function page(analysis, manifest, sources) {
+  const viewer = readFileSync(new URL("../dist/report.html", import.meta.url), "utf8");
+  const run = Object.fromEntries(Object.entries(analysis).filter(([key]) => !TABLES.includes(key) && !PARTS.includes(key)));
+  const parts = [["run", { ...run, manifest }], ...TABLES.map((t) => [t, table(analysis[t] ?? [])]), ...PARTS.filter((p) => analysis[p]).map((p) => [p, analysis[p]]), ["sources", sources]];
+  const data = parts.map(([name, value]) => `<script type="application/octet-stream" id="mgz-${name}">${gzipSync(JSON.stringify(value)).toString("base64")}</script>\n`);
+  return viewer.replace("<!--mgz-data-->", () => data.join(""));
+}
+
+export function write(file, ...content) {
+  writeFileSync(file, page(...content));
+  return `file://${file}`;
+}
+
+const bins = (n) => Array.from({ length: n }, (_, i) => ({ from: i === 0 ? 0 : 2 ** (i - 1), to: i === 0 ? 0 : 2 ** i - 1, count: 1000 >> i }));
+
+/** Metrics of a row with a share of `p` percent. */
+const metrics = (p) => ({
+  time_pct: p, time_pct_lo: p * 0.8, time_pct_hi: Math.min(100, p * 1.3 + 1), A_pct: null, A: Math.round(p * 1000), A_const: 0, A_const_pct: 0, F: 500, F_64: 100, line_bytes: 12.5,
+  dF: 0.5, dF_str_pct: 60, dF_irr_pct: 40, D_mean: 7.5, D_max: 900, D_hist: bins(10), first_pct: 20, first_touches: 200, reuses: 800,
+  F_64_hat: 1000, F_64_lo: 700, F_64_hi: 2000, F_undersampled: p < 5, undersampled: false, strides: [{ from: 8, to: 8, count: 5, pct: 70 }, { from: -512, to: -256, count: 2, pct: 30 }],
+});
+
+/** An analysis with everything in it. `name` is put wherever a trace has a name. */
+export function example({ name = (kind, i) => `${kind}_${i}`, rows = 6, caches = [], misses = false } = {}) {
+  const share = (i) => 60 / (i + 1);
+  const some = [0, 1, 2].filter((i) => i < rows);
+  const predicted = { curve: [1024, 65536, 4 << 20].map((size, i) => ({ size, ratio: [0.3 / (i + 1), 0.5 / (i + 1), 0.6 / (i + 1)] })), levels: [{ level: "L1", size: 32768, ratio: [0.1, 0.2, 0.3], share: [0.4, 0.5, 0.7], count: null, prefetchable: 0.5 }, { level: "L2", size: 1048576, ratio: null, share: null }], stall_ns: null };
+  const extra = misses ? { misses: predicted } : {};
+  const functions = Array.from({ length: rows }, (_, i) => ({ function: name("function", i), module: "app", ...metrics(share(i)), ...extra }));
+  const lines = Array.from({ length: rows }, (_, i) => ({ function: name("function", i), module: "app", file: `/src/${name("file", i % 2)}.c`, line: i + 3, inlined_into: [`${name("function", 0)} at a.c:1`], ...metrics(share(i)), ...extra, classes: [{ static: "irregular", observed: "strided", step: 8, sites: 2, steps: 10, pct: 80 }] }));
+  const loops = some.map((i) => ({ function: name("function", i), module: "app", file: "/src/a.c", line: i + 3, address: `0x${(4096 + i).toString(16)}`, outer: null, depth: i + 1, inlined_into: "", ...metrics(share(i)) }));
+  const part = (i) => ({ function: name("function", i), module: "app", file: "/src/a.c", line: 3, A: 100, A_pct: 50, D_mean: 2, D_max: 9 });
+  const objects = some.map((i) => ({ object: name("object", i), kind: i ? "global" : "heap", type: "int", module: "app", stack: i ? [] : [name("function", 1), "main"], instances: 1, bytes: 4096 << i, blocks: 64, A_per_block: 3, A_irr_pct: 30, functions: [part(0), part(1)], lines: [part(0)], strides_hat: [{ from: 64, to: 64, pct: 90 }], ...metrics(share(i)) }));
+  const node = (id, from, to, children = []) => ({ id, kind: id === "" ? "run" : "interval", samples: 10, from_ns: from * 1e9, to_ns: to * 1e9, process: null, thread: null, on_path: id === "1", exact: false, hot: true, functions: [part(0)], loops: [part(1)], strides_hat: [], ...metrics(100), children });
+  const region = (id, i, children = []) => ({ id, process: null, start: `0x${(65536 * i).toString(16)}`, end: `0x${(65536 * i + 65535).toString(16)}`, bytes: 65536, blocks: 9, A_per_block: 2, functions: [part(0)], lines: [part(1)], objects: [{ object: name("object", 0), kind: "heap", A: 9, A_pct: 100 }], strides_hat: [], ...metrics(100 / (i + 1)), children });
+  const columns = Array.from({ length: 12 }, (_, i) => ({ from_ns: i * 1e9, to_ns: (i + 1) * 1e9 }));
+  return {
+    analysis: {
+      format: "mgz-analysis", version: 1,
+      summary: { ...metrics(100), trace: { command: [name("command", 0), "--all"], started: "2026-01-01T00:00:00Z", backend: "soft", mode: "burst", state: "complete", program_status: "exit 0", by_time: true, wall_seconds: 12.5, loads_executed: null, dropped: { torn_loads: 3 }, truncated_windows: {}, caches, coverage: { time_samples: 100, generated_bytes: 4096, generated_samples: 3, files: [{ path: `/lib/${name("library", 0)}`, instrumented: false, needed: true, samples: 20, reads_for: ["memcpy"] }, { path: "/app", instrumented: true, needed: true, samples: null, reads_for: [] }], programs: [{ path: `/bin/${name("program", 0)}`, times: 2, why: "not instrumented" }] }, not_recorded: [name("sentence", 1)] }, block: 64, rows: 60000, samples: 60, sample_min: 900, sample_mean: 1000, sample_max: 1100, rho: 200, rho_source: "loads_executed_estimate", A_hat: 1e7, A_lo: 5e6, A_hi: 3e7, interval_hist: bins(12), doubtful: { unread: 2 }, ...extra },
+      functions, lines, loops, objects,
+      windows: [16, 32, 64].map((W) => ({ W, windows: 5, F: W / 2, F_str: W / 3, F_irr: W / 6, D_mean: W / 9 })),
+      growth: [16, 64, 256, 1024, 4096].map((W) => ({ W, F_hat: W / 2, F_lo: W / 3, F_hi: W, F_str_hat: W / 4, F_str_lo: W / 6, F_str_hi: W / 2, F_irr_hat: W / 4, F_irr_lo: W / 6, F_irr_hi: null, F_undersampled: W > 1000 })),
+      inter_sample: { block: 4096, reuses: 50, first_touches: 7, interval_mean: 1e5, D_mean_hat: 30, interval_hist: bins(20) },
+      diagnoses: ["stride", "irregular", "streaming", "capacity", "sparse_pages", "interleave"].map((kind, i) => ({ kind, score: 10 - i, function: kind === "capacity" ? "" : name("function", 0), file: `/src/${name("file", 0)}.c`, line: 3, object: name("object", 0), finding: name("finding", i), advice: name("advice", i), ...(misses ? { title: name("title", i), time_pct: 30, time_pct_lo: 20, time_pct_hi: 45, A_pct: 20, misses_pct: 40, level: "L2", also: ["/src/a.c:7"], allocated: name("function", 2), working_set: 1 << 24 } : {}) })),
+      heat_map: { columns, rows: [0, 1].map((r) => ({ region: `0.${r}`, start: "0x10000", end: "0x1ffff", label: name("object", r), A: columns.map((_, i) => i * 10), D_mean: columns.map((_, i) => (i % 3 ? i : null)) })) },
+      time_zoom: { fanout: 8, path: ["1"], root: node("", 0, 12, [node("0", 0, 6), node("1", 6, 12, [node("1.0", 6, 9), node("1.1", 9, 12)])]) },
+      location_zoom: { block: 64, tau_pct: 10, pages: [4096], worst: "0.0", root: region("", 0, [region("0", 0, [region("0.0", 1)]), region("1", 2)]) },
+      warnings: [name("sentence", 0)],
+      ...(misses ? { threads: [0, 1, 2].map((i) => ({ process: 10, thread: i === 2 ? null : 10 + i, name: name("thread", i), samples: 5, ...metrics(share(i)) })), processes: [10, 20].map((process) => ({ process, name: name("process", 0), threads: 2, ...metrics(50) })) } : {}),
+    },
+    manifest: { tool: "mgz-record 0.1.0", host: "host", cpu: "CPU", overhead: 1, recording_seconds: 0.1, cpu_seconds: 10, trigger: "cpu time", trigger_why: "no PMU", threads: [1, 2, 3].map((t) => ({ process: 1, thread: t, rows: 100 * t, samples: t })), problems: [], totals: {} },
+    sources: { [`/src/${name("file", 0)}.c`]: { lines: [[2, "int f(int *a) {"], [3, `  return a[0]; /* ${name("comment", 0)} */`], [4, "}"]], changed: false }, [`/src/${name("file", 1)}.c`]: { missing: "no such file" } },
+  };
+}

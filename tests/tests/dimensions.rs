@@ -1,0 +1,172 @@
+//! Tables by thread and process, filters, and which load a window's time counts for: of two threads with different work of known size.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::session::{self, record_command};
+use mgz_tests::tools::{self, LIMIT};
+use serde_json::Value;
+use std::path::Path;
+
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "1",
+    pie: true,
+};
+
+fn analyze(trace: &Path, words: &[&str]) -> Result<Value, String> {
+    let output = tools::tool("mgz-analyze")
+        .arg(trace)
+        .args(["--format", "json"])
+        .args(words)
+        .output()
+        .unwrap();
+    if output.status.success() {
+        Ok(serde_json::from_slice(&output.stdout).unwrap())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+fn number(row: &Value, key: &str) -> u64 {
+    row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row}"))
+}
+
+fn rows<'a>(found: &'a Value, table: &str) -> &'a Vec<Value> {
+    found[table].as_array().unwrap()
+}
+
+fn row<'a>(found: &'a Value, table: &str, key: &str, value: &str) -> Option<&'a Value> {
+    rows(found, table).iter().find(|r| r[key] == value)
+}
+
+/// A full trace has all loads, so that each filter has to leave as many as the program is known to execute.
+#[test]
+fn filters_leave_what_they_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = programs::build("shares", PLAIN, &[], dir.path()).unwrap() else {
+        return;
+    };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let trace = dir.path().join("trace");
+    let (walks, steps) = (40 * 1024, 4000);
+    tools::succeed(
+        &mut record_command(&["--mode", "full"], &trace, &app.path, &["40", "4000"]),
+        LIMIT,
+    )
+    .unwrap();
+    let whole = analyze(&trace, &["--objects"]).unwrap();
+    assert!(whole.get("filter").is_none());
+    let summary = &whole["summary"];
+    // The threads are all of the process, and the process all of the run.
+    let threads = rows(&whole, "threads");
+    assert_eq!(threads.len(), 3);
+    for key in ["A", "A_const", "reuses", "first_touches"] {
+        let sum: u64 = threads.iter().map(|t| number(t, key)).sum();
+        assert_eq!(sum, number(summary, key), "{key}");
+        assert_eq!(number(&whole["processes"][0], key), sum, "{key}");
+    }
+    assert_eq!(rows(&whole, "processes").len(), 1);
+    assert_eq!(whole["processes"][0]["F"], summary["F"]);
+    assert_eq!(whole["processes"][0]["threads"], 3);
+
+    // The thread is known by its function, which no other has.
+    let of_walk = analyze(&trace, &["--function", "^walk$"]).unwrap();
+    assert_eq!(number(&of_walk["summary"], "A"), walks);
+    assert_eq!(number(&of_walk["summary"], "F"), 1024);
+    assert_eq!(rows(&of_walk, "functions").len(), 1);
+    assert_eq!(of_walk["filter"]["conditions"][0]["matched"][0], "walk");
+    assert_eq!(number(&of_walk["filter"], "A"), walks);
+    let share = of_walk["filter"]["A_pct"].as_f64().unwrap();
+    let all = number(summary, "A") + number(summary, "A_const");
+    let left = number(&of_walk["summary"], "A_const") + walks;
+    assert!((share - 100.0 * left as f64 / all as f64).abs() < 1e-9);
+    let id = number(&rows(&of_walk, "threads")[0], "thread").to_string();
+    let thread = analyze(&trace, &["--thread", &id, "--zoom"]).unwrap();
+    assert!(row(&thread, "functions", "function", "chase").is_none());
+    let walk = row(&thread, "functions", "function", "walk").unwrap();
+    assert_eq!(number(walk, "A"), walks);
+    let in_table = threads
+        .iter()
+        .find(|t| t["thread"].to_string() == id)
+        .unwrap();
+    for key in ["A", "A_const", "F", "F_irr", "F_str", "D_mean", "first_pct"] {
+        assert_eq!(thread["summary"][key], in_table[key], "{key}");
+        assert_eq!(thread["time_zoom"]["root"][key], in_table[key], "{key}");
+    }
+    assert_eq!(thread["summary"]["threads"], 1);
+    // Names are those that were seen while the thread ran, which a short one need not have been.
+    let name = in_table["name"].as_str().unwrap();
+    assert!(
+        ["", "walker", "shares"].iter().any(|n| name.starts_with(n)),
+        "{name}"
+    );
+
+    // An object, and a function's part of it.
+    let far = analyze(&trace, &["--object", "^far_off$", "--objects"]).unwrap();
+    assert_eq!(rows(&far, "objects").len(), 1);
+    assert_eq!(number(&far["summary"], "A"), steps);
+    let both = ["--function", "chase", "--object", "near_by"];
+    let near = analyze(&trace, &both).unwrap();
+    assert_eq!(number(&near["summary"], "A"), steps);
+    // Several values of one option: one is enough.
+    let two = ["--function", "^chase$", "--function", "^walk$"];
+    let two = analyze(&trace, &two).unwrap();
+    assert_eq!(number(&two["summary"], "A"), walks + 2 * steps);
+    // What lies before a time and behind it is all.
+    let last = rows(&whole, "threads").len();
+    assert!(last > 0);
+    let early = analyze(&trace, &["--to", "0"]).unwrap();
+    assert!(number(&early["summary"], "A") < all);
+    let every = analyze(&trace, &["--from", "0", "--to", "1000"]).unwrap();
+    assert_eq!(every["summary"]["A"], summary["A"]);
+
+    for (words, part) in [
+        (&["--thread", "nobody"][..], id.as_str()),
+        (&["--process", "1"], "there are: "),
+        (&["--function", "nothing"], "functions with loads: walk"),
+        (&["--object", "nothing"], "near_by"),
+        (&["--from", "1000"], "the samples go from 0 to"),
+        (
+            &["--thread", &id, "--function", "chase"],
+            "no load meets all",
+        ),
+    ] {
+        let error = analyze(&trace, words).unwrap_err();
+        assert!(error.contains(part) && error.contains(words[0]), "{error}");
+    }
+}
+
+/// In `chase` one load hits and the next waits for memory. A window begins behind the load that waits, at the one that hits, and its time is that of the one that waits all the same.
+#[test]
+fn time_is_of_the_load_that_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = programs::build("shares", PLAIN, &["-g"], dir.path()).unwrap() else {
+        return;
+    };
+    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let trace = dir.path().join("trace");
+    tools::succeed(
+        &mut record_command(
+            &["--mode", "burst", "--trigger", "cpu-time", "--rate", "1000"],
+            &trace,
+            &app.path,
+            &["100", "6000000"],
+        ),
+        LIMIT,
+    )
+    .unwrap();
+    let found = analyze(&trace, &["--function", "^chase$", "--zoom"]).unwrap();
+    let share = |row: Option<&Value>| row.and_then(|r| r["time_pct"].as_f64()).unwrap_or(0.0);
+    let (far, near) = (
+        share(row(&found, "objects", "object", "far_off")),
+        share(row(&found, "objects", "object", "near_by")),
+    );
+    assert!(far > 60.0 && far + near > 99.0, "{far}% and {near}%");
+    // Lines have the same meaning of time: the line that waits has as much as what it loads.
+    let waits = rows(&found, "lines")
+        .iter()
+        .map(|l| share(Some(l)))
+        .fold(0.0, f64::max);
+    assert!((waits - far).abs() < 1e-6, "{waits}% and {far}%");
+    let left = found["filter"]["time_pct"].as_f64().unwrap();
+    assert!(left > 60.0, "{left}% of the time is left");
+}

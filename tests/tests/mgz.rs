@@ -1,0 +1,243 @@
+//! `mgz`: from a program to a report in one command.
+
+use mgz_tests::tools::{self, LIMIT, code};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// A program that walks a table column by column, says so, and ends with status 7.
+const PROGRAM: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+enum { ROWS = 2048, COLUMNS = 512 };
+static double table[ROWS][COLUMNS];
+int main(int argc, char **argv) {
+    double sum = 0;
+    for (int round = 0; round < 60; round++)
+        for (int c = 0; c < COLUMNS; c++)
+            for (int r = 0; r < ROWS; r++)
+                sum += table[r][c];
+    printf("%s %g\n", argc > 1 ? argv[1] : "none", sum);
+    fflush(stdout);
+    if (argc > 1 && !strcmp(argv[1], "killed"))
+        raise(SIGTERM);
+    return 7;
+}
+"#;
+
+/// A folder with a program in it.
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn program(&self) -> PathBuf {
+        let (source, program) = (self.path("columns.c"), self.path("columns"));
+        std::fs::write(&source, PROGRAM).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-g", "-o"]).arg(&program).arg(&source);
+        tools::succeed(&mut cc, LIMIT).unwrap();
+        program
+    }
+
+    fn script(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        tools::write_program(&path, text.as_bytes()).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// `mgz` in this folder, with a cache of its own and no display.
+    fn mgz(&self) -> Command {
+        let mut command = tools::tool("mgz");
+        command
+            .current_dir(self.dir.path())
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env_remove("DISPLAY")
+            .env_remove("WAYLAND_DISPLAY");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        tools::run(self.mgz().args(arguments), LIMIT).unwrap()
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn report(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    for part in ["run", "functions", "lines", "objects", "time_zoom"] {
+        assert!(text.contains(&format!("id=\"mgz-{part}\">")), "{part}");
+    }
+    text
+}
+
+#[test]
+fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
+    let place = Place::new();
+    place.program();
+    let first = place.run(&["run", "-o", "out", "--", "./columns", "one"]);
+    let said = stderr(&first);
+    // The status and the output are the program's.
+    assert_eq!(code(&first), 7, "{said}");
+    assert_eq!(String::from_utf8_lossy(&first.stdout), "one 0\n");
+    assert!(said.contains("report: out/report.html"), "{said}");
+    assert!(said.contains("is instrumented"), "{said}");
+    assert!(said.contains("main"), "{said}");
+    let file = place.path("out/report.html");
+    assert!(report(&file).contains("id=\"mgz-sources\">"));
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // Nothing is left beside the program, and the result is complete.
+    let second = place.run(&["run", "-o", "out", "--", "./columns", "two"]);
+    let said = stderr(&second);
+    assert_eq!(code(&second), 7, "{said}");
+    assert!(!said.contains("is instrumented"), "{said}");
+    let mut names: Vec<String> = std::fs::read_dir(place.path("out"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["report.html", "trace"]);
+    // A program that was changed is another one.
+    let source = place.path("columns.c");
+    std::fs::write(&source, PROGRAM.replace("return 7", "return 8")).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-g", "-o"])
+        .arg(place.path("columns"))
+        .arg(&source);
+    tools::succeed(&mut cc, LIMIT).unwrap();
+    let third = place.run(&["run", "-o", "out", "--", "./columns"]);
+    assert_eq!(code(&third), 8, "{}", stderr(&third));
+    assert!(stderr(&third).contains("is instrumented"));
+    // The single steps: the same trace again, without the source.
+    let again = place.run(&["report", "out", "--no-source"]);
+    assert_eq!(code(&again), 0, "{}", stderr(&again));
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "out/report.html\n");
+    assert!(!report(&file).contains("id=\"mgz-sources\">"));
+}
+
+#[test]
+fn reports_are_opened_only_where_somebody_looks() {
+    let place = Place::new();
+    let program = place.program();
+    let tools_folder = place.path("bin");
+    std::fs::create_dir(&tools_folder).unwrap();
+    place.script("bin/xdg-open", "#!/bin/sh\necho \"$1\" > opened\n");
+    let path = std::env::join_paths(
+        std::iter::once(tools_folder)
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    )
+    .unwrap();
+    // There is a display, but the output goes to a pipe: a build server with Xvfb.
+    let mut command = place.mgz();
+    command
+        .env("PATH", path)
+        .env("DISPLAY", ":0")
+        .args(["run", "-o", "out", "--"])
+        .arg(program);
+    let output = tools::run(&mut command, LIMIT).unwrap();
+    assert_eq!(code(&output), 7, "{}", stderr(&output));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!place.path("opened").exists());
+}
+
+#[test]
+fn the_status_is_the_programs() {
+    let place = Place::new();
+    place.program();
+    let killed = place.run(&["run", "--", "./columns", "killed"]);
+    assert_eq!(code(&killed), 128 + libc::SIGTERM, "{}", stderr(&killed));
+    assert!(place.path("columns.mgz/report.html").exists());
+    let missing = place.run(&["run", "--", "./no-such-program"]);
+    assert_eq!(code(&missing), 127);
+    assert!(stderr(&missing).contains("not found"));
+    let plain = place.path("columns.c");
+    let no_program = place.run(&["run", "--", plain.to_str().unwrap()]);
+    assert_eq!(code(&no_program), 126, "{}", stderr(&no_program));
+    assert_eq!(code(&place.run(&["run"])), 2);
+}
+
+#[test]
+fn what_cannot_be_instrumented_is_refused_as_the_instrumenter_does() {
+    let place = Place::new();
+    let file = place.script("broken", "\x7fELF and no more");
+    let own = tools::run(tools::tool("mgz-instrument").arg(&file), LIMIT).unwrap();
+    let output = place.run(&["run", "-o", "out", "--", "./broken"]);
+    assert_eq!(code(&output), code(&own));
+    assert_ne!(code(&output), 0);
+    let reason = stderr(&own);
+    let reason = reason
+        .split_once(": ")
+        .unwrap()
+        .1
+        .split_once(": ")
+        .unwrap()
+        .1;
+    assert!(
+        stderr(&output).contains(reason.trim()),
+        "{} / {reason}",
+        stderr(&output)
+    );
+    assert!(!place.path("out/report.html").exists());
+}
+
+#[test]
+fn scripts_are_recorded_by_their_interpreter() {
+    let place = Place::new();
+    place.script(
+        "loop.sh",
+        "#!/bin/sh -u\ni=0\nwhile [ $i -lt 150000 ]; do i=$((i + 1)); done\necho \"$0 $1 $i\"\nexit 3\n",
+    );
+    let output = place.run(&["run", "-o", "out", "--", "./loop.sh", "argument"]);
+    let said = stderr(&output);
+    assert_eq!(code(&output), 3, "{said}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "./loop.sh argument 150000\n"
+    );
+    assert!(said.contains("is a script"), "{said}");
+    report(&place.path("out/report.html"));
+}
+
+#[test]
+fn the_single_commands_are_there() {
+    let place = Place::new();
+    for (name, tool) in [
+        ("instrument", "mgz-instrument"),
+        ("record", "mgz-record"),
+        ("analyze", "mgz-analyze"),
+    ] {
+        let own = tools::run(tools::tool(tool).arg("--help"), LIMIT).unwrap();
+        let output = place.run(&[name, "--help"]);
+        assert_eq!(code(&output), 0);
+        assert_eq!(output.stdout, own.stdout, "{name}");
+    }
+    let doctor = place.run(&["doctor"]);
+    let text = String::from_utf8_lossy(&doctor.stdout);
+    assert_eq!(code(&doctor), 0, "{text}");
+    for part in ["mgz-record", "cache of instrumented programs", "attaching"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    for bad in [&["report", "no-such-trace"][..], &["report", "."]] {
+        let output = place.run(bad);
+        assert_eq!(code(&output), 1);
+        assert!(stderr(&output).contains("manifest.json"));
+    }
+}

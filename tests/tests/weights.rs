@@ -1,0 +1,272 @@
+//! Loads that are counted in another run: `--count`, `--calibrate`, `--weights-from`.
+
+use mgz_annotations_schema::manifest::CALIBRATION_DIR;
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::rows;
+use mgz_tests::session::{self, Instrumented, record_command, same_result};
+use mgz_tests::tools::{self, LIMIT};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
+const ROUNDS: &[&str] = &["6"];
+
+fn build(name: &str, dir: &Path, serves: &str) -> Option<Instrumented> {
+    let original = programs::build(name, PLAIN, &["-g", "-pthread"], dir).unwrap()?;
+    Some(session::instrument(&original, "soft", &["--for", serves]).unwrap())
+}
+
+fn record(app: &Instrumented, trace: &Path, options: &[&str], args: &[&str]) -> String {
+    let expected = tools::run(Command::new(&app.original).args(args), LIMIT).unwrap();
+    let got = tools::run(&mut record_command(options, trace, &app.path, args), LIMIT).unwrap();
+    if !options.contains(&"--calibrate") {
+        same_result("recorded", &expected, &got).unwrap();
+    }
+    String::from_utf8(got.stderr).unwrap()
+}
+
+fn analyze(trace: &Path, options: &[&str]) -> Result<Value, String> {
+    let mut command = tools::tool("mgz-analyze");
+    command.arg(trace).args(options).args(["--format", "json"]);
+    let output = tools::run(&mut command, LIMIT).unwrap();
+    if output.stdout.is_empty() {
+        return Err(String::from_utf8(output.stderr).unwrap());
+    }
+    Ok(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// Loads of the rows of a table with this name.
+fn loads(analysis: &Value, table: &str, name: &str) -> f64 {
+    let rows = analysis[table].as_array().unwrap();
+    let of = |row: &Value| row["A_hat"].as_f64().unwrap_or(0.0);
+    rows.iter()
+        .filter(|r| r["function"].as_str().is_some_and(|f| f.starts_with(name)))
+        .map(of)
+        .sum()
+}
+
+fn near(found: f64, truth: f64, within: f64) -> bool {
+    (found / truth - 1.0).abs() <= within
+}
+
+/// A run by time, weighted by what another one has counted: by mode `count` of the same file and of one that counts only, by `full`, by `ring`.
+#[test]
+fn windows_by_time_are_weighted_by_what_another_run_has_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build("weights", dir.path(), "burst") else {
+        return;
+    };
+    let at = |name: &str| dir.path().join(name);
+    record(&app, &at("full"), &["--mode", "full"], ROUNDS);
+    let full = analyze(&at("full"), &[]).unwrap();
+    let whole = full["summary"]["A_hat"].as_f64().unwrap();
+    let truth = |name: &str| loads(&full, "functions", name);
+    let (follow, scan) = (truth("follow"), truth("scan"));
+    assert!(near(follow, 3.0 * scan, 0.01), "{follow} {scan}");
+    let said = record(&app, &at("count"), &["--count"], ROUNDS);
+    assert!(said.contains("loads counted"), "{said}");
+    let counted = rows::read(&at("count"))
+        .unwrap()
+        .manifest
+        .totals
+        .loads_executed;
+    assert!(
+        near(counted.unwrap() as f64, whole, 0.001),
+        "{counted:?} {whole}"
+    );
+    record(
+        &app,
+        &at("ring"),
+        &["--mode", "ring", "--period", "3001", "--window", "100"],
+        ROUNDS,
+    );
+    // (The same original, instrumented to count only.)
+    let apart = at("apart");
+    std::fs::create_dir(&apart).unwrap();
+    let only = build("weights", &apart, "count").unwrap();
+    record(&only, &at("only"), &["--count"], ROUNDS);
+    record(&app, &at("burst"), &["--rate", "2000"], ROUNDS);
+    let alone = analyze(&at("burst"), &[]).unwrap();
+    for (other, exact, within) in [
+        ("full", true, 0.0001),
+        ("count", true, 0.001),
+        ("only", true, 0.001),
+        ("ring", false, 0.03),
+    ] {
+        let from = at(other);
+        let weighted = analyze(&at("burst"), &["--weights-from", from.to_str().unwrap()]).unwrap();
+        let told = &weighted["summary"]["trace"]["weights_from"];
+        assert!(
+            told["mode"] == if other == "only" { "count" } else { other },
+            "{told}"
+        );
+        assert_eq!(told["exact"], exact);
+        let all = weighted["summary"]["A_hat"].as_f64().unwrap();
+        assert!(near(all, whole, within), "{other}: {all} of {whole}");
+        for name in ["follow", "scan"] {
+            let found = loads(&weighted, "functions", name);
+            assert!(
+                (100.0 * (found / all - truth(name) / whole)).abs() < 1.0,
+                "{other}: {name} {found} of {}",
+                truth(name)
+            );
+        }
+        for row in weighted["functions"].as_array().unwrap() {
+            let name = row["function"].as_str().unwrap();
+            let before = alone["functions"].as_array().unwrap().iter();
+            let before = before.clone().find(|r| r["function"] == name).unwrap();
+            assert_eq!(
+                row["time_pct"], before["time_pct"],
+                "time is untouched: {name}"
+            );
+        }
+        // Lines as well.
+        let line = |analysis: &Value| -> f64 {
+            let rows = analysis["lines"].as_array().unwrap().iter();
+            let of_scan = rows.filter(|r| r["function"].as_str().unwrap().starts_with("scan"));
+            of_scan
+                .map(|r| r["A_hat"].as_f64().unwrap_or(0.0))
+                .fold(0.0, f64::max)
+        };
+        assert!(
+            near(line(&weighted), line(&full), within.max(0.01)),
+            "{other}: {}",
+            line(&weighted)
+        );
+    }
+    refusals(&app, dir.path());
+}
+
+/// What is of another program, other arguments, or tells nothing of loads.
+fn refusals(app: &Instrumented, dir: &Path) {
+    let at = |name: &str| dir.join(name);
+    let refused = |other: &str| {
+        let other = at(other);
+        analyze(&at("burst"), &["--weights-from", other.to_str().unwrap()]).unwrap_err()
+    };
+    assert!(refused("burst").contains("of mode burst has no numbers of executed loads"));
+    record(app, &at("other"), &["--count"], &["1"]);
+    let said = refused("other");
+    assert!(
+        said.contains("other arguments (1) than this trace (6)"),
+        "{said}"
+    );
+    let apart = at("chase");
+    std::fs::create_dir(&apart).unwrap();
+    let foreign = build("chase", &apart, "burst").unwrap();
+    record(&foreign, &at("foreign"), &["--count"], &[]);
+    let said = refused("foreign");
+    assert!(said.contains("weights was not recorded in it"), "{said}");
+    let said = analyze(
+        &at("full"),
+        &["--weights-from", at("count").to_str().unwrap()],
+    );
+    assert!(said.unwrap_err().contains("counts its loads itself"));
+    let said = refused("nothing");
+    assert!(
+        said.contains("--weights-from") && said.contains("not a trace folder"),
+        "{said}"
+    );
+}
+
+/// Both runs by one command; the analysis finds the weights by itself.
+#[test]
+fn calibrated_traces_have_their_weights_with_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build("weights", dir.path(), "burst") else {
+        return;
+    };
+    let trace = dir.path().join("trace");
+    let said = record(&app, &trace, &["--calibrate", "--rate", "2000"], ROUNDS);
+    assert!(said.contains("runs twice"), "{said}");
+    let counted = rows::read(&trace.join(CALIBRATION_DIR)).unwrap().manifest;
+    let whole = counted.totals.loads_executed.unwrap() as f64;
+    let found = analyze(&trace, &[]).unwrap();
+    assert_eq!(found["summary"]["A_hat"].as_f64().unwrap(), whole);
+    let (follow, scan) = (
+        loads(&found, "functions", "follow"),
+        loads(&found, "functions", "scan"),
+    );
+    assert!(near(follow, 3.0 * scan, 0.01), "{follow} {scan}");
+    // Replaced as a whole; nothing is left beside it.
+    record(&app, &trace, &["--rate", "2000", "--force"], ROUNDS);
+    assert!(!trace.join(CALIBRATION_DIR).exists());
+    let left = std::fs::read_dir(dir.path()).unwrap();
+    let left = left.filter(|f| {
+        f.as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .contains("counted")
+    });
+    assert_eq!(left.count(), 0);
+    let refused = |options: &[&str]| {
+        let output = tools::run(
+            &mut record_command(options, &dir.path().join("none"), &app.path, ROUNDS),
+            LIMIT,
+        )
+        .unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(refused(&["--calibrate", "--mode", "full"]).contains("count by themselves"));
+}
+
+/// A file that counts only is of no use for anything else, and says so.
+#[test]
+fn files_that_count_only_are_refused_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build("chase", dir.path(), "count") else {
+        return;
+    };
+    for options in [&["--mode", "full"][..], &["--mode", "ring"], &[]] {
+        let mut command = record_command(options, &dir.path().join("trace"), &app.path, &[]);
+        let output = tools::run(&mut command, LIMIT).unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(125) && said.contains("record it with --count"),
+            "{said}"
+        );
+    }
+}
+
+/// Modes of all kinds of programs: counted is what `full` counts, whatever signals, threads and children do.
+#[test]
+fn counts_are_those_of_full() {
+    for (name, within) in [
+        ("calls", 0.0),
+        ("threads", 0.0),
+        ("switches", 0.0),
+        ("forks", 0.001),
+        ("signals", 0.001),
+        ("recurse", 0.0),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(app) = build(name, dir.path(), "burst") else {
+            continue;
+        };
+        let at = |name: &str| dir.path().join(name);
+        let only = {
+            let apart = at("apart");
+            std::fs::create_dir(&apart).unwrap();
+            build(name, &apart, "count").unwrap()
+        };
+        let totals = |trace: &str| rows::read(&at(trace)).unwrap().manifest.totals;
+        record(&app, &at("full"), &["--mode", "full"], &[]);
+        record(&app, &at("count"), &["--count"], &[]);
+        record(&only, &at("only"), &["--count"], &[]);
+        let full = totals("full").loads_executed.unwrap() as f64;
+        for trace in ["count", "only"] {
+            let counted = totals(trace).loads_executed.unwrap() as f64;
+            assert!(
+                near(counted, full, within),
+                "{name} {trace}: {counted} of {full}"
+            );
+        }
+    }
+}
