@@ -310,6 +310,8 @@ fn run(
     let mut wrong = Vec::new();
     for (mode, options) in (0..times).flat_map(|_| modes) {
         let trace = dir.join(format!("trace.{mode}"));
+        // That of another list of arguments.
+        let _ = std::fs::remove_dir_all(&trace);
         let got = match options {
             [] => outcome(Command::new(program).args(args)),
             _ => outcome(&mut session::record_command(options, &trace, program, args)),

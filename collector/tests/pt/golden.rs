@@ -108,6 +108,7 @@ fn rows_of_perf_data() {
     let session = Session::read(&bytes).expect("a whole file");
     let modules = Modules::find(&session, &files).expect("its module");
     let spilled = dir.path().join("spill");
+    std::fs::create_dir(&spilled).expect("a folder");
     let outcome = spill(&session, &modules, &spilled).map_err(|failure| failure.message);
     let outcome = outcome.expect("imported");
     let placed = modules.placed(0).expect("the mapping's sidecar");
