@@ -25,7 +25,6 @@ use caches::Caches;
 use cause::{Cause, causes};
 use context::Context;
 use serde::Serialize;
-use std::collections::HashSet;
 use windows::Window;
 
 /// Findings at most.
@@ -105,7 +104,7 @@ pub fn find(
     }
     let context = Context::new(code, objects, windows, caches);
     let causes = causes(&context);
-    let times = by_time.then(|| TimeShares::new(outcome));
+    let times = by_time.then(|| TimeShares::new(outcome, code));
     let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
     let level = causes.iter().map(|c| c.set.bytes).max().unwrap_or(0);
     let level = context
@@ -194,14 +193,10 @@ fn time_share(context: &Context, cause: &Cause, times: Option<&TimeShares>) -> T
     let Some(times) = times else {
         return TimeShare::default();
     };
-    let inside: HashSet<u32> = (context.windows.iter())
-        .filter(|w| {
-            let first = w.rows.first();
-            first.is_some_and(|r| cause.regions.contains(&context.users.region(r.group / 4)))
-        })
-        .map(|w| w.sample)
-        .collect();
-    times.of_windows(|sample| f64::from(u8::from(inside.contains(&sample))))
+    times.of_spots(|_, spot| {
+        let region = context.users.region(spot.group / 4);
+        cause.regions.contains(&region)
+    })
 }
 
 /// The share of the recorded loads of the code that a cause is in, percent.

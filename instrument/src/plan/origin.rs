@@ -12,7 +12,7 @@
 
 use crate::analyze::dataflow::Flow;
 use crate::analyze::stack_frame::{Effect, Frame, cell_group};
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::ir::loops::Loops;
 use crate::plan::Plan;
 use crate::plan::types::SitePlan;
@@ -87,7 +87,7 @@ struct Slice {
 
 /// Follows addresses of a function.
 struct Walk<'f> {
-    graph: &'f Graph,
+    graph: &'f Cfg,
     facts: &'f Facts,
     frame: &'f Frame,
     loops: &'f Loops,
@@ -101,7 +101,7 @@ struct Walk<'f> {
 }
 
 /// Writes down the origins of a plan's loads.
-pub fn mark(plan: &mut Plan, flow: &mut Flow, graph: &Graph, facts: &Facts, loops: &Loops) {
+pub fn mark(plan: &mut Plan, flow: &mut Flow, graph: &Cfg, facts: &Facts, loops: &Loops) {
     let block = blocks(graph);
     if loops.all.len() > 1 {
         mark_columns(plan, flow, facts, &block);
@@ -164,7 +164,7 @@ fn mark_columns(plan: &mut Plan, flow: &mut Flow, facts: &Facts, block: &[u32]) 
 }
 
 /// The block of each instruction.
-fn blocks(graph: &Graph) -> Vec<u32> {
+fn blocks(graph: &Cfg) -> Vec<u32> {
     let mut block = vec![0; graph.insns.len()];
     for (b, of) in graph.blocks.iter().enumerate() {
         for i in of.insns.clone() {
@@ -176,7 +176,7 @@ fn blocks(graph: &Graph) -> Vec<u32> {
 
 impl<'f> Walk<'f> {
     fn new(
-        graph: &'f Graph,
+        graph: &'f Cfg,
         facts: &'f Facts,
         frame: &'f Frame,
         loops: &'f Loops,

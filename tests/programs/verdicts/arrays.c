@@ -233,6 +233,8 @@ int main(int argc, char **argv) {
         else
             return 2;
     }
+    // What nobody reads the compiler does not write.
+    sum += other[7][9] + c[5][6] + (double)kept[3].bytes[1] + stream[3];
     verdict_sink = (uint64_t)sum;
     return 0;
 }
