@@ -177,7 +177,10 @@ static void fill_words(void) {
         words[i] = i * 16;
 }
 
+/* (What is never written the compiler takes for zeros.) */
 static void fill_picks(uint32_t n) {
+    memset(left, 1, sizeof left);
+    memset(right, 1, sizeof right);
     for (uint32_t i = 0; i < WORDS; i++)
         picks[i] = (uint32_t)(verdict_random() % n);
 }
@@ -271,6 +274,7 @@ int main(int argc, char **argv) {
             sum += (uint64_t)sparse(y, rows);
     } else if (CASE("xs")) {
         fill_words();
+        memset(left, 1, sizeof left);
         for (uint32_t i = 0; i < 1 << 21; i++)
             grid_index[i] = (uint32_t)verdict_random();
         while (verdict_goes_on(seconds))
