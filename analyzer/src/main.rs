@@ -221,13 +221,15 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 rows: arguments.rows,
                 misses: arguments.misses,
             };
-            let mut text = if arguments.all {
+            // Of a trace without rows there is no more than its summary.
+            let every = arguments.all || analysis.summary.metrics.accesses == 0;
+            let mut text = if every {
                 render(analysis, style)
             } else {
                 screen(analysis, style)
             };
             // What was asked for by name is shown.
-            if !arguments.all && (arguments.zoom || arguments.objects || arguments.misses) {
+            if !every && (arguments.zoom || arguments.objects || arguments.misses) {
                 text.push_str(&asked(analysis, style));
             }
             print(text.as_bytes())?;

@@ -417,7 +417,7 @@ fn objects_are_told_apart_by_address_and_by_time() {
     );
     // Damage is told, the rest analysed.
     std::fs::write(folder.path().join(OBJECTS), b"PAR1 nonsense").unwrap();
-    let output = analyze(&[text(folder.path()), "--objects"]);
+    let output = analyze(&[text(folder.path()), "--objects", "--all"]);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.code() == Some(1)

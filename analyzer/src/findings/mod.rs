@@ -25,7 +25,6 @@ use caches::Caches;
 use cause::{Cause, causes};
 use context::Context;
 use serde::Serialize;
-use std::collections::HashSet;
 use windows::Window;
 
 /// Findings at most.
@@ -194,14 +193,10 @@ fn time_share(context: &Context, cause: &Cause, times: Option<&TimeShares>) -> T
     let Some(times) = times else {
         return TimeShare::default();
     };
-    let inside: HashSet<u32> = (context.windows.iter())
-        .filter(|w| {
-            let first = w.rows.first();
-            first.is_some_and(|r| cause.regions.contains(&context.users.region(r.group / 4)))
-        })
-        .map(|w| w.sample)
-        .collect();
-    times.of_windows(|sample| f64::from(u8::from(inside.contains(&sample))))
+    times.of_spots(|_, spot| {
+        let region = context.users.region(spot.group / 4);
+        cause.regions.contains(&region)
+    })
 }
 
 /// The share of the recorded loads of the code that a cause is in, percent.

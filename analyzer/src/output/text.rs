@@ -251,6 +251,9 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
 pub fn asked(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
     let meaning = Meaning::of(analysis);
+    if style.misses {
+        crate::output::misses::tables(analysis, style, &mut out);
+    }
     crate::output::text_parts::objects(&analysis.objects, meaning, style, &mut out);
     if let Some(zoom) = &analysis.time_zoom {
         time_zoom(zoom, meaning, style, &mut out);

@@ -1,7 +1,7 @@
 /* Lists, trees, tables, searches and gathers. */
 #include "verdict.h"
 
-enum { NODES = 1 << 20, WORDS = 1 << 23, SMALL = 1 << 11 };
+enum { NODES = 1 << 20, LEAVES = 1 << 18, WORDS = 1 << 23, SMALL = 1 << 11 };
 
 struct node { struct node *next; uint64_t value; uint64_t rest[6]; };
 static struct node nodes[NODES];
@@ -26,7 +26,7 @@ NOINLINE static uint64_t walk_list(const struct node *p) {
 }
 
 struct leaf { struct leaf *left, *right; uint64_t key; uint64_t rest[5]; };
-static struct leaf leaves[NODES];
+static struct leaf leaves[LEAVES];
 static struct leaf *root;
 
 static struct leaf *plant(const uint32_t *order, uint64_t from, uint64_t to) {
@@ -124,7 +124,7 @@ NOINLINE static void count_up(uint32_t n) {
         words[picks[i]]++; /* verdict: histogram */
 }
 
-static uint32_t follow[1 << 23];
+static uint32_t follow[1 << 22];
 
 NOINLINE static uint32_t jump(uint32_t at, uint32_t steps) {
     while (steps--)
@@ -177,7 +177,10 @@ static void fill_words(void) {
         words[i] = i * 16;
 }
 
+/* (What is never written the compiler takes for zeros.) */
 static void fill_picks(uint32_t n) {
+    memset(left, 1, sizeof left);
+    memset(right, 1, sizeof right);
     for (uint32_t i = 0; i < WORDS; i++)
         picks[i] = (uint32_t)(verdict_random() % n);
 }
@@ -193,14 +196,14 @@ int main(int argc, char **argv) {
         while (verdict_goes_on(seconds))
             sum += walk_list(nodes[n].next);
     } else if (CASE("tree") || CASE("tree_sum")) {
-        uint32_t *order = verdict_order(NODES);
-        root = plant(order, 0, NODES);
+        uint32_t *order = verdict_order(LEAVES);
+        root = plant(order, 0, LEAVES);
         while (verdict_goes_on(seconds))
             if (CASE("tree_sum"))
                 sum += sum_tree(root);
             else
                 for (int i = 0; i < 1000; i++)
-                    sum += find_tree(verdict_random() % NODES);
+                    sum += find_tree(verdict_random() % LEAVES);
     } else if (CASE("chain")) {
         uint32_t *order = verdict_order(NODES);
         for (uint64_t i = 0; i < NODES; i++) {
@@ -247,7 +250,7 @@ int main(int argc, char **argv) {
             }
         }
     } else if (CASE("index_chase")) {
-        uint32_t n = 1 << 23, *order = verdict_order(n);
+        uint32_t n = 1 << 22, *order = verdict_order(n);
         for (uint32_t i = 0; i < n; i++)
             follow[order[i]] = order[(i + 1) % n];
         free(order);
@@ -271,6 +274,7 @@ int main(int argc, char **argv) {
             sum += (uint64_t)sparse(y, rows);
     } else if (CASE("xs")) {
         fill_words();
+        memset(left, 1, sizeof left);
         for (uint32_t i = 0; i < 1 << 21; i++)
             grid_index[i] = (uint32_t)verdict_random();
         while (verdict_goes_on(seconds))

@@ -1,4 +1,5 @@
-/* What the programs of this folder have in common: `PROGRAM CASE SECONDS` does one thing for so long. Lines with the planted problem
+/* What the programs of this folder have in common: `PROGRAM CASE SECONDS` does one thing for so long (CPU
+ * time, so that what sets it up takes the same part of the run on a busy machine). Lines with the planted problem
  * have a comment `verdict: CASE`. */
 #ifndef VERDICT_H
 #define VERDICT_H
@@ -8,14 +9,14 @@
 #include <string.h>
 #include <time.h>
 
-#define NOINLINE __attribute__((noinline))
+#define NOINLINE __attribute__((noipa))
 
 static double verdict_end;
 static volatile uint64_t verdict_sink;
 
 static double verdict_now(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
