@@ -29,7 +29,13 @@ fn samples_tell_what_misses_beyond_them() {
         opt: "2",
         pie: true,
     };
-    let built = programs::build("misses/misses", variant, &["-g", "-lm"], dir.path()).unwrap();
+    let built = programs::build(
+        "misses/misses",
+        variant,
+        &["-g", "-Wl,--no-as-needed", "-lm"],
+        dir.path(),
+    )
+    .unwrap();
     let Some(original) = built else { return };
     let app = session::instrument(&original, "soft", &[]).unwrap().path;
     // Misses per load at 32 KiB, 1 MiB and 8 MiB: a loop over 512 KiB; random places of 64 MiB; what is never read again, eight words a line.
