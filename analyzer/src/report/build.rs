@@ -460,13 +460,10 @@ pub fn examine(
             }
         }
     }
-    // Tables of objects are made where they are asked for; findings name theirs in any case.
-    let named = objects.or_else(|| read(&trace.folder).ok().flatten().map(Arc::new));
-    let named = named.as_deref();
     let found = findings::find(
         &trace.code,
-        named,
-        findings::windows::read(source, named),
+        objects.as_deref(),
+        findings::windows::read(source, objects.as_deref()),
         &outcome,
         trace.manifest.triggers_by_time(),
         Caches::default(),
