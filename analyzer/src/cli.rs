@@ -85,7 +85,7 @@ pub struct Arguments {
     /// Adds the table of data objects, if the trace has them (--zoom does so as well).
     #[arg(long)]
     pub objects: bool,
-    /// Adds the table of predicted cache misses.
+    /// Adds the table of cache misses. From samples they are predicted only on this request: reuse that no window and no pair of windows shows (loops of 10³ to 10⁶ loads) is not known to it, and an interval of six misses the truth.
     #[arg(long)]
     pub misses: bool,
     /// Predicts misses of these caches instead of the recording machine's: L1=32K/8,L2=1M/16,L3=32M/16 (size/ways), or skylake, skylake-server, icelake-server, sapphire-rapids, zen3 or zen4.
@@ -202,6 +202,7 @@ impl Arguments {
             stop: self.stop,
             estimator: self.estimator,
             footprint_bytes: self.footprint_bytes(),
+            misses: self.misses || self.caches.is_some(),
             caches: self.caches.clone().map(|c| c.0).unwrap_or_default(),
             counted: None,
             filter: self.filters.conditions(),

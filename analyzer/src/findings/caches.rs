@@ -5,6 +5,8 @@
 //! a cache holds misses always; loads at random places miss by the share that has no room. Both are 1 − size / set here, and nothing
 //! is said of sets that are only a little larger.
 
+use mgz_annotations_schema::manifest::Cache;
+
 /// A level of the memory hierarchy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
@@ -23,8 +25,6 @@ pub struct Caches {
     pub levels: Vec<Level>,
     /// Cycles of a load from memory.
     pub memory: f64,
-    /// Whether they are this machine's.
-    pub known: bool,
 }
 
 impl Default for Caches {
@@ -42,7 +42,6 @@ impl Default for Caches {
                 level("L3", 32 << 20, 50.0),
             ],
             memory: 220.0,
-            known: false,
         }
     }
 }
@@ -73,6 +72,25 @@ impl Overlap {
 pub const TLB_REACH: u64 = 2048 * 4096;
 
 impl Caches {
+    /// Caches of these sizes, with the latencies of common machines.
+    pub fn of(machine: &[Cache]) -> Caches {
+        let mut caches = Caches::default();
+        if machine.is_empty() {
+            return caches;
+        }
+        let cycles: Vec<f64> = caches.levels.iter().map(|l| l.cycles).collect();
+        caches.levels = machine
+            .iter()
+            .enumerate()
+            .map(|(at, cache)| Level {
+                name: format!("L{}", cache.level),
+                bytes: cache.size,
+                cycles: cycles.get(at).copied().unwrap_or(cycles[cycles.len() - 1]),
+            })
+            .collect();
+        caches
+    }
+
     /// The share of first touches that miss a level, by level.
     pub fn misses(&self, set: u64) -> Vec<f64> {
         (self.levels.iter())

@@ -32,7 +32,6 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
             let into = &mut list[i];
             into.score += other.score;
             into.loads += other.loads;
-            into.misses_pct += other.misses_pct;
             for (mine, more) in [
                 (&mut into.time.value, other.time.value),
                 (&mut into.time.lo, other.time.lo),

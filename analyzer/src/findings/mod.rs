@@ -51,10 +51,6 @@ pub struct Finding {
     /// Share of the loads, percent; where windows come by time, of the recorded ones.
     #[serde(rename = "A_pct")]
     pub loads: f64,
-    /// Share of the predicted misses of the last level that misses at all, percent.
-    pub misses_pct: f64,
-    /// That level.
-    pub level: String,
     /// Function of the user's code.
     pub function: String,
     /// Source file.
@@ -106,15 +102,6 @@ pub fn find(
     let causes = causes(&context);
     let times = by_time.then(|| TimeShares::new(outcome, code));
     let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
-    let level = causes.iter().map(|c| c.set.bytes).max().unwrap_or(0);
-    let level = context
-        .caches
-        .levels
-        .iter()
-        .rposition(|l| l.bytes < level)
-        .unwrap_or(0);
-    let misses = |cause: &Cause| cause.misses(&context).get(level).copied().unwrap_or(0.0);
-    let all_misses: f64 = causes.iter().map(misses).sum();
     let mut list: Vec<Finding> = Vec::new();
     let mut kept: Vec<&Cause> = Vec::new();
     for cause in &causes {
@@ -139,11 +126,6 @@ pub fn find(
             score,
             time,
             loads,
-            misses_pct: misses(cause) * 100.0 / all_misses.max(1e-9),
-            level: context
-                .caches
-                .level(level)
-                .map_or(String::new(), |l| l.name.clone()),
             function: cause.line.function.clone(),
             file: cause.line.file.clone(),
             line: cause.line.line,

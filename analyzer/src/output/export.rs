@@ -129,8 +129,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             | "F_str_sample" | "F_irr_sample" | "A_hat" | "A_lo" | "A_hi" | "F_hat" | "F_lo"
             | "F_hi" | "F_str_hat" | "F_str_lo" | "F_str_hi" | "F_irr_hat" | "F_irr_lo"
             | "F_irr_hi" | "F_64_hat" | "F_64_lo" | "F_64_hi" | "F_4k_hat" | "F_memgaze_hat"
-            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score"
-            | "misses_pct",
+            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score",
         ) => Kind::Number,
         (
             _,

@@ -41,19 +41,7 @@ fn title(number: usize, finding: &Finding, width: usize) -> String {
             percent(Some(hi))
         );
     }
-    let misses = if finding.misses_pct >= 0.5 && !finding.level.is_empty() {
-        format!(
-            ", {:.0}% of {} misses",
-            finding.misses_pct.min(100.0),
-            finding.level
-        )
-    } else {
-        String::new()
-    };
-    head(
-        &format!("{number}. {}: {share}{misses}", finding.title),
-        width,
-    )
+    head(&format!("{number}. {}: {share}", finding.title), width)
 }
 
 /// Where it is and of what.

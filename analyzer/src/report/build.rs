@@ -48,6 +48,8 @@ pub struct Questions {
     pub filter: Conditions,
     /// Which way the time zoom goes.
     pub look: Look,
+    /// Predict misses from samples too; of full traces they are always counted.
+    pub misses: bool,
     /// Caches to predict misses of; empty: those of the machine that recorded.
     pub caches: Vec<Cache>,
     /// What another run of the same command has counted.
@@ -226,6 +228,9 @@ fn predicted(
             return None;
         }
         return Predicted::exact(outcome, levels);
+    }
+    if !questions.misses {
+        return None;
     }
     let predicted = Predicted::new(outcome, levels, |visit, sample| {
         objects.map_or(UNKNOWN, |objects| {
@@ -466,7 +471,7 @@ pub fn examine(
         findings::windows::read(source, objects.as_deref()),
         &outcome,
         trace.manifest.triggers_by_time(),
-        Caches::default(),
+        Caches::of(&levels(trace, questions)),
     );
     (analysis.diagnoses, analysis.no_diagnosis) = (found.list, found.none);
     Ok((analysis, damage))
