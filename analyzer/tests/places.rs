@@ -263,7 +263,7 @@ fn check_estimates(row: &Value, place: &Place, (rho, samples): (f64, f64), name:
     }
     assert_eq!(
         row["undersampled"],
-        json!(place.samples.len() < 10 || of("F_hi") > 2.0 * of("F_lo")),
+        json!(of("F_hi") > 2.0 * of("F_lo")),
         "{name}"
     );
 }

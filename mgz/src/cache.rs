@@ -57,7 +57,7 @@ pub fn folder() -> anyhow::Result<PathBuf> {
 
 /// Name of an entry.
 pub fn key<'a>(program: &[u8], rest: impl IntoIterator<Item = &'a OsStr>) -> String {
-    let [mut low, mut high] = [XxHash3_64::with_seed(0), XxHash3_64::with_seed(0x6d67_7a)];
+    let [mut low, mut high] = [XxHash3_64::with_seed(0), XxHash3_64::with_seed(0x006d_677a)];
     for hash in [&mut low, &mut high] {
         hash.write(program);
     }

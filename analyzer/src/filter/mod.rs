@@ -402,7 +402,7 @@ impl<'a> Filtered<'a> {
         }
         let sum = |of: fn(&Met) -> &HashMap<u32, u64>| {
             let mut sums: HashMap<u32, u64> = HashMap::new();
-            for (&key, &rows) in met.values().flat_map(|m| of(m)) {
+            for (&key, &rows) in met.values().flat_map(&of) {
                 *sums.entry(key).or_default() += rows;
             }
             let mut sums: Vec<(u32, u64)> = sums.into_iter().collect();

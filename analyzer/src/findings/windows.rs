@@ -7,7 +7,7 @@ use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
 use crate::input::source::Source;
 use crate::util::fast_hash::Mixed;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// Rows that are looked at, at most.
 const MOST_ROWS: u64 = 1 << 20;
@@ -70,15 +70,18 @@ pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
     let rows: u64 = pieces.iter().map(|&p| source.piece_rows(p)).sum();
     // Of what is read every so many windows are kept.
     let every = rows.div_ceil(MOST_ROWS).max(1) as usize;
-    let mut windows = Vec::new();
+    let mut cutter = Cutter {
+        every,
+        ..Cutter::default()
+    };
     let mut recent = Recent::default();
-    let mut seen = 0;
     // One at a time: a piece of a long trace takes tens of megabytes.
     for piece in pieces {
         for chunk in source.read(&[piece]).into_iter().flatten() {
-            cut(&chunk, every, &mut seen, &mut windows);
+            cutter.cut(&chunk);
         }
     }
+    let mut windows = cutter.finish();
     for window in &mut windows {
         complete(window, objects, &mut recent);
     }
@@ -96,50 +99,78 @@ fn chosen(source: &dyn Source, all: u64) -> Vec<usize> {
     (0..wanted).map(|n| n * pieces / wanted.max(1)).collect()
 }
 
-/// Cuts a chunk's runs into windows.
-fn cut(chunk: &Chunk, every: usize, seen: &mut usize, windows: &mut Vec<Window>) {
-    let loads = chunk.loads.rows();
-    let stores = chunk.stores.rows();
-    for run in &chunk.runs {
-        let sites = chunk.loads.sites(run.loads.clone());
-        let mut from = run.loads.start;
-        let mut next_store = run.stores.start;
-        while from < run.loads.end.min(loads.len()) {
-            let to = (from + WINDOW).min(run.loads.end).min(loads.len());
-            let last = to == run.loads.end;
-            let before = |at: usize| {
-                chunk
-                    .loads_before
-                    .get(at)
-                    .is_some_and(|&n| (n as usize) < to)
-            };
-            let mut end_store = next_store;
-            while end_store < run.stores.end && (last || before(end_store)) {
-                end_store += 1;
+/// The stream that rows belong to: process, thread, sample.
+type Stream = (u32, u32, u32);
+
+/// Cuts streams of rows into windows of [`WINDOW`] rows, wherever chunks end.
+#[derive(Default)]
+struct Cutter {
+    /// Of the windows of each stream every so many are kept.
+    every: usize,
+    /// By stream: number of its window that is being filled, and the loads in it.
+    filled: BTreeMap<Stream, (usize, usize)>,
+    /// By stream and number.
+    windows: BTreeMap<(Stream, usize), Window>,
+}
+
+impl Cutter {
+    fn cut(&mut self, chunk: &Chunk) {
+        let all = chunk.loads.rows();
+        let stores = chunk.stores.rows();
+        for run in &chunk.runs {
+            let stream = (run.process, run.thread, run.sample);
+            // Where a stream begins is different from one to the next, so that short ones are kept too.
+            let offset = run.sample as usize;
+            let (mut number, mut loads) = self.filled.get(&stream).copied().unwrap_or_default();
+            let sites = chunk.loads.sites(run.loads.clone());
+            let mut from = run.loads.start;
+            let mut next_store = run.stores.start;
+            let end = run.loads.end.min(all.len());
+            while from < end {
+                if loads == WINDOW {
+                    (number, loads) = (number + 1, 0);
+                }
+                let to = (from + WINDOW - loads).min(end);
+                let last = to == end;
+                let before = |at: usize| {
+                    let before = chunk.loads_before.get(at);
+                    before.is_some_and(|&n| (n as usize) < to)
+                };
+                let mut end_store = next_store;
+                while end_store < run.stores.end && (last || before(end_store)) {
+                    end_store += 1;
+                }
+                if (number + offset).is_multiple_of(self.every) {
+                    let window = self
+                        .windows
+                        .entry((stream, number))
+                        .or_insert_with(|| begin(run));
+                    window.rows.extend((from..to).map(|at| Row {
+                        address: all.address[at],
+                        site: sites.get(at - run.loads.start).copied().unwrap_or(u32::MAX),
+                        group: all.group[at],
+                        size: all.size[at],
+                        object: 0,
+                        first: false,
+                    }));
+                    let kept = next_store.min(stores.len())..end_store.min(stores.len());
+                    window.stores.extend(kept.map(|at| StoreRow {
+                        address: stores.address[at],
+                        group: stores.group[at],
+                        size: stores.size[at],
+                        object: 0,
+                    }));
+                }
+                next_store = end_store;
+                loads += to - from;
+                from = to;
             }
-            *seen += 1;
-            if *seen % every == 0 {
-                let mut window = begin(run);
-                window.rows.extend((from..to).map(|at| Row {
-                    address: loads.address[at],
-                    site: sites.get(at - run.loads.start).copied().unwrap_or(u32::MAX),
-                    group: loads.group[at],
-                    size: loads.size[at],
-                    object: 0,
-                    first: false,
-                }));
-                let kept = next_store.min(stores.len())..end_store.min(stores.len());
-                window.stores.extend(kept.map(|at| StoreRow {
-                    address: stores.address[at],
-                    group: stores.group[at],
-                    size: stores.size[at],
-                    object: 0,
-                }));
-                windows.push(window);
-            }
-            next_store = end_store;
-            from = to;
+            self.filled.insert(stream, (number, loads));
         }
+    }
+
+    fn finish(self) -> Vec<Window> {
+        self.windows.into_values().collect()
     }
 }
 
@@ -148,7 +179,7 @@ fn begin(run: &Run) -> Window {
         process: run.process,
         thread: run.thread,
         sample: run.sample,
-        time: run.first_time + run.last_time.saturating_sub(run.first_time) / 2,
+        time: run.first_time,
         ..Window::default()
     }
 }

@@ -1,5 +1,8 @@
 //! Names of functions, short enough to read.
 
+/// What stands for a part of a name that has a space in it, while spaces divide.
+const ANONYMOUS: &str = "(anonymous\u{1}namespace)";
+
 /// A name without template arguments and parameters: `std::vector<int, …>::at(unsigned long)` is `std::vector<…>::at`. Operators keep
 /// their signs.
 pub(crate) fn elided(name: &str) -> String {
@@ -18,7 +21,7 @@ pub(crate) fn elided(name: &str) -> String {
             continue;
         }
         if depth == 0 && rest.starts_with("(anonymous namespace)") {
-            out.push_str("(anonymous namespace)");
+            out.push_str(ANONYMOUS);
             rest = &rest["(anonymous namespace)".len()..];
             continue;
         }
@@ -50,7 +53,7 @@ pub(crate) fn elided(name: &str) -> String {
     if short.is_empty() {
         name.to_string()
     } else {
-        short.to_string()
+        short.replace(ANONYMOUS, "(anonymous namespace)")
     }
 }
 

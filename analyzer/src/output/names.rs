@@ -142,7 +142,7 @@ mod tests {
                 "main::{lambda()#1}::operator()(std::vector<int, std::allocator<int> >) const",
                 50
             ),
-            "main::{lambda()#1}::operator()(std::vector<…>) co…"
+            "main::{lambda()#1}::operator()(…) const"
         );
     }
 
