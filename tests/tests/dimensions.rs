@@ -81,14 +81,15 @@ fn filters_leave_what_they_say() {
     let all = number(summary, "A") + number(summary, "A_const");
     let left = number(&of_walk["summary"], "A_const") + walked;
     assert!((share - 100.0 * left as f64 / all as f64).abs() < 1e-9);
-    let id = number(&rows(&of_walk, "threads")[0], "thread").to_string();
+    let number_of_walk = number(&rows(&of_walk, "threads")[0], "thread");
+    let id = number_of_walk.to_string();
     let thread = analyze(&trace, &["--thread", &id, "--zoom"]).unwrap();
     assert!(row(&thread, "functions", "function", "chase").is_none());
     let walk = row(&thread, "functions", "function", "walk").unwrap();
     assert_eq!(number(walk, "A"), walked);
     let in_table = threads
         .iter()
-        .find(|t| t["thread"].to_string() == id)
+        .find(|t| number(t, "thread") == number_of_walk)
         .unwrap();
     for key in ["A", "A_const", "F", "F_irr", "F_str", "D_mean", "first_pct"] {
         assert_eq!(thread["summary"][key], in_table[key], "{key}");

@@ -139,7 +139,7 @@ mod tests {
     fn steps_are_those_inside_windows() {
         let windows = [
             window((0..20).map(|i| i * 64)),
-            window((0..20).map(|i| 1 << 30 | i * 64)),
+            window((0..20).map(|i| (1 << 30) | (i * 64))),
         ];
         let all = facts(&windows);
         let site = &all[&3];

@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn a_walk_has_its_extent() {
         let windows: Vec<Window> = (0..32u64)
-            .map(|w| window((0..100).map(move |i| 1 << 30 | w * 2 << 20 | i * 8)))
+            .map(|w| window((0..100).map(move |i| (1 << 30) | ((w * 2) << 20) | (i * 8))))
             .collect();
         let set = all(&windows, Some(8));
         assert!((60 << 20..70 << 20).contains(&set.bytes), "{set:?}");
