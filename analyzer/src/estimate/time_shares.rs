@@ -4,7 +4,7 @@
 //! on for a number of records, which in fast code is less time than in slow code, and it leaves the code in which it began.
 //!
 //! *Which load.* Each window counts for one load, which stands for the time up to the load that follows it: the one that came before the window's first, as far as the window tells
-//! ([`Beginning`](crate::data::samples::Beginning)), if both are in the same function, and else the first itself. The first one is no good where loads wait for memory: the interrupt lets the
+//! ([`Beginning`]), if both are in the same function, and else the first itself. The first one is no good where loads wait for memory: the interrupt lets the
 //! load that waits finish, so a loop that misses in one line and hits in the next would have all of its windows in the line that hits. One load per window, so functions, lines, loops, objects,
 //! regions and threads all have shares of the same thing, and those of a table's rows that do not overlap add up to the whole.
 //!
