@@ -146,7 +146,7 @@ fn time_is_of_the_load_that_waits() {
     let Some(original) = programs::build("shares", PLAIN, &["-g"], dir.path()).unwrap() else {
         return;
     };
-    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
     let trace = dir.path().join("trace");
     tools::succeed(
         &mut record_command(

@@ -331,6 +331,12 @@ fn analysis(trace: &Path) -> serde_json::Value {
     let summary = report["summary"].as_object_mut().unwrap();
     summary.remove("trace");
     summary.remove("rho_source");
+    // The recorder notes names of processes and threads, which an import does not know.
+    for table in ["processes", "threads"] {
+        for row in report[table].as_array_mut().into_iter().flatten() {
+            row.as_object_mut().unwrap().remove("name");
+        }
+    }
     report
 }
 
