@@ -8,6 +8,7 @@ use crate::data::rows::{Chunk, Run};
 use crate::input::source::Source;
 use crate::util::fast_hash::Mixed;
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 /// Rows that are looked at, at most.
 const MOST_ROWS: u64 = 1 << 20;
@@ -117,6 +118,14 @@ impl Cutter {
     fn cut(&mut self, chunk: &Chunk) {
         let all = chunk.loads.rows();
         let stores = chunk.stores.rows();
+        let stored = |at: Range<usize>| {
+            (at.start.min(stores.len())..at.end.min(stores.len())).map(|at| StoreRow {
+                address: stores.address[at],
+                group: stores.group[at],
+                size: stores.size[at],
+                object: 0,
+            })
+        };
         for run in &chunk.runs {
             let stream = (run.process, run.thread, run.sample);
             // Where a stream begins is different from one to the next, so that short ones are kept too.
@@ -153,17 +162,19 @@ impl Cutter {
                         object: 0,
                         first: false,
                     }));
-                    let kept = next_store.min(stores.len())..end_store.min(stores.len());
-                    window.stores.extend(kept.map(|at| StoreRow {
-                        address: stores.address[at],
-                        group: stores.group[at],
-                        size: stores.size[at],
-                        object: 0,
-                    }));
+                    window.stores.extend(stored(next_store..end_store));
                 }
                 next_store = end_store;
                 loads += to - from;
                 from = to;
+            }
+            // A part of a stream without loads.
+            if next_store < run.stores.end && (number + offset).is_multiple_of(self.every) {
+                let window = self
+                    .windows
+                    .entry((stream, number))
+                    .or_insert_with(|| begin(run));
+                window.stores.extend(stored(next_store..run.stores.end));
             }
             self.filled.insert(stream, (number, loads));
         }

@@ -6,6 +6,10 @@ const ANONYMOUS: &str = "(anonymous\u{1}namespace)";
 /// A name without template arguments and parameters: `std::vector<int, …>::at(unsigned long)` is `std::vector<…>::at`. Operators keep
 /// their signs.
 pub(crate) fn elided(name: &str) -> String {
+    // What stands for code or memory without a name.
+    if name.starts_with('[') {
+        return name.to_owned();
+    }
     let mut out = String::new();
     let (mut angles, mut rounds) = (0u32, 0u32);
     let mut rest = name;
