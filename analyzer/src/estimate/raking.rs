@@ -55,7 +55,9 @@ pub fn rake(windows: &[WindowLoads], functions: &[f64]) -> (Vec<f64>, f64) {
         let sums = sums(&weights);
         if round == 0 {
             let missing = functions.iter().zip(&sums).filter(|(_, sum)| **sum == 0.0);
-            unseen = missing.map(|(loads, _)| loads).sum::<f64>() / total.max(f64::MIN_POSITIVE);
+            // (The sum of nothing is -0.)
+            unseen =
+                (missing.map(|(loads, _)| loads).sum::<f64>() + 0.0) / total.max(f64::MIN_POSITIVE);
         }
         let ratios: Vec<f64> = functions
             .iter()

@@ -261,7 +261,8 @@ fn rows(trace: &Trace, damage: &mut Vec<String>) -> Sums {
 
 /// A sum over samples with its interval, by a jackknife over the replicates.
 fn count(parts: &[f64; REPLICATES], exact: bool) -> Option<Count> {
-    let value: f64 = parts.iter().sum();
+    // (The sum of nothing is -0.)
+    let value = parts.iter().sum::<f64>() + 0.0;
     if value <= 0.0 {
         return None;
     }
@@ -344,7 +345,10 @@ pub fn read(ours: &Trace, folder: &Path) -> Result<Counted, CountedError> {
         functions: table(Target::Function),
         lines: table(Target::Line),
         loops: table(Target::Loop),
-        pieces: pieces.iter().map(|parts| parts.iter().sum()).collect(),
+        pieces: pieces
+            .iter()
+            .map(|parts| parts.iter().sum::<f64>() + 0.0)
+            .collect(),
     })
 }
 
