@@ -43,8 +43,8 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
         ],
         ("", "caches") => &["--caches L1=32K/8", "--caches zen3"],
         ("", "weights-from") => &["--weights-from {full}"],
-        ("", "thread") => &["--thread 1", "--thread nobody"],
-        ("", "process") => &["--process 1", "--process nobody"],
+        ("", "thread") => &["--thread 8", "--thread nobody"],
+        ("", "process") => &["--process 7", "--process nobody"],
         ("", "function") => &["--function .", "--function nothing"],
         ("", "object") => &["--object .", "--object nothing"],
         ("", "memory") => &["--memory 0", "--memory 1M"],
@@ -475,11 +475,23 @@ fn wrong(output: &Output, format: &str, folder: &Path) -> Option<String> {
 
 /// A text in which a number is none, or a zero has a sign.
 fn odd(text: &str) -> bool {
+    odd_word(text).is_some()
+}
+
+/// A word that looks like a number and is none, with what stands before it.
+fn odd_word(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || ",;()[]{}\"".contains(c));
-    words.map(|w| w.trim_end_matches(['%', '.', ':'])).any(|w| {
-        matches!(w, "NaN" | "inf" | "-inf")
-            || w.starts_with("-0") && w.parse::<f64>().is_ok_and(|n| n == 0.0)
-    })
+    let words = words.map(|w| w.trim_end_matches(['%', '.', ':']));
+    let mut before = "";
+    for word in words.filter(|w| !w.is_empty()) {
+        if matches!(word, "NaN" | "inf" | "-inf")
+            || word.starts_with("-0") && word.parse::<f64>().is_ok_and(|n| n == 0.0)
+        {
+            return Some(format!("{before}: {word}"));
+        }
+        before = word;
+    }
+    None
 }
 
 fn wrong_result(out: &str, format: &str, folder: &Path) -> Option<String> {
@@ -489,8 +501,8 @@ fn wrong_result(out: &str, format: &str, folder: &Path) -> Option<String> {
                 Ok(value) => value,
                 Err(error) => return Some(format!("not JSON: {error}")),
             };
-            if odd(out) {
-                return Some("a number that is none".into());
+            if let Some(word) = odd_word(out) {
+                return Some(format!("a number that is none: {word}"));
             }
             value
                 .as_object()

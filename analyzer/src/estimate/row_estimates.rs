@@ -455,7 +455,9 @@ fn footprint_hats(
             estimate.and_then(|e| e.2),
         )
     });
-    let per_sample = |of: fn(Sightings) -> f64| sightings.map(|s| of(s) * scale / design.windows());
+    // (The sum of nothing is -0.)
+    let per_sample =
+        |of: fn(Sightings) -> f64| sightings.map(|s| of(s) * scale / design.windows() + 0.0);
     Hats {
         per_sample: per_sample(|s| s.all),
         strided_per_sample: per_sample(|s| s.strided),
