@@ -1,13 +1,11 @@
 //! `--count`: from how often records were written to loads by site, and `counts.parquet`.
 
 use crate::soft::drain::count::Counts;
+use crate::util::small_table;
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::manifest::{COUNTS, Manifest};
 use mgz_annotations_schema::sidecar::{Sidecar, SiteFlags, SiteKind};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -128,11 +126,8 @@ fn modules_of<'s>(
         .collect()
 }
 
-/// Writes the file into a trace folder (mode 0600).
+/// Writes the file into a trace folder.
 pub(crate) fn write(folder: &Path, loads: &Loads) -> anyhow::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let path = folder.join(COUNTS);
-    let temporary = folder.join(format!("{COUNTS}.tmp"));
     let schema = Arc::new(Schema::new(vec![
         Field::new("module", DataType::UInt32, false),
         Field::new("site", DataType::UInt32, false),
@@ -145,18 +140,5 @@ pub(crate) fn write(folder: &Path, loads: &Loads) -> anyhow::Result<()> {
         Arc::new(rows.values().copied().collect::<UInt64Array>()),
     ];
     let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::LZ4_RAW)
-        .build();
-    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
-    writer.write(&batch)?;
-    writer.close()?;
-    std::fs::rename(&temporary, &path)?;
-    Ok(())
+    small_table::write(folder, COUNTS, schema, [Ok(batch)])
 }

@@ -23,6 +23,11 @@ const TITLES: Record<string, string> = {
   capacity: "The working set is a little larger than a cache",
 };
 
+/** A share that is known in its order alone. */
+function roughly(share: number): string {
+  return share < 5 ? "a few %" : `about ${Math.round(share / 10) * 10 || 5} %`;
+}
+
 export function Overview({ m }: { m: Model }) {
   const verdicts = objs(m.run["diagnoses"] ?? m.run["findings"]);
   const [all, setAll] = useState(false);
@@ -166,8 +171,7 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
         {also.length > 0 && <> · also <span title={also.join("\n")}>{also.slice(0, 3).map((a) => a.split("/").pop()).join(", ")}{also.length > 3 ? ` and ${also.length - 3} more` : ""}</span></>}
       </p>
       <div class="evidence">
-        {cost !== null && <span data-tip="Share of the run's time that this cause is estimated to cost; findings are ranked by it."><small>estimated cost</small><b>{percent(cost)} of the {shareWord(m)}</b></span>}
-        {num(v["misses_pct"]) !== null && <span data-tip={`Share of the run's predicted misses of ${str(v["level"]) || "the last level"}.`}><small>{str(v["level"]) || "cache"} misses</small><b>{percent(num(v["misses_pct"]))} of all</b></span>}
+        {cost !== null && <span data-tip="By a rough model of mechanism, working set and usual latencies; no interval is known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)} of the {shareWord(m)}</b></span>}
         {num(v["working_set"]) !== null && <span data-tip="Bytes that these loads go through, estimated."><small>goes through</small><b>{bytes(num(v["working_set"]))}</b></span>}
         {at >= 0 && (
           <>
