@@ -119,12 +119,28 @@ pub struct Arguments {
     /// Threads to use; 0: one per CPU.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,
+    /// For `mgz run`: writes the JSON of all that a report shows to FILE, and prints the screen.
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["format", "output", "partial", "merge"])]
+    pub report_data: Option<PathBuf>,
+    /// For `mgz run`: the command line as its user gave it, a JSON list of words. The trace has that of the copy.
+    #[arg(long, hide = true, value_name = "WORDS", value_parser = words)]
+    pub command_line: Option<Words>,
     /// Prints completions for a shell and ends.
     #[arg(long, value_name = "SHELL", exclusive = true)]
     pub completions: Option<clap_complete::Shell>,
     /// Prints the manual page (roff) and ends.
     #[arg(long, exclusive = true)]
     pub man: bool,
+}
+
+/// A command line.
+#[derive(Clone, Debug)]
+pub struct Words(pub Vec<String>);
+
+fn words(text: &str) -> Result<Words, String> {
+    serde_json::from_str(text)
+        .map(Words)
+        .map_err(|error| format!("no JSON list of words: {error}"))
 }
 
 /// Levels of caches.
@@ -195,8 +211,8 @@ impl Arguments {
     /// What is asked of the analysis.
     pub fn questions(&self) -> anyhow::Result<Questions> {
         Ok(Questions {
-            zoom: self.zoom,
-            objects: self.objects,
+            zoom: self.zoom || self.report_data.is_some(),
+            objects: self.objects || self.report_data.is_some(),
             block: self.block,
             tau: self.tau,
             stop: self.stop,

@@ -139,7 +139,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
             ExitCode::SUCCESS
         });
     }
-    let (analysis, damage) = answer(&trace, arguments)?;
+    let (mut analysis, damage) = answer(&trace, arguments)?;
+    if let Some(words) = &arguments.command_line {
+        analysis.summary.trace.command.clone_from(&words.0);
+    }
     warn(&analysis.warnings);
     show(&analysis, arguments)?;
     // What could be read has been shown; the status tells that it is not everything.
@@ -209,6 +212,10 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec
 }
 
 fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(file) = &arguments.report_data {
+        std::fs::write(file, serde_json::to_vec(analysis)?)
+            .with_context(|| format!("{}: cannot write", file.display()))?;
+    }
     match arguments.format {
         Format::Table => {
             let width = if std::io::stdout().is_terminal() {
@@ -223,10 +230,11 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
             };
             // Of a trace without rows there is no more than its summary.
             let every = arguments.all || analysis.summary.metrics.accesses == 0;
+            let has_report = arguments.report_data.is_some();
             let mut text = if every {
                 render(analysis, style)
             } else {
-                screen(analysis, style)
+                screen(analysis, style, has_report)
             };
             // What was asked for by name is shown.
             if !every && (arguments.zoom || arguments.objects || arguments.misses) {

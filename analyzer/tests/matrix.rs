@@ -35,6 +35,8 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
         ("", "to") => &["--zoom --to 0", "--zoom --to 5 --from 6"],
         ("", "node") => &["--zoom --node 0", "--zoom --node 0.3.2"],
         ("", "estimator") => &["--estimator recapture", "--estimator memgaze"],
+        ("", "report-data") => &["--report-data {out}/data.json"],
+        ("", "command-line") => &["--command-line [\"app\",\"1\"]"],
         ("", "partial") => &["--partial {out}/part"],
         ("", "merge") => &[
             "--merge {part}",

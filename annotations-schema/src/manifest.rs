@@ -301,6 +301,8 @@ pub struct Totals {
     pub accesses_executed: Option<u64>,
     /// Rows in `samples/`.
     pub rows: u64,
+    /// Of `rows`, those of stores. `None` in traces in whose `loads_executed` stores count, too.
+    pub stores: Option<u64>,
     /// Sum of `implied_const` over all rows.
     pub implied_const: u64,
     /// Samples (windows).
@@ -321,4 +323,22 @@ pub struct Totals {
     pub sample_bytes: u64,
     /// Bytes of `spill/` when the program ended.
     pub spill_bytes: u64,
+}
+
+impl Totals {
+    /// Loads that rows tell of, implied Constants among them.
+    pub fn loads_recorded(&self) -> u64 {
+        self.rows - self.stores.unwrap_or(0).min(self.rows) + self.implied_const
+    }
+
+    /// Stores that were executed: those of the rows, for all records that probes wrote.
+    pub fn stores_executed(&self) -> f64 {
+        let records = self.records_executed.max(self.records_kept) as f64;
+        let stores = self.stores.unwrap_or(0) as f64;
+        if self.records_kept == 0 {
+            stores
+        } else {
+            stores / self.records_kept as f64 * records
+        }
+    }
 }

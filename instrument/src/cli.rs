@@ -110,6 +110,9 @@ pub struct Args {
     /// Leave functions alone whose name matches
     #[arg(long, value_name = "REGEX")]
     pub exclude: Option<String>,
+    /// Ask the servers of DEBUGINFOD_URLS, by debuginfod-find, for debug information that is not on this machine
+    #[arg(long)]
+    pub debuginfod: bool,
     /// Record stores as well
     #[arg(long)]
     pub stores: bool,
@@ -266,6 +269,7 @@ fn selection(args: &Args) -> Result<Box<crate::program::Select>, Stop> {
 struct Session {
     options: Options,
     options_text: String,
+    debuginfod: bool,
 }
 
 /// One file to be written.
@@ -338,6 +342,7 @@ fn run(args: &Args) -> Result<String, Stop> {
     let session = Session {
         options,
         options_text,
+        debuginfod: args.debuginfod,
     };
     let note_path = args
         .annotations
@@ -446,6 +451,7 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         before_runtime: runpath::before_runtime(data.bytes(), &target.input),
         id_first: target.id_first,
         options_text: session.options_text.clone(),
+        debuginfod: session.debuginfod,
     };
     let rewritten = rewrite(data.bytes(), &session.options, &settings, |image| {
         target.begin(image)

@@ -79,6 +79,10 @@ pub struct Run {
     /// LIST
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
+    /// Ask the servers of DEBUGINFOD_URLS, by debuginfod-find, for debug information that is not on
+    /// this machine
+    #[arg(long)]
+    pub debuginfod: bool,
     /// Percent of the program's CPU time that recording may cost [default: 1]
     #[arg(long, value_name = "PERCENT")]
     pub overhead: Option<String>,

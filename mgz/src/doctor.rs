@@ -155,7 +155,13 @@ fn opener() -> Finding {
 
 fn debuginfod() -> Finding {
     let state = match std::env::var_os("DEBUGINFOD_URLS").filter(|v| !v.is_empty()) {
-        Some(_) => Ok("DEBUGINFOD_URLS is set".into()),
+        Some(_) if tools::in_path("debuginfod-find").is_none() => Err((
+            "DEBUGINFOD_URLS is set, but debuginfod-find is not installed".into(),
+            "install it (in Debian the package debuginfod)",
+        )),
+        Some(_) => Ok(
+            "local files, and with --debuginfod (mgz run, mgz-instrument) the servers of DEBUGINFOD_URLS".into(),
+        ),
         None => {
             Ok("local files: names and lines of system libraries need their -dbg packages".into())
         }

@@ -15,6 +15,8 @@ use std::process::{Command, Stdio};
 pub struct Asked<'a> {
     /// Libraries: none, all (an empty text), or a list.
     pub libs: Option<&'a str>,
+    /// Debug information may come from servers.
+    pub debuginfod: bool,
     /// The file is to lie beside the program.
     pub beside: bool,
 }
@@ -89,7 +91,7 @@ fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
 
 fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyhow::Result<String> {
     let maker = format!("{:?}", Source::of(tool)?);
-    let libs = format!("{:?}", asked.libs);
+    let libs = format!("{:?} {}", asked.libs, asked.debuginfod);
     // Which libraries are found hangs on it.
     let search = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let parts: [&OsStr; 4] = [
@@ -130,6 +132,9 @@ fn instrument(
             "" => "--libs".into(),
             list => format!("--libs={list}").into(),
         });
+    }
+    if asked.debuginfod {
+        arguments.push("--debuginfod".into());
     }
     arguments.push("--".into());
     arguments.push(program.into());

@@ -14,4 +14,3 @@ pub mod report;
 pub mod run;
 pub mod signals;
 pub mod tools;
-pub mod verdicts;

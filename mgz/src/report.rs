@@ -9,14 +9,6 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What was made.
-pub struct Made {
-    /// The analysis.
-    pub analysis: Value,
-    /// Part of the trace was damaged, and skipped.
-    pub damaged: bool,
-}
-
 /// Runs the command.
 pub fn command(report: &Report) -> anyhow::Result<i32> {
     let (trace, default) = place(&report.trace);
@@ -25,9 +17,9 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
         source: !report.no_source,
         command: read_command(&report.trace),
     };
-    let made = make(&trace, &file, &options)?;
+    let damaged = make(&trace, &file, &options, Stdio::null())?;
     crate::cli::print(format!("{}\n", file.display()).as_bytes())?;
-    Ok(i32::from(made.damaged))
+    Ok(i32::from(damaged))
 }
 
 /// The trace, and where its report goes.
@@ -43,8 +35,9 @@ fn place(given: &Path) -> (PathBuf, PathBuf) {
     (given.to_path_buf(), name.into())
 }
 
-/// Analyses a trace and writes its report.
-pub fn make(trace: &Path, file: &Path, options: &Options) -> anyhow::Result<Made> {
+/// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it. Tells whether part of
+/// the trace was damaged, and skipped.
+pub fn make(trace: &Path, file: &Path, options: &Options, screen: Stdio) -> anyhow::Result<bool> {
     let manifest = trace.join("manifest.json");
     let text = std::fs::read(&manifest).with_context(|| {
         format!(
@@ -61,30 +54,37 @@ pub fn make(trace: &Path, file: &Path, options: &Options) -> anyhow::Result<Made
             trace.display()
         );
     }
-    let (analysis, damaged) = analysed(trace)?;
+    let (analysis, damaged) = analysed(trace, options, screen)?;
     let page = html::page(&analysis, &manifest, options)?;
     write(file, &page)?;
-    Ok(Made { analysis, damaged })
+    Ok(damaged)
 }
 
 /// Runs the analysis, which says by itself what is wrong.
-fn analysed(trace: &Path) -> anyhow::Result<(Value, bool)> {
+fn analysed(trace: &Path, options: &Options, screen: Stdio) -> anyhow::Result<(Value, bool)> {
     let tool = tools::find("mgz-analyze")?;
     // A folder named like a subcommand is a folder.
     let trace = std::path::absolute(trace)?;
-    let done = Command::new(&tool)
-        .args(["--zoom", "--objects", "--format", "json"])
+    let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let mut command = Command::new(&tool);
+    command.arg("--report-data").arg(data.path());
+    if !options.command.is_empty() {
+        let words = serde_json::to_string(&options.command)?;
+        command.arg(format!("--command-line={words}"));
+    }
+    let status = command
         .arg(&trace)
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
+        .stdout(screen)
+        .status()
         .with_context(|| format!("{}: cannot be executed", tool.display()))?;
-    if done.stdout.is_empty() {
+    let bytes = std::fs::read(data.path()).context("what mgz-analyze has written is gone")?;
+    if bytes.is_empty() {
         bail!("{}: could not be analysed", trace.display());
     }
-    let analysis: Value = serde_json::from_slice(&done.stdout)
+    let analysis: Value = serde_json::from_slice(&bytes)
         .context("mgz-analyze has written no result that can be read")?;
-    Ok((analysis, !done.status.success()))
+    Ok((analysis, !status.success()))
 }
 
 /// Writes a file that its user alone can read, as the trace is, and whole or not at all.

@@ -4,10 +4,11 @@ use crate::cli::{FAILED, Run};
 use crate::html::Options;
 use crate::instrumented::{self, Asked, Outcome};
 use crate::program::Program;
-use crate::{report, signals, tools, verdicts};
+use crate::{report, signals, tools};
 use anyhow::{Context, bail};
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -34,6 +35,7 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
     let asked = Asked {
         libs: run.libs.as_deref(),
         beside: run.beside,
+        debuginfod: run.debuginfod,
     };
     let file = match instrumented::prepare(&program.file, &asked)? {
         Outcome::Ready { file, cached } => {
@@ -177,8 +179,10 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
         source: !run.no_source,
         command: write_command(folder, &run.program)?,
     };
-    let made = report::make(trace, &file, &options)?;
-    eprint!("{}", verdicts::text(&made.analysis));
+    // The program's output alone goes where it asked it to go.
+    eprintln!();
+    let screen = std::io::stderr().as_fd().try_clone_to_owned()?;
+    report::make(trace, &file, &options, screen.into())?;
     eprintln!("\nmgz: report: {}", file.display());
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {
         open(&file);

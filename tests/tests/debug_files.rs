@@ -204,3 +204,56 @@ fn debug_information_in_other_files_is_read() {
         assert!(got.1.iter().all(|l| !l.contains(" at ")), "{:?}", got.1);
     }
 }
+
+#[test]
+fn servers_are_asked_for_debug_information_where_the_user_allows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let program = build(dir, "program", &["-Wl,--build-id"]);
+    run(dir, &["objcopy", "--only-keep-debug", "program", "fetched"]);
+    run(dir, &["strip", "program"]);
+    let finder = |text: &str| {
+        let path = dir.join("debuginfod-find");
+        let _ = std::fs::remove_file(&path);
+        tools::write_program(&path, text.as_bytes()).unwrap();
+    };
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
+    let said = |urls: &str, options: &[&str]| {
+        let mut command = tools::tool("mgz-instrument");
+        command
+            .env("PATH", &path)
+            .env("DEBUGINFOD_URLS", urls)
+            .args(options)
+            .args(["--backend", "soft", "-o"])
+            .arg(dir.join("program.inst"))
+            .arg(&program);
+        let output = tools::succeed(&mut command, LIMIT).unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    finder(&format!(
+        "#!/bin/sh\necho \"$@\" >> {0}/asked\necho {0}/fetched\n",
+        dir.display()
+    ));
+    let url = "http://localhost:1";
+    assert!(!said(url, &[]).contains("debug info"));
+    assert!(!dir.join("asked").exists(), "nobody has allowed it");
+    let found = said(url, &["--debuginfod"]);
+    let from = format!("debug info  from {}", dir.join("fetched").display());
+    assert!(found.contains(&from), "{found}");
+    let asked = std::fs::read_to_string(dir.join("asked")).unwrap();
+    assert!(asked.starts_with("debuginfo "), "{asked}");
+    assert_eq!(asked.trim().len(), "debuginfo ".len() + 40, "{asked}");
+    // What a server gives is believed no more than a file on the disk.
+    build(dir, "other", &["-DX", "-O1", "-Wl,--build-id"]);
+    std::fs::rename(dir.join("other"), dir.join("fetched")).unwrap();
+    let found = said(url, &["--debuginfod"]);
+    assert!(found.contains("is of another build"), "{found}");
+    finder("#!/bin/sh\necho 'Server query failed: No such file' >&2\nexit 1\n");
+    let found = said(url, &["--debuginfod"]);
+    assert!(
+        found.contains("on no server: debuginfod-find: Server query failed"),
+        "{found}"
+    );
+    let found = said("", &["--debuginfod"]);
+    assert!(found.contains("DEBUGINFOD_URLS names none"), "{found}");
+}

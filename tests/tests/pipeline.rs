@@ -358,6 +358,7 @@ fn stores_on_request() {
         )
         .unwrap();
         let trace = mgz_tests::rows::read(&trace).unwrap();
+        let totals = &trace.manifest.totals;
         let stores = trace.threads.values().flatten().filter(|r| r.store).count();
         let loads: u64 = trace
             .threads
@@ -366,6 +367,8 @@ fn stores_on_request() {
             .filter(|r| !r.store)
             .map(|r| 1 + u64::from(r.implied_const))
             .sum();
+        assert_eq!(totals.stores, Some(stores as u64));
+        assert_eq!(totals.loads_executed, Some(loads), "stores are no loads");
         (loads, stores)
     };
     let (plain, none) = count(&[]);

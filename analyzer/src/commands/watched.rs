@@ -194,6 +194,7 @@ fn time(
         .map(|n| n as f64)
         .or(totals.loads_executed_estimate);
     let rows = rows.with_context(|| format!("{}: it does not tell how many accesses were executed (mode {}); record with --mode full or ring", folder.display(), other.mode))?;
+    let rows = rows + totals.stores_executed();
     anyhow::ensure!(
         rows > 0.0,
         "{}: no access was counted in it, so it gives no rate; instrument all of the program (no --functions) and record again",

@@ -756,6 +756,7 @@ fn add(mine: &mut Manifest, other: Manifest) {
     a.records_executed += b.records_executed;
     a.records_kept += b.records_kept;
     a.rows += b.rows;
+    a.stores = a.stores.zip(b.stores).map(|(a, b)| a + b);
     a.implied_const += b.implied_const;
     a.samples += b.samples;
     // What one of them does not know the sum does not know.

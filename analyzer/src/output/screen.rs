@@ -15,8 +15,8 @@ const MISSING: usize = 6;
 /// Findings that are told in full at most.
 const IN_FULL: usize = 3;
 
-/// The screen.
-pub fn screen(analysis: &Analysis, style: Style) -> String {
+/// The screen. `has_report`: the tables that are left out can be looked at elsewhere.
+pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let width = usize::from(style.width.unwrap_or(110)).clamp(80, 120);
     let mut lines = run(analysis, width);
     lines.push(String::new());
@@ -28,8 +28,10 @@ pub fn screen(analysis: &Analysis, style: Style) -> String {
         lines.extend(functions(analysis, width, rows));
         lines.extend(source(analysis, width, rows));
     }
-    lines.push(String::new());
-    lines.push("Every table: --all. Objects, time and memory regions: --zoom. For programs: --format json.".into());
+    if !has_report {
+        lines.push(String::new());
+        lines.push("Every table: --all. Objects, time and memory regions: --zoom. For programs: --format json.".into());
+    }
     let cut: Vec<String> = lines.iter().map(|l| head(l.trim_end(), width)).collect();
     format!("{}\n", cut.join("\n"))
 }

@@ -168,8 +168,11 @@ pub(crate) fn sample_ratio(
         return (None, "nothing recorded");
     }
     let totals = &manifest.totals;
-    // The recorder's numbers count rows of stores as well: compare like with like.
-    let observed = recorded + stores as f64;
+    // Where the recorder did not count stores apart, they are among its loads.
+    let observed = match totals.stores {
+        Some(_) => recorded,
+        None => recorded + stores as f64,
+    };
     if let Some(executed) = totals.loads_executed {
         return (
             (executed as f64 >= observed)

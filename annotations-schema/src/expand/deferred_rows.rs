@@ -275,6 +275,14 @@ impl Staged {
         );
     }
 
+    /// How many of these rows are stores.
+    pub fn stores(&self, tables: &Tables, rows: Range<usize>) -> u64 {
+        let items = self.items[rows].iter();
+        items
+            .map(|item| u64::from(tables.rows[item.row as usize].store))
+            .sum()
+    }
+
     /// The sample of a row.
     pub fn sample_of(&self, row: usize) -> Option<u32> {
         self.stretches

@@ -22,6 +22,8 @@ pub struct Tables {
     pub(crate) gathers: Vec<Gather>,
     /// Some record takes several slots.
     pub(crate) has_raw: bool,
+    /// Some site is a store.
+    has_stores: bool,
     modules: Vec<Ids>,
 }
 
@@ -192,6 +194,11 @@ impl Tables {
         Ok(tables)
     }
 
+    /// Whether rows may be stores.
+    pub fn has_stores(&self) -> bool {
+        self.has_stores
+    }
+
     pub(crate) fn ids(&self, sidecar: usize) -> Option<Ids> {
         self.modules.get(sidecar).copied()
     }
@@ -260,6 +267,7 @@ impl Tables {
                     }
                     _ => NONE,
                 };
+                self.has_stores |= s.flags & SiteFlags::STORE != 0;
                 self.rows.push(Row {
                     disp: s.disp as u64,
                     bias_mask: if s.flags & SiteFlags::STATIC != 0 {

@@ -155,6 +155,10 @@ impl Source {
                     }
                     let first = group.rows.len();
                     expander.stage(&segment.header, &slots, &mut next_sample, &mut group.rows);
+                    if self.tables.has_stores() {
+                        let rows = first..group.rows.len();
+                        outcome.stores += group.rows.stores(&self.tables, rows);
+                    }
                     if let Some(windows) = &mut outcome.windows {
                         windows.add(key, &segment.header, &self.tables, &group.rows, first);
                     }

@@ -74,6 +74,8 @@ pub struct ThreadRows {
 pub struct Outcome {
     /// What expansion met.
     pub counters: Counters,
+    /// Of the rows, those of stores.
+    pub stores: u64,
     /// By thread.
     pub threads: BTreeMap<ThreadKey, ThreadRows>,
     /// Bytes of the parts.

@@ -279,11 +279,11 @@ pub fn settle(manifest: &mut Manifest, executed: Option<f64>) {
             .get("implied_const_unplaced")
             .copied()
             .unwrap_or(0);
-        totals.loads_executed = Some(totals.rows + totals.implied_const + unplaced);
+        totals.loads_executed = Some(totals.loads_recorded() + unplaced);
         for thread in &mut manifest.threads {
             thread.records_executed = thread.records_kept;
         }
     }
-    let recorded = (totals.rows + totals.implied_const) as f64;
+    let recorded = totals.loads_recorded() as f64;
     totals.loads_executed_estimate = executed.filter(|&e| e >= recorded && e > 0.0);
 }

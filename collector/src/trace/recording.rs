@@ -452,6 +452,7 @@ impl Recording {
         let m = &mut self.manifest;
         let c = &outcome.counters;
         m.totals.rows = c.rows;
+        m.totals.stores = Some(outcome.stores);
         m.totals.implied_const = c.implied;
         m.totals.samples = c.samples;
         m.totals.sample_bytes = outcome.bytes;
@@ -476,7 +477,7 @@ impl Recording {
                 (thread.rows, thread.samples) = (rows.rows, rows.samples);
             }
         }
-        let loads = c.rows + c.implied + c.implied_unplaced;
+        let loads = c.rows - outcome.stores + c.implied + c.implied_unplaced;
         let whole = m.totals.records_kept == m.totals.records_executed
             && c.unknown == 0
             && outcome.damaged_segments == 0

@@ -85,13 +85,18 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     if manifest.data == "spill" {
         let _ = write!(line, "{} records kept", count(t.records_kept as f64));
     } else {
-        let _ = write!(line, "{} recorded", count(t.rows as f64));
+        let stores = t.stores.unwrap_or(0);
+        let loads = t.rows.saturating_sub(stores);
+        let _ = write!(line, "{} recorded", count(loads as f64));
         if t.implied_const > 0 {
             let _ = write!(
                 line,
                 " (+ {} implied constant)",
                 count(t.implied_const as f64)
             );
+        }
+        if stores > 0 {
+            let _ = write!(line, ", {} stores recorded", count(stores as f64));
         }
     }
     let _ = write!(

@@ -61,6 +61,8 @@ pub struct Settings {
     pub before_runtime: Vec<String>,
     /// First record id; by default the input's hash chooses.
     pub id_first: Option<u32>,
+    /// Debug information may come from servers.
+    pub debuginfod: bool,
     /// Text that tells runs with different options apart.
     pub options_text: String,
 }
@@ -550,7 +552,7 @@ pub fn rewrite<'a, W: Send>(
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie()
         && crate::link::elf_writer::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
-    let debug = debug_files::find(&elf, Path::new(&settings.input));
+    let debug = debug_files::find(&elf, Path::new(&settings.input), settings.debuginfod);
     let columns = Columns::new(
         options.flavour,
         debug.source != Source::Nothing,

@@ -3,6 +3,7 @@
 //! - `.gnu_debuglink` and the build id lead to a file with the sections that were stripped.
 //! - `.gnu_debugaltlink` leads to what `dwz -m` has moved out of several files.
 //! - Skeleton units (`-gsplit-dwarf`) lead to `.dwo` files, or to one `.dwp` beside the program.
+//! - `debuginfod-find`, where the user allows it, fetches by build id what is on no disk.
 //! - `.gnu_debugdata` is a compressed file inside the file, with names of functions alone.
 //!
 //! A file that is named and cannot be found is said: what it would have told is unknown, and is not
@@ -54,8 +55,8 @@ fn tells(elf: &Elf) -> bool {
     elf.section(".debug_info").is_some() && elf.section(".debug_line").is_some()
 }
 
-/// Looks for the debug information of the file at `path`.
-pub fn find(elf: &Elf, path: &Path) -> DebugFiles {
+/// Looks for the debug information of the file at `path`. `remote`: servers may be asked.
+pub fn find(elf: &Elf, path: &Path, remote: bool) -> DebugFiles {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut found = DebugFiles {
@@ -64,7 +65,7 @@ pub fn find(elf: &Elf, path: &Path) -> DebugFiles {
         said: Vec::new(),
     };
     if tells(elf) {
-        found.source = with_supplementary(elf, &path, true, &mut found.said);
+        found.source = with_supplementary(elf, &path, true, remote, &mut found.said);
         return found;
     }
     // A name, not a path: a file from a stranger does not choose what is read.
@@ -83,8 +84,19 @@ pub fn find(elf: &Elf, path: &Path) -> DebugFiles {
         let rest = rest.get(rest.len().checked_sub(4)?..)?;
         Some(u32::from_le_bytes(rest.try_into().ok()?))
     });
-    for place in places.iter().filter(|p| **p != path) {
-        let Ok(data) = map(place) else { continue };
+    let on_disk = places.into_iter().filter(|p| *p != path);
+    // Asked for last, and only if nothing on the disk fits.
+    let fetched = std::iter::once_with(|| remote.then(|| fetch(&id)));
+    let mut refused = None;
+    let fetched = fetched.flatten().filter_map(|got| match got {
+        Ok(place) => Some(place),
+        Err(why) => {
+            refused = Some(why);
+            None
+        }
+    });
+    for place in on_disk.chain(fetched) {
+        let Ok(data) = map(&place) else { continue };
         let Ok(other) = Elf::parse(&data) else {
             continue;
         };
@@ -98,16 +110,17 @@ pub fn find(elf: &Elf, path: &Path) -> DebugFiles {
                 .push(format!("{} is of another build: not used", place.display()));
             continue;
         }
-        found.symbols = Some(place.clone());
         if tells(&other) {
-            found.source = with_supplementary(&other, place, false, &mut found.said);
+            found.source = with_supplementary(&other, &place, false, remote, &mut found.said);
         }
         found.said.push(format!("from {}", place.display()));
+        found.symbols = Some(place);
         return found;
     }
+    found.said.extend(refused);
     if let Some((name, _)) = link {
         found.said.push(format!(
-            "in {name}, which is not there: names and lines are unknown; put it beside the file, or install the package with the debug symbols"
+            "in {name}, which is not there: names and lines are unknown; put it beside the file, install the package with the debug symbols, or have it fetched with --debuginfod"
         ));
     }
     found
@@ -115,7 +128,13 @@ pub fn find(elf: &Elf, path: &Path) -> DebugFiles {
 
 /// The source where a file has sections that tell positions. `own`: it is the file that is
 /// instrumented.
-fn with_supplementary(elf: &Elf, path: &Path, own: bool, said: &mut Vec<String>) -> Source {
+fn with_supplementary(
+    elf: &Elf,
+    path: &Path,
+    own: bool,
+    remote: bool,
+    said: &mut Vec<String>,
+) -> Source {
     let files = |supplementary| Source::Files {
         main: path.to_owned(),
         supplementary,
@@ -130,13 +149,14 @@ fn with_supplementary(elf: &Elf, path: &Path, own: bool, said: &mut Vec<String>)
     let id: String = id.iter().map(|b| format!("{b:02x}")).collect();
     let folder = path.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(&name)].into_iter().chain(by_id(&id));
+    let fetched = std::iter::once_with(|| remote.then(|| fetch(&id).ok()).flatten()).flatten();
     let is_it = |place: &PathBuf| {
         let data = map(place).ok();
         let other = data.as_deref().and_then(|d| object::File::parse(d).ok());
         let build_id = other.and_then(|f| Some(f.build_id().ok()??.to_vec()));
         build_id.is_some_and(|b| b.iter().map(|b| format!("{b:02x}")).eq(chunks(&id)))
     };
-    match places.into_iter().find(is_it) {
+    match places.chain(fetched).find(is_it) {
         Some(place) => {
             said.push(format!("shared with other files, from {}", place.display()));
             files(Some(place))
@@ -165,6 +185,40 @@ fn by_id(id: &str) -> Option<PathBuf> {
         .filter(|(_, rest)| !rest.is_empty())?;
     let folder = Path::new(INSTALLED).join(".build-id").join(first);
     Some(folder.join(rest.to_owned() + ".debug"))
+}
+
+/// Has `debuginfod-find` fetch the debug information of a build id; its own cache keeps it. `Err` says why it has not.
+fn fetch(id: &str) -> Result<PathBuf, String> {
+    const TOOL: &str = "debuginfod-find";
+    if id.is_empty() {
+        return Err("on no server: the file has no build id".into());
+    }
+    if std::env::var_os("DEBUGINFOD_URLS").is_none_or(|urls| urls.is_empty()) {
+        return Err(format!(
+            "not asked of servers: DEBUGINFOD_URLS names none for {TOOL}"
+        ));
+    }
+    let done = std::process::Command::new(TOOL)
+        .args(["debuginfo", id])
+        .stdin(std::process::Stdio::null())
+        .output()
+        .map_err(|error| {
+            format!("not asked of servers: {TOOL} cannot be run ({error}); install it, in Debian the package debuginfod")
+        })?;
+    let text = String::from_utf8_lossy(&done.stdout);
+    match text.trim() {
+        path if done.status.success() && !path.is_empty() => Ok(PathBuf::from(path)),
+        _ => {
+            let reason = String::from_utf8_lossy(&done.stderr);
+            let reason = reason
+                .trim()
+                .lines()
+                .last()
+                .unwrap_or("it does not say why")
+                .to_owned();
+            Err(format!("on no server: {TOOL}: {reason}"))
+        }
+    }
 }
 
 /// The file name in a section, and what follows its zero.
