@@ -216,6 +216,10 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
         std::fs::write(file, serde_json::to_vec(analysis)?)
             .with_context(|| format!("{}: cannot write", file.display()))?;
     }
+    // Why nothing was recorded has been said, and mgz knows what its user can do.
+    if arguments.report_data.is_some() && analysis.summary.metrics.accesses == 0 {
+        return Ok(());
+    }
     match arguments.format {
         Format::Table => {
             let width = if std::io::stdout().is_terminal() {

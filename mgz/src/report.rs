@@ -9,6 +9,14 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// What was made.
+pub struct Made {
+    /// Part of the trace was damaged, and skipped.
+    pub damaged: bool,
+    /// The trace has no loads.
+    pub is_empty: bool,
+}
+
 /// Runs the command.
 pub fn command(report: &Report) -> anyhow::Result<i32> {
     let (trace, default) = place(&report.trace);
@@ -17,9 +25,9 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
         source: !report.no_source,
         command: read_command(&report.trace),
     };
-    let damaged = make(&trace, &file, &options, Stdio::null())?;
+    let made = make(&trace, &file, &options, Stdio::null())?;
     crate::cli::print(format!("{}\n", file.display()).as_bytes())?;
-    Ok(i32::from(damaged))
+    Ok(i32::from(made.damaged))
 }
 
 /// The trace, and where its report goes.
@@ -35,9 +43,8 @@ fn place(given: &Path) -> (PathBuf, PathBuf) {
     (given.to_path_buf(), name.into())
 }
 
-/// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it. Tells whether part of
-/// the trace was damaged, and skipped.
-pub fn make(trace: &Path, file: &Path, options: &Options, screen: Stdio) -> anyhow::Result<bool> {
+/// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it.
+pub fn make(trace: &Path, file: &Path, options: &Options, screen: Stdio) -> anyhow::Result<Made> {
     let manifest = trace.join("manifest.json");
     let text = std::fs::read(&manifest).with_context(|| {
         format!(
@@ -57,7 +64,10 @@ pub fn make(trace: &Path, file: &Path, options: &Options, screen: Stdio) -> anyh
     let (analysis, damaged) = analysed(trace, options, screen)?;
     let page = html::page(&analysis, &manifest, options)?;
     write(file, &page)?;
-    Ok(damaged)
+    Ok(Made {
+        damaged,
+        is_empty: analysis["summary"]["A"].as_u64() == Some(0),
+    })
 }
 
 /// Runs the analysis, which says by itself what is wrong.

@@ -99,7 +99,10 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     assert_eq!(String::from_utf8_lossy(&first.stdout), "one 0\n");
     assert!(said.contains("report: out/report.html"), "{said}");
     assert!(said.contains("columns is instrumented"), "{said}");
-    assert!(said.contains("main"), "{said}");
+    // The screen of mgz-analyze, of the command as it was given.
+    assert!(said.contains("command   ./columns one\n"), "{said}");
+    assert!(said.contains("What is slow about memory"), "{said}");
+    assert!(said.contains("columns.c:"), "{said}");
     let file = place.path("out/report.html");
     assert!(report(&file).contains("id=\"mgz-sources\">"));
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
@@ -165,6 +168,9 @@ fn the_status_is_the_programs() {
     let killed = place.run(&["run", "--", "./columns", "killed"]);
     assert_eq!(code(&killed), 128 + libc::SIGTERM, "{}", stderr(&killed));
     assert!(place.path("columns.mgz/report.html").exists());
+    let short = place.run(&["run", "-o", "short", "--", "/bin/true"]);
+    assert_eq!(code(&short), 0);
+    assert!(stderr(&short).contains("mgz run --full"), "{}", stderr(&short));
     let missing = place.run(&["run", "--", "./no-such-program"]);
     assert_eq!(code(&missing), 127);
     assert!(stderr(&missing).contains("not found"));
