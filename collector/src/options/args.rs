@@ -403,7 +403,9 @@ pub fn completions(shell: clap_complete::Shell, out: &mut impl std::io::Write) {
 
 /// Writes the manual page to `out`.
 pub fn man(out: &mut impl std::io::Write) -> std::io::Result<()> {
-    clap_mangen::Man::new(Cli::command()).render(out)
+    // In the help it would stand before the examples, and say what they show.
+    let about = "Records memory accesses of programs that mgz-instrument has prepared";
+    clap_mangen::Man::new(Cli::command().about(about)).render(out)
 }
 
 #[cfg(test)]
