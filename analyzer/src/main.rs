@@ -220,6 +220,7 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 width,
                 rows: arguments.rows,
                 misses: arguments.misses,
+                call_paths: arguments.call_paths || arguments.all,
             };
             // Of a trace without rows there is no more than its summary.
             let every = arguments.all || analysis.summary.metrics.accesses == 0;
@@ -229,7 +230,9 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 screen(analysis, style)
             };
             // What was asked for by name is shown.
-            if !every && (arguments.zoom || arguments.objects || arguments.misses) {
+            if !every
+                && (arguments.zoom || arguments.objects || arguments.misses || arguments.call_paths)
+            {
                 text.push_str(&asked(analysis, style));
             }
             print(text.as_bytes())?;

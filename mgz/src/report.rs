@@ -73,7 +73,7 @@ fn analysed(trace: &Path) -> anyhow::Result<(Value, bool)> {
     // A folder named like a subcommand is a folder.
     let trace = std::path::absolute(trace)?;
     let done = Command::new(&tool)
-        .args(["--zoom", "--objects", "--format", "json"])
+        .args(["--zoom", "--objects", "--call-paths", "--format", "json"])
         .arg(&trace)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
