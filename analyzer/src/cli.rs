@@ -208,7 +208,7 @@ impl Arguments {
             misses: self.misses || self.caches.is_some(),
             caches: self.caches.clone().map(|c| c.0).unwrap_or_default(),
             counted: None,
-            call_paths: self.call_paths,
+            call_paths: self.call_paths || self.all,
             filter: self.filters.conditions(),
             look: Look {
                 node: self

@@ -148,9 +148,19 @@ impl CallPaths {
         None
     }
 
-    /// The functions of a path with the lines of the calls, from the outside in.
+    /// The functions of a path with the lines of the calls, from the outside in. What starts a
+    /// program or a thread before the user's own code is left out.
     pub fn text(&self, call: u32) -> Vec<String> {
-        let inwards: Vec<u32> = self.outwards(call).collect();
+        let mut inwards: Vec<u32> = self.outwards(call).collect();
+        let is_start = |&number: &u32| {
+            let call = &self.calls[number as usize];
+            !call.is_own() && !call.module.is_empty()
+        };
+        if inwards.iter().any(|c| !is_start(c)) {
+            while inwards.last().is_some_and(is_start) {
+                inwards.pop();
+            }
+        }
         let one = |number: &u32| {
             let call = &self.calls[*number as usize];
             match call.call_line {

@@ -60,7 +60,7 @@ pub struct CallPathRow {
     /// Share of the time of what began in it or in what it called.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the time of what began in it alone.
+    /// Share of the time, or else of the loads, of what began in it alone, percent.
     pub self_pct: Option<f64>,
     /// Share of the recorded loads of these windows, percent.
     #[serde(rename = "A_pct")]
@@ -100,6 +100,8 @@ pub fn without(told: &manifest::CallPaths, samples: u64) -> CallPathTable {
 struct Sum {
     windows: u64,
     loads: u64,
+    /// Loads of windows that began in it alone.
+    own: u64,
 }
 
 /// The table. `times`: where windows come by time.
@@ -122,6 +124,7 @@ pub fn table(
             continue;
         }
         known.windows += 1;
+        sums[leaf as usize].own += sample.loads;
         let mut last = 0;
         for call in paths.outwards(leaf) {
             let sum = &mut sums[call as usize];
@@ -179,7 +182,10 @@ pub fn table(
             call_line,
             inlined,
             time: shares.as_ref().map(|s| s[at]).unwrap_or_default(),
-            self_pct: alone.as_ref().and_then(|s| s[at].value),
+            self_pct: match &alone {
+                Some(alone) => alone[at].value,
+                None => Some(sum.own as f64 * 100.0 / all.loads.max(1) as f64),
+            },
             share: sum.loads as f64 * 100.0 / all.loads.max(1) as f64,
             windows: sum.windows,
             loads: sum.loads,
@@ -373,6 +379,8 @@ mod tests {
             ]
         );
         assert_eq!(found.calls[0].lines64, Some(2));
+        let alone: Vec<f64> = found.calls.iter().filter_map(|r| r.self_pct).collect();
+        assert_eq!(alone, [0.0, 40.0, 20.0, 0.0, 20.0]);
         // Where some rows were not looked at nothing is said of what they touched.
         let part = table(&told, &paths, &samples, None, Some(&windows[1..]));
         assert!(part.calls.iter().all(|r| r.footprint.is_none()));

@@ -10,7 +10,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicU64;
 
 /// Cells of the ring: more windows than begin between two looks of the recorder.
-pub const CELLS: usize = 512;
+pub const CELLS: usize = 256;
 /// Bytes of stack in a cell.
 pub const STACK_BYTES: usize = 4096 - 64;
 
