@@ -220,7 +220,9 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 width,
                 rows: arguments.rows,
                 misses: arguments.misses,
-                call_paths: arguments.call_paths || arguments.all,
+                // Where there are none that is said to those who ask.
+                call_paths: arguments.call_paths
+                    || arguments.all && analysis.call_paths.state != "unknown",
             };
             // Of a trace without rows there is no more than its summary.
             let every = arguments.all || analysis.summary.metrics.accesses == 0;
