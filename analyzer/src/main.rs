@@ -231,6 +231,9 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 width,
                 rows: arguments.rows,
                 misses: arguments.misses,
+                // Where there are none that is said to those who ask.
+                call_paths: arguments.call_paths
+                    || arguments.all && analysis.call_paths.state != "unknown",
             };
             // Of a trace without rows there is no more than its summary.
             let every = arguments.all || analysis.summary.metrics.accesses == 0;
@@ -241,7 +244,9 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 screen(analysis, style, has_report)
             };
             // What was asked for by name is shown.
-            if !every && (arguments.zoom || arguments.objects || arguments.misses) {
+            if !every
+                && (arguments.zoom || arguments.objects || arguments.misses || arguments.call_paths)
+            {
                 text.push_str(&asked(analysis, style));
             }
             print(text.as_bytes())?;

@@ -22,6 +22,10 @@ pub const COUNTS: &str = "counts.parquet";
 /// Folder of another trace of the same command, whose numbers of loads are weights for this one
 /// (`mgz-record --calibrate`).
 pub const CALIBRATION_DIR: &str = "calibration";
+/// Calls by way of others, as a tree; `docs/reference/trace.md` has its columns.
+pub const CALL_PATHS: &str = "call_paths.parquet";
+/// The call in which each window began.
+pub const WINDOW_PATHS: &str = "window_paths.parquet";
 /// Samples and their reuses (mode `watch`).
 pub const WATCH: &str = "watch.parquet";
 
@@ -151,6 +155,8 @@ pub struct Manifest {
     pub modules: Vec<Module>,
     /// Traced threads.
     pub threads: Vec<Thread>,
+    /// Whose callers windows know.
+    pub call_paths: CallPaths,
     /// Counts over all threads.
     pub totals: Totals,
     /// Sentences for the user about what is missing and why.
@@ -171,6 +177,21 @@ impl Manifest {
     pub fn triggers_by_loads(&self) -> bool {
         self.trigger.starts_with("loads")
     }
+}
+
+/// Call paths of windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallPaths {
+    /// `recorded`, or `off` (`--no-stacks`). Empty where windows have none: in other modes, in imports
+    /// without call chains, and in traces of earlier versions.
+    pub state: String,
+    /// Windows whose callers are known up to the thread's first function.
+    pub whole: u64,
+    /// Windows whose outer callers are not known.
+    pub partial: u64,
+    /// Windows of which no call is known.
+    pub unknown: u64,
 }
 
 /// A data cache of the machine.

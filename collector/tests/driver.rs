@@ -31,6 +31,7 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
             .collect(),
         no_aslr: false,
         max_bytes: None,
+        stacks: true,
         heap: None,
         before_runtime: Vec::new(),
         heap_place: None,

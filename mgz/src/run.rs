@@ -184,7 +184,9 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let screen = std::io::stderr().as_fd().try_clone_to_owned()?;
     let made = report::make(trace, &file, &options, screen.into())?;
     if made.is_empty {
-        eprintln!("mgz: no loads were recorded: `mgz run --full` records each load of a short program, `mgz run --libs` those of its libraries");
+        eprintln!(
+            "mgz: no loads were recorded: `mgz run --full` records each load of a short program, `mgz run --libs` those of its libraries"
+        );
     }
     eprintln!("\nmgz: report: {}", file.display());
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
 const TABLES = ["functions", "lines", "loops", "objects"];
-const PARTS = ["heat_map", "time_zoom", "location_zoom"];
+const PARTS = ["heat_map", "time_zoom", "location_zoom", "call_paths"];
 
 /** Rows by columns. */
 export function table(rows) {
@@ -56,6 +56,7 @@ export function example({ name = (kind, i) => `${kind}_${i}`, rows = 6, caches =
       format: "mgz-analysis", version: 1,
       summary: { ...metrics(100), trace: { command: [name("command", 0), "--all"], started: "2026-01-01T00:00:00Z", backend: "soft", mode: "burst", state: "complete", program_status: "exit 0", by_time: true, wall_seconds: 12.5, loads_executed: null, dropped: { torn_loads: 3 }, truncated_windows: {}, caches, coverage: { time_samples: 100, generated_bytes: 4096, generated_samples: 3, files: [{ path: `/lib/${name("library", 0)}`, instrumented: false, needed: true, samples: 20, reads_for: ["memcpy"] }, { path: "/app", instrumented: true, needed: true, samples: null, reads_for: [] }], programs: [{ path: `/bin/${name("program", 0)}`, times: 2, why: "not instrumented" }] }, not_recorded: [name("sentence", 1)] }, block: 64, rows: 60000, samples: 60, sample_min: 900, sample_mean: 1000, sample_max: 1100, rho: 200, rho_source: "loads_executed_estimate", A_hat: 1e7, A_lo: 5e6, A_hi: 3e7, interval_hist: bins(12), doubtful: { unread: 2 }, ...extra },
       functions, lines, loops, objects,
+      call_paths: { state: "recorded", whole: 50, partial: 6, unknown: 4, left_out: 0, calls: some.map((i) => ({ id: i + 1, parent: i, depth: i, function: name("function", i), module: "app", file: "/src/a.c", call_file: i ? "/src/a.c" : "", call_line: i ? i + 2 : 0, inlined: i === 2, own: i < 2, time_pct: 90 - i * 30, time_pct_lo: 80 - i * 30, time_pct_hi: 95 - i * 30, self_pct: 30, A_pct: 90 - i * 30, windows: 50 - i, A: 50000 - i, F: 900, F_64: 100, dF: 0.02 })) },
       windows: [16, 32, 64].map((W) => ({ W, windows: 5, F: W / 2, F_str: W / 3, F_irr: W / 6, D_mean: W / 9 })),
       growth: [16, 64, 256, 1024, 4096].map((W) => ({ W, F_hat: W / 2, F_lo: W / 3, F_hi: W, F_str_hat: W / 4, F_str_lo: W / 6, F_str_hi: W / 2, F_irr_hat: W / 4, F_irr_lo: W / 6, F_irr_hi: null, F_undersampled: W > 1000 })),
       inter_sample: { block: 4096, reuses: 50, first_touches: 7, interval_mean: 1e5, D_mean_hat: 30, interval_hist: bins(20) },

@@ -170,7 +170,11 @@ fn the_status_is_the_programs() {
     assert!(place.path("columns.mgz/report.html").exists());
     let short = place.run(&["run", "-o", "short", "--", "/bin/true"]);
     assert_eq!(code(&short), 0);
-    assert!(stderr(&short).contains("mgz run --full"), "{}", stderr(&short));
+    assert!(
+        stderr(&short).contains("mgz run --full"),
+        "{}",
+        stderr(&short)
+    );
     let missing = place.run(&["run", "--", "./no-such-program"]);
     assert_eq!(code(&missing), 127);
     assert!(stderr(&missing).contains("not found"));

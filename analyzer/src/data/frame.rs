@@ -249,6 +249,17 @@ pub(crate) fn floats(table: &DataFrame, name: &str) -> Result<Vec<Option<f64>>, 
     Ok(cells.f64().map_err(sentence)?.iter().collect())
 }
 
+/// A column of truth values of which none is empty.
+pub(crate) fn flags(table: &DataFrame, name: &str) -> Result<Vec<bool>, String> {
+    let flags = cells(table, name)?
+        .bool()
+        .map_err(|_| format!("column {name:?} has no truth values"))?;
+    flags
+        .iter()
+        .collect::<Option<Vec<bool>>>()
+        .ok_or_else(|| format!("column {name:?} has empty fields"))
+}
+
 /// A column of texts.
 pub(crate) fn texts<'a>(table: &'a DataFrame, name: &str) -> Result<Vec<Option<&'a str>>, String> {
     let texts = cells(table, name)?

@@ -1,5 +1,6 @@
 //! Rows, counts, histograms and the maps from addresses to code and objects.
 
+pub mod call_paths;
 pub mod code_map;
 pub mod counts;
 pub(crate) mod frame;

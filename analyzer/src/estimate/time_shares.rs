@@ -170,6 +170,18 @@ impl TimeShares {
         self.share(&counts)
     }
 
+    /// The shares of so many rows, each of the windows for which `of` names it.
+    pub(crate) fn by_rows(&self, rows: usize, of: impl Fn(u32) -> Vec<usize>) -> Vec<TimeShare> {
+        let mut counts: Vec<Counts> = vec![[0.0; BATCHES]; rows];
+        for (number, &(sample, _)) in self.windows.iter().enumerate() {
+            let batch = self.batch(number);
+            for row in of(sample) {
+                counts[row][batch] += self.times[number];
+            }
+        }
+        counts.iter().map(|of| self.share(of)).collect()
+    }
+
     /// Number of each window, in the order of time, and the load that it counts for.
     pub(crate) fn spots(&self) -> &[(u32, Spot)] {
         &self.windows

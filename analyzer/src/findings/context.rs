@@ -1,5 +1,6 @@
 //! What findings are made from.
 
+use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
 use crate::data::object_map::Resolver;
 use crate::findings::caches::Caches;
@@ -17,6 +18,8 @@ pub struct Context<'a> {
     pub code: &'a CodeMap,
     /// Objects, where the trace tells of them.
     pub objects: Option<&'a Resolver>,
+    /// Call paths, where the trace has them.
+    pub paths: Option<&'a CallPaths>,
     /// Rows.
     pub windows: Vec<Window>,
     /// Load instructions that windows have seen.
@@ -35,7 +38,7 @@ impl<'a> Context<'a> {
     /// From windows.
     pub fn new(
         code: &'a CodeMap,
-        objects: Option<&'a Resolver>,
+        (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
         windows: Vec<Window>,
         caches: Caches,
     ) -> Context<'a> {
@@ -49,9 +52,10 @@ impl<'a> Context<'a> {
             rows: windows.iter().map(|w| w.rows.len() as u64).sum(),
             by_site,
             sites: facts(&windows),
-            users: Users::new(code, &windows),
+            users: Users::new(code, &windows, paths),
             code,
             objects,
+            paths,
             windows,
             caches,
         }

@@ -11,12 +11,14 @@ mod context;
 mod fusion;
 pub mod mechanisms;
 mod objects;
+mod paths;
 mod sharing;
 mod sites;
 mod users;
 pub mod windows;
 mod working_set;
 
+use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
 use crate::data::object_map::Resolver;
 use crate::engine::Outcome;
@@ -63,6 +65,11 @@ pub struct Finding {
     pub object: String,
     /// Where it was allocated, from the user's frame on.
     pub allocated: String,
+    /// How its function was called, from the outside in, in most of the windows that began there; empty if none did, or nothing is
+    /// known of callers.
+    pub path: Vec<String>,
+    /// Their share of such windows, percent.
+    pub path_pct: Option<f64>,
     /// Bytes that the loads go through, estimated.
     pub working_set: u64,
     /// What was found, with the numbers that led to it.
@@ -83,7 +90,7 @@ pub struct Findings {
 /// Finds what there is. `times`: where windows come by time.
 pub fn find(
     code: &CodeMap,
-    objects: Option<&Resolver>,
+    (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
     windows: Vec<Window>,
     outcome: &Outcome,
     by_time: bool,
@@ -98,7 +105,7 @@ pub fn find(
             ..Findings::default()
         };
     }
-    let context = Context::new(code, objects, windows, caches);
+    let context = Context::new(code, (objects, paths), windows, caches);
     let causes = causes(&context);
     let times = by_time.then(|| TimeShares::new(outcome, code));
     let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
@@ -119,6 +126,7 @@ pub fn find(
         }
         let told = (cause.rule.tell)(&context, cause);
         let named = objects::named(&context, cause);
+        let called = paths::of(&context, cause);
         let place = |l: &crate::data::code_map::LineName| format!("{}:{}", l.file, l.line);
         list.push(Finding {
             kind: cause.rule.kind,
@@ -138,6 +146,8 @@ pub fn find(
                 .collect(),
             object: named.name,
             allocated: named.allocated,
+            path: called.calls,
+            path_pct: called.share,
             working_set: cause.set.bytes,
             finding: told.finding,
             advice: told.advice,

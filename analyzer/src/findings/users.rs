@@ -1,8 +1,10 @@
 //! Whose code a load is: the position that a reader of the report has written.
 //!
 //! A load that was inlined from a header of the system counts for the frame that it was inlined into. Where such code was not inlined,
-//! its caller is not in the rows, but near: the load of the user's own code that the window has before it, or else the next one.
+//! its caller is on the call path of the windows that began in it. Where no window did, it is near: the load of the user's own code that
+//! the window has before it, or else the next one.
 
+use crate::data::call_paths::{CallPaths, Position, is_library};
 use crate::data::code_map::{CodeMap, LineName};
 use crate::findings::windows::Window;
 use crate::util::fast_hash::Mixed;
@@ -13,11 +15,13 @@ pub struct Users<'a> {
     code: &'a CodeMap,
     /// By piece that is none of the user's: the piece that it counts for.
     near: HashMap<u32, u32, Mixed>,
+    /// The same, by the call paths of windows that began there: who called.
+    callers: HashMap<u32, LineName, Mixed>,
 }
 
 impl<'a> Users<'a> {
     /// From what stands beside what.
-    pub fn new(code: &'a CodeMap, windows: &[Window]) -> Users<'a> {
+    pub fn new(code: &'a CodeMap, windows: &[Window], paths: Option<&CallPaths>) -> Users<'a> {
         let mut beside: HashMap<(u32, u32), u64, Mixed> = HashMap::default();
         for window in windows {
             let mut last = None;
@@ -45,7 +49,12 @@ impl<'a> Users<'a> {
             .into_iter()
             .map(|(piece, best)| (piece, best.1))
             .collect();
-        Users { code, near }
+        let callers = paths.map_or_else(HashMap::default, |p| callers(code, windows, p));
+        Users {
+            code,
+            near,
+            callers,
+        }
     }
 
     /// The piece of the user's code that a piece counts for.
@@ -58,6 +67,9 @@ impl<'a> Users<'a> {
 
     /// The user's position of a piece.
     pub fn line(&self, piece: u32) -> LineName {
+        if let Some(caller) = self.callers.get(&piece) {
+            return caller.clone();
+        }
         let piece = self.piece(piece);
         if let Some(user) = self.code.user(piece) {
             return user.clone();
@@ -76,6 +88,48 @@ impl<'a> Users<'a> {
     }
 }
 
+/// Who called code that is none of the user's, most often, where windows began in it.
+fn callers(code: &CodeMap, windows: &[Window], paths: &CallPaths) -> HashMap<u32, LineName, Mixed> {
+    let mut found: HashMap<u32, HashMap<Position, u64>, Mixed> = HashMap::default();
+    for window in windows {
+        let leaf = paths.of(window.sample);
+        if leaf == 0 {
+            continue;
+        }
+        // One window says it once of each piece.
+        let mut pieces: Vec<u32> = window.rows.iter().map(|r| r.group / 4).collect();
+        pieces.sort_unstable();
+        pieces.dedup();
+        for piece in pieces.into_iter().filter(|&p| !is_own(code, p)) {
+            let call = function_of(code, piece).and_then(|f| paths.find(leaf, f));
+            if let Some(position) = call.and_then(|c| paths.caller_of(c)) {
+                *found.entry(piece).or_default().entry(position).or_default() += 1;
+            }
+        }
+    }
+    let most = |positions: HashMap<Position, u64>| {
+        let best = positions
+            .into_iter()
+            .max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)));
+        best.map(|(at, _)| LineName {
+            function: at.function,
+            file: at.file,
+            line: at.line,
+            ..LineName::default()
+        })
+    };
+    (found.into_iter())
+        .filter_map(|(piece, positions)| Some((piece, most(positions)?)))
+        .collect()
+}
+
+/// The function of the machine code that a piece is in.
+pub(crate) fn function_of(code: &CodeMap, piece: u32) -> Option<&str> {
+    let piece = code.pieces.get(piece as usize)?;
+    let function = code.functions.get(piece.function as usize)?;
+    Some(&function.function)
+}
+
 /// Whether a piece is the user's, or nothing is known of where it stands.
 fn is_own(code: &CodeMap, piece: u32) -> bool {
     if code.user(piece).is_some() {
@@ -83,5 +137,5 @@ fn is_own(code: &CodeMap, piece: u32) -> bool {
     }
     let at = code.pieces.get(piece as usize);
     at.and_then(|p| code.lines.get(p.line as usize))
-        .is_some_and(|l| !crate::data::code_map::is_system(&l.file))
+        .is_some_and(|l| !crate::data::code_map::is_system(&l.file) && !is_library(&l.module))
 }

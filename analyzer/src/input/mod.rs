@@ -1,6 +1,7 @@
 //! The trace folder: opening it, reading its rows piece by piece.
 
 pub(crate) mod byte_split;
+pub mod call_paths;
 pub(crate) mod catch_panic;
 pub mod counted;
 pub(crate) mod executions;

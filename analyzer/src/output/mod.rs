@@ -1,5 +1,6 @@
 //! Text, JSON, CSV and Parquet.
 
+pub(crate) mod call_paths;
 pub mod document;
 pub(crate) mod elided;
 pub mod export;

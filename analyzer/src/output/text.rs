@@ -21,6 +21,8 @@ pub struct Style {
     pub rows: usize,
     /// With the table of misses.
     pub misses: bool,
+    /// With the table of call paths.
+    pub call_paths: bool,
 }
 
 pub(crate) fn table(style: Style, head: &[&str], left: usize) -> Table {
@@ -253,6 +255,9 @@ pub fn asked(analysis: &Analysis, style: Style) -> String {
     let meaning = Meaning::of(analysis);
     if style.misses {
         crate::output::misses::tables(analysis, style, &mut out);
+    }
+    if style.call_paths {
+        crate::output::call_paths::call_paths(&analysis.call_paths, meaning, style, &mut out);
     }
     crate::output::text_parts::objects(&analysis.objects, meaning, style, &mut out);
     if let Some(zoom) = &analysis.time_zoom {

@@ -110,6 +110,21 @@ pub(crate) fn all(analysis: &Analysis, width: Option<u16>) -> String {
         for line in full(number + 1, finding, width) {
             out.push_str(&format!("{line}\n"));
         }
+        if !finding.path.is_empty() {
+            let path = format!(
+                "Called by way of: {} ({}% of the windows that began there)",
+                finding
+                    .path
+                    .iter()
+                    .map(|c| elided(c))
+                    .collect::<Vec<_>>()
+                    .join(" → "),
+                percent(finding.path_pct)
+            );
+            wrapped(&path, width)
+                .iter()
+                .for_each(|l| out.push_str(&format!("{l}\n")));
+        }
         if !finding.also.is_empty() {
             let also = format!("Also: {}", finding.also.join(", "));
             wrapped(&also, width)

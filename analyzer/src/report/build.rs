@@ -23,7 +23,7 @@ use crate::stages::reuse::by_page::Wanted;
 use crate::views::context::Basis;
 use crate::views::objects::{bounds, table};
 use crate::views::time_tree::{Look, TimeZoom};
-use crate::views::{heat_map, location, time_tree};
+use crate::views::{call_paths, heat_map, location, time_tree};
 use mgz_annotations_schema::manifest::Cache;
 use std::sync::Arc;
 
@@ -48,6 +48,8 @@ pub struct Questions {
     pub filter: Conditions,
     /// Which way the time zoom goes.
     pub look: Look,
+    /// What the loads of call paths touch.
+    pub call_paths: bool,
     /// Predict misses from samples too; of full traces they are always counted.
     pub misses: bool,
     /// Caches to predict misses of; empty: those of the machine that recorded.
@@ -465,10 +467,25 @@ pub fn examine(
             }
         }
     }
+    let windows = findings::windows::read(source, objects.as_deref());
+    let paths = input::call_paths::read(&trace.folder).unwrap_or_else(|sentence| {
+        analysis.warnings.push(sentence.clone());
+        damage.push(sentence);
+        None
+    });
+    if let Some(paths) = &paths {
+        analysis.call_paths = call_paths::table(
+            &trace.manifest.call_paths,
+            paths,
+            &outcome.samples,
+            basis.times.as_ref(),
+            Some(&windows[..]).filter(|_| questions.call_paths),
+        );
+    }
     let found = findings::find(
         &trace.code,
-        objects.as_deref(),
-        findings::windows::read(source, objects.as_deref()),
+        (objects.as_deref(), paths.as_ref()),
+        windows,
         &outcome,
         trace.manifest.triggers_by_time(),
         Caches::of(&levels(trace, questions)),

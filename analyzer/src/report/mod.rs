@@ -76,6 +76,8 @@ pub struct Analysis {
     pub inter_sample: Option<crate::estimate::growth_tables::InterSample>,
     /// Data objects, most loads first; with `--zoom` or `--objects`, if the trace has any.
     pub objects: Vec<crate::views::objects::ObjectRow>,
+    /// By way of whom windows began.
+    pub call_paths: crate::views::call_paths::CallPathTable,
     /// What the numbers say, the most important first.
     pub diagnoses: Vec<crate::findings::Finding>,
     /// Why there are no findings, where there are none.
@@ -356,6 +358,10 @@ pub fn build_with_code(
             growth,
             inter_sample,
             objects: Vec::new(),
+            call_paths: crate::views::call_paths::without(
+                &manifest.call_paths,
+                outcome.census.samples,
+            ),
             diagnoses: Vec::new(),
             no_diagnosis: String::new(),
             heat_map: None,

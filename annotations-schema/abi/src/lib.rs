@@ -46,3 +46,4 @@ pub mod module_note;
 pub mod probe;
 pub mod shared_memory;
 pub mod slot;
+pub mod stack_log;

@@ -25,7 +25,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -322,6 +322,8 @@ pub struct Header {
     pub spent: AtomicU64,
     /// Burst: what the last windows cost, their triggers apart, nanoseconds.
     pub window_ns: AtomicU64,
+    /// Stacks at the start of windows.
+    pub stack_log: crate::stack_log::StackLog,
 }
 
 /// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.

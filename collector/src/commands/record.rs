@@ -150,6 +150,7 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         argv: cli.program.clone(),
         no_aslr: cli.no_aslr,
         max_bytes: cli.max_size,
+        stacks: !cli.no_stacks,
         heap: cli.heap.then(|| cli.heap_hook.clone()),
         before_runtime,
         heap_place,
@@ -293,6 +294,7 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
         argv: Vec::new(),
         no_aslr: false,
         max_bytes: cli.max_size,
+        stacks: !cli.no_stacks,
         heap: None,
         before_runtime: Vec::new(),
         heap_place: None,
@@ -356,7 +358,7 @@ fn into_trace(
     if session.manifest.mode == "count" {
         session.count(&outcome.counts);
     } else {
-        session.convert(cli);
+        session.convert(cli, outcome.paths.as_ref());
     }
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();
@@ -401,7 +403,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         .retain(|p| !p.starts_with("the records stay in "));
     recount(&mut session.manifest, &trace.join(SPILL_DIR))
         .map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
-    session.expand(cli.compress, cli.max_size);
+    session.expand(cli.compress, cli.max_size, None);
     if session.manifest.data != "samples" {
         let why = session
             .manifest

@@ -1,12 +1,12 @@
 //! The reading half: spill files to groups of rows, in order.
 
 use crate::convert::windows::Collector;
-use crate::convert::{ConvertError, Outcome, ThreadRows};
+use crate::convert::{ConvertError, Outcome, SampleSeen, ThreadRows};
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_annotations_schema::spill::{SpillError, SpillFile, ThreadKey};
+use mgz_annotations_schema::spill::{SegmentKind, SpillError, SpillFile, ThreadKey};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -158,6 +158,16 @@ impl Source {
                     if self.tables.has_stores() {
                         let rows = first..group.rows.len();
                         outcome.stores += group.rows.stores(&self.tables, rows);
+                    }
+                    if segment.header.kind == SegmentKind::Window
+                        && let Some(sample) = group.rows.sample_of(first)
+                    {
+                        outcome.samples.push(SampleSeen {
+                            thread: key,
+                            sample,
+                            first_slot: segment.header.first_slot,
+                            end_ns: segment.header.end_ns,
+                        });
                     }
                     if let Some(windows) = &mut outcome.windows {
                         windows.add(key, &segment.header, &self.tables, &group.rows, first);

@@ -90,7 +90,22 @@ pub struct Outcome {
     pub loads_executed: ExecutedLoads,
     /// Sentences for the user.
     pub problems: Vec<String>,
+    /// `ring` and `burst`: samples with rows.
+    pub samples: Vec<SampleSeen>,
     windows: Option<windows::Collector>,
+}
+
+/// A window that has become a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleSeen {
+    /// Its thread.
+    pub thread: ThreadKey,
+    /// Its number.
+    pub sample: u32,
+    /// Number of its first slot among all that the thread has written.
+    pub first_slot: u64,
+    /// CLOCK_MONOTONIC of its end.
+    pub end_ns: u64,
 }
 
 /// More sentences than this say nothing new.

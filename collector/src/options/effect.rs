@@ -113,7 +113,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 }
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 36] = [
+const RULES: [Rule; 37] = [
     rule(
         "output",
         MAKES,
@@ -219,6 +219,12 @@ const RULES: [Rule; 36] = [
         SOFT,
         Idle::Refused,
         "heap blocks are logged where a program is recorded by software from its start",
+    ),
+    rule(
+        "no_stacks",
+        Way::RING.and(BURST).and(ATTACH),
+        Idle::Told,
+        "no call stacks are looked at there",
     ),
     rule(
         "keep_spill",
@@ -400,7 +406,7 @@ mod tests {
             "max_size" => "1G",
             "format" => "text",
             "ranks" => "0",
-            "progress" | "force" | "heap" | "keep_spill" | "no_aslr" => "",
+            "progress" | "force" | "heap" | "no_stacks" | "keep_spill" | "no_aslr" => "",
             _ => return Vec::new(),
         };
         let flag = flag(id);

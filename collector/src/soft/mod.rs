@@ -18,4 +18,5 @@ pub(crate) mod subject;
 mod supervise;
 pub mod texts;
 pub(crate) mod unseen;
+mod window_stacks;
 mod workers;

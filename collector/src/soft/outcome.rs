@@ -2,6 +2,7 @@
 
 use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
+use crate::paths::Paths;
 use crate::soft::drain::ThreadSeen;
 use crate::soft::drain::count::Counts;
 use crate::soft::shared_memory::Row;
@@ -116,6 +117,8 @@ pub struct RunOutcome {
     pub interrupted: bool,
     /// Heap blocks, if they were logged.
     pub heap: Option<Heap>,
+    /// Call paths of windows, if they were looked for.
+    pub paths: Option<Paths>,
     /// Programs in which the runtime began.
     pub programs: u64,
     /// `burst` by CPU time: nanoseconds that recording took of the program's time, as far as the

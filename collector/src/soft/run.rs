@@ -57,6 +57,8 @@ pub struct RunOptions {
     pub no_aslr: bool,
     /// Bound on the spill folder, bytes.
     pub max_bytes: Option<u64>,
+    /// Find the call paths of windows.
+    pub stacks: bool,
     /// Log heap blocks, of these functions as well.
     pub heap: Option<Vec<Hook>>,
     /// Libraries of the program that stand in for functions of the C library themselves, and what
@@ -106,7 +108,7 @@ fn record(
         &drainer,
         &mut subject,
         began,
-        options.duration,
+        (options.duration, options.stacks),
         on_event,
     )?;
     let cpu = subject.cpu();
@@ -162,6 +164,7 @@ fn outcome(
         spill_bytes: tally.bytes,
         interrupted: setup.signals.interrupted(),
         heap: supervised.heap,
+        paths: supervised.paths,
         programs: arena.counter(count::PROGRAMS),
         spent_ns: arena.account().1,
     }

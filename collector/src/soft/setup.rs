@@ -44,6 +44,9 @@ impl Setup {
         if let Some(heap) = &heap {
             arena.set_heap(&heap.path());
         }
+        if options.stacks && settings.windows() {
+            arena.want_stacks();
+        }
         drop(lifted);
         let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);
         if let Ok(folder) = std::fs::canonicalize(sidecars) {

@@ -2,6 +2,7 @@
 
 use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
+use crate::paths::Paths;
 use crate::soft::drain::{Drainer, KnownProcess};
 use crate::soft::outcome::{DriverError, Event, ModuleSeen, own};
 use crate::soft::setup::Setup;
@@ -9,6 +10,7 @@ use crate::soft::shared_memory::{Arena, Row};
 use crate::soft::subject::Subject;
 use crate::soft::texts;
 use crate::soft::unseen::Unseen;
+use crate::soft::window_stacks;
 use crate::soft::workers::{Crew, EndOfShift};
 use crate::target::signals::Signals;
 use crate::target::status::ProgramStatus;
@@ -32,6 +34,8 @@ pub struct Supervised {
     pub wall: Duration,
     /// Heap blocks, if they were logged.
     pub heap: Option<Heap>,
+    /// Call paths of windows, if they were looked for.
+    pub paths: Option<Paths>,
     /// Modules in the order in which they were met.
     pub modules: Vec<ModuleSeen>,
     /// Sentences for the user.
@@ -46,7 +50,7 @@ pub fn supervise(
     drainer: &Drainer,
     subject: &mut Subject,
     began: Instant,
-    duration: Option<Duration>,
+    (duration, stacks): (Option<Duration>, bool),
     on_event: &mut dyn FnMut(&Event),
 ) -> Result<Supervised, DriverError> {
     let arena = &setup.arena;
@@ -68,12 +72,14 @@ pub fn supervise(
         unseen: Unseen::new(),
     };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (status, wall, heap) = std::thread::scope(|scope| {
+    let (status, wall, heap, paths) = std::thread::scope(|scope| {
         let heap = setup
             .heap
             .as_ref()
             .map(|c| scope.spawn(|| c.collect(&over)));
-        let end_of_heap = Set(&over);
+        let stacks = stacks && arena.settings().windows();
+        let paths = stacks.then(|| scope.spawn(|| window_stacks::collect(arena, &over)));
+        let end_of_logs = Set(&over);
         for number in 0..crew.size {
             let crew = &crew;
             scope.spawn(move || {
@@ -98,17 +104,25 @@ pub fn supervise(
         let wall = began.elapsed();
         let status = result.map_err(own("waiting for the program"))?;
         supervisor.wind_up(subject.id(), status, on_event);
-        drop(end_of_heap);
+        drop(end_of_logs);
         let heap = heap.map(|h| {
             h.join()
                 .map_err(|_| own("reading the log of heap blocks")(io::Error::other("it panicked")))
         });
-        Ok::<_, DriverError>((status, wall, heap.transpose()?))
+        let paths = paths.and_then(|p| match p.join() {
+            Ok(paths) => Some(paths),
+            Err(_) => {
+                supervisor.problems.push(texts::NO_PATHS.into());
+                None
+            }
+        });
+        Ok::<_, DriverError>((status, wall, heap.transpose()?, paths))
     })?;
     Ok(Supervised {
         status,
         wall,
         heap,
+        paths,
         modules: supervisor.modules,
         problems: supervisor.problems,
         unseen: supervisor.unseen.count(),

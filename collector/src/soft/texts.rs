@@ -45,3 +45,6 @@ pub fn without_trigger(threads: u64, by_loads: bool) -> Option<String> {
         ),
     })
 }
+
+/// The thread that unwinds stacks has failed.
+pub(crate) const NO_PATHS: &str = "call paths are missing: unwinding the copies of stacks failed in the recorder; --no-stacks records without them";

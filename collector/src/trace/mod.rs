@@ -1,5 +1,6 @@
 //! The trace folder.
 
+pub(crate) mod call_paths;
 mod counted;
 pub mod coverage;
 pub mod dir;

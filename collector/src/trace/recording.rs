@@ -6,6 +6,7 @@ use crate::objects::heap::Heap;
 use crate::objects::heap::names::Names;
 use crate::objects::write::Blocks;
 use crate::options::args::{Cli, Codec, Format};
+use crate::paths::Paths;
 use crate::program::modules;
 use crate::soft::drain::count::Counts;
 use crate::soft::outcome::{Event, ModuleSeen, RunOutcome};
@@ -336,15 +337,21 @@ impl Recording {
         self.manifest.coverage = std::mem::take(&mut self.watch).finish(&self.manifest);
     }
 
-    /// Heap blocks with the names of their sites; tells what was lost of them.
-    pub(crate) fn name_heap(&mut self, heap: &Heap) -> Blocks {
-        let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
+    /// The sidecars of modules by the paths of these.
+    pub(crate) fn sidecars_by_path(&self) -> BTreeMap<PathBuf, Option<Sidecar>> {
+        let mut maps = BTreeMap::new();
         for module in &self.manifest.modules {
             let sidecar = (!module.sidecar.is_empty())
                 .then(|| Sidecar::read(&self.folder.path().join(&module.sidecar)).ok())
                 .flatten();
             maps.insert(module.path.clone().into(), sidecar);
         }
+        maps
+    }
+
+    /// Heap blocks with the names of their sites; tells what was lost of them.
+    pub(crate) fn name_heap(&mut self, heap: &Heap) -> Blocks {
+        let maps = self.sidecars_by_path();
         let original = |path: &Path, address: u64| {
             let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
             map.at_clone(address).map(|(step, _)| step.orig)
@@ -380,11 +387,14 @@ impl Recording {
     }
 
     /// Turns the spill files into columns, unless they are to stay.
-    pub(crate) fn convert(&mut self, cli: &Cli) {
+    pub(crate) fn convert(&mut self, cli: &Cli, paths: Option<&Paths>) {
+        if matches!(self.manifest.mode.as_str(), "ring" | "burst") && cli.no_stacks {
+            self.manifest.call_paths.state = "off".into();
+        }
         if cli.keep_spill {
             return;
         }
-        self.expand(cli.compress, cli.max_size);
+        self.expand(cli.compress, cli.max_size, paths);
     }
 
     /// Divides what was counted by site and writes it.
@@ -423,7 +433,12 @@ impl Recording {
         }
     }
 
-    pub(crate) fn expand(&mut self, compress: Codec, max_bytes: Option<u64>) {
+    pub(crate) fn expand(
+        &mut self,
+        compress: Codec,
+        max_bytes: Option<u64>,
+        paths: Option<&Paths>,
+    ) {
         let options = convert::Options {
             compression: compress.into(),
             max_bytes,
@@ -433,6 +448,9 @@ impl Recording {
         match convert::convert(&path, &self.manifest, &options) {
             Ok(outcome) => {
                 self.converted(&outcome);
+                if let Some(paths) = paths {
+                    self.write_paths(paths, &outcome.samples);
+                }
                 self.manifest.data = "samples".into();
             }
             Err(error) => {

@@ -88,6 +88,11 @@ impl Symbols {
                 symbols: Vec::new(),
             };
         };
+        self.name_at(ip)
+    }
+
+    /// The function at a link-time address: its start and names.
+    pub fn name_at(&self, ip: u64) -> Name {
         let start = self
             .starts
             .partition_point(|&s| s <= ip)

@@ -23,7 +23,7 @@ const PLACE: &str = "<!--mgz-data-->";
 /// Tables that are written by columns, each a part of its own.
 const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
 /// Values that are parts of their own.
-const PARTS: [&str; 3] = ["heat_map", "time_zoom", "location_zoom"];
+const PARTS: [&str; 4] = ["heat_map", "time_zoom", "location_zoom", "call_paths"];
 
 /// What goes into a report.
 #[derive(Clone, Debug, Default)]

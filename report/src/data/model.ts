@@ -17,6 +17,8 @@ export interface Model {
   heat: Obj;
   time: Obj;
   location: Obj;
+  /** By way of whom windows began. */
+  paths: Obj;
   /** Tables and trees are still to be unpacked. */
   loading: boolean;
   /** Null: the report was made without source. */
@@ -49,13 +51,14 @@ export async function load(): Promise<void> {
       heat: {},
       time: {},
       location: {},
+      paths: {},
       sources: null,
     };
     model.value = first;
     // The browser draws that before it unpacks tables of some megabytes.
     await new Promise((r) => setTimeout(r, 0));
     const [functions, lines, loops, objects] = await Promise.all(["functions", "lines", "loops", "objects"].map(part));
-    const [heat, time, location, sources] = await Promise.all(["heat_map", "time_zoom", "location_zoom", "sources"].map(part));
+    const [heat, time, location, sources, paths] = await Promise.all(["heat_map", "time_zoom", "location_zoom", "sources", "call_paths"].map(part));
     model.value = {
       ...first,
       loading: false,
@@ -63,6 +66,7 @@ export async function load(): Promise<void> {
       heat: obj(heat),
       time: obj(time),
       location: obj(location),
+      paths: obj(paths),
       sources: sources === null ? null : obj(sources),
     };
   } catch (error) {

@@ -5,9 +5,12 @@ import { placeOf, type Model } from "../data/model.ts";
 import { list, num, objs, str, strs, type Obj } from "../data/values.ts";
 import { bytes, short } from "../format.ts";
 import { go, place } from "../state.ts";
+import { CallPaths } from "./call-paths.tsx";
 import { metricColumns, Panel, Strides } from "./common.tsx";
 
 const TABS = ["functions", "loops", "lines"] as const;
+/** The tab of call paths. */
+const PATHS = "paths";
 
 export function Code({ m }: { m: Model }) {
   const s = place.value.selection;
@@ -43,13 +46,16 @@ export function Code({ m }: { m: Model }) {
       <Panel title="Code" note="Click a row: its source stands beside. All other views follow the selection.">
         <div class="tabs" role="group" aria-label="Kind of rows">
           {TABS.map((name) => (
-            <button type="button" key={name} aria-pressed={name === tab} onClick={() => go({ tab: name })}>
+            <button type="button" key={name} aria-pressed={name === tab && s.tab !== PATHS} onClick={() => go({ tab: name })}>
               {name} ({m.tables[name].rows.toLocaleString("en")})
             </button>
           ))}
-          {tab !== "functions" && s.fn && rows.length > 0 && <button type="button" class="small" onClick={() => go({ fn: undefined, mod: undefined, file: undefined, line: undefined, loop: undefined, tab })}>of all functions</button>}
+          <button type="button" aria-pressed={s.tab === PATHS} onClick={() => go({ tab: PATHS })}>
+            call paths ({objs(m.paths["calls"]).length.toLocaleString("en")})
+          </button>
+          {s.tab !== PATHS && tab !== "functions" && s.fn && rows.length > 0 && <button type="button" class="small" onClick={() => go({ fn: undefined, mod: undefined, file: undefined, line: undefined, loop: undefined, tab })}>of all functions</button>}
         </div>
-        <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, t)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={12} />
+        {s.tab === PATHS ? <CallPaths m={m} /> : <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, t)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={12} />}
       </Panel>
       <Panel title="Source">
         <div class="beside">

@@ -73,7 +73,7 @@ test("axe finds nothing, light and dark", async () => {
     const { page } = await open(address, { colorScheme });
     // (The policy of the page keeps scripts out; the debugger's are not of the page.)
     await page.evaluate(AXE);
-    for (const view of VIEWS) {
+    for (const view of [...VIEWS, "code?tab=paths"]) {
       await show(page, view);
       const found = await page.evaluate(async () => (await globalThis.axe.run()).violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 160)).slice(0, 3).join(" | ")}`));
       assert.deepEqual(found, [], `${view}, ${colorScheme}`);
@@ -195,6 +195,24 @@ test("100,000 rows come fast, and scroll", async () => {
   assert.match(await page.locator(".tbody").innerText(), /function_9\d\d/);
   clean(seen);
   await page.close();
+});
+
+test("call paths are a tree, and what is unknown is said", async () => {
+  const { page, seen } = await open(report("paths", {}));
+  await show(page, "code?tab=paths");
+  const rows = await page.locator(".tbody").innerText();
+  assert.match(rows, /function_0[^]*function_1[^]*a\.c:3[^]*function_2 \(inlined\)/);
+  assert.match(await page.locator("main").innerText(), /60 windows: 50 with all callers, 6 with the inner ones, 4 unknown/);
+  await page.locator(".tbody .tr").nth(1).click();
+  assert.match(await page.evaluate(() => location.hash), /fn=function_1/);
+  clean(seen);
+  await page.close();
+  const without = example();
+  without.analysis.call_paths = { state: "off", calls: [] };
+  const bare = await open(write(join(folder, "off.html"), without.analysis, without.manifest, without.sources));
+  await show(bare.page, "code?tab=paths");
+  assert.match(await bare.page.locator("main").innerText(), /recorded with --no-stacks/);
+  await bare.page.close();
 });
 
 test("it prints, with what scrolls on screen at full length", async () => {

@@ -18,7 +18,7 @@
 
 use crate::enter::preload;
 use crate::record::attachment::{ATTACHED, is_attached};
-use crate::record::{modules, signals, thread_ring, trigger};
+use crate::record::{modules, signals, stack_copy, thread_ring, trigger};
 use crate::sys::{begin, libc_symbols, process, syscall, vdso};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
@@ -72,6 +72,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         signals::adopt();
         preload::hook(request.debug);
     }
+    process::header().inspect(|h| stack_copy::begin(h));
     loaded.iter().for_each(modules::add_loaded);
     trigger::get_ready();
     attached::DONE

@@ -1,6 +1,6 @@
 //! The constructor, and the hook in the loader that finds modules which are loaded later.
 
-use crate::record::{modules, signals, thread_ring, trigger};
+use crate::record::{modules, signals, stack_copy, thread_ring, trigger};
 use crate::sys::syscall::map;
 use crate::sys::{begin, process, syscall};
 use crate::wrap::raw_syscalls;
@@ -121,6 +121,7 @@ pub fn begin() -> bool {
         return false;
     }
     take_in_heap();
+    process::header().inspect(|h| stack_copy::begin(h));
     tell_hooks();
     thread_ring::set_up_scrap();
     thread_ring::set_up();
@@ -180,6 +181,7 @@ fn wake() {
         return;
     }
     take_in_heap();
+    process::header().inspect(|h| stack_copy::begin(h));
     tell_hooks();
     thread_ring::set_up_scrap();
     crate::record::thread_join::join_here();

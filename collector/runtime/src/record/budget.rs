@@ -126,11 +126,13 @@ pub fn added(ns: u64, slots: u64) -> u64 {
     ns.min(MOST * slots)
 }
 
-/// A window of `slots` has taken so many nanoseconds, handlers left out: what windows cost is learnt
-/// from it.
-pub fn window(header: &Header, ns: u64, slots: u64) {
+/// A window of `slots` has taken so many nanoseconds, handlers left out, and the copy of its stack so
+/// many: what windows cost is learnt from it.
+pub fn window(header: &Header, ns: u64, slots: u64, copy: u64) {
+    /// What a copy can take unless the thread was kept from running meanwhile.
+    const LONGEST: u64 = 20_000;
     const WEIGHT: u32 = 3;
-    let cost = added(ns, slots) + header.signal_ns;
+    let cost = added(ns, slots) + header.signal_ns + copy.min(LONGEST);
     spend(header, cost);
     // Threads that learn at the same time may lose each other's lesson.
     let before = header.window_ns.load(Ordering::Relaxed);

@@ -15,6 +15,8 @@ pub(crate) mod ring_memory;
 pub mod signals;
 #[cfg(not(test))]
 pub mod speed_probe;
+#[cfg(not(test))]
+pub mod stack_copy;
 pub mod table_carry;
 pub mod target_cache;
 #[cfg(not(test))]

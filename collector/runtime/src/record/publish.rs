@@ -1,8 +1,9 @@
 //! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe
 //! that met the guard page goes on in the next one.
 
-use crate::record::thread_ring;
+use crate::record::stack_copy::Place;
 use crate::record::thread_ring::Ring;
+use crate::record::{stack_copy, thread_ring};
 use crate::sys::{process, syscall};
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::*;
@@ -58,9 +59,9 @@ fn draw(header: &Header, control: &Control) {
     control.windows.set(control.windows.get() + 1);
 }
 
-/// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if
-/// recording is over for this thread.
-pub fn turn(header: &Header, ring: Ring) -> bool {
+/// Hands the slots from `base` to the guard on, and begins the next stretch. `at`: where the thread
+/// is, if that is known. Returns false if recording is over for this thread.
+pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<Place>) -> bool {
     if crate::sys::seccomp_state::is_sealed() {
         return false;
     }
@@ -75,11 +76,16 @@ pub fn turn(header: &Header, ring: Ring) -> bool {
             if !wait_for_place(header, ring) {
                 return false;
             }
+            let window = header.window.min(slots);
+            if let Some(at) = at() {
+                let first_slot = control.slots_before.get() + slots - window;
+                stack_copy::take(header, control, first_slot, at);
+            }
             publish_window(
                 header,
                 ring,
                 control.guard.get(),
-                header.window.min(slots),
+                window,
                 slots,
                 CAUSE_WHOLE,
             );

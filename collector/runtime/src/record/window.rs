@@ -14,8 +14,10 @@
 use crate::record::speed_probe::Plan;
 use crate::record::thread_ring::Ring;
 use crate::record::transfer_hooks::Hooks;
-use crate::record::{modules, speed_probe, thread_ring, transfer_hooks, trigger as triggers};
-use crate::sys::signal_frame::{Context, RIP};
+use crate::record::{
+    modules, speed_probe, stack_copy, thread_ring, transfer_hooks, trigger as triggers,
+};
+use crate::sys::signal_frame::{Context, RIP, RSP};
 use crate::sys::{clock, process, syscall};
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::*;
@@ -71,6 +73,8 @@ pub struct Window {
     lap: u64,
     /// How often triggers came when its own did.
     period: u64,
+    /// Nanoseconds that the copy of its stack has taken.
+    copy: u64,
 }
 
 /// Longest stay in code without a clone, nanoseconds.
@@ -121,6 +125,16 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> 
         }
         return count::TRIGGERS_NO_ROOM;
     };
+    let copy = stack_copy::take(
+        header,
+        control,
+        control.slots_before.get(),
+        stack_copy::Place {
+            ip: context.registers[RIP],
+            sp: context.registers[RSP],
+            bp: *context.register(stack_copy::RBP),
+        },
+    );
     control
         .guard
         .set(ring.chunk(place, header) as u64 + header.chunk_bytes);
@@ -155,6 +169,7 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> 
     ring.private().window.set(Window {
         open: true,
         period,
+        copy,
         ..Window::default()
     });
     control.begin_ns.set(clock::now_ns());
@@ -217,7 +232,7 @@ fn close(ring: Ring, why: Why, now: u64) {
         speed_probe::lapped(ring, slots / 16, window.lap, inside);
         return rest(header, ring);
     }
-    crate::record::budget::window(header, inside, slots / 16);
+    crate::record::budget::window(header, inside, slots / 16, window.copy);
     control.cursor.set(control.base.get() + slots);
     // Time elsewhere is none of the window's.
     control

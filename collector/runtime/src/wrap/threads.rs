@@ -444,6 +444,7 @@ pub fn in_child() {
     }
     #[cfg(mgz_cdylib)]
     crate::wrap::heap::forked();
+    crate::record::stack_copy::forked();
     if process::header().is_none() {
         return;
     }

@@ -140,7 +140,7 @@ impl<'a> Names<'a> {
 }
 
 /// Rust's hashes and versions of symbols say nothing to people.
-fn plain(name: &str) -> String {
+pub(crate) fn plain(name: &str) -> String {
     let name = name.split('@').next().unwrap_or(name);
     match name.rfind("::h") {
         Some(at)

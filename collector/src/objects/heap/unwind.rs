@@ -19,6 +19,9 @@ const NEAR: u64 = 1 << 20;
 /// An address that lies in no known file makes the mappings be read again, but not more often than
 /// this.
 const AGAIN: Duration = Duration::from_millis(5);
+/// The same where only a part of a call stack could be found, which generated code does all the
+/// time.
+const AGAIN_FOR_REST: Duration = Duration::from_millis(50);
 
 /// A call site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +30,30 @@ pub struct Frame {
     pub file: Arc<PathBuf>,
     /// Address of the call's last byte, as linked.
     pub address: u64,
+}
+
+/// Where a thread stood.
+#[derive(Clone, Copy, Debug)]
+pub struct Top<'a> {
+    /// Process.
+    pub pid: u32,
+    /// The instruction that comes next.
+    pub ip: u64,
+    /// Stack pointer: address of the first word of `stack`.
+    pub sp: u64,
+    /// The frame pointer's register.
+    pub bp: u64,
+    /// The stack's top, in words.
+    pub stack: &'a [u64],
+}
+
+/// The call stack of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unwound {
+    /// From the inside out.
+    pub frames: Vec<Frame>,
+    /// They go to the thread's first function.
+    pub whole: bool,
 }
 
 /// Call stacks without repetition.
@@ -233,6 +260,33 @@ impl Unwinders {
     }
 }
 
+impl Unwinders {
+    /// The call stack of a thread, `most` frames of it at most. `None` if nothing is known of its
+    /// process, which may be gone.
+    pub fn unwind(&mut self, top: &Top<'_>, most: usize) -> Option<Unwound> {
+        if !self.processes.contains_key(&top.pid) {
+            let fresh = self.look(top.pid);
+            if fresh.mapped.is_empty() {
+                return None;
+            }
+            self.processes.insert(top.pid, fresh);
+        }
+        let process = self.processes.get_mut(&top.pid)?;
+        let found = process.stack_of(top, most);
+        if found.whole || process.looked.elapsed() < AGAIN_FOR_REST {
+            return Some(found);
+        }
+        // A library may have been loaded since.
+        let fresh = self.look(top.pid);
+        if process_is_new(self.processes.get(&top.pid), &fresh) {
+            self.processes.insert(top.pid, fresh);
+            return Some(self.processes.get_mut(&top.pid)?.stack_of(top, most));
+        }
+        self.processes.get_mut(&top.pid)?.looked = Instant::now();
+        Some(found)
+    }
+}
+
 /// Whether a look has shown files that were not known.
 fn process_is_new(known: Option<&Process>, fresh: &Process) -> bool {
     known.is_none_or(|known| {
@@ -293,29 +347,57 @@ impl Process {
         let Some(&back) = record.stack.first() else {
             return Vec::new();
         };
-        let mut read = |address: u64| {
-            let at = address
-                .checked_sub(record.sp)
-                .filter(|a| a.is_multiple_of(8))
-                .ok_or(())?;
-            record.stack.get((at / 8) as usize).copied().ok_or(())
-        };
         // The caller's state after the call has returned, but for the address, which is to lie in
         // the call.
         let at = back.wrapping_sub(1);
         let registers = UnwindRegsX86_64::new(at, record.sp.wrapping_add(8), record.bp);
+        let (addresses, _) = self.addresses(at, registers, (record.sp, record.stack), DEPTH);
+        addresses.into_iter().map(|a| self.frame(a)).collect()
+    }
+
+    /// See [`Unwinders::unwind`]. What lies in no file ends it: behind it nothing is certain.
+    fn stack_of(&mut self, top: &Top<'_>, most: usize) -> Unwound {
+        let registers = UnwindRegsX86_64::new(top.ip, top.sp, top.bp);
+        let (addresses, ended) = self.addresses(top.ip, registers, (top.sp, top.stack), most);
+        let known = addresses.iter().take_while(|&&a| self.file(a).is_some());
+        let frames: Vec<Frame> = known.map(|&a| self.frame(a)).collect();
+        Unwound {
+            whole: ended && frames.len() == addresses.len() && !frames.is_empty(),
+            frames,
+        }
+    }
+
+    /// Addresses in calls from the inside out, and whether they go to the thread's first function.
+    fn addresses(
+        &mut self,
+        at: u64,
+        registers: UnwindRegsX86_64,
+        (sp, stack): (u64, &[u64]),
+        most: usize,
+    ) -> (Vec<u64>, bool) {
+        let mut read = |address: u64| {
+            let at = address
+                .checked_sub(sp)
+                .filter(|a| a.is_multiple_of(8))
+                .ok_or(())?;
+            stack.get((at / 8) as usize).copied().ok_or(())
+        };
         let mut addresses = Vec::new();
-        {
-            let mut frames = self
-                .unwinder
-                .iter_frames(at, registers, &mut self.cache, &mut read);
-            while addresses.len() < DEPTH
-                && let Ok(Some(frame)) = frames.next()
-            {
-                addresses.push(frame.address_for_lookup());
+        let mut frames = self
+            .unwinder
+            .iter_frames(at, registers, &mut self.cache, &mut read);
+        while addresses.len() < most {
+            match frames.next() {
+                Ok(Some(frame)) => addresses.push(frame.address_for_lookup()),
+                Ok(None) => return (addresses, true),
+                Err(_) => break,
             }
         }
-        let frame = |address: u64| match self.file(address) {
+        (addresses, false)
+    }
+
+    fn frame(&self, address: u64) -> Frame {
+        match self.file(address) {
             Some(m) => Frame {
                 file: m.image.path.clone(),
                 address: address - m.start + m.image.base,
@@ -324,7 +406,6 @@ impl Process {
                 file: Arc::default(),
                 address,
             },
-        };
-        addresses.into_iter().map(frame).collect()
+        }
     }
 }

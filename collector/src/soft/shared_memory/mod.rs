@@ -9,6 +9,7 @@
 
 #[cfg(test)]
 pub(crate) mod producer;
+pub mod stacks;
 
 use crate::machine::trigger::Trigger;
 use crate::objects::stacks::StackSeen;

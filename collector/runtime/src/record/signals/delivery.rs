@@ -460,7 +460,7 @@ fn make_room(ring: Ring) -> bool {
     let Some(header) = process::header() else {
         return false;
     };
-    let turned = publish::turn(header, ring);
+    let turned = publish::turn(header, ring, || None);
     if !turned {
         publish::give_up(ring);
     }

@@ -1,0 +1,273 @@
+//! Call paths of samples: who called whom where each began.
+
+use crate::data::code_map::is_system;
+
+/// A function, as called by way of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// Number of who called, which is smaller; 0 for a thread's first function.
+    pub parent: u32,
+    /// Function.
+    pub function: String,
+    /// File of the code.
+    pub module: String,
+    /// Source file of the function; empty if unknown.
+    pub file: String,
+    /// Source file of the line of the call.
+    pub call_file: String,
+    /// Line of the call in the function that called; 0 if unknown.
+    pub call_line: u32,
+    /// It was inlined there.
+    pub inlined: bool,
+}
+
+/// Beginnings of the names of libraries that come with the system or the compiler.
+const LIBRARIES: [&str; 22] = [
+    "libc.",
+    "libc-",
+    "libm.",
+    "libm-",
+    "libmvec",
+    "libpthread",
+    "libdl.",
+    "librt.",
+    "libstdc++",
+    "libc++",
+    "libgcc_s",
+    "libgfortran",
+    "libquadmath",
+    "libgomp",
+    "libomp",
+    "libiomp",
+    "libtbb",
+    "libjemalloc",
+    "libtcmalloc",
+    "ld-linux",
+    "ld-musl",
+    "ld.so",
+];
+
+/// Beginnings of functions that standard libraries put into the user's files, where no debug
+/// information tells their source.
+const STANDARD: [&str; 12] = [
+    "std::",
+    "void std::",
+    "__gnu_cxx::",
+    "core::",
+    "alloc::",
+    "<core::",
+    "<alloc::",
+    "<std::",
+    "operator new",
+    "hashbrown::",
+    "<hashbrown::",
+    "__libc_",
+];
+
+/// Whether a file is a library that comes with the system or the compiler.
+pub fn is_library(module: &str) -> bool {
+    let name = module.rsplit('/').next().unwrap_or("");
+    LIBRARIES.iter().any(|l| name.starts_with(l))
+}
+
+impl Call {
+    /// Whether it is code that the user has written, as far as files and names tell.
+    pub fn is_own(&self) -> bool {
+        let system = match self.file.as_str() {
+            "" => STANDARD.iter().any(|s| self.function.starts_with(s)) || self.is_start(),
+            file => is_system(file),
+        };
+        !self.module.is_empty() && !is_library(&self.module) && !system
+    }
+
+    /// What comes before `main`.
+    fn is_start(&self) -> bool {
+        ["_start", "_init", "__clone", "clone", "start_thread"].contains(&self.function.as_str())
+    }
+}
+
+/// A position in the user's code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Function.
+    pub function: String,
+    /// Source file.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+}
+
+/// Calls, and in which of them samples began.
+#[derive(Clone, Debug, Default)]
+pub struct CallPaths {
+    /// By number; the first is none.
+    pub calls: Vec<Call>,
+    /// By sample; 0 if it is not known.
+    pub of_sample: Vec<u32>,
+}
+
+impl CallPaths {
+    /// The call in which a sample began; 0 if it is not known.
+    pub fn of(&self, sample: u32) -> u32 {
+        self.of_sample.get(sample as usize).copied().unwrap_or(0)
+    }
+
+    /// A call and who called it, from the inside out.
+    pub fn outwards(&self, call: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut at = call;
+        std::iter::from_fn(move || {
+            let this = at;
+            at = self.calls.get(this as usize).filter(|_| this != 0)?.parent;
+            Some(this)
+        })
+    }
+
+    /// The innermost call of a function on the path to a call.
+    pub fn find(&self, call: u32, function: &str) -> Option<u32> {
+        self.outwards(call)
+            .find(|&c| same(&self.calls[c as usize].function, function))
+    }
+
+    /// Where the user's own code called what led to a call that is none of the user's.
+    pub fn caller_of(&self, call: u32) -> Option<Position> {
+        let mut below = &self.calls[call as usize];
+        for number in self.outwards(call).skip(1) {
+            let at = &self.calls[number as usize];
+            if at.is_own() {
+                return Some(Position {
+                    function: at.function.clone(),
+                    file: match below.call_file.as_str() {
+                        "" => at.file.clone(),
+                        file => file.into(),
+                    },
+                    line: below.call_line,
+                });
+            }
+            below = at;
+        }
+        None
+    }
+
+    /// The functions of a path with the lines of the calls, from the outside in. What starts a
+    /// program or a thread before the user's own code is left out.
+    pub fn text(&self, call: u32) -> Vec<String> {
+        let mut inwards: Vec<u32> = self.outwards(call).collect();
+        let is_start = |&number: &u32| {
+            let call = &self.calls[number as usize];
+            !call.is_own() && !call.module.is_empty()
+        };
+        if inwards.iter().any(|c| !is_start(c)) {
+            while inwards.last().is_some_and(is_start) {
+                inwards.pop();
+            }
+        }
+        let one = |number: &u32| {
+            let call = &self.calls[*number as usize];
+            match call.call_line {
+                0 => call.function.clone(),
+                line => {
+                    let file = call.call_file.rsplit('/').next().unwrap_or("");
+                    format!("{} (from {file}:{line})", call.function)
+                }
+            }
+        };
+        inwards.iter().rev().map(one).collect()
+    }
+}
+
+/// Whether two names are of one function: debug information does not name the copies that compilers
+/// make of a function (`.constprop.0`), nor the hashes of Rust.
+pub fn same(a: &str, b: &str) -> bool {
+    fn base(name: &str) -> &str {
+        let name = name.split(" [clone").next().unwrap_or(name);
+        let name = match name.rfind("::h") {
+            Some(at)
+                if name.len() == at + 19
+                    && name[at + 3..].bytes().all(|b| b.is_ascii_hexdigit()) =>
+            {
+                &name[..at]
+            }
+            _ => name,
+        };
+        match name.find('.') {
+            Some(at) if at > 0 => &name[..at],
+            _ => name,
+        }
+    }
+    base(a) == base(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(parent: u32, function: &str, file: &str, call_line: u32) -> Call {
+        Call {
+            parent,
+            function: function.into(),
+            module: "/home/me/app.inst".into(),
+            file: file.into(),
+            call_file: "/home/me/app.cpp".into(),
+            call_line,
+            inlined: false,
+        }
+    }
+
+    #[test]
+    fn the_users_frame_is_the_innermost_that_is_no_part_of_a_library() {
+        let header = "/usr/include/c++/12/bits/stl_algo.h";
+        let paths = CallPaths {
+            calls: vec![
+                Call::default(),
+                call(0, "main", "/home/me/app.cpp", 0),
+                call(1, "order", "/home/me/app.cpp", 30),
+                call(2, "std::sort<int*>", header, 12),
+                call(3, "std::__introsort_loop<int*>", header, 1950),
+            ],
+            of_sample: vec![4, 0],
+        };
+        let found = paths.caller_of(paths.of(0)).unwrap();
+        assert_eq!((found.function.as_str(), found.line), ("order", 12));
+        assert_eq!(paths.of(1), 0);
+        assert_eq!(paths.of(9), 0);
+        assert_eq!(paths.caller_of(1), None);
+        assert_eq!(paths.find(4, "order.isra.0"), Some(2));
+        assert_eq!(paths.text(2), ["main", "order (from app.cpp:30)"]);
+    }
+
+    #[test]
+    fn code_of_libraries_is_none_of_the_users() {
+        let of = |module: &str, function: &str, file: &str| {
+            Call {
+                module: module.into(),
+                function: function.into(),
+                file: file.into(),
+                ..Call::default()
+            }
+            .is_own()
+        };
+        assert!(of("/home/me/app", "main", ""));
+        assert!(of(
+            "/usr/lib/postgresql/15/bin/postgres",
+            "heap_getnext",
+            ""
+        ));
+        assert!(!of("/lib/x86_64-linux-gnu/libc.so.6", "qsort", ""));
+        assert!(!of("/home/me/app", "std::sort", ""));
+        assert!(!of(
+            "/home/me/app",
+            "sort",
+            "/rustc/90b35a6/library/core/src/slice/sort.rs"
+        ));
+        assert!(!of("", "[callers unknown]", ""));
+        assert!(!of("/home/me/app", "_start", ""));
+    }
+
+    #[test]
+    fn copies_of_a_function_are_the_function() {
+        assert!(same("walk.constprop.0", "walk"));
+        assert!(same("walk(int) [clone .isra.0]", "walk(int)"));
+        assert!(same("demo::run::h0123456789abcdef", "demo::run"));
+        assert!(!same("walk", "walker"));
+    }
+}

@@ -1,0 +1,57 @@
+//! By way of whom the code of a cause was called.
+
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::users::function_of;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most frequent path.
+#[derive(Debug, Default)]
+pub(super) struct Called {
+    /// From the outside in; empty if nothing is known.
+    pub calls: Vec<String>,
+    /// Share of the windows whose path is known, percent.
+    pub share: Option<f64>,
+}
+
+/// The path of most windows that began in the cause's function, or in what that called. Of others it
+/// is not known how control came there.
+pub(super) fn of(context: &Context, cause: &Cause) -> Called {
+    let Some(paths) = context.paths else {
+        return Called::default();
+    };
+    // By window: the functions of the cause's loads in it, and their number.
+    let mut windows: BTreeMap<u32, (BTreeSet<&str>, u64)> = BTreeMap::new();
+    for &site in &cause.sites {
+        let Some(facts) = context.sites.get(&site) else {
+            continue;
+        };
+        let Some(function) = function_of(context.code, facts.group / 4) else {
+            continue;
+        };
+        for (window, _) in context.rows_of(site) {
+            let seen = windows.entry(*window).or_default();
+            seen.0.insert(function);
+            seen.1 += 1;
+        }
+    }
+    let mut by_call: BTreeMap<u32, u64> = BTreeMap::new();
+    for (number, (functions, rows)) in windows {
+        let Some(window) = context.windows.get(number as usize) else {
+            continue;
+        };
+        let leaf = paths.of(window.sample);
+        let call = functions.iter().filter_map(|f| paths.find(leaf, f)).max();
+        if let Some(call) = call {
+            *by_call.entry(call).or_default() += rows;
+        }
+    }
+    let all: u64 = by_call.values().sum();
+    let most = by_call
+        .iter()
+        .max_by_key(|&(&call, &rows)| (rows, std::cmp::Reverse(call)));
+    most.map_or_else(Called::default, |(&call, &rows)| Called {
+        calls: paths.text(call),
+        share: Some(rows as f64 * 100.0 / all.max(1) as f64),
+    })
+}

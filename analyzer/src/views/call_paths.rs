@@ -1,0 +1,388 @@
+//! The table of call paths: a tree of calls, with what began in each.
+//!
+//! A window counts for the call in which it began, and for all that led to it. Its loads are all
+//! counted there, also those of functions that it went on to.
+
+use crate::data::call_paths::{Call, CallPaths};
+use crate::data::samples::SampleInfo;
+use crate::estimate::time_shares::{TimeShare, TimeShares};
+use crate::findings::windows::Window;
+use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::manifest;
+use serde::Serialize;
+use std::collections::{HashMap, HashSet};
+
+/// Rows at most.
+const MOST: usize = 1000;
+/// A call with a smaller part of the windows has no row, parts of the whole.
+const LEAST: f64 = 0.001;
+
+/// What is known of call paths.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CallPathTable {
+    /// `recorded`, `off` or `unknown`.
+    pub state: String,
+    /// Samples whose callers are known up to the thread's first function.
+    pub whole: u64,
+    /// Samples whose outer callers are not known.
+    pub partial: u64,
+    /// Samples of which no call is known.
+    pub unknown: u64,
+    /// Calls that were seen in too few windows to have a row.
+    pub left_out: u64,
+    /// The tree: callers come before who they call, and the most important first.
+    pub calls: Vec<CallPathRow>,
+}
+
+/// A function, as called by way of others.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CallPathRow {
+    /// Its number.
+    pub id: u64,
+    /// Number of who called; 0 for a thread's first function.
+    pub parent: u64,
+    /// 0 for a thread's first function.
+    pub depth: u64,
+    /// Function.
+    pub function: String,
+    /// File of the code.
+    pub module: String,
+    /// Source file of the function; empty if unknown.
+    pub file: String,
+    /// Source file of the call.
+    pub call_file: String,
+    /// Line of the call; 0 if unknown.
+    pub call_line: u32,
+    /// It was inlined there.
+    pub inlined: bool,
+    /// It is the user's own code.
+    pub own: bool,
+    /// Share of the time of what began in it or in what it called.
+    #[serde(flatten)]
+    pub time: TimeShare,
+    /// Share of the time, or else of the loads, of what began in it alone, percent.
+    pub self_pct: Option<f64>,
+    /// Share of the recorded loads of these windows, percent.
+    #[serde(rename = "A_pct")]
+    pub share: f64,
+    /// Windows.
+    pub windows: u64,
+    /// Their recorded loads.
+    #[serde(rename = "A")]
+    pub loads: u64,
+    /// Distinct addresses of these loads; only on request, and where all rows could be looked at.
+    #[serde(rename = "F")]
+    pub footprint: Option<u64>,
+    /// Distinct lines of 64 bytes.
+    #[serde(rename = "F_64")]
+    pub lines64: Option<u64>,
+    /// Distinct addresses per load.
+    #[serde(rename = "dF")]
+    pub growth: Option<f64>,
+}
+
+/// What is told where no paths were read.
+pub fn without(told: &manifest::CallPaths, samples: u64) -> CallPathTable {
+    CallPathTable {
+        state: if told.state == "off" {
+            "off"
+        } else {
+            "unknown"
+        }
+        .into(),
+        unknown: samples,
+        ..CallPathTable::default()
+    }
+}
+
+/// What is summed of a call.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    windows: u64,
+    loads: u64,
+    /// Loads of windows that began in it alone.
+    own: u64,
+}
+
+/// The table. `times`: where windows come by time.
+pub fn table(
+    told: &manifest::CallPaths,
+    paths: &CallPaths,
+    samples: &[SampleInfo],
+    times: Option<&TimeShares>,
+    rows: Option<&[Window]>,
+) -> CallPathTable {
+    let used: Vec<&SampleInfo> = samples.iter().filter(|s| s.loads > 0).collect();
+    let mut sums = vec![Sum::default(); paths.calls.len()];
+    let (mut all, mut known) = (Sum::default(), Sum::default());
+    let mut partial = 0;
+    for sample in &used {
+        all.windows += 1;
+        all.loads += sample.loads;
+        let leaf = paths.of(sample.sample);
+        if leaf == 0 {
+            continue;
+        }
+        known.windows += 1;
+        sums[leaf as usize].own += sample.loads;
+        let mut last = 0;
+        for call in paths.outwards(leaf) {
+            let sum = &mut sums[call as usize];
+            sum.windows += 1;
+            sum.loads += sample.loads;
+            last = call;
+        }
+        // (What stands for unknown callers is in no file.)
+        partial += u64::from(paths.calls[last as usize].module.is_empty());
+    }
+    let seen = sums.iter().filter(|s| s.windows > 0).count();
+    let kept = kept(&sums, all.windows);
+    let numbers: HashMap<u32, usize, Mixed> = kept.iter().copied().zip(0..).collect();
+    let inclusive = |sample: u32| -> Vec<usize> {
+        paths
+            .outwards(paths.of(sample))
+            .filter_map(|call| numbers.get(&call).copied())
+            .collect()
+    };
+    let shares = times.map(|t| t.by_rows(kept.len(), |sample| inclusive(sample)));
+    let alone = times.map(|t| {
+        t.by_rows(kept.len(), |sample| {
+            numbers
+                .get(&paths.of(sample))
+                .copied()
+                .into_iter()
+                .collect()
+        })
+    });
+    let footprints = rows.and_then(|rows| footprints(paths, &numbers, rows, all.loads));
+    let row = |at: usize, call: u32| {
+        let Call {
+            parent,
+            function,
+            module,
+            file,
+            call_file,
+            call_line,
+            inlined,
+        } = paths.calls[call as usize].clone();
+        let sum = sums[call as usize];
+        let (footprint, lines64) = match &footprints {
+            Some(of) => (Some(of[at].0), Some(of[at].1)),
+            None => (None, None),
+        };
+        CallPathRow {
+            id: call.into(),
+            parent: parent.into(),
+            depth: paths.outwards(call).count() as u64 - 1,
+            own: paths.calls[call as usize].is_own(),
+            function,
+            module,
+            file,
+            call_file,
+            call_line,
+            inlined,
+            time: shares.as_ref().map(|s| s[at]).unwrap_or_default(),
+            self_pct: match &alone {
+                Some(alone) => alone[at].value,
+                None => Some(sum.own as f64 * 100.0 / all.loads.max(1) as f64),
+            },
+            share: sum.loads as f64 * 100.0 / all.loads.max(1) as f64,
+            windows: sum.windows,
+            loads: sum.loads,
+            footprint,
+            lines64,
+            growth: footprint.map(|f| f as f64 / sum.loads.max(1) as f64),
+        }
+    };
+    let rows: Vec<CallPathRow> = kept
+        .iter()
+        .zip(0..)
+        .map(|(&call, at)| row(at, call))
+        .collect();
+    CallPathTable {
+        state: if told.state.is_empty() {
+            "recorded".into()
+        } else {
+            told.state.clone()
+        },
+        whole: known.windows - partial,
+        partial,
+        unknown: all.windows - known.windows,
+        left_out: (seen - rows.len()) as u64,
+        calls: in_order(rows),
+    }
+}
+
+/// The calls that have rows: those of most windows. Callers have as many as who they call, so that
+/// no row is without its caller.
+fn kept(sums: &[Sum], windows: u64) -> Vec<u32> {
+    let enough = |s: &Sum| s.windows as f64 >= LEAST * windows as f64 && s.windows > 0;
+    let mut kept: Vec<u32> = (0..sums.len() as u32)
+        .filter(|&call| enough(&sums[call as usize]))
+        .collect();
+    // Of equal ones callers, whose numbers are smaller, are first.
+    kept.sort_by_key(|&call| (std::cmp::Reverse(sums[call as usize].windows), call));
+    kept.truncate(MOST);
+    kept
+}
+
+/// Depth first, the most important of a caller's calls first.
+fn in_order(rows: Vec<CallPathRow>) -> Vec<CallPathRow> {
+    let weight = |r: &CallPathRow| r.time.value.unwrap_or(r.share);
+    let mut below: HashMap<u64, Vec<CallPathRow>> = HashMap::new();
+    for row in rows {
+        below.entry(row.parent).or_default().push(row);
+    }
+    for list in below.values_mut() {
+        // The last is taken first.
+        list.sort_by(|a, b| weight(a).total_cmp(&weight(b)).then(b.id.cmp(&a.id)));
+    }
+    let mut out = Vec::new();
+    let mut todo = below.remove(&0).unwrap_or_default();
+    while let Some(row) = todo.pop() {
+        todo.extend(below.remove(&row.id).unwrap_or_default());
+        out.push(row);
+    }
+    out
+}
+
+/// Distinct addresses and lines by row; none if only a part of the rows was looked at.
+fn footprints(
+    paths: &CallPaths,
+    numbers: &HashMap<u32, usize, Mixed>,
+    windows: &[Window],
+    all: u64,
+) -> Option<Vec<(u64, u64)>> {
+    type Set = HashSet<(u32, u64), Mixed>;
+    let looked_at: u64 = windows.iter().map(|w| w.rows.len() as u64).sum();
+    if looked_at < all {
+        return None;
+    }
+    let mut sets: Vec<(Set, Set)> = vec![Default::default(); numbers.len()];
+    for window in windows {
+        let row = paths
+            .outwards(paths.of(window.sample))
+            .find_map(|call| numbers.get(&call));
+        let Some(&row) = row else { continue };
+        let (addresses, lines) = &mut sets[row];
+        for load in &window.rows {
+            addresses.insert((window.process, load.address));
+            lines.insert((window.process, load.address >> 6));
+        }
+    }
+    let mut out = vec![(0, 0); sets.len()];
+    // Who is called has a greater number than its caller.
+    let mut calls: Vec<(u32, usize)> = numbers.iter().map(|(&call, &row)| (call, row)).collect();
+    calls.sort_unstable_by(|a, b| b.cmp(a));
+    for (call, row) in calls {
+        let own = std::mem::take(&mut sets[row]);
+        out[row] = (own.0.len() as u64, own.1.len() as u64);
+        let parent = paths.calls[call as usize].parent;
+        if let Some(&above) = numbers.get(&parent) {
+            unite(&mut sets[above].0, own.0);
+            unite(&mut sets[above].1, own.1);
+        }
+    }
+    Some(out)
+}
+
+/// Adds a set to another one; the smaller is what is moved.
+fn unite<T: Eq + std::hash::Hash>(into: &mut HashSet<T, Mixed>, mut from: HashSet<T, Mixed>) {
+    if from.len() > into.len() {
+        std::mem::swap(into, &mut from);
+    }
+    into.extend(from);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::windows::Row;
+
+    fn call(parent: u32, function: &str, module: &str) -> Call {
+        Call {
+            parent,
+            function: function.into(),
+            module: module.into(),
+            ..Call::default()
+        }
+    }
+
+    fn sample(sample: u32, loads: u64) -> SampleInfo {
+        SampleInfo {
+            process: 1,
+            thread: 1,
+            sample,
+            loads,
+            begin: None,
+            first_time: u64::from(sample),
+            last_time: u64::from(sample),
+            parts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn calls_have_what_began_in_them_and_in_what_they_called() {
+        let paths = CallPaths {
+            calls: vec![
+                Call::default(),
+                call(0, "[callers unknown]", ""),
+                call(0, "main", "/app"),
+                call(2, "rare", "/app"),
+                call(2, "work", "/app"),
+                call(1, "work", "/app"),
+            ],
+            of_sample: vec![4, 4, 3, 5, 0],
+        };
+        let samples: Vec<SampleInfo> = (0..5).map(|n| sample(n, 10)).collect();
+        let windows: Vec<Window> = (0..5)
+            .map(|n| Window {
+                process: 1,
+                sample: n,
+                rows: (0..10)
+                    .map(|i| Row {
+                        address: 64 * (u64::from(n) / 2) + i,
+                        site: 0,
+                        group: 0,
+                        size: 1,
+                        object: 0,
+                        first: false,
+                    })
+                    .collect(),
+                ..Window::default()
+            })
+            .collect();
+        let told = manifest::CallPaths::default();
+        let found = table(&told, &paths, &samples, None, Some(&windows));
+        assert_eq!((found.whole, found.partial, found.unknown), (3, 1, 1));
+        let rows: Vec<_> = found
+            .calls
+            .iter()
+            .map(|r| {
+                (
+                    r.function.as_str(),
+                    r.depth,
+                    r.windows,
+                    r.loads,
+                    r.footprint,
+                )
+            })
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("main", 0, 3, 30, Some(20)),
+                ("work", 1, 2, 20, Some(10)),
+                ("rare", 1, 1, 10, Some(10)),
+                ("[callers unknown]", 0, 1, 10, Some(10)),
+                ("work", 1, 1, 10, Some(10)),
+            ]
+        );
+        assert_eq!(found.calls[0].lines64, Some(2));
+        let alone: Vec<f64> = found.calls.iter().filter_map(|r| r.self_pct).collect();
+        assert_eq!(alone, [0.0, 40.0, 20.0, 0.0, 20.0]);
+        // Where some rows were not looked at nothing is said of what they touched.
+        let part = table(&told, &paths, &samples, None, Some(&windows[1..]));
+        assert!(part.calls.iter().all(|r| r.footprint.is_none()));
+    }
+}

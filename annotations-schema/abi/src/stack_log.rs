@@ -1,0 +1,66 @@
+//! Copies of the stack's top at the start of windows, from which the recorder finds call paths.
+//!
+//! The log is a ring of [`CELLS`] cells in the shared memory's header. A thread claims a cell by
+//! moving [`StackLog::head`], writes it, and says that it is complete by storing its position + 1
+//! as [`StackCell::ready`]. The recorder reads cells in order and moves [`StackLog::tail`]. Nobody
+//! waits: where the ring is full the copy is counted as lost. A process that dies in between leaves
+//! a cell that is never complete, which the recorder passes over after a while.
+
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::AtomicU64;
+
+/// Cells of the ring: more windows than begin between two looks of the recorder.
+pub const CELLS: usize = 256;
+/// Bytes of stack in a cell.
+pub const STACK_BYTES: usize = 4096 - 64;
+
+/// [`StackCell::kind`]: a window begins (in `ring` mode: ends).
+pub const WINDOW: u32 = 1;
+/// [`StackCell::kind`]: a process has begun, or has executed a new program.
+pub const BEGIN: u32 = 2;
+/// [`StackCell::kind`]: a process was forked by [`StackCell::first_slot`].
+pub const FORK: u32 = 3;
+
+/// The log.
+#[repr(C)]
+pub struct StackLog {
+    /// 1: stacks are to be copied. Written before any process starts.
+    pub wanted: u64,
+    /// Cells that were claimed since the beginning.
+    pub head: AtomicU64,
+    /// Cells that were read.
+    pub tail: AtomicU64,
+    /// Copies that found no room.
+    pub dropped: AtomicU64,
+    /// The cells.
+    pub cells: [StackCell; CELLS],
+}
+
+/// A copy.
+#[repr(C)]
+pub struct StackCell {
+    /// Position in the log + 1 once the cell is complete.
+    pub ready: AtomicU64,
+    /// `WINDOW`, `BEGIN` or `FORK`.
+    pub kind: Cell<u32>,
+    /// System process id.
+    pub pid: Cell<u32>,
+    /// System thread id.
+    pub tid: Cell<u32>,
+    /// Bytes of the copy.
+    pub bytes: Cell<u32>,
+    /// CLOCK_MONOTONIC.
+    pub time: Cell<u64>,
+    /// Number of the window's first slot among all that its thread has written.
+    pub first_slot: Cell<u64>,
+    /// The instruction that comes next, in the original code.
+    pub ip: Cell<u64>,
+    /// The stack pointer: where the copy begins.
+    pub sp: Cell<u64>,
+    /// The frame pointer's register.
+    pub bp: Cell<u64>,
+    /// The stack from there on.
+    pub stack: UnsafeCell<[u8; STACK_BYTES]>,
+}
+
+const _: () = assert!(size_of::<StackCell>() == 4096);

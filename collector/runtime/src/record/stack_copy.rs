@@ -1,0 +1,147 @@
+//! Copies of the stack's top for the recorder, which finds the call path of a window from them: one
+//! at the start of each window of `burst`, and one at the end of each of `ring`.
+//!
+//! Nothing is unwound here, nothing is allocated, and nobody waits: where the log is full the copy
+//! is counted as lost. What can be read behind the stack pointer is asked of the kernel page by
+//! page, since the stack may be any memory: an alternate stack, that of a coroutine, a small one at
+//! the end of a mapping.
+
+use crate::record::modules;
+use crate::sys::signal_frame::{Context, RIP, RSP};
+use crate::sys::{clock, process, seccomp_state, syscall};
+use core::sync::atomic::{AtomicU32, Ordering};
+use mgz_abi::address_map::NO_REG;
+use mgz_abi::probe::SPILL_SLOTS;
+use mgz_abi::shared_memory::{Control, Header, PAGE};
+use mgz_abi::stack_log::{BEGIN, CELLS, FORK, STACK_BYTES, StackCell, StackLog, WINDOW};
+
+/// Hardware number of the frame pointer's register.
+pub const RBP: u8 = 5;
+
+/// The process before the last fork.
+static PARENT: AtomicU32 = AtomicU32::new(0);
+
+/// Where a thread is, in terms of the original code.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The instruction that comes next.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// The frame pointer's register.
+    pub bp: u64,
+}
+
+impl Place {
+    /// Of a thread that stands in a clone, where a probe may have borrowed the register. `None` if
+    /// the probe's state is not known.
+    pub fn in_clone(context: &mut Context, control: &Control) -> Option<Place> {
+        let place = modules::place(context.registers[RIP])?;
+        let mut bp = *context.register(RBP);
+        for [register, slot] in place.state.saved {
+            if register == RBP && register != NO_REG {
+                bp = control.spill[slot as usize % SPILL_SLOTS].get();
+            }
+        }
+        Some(Place {
+            ip: place.orig,
+            sp: context.registers[RSP],
+            bp,
+        })
+    }
+}
+
+/// A process has begun, or has executed a new program: what was known of its files is out of date.
+pub fn begin(header: &Header) {
+    let pid = syscall::getpid();
+    PARENT.store(pid, Ordering::Relaxed);
+    tell(&header.stack_log, BEGIN, pid, 0);
+}
+
+/// Called in a forked child, which has the files of its parent.
+pub fn forked() {
+    let pid = syscall::getpid();
+    let parent = PARENT.swap(pid, Ordering::Relaxed);
+    if let Some(header) = process::recorder() {
+        tell(&header.stack_log, FORK, pid, parent);
+    }
+}
+
+/// Copies the stack of a window that begins with this slot; returns the nanoseconds that it took.
+pub fn take(header: &Header, control: &Control, first_slot: u64, at: Place) -> u64 {
+    let log = &header.stack_log;
+    if log.wanted == 0 || seccomp_state::is_sealed() {
+        return 0;
+    }
+    let begun = clock::ticks();
+    if let Some((position, cell)) = claim(log) {
+        let bytes = readable(at.sp as usize);
+        // SAFETY: the cell was claimed by this thread alone, and holds so many bytes; `readable` has
+        // found these bytes of the stack to be there.
+        unsafe {
+            core::ptr::copy_nonoverlapping(at.sp as *const u8, cell.stack.get().cast::<u8>(), bytes)
+        };
+        cell.kind.set(WINDOW);
+        cell.pid.set(control.pid.get());
+        cell.tid.set(control.tid.get());
+        cell.bytes.set(bytes as u32);
+        cell.time.set(syscall::now_ns());
+        cell.first_slot.set(first_slot);
+        cell.ip.set(at.ip);
+        cell.sp.set(at.sp);
+        cell.bp.set(at.bp);
+        cell.ready.store(position + 1, Ordering::Release);
+    }
+    clock::since(begun)
+}
+
+/// Tells of something that has no stack.
+fn tell(log: &StackLog, kind: u32, pid: u32, parent: u32) {
+    if log.wanted == 0 {
+        return;
+    }
+    if let Some((position, cell)) = claim(log) {
+        cell.kind.set(kind);
+        cell.pid.set(pid);
+        cell.tid.set(0);
+        cell.bytes.set(0);
+        cell.time.set(syscall::now_ns());
+        cell.first_slot.set(parent.into());
+        cell.ready.store(position + 1, Ordering::Release);
+    }
+}
+
+/// A cell for the caller to write, with its position. `None`, and counted, if all of them wait for
+/// the recorder.
+fn claim(log: &StackLog) -> Option<(u64, &StackCell)> {
+    loop {
+        let at = log.head.load(Ordering::Relaxed);
+        // Other processes may have scribbled over either.
+        if at.wrapping_sub(log.tail.load(Ordering::Acquire)) >= CELLS as u64 {
+            log.dropped.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        if log
+            .head
+            .compare_exchange_weak(at, at.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
+            return Some((at, &log.cells[at as usize % CELLS]));
+        }
+    }
+}
+
+/// Bytes from `at` on that can be read, at most [`STACK_BYTES`].
+fn readable(at: usize) -> usize {
+    let Some(end) = at.checked_add(STACK_BYTES) else {
+        return 0;
+    };
+    let mut readable = at;
+    while readable < end {
+        if !syscall::is_readable(readable, 1) {
+            break;
+        }
+        readable = ((readable | (PAGE - 1)) + 1).min(end);
+    }
+    readable - at
+}

@@ -1,0 +1,170 @@
+//! Call paths of windows: who called whom when a window began.
+//!
+//! The runtime copies the stack's top ([`mgz_abi::stack_log`]). A thread of the recorder unwinds the
+//! copies while the program runs, since mappings go with the process, and keeps call stacks as a
+//! tree ([`tree`]). Names come at the end ([`names`]), each address once, and with them what was
+//! inlined. [`mod@write`] makes tables of it.
+//!
+//! What a copy does not hold (the outer part of a deep stack), or what has no unwind tables, is not
+//! guessed: such a path begins at "callers unknown", and is counted.
+
+pub mod names;
+pub mod tree;
+pub mod write;
+
+use crate::objects::heap::unwind::{Top, Unwinders};
+use mgz_abi::stack_log::{BEGIN, FORK, WINDOW};
+use tree::{NONE, Tree};
+
+/// Frames of a path at most.
+const MOST: usize = 256;
+
+/// What a cell of the log says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StackCopy {
+    /// `stack_log::WINDOW`, `BEGIN` or `FORK`.
+    pub kind: u32,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Number of the window's first slot; of `FORK` the parent.
+    pub first_slot: u64,
+    /// The instruction that comes next.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// The frame pointer's register.
+    pub bp: u64,
+    /// The stack from there on, in words.
+    pub stack: Vec<u64>,
+}
+
+/// The path of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WindowPath {
+    /// Process.
+    pub process: u32,
+    /// Thread.
+    pub thread: u32,
+    /// CLOCK_MONOTONIC when its stack was copied, which is before its end.
+    pub time: u64,
+    /// Number of its first slot among all that its thread has written.
+    pub first_slot: u64,
+    /// Its innermost call in the tree; [`NONE`] if nothing was found.
+    pub node: u32,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Paths {
+    /// All calls.
+    pub tree: Tree,
+    /// In the order of process, thread and time.
+    pub windows: Vec<WindowPath>,
+    /// Copies that found no room, or that their writer did not complete.
+    pub lost: u64,
+}
+
+impl Paths {
+    /// The innermost call of the window with this first slot that ended then; [`NONE`] if it is
+    /// not known.
+    pub fn of(&self, process: u32, thread: u32, first_slot: u64, end: u64) -> u32 {
+        let behind = self
+            .windows
+            .partition_point(|w| (w.process, w.thread, w.time) <= (process, thread, end));
+        let last = behind.checked_sub(1).and_then(|at| self.windows.get(at));
+        last.filter(|w| (w.process, w.thread, w.first_slot) == (process, thread, first_slot))
+            .map_or(NONE, |w| w.node)
+    }
+}
+
+/// Collects paths while a program runs.
+#[derive(Default)]
+pub struct Collector {
+    unwinders: Unwinders,
+    tree: Tree,
+    windows: Vec<WindowPath>,
+}
+
+impl Collector {
+    /// Takes what the runtime has told.
+    pub fn take(&mut self, copy: &StackCopy) {
+        match copy.kind {
+            BEGIN => self.unwinders.begin(copy.pid),
+            FORK => self.unwinders.fork(copy.first_slot as u32, copy.pid),
+            WINDOW => self.window(copy),
+            // The program can scribble over the log.
+            _ => {}
+        }
+    }
+
+    fn window(&mut self, copy: &StackCopy) {
+        let top = Top {
+            pid: copy.pid,
+            ip: copy.ip,
+            sp: copy.sp,
+            bp: copy.bp,
+            stack: &copy.stack,
+        };
+        let node = match self.unwinders.unwind(&top, MOST) {
+            Some(found) => self.tree.add(&found),
+            None => NONE,
+        };
+        self.windows.push(WindowPath {
+            process: copy.pid,
+            thread: copy.tid,
+            time: copy.time,
+            first_slot: copy.first_slot,
+            node,
+        });
+    }
+
+    /// All of it; `lost`: copies that did not come.
+    pub fn finish(mut self, lost: u64) -> Paths {
+        self.windows.sort_unstable();
+        Paths {
+            tree: self.tree,
+            windows: self.windows,
+            lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_has_the_last_copy_before_its_end_if_that_is_its_own() {
+        let window = |thread, time, first_slot, node| WindowPath {
+            process: 1,
+            thread,
+            time,
+            first_slot,
+            node,
+        };
+        let paths = Paths {
+            windows: vec![
+                window(1, 10, 0, 4),
+                window(1, 20, 1001, 5),
+                window(1, 30, 2002, 6),
+                // The same numbers come again after `exec`.
+                window(1, 50, 0, 7),
+                window(2, 15, 0, 8),
+            ],
+            ..Paths::default()
+        };
+        assert_eq!(paths.of(1, 1, 0, 15), 4);
+        assert_eq!(paths.of(1, 1, 1001, 25), 5);
+        assert_eq!(paths.of(1, 1, 0, 60), 7);
+        assert_eq!(paths.of(1, 2, 0, 90), 8);
+        // Its copy was lost.
+        assert_eq!(paths.of(1, 1, 3003, 45), NONE);
+        assert_eq!(paths.of(1, 1, 0, 5), NONE);
+        assert_eq!(paths.of(1, 3, 0, 90), NONE);
+        assert_eq!(Paths::default().of(1, 1, 0, 9), NONE);
+    }
+}

@@ -1,0 +1,223 @@
+//! From calls by address to calls by name, those that were inlined included.
+//!
+//! A call of a function that is on the path already leads back there: a recursion is one call,
+//! however deep it is, and paths through it are one.
+
+use crate::objects::heap::names::plain;
+use crate::paths::tree::{NONE, Tree, UNKNOWN};
+use addr2line::Loader;
+use mgz_elf::demangle::readable;
+use mgz_elf::function_names::Symbols;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// What stands where callers are not known.
+pub const CALLERS_UNKNOWN: &str = "[callers unknown]";
+
+/// A function, as called by way of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Call {
+    /// Number of who called; 0 for a thread's first function.
+    pub parent: u32,
+    /// Function.
+    pub function: String,
+    /// File of the code.
+    pub module: String,
+    /// Source file of the function; empty if unknown.
+    pub file: String,
+    /// Line of the call in the function that called; 0 if unknown.
+    pub call_line: u32,
+    /// Source file of that line.
+    pub call_file: String,
+    /// It was inlined there.
+    pub inlined: bool,
+}
+
+/// Calls by name.
+#[derive(Clone, Debug, Default)]
+pub struct Named {
+    /// By number from 1 on; the first is nothing. Callers come before who they call.
+    pub calls: Vec<Call>,
+    /// By number in the tree.
+    pub of_node: Vec<u32>,
+}
+
+/// A function at an address.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    function: String,
+    file: String,
+    line: u32,
+}
+
+/// From a file and an address in a clone to that of the original.
+pub type Original<'a> = &'a dyn Fn(&Path, u64) -> Option<u64>;
+
+/// Names all calls. `original` translates return addresses in clones.
+pub fn name(tree: &Tree, original: Original<'_>) -> Named {
+    let mut lookup = Lookup {
+        original,
+        loaders: HashMap::new(),
+        symbols: HashMap::new(),
+    };
+    let mut places: HashMap<(u32, u64), Vec<Place>> = HashMap::new();
+    let mut builder = Builder {
+        calls: vec![Call::default()],
+        numbers: HashMap::new(),
+    };
+    // By node: its call, and the line in there from which the next call goes out.
+    let mut done: Vec<(u32, String, u32)> = vec![(0, String::new(), 0); tree.nodes.len()];
+    for (number, node) in tree.nodes.iter().enumerate() {
+        if number as u32 == NONE {
+            continue;
+        }
+        if number as u32 == UNKNOWN {
+            done[number].0 = builder.number(Call {
+                function: CALLERS_UNKNOWN.into(),
+                ..Call::default()
+            });
+            continue;
+        }
+        let Some(path) = tree.files.get(node.file as usize) else {
+            continue;
+        };
+        let at = places
+            .entry((node.file, node.address))
+            .or_insert_with(|| lookup.places(path, node.address));
+        // Callers come first.
+        let (mut call, mut file, mut line) = done[node.parent as usize].clone();
+        for (depth, place) in at.iter().rev().enumerate() {
+            call = builder.call(Call {
+                parent: call,
+                function: place.function.clone(),
+                module: path.display().to_string(),
+                file: place.file.clone(),
+                call_line: line,
+                call_file: std::mem::take(&mut file),
+                inlined: depth > 0,
+            });
+            (file, line) = (place.file.clone(), place.line);
+        }
+        done[number] = (call, file, line);
+    }
+    Named {
+        calls: builder.calls,
+        of_node: done.into_iter().map(|d| d.0).collect(),
+    }
+}
+
+/// Calls without repetition.
+struct Builder {
+    calls: Vec<Call>,
+    numbers: HashMap<Call, u32>,
+}
+
+impl Builder {
+    /// A call, or the one of the same function that it leads back to.
+    fn call(&mut self, call: Call) -> u32 {
+        let mut at = call.parent;
+        while at != 0 {
+            let above = &self.calls[at as usize];
+            if (&above.function, &above.module, &above.file)
+                == (&call.function, &call.module, &call.file)
+            {
+                return at;
+            }
+            at = above.parent;
+        }
+        self.number(call)
+    }
+
+    fn number(&mut self, call: Call) -> u32 {
+        if let Some(&number) = self.numbers.get(&call) {
+            return number;
+        }
+        let number = self.calls.len() as u32;
+        self.calls.push(call.clone());
+        self.numbers.insert(call, number);
+        number
+    }
+}
+
+/// Looks addresses up.
+struct Lookup<'a> {
+    original: Original<'a>,
+    loaders: HashMap<PathBuf, Option<Loader>>,
+    symbols: HashMap<PathBuf, Symbols>,
+}
+
+impl Lookup<'_> {
+    /// The functions at an address, from the inside out; at least one.
+    fn places(&mut self, path: &Path, address: u64) -> Vec<Place> {
+        // Maps know the address of the next instruction.
+        let address = (self.original)(path, address + 1).map_or(address, |a| a - 1);
+        let loader = self
+            .loaders
+            .entry(path.to_owned())
+            .or_insert_with(|| Loader::new(path).ok());
+        let mut places = Vec::new();
+        if let Some(loader) = loader
+            && let Ok(mut frames) = loader.find_frames(address)
+        {
+            while let Ok(Some(frame)) = frames.next() {
+                let name = frame.function.as_ref().and_then(|f| f.raw_name().ok());
+                let Some(name) = name else { continue };
+                let (file, line) = (frame.location)
+                    .map_or((None, None), |location| (location.file, location.line));
+                places.push(Place {
+                    function: plain(&readable(&name)),
+                    file: file.unwrap_or_default().to_owned(),
+                    line: line.unwrap_or(0),
+                });
+            }
+        }
+        if places.is_empty() {
+            let symbols = self
+                .symbols
+                .entry(path.to_owned())
+                .or_insert_with(|| Symbols::read(path));
+            places.push(Place {
+                function: plain(&symbols.name_at(address).readable),
+                ..Place::default()
+            });
+        }
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(parent: u32, function: &str, call_line: u32) -> Call {
+        Call {
+            parent,
+            function: function.into(),
+            call_line,
+            ..Call::default()
+        }
+    }
+
+    #[test]
+    fn recursions_lead_back_and_calls_of_other_lines_are_others() {
+        let mut b = Builder {
+            calls: vec![Call::default()],
+            numbers: HashMap::new(),
+        };
+        let main = b.call(call(0, "main", 0));
+        let walk = b.call(call(main, "walk", 10));
+        assert_eq!(b.call(call(walk, "walk", 4)), walk);
+        let visit = b.call(call(walk, "visit", 5));
+        assert_eq!(b.call(call(visit, "walk", 7)), walk, "by way of another");
+        assert_ne!(b.call(call(main, "walk", 11)), walk);
+        assert_eq!(b.call(call(main, "walk", 10)), walk);
+        assert_eq!(b.calls.len(), 1 + 4);
+    }
+
+    #[test]
+    fn nothing_has_no_names() {
+        let named = name(&Tree::default(), &|_, _| None);
+        assert_eq!(named.of_node, [0, 1]);
+        assert_eq!(named.calls[1].function, CALLERS_UNKNOWN);
+    }
+}

@@ -1,0 +1,80 @@
+//! `call_paths.parquet` and `window_paths.parquet` out.
+
+use crate::paths::names::Call;
+use crate::util::small_table;
+use arrow_array::{ArrayRef, BooleanArray, RecordBatch, StringArray, UInt32Array};
+use arrow_schema::{DataType, Field, Schema};
+use mgz_annotations_schema::manifest::{CALL_PATHS, WINDOW_PATHS};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The path of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplePath {
+    /// Sample.
+    pub sample: u32,
+    /// Number of the innermost call; 0 if it is not known.
+    pub path: u32,
+    /// Its callers are known up to the thread's first function.
+    pub whole: bool,
+}
+
+/// Writes both files into a trace folder, mode 0600.
+pub fn write(folder: &Path, calls: &[Call], samples: &[SamplePath]) -> anyhow::Result<()> {
+    let of_calls = || (1u32..).zip(calls.iter().skip(1));
+    let texts = |of: &dyn Fn(&Call) -> &str| {
+        Arc::new(
+            of_calls()
+                .map(|(_, c)| Some(of(c)))
+                .collect::<StringArray>(),
+        ) as ArrayRef
+    };
+    let u32s = |values: &mut dyn Iterator<Item = u32>| {
+        Arc::new(values.collect::<UInt32Array>()) as ArrayRef
+    };
+    table(
+        folder,
+        CALL_PATHS,
+        vec![
+            ("path", u32s(&mut of_calls().map(|(number, _)| number))),
+            ("parent", u32s(&mut of_calls().map(|(_, c)| c.parent))),
+            ("function", texts(&|c| &c.function)),
+            ("module", texts(&|c| &c.module)),
+            ("file", texts(&|c| &c.file)),
+            ("call_file", texts(&|c| &c.call_file)),
+            ("call_line", u32s(&mut of_calls().map(|(_, c)| c.call_line))),
+            (
+                "inlined",
+                Arc::new(BooleanArray::from_iter(
+                    of_calls().map(|(_, c)| Some(c.inlined)),
+                )),
+            ),
+        ],
+    )?;
+    table(
+        folder,
+        WINDOW_PATHS,
+        vec![
+            ("sample", u32s(&mut samples.iter().map(|s| s.sample))),
+            ("path", u32s(&mut samples.iter().map(|s| s.path))),
+            (
+                "whole",
+                Arc::new(BooleanArray::from_iter(
+                    samples.iter().map(|s| Some(s.whole)),
+                )),
+            ),
+        ],
+    )
+}
+
+fn table(folder: &Path, name: &str, columns: Vec<(&str, ArrayRef)>) -> anyhow::Result<()> {
+    let kind = |column: &ArrayRef| -> DataType { column.data_type().clone() };
+    let fields: Vec<Field> = columns
+        .iter()
+        .map(|(name, column)| Field::new(*name, kind(column), false))
+        .collect();
+    let schema = Arc::new(Schema::new(fields));
+    let columns = columns.into_iter().map(|(_, column)| column).collect();
+    let batch = RecordBatch::try_new(schema.clone(), columns)?;
+    small_table::write(folder, name, schema, [Ok(batch)])
+}

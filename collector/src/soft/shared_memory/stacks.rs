@@ -1,0 +1,138 @@
+//! The log of stacks in the shared memory.
+
+use crate::paths::StackCopy;
+use crate::soft::shared_memory::Arena;
+use mgz_abi::stack_log::{CELLS, STACK_BYTES, StackCell, StackLog};
+use std::sync::atomic::Ordering;
+
+/// What is at a position of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing yet.
+    Nothing,
+    /// Something that is being written.
+    Unfinished,
+    /// A copy.
+    Copy,
+}
+
+impl Arena {
+    fn stack_log(&self) -> *mut StackLog {
+        // SAFETY: a field of the header in the mapping; no reference is made.
+        unsafe { &raw mut (*self.header()).stack_log }
+    }
+
+    /// Asks for copies of stacks. To be told before the first process starts.
+    pub fn want_stacks(&self) {
+        const POPULATE_WRITE: i32 = 23;
+        const PAGE: usize = 4096;
+        // SAFETY: the field lies in the mapping, and no process has it yet. Making the pages of the
+        // cells beforehand changes no content, and kernels that cannot do it refuse.
+        unsafe {
+            let log = self.stack_log();
+            (&raw mut (*log).wanted).write_volatile(1);
+            let first = (&raw mut (*log).cells).addr() & !(PAGE - 1);
+            let cells = self.base.as_ptr().with_addr(first).cast();
+            libc::madvise(cells, CELLS * PAGE, POPULATE_WRITE);
+        }
+    }
+
+    /// Reads the copy at a position, if it is there.
+    pub fn stack_copy(&self, at: u64, out: &mut StackCopy) -> Found {
+        let log = self.stack_log();
+        // SAFETY: an atomic in the mapping.
+        let head = unsafe { &(*log).head }.load(Ordering::Acquire);
+        // The program can scribble over either.
+        if at >= head || head - at > CELLS as u64 {
+            return Found::Nothing;
+        }
+        // SAFETY: a cell in the mapping; no reference is made but to its atomic.
+        let cell = unsafe { &raw mut (*log).cells[(at % CELLS as u64) as usize] };
+        // SAFETY: an atomic in the mapping.
+        let ready = || unsafe { &(*cell).ready }.load(Ordering::Acquire);
+        if ready() != at + 1 {
+            return Found::Unfinished;
+        }
+        // SAFETY: plain integers in the mapping, of which every bit pattern is a value. They may
+        // change while they are read, so each is read once.
+        let bytes = unsafe {
+            out.kind = (&raw const (*cell).kind).cast::<u32>().read_volatile();
+            out.pid = (&raw const (*cell).pid).cast::<u32>().read_volatile();
+            out.tid = (&raw const (*cell).tid).cast::<u32>().read_volatile();
+            out.time = (&raw const (*cell).time).cast::<u64>().read_volatile();
+            out.first_slot = (&raw const (*cell).first_slot)
+                .cast::<u64>()
+                .read_volatile();
+            out.ip = (&raw const (*cell).ip).cast::<u64>().read_volatile();
+            out.sp = (&raw const (*cell).sp).cast::<u64>().read_volatile();
+            out.bp = (&raw const (*cell).bp).cast::<u64>().read_volatile();
+            (&raw const (*cell).bytes).cast::<u32>().read_volatile()
+        };
+        out.stack.clear();
+        out.stack.extend(words(cell, bytes as usize));
+        Found::Copy
+    }
+
+    /// Lets the writers use the places of all copies before this one.
+    pub fn stack_copies_read(&self, at: u64) {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.stack_log()).tail }.store(at, Ordering::Release);
+    }
+
+    /// Copies that found no room.
+    pub fn stack_copies_dropped(&self) -> u64 {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.stack_log()).dropped }.load(Ordering::Relaxed)
+    }
+}
+
+/// The words of a copy of so many bytes, if it can be so long.
+fn words(cell: *const StackCell, bytes: usize) -> impl Iterator<Item = u64> {
+    // SAFETY: a field of a cell in the mapping; no reference is made.
+    let first = unsafe { (&raw const (*cell).stack).cast::<u64>() };
+    // SAFETY: the word lies in the cell, which holds STACK_BYTES; their place is a multiple of 8.
+    (0..bytes.min(STACK_BYTES) / 8).map(move |word| unsafe { first.add(word).read_volatile() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soft::shared_memory::Settings;
+
+    /// Writes as the runtime does; without `complete`, as if its writer had died.
+    fn write(arena: &Arena, sp: u64, bytes: u32, complete: bool) {
+        let log = arena.stack_log();
+        // SAFETY: the test's own mapping.
+        unsafe {
+            let at = (*log).head.fetch_add(1, Ordering::Relaxed);
+            let cell = &(*log).cells[at as usize % CELLS];
+            cell.sp.set(sp);
+            cell.bytes.set(bytes);
+            cell.stack.get().cast::<u64>().write(sp ^ 7);
+            if complete {
+                cell.ready.store(at + 1, Ordering::Release);
+            }
+        }
+    }
+
+    #[test]
+    fn copies_come_out_in_order_over_many_laps_and_no_length_is_believed() {
+        let arena = Arena::new(Settings::ring(100_000, 1000).unwrap()).unwrap();
+        let mut copy = StackCopy::default();
+        assert_eq!(arena.stack_copy(0, &mut copy), Found::Nothing);
+        for at in 0..5 * CELLS as u64 {
+            let bytes = if at % 3 == 0 { u32::MAX } else { 24 };
+            write(&arena, at * 8, bytes, true);
+            assert_eq!(arena.stack_copy(at, &mut copy), Found::Copy);
+            assert_eq!((copy.sp, copy.stack[0]), (at * 8, at * 8 ^ 7));
+            let words = if at % 3 == 0 { STACK_BYTES / 8 } else { 3 };
+            assert_eq!(copy.stack.len(), words);
+            assert_eq!(arena.stack_copy(at + 1, &mut copy), Found::Nothing);
+        }
+        write(&arena, 0, 8, false);
+        assert_eq!(
+            arena.stack_copy(5 * CELLS as u64, &mut copy),
+            Found::Unfinished
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! Call paths of windows into the trace folder.
+
+use crate::convert::SampleSeen;
+use crate::paths::write::SamplePath;
+use crate::paths::{Paths, names, tree, write};
+use crate::trace::recording::Recording;
+use mgz_abi::address_map::AddrMap;
+use mgz_annotations_schema::manifest::CallPaths;
+use std::path::Path;
+
+impl Recording {
+    /// Writes the paths of the samples, and tells in the manifest of how many they are known.
+    pub(crate) fn write_paths(&mut self, paths: &Paths, samples: &[SampleSeen]) {
+        let maps = self.sidecars_by_path();
+        let original = |path: &Path, address: u64| {
+            let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
+            map.at_clone(address).map(|(step, _)| step.orig)
+        };
+        let named = names::name(&paths.tree, &original);
+        let mut told = CallPaths {
+            state: "recorded".into(),
+            ..CallPaths::default()
+        };
+        let mut list = Vec::with_capacity(samples.len());
+        for seen in samples {
+            let (process, thread) = (seen.thread.process, seen.thread.thread);
+            let node = paths.of(process, thread, seen.first_slot, seen.end_ns);
+            let whole = node != tree::NONE && paths.tree.is_whole(node);
+            *match (node, whole) {
+                (tree::NONE, _) => &mut told.unknown,
+                (_, true) => &mut told.whole,
+                (_, false) => &mut told.partial,
+            } += 1;
+            list.push(SamplePath {
+                sample: seen.sample,
+                path: named.of_node.get(node as usize).copied().unwrap_or(0),
+                whole,
+            });
+        }
+        if paths.lost > 0 {
+            let dropped = &mut self.manifest.totals.dropped;
+            *dropped.entry("window_stacks".into()).or_default() += paths.lost;
+        }
+        self.manifest.call_paths = told;
+        if let Err(error) = write::write(self.folder.path(), &named.calls, &list) {
+            self.manifest.call_paths = CallPaths::default();
+            self.problem(format!(
+                "{}: call paths could not be written: {error:#}",
+                self.folder.path().display()
+            ));
+        }
+    }
+}
