@@ -174,3 +174,34 @@ fn time_is_of_the_load_that_waits() {
     let left = found["filter"]["time_pct"].as_f64().unwrap();
     assert!(left > 60.0, "{left}% of the time is left");
 }
+
+/// Both loads of a step go to one line of the cache and lie in one region, whose first load is over when a window begins: rows do
+/// not tell of it. The recorder notes where it was.
+#[test]
+fn of_two_fields_in_a_line_the_one_that_is_read_first_has_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = programs::build("two_fields", PLAIN, &["-g"], dir.path()).unwrap() else {
+        return;
+    };
+    let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
+    let trace = dir.path().join("trace");
+    tools::succeed(
+        &mut record_command(
+            &["--mode", "burst", "--trigger", "cpu-time", "--rate", "1000"],
+            &trace,
+            &app.path,
+            &["4000000"],
+        ),
+        LIMIT,
+    )
+    .unwrap();
+    let source = std::fs::read_to_string(programs::source("two_fields")).unwrap();
+    let line = |mark: &str| 1 + source.lines().position(|l| l.contains(mark)).unwrap() as u64;
+    let found = analyze(&trace, &["--function", "^follow$"]).unwrap();
+    let share = |line: u64| {
+        let row = rows(&found, "lines").iter().find(|l| l["line"] == line);
+        row.and_then(|r| r["time_pct"].as_f64()).unwrap_or(0.0)
+    };
+    let (first, second) = (share(line("/* waits */")), share(line("/* hits */")));
+    assert!(first > 3.0 * second && first > 50.0, "{first}% and {second}%");
+}

@@ -1,6 +1,6 @@
 //! Rows in memory: columns as slices, and where samples begin and end.
 
-use crate::data::samples::Beginning;
+use crate::data::samples::{Beginning, Waited};
 use polars_buffer::Buffer;
 
 /// Borrowed columns of rows, all of one length.
@@ -148,6 +148,8 @@ pub struct Chunk {
     pub piece: usize,
     /// Samples, in order.
     pub runs: Vec<Run>,
+    /// Which load each sample's thread had waited for, as far as known.
+    pub waited: Waited,
     /// Where each of these begins, if rows were left out; else empty.
     pub begins: Vec<Option<Beginning>>,
     /// Rows before this chunk could not be read: its first sample does not go on with the last one.
@@ -173,7 +175,11 @@ impl Chunk {
     pub(crate) fn begin(&self, run: usize) -> Option<Beginning> {
         match self.begins.get(run) {
             Some(begin) => *begin,
-            None => Beginning::of(&self.loads, self.runs.get(run)?.loads.clone()),
+            None => {
+                let run = self.runs.get(run)?;
+                let waited = self.waited.load(run.sample);
+                Beginning::of(&self.loads, run.loads.clone(), waited)
+            }
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Facts of a sample.
 
 use crate::data::rows::{RowColumns, Run};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Where a sample without loads begins.
 pub const NO_LOAD: u32 = u32::MAX;
@@ -29,15 +31,34 @@ impl Spot {
     }
 }
 
+/// Load instructions ([`crate::data::code_map::CodeMap::site`]) that samples' threads had waited for
+/// when they began, by sample.
+#[derive(Clone, Default)]
+pub struct Waited(Arc<HashMap<u32, u32>>);
+
+impl Waited {
+    /// That of a sample, if it is known.
+    pub fn load(&self, sample: u32) -> Option<u32> {
+        self.0.get(&sample).copied()
+    }
+}
+
+impl FromIterator<(u32, u32)> for Waited {
+    fn from_iter<I: IntoIterator<Item = (u32, u32)>>(samples: I) -> Waited {
+        Waited(Arc::new(samples.into_iter().collect()))
+    }
+}
+
 /// Where a sample begins.
 ///
 /// A timer's interrupt waits until the oldest instruction under way is done, so what runs for long is over when a window begins, and the first load of the window is the one *behind* it. What
-/// came before is not recorded. But code repeats: what comes before the next execution of the first instruction is what most likely came before this one.
+/// came before is not recorded. Where the recorder tells which load that was, its next execution stands for it. Else: code repeats, and what comes before the next execution of the first
+/// instruction is what most likely came before this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beginning {
-    /// The first load.
+    /// The first load; the one that had been waited for, if that is known.
     pub first: Spot,
-    /// The load before the next one of the same instruction; none if there is no such.
+    /// The load before the next one of the same instruction; none if there is no such. The one that had been waited for, if that is known.
     pub before: Spot,
 }
 
@@ -51,12 +72,23 @@ impl Beginning {
         before: Spot::NONE,
     };
 
-    /// Of some rows; none if there are none.
-    pub(crate) fn of(rows: &RowColumns, range: std::ops::Range<usize>) -> Option<Beginning> {
+    /// Of some rows; none if there are none. `waited`: the load that the thread had waited for.
+    pub(crate) fn of(
+        rows: &RowColumns,
+        range: std::ops::Range<usize>,
+        waited: Option<u32>,
+    ) -> Option<Beginning> {
         if range.is_empty() {
             return None;
         }
         let sites = rows.sites(range.start..range.end.min(range.start + AGAIN));
+        if let Some(at) = waited.and_then(|load| sites.iter().position(|&s| s == load)) {
+            let waited = Spot::of(rows, range.start + at);
+            return Some(Beginning {
+                first: waited,
+                before: waited,
+            });
+        }
         let again = sites.split_first().and_then(|(first, rest)| {
             let known = *first != u32::MAX;
             rest.iter().position(|s| s == first).filter(|_| known)
@@ -137,12 +169,18 @@ mod tests {
             site: vec![1u32, 2, 3, 1, 2].into(),
             ..RowColumns::default()
         };
-        let begin = Beginning::of(&rows, 0..5).unwrap();
+        let begin = Beginning::of(&rows, 0..5, None).unwrap();
         assert_eq!((begin.first.group, begin.first.address), (4, 100));
         assert_eq!((begin.before.group, begin.before.address), (12, 300));
         // An instruction that does not come again tells nothing.
-        let begin = Beginning::of(&rows, 2..5).unwrap();
+        let begin = Beginning::of(&rows, 2..5, None).unwrap();
         assert_eq!((begin.first.group, begin.before), (12, Spot::NONE));
-        assert_eq!(Beginning::of(&rows, 3..3), None);
+        assert_eq!(Beginning::of(&rows, 3..3, None), None);
+        // What the thread had waited for is known, or does not come again.
+        let begin = Beginning::of(&rows, 0..5, Some(2)).unwrap();
+        assert_eq!((begin.first.group, begin.first.address), (8, 200));
+        assert_eq!(begin.first, begin.before);
+        let begin = Beginning::of(&rows, 0..5, Some(7)).unwrap();
+        assert_eq!((begin.first.group, begin.before.group), (4, 12));
     }
 }

@@ -12,12 +12,14 @@ pub(crate) mod run_length;
 pub(crate) mod selection;
 pub mod source;
 mod spill;
+pub(crate) mod waited;
 pub mod weights;
 
 pub(crate) use crate::input::catch_panic::quietly;
 pub use crate::input::parquet::ColumnSet;
 
 use crate::data::code_map::CodeMap;
+use crate::data::samples::Waited;
 use crate::input::source::Source;
 use mgz_annotations_schema::manifest::{
     MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION,
@@ -107,6 +109,7 @@ pub struct Trace {
     /// Damage: what had to be skipped. The analysis goes on, the exit status tells.
     pub damage: Vec<String>,
     data: Data,
+    waited: Waited,
 }
 
 /// Where the rows are.
@@ -173,7 +176,9 @@ impl Trace {
                 &mut damage,
             )?)
         };
+        let waited = waited::read(folder, &code);
         Ok(Trace {
+            waited,
             folder: folder.to_path_buf(),
             manifest,
             code,
@@ -187,7 +192,10 @@ impl Trace {
     pub fn source(&self, columns: ColumnSet) -> Box<dyn Source + '_> {
         match &self.data {
             Data::Parts(pieces) => Box::new(crate::input::parquet::PartSource::new(
-                pieces, &self.code, columns,
+                pieces,
+                &self.code,
+                &self.waited,
+                columns,
             )),
             Data::Spill(spill) => Box::new(spill::SpillSource::new(spill, &self.code)),
         }

@@ -6,6 +6,7 @@
 
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::rows::{Chunk, RowColumns, Run};
+use crate::data::samples::Waited;
 use crate::input::catch_panic::quietly;
 use crate::input::run_length::Steps;
 use crate::input::source::Source;
@@ -64,6 +65,7 @@ pub(crate) struct Piece {
 pub(crate) struct PartSource<'a> {
     pieces: &'a [Piece],
     code: &'a CodeMap,
+    waited: &'a Waited,
     columns: ColumnSet,
 }
 
@@ -71,11 +73,13 @@ impl<'a> PartSource<'a> {
     pub(crate) fn new(
         pieces: &'a [Piece],
         code: &'a CodeMap,
+        waited: &'a Waited,
         columns: ColumnSet,
     ) -> PartSource<'a> {
         PartSource {
             pieces,
             code,
+            waited,
             columns,
         }
     }
@@ -92,15 +96,21 @@ impl Source for PartSource<'_> {
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
         let read = |&piece: &usize| match self.pieces.get(piece) {
-            Some(piece) => piece.read(self.code, self.columns).map_err(|e| {
-                (
-                    format!(
-                        "{e}; {} rows are skipped, record again if they matter",
-                        e.rows
-                    ),
-                    e.rows,
-                )
-            }),
+            Some(piece) => piece
+                .read(self.code, self.columns)
+                .map(|mut chunk| {
+                    chunk.waited = self.waited.clone();
+                    chunk
+                })
+                .map_err(|e| {
+                    (
+                        format!(
+                            "{e}; {} rows are skipped, record again if they matter",
+                            e.rows
+                        ),
+                        e.rows,
+                    )
+                }),
             None => Ok(Chunk::default()),
         };
         pieces.par_iter().with_max_len(1).map(read).collect()

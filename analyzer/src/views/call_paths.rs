@@ -144,7 +144,7 @@ pub fn table(
             .filter_map(|call| numbers.get(&call).copied())
             .collect()
     };
-    let shares = times.map(|t| t.by_rows(kept.len(), |sample| inclusive(sample)));
+    let shares = times.map(|t| t.by_rows(kept.len(), inclusive));
     let alone = times.map(|t| {
         t.by_rows(kept.len(), |sample| {
             numbers

@@ -10,6 +10,7 @@
 
 pub mod names;
 pub mod tree;
+pub mod waiting;
 pub mod write;
 
 use crate::objects::heap::unwind::{Top, Unwinders};
@@ -55,6 +56,8 @@ pub struct WindowPath {
     pub first_slot: u64,
     /// Its innermost call in the tree; [`NONE`] if nothing was found.
     pub node: u32,
+    /// The instruction that came next, where the process had it.
+    pub ip: u64,
 }
 
 /// What was found.
@@ -69,15 +72,13 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The innermost call of the window with this first slot that ended then; [`NONE`] if it is
-    /// not known.
-    pub fn of(&self, process: u32, thread: u32, first_slot: u64, end: u64) -> u32 {
+    /// The window with this first slot that ended then, if its stack was copied.
+    pub fn of(&self, process: u32, thread: u32, first_slot: u64, end: u64) -> Option<&WindowPath> {
         let behind = self
             .windows
             .partition_point(|w| (w.process, w.thread, w.time) <= (process, thread, end));
         let last = behind.checked_sub(1).and_then(|at| self.windows.get(at));
         last.filter(|w| (w.process, w.thread, w.first_slot) == (process, thread, first_slot))
-            .map_or(NONE, |w| w.node)
     }
 }
 
@@ -119,6 +120,7 @@ impl Collector {
             time: copy.time,
             first_slot: copy.first_slot,
             node,
+            ip: copy.ip,
         });
     }
 
@@ -145,6 +147,7 @@ mod tests {
             time,
             first_slot,
             node,
+            ip: 0,
         };
         let paths = Paths {
             windows: vec![
@@ -157,14 +160,19 @@ mod tests {
             ],
             ..Paths::default()
         };
-        assert_eq!(paths.of(1, 1, 0, 15), 4);
-        assert_eq!(paths.of(1, 1, 1001, 25), 5);
-        assert_eq!(paths.of(1, 1, 0, 60), 7);
-        assert_eq!(paths.of(1, 2, 0, 90), 8);
+        let of = |paths: &Paths, process, thread, slot, end| {
+            paths
+                .of(process, thread, slot, end)
+                .map_or(NONE, |w| w.node)
+        };
+        assert_eq!(of(&paths, 1, 1, 0, 15), 4);
+        assert_eq!(of(&paths, 1, 1, 1001, 25), 5);
+        assert_eq!(of(&paths, 1, 1, 0, 60), 7);
+        assert_eq!(of(&paths, 1, 2, 0, 90), 8);
         // Its copy was lost.
-        assert_eq!(paths.of(1, 1, 3003, 45), NONE);
-        assert_eq!(paths.of(1, 1, 0, 5), NONE);
-        assert_eq!(paths.of(1, 3, 0, 90), NONE);
-        assert_eq!(Paths::default().of(1, 1, 0, 9), NONE);
+        assert_eq!(of(&paths, 1, 1, 3003, 45), NONE);
+        assert_eq!(of(&paths, 1, 1, 0, 5), NONE);
+        assert_eq!(of(&paths, 1, 3, 0, 90), NONE);
+        assert_eq!(of(&Paths::default(), 1, 1, 0, 9), NONE);
     }
 }

@@ -8,6 +8,9 @@ use mgz_annotations_schema::manifest::{CALL_PATHS, WINDOW_PATHS};
 use std::path::Path;
 use std::sync::Arc;
 
+/// In the columns of what a thread has waited for: not known.
+const NO_LOAD: u32 = u32::MAX;
+
 /// The path of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SamplePath {
@@ -17,6 +20,9 @@ pub struct SamplePath {
     pub path: u32,
     /// Its callers are known up to the thread's first function.
     pub whole: bool,
+    /// The load that its thread had waited for, as far as known: module (index into the manifest's)
+    /// and site.
+    pub waited: Option<(u16, u32)>,
 }
 
 /// Writes both files into a trace folder, mode 0600.
@@ -62,6 +68,18 @@ pub fn write(folder: &Path, calls: &[Call], samples: &[SamplePath]) -> anyhow::R
                 Arc::new(BooleanArray::from_iter(
                     samples.iter().map(|s| Some(s.whole)),
                 )),
+            ),
+            (
+                "waited_module",
+                u32s(
+                    &mut samples
+                        .iter()
+                        .map(|s| s.waited.map_or(NO_LOAD, |w| w.0.into())),
+                ),
+            ),
+            (
+                "waited_site",
+                u32s(&mut samples.iter().map(|s| s.waited.map_or(NO_LOAD, |w| w.1))),
             ),
         ],
     )

@@ -2,10 +2,13 @@
 
 use crate::convert::SampleSeen;
 use crate::paths::write::SamplePath;
-use crate::paths::{Paths, names, tree, write};
+use crate::paths::{Paths, names, tree, waiting, write};
 use crate::trace::recording::Recording;
 use mgz_abi::address_map::AddrMap;
+use mgz_annotations_schema::expand::ModuleMap;
 use mgz_annotations_schema::manifest::CallPaths;
+use mgz_annotations_schema::sidecar::Sidecar;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 impl Recording {
@@ -22,9 +25,29 @@ impl Recording {
             ..CallPaths::default()
         };
         let mut list = Vec::with_capacity(samples.len());
+        let numbers: BTreeMap<&Path, usize> = (maps.iter().filter(|(_, s)| s.is_some()))
+            .enumerate()
+            .map(|(number, (path, _))| (path.as_path(), number))
+            .collect();
+        let sidecars: Vec<&Sidecar> = maps.values().flatten().collect();
+        let modules = ModuleMap::new(&self.manifest.modules, |module| {
+            numbers.get(Path::new(&module.path)).copied()
+        });
+        let begins = self.manifest.mode == "burst";
+        let mut placements = Vec::new();
         for seen in samples {
             let (process, thread) = (seen.thread.process, seen.thread.thread);
-            let node = paths.of(process, thread, seen.first_slot, seen.end_ns);
+            let window = paths.of(process, thread, seen.first_slot, seen.end_ns);
+            let node = window.map_or(tree::NONE, |w| w.node);
+            // In `ring` the stack is that at the window's end.
+            let waited = window.filter(|_| begins).and_then(|w| {
+                modules.at(process, seen.end_ns, &mut placements);
+                placements.iter().find_map(|placement| {
+                    let sidecar = sidecars.get(placement.sidecar)?;
+                    let site = waiting::load_before(sidecar, w.ip.wrapping_sub(placement.bias))?;
+                    Some((placement.module, site))
+                })
+            });
             let whole = node != tree::NONE && paths.tree.is_whole(node);
             *match (node, whole) {
                 (tree::NONE, _) => &mut told.unknown,
@@ -35,6 +58,7 @@ impl Recording {
                 sample: seen.sample,
                 path: named.of_node.get(node as usize).copied().unwrap_or(0),
                 whole,
+                waited,
             });
         }
         if paths.lost > 0 {

@@ -124,7 +124,7 @@ mod tests {
             let bytes = if at % 3 == 0 { u32::MAX } else { 24 };
             write(&arena, at * 8, bytes, true);
             assert_eq!(arena.stack_copy(at, &mut copy), Found::Copy);
-            assert_eq!((copy.sp, copy.stack[0]), (at * 8, at * 8 ^ 7));
+            assert_eq!((copy.sp, copy.stack[0]), (at * 8, (at * 8) ^ 7));
             let words = if at % 3 == 0 { STACK_BYTES / 8 } else { 3 };
             assert_eq!(copy.stack.len(), words);
             assert_eq!(arena.stack_copy(at + 1, &mut copy), Found::Nothing);
