@@ -123,7 +123,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,
     /// For `mgz run`: writes the JSON of all that a report shows to FILE, and prints the screen.
-    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["format", "output", "partial", "merge"])]
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["partial", "merge"])]
     pub report_data: Option<PathBuf>,
     /// For `mgz run`: the command line as its user gave it, a JSON list of words. The trace has that of the copy.
     #[arg(long, hide = true, value_name = "WORDS", value_parser = words)]

@@ -217,8 +217,9 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
             .with_context(|| format!("{}: cannot write", file.display()))?;
     }
     // Why nothing was recorded has been said, and mgz knows what its user can do.
-    if arguments.report_data.is_some() && analysis.summary.metrics.accesses == 0 {
-        return Ok(());
+    let is_for_report = arguments.report_data.is_some() && arguments.format == Format::Table;
+    if is_for_report && analysis.summary.metrics.accesses == 0 {
+        return print(b"no loads were recorded\n").map(|_| ());
     }
     match arguments.format {
         Format::Table => {

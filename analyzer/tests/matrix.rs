@@ -580,6 +580,7 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
         String::from_utf8_lossy(&model.stderr)
     );
     let (lines, traces) = (lines(), traces());
+    let all = std::env::var("MGZ_TESTS").is_ok_and(|v| v == "full");
     let mut jobs: Vec<(usize, usize, &str)> = Vec::new();
     for (t, trace) in traces.iter().enumerate() {
         let place = at(&format!("trace {t}"));
@@ -587,10 +588,10 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
         let made = analyze(&[place.clone(), "--partial".into(), format!("{place}/part")]);
         assert!(made.status.code().is_some(), "{}", trace.name);
         for (l, line) in lines.iter().enumerate() {
-            // Each format of each option, and of each trace.
+            // Each format of each option, and of each trace. Options on every second trace, unless all are asked for.
             if line.option.is_empty() {
                 jobs.extend(FORMATS.map(|format| (t, l, format)));
-            } else {
+            } else if all || (t + l / 2) % 2 == 0 {
                 jobs.push((t, l, FORMATS[(t + l) % FORMATS.len()]));
             }
         }

@@ -185,7 +185,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let made = report::make(trace, &file, &options, screen.into())?;
     if made.is_empty {
         eprintln!(
-            "mgz: no loads were recorded: `mgz run --full` records each load of a short program, `mgz run --libs` those of its libraries"
+            "mgz: `mgz run --full` records each load of a short program, `mgz run --libs` those of its libraries as well"
         );
     }
     eprintln!("\nmgz: report: {}", file.display());
