@@ -6,14 +6,31 @@ use crate::paths::{Paths, names, tree, write};
 use crate::trace::recording::Recording;
 use mgz_abi::address_map::AddrMap;
 use mgz_annotations_schema::manifest::CallPaths;
-use std::path::Path;
+use mgz_annotations_schema::sidecar::Sidecar;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 impl Recording {
+    /// The sidecar of an instrumented file.
+    fn sidecar_of(&self, path: &Path) -> Option<Sidecar> {
+        let modules = self.manifest.modules.iter();
+        let module = modules
+            .filter(|m| !m.sidecar.is_empty())
+            .find(|m| Path::new(&m.path) == path)?;
+        Sidecar::read(&self.folder.path().join(&module.sidecar)).ok()
+    }
+
     /// Writes the paths of the samples, and tells in the manifest of how many they are known.
     pub(crate) fn write_paths(&mut self, paths: &Paths, samples: &[SampleSeen]) {
-        let maps = self.sidecars_by_path();
+        // Large ones take long to read, and hardly ever is one needed.
+        let known: RefCell<HashMap<PathBuf, Option<Sidecar>>> = RefCell::default();
         let original = |path: &Path, address: u64| {
-            let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
+            let mut known = known.borrow_mut();
+            let sidecar = known
+                .entry(path.to_owned())
+                .or_insert_with(|| self.sidecar_of(path));
+            let map = AddrMap::new(&sidecar.as_ref()?.map)?;
             map.at_clone(address).map(|(step, _)| step.orig)
         };
         let named = names::name(&paths.tree, &original);
