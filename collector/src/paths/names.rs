@@ -151,7 +151,7 @@ impl Lookup<'_> {
     fn places(&mut self, path: &Path, address: u64) -> Vec<Place> {
         let places = self.lines(path, address);
         if !places.is_empty() {
-            return places;
+            return self.completed(path, address, places);
         }
         if let Some(place) = self.symbol(path, address) {
             return vec![place];
@@ -160,7 +160,7 @@ impl Lookup<'_> {
         if let Some(original) = (self.original)(path, address + 1).map(|a| a - 1) {
             let places = self.lines(path, original);
             if !places.is_empty() {
-                return places;
+                return self.completed(path, original, places);
             }
             if let Some(place) = self.symbol(path, original) {
                 return vec![place];
@@ -171,6 +171,20 @@ impl Lookup<'_> {
             function: name.readable,
             ..Place::default()
         }]
+    }
+
+    /// Debug information may have half of a name only (`operator()`), of which the symbol has all.
+    fn completed(&mut self, path: &Path, address: u64, mut places: Vec<Place>) -> Vec<Place> {
+        let whole = self.symbols_of(path).name_at(address);
+        let is_mangled = whole.symbols.first().is_some_and(|s| *s != whole.readable);
+        if let Some(outermost) = places.last_mut()
+            && is_mangled
+            && whole.readable.len() > outermost.function.len()
+            && whole.readable.contains(&outermost.function)
+        {
+            outermost.function = plain(&whole.readable);
+        }
+        places
     }
 
     fn symbols_of(&mut self, path: &Path) -> &Symbols {
