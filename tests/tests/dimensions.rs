@@ -203,5 +203,8 @@ fn of_two_fields_in_a_line_the_one_that_is_read_first_has_the_time() {
         row.and_then(|r| r["time_pct"].as_f64()).unwrap_or(0.0)
     };
     let (first, second) = (share(line("/* waits */")), share(line("/* hits */")));
-    assert!(first > 3.0 * second && first > 50.0, "{first}% and {second}%");
+    assert!(
+        first > 3.0 * second && first > 50.0,
+        "{first}% and {second}%"
+    );
 }

@@ -10,9 +10,11 @@ use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::AtomicU64;
 
 /// Cells of the ring: more windows than begin between two looks of the recorder.
-pub const CELLS: usize = 256;
-/// Bytes of stack in a cell.
-pub const STACK_BYTES: usize = 4096 - 64;
+pub const CELLS: usize = 128;
+/// Bytes of a cell.
+pub const CELL_BYTES: usize = 32 << 10;
+/// Bytes of stack in a cell at most.
+pub const STACK_BYTES: usize = CELL_BYTES - 64;
 
 /// [`StackCell::kind`]: a window begins (in `ring` mode: ends).
 pub const WINDOW: u32 = 1;
@@ -24,8 +26,9 @@ pub const FORK: u32 = 3;
 /// The log.
 #[repr(C)]
 pub struct StackLog {
-    /// 1: stacks are to be copied. Written before any process starts.
-    pub wanted: u64,
+    /// Bytes of each stack that are to be copied, at most [`STACK_BYTES`]; 0: none. The recorder
+    /// asks for more while what it gets does not hold the outer callers.
+    pub wanted: AtomicU64,
     /// Cells that were claimed since the beginning.
     pub head: AtomicU64,
     /// Cells that were read.
@@ -63,4 +66,4 @@ pub struct StackCell {
     pub stack: UnsafeCell<[u8; STACK_BYTES]>,
 }
 
-const _: () = assert!(size_of::<StackCell>() == 4096);
+const _: () = assert!(size_of::<StackCell>() == CELL_BYTES);

@@ -14,11 +14,15 @@ pub mod waiting;
 pub mod write;
 
 use crate::objects::heap::unwind::{Top, Unwinders};
-use mgz_abi::stack_log::{BEGIN, FORK, WINDOW};
+use mgz_abi::stack_log::{BEGIN, FORK, STACK_BYTES, WINDOW};
 use tree::{NONE, Tree};
 
 /// Frames of a path at most.
 const MOST: usize = 256;
+/// Bytes of a stack that are asked for at first.
+pub const FIRST_BYTES: usize = 4096 - 64;
+/// So many windows tell whether that is enough: it is not if more than a quarter ends too early.
+const LESSON: u32 = 16;
 
 /// What a cell of the log says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,9 +92,29 @@ pub struct Collector {
     unwinders: Unwinders,
     tree: Tree,
     windows: Vec<WindowPath>,
+    /// Of the last windows: how many there were, and in how many the copy ended too early.
+    lesson: (u32, u32),
+    /// Bytes that are asked for; 0: [`FIRST_BYTES`].
+    asked: usize,
 }
 
 impl Collector {
+    /// Bytes of a stack that are to be copied from now on.
+    pub fn wanted(&self) -> usize {
+        self.asked.max(FIRST_BYTES)
+    }
+
+    fn learn(&mut self, short: bool) {
+        self.lesson.0 += 1;
+        self.lesson.1 += u32::from(short);
+        if self.lesson.0 == LESSON {
+            if self.lesson.1 * 4 > LESSON {
+                self.asked = (self.wanted() * 2).min(STACK_BYTES);
+            }
+            self.lesson = (0, 0);
+        }
+    }
+
     /// Takes what the runtime has told.
     pub fn take(&mut self, copy: &StackCopy) {
         match copy.kind {
@@ -111,7 +135,10 @@ impl Collector {
             stack: &copy.stack,
         };
         let node = match self.unwinders.unwind(&top, MOST) {
-            Some(found) => self.tree.add(&found),
+            Some(found) => {
+                self.learn(found.short);
+                self.tree.add(&found)
+            }
             None => NONE,
         };
         self.windows.push(WindowPath {
@@ -138,6 +165,17 @@ impl Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_is_asked_for_where_copies_end_too_early() {
+        let mut collector = Collector::default();
+        (0..100).for_each(|n| collector.learn(n % 8 == 0));
+        assert_eq!(collector.wanted(), FIRST_BYTES);
+        (0..16).for_each(|_| collector.learn(true));
+        assert!(collector.wanted() > FIRST_BYTES);
+        (0..1000).for_each(|_| collector.learn(true));
+        assert_eq!(collector.wanted(), STACK_BYTES);
+    }
 
     #[test]
     fn a_window_has_the_last_copy_before_its_end_if_that_is_its_own() {

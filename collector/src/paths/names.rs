@@ -149,8 +149,61 @@ struct Lookup<'a> {
 impl Lookup<'_> {
     /// The functions at an address, from the inside out; at least one.
     fn places(&mut self, path: &Path, address: u64) -> Vec<Place> {
-        // Maps know the address of the next instruction.
-        let address = (self.original)(path, address + 1).map_or(address, |a| a - 1);
+        let places = self.lines(path, address);
+        if !places.is_empty() {
+            return self.completed(path, address, places);
+        }
+        if let Some(place) = self.symbol(path, address) {
+            return vec![place];
+        }
+        // Nobody tells of clones. (Maps know the address of the next instruction.)
+        if let Some(original) = (self.original)(path, address + 1).map(|a| a - 1) {
+            let places = self.lines(path, original);
+            if !places.is_empty() {
+                return self.completed(path, original, places);
+            }
+            if let Some(place) = self.symbol(path, original) {
+                return vec![place];
+            }
+        }
+        let name = self.symbols_of(path).name_at(address);
+        vec![Place {
+            function: name.readable,
+            ..Place::default()
+        }]
+    }
+
+    /// Debug information may have half of a name only (`operator()`), of which the symbol has all.
+    fn completed(&mut self, path: &Path, address: u64, mut places: Vec<Place>) -> Vec<Place> {
+        let whole = self.symbols_of(path).name_at(address);
+        let is_mangled = whole.symbols.first().is_some_and(|s| *s != whole.readable);
+        if let Some(outermost) = places.last_mut()
+            && is_mangled
+            && whole.readable.len() > outermost.function.len()
+            && whole.readable.contains(&outermost.function)
+        {
+            outermost.function = plain(&whole.readable);
+        }
+        places
+    }
+
+    fn symbols_of(&mut self, path: &Path) -> &Symbols {
+        self.symbols
+            .entry(path.to_owned())
+            .or_insert_with(|| Symbols::read(path))
+    }
+
+    /// The function at an address that has a symbol.
+    fn symbol(&mut self, path: &Path, address: u64) -> Option<Place> {
+        let name = self.symbols_of(path).name_at(address);
+        (!name.symbols.is_empty()).then(|| Place {
+            function: plain(&name.readable),
+            ..Place::default()
+        })
+    }
+
+    /// The functions at an address, as far as debug information tells.
+    fn lines(&mut self, path: &Path, address: u64) -> Vec<Place> {
         let loader = self
             .loaders
             .entry(path.to_owned())
@@ -170,16 +223,6 @@ impl Lookup<'_> {
                     line: line.unwrap_or(0),
                 });
             }
-        }
-        if places.is_empty() {
-            let symbols = self
-                .symbols
-                .entry(path.to_owned())
-                .or_insert_with(|| Symbols::read(path));
-            places.push(Place {
-                function: plain(&symbols.name_at(address).readable),
-                ..Place::default()
-            });
         }
         places
     }

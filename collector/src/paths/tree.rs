@@ -108,6 +108,7 @@ mod tests {
                 })
                 .collect(),
             whole,
+            short: false,
         };
         let mut tree = Tree::default();
         let first = tree.add(&stack(&[30, 20, 10], true));

@@ -1,6 +1,7 @@
 //! What must be there before a program is recorded: signals, shared memory, the runtime's image.
 
 use crate::objects::heap::Collector;
+use crate::paths::FIRST_BYTES;
 use crate::soft::outcome::{DriverError, own};
 use crate::soft::run::{Mode, RunOptions};
 use crate::soft::runtime_image::RuntimeImage;
@@ -45,7 +46,7 @@ impl Setup {
             arena.set_heap(&heap.path());
         }
         if options.stacks && settings.windows() {
-            arena.want_stacks();
+            arena.want_stacks(FIRST_BYTES);
         }
         drop(lifted);
         let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);

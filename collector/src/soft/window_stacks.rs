@@ -25,7 +25,10 @@ pub fn collect(arena: &Arena, over: &AtomicBool) -> Paths {
         loop {
             match arena.stack_copy(at, &mut copy) {
                 Found::Nothing => break,
-                Found::Copy => collector.take(&copy),
+                Found::Copy => {
+                    collector.take(&copy);
+                    arena.want_stacks(collector.wanted());
+                }
                 Found::Unfinished => {
                     let since = stuck.get_or_insert_with(Instant::now);
                     if !last && since.elapsed() < PATIENCE {

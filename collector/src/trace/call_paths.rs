@@ -8,15 +8,30 @@ use mgz_abi::address_map::AddrMap;
 use mgz_annotations_schema::expand::ModuleMap;
 use mgz_annotations_schema::manifest::CallPaths;
 use mgz_annotations_schema::sidecar::Sidecar;
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 
 impl Recording {
+    /// The sidecar of an instrumented file.
+    fn sidecar_of(&self, path: &Path) -> Option<Sidecar> {
+        let modules = self.manifest.modules.iter();
+        let module = modules
+            .filter(|m| !m.sidecar.is_empty())
+            .find(|m| Path::new(&m.path) == path)?;
+        Sidecar::read(&self.folder.path().join(&module.sidecar)).ok()
+    }
+
     /// Writes the paths of the samples, and tells in the manifest of how many they are known.
     pub(crate) fn write_paths(&mut self, paths: &Paths, samples: &[SampleSeen]) {
-        let maps = self.sidecars_by_path();
+        // Large ones take long to read, and hardly ever is one needed.
+        let known: RefCell<HashMap<PathBuf, Option<Sidecar>>> = RefCell::default();
         let original = |path: &Path, address: u64| {
-            let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
+            let mut known = known.borrow_mut();
+            let sidecar = known
+                .entry(path.to_owned())
+                .or_insert_with(|| self.sidecar_of(path));
+            let map = AddrMap::new(&sidecar.as_ref()?.map)?;
             map.at_clone(address).map(|(step, _)| step.orig)
         };
         let named = names::name(&paths.tree, &original);
@@ -25,15 +40,20 @@ impl Recording {
             ..CallPaths::default()
         };
         let mut list = Vec::with_capacity(samples.len());
-        let numbers: BTreeMap<&Path, usize> = (maps.iter().filter(|(_, s)| s.is_some()))
-            .enumerate()
-            .map(|(number, (path, _))| (path.as_path(), number))
-            .collect();
-        let sidecars: Vec<&Sidecar> = maps.values().flatten().collect();
+        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut sidecars = Vec::new();
+        let begins = self.manifest.mode == "burst" && !samples.is_empty();
+        for module in self.manifest.modules.iter().filter(|_| begins) {
+            if !numbers.contains_key(module.path.as_str())
+                && let Some(sidecar) = self.sidecar_of(Path::new(&module.path))
+            {
+                numbers.insert(&module.path, sidecars.len());
+                sidecars.push(sidecar);
+            }
+        }
         let modules = ModuleMap::new(&self.manifest.modules, |module| {
-            numbers.get(Path::new(&module.path)).copied()
+            numbers.get(module.path.as_str()).copied()
         });
-        let begins = self.manifest.mode == "burst";
         let mut placements = Vec::new();
         for seen in samples {
             let (process, thread) = (seen.thread.process, seen.thread.thread);

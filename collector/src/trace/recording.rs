@@ -337,21 +337,15 @@ impl Recording {
         self.manifest.coverage = std::mem::take(&mut self.watch).finish(&self.manifest);
     }
 
-    /// The sidecars of modules by the paths of these.
-    pub(crate) fn sidecars_by_path(&self) -> BTreeMap<PathBuf, Option<Sidecar>> {
-        let mut maps = BTreeMap::new();
+    /// Heap blocks with the names of their sites; tells what was lost of them.
+    pub(crate) fn name_heap(&mut self, heap: &Heap) -> Blocks {
+        let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
         for module in &self.manifest.modules {
             let sidecar = (!module.sidecar.is_empty())
                 .then(|| Sidecar::read(&self.folder.path().join(&module.sidecar)).ok())
                 .flatten();
             maps.insert(module.path.clone().into(), sidecar);
         }
-        maps
-    }
-
-    /// Heap blocks with the names of their sites; tells what was lost of them.
-    pub(crate) fn name_heap(&mut self, heap: &Heap) -> Blocks {
-        let maps = self.sidecars_by_path();
         let original = |path: &Path, address: u64| {
             let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
             map.at_clone(address).map(|(step, _)| step.orig)

@@ -70,12 +70,13 @@ pub fn forked() {
 /// Copies the stack of a window that begins with this slot; returns the nanoseconds that it took.
 pub fn take(header: &Header, control: &Control, first_slot: u64, at: Place) -> u64 {
     let log = &header.stack_log;
-    if log.wanted == 0 || seccomp_state::is_sealed() {
+    let wanted = log.wanted.load(Ordering::Relaxed);
+    if wanted == 0 || seccomp_state::is_sealed() {
         return 0;
     }
     let begun = clock::ticks();
     if let Some((position, cell)) = claim(log) {
-        let bytes = readable(at.sp as usize);
+        let bytes = readable(at.sp as usize, (wanted as usize).min(STACK_BYTES));
         // SAFETY: the cell was claimed by this thread alone, and holds so many bytes; `readable` has
         // found these bytes of the stack to be there.
         unsafe {
@@ -97,7 +98,7 @@ pub fn take(header: &Header, control: &Control, first_slot: u64, at: Place) -> u
 
 /// Tells of something that has no stack.
 fn tell(log: &StackLog, kind: u32, pid: u32, parent: u32) {
-    if log.wanted == 0 {
+    if log.wanted.load(Ordering::Relaxed) == 0 {
         return;
     }
     if let Some((position, cell)) = claim(log) {
@@ -131,9 +132,9 @@ fn claim(log: &StackLog) -> Option<(u64, &StackCell)> {
     }
 }
 
-/// Bytes from `at` on that can be read, at most [`STACK_BYTES`].
-fn readable(at: usize) -> usize {
-    let Some(end) = at.checked_add(STACK_BYTES) else {
+/// Bytes from `at` on that can be read, at most so many.
+fn readable(at: usize, most: usize) -> usize {
+    let Some(end) = at.checked_add(most) else {
         return 0;
     };
     let mut readable = at;

@@ -7,6 +7,7 @@ use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use mgz_perf::proc_maps;
 use object::LittleEndian;
 use object::read::elf::{FileHeader, ProgramHeader};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub struct Unwound {
     pub frames: Vec<Frame>,
     /// They go to the thread's first function.
     pub whole: bool,
+    /// They would go on where the copy of the stack ends.
+    pub short: bool,
 }
 
 /// Call stacks without repetition.
@@ -351,36 +354,42 @@ impl Process {
         // the call.
         let at = back.wrapping_sub(1);
         let registers = UnwindRegsX86_64::new(at, record.sp.wrapping_add(8), record.bp);
-        let (addresses, _) = self.addresses(at, registers, (record.sp, record.stack), DEPTH);
+        let (addresses, ..) = self.addresses(at, registers, (record.sp, record.stack), DEPTH);
         addresses.into_iter().map(|a| self.frame(a)).collect()
     }
 
     /// See [`Unwinders::unwind`]. What lies in no file ends it: behind it nothing is certain.
     fn stack_of(&mut self, top: &Top<'_>, most: usize) -> Unwound {
         let registers = UnwindRegsX86_64::new(top.ip, top.sp, top.bp);
-        let (addresses, ended) = self.addresses(top.ip, registers, (top.sp, top.stack), most);
+        let (addresses, ended, short) =
+            self.addresses(top.ip, registers, (top.sp, top.stack), most);
         let known = addresses.iter().take_while(|&&a| self.file(a).is_some());
         let frames: Vec<Frame> = known.map(|&a| self.frame(a)).collect();
         Unwound {
             whole: ended && frames.len() == addresses.len() && !frames.is_empty(),
+            short: short && frames.len() == addresses.len(),
             frames,
         }
     }
 
-    /// Addresses in calls from the inside out, and whether they go to the thread's first function.
+    /// Addresses in calls from the inside out, whether they go to the thread's first function, and
+    /// whether the next one lies behind the copy.
     fn addresses(
         &mut self,
         at: u64,
         registers: UnwindRegsX86_64,
         (sp, stack): (u64, &[u64]),
         most: usize,
-    ) -> (Vec<u64>, bool) {
+    ) -> (Vec<u64>, bool, bool) {
+        let short = Cell::new(false);
         let mut read = |address: u64| {
             let at = address
                 .checked_sub(sp)
                 .filter(|a| a.is_multiple_of(8))
                 .ok_or(())?;
-            stack.get((at / 8) as usize).copied().ok_or(())
+            let word = stack.get((at / 8) as usize).copied();
+            short.set(word.is_none());
+            word.ok_or(())
         };
         let mut addresses = Vec::new();
         let mut frames = self
@@ -389,11 +398,11 @@ impl Process {
         while addresses.len() < most {
             match frames.next() {
                 Ok(Some(frame)) => addresses.push(frame.address_for_lookup()),
-                Ok(None) => return (addresses, true),
+                Ok(None) => return (addresses, true, false),
                 Err(_) => break,
             }
         }
-        (addresses, false)
+        (addresses, false, short.get())
     }
 
     fn frame(&self, address: u64) -> Frame {

@@ -22,19 +22,10 @@ impl Arena {
         unsafe { &raw mut (*self.header()).stack_log }
     }
 
-    /// Asks for copies of stacks. To be told before the first process starts.
-    pub fn want_stacks(&self) {
-        const POPULATE_WRITE: i32 = 23;
-        const PAGE: usize = 4096;
-        // SAFETY: the field lies in the mapping, and no process has it yet. Making the pages of the
-        // cells beforehand changes no content, and kernels that cannot do it refuse.
-        unsafe {
-            let log = self.stack_log();
-            (&raw mut (*log).wanted).write_volatile(1);
-            let first = (&raw mut (*log).cells).addr() & !(PAGE - 1);
-            let cells = self.base.as_ptr().with_addr(first).cast();
-            libc::madvise(cells, CELLS * PAGE, POPULATE_WRITE);
-        }
+    /// Asks for copies of so many bytes of each stack; to be told before the first process starts.
+    pub fn want_stacks(&self, bytes: usize) {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.stack_log()).wanted }.store(bytes as u64, Ordering::Relaxed);
     }
 
     /// Reads the copy at a position, if it is there.
