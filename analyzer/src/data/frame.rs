@@ -210,6 +210,26 @@ pub(crate) fn read_parquet(from: File) -> Result<DataFrame, String> {
         .map_err(sentence)
 }
 
+/// Reads some columns of a Parquet file, and at most so many rows.
+pub(crate) fn read_columns(
+    from: File,
+    names: &[&str],
+    rows: Option<usize>,
+) -> Result<DataFrame, String> {
+    ParquetReader::new(from)
+        .read_parallel(ParallelStrategy::None)
+        .with_columns(Some(names.iter().map(|&n| n.to_owned()).collect()))
+        .with_slice(rows.map(|rows| (0, rows)))
+        .finish()
+        .map_err(sentence)
+}
+
+/// Names of the columns of a Parquet file.
+pub(crate) fn column_names(from: File) -> Result<Vec<String>, String> {
+    let schema = ParquetReader::new(from).schema().map_err(sentence)?;
+    Ok(schema.iter_names().map(|n| n.to_string()).collect())
+}
+
 fn cells<'a>(table: &'a DataFrame, name: &str) -> Result<&'a Column, String> {
     table
         .column(name)

@@ -1,6 +1,7 @@
 //! Multi-resolution views: when ([`time_tree`]) and where in memory ([`location`]) locality is worst.
 
 pub mod context;
+pub mod heap_samples;
 pub mod heat_map;
 pub mod location;
 pub(crate) mod location_code;

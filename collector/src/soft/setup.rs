@@ -38,12 +38,13 @@ impl Setup {
         let heap = options
             .heap
             .is_some()
-            .then(Collector::new)
+            .then(|| Collector::new(options.heap_all))
             .transpose()
             .map_err(own("making the log of heap blocks"))?;
         if let Some(heap) = &heap {
             arena.set_heap(&heap.path());
         }
+        options.phases.tell(&arena);
         drop(lifted);
         let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);
         if let Ok(folder) = std::fs::canonicalize(sidecars) {

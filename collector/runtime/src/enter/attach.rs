@@ -73,6 +73,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         preload::hook(request.debug);
     }
     loaded.iter().for_each(modules::add_loaded);
+    crate::record::phases::begin(true);
     trigger::get_ready();
     attached::DONE
 }

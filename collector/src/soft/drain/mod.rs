@@ -12,6 +12,7 @@
 
 pub mod count;
 pub(crate) mod leftover;
+mod parts;
 pub(crate) mod queue;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -285,7 +286,8 @@ impl<'a> Drainer<'a> {
         let Some(info) = info else {
             return self.count("damaged_chunks", 1);
         };
-        if !self.is_ring() {
+        // (Of a chunk with parts outside of phases its owner clears them all at once.)
+        if !self.is_ring() && info.cause != u16::from(cause::PHASE) {
             slot.clear(info.place as usize, info.offset.into());
         }
         let ended = segment.finish(&self.header(&info));
@@ -309,7 +311,9 @@ impl<'a> Drainer<'a> {
         let Some(info) = info else {
             return self.count("damaged_chunks", 1);
         };
-        slot.clear(info.place as usize, info.offset.into());
+        if info.cause != u16::from(cause::PHASE) {
+            slot.clear(info.place as usize, info.offset.into());
+        }
         let mut outlet = claim.give_back();
         self.keep(&mut outlet, &info, Ok(segment));
     }
@@ -372,7 +376,7 @@ impl<'a> Drainer<'a> {
                 let cause = info.cause as u8;
                 let ended = matches!(
                     cause,
-                    cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC
+                    cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC | cause::PHASE
                 );
                 let windows = self.arena.settings().windows();
                 // In `full`, threads that were abandoned are counted there, whether or not they
@@ -667,6 +671,9 @@ impl<'a> Drainer<'a> {
             },
             found => found,
         };
+        if let Some(done) = self.take_parts(slot, outlet, numbers, &found, cause, segment) {
+            return done;
+        }
         let mut left = Vec::new();
         let (read, slots) = match found {
             Rest::Nonsense => (false, 0),
