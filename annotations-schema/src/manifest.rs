@@ -181,6 +181,20 @@ pub struct Phases {
     pub list: Vec<Phase>,
 }
 
+impl Phases {
+    /// What a report says of them.
+    pub fn sentence(&self) -> String {
+        format!(
+            "only {} phase{} of the run {} recorded, {:.3} s of CPU time; all numbers are of {}",
+            self.count,
+            if self.count == 1 { "" } else { "s" },
+            if self.count == 1 { "was" } else { "were" },
+            self.cpu_seconds,
+            if self.count == 1 { "it" } else { "these" },
+        )
+    }
+}
+
 /// A part of a run that was recorded, of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -201,6 +215,15 @@ impl Manifest {
     /// Whether windows begin at ticks of CPU time, so that each stands for as much time, whatever it executes.
     pub fn triggers_by_time(&self) -> bool {
         self.mode == "burst" && !self.triggers_by_loads() || self.unit == "cpu-clock"
+    }
+
+    /// CPU time of what was to be recorded, seconds: of the phases, or of the whole run; 0 if
+    /// unknown.
+    pub fn recorded_cpu_seconds(&self) -> f64 {
+        match &self.phases {
+            Some(phases) => phases.cpu_seconds.min(self.cpu_seconds),
+            None => self.cpu_seconds,
+        }
     }
 
     /// Whether windows begin every so many loads, so that each stands for as many.

@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn stretches_are_cut_where_switches_found_them() {
-        let at = |slot, on| boundary(0x1000, 0x1000 + 16 * slot, on);
+        let at = |slot: u64, on| boundary(0x1000, 0x1000 + 16 * slot, on);
         assert_eq!(all(9, false, &[]), [(0, 9)]);
         assert_eq!(all(9, true, &[]), []);
         assert_eq!(all(9, false, &[at(4, false)]), [(0, 4)]);
@@ -195,6 +195,6 @@ mod tests {
             all(9, false, &[at(7, false), at(3, true)]),
             [(0, 7), (7, 9)]
         );
-        assert_eq!(all(u64::MAX, false, &[u32::MAX, 0]).len(), 1);
+        assert_eq!(all(u64::MAX, true, &[u32::MAX, 0, u32::MAX]).len(), 1);
     }
 }

@@ -185,6 +185,12 @@ fn counts_loads(cli: &Cli, by_loads: bool) -> Result<(), Failure> {
         ("--stop-after", cli.stop_after),
     ];
     let by = |amount: &Option<Amount>| matches!(amount, Some(Amount::Loads(_)));
+    let timed = |amount: &Option<Amount>| matches!(amount, Some(Amount::Time(_)));
+    if let Some((option, _)) = asked.iter().find(|(_, amount)| cli.calibrate && timed(amount)) {
+        return Err(Failure::own(format!(
+            "{option}: with --calibrate the program runs twice, at two speeds, so that a time means two parts of it; mark the part by mgz_start() and mgz_stop(), or use --from-function"
+        )));
+    }
     match asked.iter().find(|(_, amount)| by(amount) && !by_loads) {
         Some((option, _)) => Err(Failure::own(format!(
             "{option}: nobody counts loads here, since windows begin by CPU time; give a time (as in 2s), or record with --mode ring or full"

@@ -7,7 +7,7 @@ const MOST: usize = 1 << 23;
 
 /// A block, from its allocation to its end. Several that followed one another at the same place, of
 /// the same size and from the same stack, are one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Life {
     /// Process.
     pub pid: u32,
