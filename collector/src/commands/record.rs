@@ -186,7 +186,10 @@ fn counts_loads(cli: &Cli, by_loads: bool) -> Result<(), Failure> {
     ];
     let by = |amount: &Option<Amount>| matches!(amount, Some(Amount::Loads(_)));
     let timed = |amount: &Option<Amount>| matches!(amount, Some(Amount::Time(_)));
-    if let Some((option, _)) = asked.iter().find(|(_, amount)| cli.calibrate && timed(amount)) {
+    if let Some((option, _)) = asked
+        .iter()
+        .find(|(_, amount)| cli.calibrate && timed(amount))
+    {
         return Err(Failure::own(format!(
             "{option}: with --calibrate the program runs twice, at two speeds, so that a time means two parts of it; mark the part by mgz_start() and mgz_stop(), or use --from-function"
         )));

@@ -36,11 +36,16 @@ impl Wanted {
             Some(Amount::Loads(n)) => n,
             _ => 0,
         };
+        // So that processes tell when they begin.
+        let stop = match self.stop {
+            Some(Amount::Time(_)) => u64::MAX,
+            stop => loads(stop),
+        };
         arena.set_phases(
             self.start.is_some(),
             self.function.is_some(),
             self.ignore_markers,
-            [loads(self.start), loads(self.stop)],
+            [loads(self.start), stop],
         );
     }
 }
@@ -64,8 +69,9 @@ struct Process {
 pub struct Tracker<'a> {
     arena: &'a Arena,
     wanted: &'a Wanted,
-    began: Instant,
-    /// When recording is to begin, and to end.
+    /// When recording has begun.
+    first: Option<Instant>,
+    /// When it is to begin, and to end.
     start: Option<Instant>,
     stop: Option<Instant>,
     gate: u32,
@@ -91,7 +97,7 @@ impl<'a> Tracker<'a> {
         Tracker {
             arena,
             wanted,
-            began,
+            first: None,
             start,
             stop: None,
             gate: if wanted.start.is_some() {
@@ -163,10 +169,9 @@ impl<'a> Tracker<'a> {
         if let Some(Amount::Time(time)) = self.wanted.stop
             && self.stop.is_none()
             && self.gate == abi::GATE_OPEN
-            && (!self.used || self.processes.values().any(|p| p.on))
+            && let Some(first) = self.first
         {
-            let from = if self.used { now } else { self.began };
-            self.stop = Some(from + time);
+            self.stop = Some(first + time);
         }
         if self.gate == abi::GATE_OPEN && self.stop.is_some_and(|at| now >= at) {
             self.stop = None;
@@ -218,6 +223,11 @@ impl<'a> Tracker<'a> {
         if self.gate != abi::GATE_OPEN {
             return;
         }
+        self.first.get_or_insert_with(|| {
+            let ago = Duration::from_nanos(monotonic_ns().saturating_sub(ns));
+            let now = Instant::now();
+            now.checked_sub(ago).unwrap_or(now)
+        });
         self.phases += 1;
         if self.list.len() < LISTED {
             process.listed = Some(self.list.len());

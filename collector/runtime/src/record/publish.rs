@@ -130,7 +130,7 @@ fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &Parts) -> bool
         control
             .period_before
             .set(control.period_before.get() + parts.slots);
-        control.slots_before.set(before + parts.slots + 1);
+        control.slots_before.set(before + parts.slots);
     } else {
         let base = control.base.get();
         let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;

@@ -665,7 +665,8 @@ fn begin(header: &Header, ring: Ring) {
     control.stretch.set(0);
     control.windows.set(0);
     control.late.set(0);
-    control.outside.set(0);
+    let outside = !crate::record::phases::is_on(header);
+    control.outside.set(outside.into());
     control.boundary_count.store(0, Ordering::Relaxed);
     ring.private().drawn.set(false);
     control.ring_start.set(if header.mode == MODE_RING {

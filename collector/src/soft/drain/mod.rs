@@ -62,6 +62,8 @@ pub(crate) struct Stream {
     last_cause: u8,
     kept: u64,
     segments: u64,
+    /// `full`: numbers that were left out between phases.
+    skipped: u64,
     lost: bool,
 }
 
@@ -355,10 +357,14 @@ impl<'a> Drainer<'a> {
             last_cause: cause::WHOLE,
             kept: 0,
             segments: 0,
+            skipped: 0,
             lost: false,
         });
         let end = info.first_slot + u64::from(info.slots);
         stream.executed = stream.executed.max(info.executed).max(end);
+        if !self.arena.settings().windows() && info.first_slot == stream.next + 1 {
+            stream.skipped += 1;
+        }
         stream.next = end;
         stream.last_cause = info.cause as u8;
         if info.slots == 0 || self.counter.is_some() {
@@ -449,7 +455,7 @@ impl<'a> Drainer<'a> {
             thread,
             ..ThreadSeen::default()
         });
-        seen.slots_executed += stream.executed;
+        seen.slots_executed += stream.executed - stream.skipped.min(stream.executed);
         seen.slots_kept += stream.kept;
         seen.segments += stream.segments;
         if stream.lost {

@@ -369,7 +369,7 @@ pub fn count_loads(header: &Header, ring: Ring, all: u64, inside: u64) {
         phases.start_loads.load(Ordering::Relaxed),
         phases.stop_loads.load(Ordering::Relaxed),
     );
-    if start == 0 && stop == 0 {
+    if start == 0 && matches!(stop, 0 | u64::MAX) {
         return;
     }
     let base = ring.control().base.get() as *const mgz_abi::slot::RingSlot;
