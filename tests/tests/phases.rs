@@ -95,16 +95,14 @@ fn markers_choose_what_is_recorded_and_change_nothing() {
             "{}",
             said(&output)
         );
-        let executed = trace.manifest.totals.records_executed;
-        assert!(
-            executed < expected + expected / 4,
-            "{executed} records executed in phases with {expected} loads"
-        );
+        let totals = &trace.manifest.totals;
+        assert_eq!(totals.records_executed, totals.records_kept);
+        assert!(totals.loads_executed.is_some(), "{}", said(&output));
         // Without them all is there.
         let (output, trace, hot, cold) =
             record(&app, &["--mode", "full", "--ignore-markers"], &arguments);
         assert_eq!(output.stdout, plain.stdout);
-        assert_eq!((hot, cold), (expected + 0, 2 * expected));
+        assert_eq!((hot, cold), (expected, 2 * expected));
         assert_eq!(trace.manifest.phases, None);
         // Windows lie in phases, and stand for what is in them.
         let arguments = ["50", "20000"];

@@ -251,6 +251,37 @@ pub(crate) fn whole(table: &DataFrame, name: &str) -> Result<Vec<Option<u64>>, S
     Ok(cells.u64().map_err(sentence)?.iter().collect())
 }
 
+/// The same of a long column, which is copied at once where it has 64-bit numbers.
+pub(crate) fn many_numbers(table: &DataFrame, name: &str) -> Result<Vec<u64>, String> {
+    let column = cells(table, name)?;
+    let Ok(of) = column.u64() else {
+        return numbers(table, name);
+    };
+    if column.null_count() > 0 {
+        return numbers(table, name);
+    }
+    let mut all = Vec::with_capacity(of.len());
+    for chunk in of.downcast_iter() {
+        all.extend_from_slice(chunk.values());
+    }
+    Ok(all)
+}
+
+/// A column of 32-bit floating-point numbers, none of which is empty.
+pub(crate) fn many_floats(table: &DataFrame, name: &str) -> Result<Vec<f32>, String> {
+    let column = cells(table, name)?;
+    let of = column
+        .f32()
+        .ok()
+        .filter(|of| of.null_count() == 0)
+        .ok_or_else(|| format!("column {name:?} has no floating-point numbers"))?;
+    let mut all = Vec::with_capacity(of.len());
+    for chunk in of.downcast_iter() {
+        all.extend_from_slice(chunk.values());
+    }
+    Ok(all)
+}
+
 /// A column of whole numbers of which none is empty.
 pub(crate) fn numbers(table: &DataFrame, name: &str) -> Result<Vec<u64>, String> {
     whole(table, name)?

@@ -214,7 +214,8 @@ impl Resolver {
             .filter(|i| i.bytes > 0 && (i.object as usize) < resolver.objects.len())
             .collect();
         order.sort_by_key(|i| (i.process, class(i.bytes), i.start, i.bytes, i.begin_ns));
-        for instance in order {
+        let mut classes: Vec<Class> = Vec::new();
+        for (n, instance) in order.iter().enumerate() {
             let object = instance.object as usize;
             let (times, weight) = (instance.times, f64::from(instance.weight));
             let sampled = weight > 1.0;
@@ -230,7 +231,6 @@ impl Resolver {
                 resolver.instances[object] += times;
                 resolver.bytes[object] = resolver.bytes[object].saturating_add(instance.bytes);
             }
-            let classes = resolver.by_process.entry(instance.process).or_default();
             let number = class(instance.bytes);
             if classes.len() <= number {
                 classes.resize_with(number + 1, Class::default);
@@ -257,6 +257,13 @@ impl Resolver {
                 object: instance.object,
                 sampled,
             });
+            if order
+                .get(n + 1)
+                .is_none_or(|next| next.process != instance.process)
+            {
+                let all = std::mem::take(&mut classes);
+                resolver.by_process.insert(instance.process, all);
+            }
         }
         for instance in instances {
             let object = resolver.objects.get(instance.object as usize);
@@ -292,8 +299,8 @@ impl Resolver {
         // The ends of instances that cover their pages only in part are mixed; so is whatever two objects have touched.
         let mut covered: (u32, u64, u32) = (u32::MAX, 0, UNKNOWN);
         let mut inserted = (u32::MAX, 0);
-        for i in by_start {
-            let mixed = self.mixed.entry(i.process).or_default();
+        let mut mixed = MixedPages::default();
+        for (n, i) in by_start.iter().enumerate() {
             let (first, last) = (i.start >> PAGE, i.start.saturating_add(i.bytes - 1) >> PAGE);
             // Most blocks lie in the page of the one before.
             let mut insert = |page| {
@@ -319,6 +326,12 @@ impl Resolver {
             }
             if covered.0 != i.process || last + 1 > covered.1 {
                 covered = (i.process, last + 1, i.object);
+            }
+            if by_start
+                .get(n + 1)
+                .is_none_or(|next| next.process != i.process)
+            {
+                self.mixed.insert(i.process, std::mem::take(&mut mixed));
             }
         }
     }

@@ -43,7 +43,7 @@ fn again(file: &File) -> Result<File, String> {
 
 fn column(file: &File, name: &str) -> Result<Vec<u64>, String> {
     let table = frame::read_columns(again(file)?, &[name], None)?;
-    frame::numbers(&table, name)
+    frame::many_numbers(&table, name)
 }
 
 fn instances(file: &File) -> Result<Resolver, String> {
@@ -64,19 +64,17 @@ fn instances(file: &File) -> Result<Resolver, String> {
         last = number;
     }
     let (objects, of_number) = objects(file, &firsts)?;
-    let mut list: Vec<Instance> = numbers
-        .iter()
-        .map(|number| Instance {
-            object: known
-                .get(number)
-                .and_then(|&k| of_number.get(k as usize))
-                .copied()
-                .unwrap_or(UNKNOWN),
+    let mut list: Vec<Instance> = Vec::with_capacity(numbers.len());
+    for same in numbers.chunk_by(|a, b| a == b) {
+        let known = known.get(&same[0]).and_then(|&k| of_number.get(k as usize));
+        let instance = Instance {
+            object: known.copied().unwrap_or(UNKNOWN),
             times: 1,
             weight: 1.0,
             ..Instance::default()
-        })
-        .collect();
+        };
+        list.resize(list.len() + same.len(), instance);
+    }
     drop(numbers);
     for (instance, process) in list.iter_mut().zip(column(file, "process")?) {
         instance.process =
@@ -99,8 +97,9 @@ fn instances(file: &File) -> Result<Resolver, String> {
     }
     if has("weight") {
         let table = frame::read_columns(again(file)?, &["weight"], None)?;
-        for (instance, weight) in list.iter_mut().zip(frame::floats(&table, "weight")?) {
-            instance.weight = weight.filter(|w| *w >= 1.0).unwrap_or(1.0) as f32;
+        for (instance, weight) in list.iter_mut().zip(frame::many_floats(&table, "weight")?) {
+            // (Not what is no number either.)
+            instance.weight = if weight >= 1.0 { weight } else { 1.0 };
         }
     }
     Ok(Resolver::new(objects, &list))

@@ -1,5 +1,6 @@
-//! How far into a run something is: a time or a number of loads.
+//! Which parts of a run are recorded: how far into it they are, as a time or a number of loads.
 
+use regex::Regex;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -10,6 +11,19 @@ pub enum Amount {
     Time(Duration),
     /// Recorded loads.
     Loads(u64),
+}
+
+/// Which parts of a run are asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Recording begins then.
+    pub start: Option<Amount>,
+    /// And ends so long after it has begun.
+    pub stop: Option<Amount>,
+    /// Recording begins when one of these functions is entered.
+    pub function: Option<Regex>,
+    /// Markers are not looked at.
+    pub ignore_markers: bool,
 }
 
 const UNITS: [(&str, f64); 4] = [("ms", 1e-3), ("us", 1e-6), ("min", 60.0), ("s", 1.0)];

@@ -3,7 +3,7 @@
 use crate::convert::Compression;
 use crate::machine::backend::Backend;
 use crate::machine::trigger::{Asked, By, RATE};
-use crate::options::amount::Amount;
+use crate::options::amount::{Amount, Wanted};
 use crate::watch::events::Counter;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use std::collections::BTreeSet;
@@ -306,8 +306,8 @@ impl Cli {
     }
 
     /// What is said of phases.
-    pub fn phases(&self) -> crate::soft::phases::Wanted {
-        crate::soft::phases::Wanted {
+    pub fn phases(&self) -> Wanted {
+        Wanted {
             start: self.start_after,
             stop: self.stop_after,
             function: self.from_function.as_ref().map(|p| p.0.clone()),

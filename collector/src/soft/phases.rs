@@ -1,7 +1,7 @@
 //! Phases, seen from the recorder: when recording begins and ends, what the traced processes tell
 //! of it, and how much of the run that was.
 
-use crate::options::amount::Amount;
+use crate::options::amount::{Amount, Wanted};
 use crate::soft::shared_memory::Arena;
 use crate::util::clock::monotonic_ns;
 use mgz_abi::phases as abi;
@@ -16,38 +16,23 @@ use std::time::{Duration, Instant};
 /// Phases that are listed; more are counted.
 const LISTED: usize = 1000;
 
-/// What is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct Wanted {
-    /// Recording begins then.
-    pub start: Option<Amount>,
-    /// And ends so long after it has begun.
-    pub stop: Option<Amount>,
-    /// Recording begins when one of these functions is entered.
-    pub function: Option<Regex>,
-    /// Markers are not looked at.
-    pub ignore_markers: bool,
-}
-
-impl Wanted {
-    /// To be told to the runtime before the first process starts.
-    pub fn tell(&self, arena: &Arena) {
-        let loads = |amount: Option<Amount>| match amount {
-            Some(Amount::Loads(n)) => n,
-            _ => 0,
-        };
-        // So that processes tell when they begin.
-        let stop = match self.stop {
-            Some(Amount::Time(_)) => u64::MAX,
-            stop => loads(stop),
-        };
-        arena.set_phases(
-            self.start.is_some(),
-            self.function.is_some(),
-            self.ignore_markers,
-            [loads(self.start), stop],
-        );
-    }
+/// Tells the runtime what is asked for, before the first process starts.
+pub fn tell(wanted: &Wanted, arena: &Arena) {
+    let loads = |amount: Option<Amount>| match amount {
+        Some(Amount::Loads(n)) => n,
+        _ => 0,
+    };
+    // So that processes tell when they begin.
+    let stop = match wanted.stop {
+        Some(Amount::Time(_)) => u64::MAX,
+        stop => loads(stop),
+    };
+    arena.set_phases(
+        wanted.start.is_some(),
+        wanted.function.is_some(),
+        wanted.ignore_markers,
+        [loads(wanted.start), stop],
+    );
 }
 
 /// What a process has told so far.

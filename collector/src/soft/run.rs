@@ -2,11 +2,12 @@
 
 use crate::machine::trigger::Trigger;
 use crate::objects::heap::hooks::Hook;
+use crate::options::amount::Wanted;
 use crate::soft::attach;
 use crate::soft::attach::Candidate;
 use crate::soft::drain::{Drainer, Tally};
 use crate::soft::outcome::{DriverError, Event, RunOutcome};
-use crate::soft::phases::{Tracker, Wanted};
+use crate::soft::phases::Tracker;
 use crate::soft::setup::{Setup, start};
 use crate::soft::shared_memory::Arena;
 use crate::soft::subject::Subject;

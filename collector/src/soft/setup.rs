@@ -44,7 +44,7 @@ impl Setup {
         if let Some(heap) = &heap {
             arena.set_heap(&heap.path());
         }
-        options.phases.tell(&arena);
+        crate::soft::phases::tell(&options.phases, &arena);
         drop(lifted);
         let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);
         if let Ok(folder) = std::fs::canonicalize(sidecars) {
