@@ -165,12 +165,71 @@ pub struct Manifest {
     pub no_samples: String,
     /// What ran and what of it was recorded; empty in traces of earlier versions and in imports.
     pub coverage: crate::coverage::Coverage,
+    /// Which parts of the run were recorded, if that was limited; all else refers to these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Phases>,
+}
+
+/// Which parts of a run were recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Phases {
+    /// How many there were, of all processes.
+    pub count: u64,
+    /// CPU time of the processes in them, seconds.
+    pub cpu_seconds: f64,
+    /// `full` and `ring`: records (pairs count once) that probes wrote outside of them, and that
+    /// were dropped.
+    pub outside_slots: u64,
+    /// Markers in the files that were loaded.
+    pub markers: u64,
+    /// The first of them.
+    pub list: Vec<Phase>,
+}
+
+impl Phases {
+    /// What a report says of them.
+    pub fn sentence(&self) -> String {
+        format!(
+            "only {} phase{} of the run {} recorded, {:.3} s of CPU time; all numbers are of {}",
+            self.count,
+            if self.count == 1 { "" } else { "s" },
+            if self.count == 1 { "was" } else { "were" },
+            self.cpu_seconds,
+            if self.count == 1 { "it" } else { "these" },
+        )
+    }
+}
+
+/// A part of a run that was recorded, of one process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Phase {
+    /// System process id.
+    pub process: u32,
+    /// What it began by: `marker`, `from-function`, `start-after`, or `start` of the program.
+    pub by: String,
+    /// CLOCK_MONOTONIC.
+    pub begin_ns: u64,
+    /// The same; none if it lasted to the end of the program.
+    pub end_ns: Option<u64>,
+    /// CPU time of the process in it, seconds.
+    pub cpu_seconds: f64,
 }
 
 impl Manifest {
     /// Whether windows begin at ticks of CPU time, so that each stands for as much time, whatever it executes.
     pub fn triggers_by_time(&self) -> bool {
         self.mode == "burst" && !self.triggers_by_loads() || self.unit == "cpu-clock"
+    }
+
+    /// CPU time of what was to be recorded, seconds: of the phases, or of the whole run; 0 if
+    /// unknown.
+    pub fn recorded_cpu_seconds(&self) -> f64 {
+        match &self.phases {
+            Some(phases) => phases.cpu_seconds.min(self.cpu_seconds),
+            None => self.cpu_seconds,
+        }
     }
 
     /// Whether windows begin every so many loads, so that each stands for as many.

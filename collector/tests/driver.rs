@@ -30,9 +30,11 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
             .map(OsString::from)
             .collect(),
         no_aslr: false,
+        phases: Default::default(),
         max_bytes: None,
         stacks: true,
         heap: None,
+        heap_all: false,
         before_runtime: Vec::new(),
         heap_place: None,
     }

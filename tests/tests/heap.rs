@@ -51,7 +51,7 @@ fn blocks_are_counted_by_allocation_site_though_addresses_are_used_again() {
         let app = session::instrument(&original, "soft", &[]).unwrap().path;
         let trace = dir.path().join("trace");
         let output = tools::succeed(
-            &mut record_command(&["--mode", "full", "--heap"], &trace, &app, &[]),
+            &mut record_command(&["--mode", "full", "--heap=all"], &trace, &app, &[]),
             LIMIT,
         )
         .unwrap();
@@ -116,7 +116,12 @@ fn the_program_does_the_same_with_and_without_a_log() {
         opt: "2",
         pie: true,
     };
-    for name in ["forks", "objects", "threads"] {
+    for (name, heap) in [
+        ("forks", "--heap=all"),
+        ("objects", "--heap"),
+        ("threads", "--heap=all"),
+        ("forks", "--heap"),
+    ] {
         let Ok(Some(original)) = programs::build(name, variant, &[], dir.path()) else {
             continue;
         };
@@ -124,7 +129,7 @@ fn the_program_does_the_same_with_and_without_a_log() {
         let trace = dir.path().join(format!("{name}.trace"));
         let expected = tools::run(&mut std::process::Command::new(&original), LIMIT).unwrap();
         let got = tools::run(
-            &mut record_command(&["--mode", "ring", "--heap"], &trace, &app, &[]),
+            &mut record_command(&["--mode", "ring", "--force", heap], &trace, &app, &[]),
             LIMIT,
         )
         .unwrap();
@@ -172,7 +177,7 @@ fn blocks_of_an_allocator_that_the_user_names_are_told_apart() {
     let hooks = [
         "--mode",
         "full",
-        "--heap",
+        "--heap=all",
         "--heap-hook",
         "alloc2=pool_get",
         "--heap-hook",
@@ -326,4 +331,70 @@ fn stacks_are_told_apart_by_thread() {
         .map(|t| walked(&format!("[stack of thread {t}]")))
         .sum::<usize>();
     assert_eq!(named, 2, "threads {threads:?}, stacks {stacks:?}");
+}
+
+/// Of small blocks a sample is logged, and what is estimated from it holds the truth.
+#[test]
+fn a_sample_of_small_blocks_tells_of_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = Variant {
+        clang: false,
+        opt: "2",
+        pie: true,
+    };
+    let flags = ["-g", "-pthread"];
+    let Some(original) = programs::build("small", variant, &flags, dir.path()).unwrap() else {
+        return;
+    };
+    let app = session::instrument(&original, "soft", &[]).unwrap().path;
+    let expected = tools::run(&mut std::process::Command::new(&original), LIMIT).unwrap();
+    let trace = dir.path().join("trace");
+    let got = tools::run(
+        &mut record_command(&["--mode", "full", "--heap"], &trace, &app, &[]),
+        LIMIT,
+    )
+    .unwrap();
+    session::same_result("small", &expected, &got).unwrap();
+    let output = tools::succeed(
+        tools::tool("mgz-analyze")
+            .arg(&trace)
+            .args(["--format", "json", "--objects"]),
+        LIMIT,
+    )
+    .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let loads: f64 = report["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|o| o["A"].as_f64().unwrap_or(0.0))
+        .sum();
+    // Two loads of a block in each walk. A few hundred blocks are logged: five times the standard
+    // error of so many is allowed.
+    for (function, blocks, walks, off) in [
+        ("often_site", 200_000.0, 3.0, 0.3),
+        ("seldom_site", 50_000.0, 1.0, 0.5),
+    ] {
+        let object = site(&report, function);
+        let sampled = &object["sampled"];
+        let number = |name: &str| {
+            sampled[name]
+                .as_f64()
+                .unwrap_or_else(|| panic!("no {name} in {object}"))
+        };
+        let logged = number("logged");
+        assert!((40.0..1500.0).contains(&logged), "{object}");
+        let lives = object["instances"].as_f64().unwrap();
+        assert!(
+            (lives / blocks - 1.0).abs() < off,
+            "{lives} lives: {object}"
+        );
+        let truth = 100.0 * blocks * walks * 2.0 / loads;
+        let (low, high) = (number("pct_lo"), number("pct_hi"));
+        assert!(low < number("pct") && number("pct") <= high, "{object}");
+        assert!(
+            low < truth && truth < 1.1 * high,
+            "{function}: {truth}% of the loads, estimated {object}"
+        );
+    }
 }

@@ -111,6 +111,7 @@ mod tests {
             ..Object::default()
         };
         let life = |start, bytes, begin_ns, end_ns, object| Instance {
+            weight: 1.0,
             process: 1,
             start,
             bytes,

@@ -210,6 +210,26 @@ pub(crate) fn read_parquet(from: File) -> Result<DataFrame, String> {
         .map_err(sentence)
 }
 
+/// Reads some columns of a Parquet file, and at most so many rows.
+pub(crate) fn read_columns(
+    from: File,
+    names: &[&str],
+    rows: Option<usize>,
+) -> Result<DataFrame, String> {
+    ParquetReader::new(from)
+        .read_parallel(ParallelStrategy::None)
+        .with_columns(Some(names.iter().map(|&n| n.to_owned()).collect()))
+        .with_slice(rows.map(|rows| (0, rows)))
+        .finish()
+        .map_err(sentence)
+}
+
+/// Names of the columns of a Parquet file.
+pub(crate) fn column_names(from: File) -> Result<Vec<String>, String> {
+    let schema = ParquetReader::new(from).schema().map_err(sentence)?;
+    Ok(schema.iter_names().map(|n| n.to_string()).collect())
+}
+
 fn cells<'a>(table: &'a DataFrame, name: &str) -> Result<&'a Column, String> {
     table
         .column(name)
@@ -229,6 +249,37 @@ pub(crate) fn whole(table: &DataFrame, name: &str) -> Result<Vec<Option<u64>>, S
     }
     let cells = cells.cast(&DataType::UInt64).map_err(sentence)?;
     Ok(cells.u64().map_err(sentence)?.iter().collect())
+}
+
+/// The same of a long column, which is copied at once where it has 64-bit numbers.
+pub(crate) fn many_numbers(table: &DataFrame, name: &str) -> Result<Vec<u64>, String> {
+    let column = cells(table, name)?;
+    let Ok(of) = column.u64() else {
+        return numbers(table, name);
+    };
+    if column.null_count() > 0 {
+        return numbers(table, name);
+    }
+    let mut all = Vec::with_capacity(of.len());
+    for chunk in of.downcast_iter() {
+        all.extend_from_slice(chunk.values());
+    }
+    Ok(all)
+}
+
+/// A column of 32-bit floating-point numbers, none of which is empty.
+pub(crate) fn many_floats(table: &DataFrame, name: &str) -> Result<Vec<f32>, String> {
+    let column = cells(table, name)?;
+    let of = column
+        .f32()
+        .ok()
+        .filter(|of| of.null_count() == 0)
+        .ok_or_else(|| format!("column {name:?} has no floating-point numbers"))?;
+    let mut all = Vec::with_capacity(of.len());
+    for chunk in of.downcast_iter() {
+        all.extend_from_slice(chunk.values());
+    }
+    Ok(all)
 }
 
 /// A column of whole numbers of which none is empty.

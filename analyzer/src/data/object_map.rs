@@ -35,7 +35,7 @@ pub struct Object {
 }
 
 /// One life of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Instance {
     /// Process.
     pub process: u32,
@@ -51,6 +51,8 @@ pub struct Instance {
     pub object: u32,
     /// How many blocks it stands for, which followed one another.
     pub times: u64,
+    /// How many blocks each of these stands for, itself included, if small blocks are a sample.
+    pub weight: f32,
 }
 
 /// A time in the life of a range.
@@ -61,6 +63,8 @@ struct Life {
     /// Latest end of this life and of those of the range that began before it.
     until: u64,
     object: u32,
+    /// It is one of a sample: before and after it a block that was not logged may lie there.
+    sampled: bool,
 }
 
 /// Ranges of one size class (sizes that share the position of the highest bit) of one process.
@@ -157,6 +161,17 @@ fn thread_of(object: &Object) -> Option<u32> {
     name.strip_suffix(']')?.parse().ok()
 }
 
+/// Blocks of an object that are a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sampled {
+    /// How many were logged.
+    pub logged: u64,
+    /// Their bytes.
+    pub bytes: f64,
+    /// The bytes of those that they stand for.
+    pub stand_for: f64,
+}
+
 /// Finds objects by process, address and time.
 #[derive(Default)]
 pub struct Resolver {
@@ -166,6 +181,8 @@ pub struct Resolver {
     pub instances: Vec<u64>,
     /// Sum of the bytes of the instances, by object.
     pub bytes: Vec<u64>,
+    /// What is known of objects of whose blocks only a sample was logged.
+    pub samples: HashMap<u32, Sampled>,
     /// Objects that are only memory for others, by object.
     containers: Vec<bool>,
     /// Stacks, by object: whose the memory is before and after is no matter of what is near in time.
@@ -197,11 +214,23 @@ impl Resolver {
             .filter(|i| i.bytes > 0 && (i.object as usize) < resolver.objects.len())
             .collect();
         order.sort_by_key(|i| (i.process, class(i.bytes), i.start, i.bytes, i.begin_ns));
-        for instance in order {
+        let mut classes: Vec<Class> = Vec::new();
+        for (n, instance) in order.iter().enumerate() {
             let object = instance.object as usize;
-            resolver.instances[object] += instance.times;
-            resolver.bytes[object] = resolver.bytes[object].saturating_add(instance.bytes);
-            let classes = resolver.by_process.entry(instance.process).or_default();
+            let (times, weight) = (instance.times, f64::from(instance.weight));
+            let sampled = weight > 1.0;
+            if sampled {
+                let stand_for = instance.bytes as f64 * weight;
+                resolver.instances[object] += (times as f64 * weight).round() as u64;
+                resolver.bytes[object] = resolver.bytes[object].saturating_add(stand_for as u64);
+                let seen = resolver.samples.entry(instance.object).or_default();
+                seen.logged += times;
+                seen.bytes += instance.bytes as f64;
+                seen.stand_for += stand_for;
+            } else {
+                resolver.instances[object] += times;
+                resolver.bytes[object] = resolver.bytes[object].saturating_add(instance.bytes);
+            }
             let number = class(instance.bytes);
             if classes.len() <= number {
                 classes.resize_with(number + 1, Class::default);
@@ -226,7 +255,15 @@ impl Resolver {
                 end: instance.end_ns,
                 until,
                 object: instance.object,
+                sampled,
             });
+            if order
+                .get(n + 1)
+                .is_none_or(|next| next.process != instance.process)
+            {
+                let all = std::mem::take(&mut classes);
+                resolver.by_process.insert(instance.process, all);
+            }
         }
         for instance in instances {
             let object = resolver.objects.get(instance.object as usize);
@@ -261,14 +298,22 @@ impl Resolver {
         by_start.sort_by_key(|i| (i.process, i.start, i.bytes));
         // The ends of instances that cover their pages only in part are mixed; so is whatever two objects have touched.
         let mut covered: (u32, u64, u32) = (u32::MAX, 0, UNKNOWN);
-        for i in by_start {
-            let mixed = self.mixed.entry(i.process).or_default();
+        let mut inserted = (u32::MAX, 0);
+        let mut mixed = MixedPages::default();
+        for (n, i) in by_start.iter().enumerate() {
             let (first, last) = (i.start >> PAGE, i.start.saturating_add(i.bytes - 1) >> PAGE);
+            // Most blocks lie in the page of the one before.
+            let mut insert = |page| {
+                if (i.process, page) != inserted {
+                    mixed.insert(page);
+                    inserted = (i.process, page);
+                }
+            };
             if !i.start.is_multiple_of(1 << PAGE) {
-                mixed.insert(first);
+                insert(first);
             }
             if !i.start.saturating_add(i.bytes).is_multiple_of(1 << PAGE) {
-                mixed.insert(last);
+                insert(last);
             }
             if self.stacks.get(i.object as usize) == Some(&true)
                 && (i.begin_ns, i.end_ns) != (0, u64::MAX)
@@ -281,6 +326,12 @@ impl Resolver {
             }
             if covered.0 != i.process || last + 1 > covered.1 {
                 covered = (i.process, last + 1, i.object);
+            }
+            if by_start
+                .get(n + 1)
+                .is_none_or(|next| next.process != i.process)
+            {
+                self.mixed.insert(i.process, std::mem::take(&mut mixed));
             }
         }
     }
@@ -396,7 +447,7 @@ impl Resolver {
                     }
                     continue;
                 }
-                let near = |life: &Life| !self.stacks[life.object as usize];
+                let near = |life: &Life| !self.stacks[life.object as usize] && !life.sampled;
                 if let Some(life) = next.checked_sub(1).map(|l| lives[l]).filter(near) {
                     past = past.max(Some(life.end));
                     if nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0) {
@@ -478,6 +529,7 @@ mod tests {
             end_ns,
             object,
             times: 1,
+            weight: 1.0,
         }
     }
 
@@ -508,6 +560,37 @@ mod tests {
         assert_eq!(resolver.find(2, 0x1850, 15), UNKNOWN);
         assert!(resolver.mixed(1, 0x1000) && !resolver.mixed(1, 0x2000));
         assert_eq!(resolver.overlapping(1, 0x17ff, 0x1801), [(1, 2), (2, 1)]);
+    }
+
+    #[test]
+    fn beside_the_lives_of_a_sample_an_address_is_the_heaps() {
+        let heap = Object {
+            kind: "heap".into(),
+            name: "[heap]".into(),
+            ..Object::default()
+        };
+        let sampled = Instance {
+            weight: 100.0,
+            times: 2,
+            ..instance(0x2000, 32, 50, 60, 2)
+        };
+        let resolver = Resolver::new(
+            vec![object(""), heap, object("block")],
+            &[instance(0x1000, 0x10000, 0, u64::MAX, 1), sampled],
+        );
+        assert_eq!(
+            [49, 50, 59, 60].map(|time| resolver.find(1, 0x2010, time)),
+            [1, 2, 2, 1]
+        );
+        assert_eq!((resolver.instances[2], resolver.bytes[2]), (200, 3200));
+        assert_eq!(
+            resolver.samples[&2],
+            Sampled {
+                logged: 2,
+                bytes: 32.0,
+                stand_for: 3200.0
+            }
+        );
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! `objects.parquet` in.
+//!
+//! A heap may have a million blocks and a hundred sites that they come from. So columns of numbers
+//! are read one at a time, right into the list of instances, and texts only as far as they say
+//! something new: recorders write a row of each object before the others.
 
 use crate::data::frame;
-use crate::data::object_map::{Instance, Object, Resolver};
+use crate::data::object_map::{Instance, Object, Resolver, UNKNOWN};
 use crate::input::quietly;
-use polars::prelude::DataFrame;
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::Path;
 
 /// Name of the file in a trace folder.
@@ -13,7 +17,7 @@ pub const OBJECTS_FILE: &str = mgz_annotations_schema::manifest::OBJECTS;
 /// Reads the objects of a trace. `Ok(None)` if it has none; an error is a sentence for the user.
 pub fn read(folder: &Path) -> Result<Option<Resolver>, String> {
     let path = folder.join(OBJECTS_FILE);
-    let file = match std::fs::File::open(&path) {
+    let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
@@ -23,51 +27,108 @@ pub fn read(folder: &Path) -> Result<Option<Resolver>, String> {
             ));
         }
     };
-    let found = quietly(|| frame::read_parquet(file))
-        .and_then(|r| r)
-        .and_then(|table| instances(&table))
-        .map_err(|e| {
-            format!(
-                "{}: damaged ({e}); objects are not named, record again if they matter",
-                path.display()
-            )
-        })?;
+    let found = quietly(|| instances(&file)).and_then(|r| r).map_err(|e| {
+        format!(
+            "{}: damaged ({e}); objects are not named, record again if they matter",
+            path.display()
+        )
+    })?;
     Ok(Some(found))
 }
 
-fn instances(table: &DataFrame) -> Result<Resolver, String> {
-    let (process, number) = (
-        frame::numbers(table, "process")?,
-        frame::numbers(table, "object")?,
-    );
-    let (start, bytes) = (
-        frame::numbers(table, "start")?,
-        frame::numbers(table, "bytes")?,
-    );
-    let (begin, end) = (
-        frame::numbers(table, "begin_ns")?,
-        frame::numbers(table, "end_ns")?,
-    );
-    // Blocks that one row stands for; traces of older recorders have one in each.
-    let times = if frame::has(table, "times") {
-        frame::numbers(table, "times")?
-    } else {
-        vec![1; table.height()]
+/// A copy of the file's descriptor, read from the start.
+fn again(file: &File) -> Result<File, String> {
+    file.try_clone().map_err(|e| e.to_string())
+}
+
+fn column(file: &File, name: &str) -> Result<Vec<u64>, String> {
+    let table = frame::read_columns(again(file)?, &[name], None)?;
+    frame::many_numbers(&table, name)
+}
+
+fn instances(file: &File) -> Result<Resolver, String> {
+    let names = frame::column_names(again(file)?)?;
+    let has = |name: &str| names.iter().any(|n| n == name);
+    let numbers = column(file, "object")?;
+    let mut known: HashMap<u64, u32> = HashMap::new();
+    // Rows in which an object is met first, and up to which all are.
+    let mut firsts = Vec::new();
+    let mut last = u64::MAX;
+    for (row, &number) in numbers.iter().enumerate() {
+        if number != last || row == 0 {
+            known.entry(number).or_insert_with(|| {
+                firsts.push(row);
+                firsts.len() as u32 - 1
+            });
+        }
+        last = number;
+    }
+    let (objects, of_number) = objects(file, &firsts)?;
+    let mut list: Vec<Instance> = Vec::with_capacity(numbers.len());
+    for same in numbers.chunk_by(|a, b| a == b) {
+        let known = known.get(&same[0]).and_then(|&k| of_number.get(k as usize));
+        let instance = Instance {
+            object: known.copied().unwrap_or(UNKNOWN),
+            times: 1,
+            weight: 1.0,
+            ..Instance::default()
+        };
+        list.resize(list.len() + same.len(), instance);
+    }
+    drop(numbers);
+    for (instance, process) in list.iter_mut().zip(column(file, "process")?) {
+        instance.process =
+            u32::try_from(process).map_err(|_| "a process id is too large".to_string())?;
+    }
+    let mut fill = |name: &str, place: fn(&mut Instance) -> &mut u64| {
+        let values = column(file, name)?;
+        for (instance, value) in list.iter_mut().zip(values) {
+            *place(instance) = value;
+        }
+        Ok::<_, String>(())
     };
-    let columns = ["kind", "name", "type", "module", "stack"].map(|name| frame::texts(table, name));
-    let [kind, name, of_type, module, stack] = columns;
-    let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
+    fill("start", |i| &mut i.start)?;
+    fill("bytes", |i| &mut i.bytes)?;
+    fill("begin_ns", |i| &mut i.begin_ns)?;
+    fill("end_ns", |i| &mut i.end_ns)?;
+    // Blocks that one row stands for; traces of older recorders have one in each.
+    if has("times") {
+        fill("times", |i| &mut i.times)?;
+    }
+    if has("weight") {
+        let table = frame::read_columns(again(file)?, &["weight"], None)?;
+        for (instance, weight) in list.iter_mut().zip(frame::many_floats(&table, "weight")?) {
+            // (Not what is no number either.)
+            instance.weight = if weight >= 1.0 { weight } else { 1.0 };
+        }
+    }
+    Ok(Resolver::new(objects, &list))
+}
+
+/// The objects of these rows, each content once and the unknown one first; and which of them each
+/// row's is.
+fn objects(file: &File, rows: &[usize]) -> Result<(Vec<Object>, Vec<u32>), String> {
     let mut objects = vec![Object {
         kind: "unknown".into(),
         name: "[no known object]".into(),
         ..Object::default()
     }];
-    let mut known: HashMap<u64, u32> = HashMap::new();
+    let Some(last) = rows.last() else {
+        return Ok((objects, Vec::new()));
+    };
+    const TEXTS: [&str; 5] = ["kind", "name", "type", "module", "stack"];
+    let table = frame::read_columns(again(file)?, &TEXTS, Some(last + 1))?;
+    let columns = TEXTS.map(|name| frame::texts(&table, name));
+    let [kind, name, of_type, module, stack] = columns;
+    let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
     let mut by_content: HashMap<Object, u32> = HashMap::new();
-    let mut list = Vec::with_capacity(process.len());
-    for row in 0..table.height() {
-        let object = *known.entry(number[row]).or_insert_with(|| {
-            let text = |column: &[Option<&str>]| column[row].unwrap_or_default().to_string();
+    let numbers = rows
+        .iter()
+        .map(|&row| {
+            let text = |column: &[Option<&str>]| {
+                let text = column.get(row).copied().flatten();
+                text.unwrap_or_default().to_string()
+            };
             let object = Object {
                 kind: text(&kind),
                 name: text(&name),
@@ -79,17 +140,7 @@ fn instances(table: &DataFrame) -> Result<Resolver, String> {
                 objects.push(object);
                 objects.len() as u32 - 1
             })
-        });
-        list.push(Instance {
-            process: u32::try_from(process[row])
-                .map_err(|_| "a process id is too large".to_string())?,
-            start: start[row],
-            bytes: bytes[row],
-            begin_ns: begin[row],
-            end_ns: end[row],
-            object,
-            times: times[row],
-        });
-    }
-    Ok(Resolver::new(objects, &list))
+        })
+        .collect();
+    Ok((objects, numbers))
 }

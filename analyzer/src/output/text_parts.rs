@@ -148,6 +148,41 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
         t.add_row(cells);
     }
     push(out, &t);
+    out.push_str(&of_samples(rows));
+}
+
+/// What is estimated of sites of whose blocks only a sample was logged.
+fn of_samples(rows: &[ObjectRow]) -> String {
+    const SHOWN: usize = 5;
+    let mut sites: Vec<(&ObjectRow, [f64; 3])> = rows
+        .iter()
+        .filter_map(|row| {
+            let all = row.sampled.as_ref()?;
+            Some((row, [all.pct?, all.pct_lo?, all.pct_hi?]))
+        })
+        .collect();
+    if rows.iter().all(|row| row.sampled.is_none()) {
+        return String::new();
+    }
+    sites.sort_by(|a, b| b.1[0].total_cmp(&a.1[0]));
+    let listed: Vec<String> = sites
+        .iter()
+        .take(SHOWN)
+        .map(|(row, [value, low, high])| {
+            format!(
+                "{} {value:.1}% [{low:.1}–{high:.1}%]",
+                head(&row.object, 60)
+            )
+        })
+        .collect();
+    let what = if listed.is_empty() {
+        "too few of those logged were loaded for an estimate by site".to_owned()
+    } else {
+        format!("with the others, estimated: {}", listed.join(", "))
+    };
+    format!(
+        "Heap blocks below 4 KiB are a sample, and loads of the others count for the heap as a whole; {what}. (mgz-record --heap=all logs each.)\n"
+    )
 }
 
 pub(crate) fn heat(map: &HeatMap, out: &mut String) {

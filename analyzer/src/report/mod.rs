@@ -311,7 +311,7 @@ pub fn build_with_code(
                 rows.iter()
                     .for_each(|&row| groups[row as usize].push(group));
             }
-            (predicted, groups, manifest.cpu_seconds * 1e9)
+            (predicted, groups, manifest.recorded_cpu_seconds() * 1e9)
         }),
     });
     let functions = functions::function_rows(code, &functions);
@@ -332,7 +332,7 @@ pub fn build_with_code(
     summary.observed = classes.row(Target::Whole, 0);
     if let Some(predicted) = predicted {
         summary.trace.caches = predicted.caches.clone();
-        let ns = manifest.cpu_seconds * 1e9;
+        let ns = manifest.recorded_cpu_seconds() * 1e9;
         let spent = Some([ns; 3]).filter(|_| manifest.triggers_by_time() && ns > 0.0);
         summary.misses = predicted
             .of_whole()

@@ -266,6 +266,7 @@ pub(crate) fn summary(
                 .filter(|why| !why.is_empty())
                 .cloned()
                 .into_iter()
+                .chain(manifest.phases.iter().map(|phases| phases.sentence()))
                 .chain(coverage::sentences(manifest))
                 .collect(),
         },

@@ -2,6 +2,7 @@
 
 pub mod call_paths;
 pub mod context;
+pub mod heap_samples;
 pub mod heat_map;
 pub mod location;
 pub(crate) mod location_code;

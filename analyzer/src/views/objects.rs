@@ -13,6 +13,8 @@ use crate::stages::pages::{NOBODY, UnitEntry};
 use crate::stages::strides::StrideShare;
 use crate::util::fast_hash::Mixed;
 use crate::views::context::{Basis, STRIDES};
+use crate::views::heap_samples;
+use crate::views::heap_samples::AllBlocks;
 use crate::views::location::{ByGroup, CodePart, Sums, by_function_and_line, code_parts};
 use crate::views::region_footprints::{Places, WholePages, of_objects};
 use serde::Serialize;
@@ -65,6 +67,9 @@ pub struct ObjectRow {
     pub lines: Vec<CodePart>,
     /// Predicted cache misses.
     pub misses: Option<Misses>,
+    /// Where only a sample of its blocks was logged: what is estimated of all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<AllBlocks>,
 }
 
 /// The object of an entry.
@@ -297,9 +302,14 @@ pub fn table(
                 functions: code_parts(code, &by_function, false, part.sums.starts),
                 lines: code_parts(code, &by_line, true, part.sums.starts),
                 misses: basis.misses(number, part.by_group.iter().map(|(&g, s)| (g, s.starts))),
+                sampled: resolver
+                    .samples
+                    .get(&number)
+                    .map(|seen| AllBlocks::of(*seen, part.sums.starts, part.blocks)),
             }
         })
         .collect();
+    heap_samples::divide(&mut rows, total);
     let time = |row: &ObjectRow| row.time.value.unwrap_or(0.0);
     rows.sort_by(|a, b| {
         time(b)

@@ -55,6 +55,8 @@ pub struct Head {
     pub dropped: AtomicU64,
     /// 1: nothing is to be logged any more.
     pub over: AtomicU32,
+    /// 1: all blocks are logged, and not only a sample of those below 4 KiB.
+    pub all: AtomicU32,
 }
 
 /// What happened: the first unit of a record. `stack` bytes of the stack follow in units of their
@@ -79,8 +81,8 @@ pub struct Event {
     pub bp: u64,
     /// Bytes of stack from `sp` on that follow.
     pub stack: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How many blocks this one stands for, as the bits of a 32-bit floating-point number.
+    pub weight: u32,
 }
 
 const _: () = assert!(size_of::<Event>() == UNIT && size_of::<Head>() <= HEAD_BYTES);

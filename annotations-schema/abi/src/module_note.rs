@@ -14,7 +14,7 @@ pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
 /// ELF note type whose descriptor is a [`ModuleNote`].
 pub const NOTE_MODULE: u32 = 1;
 /// Version of [`ModuleNote`] and of the probe ABI.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 /// Flavour: records are written through `%gs`.
 pub const FLAVOUR_SOFT: u32 = 1;
 /// Flavour: records are `ptwrite` packets.
@@ -71,6 +71,10 @@ pub struct ModuleNote {
     /// them before the runtime, since they stand in for functions of the C library as it does
     /// ([`WRAPPED`]), or come before others that do.
     pub before: u64,
+    /// Array of [`Marker`](crate::phases::Marker) (soft flavour), by address.
+    pub markers: u64,
+    /// Number of these.
+    pub marker_count: u64,
 }
 
 /// Functions of the C library that the runtime stands in for. A library that does so, too, must

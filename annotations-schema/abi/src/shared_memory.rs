@@ -18,6 +18,7 @@
 //!
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 
+use crate::phases::{BOUNDARIES, Phases};
 use core::cell::Cell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -148,6 +149,8 @@ pub const CAUSE_RETURNED: u32 = 11;
 pub const CAUSE_CALLBACK: u32 = 12;
 /// Burst: the thread came to code of an instrumented file that has no clone.
 pub const CAUSE_NO_CLONE: u32 = 13;
+/// A phase that was to be recorded ended ([`crate::phases`]).
+pub const CAUSE_PHASE: u32 = 14;
 
 /// Kind of a [`pace`]: the original code made so many records until a watchpoint was met.
 pub const PACE_WATCHED: u32 = 1;
@@ -202,10 +205,12 @@ pub mod count {
     pub const CALLS_UNSEEN: usize = 17;
     /// Threads that have set the `%gs` base themselves.
     pub const GS_TAKEN: usize = 18;
+    /// Burst: signals that came outside of the phases that are recorded ([`crate::phases`]).
+    pub const TRIGGERS_OUTSIDE_PHASES: usize = 19;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
-    pub const TRIGGER_NAMES: [(usize, &str); 8] = [
+    pub const TRIGGER_NAMES: [(usize, &str); 9] = [
         (TRIGGERS, "came"),
         (WINDOWS, "windows"),
         (TRIGGERS_OUTSIDE, "outside"),
@@ -214,6 +219,7 @@ pub mod count {
         (EMPTY_WINDOWS, "empty"),
         (THREADS_WITHOUT_TRIGGER, "threads_without"),
         (TRIGGERS_SLOWED, "slowed"),
+        (TRIGGERS_OUTSIDE_PHASES, "outside_phases"),
     ];
     /// Names for the manifest's `dropped`.
     pub const NAMES: [(usize, &str); 9] = [
@@ -324,6 +330,8 @@ pub struct Header {
     pub window_ns: AtomicU64,
     /// Stacks at the start of windows.
     pub stack_log: crate::stack_log::StackLog,
+    /// Which parts of the run are recorded.
+    pub phases: Phases,
 }
 
 /// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.
@@ -658,8 +666,8 @@ pub struct Control {
     pub published: AtomicU64,
     /// Futex: chunks drained so far (modulo 2³²).
     pub drained: AtomicU32,
-    /// Zero.
-    pub reserved: u32,
+    /// `full` and `ring`: 1 if the chunk or lap was begun outside of the phases that are recorded.
+    pub outside: Cell<u32>,
     /// `burst`: number of the chunk that the open window will be. Once it is published this is not
     /// the next one's number.
     pub filling: Cell<u64>,
@@ -669,6 +677,14 @@ pub struct Control {
     pub windows: Cell<u64>,
     /// Ring mode: how late in its period the last window lies, slots.
     pub late: Cell<u64>,
+    /// `full` and `ring`: how many of `boundaries` there are; more than [`BOUNDARIES`]: some were
+    /// lost. Written by any thread of the process.
+    pub boundary_count: AtomicU32,
+    /// Zero.
+    pub reserved: u32,
+    /// `full` and `ring`: where in the chunk or lap the process was switched on or off, see
+    /// [`pieces`](crate::phases::pieces).
+    pub boundaries: [AtomicU32; BOUNDARIES],
     /// The queue.
     pub chunks: [Cell<ChunkInfo>; QUEUE],
 }
@@ -729,6 +745,7 @@ snapshot! {
     period_before: u64,
     begin_ns: u64,
     filling: u64,
+    outside: u32,
 }
 
 impl Control {

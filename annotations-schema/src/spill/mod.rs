@@ -147,8 +147,10 @@ pub mod cause {
     pub const CALLBACK: u8 = 12;
     /// Burst: the thread came to code of an instrumented file that is not instrumented.
     pub const NO_CLONE: u8 = 13;
+    /// A phase that was to be recorded ended.
+    pub const PHASE: u8 = 14;
     /// Names as the manifest has them (`totals.truncated_windows`), by number.
-    pub const NAMES: [&str; 14] = [
+    pub const NAMES: [&str; 15] = [
         "whole",
         "end_of_thread",
         "end_of_process",
@@ -163,6 +165,7 @@ pub mod cause {
         "returned",
         "callback",
         "no_clone",
+        "phase",
     ];
 
     /// The name of a cause.

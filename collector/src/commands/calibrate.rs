@@ -35,7 +35,7 @@ pub(crate) fn record(
         trigger: None,
         loads_event: None,
         duration: None,
-        heap: false,
+        heap: None,
         heap_hook: Vec::new(),
         given: Default::default(),
         ..cli.clone()

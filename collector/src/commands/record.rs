@@ -4,7 +4,8 @@ use crate::commands::{calibrate, record_pt, record_watch};
 use crate::machine::backend::Chosen;
 use crate::machine::{backend, capabilities, trigger};
 use crate::objects::{Objects, heap};
-use crate::options::args::{Cli, Format, Mode};
+use crate::options::amount::Amount;
+use crate::options::args::{Cli, Format, HeapBlocks, Mode};
 use crate::options::effect;
 use crate::options::request::{AttachRequest, ModedRequest, RecordRequest, RunRequest};
 use crate::program::modules;
@@ -124,11 +125,13 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
     let triggers = trigger_of(cli, asked)?;
     if let Some(chosen) = &triggers {
         request.with_trigger(chosen.trigger.by_loads())?;
+        counts_loads(cli, chosen.trigger.by_loads())?;
     }
     say_if_slower(cli, triggers.as_ref());
     let mut before_runtime = modules::before_runtime(&program, &instrumented);
     let heap_place = cli
         .heap
+        .is_some()
         .then(|| modules::place_for_heap(&program, &cli.heap_hook, &mut before_runtime));
     let mut options = RunOptions {
         mode,
@@ -149,9 +152,11 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         program,
         argv: cli.program.clone(),
         no_aslr: cli.no_aslr,
+        phases: cli.phases(),
         max_bytes: cli.max_size,
         stacks: !cli.no_stacks,
-        heap: cli.heap.then(|| cli.heap_hook.clone()),
+        heap: cli.heap.is_some().then(|| cli.heap_hook.clone()),
+        heap_all: cli.heap == Some(HeapBlocks::All),
         before_runtime,
         heap_place,
     };
@@ -172,6 +177,30 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
     into_trace(cli, manifest, &instrumented, Some(&subject), |on_event| {
         soft::run::run(&options, on_event)
     })
+}
+
+/// Refuses phases by loads where nobody counts these.
+fn counts_loads(cli: &Cli, by_loads: bool) -> Result<(), Failure> {
+    let asked = [
+        ("--start-after", cli.start_after),
+        ("--stop-after", cli.stop_after),
+    ];
+    let by = |amount: &Option<Amount>| matches!(amount, Some(Amount::Loads(_)));
+    let timed = |amount: &Option<Amount>| matches!(amount, Some(Amount::Time(_)));
+    if let Some((option, _)) = asked
+        .iter()
+        .find(|(_, amount)| cli.calibrate && timed(amount))
+    {
+        return Err(Failure::own(format!(
+            "{option}: with --calibrate the program runs twice, at two speeds, so that a time means two parts of it; mark the part by mgz_start() and mgz_stop(), or use --from-function"
+        )));
+    }
+    match asked.iter().find(|(_, amount)| by(amount) && !by_loads) {
+        Some((option, _)) => Err(Failure::own(format!(
+            "{option}: nobody counts loads here, since windows begin by CPU time; give a time (as in 2s), or record with --mode ring or full"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Refuses files that cannot be recorded in this mode, or with heap blocks.
@@ -210,7 +239,7 @@ fn check_files(
             reader.path.display()
         )));
     }
-    if cli.heap {
+    if cli.heap.is_some() {
         if modules::is_static(program) {
             return Err(Failure::own(format!(
                 "{}: --heap needs an executable with a dynamic loader, since it wraps the allocator by a preloaded library, and this one is static; link it dynamically, or record without --heap",
@@ -280,6 +309,7 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
     let AttachRequest { cli, pid } = request;
     let chosen = trigger::choose_here(&cli.triggers(), cli.signal).map_err(Failure::own)?;
     request.settle(chosen.trigger.by_loads())?;
+    counts_loads(cli, chosen.trigger.by_loads())?;
     say_if_slower(cli, Some(&chosen));
     let candidate = Candidate::new(pid).map_err(Failure::own)?;
     let options = RunOptions {
@@ -293,9 +323,11 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
         program: PathBuf::new(),
         argv: Vec::new(),
         no_aslr: false,
+        phases: cli.phases(),
         max_bytes: cli.max_size,
         stacks: !cli.no_stacks,
         heap: None,
+        heap_all: false,
         before_runtime: Vec::new(),
         heap_place: None,
     };

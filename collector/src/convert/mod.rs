@@ -265,7 +265,7 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     // Timers that were to come more often than the tick did not.
     let late = asked > 0.0 && manifest.trigger.contains(crate::soft::texts::AT_MOST);
     let slower = if late {
-        (manifest.cpu_seconds * 1e9 / came.max(1.0) / asked).max(1.0)
+        (manifest.recorded_cpu_seconds() * 1e9 / came.max(1.0) / asked).max(1.0)
     } else {
         1.0
     };

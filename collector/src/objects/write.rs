@@ -4,14 +4,14 @@ use crate::objects::heap::lives::Life;
 use crate::objects::heap::names::Site;
 use crate::objects::{Instance, OBJECTS, Object};
 use crate::util::small_table;
-use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{ArrayRef, Float32Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Columns and their types.
-const COLUMNS: [(&str, DataType); 12] = [
+const COLUMNS: [(&str, DataType); 13] = [
     ("process", DataType::UInt32),
     ("object", DataType::UInt64),
     ("kind", DataType::Utf8),
@@ -24,6 +24,7 @@ const COLUMNS: [(&str, DataType); 12] = [
     ("begin_ns", DataType::UInt64),
     ("end_ns", DataType::UInt64),
     ("times", DataType::UInt64),
+    ("weight", DataType::Float32),
 ];
 
 /// Heap blocks, and the names of their allocation sites.
@@ -45,6 +46,7 @@ struct Row<'a> {
     number: u64,
     texts: [&'a str; 5],
     times: u64,
+    weight: f32,
 }
 
 /// Writes the file into a trace folder, mode 0600. Nothing is written where there is nothing.
@@ -75,6 +77,7 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
             "",
         ],
         times: 1,
+        weight: 1.0,
     });
     let nameless = Site::default();
     let blocks = heap.lives.iter().map(|l| {
@@ -85,6 +88,7 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
             number: sites.get(site).copied().unwrap_or(0),
             texts: ["heap", &site.name, "", "", &site.stack],
             times: l.times,
+            weight: l.weight,
         }
     });
     let fields: Vec<Field> = COLUMNS
@@ -92,7 +96,17 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
         .map(|(name, kind)| Field::new(*name, kind.clone(), false))
         .collect();
     let schema = Arc::new(Schema::new(fields));
-    let mut rows = known.chain(blocks).peekable();
+    // A row of each object before the others, so that readers find all texts at the beginning.
+    let rows = known.chain(blocks);
+    let mut met = HashSet::new();
+    let first: Vec<bool> = rows.clone().map(|r| met.insert(r.number)).collect();
+    let of = |which: bool| {
+        let these = rows.clone().zip(&first);
+        these
+            .filter(move |(_, first)| **first == which)
+            .map(|(row, _)| row)
+    };
+    let mut rows = of(true).chain(of(false)).peekable();
     let batches = std::iter::from_fn(|| {
         rows.peek()?;
         let batch: Vec<Row<'_>> = rows.by_ref().take(BATCH).collect();
@@ -118,6 +132,9 @@ fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {
     }));
     columns.extend((0..4).map(|k| u64s(&|r| r.instance[k])));
     columns.push(u64s(&|r| r.times));
+    columns.push(Arc::new(
+        rows.iter().map(|r| r.weight).collect::<Float32Array>(),
+    ));
     columns
 }
 
@@ -160,6 +177,7 @@ mod tests {
             begin_ns: 3,
             end_ns: 4,
             times: 2,
+            weight: 1.0,
         };
         let heap = Blocks {
             sites: vec![site("f"), site("g"), site("f")],
@@ -191,7 +209,7 @@ mod tests {
             .to_vec();
         assert_eq!(
             (
-                numbers[0] == numbers[2],
+                numbers[0] == numbers[4],
                 numbers[0] == numbers[1],
                 numbers.contains(&0)
             ),
@@ -205,12 +223,12 @@ mod tests {
                 .value(1),
             "y"
         );
-        assert_eq!(batch.num_columns(), 12);
+        assert_eq!(batch.num_columns(), 13);
         assert_eq!(
             (
-                numbers[3] == numbers[5],
-                numbers[3] == numbers[4],
-                numbers[..3].contains(&numbers[3])
+                numbers[2] == numbers[5],
+                numbers[2] == numbers[3],
+                numbers[..2].contains(&numbers[2])
             ),
             (true, false, false)
         );
@@ -219,7 +237,7 @@ mod tests {
                 .column_by_name("stack")
                 .unwrap()
                 .as_string::<i32>()
-                .value(4),
+                .value(3),
             "malloc < g"
         );
         assert_eq!(
@@ -228,7 +246,7 @@ mod tests {
                 .unwrap()
                 .as_primitive::<UInt64Type>()
                 .values(),
-            &[1, 1, 1, 2, 2, 2]
+            &[1, 1, 2, 2, 1, 2]
         );
     }
 }

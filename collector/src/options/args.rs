@@ -3,6 +3,7 @@
 use crate::convert::Compression;
 use crate::machine::backend::Backend;
 use crate::machine::trigger::{Asked, By, RATE};
+use crate::options::amount::{Amount, Wanted};
 use crate::watch::events::Counter;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use std::collections::BTreeSet;
@@ -120,6 +121,25 @@ pub struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<f64>,
 
+    /// Begin to record only then: a time since the program's start (2s, 500ms, 3min), or so many
+    /// recorded loads (1e9loads, 100Mloads)
+    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(Amount))]
+    pub start_after: Option<Amount>,
+
+    /// End recording so long (2s, 500ms, 3min), or so many recorded loads (100Mloads), after it has
+    /// begun; the program goes on
+    #[arg(long, value_name = "AMOUNT", value_parser = clap::value_parser!(Amount))]
+    pub stop_after: Option<Amount>,
+
+    /// Begin to record when a function whose name fits is entered for the first time, in each
+    /// process
+    #[arg(long, value_name = "REGEX", value_parser = clap::value_parser!(Pattern), conflicts_with = "attach")]
+    pub from_function: Option<Pattern>,
+
+    /// Record the whole run, although the program marks phases by mgz_start() and mgz_stop()
+    #[arg(long)]
+    pub ignore_markers: bool,
+
     /// Record a process that runs already from a file that mgz-instrument has made, until it ends,
     /// --duration is over or Ctrl-C comes; the process runs on (mode burst)
     #[arg(long, value_name = "PID", conflicts_with_all = ["program", "hot", "recover", "import", "heap", "no_aslr", "functions", "pt"], value_parser = clap::value_parser!(i32).range(1..))]
@@ -146,10 +166,11 @@ pub struct Cli {
     pub force: bool,
 
     /// Log the program's heap blocks too, by allocation site with call stack, so that mgz-analyze
-    /// --objects tells them apart; costs up to a microsecond for each call of the allocator,
-    /// since the recorder has to keep up
-    #[arg(long, conflicts_with_all = ["hot", "recover", "import"])]
-    pub heap: bool,
+    /// --objects tells them apart: those of 4 KiB and more, and of smaller ones a sample by bytes,
+    /// which costs some 20 ns for each call of the allocator; --heap=all logs each, for up to a
+    /// microsecond or, where the recorder does not keep up, several
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "sampled", conflicts_with_all = ["hot", "recover", "import"])]
+    pub heap: Option<HeapBlocks>,
 
     /// With --heap: log blocks of this function too, which a shared library defines. KIND: alloc,
     /// alloc2, calloc, realloc (what the block's size is: the first argument, the second, the
@@ -245,6 +266,18 @@ pub struct Cli {
     pub separated: bool,
 }
 
+/// A regular expression on the command line.
+#[derive(Clone, Debug)]
+pub struct Pattern(pub regex::Regex);
+
+impl std::str::FromStr for Pattern {
+    type Err = regex::Error;
+
+    fn from_str(text: &str) -> Result<Pattern, regex::Error> {
+        regex::Regex::new(text).map(Pattern)
+    }
+}
+
 impl Cli {
     /// Reads a command line, the program's name first.
     pub fn read(line: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
@@ -277,6 +310,16 @@ impl Cli {
         self.rate.unwrap_or(RATE)
     }
 
+    /// What is said of phases.
+    pub fn phases(&self) -> Wanted {
+        Wanted {
+            start: self.start_after,
+            stop: self.stop_after,
+            function: self.from_function.as_ref().map(|p| p.0.clone()),
+            ignore_markers: self.ignore_markers,
+        }
+    }
+
     /// What is said of triggers.
     pub fn triggers(&self) -> Asked {
         Asked {
@@ -306,6 +349,15 @@ pub enum Mode {
     /// The runtime is in place but nothing is installed: for the single-step reference
     #[value(hide = true)]
     Off,
+}
+
+/// `--heap`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeapBlocks {
+    /// Blocks of 4 KiB and more, and a sample of smaller ones
+    Sampled,
+    /// Every block
+    All,
 }
 
 /// `--compress`.

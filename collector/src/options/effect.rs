@@ -112,8 +112,11 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
     }
 }
 
+/// What to do where phases cannot be told apart.
+const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
+
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 37] = [
+const RULES: [Rule; 41] = [
     rule(
         "output",
         MAKES,
@@ -131,6 +134,15 @@ const RULES: [Rule; 37] = [
         SOFT.and(PT).and(ATTACH),
         Idle::Refused,
         "it is for runs of instrumented programs",
+    ),
+    rule("start_after", SOFT.and(ATTACH), Idle::Refused, PHASES),
+    rule("stop_after", SOFT.and(ATTACH), Idle::Refused, PHASES),
+    rule("from_function", SOFT, Idle::Refused, PHASES),
+    rule(
+        "ignore_markers",
+        SOFT.and(ATTACH),
+        Idle::Told,
+        "markers are for recording by software",
     ),
     rule(
         "period",
@@ -399,6 +411,8 @@ mod tests {
             "signal" => "61",
             "watchpoints" => "2",
             "duration" => "3",
+            "start_after" | "stop_after" => "3s",
+            "from_function" => "f",
             "functions" => "f",
             "pt" => "cyc",
             "heap_hook" => "alloc=f",
@@ -406,7 +420,7 @@ mod tests {
             "max_size" => "1G",
             "format" => "text",
             "ranks" => "0",
-            "progress" | "force" | "heap" | "no_stacks" | "keep_spill" | "no_aslr" => "",
+            "ignore_markers" | "progress" | "force" | "heap" | "no_stacks" | "keep_spill" | "no_aslr" => "",
             _ => return Vec::new(),
         };
         let flag = flag(id);

@@ -1,5 +1,6 @@
 //! What the user asked for, and what follows from it alone.
 
+pub mod amount;
 pub mod args;
 pub mod effect;
 pub mod pt_settings;

@@ -183,7 +183,7 @@ impl ModedRequest<'_> {
     /// Intel PT records it.
     pub fn by_pt(self) -> Result<PtWindows, Failure> {
         let cli = self.cli;
-        if cli.heap {
+        if cli.heap.is_some() {
             return Err(Failure::own(
                 "--heap is for recording by software; add --backend soft with a file of `mgz-instrument --for burst`, or record without it",
             ));

@@ -128,6 +128,8 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         covers: u64_at(desc, 104).unwrap_or(0),
         cover_count: u64_at(desc, 112).unwrap_or(0),
         before: u64_at(desc, 120).unwrap_or(0),
+        markers: u64_at(desc, 128).unwrap_or(0),
+        marker_count: u64_at(desc, 136).unwrap_or(0),
     })
 }
 
@@ -158,7 +160,7 @@ mod tests {
         }
         desc.extend_from_slice(&[0xab; 16]);
         desc.extend_from_slice(&[1, 0, 0, 0, 96, 0, 0, 0]);
-        for word in [0xc000u64, 5, 0xd000, 0xe000, 7, 0xf000] {
+        for word in [0xc000u64, 5, 0xd000, 0xe000, 7, 0xf000, 0x1_0000, 2] {
             desc.extend_from_slice(&word.to_le_bytes());
         }
         assert_eq!(desc.len(), size_of::<ModuleNote>());
@@ -198,9 +200,13 @@ mod tests {
                     found.handlers,
                     found.covers,
                     found.cover_count,
-                    found.before
+                    found.before,
+                    found.markers,
+                    found.marker_count
                 ),
-                (5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7, 0xf000)
+                (
+                    5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7, 0xf000, 0x1_0000, 2
+                )
             );
             assert_eq!(found.sidecar_id, [0xab; 16]);
         }

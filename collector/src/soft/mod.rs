@@ -9,6 +9,7 @@
 pub mod attach;
 pub mod drain;
 pub mod outcome;
+pub mod phases;
 pub mod run;
 pub mod runtime_image;
 mod setup;

@@ -124,6 +124,8 @@ pub struct RunOutcome {
     /// `burst` by CPU time: nanoseconds that recording took of the program's time, as far as the
     /// runtime can tell.
     pub spent_ns: u64,
+    /// Which parts of the run were recorded, if not all of it.
+    pub phases: Option<mgz_annotations_schema::manifest::Phases>,
 }
 
 /// Why a program could not be run.

@@ -2,15 +2,18 @@
 
 use crate::machine::trigger::Trigger;
 use crate::objects::heap::hooks::Hook;
+use crate::options::amount::Wanted;
 use crate::soft::attach;
 use crate::soft::attach::Candidate;
 use crate::soft::drain::{Drainer, Tally};
 use crate::soft::outcome::{DriverError, Event, RunOutcome};
+use crate::soft::phases::Tracker;
 use crate::soft::setup::{Setup, start};
 use crate::soft::shared_memory::Arena;
 use crate::soft::subject::Subject;
 use crate::soft::supervise::{Supervised, supervise};
 use crate::soft::texts;
+use crate::util::clock::monotonic_ns;
 use mgz_abi::shared_memory::count;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -55,12 +58,16 @@ pub struct RunOptions {
     pub argv: Vec<OsString>,
     /// Turn address randomization off for it.
     pub no_aslr: bool,
+    /// Which parts of the run are recorded.
+    pub phases: Wanted,
     /// Bound on the spill folder, bytes.
     pub max_bytes: Option<u64>,
     /// Find the call paths of windows.
     pub stacks: bool,
     /// Log heap blocks, of these functions as well.
     pub heap: Option<Vec<Hook>>,
+    /// All of them, and not a sample of the small ones.
+    pub heap_all: bool,
     /// Libraries of the program that stand in for functions of the C library themselves, and what
     /// comes before them: the runtime comes behind these.
     pub before_runtime: Vec<String>,
@@ -103,23 +110,22 @@ fn record(
     let drainer = Drainer::new(&setup.arena, &options.spill_dir, options.max_bytes);
     let began = Instant::now();
     let mut subject = begin(&setup)?;
+    let mut tracker = Tracker::new(&setup.arena, &options.phases, began);
     let supervised = supervise(
         &setup,
         &drainer,
         &mut subject,
         began,
         (options.duration, options.stacks),
+        &mut tracker,
         on_event,
     )?;
     let cpu = subject.cpu();
-    Ok(outcome(
-        options,
-        &setup,
-        drainer.tally(),
-        supervised,
-        began,
-        cpu,
-    ))
+    let (phases, problems) = tracker.finish(cpu, monotonic_ns());
+    let mut outcome = outcome(options, &setup, drainer.tally(), supervised, began, cpu);
+    outcome.phases = phases;
+    outcome.problems.extend(problems);
+    Ok(outcome)
 }
 
 /// Puts together what everybody has seen.
@@ -167,6 +173,7 @@ fn outcome(
         paths: supervised.paths,
         programs: arena.counter(count::PROGRAMS),
         spent_ns: arena.account().1,
+        phases: None,
     }
 }
 

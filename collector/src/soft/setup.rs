@@ -39,7 +39,7 @@ impl Setup {
         let heap = options
             .heap
             .is_some()
-            .then(Collector::new)
+            .then(|| Collector::new(options.heap_all))
             .transpose()
             .map_err(own("making the log of heap blocks"))?;
         if let Some(heap) = &heap {
@@ -48,6 +48,7 @@ impl Setup {
         if options.stacks && settings.windows() {
             arena.want_stacks(FIRST_BYTES);
         }
+        crate::soft::phases::tell(&options.phases, &arena);
         drop(lifted);
         let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);
         if let Ok(folder) = std::fs::canonicalize(sidecars) {

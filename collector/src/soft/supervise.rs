@@ -5,6 +5,7 @@ use crate::objects::stacks::StackSeen;
 use crate::paths::Paths;
 use crate::soft::drain::{Drainer, KnownProcess};
 use crate::soft::outcome::{DriverError, Event, ModuleSeen, own};
+use crate::soft::phases::Tracker;
 use crate::soft::setup::Setup;
 use crate::soft::shared_memory::{Arena, Row};
 use crate::soft::subject::Subject;
@@ -14,7 +15,7 @@ use crate::soft::window_stacks;
 use crate::soft::workers::{Crew, EndOfShift};
 use crate::target::signals::Signals;
 use crate::target::status::ProgramStatus;
-use mgz_abi::shared_memory::{CLOSING, LIVE, MODULE_PLAIN, STACK_ROWS, count};
+use mgz_abi::shared_memory::{CLOSING, LIVE, MODULE_OK, MODULE_PLAIN, STACK_ROWS, count};
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
 use std::collections::HashSet;
 use std::io;
@@ -51,6 +52,7 @@ pub fn supervise(
     subject: &mut Subject,
     began: Instant,
     (duration, stacks): (Option<Duration>, bool),
+    phases: &mut Tracker,
     on_event: &mut dyn FnMut(&Event),
 ) -> Result<Supervised, DriverError> {
     let arena = &setup.arena;
@@ -99,11 +101,11 @@ pub fn supervise(
             // The supervisor may have gone already.
             let _ = sender.send(());
         });
-        let result = supervisor.watch(subject, &ended, on_event);
+        let result = supervisor.watch(subject, &ended, phases, on_event);
         drop(end_of_watch);
         let wall = began.elapsed();
         let status = result.map_err(own("waiting for the program"))?;
-        supervisor.wind_up(subject.id(), status, on_event);
+        supervisor.wind_up(subject.id(), status, phases, on_event);
         drop(end_of_logs);
         let heap = heap.map(|h| {
             h.join()
@@ -166,14 +168,16 @@ impl Supervisor<'_> {
         &mut self,
         subject: &mut Subject,
         ended: &Receiver<()>,
+        phases: &mut Tracker,
         on_event: &mut dyn FnMut(&Event),
     ) -> io::Result<ProgramStatus> {
         let pid = subject.id();
         loop {
-            match ended.recv_timeout(TICK) {
+            match ended.recv_timeout(phases.patience(TICK)) {
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return subject.take_status(),
                 Err(RecvTimeoutError::Timeout) => {}
             }
+            phases.tick();
             let out_of_time = self.until.is_some_and(|until| Instant::now() >= until);
             if let Subject::Attached(attached) = subject {
                 if out_of_time || self.signals.interrupted() {
@@ -198,7 +202,7 @@ impl Supervisor<'_> {
                 self.until = None;
                 self.arena.stop();
             }
-            self.report(false, on_event);
+            self.report(false, phases, on_event);
             if matches!(subject, Subject::Child(_)) && !self.arena.stopped() {
                 self.unseen.look(self.threads.iter().copied());
             }
@@ -213,13 +217,19 @@ impl Supervisor<'_> {
 
     /// After the program's end: takes what is left, and waits a little for processes that outlive
     /// it.
-    fn wind_up(&mut self, pid: u32, status: ProgramStatus, on_event: &mut dyn FnMut(&Event)) {
+    fn wind_up(
+        &mut self,
+        pid: u32,
+        status: ProgramStatus,
+        phases: &mut Tracker,
+        on_event: &mut dyn FnMut(&Event),
+    ) {
         let cause = match status {
             ProgramStatus::Exited(_) | ProgramStatus::Ended => cause::END_OF_PROCESS,
             ProgramStatus::Signaled(_) => cause::KILLED,
             ProgramStatus::RunsOn => {
                 self.drainer.abandon(&mut self.segment);
-                return self.report(true, on_event);
+                return self.report(true, phases, on_event);
             }
         };
         let known = KnownProcess {
@@ -240,7 +250,7 @@ impl Supervisor<'_> {
             std::thread::sleep(pause);
             pause = (pause * 2).min(TICK);
         }
-        self.report(true, on_event);
+        self.report(true, phases, on_event);
     }
 
     /// The next row of the module table. One whose process was killed while it wrote is left out:
@@ -290,11 +300,14 @@ impl Supervisor<'_> {
     }
 
     /// Tells of new modules and of the progress; `over`: for the last time.
-    fn report(&mut self, over: bool, on_event: &mut dyn FnMut(&Event)) {
+    fn report(&mut self, over: bool, phases: &mut Tracker, on_event: &mut dyn FnMut(&Event)) {
         while let Some(row) = self.next_row(over) {
             let module = ModuleSeen::from(row);
             if module.result == MODULE_PLAIN {
                 self.unseen.begins_unrecorded(module.pid);
+            }
+            if module.result == MODULE_OK {
+                phases.module(&module.sidecar, &module.sidecar_id);
             }
             self.modules.push(module.clone());
             on_event(&Event::Module(module));

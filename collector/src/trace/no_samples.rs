@@ -3,7 +3,7 @@
 
 use crate::options::args::{Cli, Mode};
 use crate::util::text::count;
-use mgz_annotations_schema::manifest::Manifest;
+use mgz_annotations_schema::manifest::{Manifest, Phases};
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::path::Path;
 
@@ -33,6 +33,9 @@ pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
         return Some(format!(
             "no samples: {nothing}; choose what is instrumented by `mgz-instrument --functions`, or take libraries in with `mgz-instrument --libs`"
         ));
+    }
+    if let Some(sentence) = manifest.phases.as_ref().and_then(outside_phases) {
+        return Some(sentence);
     }
     if manifest.mode != "burst" {
         return Some(format!(
@@ -76,6 +79,18 @@ pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
             count(came as f64),
             again(&denser(manifest))
         ),
+    })
+}
+
+/// Whether nothing of the run was to be recorded.
+fn outside_phases(phases: &Phases) -> Option<String> {
+    (phases.count == 0).then(|| {
+        let why = if phases.markers > 0 {
+            "the program has markers and did not reach mgz_start() in time; --ignore-markers records all of it"
+        } else {
+            "recording had not begun when the program ended; give a smaller --start-after, or another --from-function"
+        };
+        format!("no samples: {why}")
     })
 }
 

@@ -247,6 +247,7 @@ impl Recording {
         m.totals.dropped = outcome.dropped.clone();
         m.totals.truncated_windows = outcome.truncated.clone();
         m.totals.triggers = outcome.triggers.clone();
+        m.phases = outcome.phases.clone();
         if m.mode == "burst" && !outcome.trigger.is_empty() {
             m.trigger.clone_from(&outcome.trigger);
         }

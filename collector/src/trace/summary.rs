@@ -2,7 +2,7 @@
 
 use crate::util::text::{bytes, count};
 use mgz_annotations_schema::coverage;
-use mgz_annotations_schema::manifest::{Manifest, within};
+use mgz_annotations_schema::manifest::{Manifest, Phases, within};
 use std::fmt::Write;
 
 fn pairs(map: &std::collections::BTreeMap<String, u64>) -> String {
@@ -124,6 +124,9 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     if !manifest.program_status.is_empty() {
         let _ = write!(line, ", {:.2} s, {}", manifest.wall_seconds, cost(manifest));
     }
+    if let Some(phases) = &manifest.phases {
+        let _ = write!(line, ", {}", of_phases(phases, manifest.cpu_seconds));
+    }
     if !manifest.backend_why.is_empty() {
         let _ = write!(
             line,
@@ -132,6 +135,24 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         );
     }
     line
+}
+
+/// What part of the run all numbers are of.
+fn of_phases(phases: &Phases, whole: f64) -> String {
+    let share = if whole > 0.0 {
+        format!(
+            " ({:.0}% of the program's)",
+            100.0 * (phases.cpu_seconds / whole).min(1.0)
+        )
+    } else {
+        String::new()
+    };
+    format!(
+        "only in {} phase{} of {:.3} s CPU time{share}",
+        count(phases.count as f64),
+        if phases.count == 1 { "" } else { "s" },
+        phases.cpu_seconds
+    )
 }
 
 /// Share of the program's CPU time that recording took, if that is known: an estimate, from what the runtime spent.
@@ -166,6 +187,7 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
         "recording_seconds": (manifest.recording_seconds > 0.0).then_some(manifest.recording_seconds),
         "data": manifest.data,
         "totals": manifest.totals,
+        "phases": manifest.phases,
         "problems": manifest.problems,
         "no_samples": manifest.no_samples,
         "coverage": manifest.coverage,

@@ -50,7 +50,7 @@ pub(crate) fn dynamic(data: &[u8], headers: &[ProgramHeader]) -> Vec<(u64, u64)>
 
 /// The notes of a segment as `(name with its zero, type, descriptor)`. Those behind a damaged one
 /// are lost. goblin reads their headers; it would stop at a name that is not UTF-8.
-pub(crate) fn notes(data: &[u8], align: u64) -> Vec<(&[u8], u32, &[u8])> {
+pub fn notes(data: &[u8], align: u64) -> Vec<(&[u8], u32, &[u8])> {
     let align = if align == 8 { 8 } else { 4 };
     let mut notes = Vec::new();
     let mut at = 0usize;

@@ -8,7 +8,8 @@ pub mod archive;
 pub mod demangle;
 pub mod dynamic;
 pub mod function_names;
-mod headers;
+/// ELF headers and notes.
+pub mod headers;
 pub mod image;
 pub mod library_search;
 pub mod payload;

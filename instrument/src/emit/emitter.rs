@@ -503,7 +503,8 @@ impl<'a> Emitter<'a> {
     fn instruction(&mut self, id: InsnId, is_special: bool) -> Result<(), EmitError> {
         let insn = self.function.insn(id);
         let inst = &insn.inst;
-        if is_nop(inst) && !self.is_returned_to(id) {
+        let stays = self.is_returned_to(id) || self.function.calls.markers.contains(&id);
+        if is_nop(inst) && !stays {
             self.sink.skip(insn.len.into());
             return Ok(());
         }

@@ -1,7 +1,7 @@
 //! Gives every part of the appended segment its address and fills in what depends on addresses.
 //!
 //! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of
-//! what they cover and of system calls, code, jump tables, exception tables, `.eh_frame`,
+//! what they cover, of system calls and of markers, code, jump tables, exception tables, `.eh_frame`,
 //! `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic array if the
 //! old one has no room. Each part's size is known before the next part's address is.
 
@@ -24,6 +24,7 @@ use mgz_abi::module_note::{
     FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME,
     Patch,
 };
+use mgz_abi::phases::Marker;
 use mgz_abi::probe::HANDLER_CALL;
 use mgz_elf::image::Elf;
 use mgz_elf::{PAGE, Refusal};
@@ -69,6 +70,8 @@ pub struct Parts<'a> {
     pub search_path: Option<String>,
     /// Libraries that the runtime is to come behind.
     pub before_runtime: &'a [String],
+    /// Markers of phases, by address.
+    pub markers: &'a [Marker],
     /// Through what `sigaction` is called, if [`fault_shim`] is to take its place.
     pub wrapped: Option<&'a Wrapped>,
 }
@@ -212,6 +215,7 @@ pub struct Front {
     covers_at: u64,
     calls_at: u64,
     call_count: u64,
+    markers_at: u64,
     /// [`HANDLER_CALL`].
     handlers_at: Option<u64>,
     /// The code of [`fault_shim`].
@@ -263,6 +267,13 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
         .flat_map(|&at| (at as u32).to_le_bytes())
         .collect();
     segment.bytes.extend_from_slice(&calls);
+    let markers_at = segment.align(8);
+    for marker in parts.markers {
+        segment.bytes.extend_from_slice(&marker.at.to_le_bytes());
+        segment
+            .bytes
+            .extend_from_slice(&[marker.length, marker.what, 0, 0]);
+    }
 
     // Not among the clones: what is interrupted there is no probe.
     let handlers_at = parts.enters_runtime.then(|| {
@@ -305,6 +316,7 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
             covers_at,
             calls_at,
             call_count,
+            markers_at,
             handlers_at,
             shown_at,
             code_at,
@@ -606,6 +618,8 @@ pub fn lay_out<'n>(
         covers: front.covers_at,
         cover_count: parts.covers.len() as u64,
         before: front.before_at,
+        markers: front.markers_at,
+        marker_count: parts.markers.len() as u64,
     };
     segment.put(note_at, &note_bytes(&note));
     additions.sections = sections;
@@ -693,6 +707,8 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
         n.covers,
         n.cover_count,
         n.before,
+        n.markers,
+        n.marker_count,
     ] {
         out.extend_from_slice(&word.to_le_bytes());
     }

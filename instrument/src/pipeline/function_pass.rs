@@ -366,6 +366,13 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             true => sanitizers::calls(self.input, self.program, &graph.insns),
             false => Default::default(),
         };
+        let range = &self.info.range;
+        let inside = self.input.markers.iter().map(|m| u64::from(m.at));
+        let markers = inside
+            .filter(|at| range.contains(at))
+            .filter_map(|at| graph.insn_at(at))
+            .map(|i| InsnId(i as u32))
+            .collect();
         Function {
             id: self.info.id,
             range: self.info.range.clone(),
@@ -375,6 +382,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
                 hooks,
                 returned_to,
                 quits,
+                markers,
             },
             tables: recording.tables,
             cfg: graph,

@@ -19,7 +19,7 @@ use crate::program::imports::Imports;
 use crate::program::sanitizers::Sanitizer;
 use crate::program::section_bounds::Bounds;
 use crate::program::{
-    FuncSymbol, Input, Options, Program, SegmentBytes, packed, sanitizers, syscalls,
+    FuncSymbol, Input, Options, Program, SegmentBytes, markers, packed, sanitizers, syscalls,
 };
 use crate::report::Report;
 use crate::sidecar::columns::{Columns, OfClone};
@@ -30,6 +30,7 @@ use crate::unwind::{Tables, UnwindRange};
 use crate::{report, sidecar, signals};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 use mgz_abi::module_note::{Cover, FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_abi::phases::Marker;
 use mgz_abi::slot::ID_LIMIT;
 use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
@@ -153,6 +154,7 @@ fn of_parts<'a>(
         pie: elf.is_pie(),
         bounds: Bounds::default(),
         hook_calls: false,
+        markers: Vec::new(),
         called: Vec::new(),
         resolvers: Vec::new(),
         exec_ranges,
@@ -479,6 +481,9 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         input.has_sanitizer = sanitizer.linked_in;
         // Those of a C library with a loader are met by the runtime's wrappers.
         input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
+        if options.flavour == FLAVOUR_SOFT {
+            input.markers = markers::find(elf, &input);
+        }
         let program = discover(&input, options);
         (input, program)
     };
@@ -689,6 +694,7 @@ pub fn rewrite<'a, W: Send>(
         translated,
         sanitizer,
         payload,
+        markers: input.markers.clone(),
     };
     // Giving back so much memory takes a while.
     rayon::join(
@@ -721,6 +727,7 @@ struct Gathered {
     /// What a sanitizer has to do with the file.
     sanitizer: Sanitizer,
     payload: Option<Payload>,
+    markers: Vec<Marker>,
 }
 
 /// The symbol of a function's clone. `same`: it has the original's name, which a sanitizer's reports show.
@@ -764,6 +771,7 @@ fn finish<'a, W: Send>(
         translated,
         sanitizer,
         payload,
+        markers,
     } = gathered;
     let identity = [
         hash,
@@ -799,6 +807,7 @@ fn finish<'a, W: Send>(
         sidecar_path: settings.sidecar_path.clone(),
         search_path: settings.search_path.clone(),
         before_runtime: &settings.before_runtime,
+        markers: &markers,
         wrapped: wrapped.as_ref(),
     };
     let (front, placed) = place(&parts)?;

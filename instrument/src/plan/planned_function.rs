@@ -51,6 +51,8 @@ pub struct SpecialCalls {
     pub returned_to: Vec<InsnId>,
     /// Calls that nobody returns from.
     pub quits: Vec<InsnId>,
+    /// Instructions that do nothing but mark phases: the clone keeps them.
+    pub markers: Vec<InsnId>,
 }
 
 /// Where jumps may come to the original that the clone does not know of, and where the original may

@@ -10,6 +10,7 @@
 
 pub mod fixed_memory;
 pub(crate) mod imports;
+pub mod markers;
 pub(crate) mod packed;
 pub mod sanitizers;
 pub mod section_bounds;
@@ -22,6 +23,7 @@ use crate::program::section_bounds::Bounds;
 use crate::unwind::UnwindRange;
 use crate::util::fast_hash::{FastMap, FastSet};
 use crate::util::range_index::Starts;
+use mgz_abi::phases::Marker;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -112,6 +114,8 @@ pub struct Input<'a> {
     pub reports: FastSet<u64>,
     /// System calls that the runtime must know of get hooks ([`crate::program::syscalls`]).
     pub hook_calls: bool,
+    /// Markers of phases, by address.
+    pub markers: Vec<Marker>,
 }
 
 impl Input<'_> {

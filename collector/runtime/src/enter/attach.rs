@@ -74,6 +74,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
     }
     process::header().inspect(|h| stack_copy::begin(h));
     loaded.iter().for_each(modules::add_loaded);
+    crate::record::phases::begin(true);
     trigger::get_ready();
     attached::DONE
 }

@@ -1,6 +1,6 @@
 //! The constructor, and the hook in the loader that finds modules which are loaded later.
 
-use crate::record::{modules, signals, stack_copy, thread_ring, trigger};
+use crate::record::{modules, phases, signals, stack_copy, thread_ring, trigger};
 use crate::sys::syscall::map;
 use crate::sys::{begin, process, syscall};
 use crate::wrap::raw_syscalls;
@@ -58,6 +58,7 @@ fn start(envp: *mut *mut u8) {
         modules::tell_this_program(MODULE_PLAIN);
     } else if begin() {
         modules::scan();
+        phases::begin(false);
     }
     crate::wrap::call_sites::meet_calls();
     if let Some(ring) = thread_ring::current() {

@@ -73,6 +73,7 @@ unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
         };
     }
     modules::add_executable(bias, vectors.phdr, vectors.phnum);
+    crate::record::phases::begin(false);
     if let Some(ring) = thread_ring::current() {
         trigger::start(ring);
     }

@@ -55,6 +55,7 @@ pub fn unlock() {
 /// The program is about to have the system calls refused that take jumps back: those that may have
 /// to be are taken back now, and no others of their kind are written.
 pub fn give_up() {
+    crate::record::phases::give_up();
     if STATE.load(Ordering::SeqCst) == GIVEN_UP {
         return;
     }
@@ -222,6 +223,12 @@ impl Patches {
         }
         process::count(count::ENTRIES_TAKEN_BACK, left_out);
         true
+    }
+
+    /// Whether a byte of the module's code, by its link-time address, lies under a jump.
+    pub fn cover_byte(&self, at: u64) -> bool {
+        let before = self.all[..self.all.partition_point(|p| u64::from(p.at) <= at)].last();
+        before.is_some_and(|p| at < u64::from(p.at) + JUMP)
     }
 
     /// Whether an address of the module's code lies behind the first byte of a jump.

@@ -8,6 +8,8 @@ pub mod entry_patches;
 #[cfg(not(test))]
 pub mod modules;
 #[cfg(not(test))]
+pub mod phases;
+#[cfg(not(test))]
 pub mod publish;
 #[cfg(not(test))]
 pub(crate) mod ring_memory;

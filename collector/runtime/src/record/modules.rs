@@ -2,6 +2,8 @@
 //! translating addresses between clone and original.
 
 use crate::record::entry_patches::Patches;
+use crate::record::phases;
+use crate::record::phases::traps;
 use crate::record::thread_ring::exclusively;
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
@@ -318,7 +320,19 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     }
     // The recorder must know the module before its first record arrives. None of its code has run
     // yet.
-    tell(info.addr, note, result, &path, &sidecar);
+    let row = tell(info.addr, note, result, &path, &sidecar);
+    if result == MODULE_OK {
+        let here = traps::Place {
+            bias: info.addr,
+            headers,
+            note,
+            patches: &patches,
+        };
+        phases::take_in(&here);
+        if row.is_some_and(wait_for_functions) {
+            phases::take_in_functions(&here);
+        }
+    }
     place.filter(|_| result == MODULE_OK)
 }
 
@@ -486,7 +500,7 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
 
 /// Tells the recorder of a program that is not recorded: `result` says why.
 pub fn tell_program(result: u32, path: &[u8; PATH_BYTES]) {
-    tell(0, &ModuleNote::default(), result, path, &[0; PATH_BYTES]);
+    let _ = tell(0, &ModuleNote::default(), result, path, &[0; PATH_BYTES]);
 }
 
 /// The same of the one that runs here.
@@ -496,20 +510,20 @@ pub fn tell_this_program(result: u32) {
     tell_program(result, &path);
 }
 
+/// Returns the number of the row.
 fn tell(
     bias: u64,
     note: &ModuleNote,
     result: u32,
     path: &[u8; PATH_BYTES],
     sidecar: &[u8; PATH_BYTES],
-) {
-    let Some(header) = process::recorder() else {
-        return;
-    };
+) -> Option<u32> {
+    let header = process::recorder()?;
     // Again if the recorder has taken this process for dead, because it was stopped over the row.
-    loop {
+    let row = loop {
         let Some(index) = claim_row(header) else {
-            return process::count(count::MODULES_UNTOLD, 1);
+            process::count(count::MODULES_UNTOLD, 1);
+            return None;
         };
         let (place, turn) = (index as usize % MAX_MODULES, index / MAX_MODULES as u32 + 1);
         let row = core::ptr::from_ref(&header.modules[place]) as *mut ModuleRow;
@@ -532,11 +546,37 @@ fn tell(
                     .is_ok()
         };
         if told {
-            break;
+            break index;
         }
-    }
+    };
     header.doorbell.fetch_add(1, Ordering::Release);
     syscall::futex_wake(header.doorbell.as_ptr());
+    Some(row)
+}
+
+/// Where recording begins at functions, waits for the recorder to have looked for them in the
+/// module of a row. Returns whether it has.
+fn wait_for_functions(row: u32) -> bool {
+    const PATIENCE: u64 = 50_000_000;
+    const ATTEMPTS: u32 = 100;
+    let Some(header) = process::header() else {
+        return false;
+    };
+    if header.phases.by_function.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    for _ in 0..ATTEMPTS {
+        let read = header.modules_read.load(Ordering::Acquire);
+        if read.wrapping_sub(row) as i32 > 0 {
+            return true;
+        }
+        if !syscall::process_exists(header.recorder) {
+            break;
+        }
+        syscall::futex_wait(header.modules_read.as_ptr(), read, PATIENCE);
+    }
+    header.phases.unplaced.fetch_add(1, Ordering::Relaxed);
+    false
 }
 
 /// Number of a free row of the recorder's table; waits for one if the recorder has many to read.

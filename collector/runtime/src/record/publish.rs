@@ -1,6 +1,8 @@
 //! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe
 //! that met the guard page goes on in the next one.
 
+use crate::record::phases;
+use crate::record::phases::Parts;
 use crate::record::stack_copy::Place;
 use crate::record::thread_ring::Ring;
 use crate::record::{stack_copy, thread_ring};
@@ -17,7 +19,10 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
     if header.mode == MODE_RING {
         if control.period_before.get() == 0 {
             control.begin_ns.set(syscall::now_ns());
-            draw(header, control);
+            // (What was drawn and lies ahead still stays as it is while nothing is recorded.)
+            if !ring.private().drawn.replace(true) {
+                draw(header, control);
+            }
         }
         control.guard.set(thread_ring::lap_end(header, ring));
         control.base.set(
@@ -71,6 +76,15 @@ pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<Place>) -> 
         return false;
     }
     let slots = (control.guard.get() - control.base.get()) / 16;
+    if let Some(parts) = phases::parts(header, ring, slots) {
+        phases::count_loads(header, ring, slots, parts.slots);
+        if !publish_parts(header, ring, slots, &parts) {
+            return false;
+        }
+        begin_stretch(header, ring);
+        return true;
+    }
+    phases::count_loads(header, ring, slots, slots);
     if header.mode == MODE_RING {
         if control.period_before.get() + slots >= control.stretch.get() {
             if !wait_for_place(header, ring) {
@@ -90,6 +104,7 @@ pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<Place>) -> 
                 CAUSE_WHOLE,
             );
             control.period_before.set(0);
+            ring.private().drawn.set(false);
         } else {
             control
                 .period_before
@@ -111,6 +126,80 @@ pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<Place>) -> 
     true
 }
 
+/// Publishes the parts of a chunk that belong to phases, and drops the others. Of a lap they count,
+/// and nothing is published. What follows is not what follows in the program: a slot's number is
+/// left out.
+fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &Parts) -> bool {
+    let control = ring.control();
+    let before = control.slots_before.get();
+    if header.mode == MODE_RING {
+        control
+            .period_before
+            .set(control.period_before.get() + parts.slots);
+        control.slots_before.set(before + parts.slots);
+    } else {
+        let base = control.base.get();
+        let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
+        let mut number = before;
+        for &(from, to) in parts.all() {
+            // More than the queue has entries wait for the recorder.
+            if !wait_for(header, ring, (QUEUE - 1) as u32) {
+                return false;
+            }
+            number += u64::from(number != before || from != 0);
+            control.base.set(base + 16 * from);
+            control.slots_before.set(number);
+            // (Behind a whole chunk the recorder clears ids, see below.)
+            let cause = if to == slots {
+                CAUSE_WHOLE
+            } else {
+                CAUSE_PHASE
+            };
+            let end = syscall::now_ns();
+            announce(
+                header,
+                control,
+                describe(header, ring, place, to - from, cause, end),
+            );
+            number += to - from;
+        }
+        control.base.set(base);
+        control.slots_before.set(number + 1);
+        // The recorder takes what it finds behind the cursor of a thread that was killed for slots,
+        // unless their ids are cleared.
+        match *parts.all() {
+            [] => clear_ids(base, slots),
+            [(from, to)] if to == slots => clear_ids(base, from),
+            // All of them lie in one place, which is free once all are drained.
+            _ if !wait_for(header, ring, 1) => return false,
+            _ => clear_ids(base, slots),
+        }
+        if !wait_for_place(header, ring) {
+            return false;
+        }
+    }
+    control.outside.set(parts.outside.into());
+    if header.stop.load(Ordering::Relaxed) != 0 {
+        process::count(count::STOPPED, 1);
+        return false;
+    }
+    true
+}
+
+fn clear_ids(base: u64, slots: u64) {
+    const LINE: u64 = 64;
+    let end = base + 16 * slots;
+    for line in (base & !(LINE - 1)..end).step_by(LINE as usize) {
+        for slot in (line..line + LINE)
+            .step_by(16)
+            .filter(|s| (base..end).contains(s))
+        {
+            // SAFETY: a slot of this thread's chunk.
+            unsafe { (*(slot as *mut mgz_abi::slot::RingSlot)).id = 0 };
+        }
+    }
+}
+
 /// Publishes what is in the ring although it is not full (the thread has ended, `exec` follows),
 /// and leaves the ring ready for a new stream.
 pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
@@ -124,6 +213,12 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
         let period = crate::record::window::period(ring);
         publish_burst(header, ring, slots, cause, syscall::now_ns(), period);
         return crate::record::window::rest(header, ring);
+    }
+    if let Some(parts) = phases::parts(header, ring, slots) {
+        publish_parts(header, ring, slots, &parts);
+        control.period_before.set(0);
+        ring.private().drawn.set(false);
+        return begin_stretch(header, ring);
     }
     if header.mode == MODE_RING {
         if wait_for_place(header, ring) {
@@ -142,6 +237,7 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
     }
     control.slots_before.set(control.slots_before.get() + slots);
     control.period_before.set(0);
+    ring.private().drawn.set(false);
     begin_stretch(header, ring);
 }
 
@@ -261,11 +357,16 @@ fn announce(header: &Header, control: &Control, info: ChunkInfo) {
 /// Waits until the queue has a free place. Nothing is dropped while the recorder lives; if it does
 /// not, the answer is false.
 fn wait_for_place(header: &Header, ring: Ring) -> bool {
+    wait_for(header, ring, CHUNKS as u32)
+}
+
+/// Waits until fewer than so many chunks wait.
+fn wait_for(header: &Header, ring: Ring, most: u32) -> bool {
     let control = ring.control();
     loop {
         let drained = control.drained.load(Ordering::Acquire);
         let published = control.published.load(Ordering::Relaxed);
-        if (published as u32).wrapping_sub(drained) < CHUNKS as u32 {
+        if (published as u32).wrapping_sub(drained) < most {
             return true;
         }
         syscall::futex_wait(control.drained.as_ptr(), drained, PATIENCE);

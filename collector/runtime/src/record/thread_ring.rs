@@ -71,6 +71,12 @@ pub struct Private {
     pub stack: Cell<[usize; 3]>,
     /// What is known of the thread's own stack.
     pub own_stack: Cell<Stack>,
+    /// What its trigger is, for other threads: kind, and descriptor or number; 0 is none.
+    pub handle: AtomicU64,
+    /// What is left of the period of a timer that stands still, and its interval, nanoseconds.
+    pub left: [AtomicU64; 2],
+    /// `ring`: how far it is to the end of the next window is drawn.
+    pub drawn: Cell<bool>,
     /// Whose turn it is to make room in what hooks know.
     pub noted: Cell<u32>,
 }
@@ -84,6 +90,7 @@ impl Private {
         self.trigger_blocked.set(false);
         self.window.set(Default::default());
         self.trigger.set(Default::default());
+        self.handle.store(0, Ordering::Relaxed);
         self.pace.reset();
         self.stack.set([0, SS_DISABLE, 0]);
         self.own_stack.set(Stack::UNKNOWN);
@@ -313,6 +320,7 @@ fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::record::signals::unlock();
     crate::record::modules::unlock();
+    crate::record::phases::unlock();
     // The list ends with its first 0: pages behind it were never touched, and shall not be now.
     for entry in RESERVATIONS
         .iter()
@@ -326,6 +334,7 @@ fn forget_others(ring: Option<Ring>) {
     FIRST.store(0, Ordering::Relaxed);
     NEXT_LOOK.store(0, Ordering::Relaxed);
     process::own();
+    crate::record::phases::forked();
 }
 
 /// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go
@@ -535,6 +544,15 @@ pub fn forget_code() {
     }
 }
 
+/// Does something with every ring of this process, also of threads that have ended.
+pub fn each(mut work: impl FnMut(Ring)) {
+    RESERVATIONS[FIRST.load(Ordering::Relaxed)..]
+        .iter()
+        .map(|entry| entry.load(Ordering::Acquire))
+        .take_while(|&address| address != 0)
+        .for_each(|address| work(Ring { address }));
+}
+
 /// Makes a reservation and puts it into the list.
 fn list(make: impl FnOnce() -> Option<Ring>) -> Option<Ring> {
     let place = RESERVATIONS
@@ -647,6 +665,10 @@ fn begin(header: &Header, ring: Ring) {
     control.stretch.set(0);
     control.windows.set(0);
     control.late.set(0);
+    let outside = !crate::record::phases::is_on(header);
+    control.outside.set(outside.into());
+    control.boundary_count.store(0, Ordering::Relaxed);
+    ring.private().drawn.set(false);
     control.ring_start.set(if header.mode == MODE_RING {
         (ring.address + PAGE) as u64
     } else {

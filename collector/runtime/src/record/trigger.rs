@@ -19,11 +19,13 @@
 //! others (`signals`).
 
 use crate::record::budget;
+use crate::record::phases;
 use crate::record::signals;
 use crate::record::thread_ring::Ring;
 use crate::sys::signal_frame::{Context, Info, RIP};
 use crate::sys::{clock, process, syscall};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use mgz_abi::phases::{GATE_OPEN, GATE_OVER, GATE_WAITS};
 use mgz_abi::shared_memory::*;
 
 /// A thread's source of signals; lies in [`crate::record::thread_ring::Private`]. Zero is "none".
@@ -56,6 +58,8 @@ const SAME: u32 = 8;
 
 /// So many signals in a row that find the thread no further are a sign that they leave it no time.
 const STUCK: u16 = 16;
+/// From trigger to trigger while recording waits for its time, nanoseconds of CPU time.
+const WAITING: u64 = 10_000_000;
 /// The longest period, as a power of two of the asked one.
 const SLOWEST: u8 = 10;
 /// After so many renewals of the period without trouble, the next shorter one is tried.
@@ -63,6 +67,7 @@ const CALM: u8 = 8;
 
 const IOC_PERIOD: usize = 0x4008_2404;
 const IOC_DISABLE: usize = 0x2401;
+const TIMER_SETTIME: usize = 223;
 
 /// Whether threads shall be sampled: from the end of the constructor on.
 static READY: AtomicBool = AtomicBool::new(false);
@@ -105,6 +110,15 @@ fn random() -> u64 {
 /// What shall lie between two signals on average, and whether timers at the tick shall bring them.
 fn wanted(header: &Header) -> budget::Plan {
     match budget::account(header).filter(|_| !by_loads(header)) {
+        // Nothing is recorded yet: a trigger now and then looks whether that has changed.
+        Some(_) | None
+            if !by_loads(header) && header.phases.gate.load(Ordering::Relaxed) == GATE_WAITS =>
+        {
+            budget::Plan {
+                period: WAITING,
+                at_ticks: header.trigger_tick != 0,
+            }
+        }
         Some(account) => budget::plan(&account),
         None => budget::Plan {
             period: header.trigger_period.max(8),
@@ -171,7 +185,14 @@ pub fn arm(ring: Ring) {
                 },
                 Ordering::Relaxed,
             );
-            ring.private().trigger.set(trigger);
+            set(ring, trigger);
+            // While another thread may be switching the process.
+            if phases::is_waiting() {
+                freeze(ring);
+                if !phases::is_waiting() {
+                    thaw(ring);
+                }
+            }
         }
         None => process::count(count::THREADS_WITHOUT_TRIGGER, 1),
     }
@@ -189,6 +210,107 @@ fn made(header: &Header, tid: u32) -> Option<Trigger> {
         timer(header, tid, period).or_else(|| event(header, tid, period))
     } else {
         event(header, tid, period).or_else(|| timer(header, tid, period))
+    }
+}
+
+/// A ring has this trigger from now on.
+fn set(ring: Ring, trigger: Trigger) {
+    let handle = match trigger.kind {
+        0 => 0,
+        kind => for_other(kind, trigger.handle),
+    };
+    ring.private().trigger.set(trigger);
+    ring.private().handle.store(handle, Ordering::SeqCst);
+}
+
+/// Nothing is recorded for a while: a ring's trigger stands still, with what is left of its period.
+/// The ring may be another thread's.
+pub fn freeze(ring: Ring) {
+    let handle = ring.private().handle.load(Ordering::SeqCst);
+    match (handle >> 32) as u32 {
+        TRIGGER_EVENT => {
+            // SAFETY: integers only.
+            unsafe {
+                syscall::call(
+                    syscall::nr::IOCTL,
+                    handle as u32 as usize,
+                    IOC_DISABLE,
+                    0,
+                    0,
+                    0,
+                    0,
+                )
+            };
+        }
+        TRIGGER_TIMER => {
+            // Interval and what is left.
+            let [mut before, still] = [[0u64; 4]; 2];
+            // SAFETY: the times live across the call.
+            unsafe {
+                syscall::call(
+                    TIMER_SETTIME,
+                    handle as u32 as usize,
+                    0,
+                    still.as_ptr() as usize,
+                    before.as_mut_ptr() as usize,
+                    0,
+                    0,
+                )
+            };
+            let ns = |at: usize| before[at] * 1_000_000_000 + before[at + 1];
+            if ns(2) != 0 {
+                for (place, ns) in ring.private().left.iter().zip([ns(2), ns(0)]) {
+                    place.store(ns, Ordering::SeqCst);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Recording goes on: so does a ring's trigger.
+pub fn thaw(ring: Ring) {
+    const IOC_ENABLE: usize = 0x2400;
+    let handle = ring.private().handle.load(Ordering::SeqCst);
+    match (handle >> 32) as u32 {
+        TRIGGER_EVENT => {
+            // SAFETY: integers only.
+            unsafe {
+                syscall::call(
+                    syscall::nr::IOCTL,
+                    handle as u32 as usize,
+                    IOC_ENABLE,
+                    0,
+                    0,
+                    0,
+                    0,
+                )
+            };
+        }
+        TRIGGER_TIMER => {
+            let [left, interval] = ring
+                .private()
+                .left
+                .each_ref()
+                .map(|place| place.swap(0, Ordering::SeqCst));
+            if left != 0 {
+                let parts = |ns: u64| [ns / 1_000_000_000, ns % 1_000_000_000];
+                let time = [parts(interval), parts(left)];
+                // SAFETY: the times live across the call.
+                unsafe {
+                    syscall::call(
+                        TIMER_SETTIME,
+                        handle as u32 as usize,
+                        0,
+                        time.as_ptr() as usize,
+                        0,
+                        0,
+                        0,
+                    )
+                };
+            }
+        }
+        _ => {}
     }
 }
 
@@ -243,6 +365,7 @@ pub fn was_for_other(info: &Info) -> bool {
 /// Ends the signals of a ring's thread.
 pub fn disarm(ring: Ring) {
     crate::record::speed_probe::end(ring);
+    ring.private().handle.store(0, Ordering::SeqCst);
     let trigger = ring.private().trigger.take();
     end(trigger.kind, trigger.handle);
 }
@@ -301,7 +424,7 @@ pub fn replace_if_closed(ring: Ring) {
     };
     if descriptor(ring).is_some_and(is_closed) {
         crate::record::speed_probe::forget(ring);
-        ring.private().trigger.set(Trigger::default());
+        set(ring, Trigger::default());
         arm(ring);
     }
 }
@@ -311,6 +434,7 @@ pub fn renew(ring: Ring) {
     // Whoever held it is no thread of this process.
     RAISED.store(false, Ordering::Relaxed);
     crate::record::speed_probe::forget(ring);
+    ring.private().handle.store(0, Ordering::SeqCst);
     let inherited = ring.private().trigger.take();
     if inherited.kind == TRIGGER_EVENT {
         syscall::close(inherited.handle as isize);
@@ -519,7 +643,6 @@ fn timer(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
 
 /// Sets a timer to so many nanoseconds from now, and again and again should its signal be lost.
 fn set_timer(number: i32, ns: u64) {
-    const TIMER_SETTIME: usize = 223;
     let time = [
         ns / 1_000_000_000,
         ns % 1_000_000_000,
@@ -592,6 +715,28 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     }
     let mut trigger = ring.private().trigger.get();
     let period = trigger.period;
+    if let Some(header) = process::header() {
+        if by_loads(header) {
+            phases::count_trigger(header, period);
+        }
+        match header.phases.gate.load(Ordering::Relaxed) {
+            GATE_OVER => return disarm(ring),
+            // (It was under way when another thread met the marker.)
+            GATE_OPEN if phases::is_waiting() => {
+                freeze(ring);
+                if !phases::is_waiting() {
+                    thaw(ring);
+                }
+                return process::count(count::TRIGGERS_OUTSIDE_PHASES, 1);
+            }
+            GATE_OPEN => {}
+            _ => {
+                trigger.left = 1;
+                set(ring, with_new_period(trigger));
+                return process::count(count::TRIGGERS_OUTSIDE_PHASES, 1);
+            }
+        }
+    }
     charge(trigger);
     trigger.left = trigger.left.wrapping_sub(1);
     if trigger.left == 0 {
@@ -606,7 +751,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         }
         trigger = with_new_period(trigger);
     }
-    ring.private().trigger.set(trigger);
+    set(ring, trigger);
     // Last: the window's time begins.
     let outcome = crate::record::window::trigger(ring, context, period);
     process::count(outcome, 1);
@@ -720,7 +865,7 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
             trigger = with_new_period(trigger);
         }
     }
-    ring.private().trigger.set(trigger);
+    set(ring, trigger);
 }
 
 /// Takes queued signals of this thread's events off the queue, unless the program uses the signal

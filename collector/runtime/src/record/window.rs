@@ -37,6 +37,8 @@ pub enum Why {
     Callback,
     /// The code that follows has no clone.
     NoClone,
+    /// A phase that was to be recorded is over.
+    Phase,
 }
 
 impl Why {
@@ -48,6 +50,7 @@ impl Why {
             Why::Returned => CAUSE_RETURNED,
             Why::Callback => CAUSE_CALLBACK,
             Why::NoClone => CAUSE_NO_CLONE,
+            Why::Phase => CAUSE_PHASE,
         }
     }
 }
@@ -143,27 +146,13 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> 
         .filling
         .set(control.published.load(Ordering::Relaxed));
     prefetch(control.base.get(), control.guard.get());
-    // Slots of the region that control would have passed already lie before the window and are
-    // never written.
-    let mut start = control.base.get() - 16 * u64::from(state.slots_done);
-    if state.flags & mgz_abi::address_map::STATE_HALF != 0 {
-        // SAFETY: the window's first slot, in this thread's ring.
-        unsafe {
-            (control.base.get() as *mut mgz_abi::slot::RingSlot)
-                .write(crate::record::signals::REPEAT)
-        };
-        start += 16;
-    }
-    control.cursor.set(start);
     for [register, place] in state.saved {
         if register != mgz_abi::address_map::NO_REG {
             control.spill[place as usize % mgz_abi::probe::SPILL_SLOTS]
                 .set(*context.register(register));
         }
     }
-    if state.base_reg != mgz_abi::address_map::NO_REG {
-        *context.register(state.base_reg) = start + 16 * u64::from(state.base_ahead);
-    }
+    set_out(control, context, &state, control.base.get());
     context.registers[RIP] = clone;
     transfer_hooks::set(control, Hooks::Window);
     ring.private().window.set(Window {
@@ -174,6 +163,27 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> 
     });
     control.begin_ns.set(clock::now_ns());
     count::WINDOWS
+}
+
+/// What the thread writes from a place in a clone on is to begin at `base`, where a slot is free.
+pub fn set_out(
+    control: &Control,
+    context: &mut Context,
+    state: &mgz_abi::address_map::ProbeState,
+    base: u64,
+) {
+    // Slots of the region that control has passed, or would have, lie before the base and are never
+    // written.
+    let mut start = base - 16 * u64::from(state.slots_done);
+    if state.flags & mgz_abi::address_map::STATE_HALF != 0 {
+        // SAFETY: a slot in this thread's ring.
+        unsafe { (base as *mut mgz_abi::slot::RingSlot).write(crate::record::signals::REPEAT) };
+        start += 16;
+    }
+    control.cursor.set(start);
+    if state.base_reg != mgz_abi::address_map::NO_REG {
+        *context.register(state.base_reg) = start + 16 * u64::from(state.base_ahead);
+    }
 }
 
 /// A trigger met code without a clone at this address: the user wants to know whose it is.

@@ -24,3 +24,7 @@ pub mod sigev_thread;
 pub(crate) mod signal_calls;
 #[cfg(not(test))]
 pub mod threads;
+// Of the wrappers this alone can be tried outside of a traced process.
+#[cfg(test)]
+#[path = "heap/sampling.rs"]
+mod sampling;

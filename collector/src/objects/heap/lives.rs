@@ -7,7 +7,7 @@ const MOST: usize = 1 << 23;
 
 /// A block, from its allocation to its end. Several that followed one another at the same place, of
 /// the same size and from the same stack, are one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Life {
     /// Process.
     pub pid: u32,
@@ -21,8 +21,10 @@ pub struct Life {
     pub begin_ns: u64,
     /// CLOCK_MONOTONIC of its (last) end; `u64::MAX` if it did not end.
     pub end_ns: u64,
-    /// How many blocks it stands for.
+    /// How many blocks it stands for that followed one another.
     pub times: u64,
+    /// And how many each of these stands for, itself included, if blocks are a sample.
+    pub weight: f32,
 }
 
 /// All blocks.
@@ -63,7 +65,13 @@ impl Lives {
     }
 
     /// A block was allocated.
-    pub fn alloc(&mut self, pid: u32, start: u64, bytes: u64, ns: u64, stack: u32) {
+    pub fn alloc(&mut self, pid: u32, start: u64, bytes: u64, ns: u64, stack: u32, weight: f32) {
+        // The program can scribble over the log.
+        let weight = if weight.is_finite() {
+            weight.clamp(1.0, 1e12)
+        } else {
+            1.0
+        };
         if let Some(&at) = self.last.get(&(pid, start)) {
             let before = &mut self.lives[at as usize];
             // One that was not seen to end has ended all the same.
@@ -82,6 +90,7 @@ impl Lives {
             begin_ns: ns,
             end_ns: u64::MAX,
             times: 1,
+            weight,
         });
     }
 
@@ -122,13 +131,13 @@ mod tests {
     #[test]
     fn places_that_are_used_again_have_lives_of_their_own_unless_nothing_differs() {
         let mut lives = Lives::default();
-        lives.alloc(1, 0x10, 8, 5, 0);
+        lives.alloc(1, 0x10, 8, 5, 0, 1.0);
         lives.free(1, 0x10, 6);
-        lives.alloc(1, 0x10, 8, 7, 0);
+        lives.alloc(1, 0x10, 8, 7, 0, 1.0);
         lives.free(1, 0x10, 8);
-        lives.alloc(1, 0x10, 8, 9, 1);
+        lives.alloc(1, 0x10, 8, 9, 1, 1.0);
         // Nobody has said that it was freed.
-        lives.alloc(1, 0x10, 16, 11, 1);
+        lives.alloc(1, 0x10, 16, 11, 1, 1.0);
         lives.free(1, 0x99, 12);
         lives.fork(1, 2, 20);
         lives.free(1, 0x10, 21);

@@ -27,7 +27,7 @@ unsafe impl Sync for Log {}
 
 impl Log {
     /// Makes the file and maps it.
-    pub fn new() -> io::Result<Log> {
+    pub fn new(all: bool) -> io::Result<Log> {
         let fd = memfd(c"mgz-heap")?;
         // SAFETY: integer calls on our own descriptor, and a new mapping of a file of this length.
         let base = unsafe {
@@ -52,7 +52,11 @@ impl Log {
         )?;
         let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null without MAP_FIXED");
         // SAFETY: the first word of the fresh mapping, which nobody else knows of yet.
-        unsafe { (*base.as_ptr().cast::<Head>()).magic = MAGIC };
+        unsafe {
+            let head = base.as_ptr().cast::<Head>();
+            (*head).all = u32::from(all).into();
+            (*head).magic = MAGIC;
+        }
         Ok(Log { fd, base })
     }
 
@@ -119,6 +123,8 @@ pub struct Record<'a> {
     pub sp: u64,
     /// Frame pointer.
     pub bp: u64,
+    /// How many blocks it stands for.
+    pub weight: f32,
     /// The stack's top, in words.
     pub stack: &'a [u64],
 }
@@ -208,7 +214,7 @@ impl Reader<'_> {
         let event = self.unit(self.at).cast::<Event>();
         // SAFETY: a unit in the mapping. Every bit pattern is a value of these fields; they may
         // change while they are read, so each is read once.
-        let (kind, pid, tsc, address, bytes, sp, bp, length) = unsafe {
+        let (kind, pid, tsc, address, bytes, sp, bp, length, weight) = unsafe {
             (
                 (&raw const (*event).kind).read_volatile(),
                 (&raw const (*event).pid).read_volatile(),
@@ -218,6 +224,7 @@ impl Reader<'_> {
                 (&raw const (*event).sp).read_volatile(),
                 (&raw const (*event).bp).read_volatile(),
                 (&raw const (*event).stack).read_volatile() as usize,
+                f32::from_bits((&raw const (*event).weight).read_volatile()),
             )
         };
         let words = length.min(STACK) / 8;
@@ -235,6 +242,7 @@ impl Reader<'_> {
             bytes,
             sp,
             bp,
+            weight,
             stack: &self.stack[..words],
         })
     }
@@ -277,7 +285,7 @@ mod tests {
 
     #[test]
     fn records_come_out_in_order_over_many_laps_and_unfinished_ones_are_counted() {
-        let log = Log::new().unwrap();
+        let log = Log::new(true).unwrap();
         let mut reader = log.reader();
         let mut state = 1u64;
         for round in 0..60_000u64 {

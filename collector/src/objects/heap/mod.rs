@@ -33,6 +33,8 @@ pub struct Heap {
     pub lives: Vec<lives::Life>,
     /// Call stacks, from the inside out; lives name them by number.
     pub stacks: Vec<Vec<Frame>>,
+    /// Small blocks are a sample.
+    pub sampled: bool,
     /// Allocations that were told.
     pub allocations: u64,
     /// Events that were lost: no room for seconds, or the process died while it wrote.
@@ -44,12 +46,17 @@ pub struct Heap {
 /// The log, and what was read from it.
 pub struct Collector {
     log: Log,
+    all: bool,
 }
 
 impl Collector {
-    /// Makes the log.
-    pub fn new() -> io::Result<Collector> {
-        Ok(Collector { log: Log::new()? })
+    /// Makes the log,
+    /// `all`: of all blocks, and not of a sample of the small ones.
+    pub fn new(all: bool) -> io::Result<Collector> {
+        Ok(Collector {
+            log: Log::new(all)?,
+            all,
+        })
     }
 
     /// The path by which traced processes open it.
@@ -73,7 +80,9 @@ impl Collector {
                 reader.done();
             }
             if last {
-                return state.finish(reader.lost() + self.log.dropped());
+                let mut heap = state.finish(reader.lost() + self.log.dropped());
+                heap.sampled = !self.all;
+                return heap;
             }
             if !any {
                 std::thread::sleep(Duration::from_micros(200));
@@ -105,8 +114,14 @@ impl State {
             ALLOC => {
                 self.allocations += 1;
                 let stack = self.unwinders.stack(record, &mut self.stacks);
-                self.lives
-                    .alloc(record.pid, record.address, record.bytes, record.ns, stack);
+                self.lives.alloc(
+                    record.pid,
+                    record.address,
+                    record.bytes,
+                    record.ns,
+                    stack,
+                    record.weight,
+                );
             }
             FREE => self.lives.free(record.pid, record.address, record.ns),
             // The program can scribble over the log.
@@ -118,6 +133,7 @@ impl State {
         let (lives, forgotten) = self.lives.finish();
         Heap {
             lives,
+            sampled: false,
             stacks: self.stacks.list,
             allocations: self.allocations,
             lost,

@@ -41,7 +41,7 @@ pub enum Rest {
 pub fn plausible(info: &ChunkInfo) -> bool {
     info.pid != 0
         && info.tid != 0
-        && info.cause <= cause::NO_CLONE.into()
+        && info.cause <= cause::PHASE.into()
         && info.first_slot <= MAX_EXECUTED
         && info.executed <= MAX_EXECUTED
         && info.executed >= info.first_slot + u64::from(info.slots)

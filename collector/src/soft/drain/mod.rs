@@ -12,6 +12,7 @@
 
 pub mod count;
 pub(crate) mod leftover;
+mod parts;
 pub(crate) mod queue;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -61,6 +62,8 @@ pub(crate) struct Stream {
     last_cause: u8,
     kept: u64,
     segments: u64,
+    /// `full`: numbers that were left out between phases.
+    skipped: u64,
     lost: bool,
 }
 
@@ -285,7 +288,8 @@ impl<'a> Drainer<'a> {
         let Some(info) = info else {
             return self.count("damaged_chunks", 1);
         };
-        if !self.is_ring() {
+        // (Of a chunk with parts outside of phases its owner clears them all at once.)
+        if !self.is_ring() && info.cause != u16::from(cause::PHASE) {
             slot.clear(info.place as usize, info.offset.into());
         }
         let ended = segment.finish(&self.header(&info));
@@ -309,7 +313,9 @@ impl<'a> Drainer<'a> {
         let Some(info) = info else {
             return self.count("damaged_chunks", 1);
         };
-        slot.clear(info.place as usize, info.offset.into());
+        if info.cause != u16::from(cause::PHASE) {
+            slot.clear(info.place as usize, info.offset.into());
+        }
         let mut outlet = claim.give_back();
         self.keep(&mut outlet, &info, Ok(segment));
     }
@@ -351,10 +357,17 @@ impl<'a> Drainer<'a> {
             last_cause: cause::WHOLE,
             kept: 0,
             segments: 0,
+            skipped: 0,
             lost: false,
         });
         let end = info.first_slot + u64::from(info.slots);
         stream.executed = stream.executed.max(info.executed).max(end);
+        // At most two for an end of a phase and the beginning of the next. What was lost is more, or
+        // counted where it was.
+        let gap = info.first_slot.saturating_sub(stream.next);
+        if !self.arena.settings().windows() && gap <= 2 {
+            stream.skipped += gap;
+        }
         stream.next = end;
         stream.last_cause = info.cause as u8;
         if info.slots == 0 || self.counter.is_some() {
@@ -372,7 +385,7 @@ impl<'a> Drainer<'a> {
                 let cause = info.cause as u8;
                 let ended = matches!(
                     cause,
-                    cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC
+                    cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC | cause::PHASE
                 );
                 let windows = self.arena.settings().windows();
                 // In `full`, threads that were abandoned are counted there, whether or not they
@@ -445,7 +458,7 @@ impl<'a> Drainer<'a> {
             thread,
             ..ThreadSeen::default()
         });
-        seen.slots_executed += stream.executed;
+        seen.slots_executed += stream.executed - stream.skipped.min(stream.executed);
         seen.slots_kept += stream.kept;
         seen.segments += stream.segments;
         if stream.lost {
@@ -667,6 +680,9 @@ impl<'a> Drainer<'a> {
             },
             found => found,
         };
+        if let Some(done) = self.take_parts(slot, outlet, numbers, &found, cause, segment) {
+            return done;
+        }
         let mut left = Vec::new();
         let (read, slots) = match found {
             Rest::Nonsense => (false, 0),

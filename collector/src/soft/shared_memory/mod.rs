@@ -7,6 +7,7 @@
 //! against the sizes that the recorder itself has chosen, never against numbers from the mapping.
 //! The file is sealed, so that nobody can shrink it under the mapping.
 
+pub mod phases;
 #[cfg(test)]
 pub(crate) mod producer;
 pub mod stacks;
@@ -559,6 +560,23 @@ impl<'a> ThreadSlot<'a> {
         if self.published().wrapping_sub(drained) <= self.arena.settings.places as u64 / 2 {
             futex_wake(word);
         }
+    }
+
+    /// Where other threads of the process have switched recording on or off in the stretch that is
+    /// being written ([`mgz_abi::phases::pieces`]).
+    pub fn boundaries(self) -> Vec<u32> {
+        // SAFETY: atomics in the mapping.
+        let (count, places) = unsafe {
+            (
+                &(*self.control()).boundary_count,
+                &(*self.control()).boundaries,
+            )
+        };
+        let count = (count.load(Ordering::Acquire) as usize).min(places.len());
+        places[..count]
+            .iter()
+            .map(|place| place.load(Ordering::Relaxed))
+            .collect()
     }
 
     /// The owner's numbers.

@@ -37,6 +37,9 @@ pub(crate) unsafe extern "C" fn segv(
         {
             return 0;
         }
+        if crate::record::phases::hit(c) {
+            return 0;
+        }
         if let Some(clone) = modules::caught_call(c.registers[RIP]) {
             if let Some(ring) = thread_ring::ring_at(syscall::gs())
                 && syscall::gs() == ring.address

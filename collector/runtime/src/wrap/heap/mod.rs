@@ -6,11 +6,12 @@
 //! stack. No frame of ours stands in between, nothing is allocated, and errno stays.
 
 pub(crate) mod named;
+pub(crate) mod sampling;
 
 use crate::sys::libc_symbols::{fail, find};
 use crate::sys::syscall;
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use mgz_abi::heap_log;
 use mgz_abi::heap_log::{ALLOC, BEGIN, Event, FORK, FREE, Head, STACK, UNIT, UNITS};
 use mgz_abi::shared_memory::Header;
@@ -19,6 +20,8 @@ use mgz_abi::shared_memory::Header;
 static LOG: AtomicPtr<Head> = AtomicPtr::new(core::ptr::null_mut());
 /// A page with the process id, which the kernel clears in forked children.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// All blocks are logged.
+static ALL: AtomicBool = AtomicBool::new(false);
 /// The process before the last fork.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 /// The recorder.
@@ -77,8 +80,27 @@ pub fn attach(header: &Header) {
     PAGE.store(page as *mut AtomicU32, Ordering::Relaxed);
     // SAFETY: mapped above.
     unsafe { &*(page as *const AtomicU32) }.store(pid, Ordering::Relaxed);
+    // SAFETY: the log's head.
+    let all = unsafe { &(*(log as *const Head)).all }.load(Ordering::Relaxed) != 0;
+    if !all {
+        sampling::seed(syscall::now_ns() ^ u64::from(pid) << 40);
+        // SAFETY: a new mapping, which is never removed.
+        unsafe {
+            if let Ok(memory) = syscall::mmap(
+                0,
+                sampling::MEMORY,
+                syscall::map::READ | syscall::map::WRITE,
+                syscall::map::PRIVATE | syscall::map::ANONYMOUS | syscall::map::NORESERVE,
+                -1,
+                0,
+            ) {
+                sampling::keep_in(memory as *mut u8);
+            }
+        }
+    }
+    ALL.store(all, Ordering::Relaxed);
     LOG.store(log as *mut Head, Ordering::Release);
-    let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0) else {
+    let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0, 0.0) else {
         return;
     };
     // The recorder looks at the mappings now: at the program's end it would be too late.
@@ -113,7 +135,7 @@ fn process() -> Option<u32> {
     let pid = syscall::getpid();
     word.store(pid, Ordering::Relaxed);
     let parent = PARENT.swap(pid, Ordering::Relaxed);
-    log_event(FORK, pid, u64::from(parent), 0, 0, 0);
+    log_event(FORK, pid, u64::from(parent), 0, 0, 0, 0.0);
     Some(pid)
 }
 
@@ -138,7 +160,15 @@ fn readable(at: usize) -> usize {
 
 /// Writes an event; gives its position. `None` if there was no room for seconds or nothing is
 /// logged.
-fn log_event(kind: u32, pid: u32, address: u64, bytes: u64, sp: usize, bp: usize) -> Option<u64> {
+fn log_event(
+    kind: u32,
+    pid: u32,
+    address: u64,
+    bytes: u64,
+    sp: usize,
+    bp: usize,
+    weight: f32,
+) -> Option<u64> {
     let log = LOG.load(Ordering::Acquire);
     // SAFETY: null or a mapping that is never removed.
     let head = unsafe { log.as_ref() }?;
@@ -197,7 +227,7 @@ fn log_event(kind: u32, pid: u32, address: u64, bytes: u64, sp: usize, bp: usize
         (*event).sp = sp as u64;
         (*event).bp = bp as u64;
         (*event).stack = stack as u32;
-        (*event).reserved = 0;
+        (*event).weight = weight.to_bits();
         (*event).tag.store(heap_log::tag(at), Ordering::Release);
     }
     Some(at)
@@ -205,21 +235,47 @@ fn log_event(kind: u32, pid: u32, address: u64, bytes: u64, sp: usize, bp: usize
 
 #[inline]
 fn allocated(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
-    if block != 0
-        && !in_nursery(block)
-        && let Some(pid) = process()
-    {
-        log_event(ALLOC, pid, block as u64, bytes as u64, sp, bp);
+    if block != 0 && !LOG.load(Ordering::Relaxed).is_null() {
+        let all = ALL.load(Ordering::Relaxed);
+        if let Some(weight) = if all {
+            Some(1.0)
+        } else {
+            sampling::take(bytes)
+        } {
+            log_block(block, bytes, sp, bp, weight, !all);
+        }
     }
     block
 }
 
-#[inline]
-fn freed(block: usize) {
-    if block != 0
+#[inline(never)]
+fn log_block(block: usize, bytes: usize, sp: usize, bp: usize, weight: f32, keep: bool) {
+    if !in_nursery(block)
         && let Some(pid) = process()
     {
-        log_event(FREE, pid, block as u64, 0, 0, 0);
+        if keep {
+            sampling::insert(block);
+        }
+        log_event(ALLOC, pid, block as u64, bytes as u64, sp, bp, weight);
+    }
+}
+
+/// A block ends. Returns whether it was logged.
+#[inline]
+fn freed(block: usize) -> bool {
+    let ends = block != 0
+        && !LOG.load(Ordering::Relaxed).is_null()
+        && (ALL.load(Ordering::Relaxed) || sampling::remove(block));
+    if ends {
+        log_end(block);
+    }
+    ends
+}
+
+#[inline(never)]
+fn log_end(block: usize) {
+    if let Some(pid) = process() {
+        log_event(FREE, pid, block as u64, 0, 0, 0, 0.0);
     }
 }
 
@@ -344,10 +400,10 @@ unsafe extern "C" fn on_realloc(block: usize, bytes: usize, sp: usize, bp: usize
             none()
         };
     };
-    freed(block);
+    let was_logged = freed(block);
     // SAFETY: as above.
     let new = unsafe { real(block, bytes) };
-    if new == 0 && bytes != 0 {
+    if new == 0 && bytes != 0 && was_logged {
         still_there(block, sp, bp);
     }
     allocated(new, bytes, sp, bp)
@@ -363,10 +419,10 @@ unsafe extern "C" fn on_reallocarray(
     let Some(real) = real!(c"reallocarray", Three) else {
         return none();
     };
-    freed(block);
+    let was_logged = freed(block);
     // SAFETY: as above.
     let new = unsafe { real(block, count, each) };
-    if new == 0 && count != 0 && each != 0 {
+    if new == 0 && count != 0 && each != 0 && was_logged {
         still_there(block, sp, bp);
     }
     allocated(new, count.saturating_mul(each), sp, bp)
@@ -379,7 +435,10 @@ fn still_there(block: usize, sp: usize, bp: usize) {
         && let Some(size) = real!(c"malloc_usable_size", One)
     {
         // SAFETY: a block of the allocator.
-        allocated(block, unsafe { size(block) }, sp, bp);
+        let bytes = unsafe { size(block) };
+        let all = ALL.load(Ordering::Relaxed);
+        let weight = if all { 1.0 } else { sampling::weight(bytes) };
+        log_block(block, bytes, sp, bp, weight, !all);
     }
 }
 

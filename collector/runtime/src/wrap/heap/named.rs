@@ -66,8 +66,12 @@ unsafe extern "C" fn stand_in<const HOOK: usize>(
     let kind = HOOK / (HOOKS / 6);
     // Told before the block is free: another thread may get it at once.
     match kind {
-        REALLOC | FREE => freed(a),
-        FREE2 => freed(b),
+        REALLOC | FREE => {
+            freed(a);
+        }
+        FREE2 => {
+            freed(b);
+        }
         _ => {}
     }
     // SAFETY: the function's definition that comes next, with what the program gave; more than six

@@ -1,0 +1,136 @@
+//! Heap blocks of which only a sample was logged: what share of the loads is of blocks of each site.
+//!
+//! A block below 4 KiB is logged with a known probability, and stands for the inverse of that. So
+//! loads of logged blocks, by that weight, estimate the loads of all blocks of their site
+//! (Horvitz–Thompson). Loads of blocks that were not logged are in the trace as loads of the heap as
+//! a whole; they are divided among the sites in the ratio of these estimates, and no more of them
+//! than there are.
+
+use crate::data::object_map::Sampled;
+use crate::views::objects::ObjectRow;
+use serde::Serialize;
+
+/// What is estimated of all blocks of a site.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct AllBlocks {
+    /// Blocks that were logged of the sample.
+    pub logged: u64,
+    /// Logged blocks that were loaded, at most.
+    pub loaded: u64,
+    /// How many blocks each stands for, on average by bytes.
+    pub weight: f64,
+    /// Percent of the loads (of the time, where windows come by time) that are of all blocks of the
+    /// site; nothing if too few logged blocks were loaded.
+    pub pct: Option<f64>,
+    /// Its 95% interval.
+    pub pct_lo: Option<f64>,
+    /// See `pct_lo`.
+    pub pct_hi: Option<f64>,
+    /// Loads of blocks that were not logged, by the weights.
+    #[serde(skip)]
+    unlogged: f64,
+}
+
+/// Logged blocks that must have been loaded for an estimate.
+const LEAST: u64 = 4;
+
+impl AllBlocks {
+    /// Of blocks that these stand for, which had so many loads of so many cache blocks.
+    pub(crate) fn of(seen: Sampled, loads: u64, blocks: u64) -> AllBlocks {
+        let weight = seen.stand_for / seen.bytes.max(1.0);
+        AllBlocks {
+            logged: seen.logged,
+            loaded: seen.logged.min(loads).min(blocks),
+            weight,
+            unlogged: loads as f64 * (weight - 1.0),
+            ..AllBlocks::default()
+        }
+    }
+
+    /// The estimate's 95% interval reaches from 1 / (1 + this) to (1 + this) times its value. Loads of
+    /// a block may be as different as if they were exponentially distributed.
+    fn error(&self) -> f64 {
+        1.96 * (2.0 / self.loaded.max(1) as f64).sqrt()
+    }
+}
+
+fn is_container(row: &ObjectRow) -> bool {
+    row.kind == "anonymous" || row.kind == "heap" && row.object == "[heap]"
+}
+
+/// Fills in the shares of rows with [`AllBlocks`]. `total`: loads of all rows.
+pub(crate) fn divide(rows: &mut [ObjectRow], total: u64) {
+    let share = |row: &ObjectRow| {
+        row.time
+            .value
+            .or(row.share)
+            .unwrap_or(100.0 * row.metrics.accesses as f64 / total.max(1) as f64)
+    };
+    let containers = rows.iter().filter(|r| is_container(r));
+    let (loads, to_divide) = containers.fold((0.0, 0.0), |sum, row| {
+        (sum.0 + row.metrics.accesses as f64, sum.1 + share(row))
+    });
+    let wanted: f64 = rows
+        .iter()
+        .filter_map(|r| r.sampled.as_ref())
+        .map(|s| s.unlogged)
+        .sum();
+    for row in rows {
+        let own = share(row);
+        let Some(all) = &mut row.sampled else {
+            continue;
+        };
+        if all.loaded < LEAST {
+            continue;
+        }
+        let part = to_divide * all.unlogged / wanted.max(loads).max(1.0);
+        let error = all.error();
+        all.pct = Some(own + part);
+        all.pct_lo = Some(own + part / (1.0 + error));
+        // Not more than there is to divide.
+        all.pct_hi = Some(own + (part * (1.0 + error)).min(to_divide));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: &str, object: &str, loads: u64, sampled: Option<AllBlocks>) -> ObjectRow {
+        let mut row = ObjectRow {
+            kind: kind.into(),
+            object: object.into(),
+            sampled,
+            ..ObjectRow::default()
+        };
+        row.metrics.accesses = loads;
+        row
+    }
+
+    #[test]
+    fn loads_of_the_heap_are_divided_by_what_logged_blocks_stand_for() {
+        let seen = |logged, weight: f64| Sampled {
+            logged,
+            bytes: 32.0 * logged as f64,
+            stand_for: 32.0 * logged as f64 * weight,
+        };
+        let site = |loads, logged, weight| Some(AllBlocks::of(seen(logged, weight), loads, loads));
+        let mut rows = [
+            row("heap", "a", 60, site(60, 100, 11.0)),
+            row("heap", "b", 30, site(30, 100, 11.0)),
+            row("heap", "rare", 1, site(1, 100, 11.0)),
+            row("heap", "[heap]", 810, None),
+            row("global", "g", 99, None),
+        ];
+        divide(&mut rows, 1000);
+        let of = |n: usize| rows[n].sampled.unwrap();
+        // The weights ask for 910 loads; there are 810.
+        let a = 6.0 + 81.0 * 600.0 / 910.0;
+        assert!((of(0).pct.unwrap() - a).abs() < 1e-9);
+        assert!(of(0).pct_lo.unwrap() < a && a < of(0).pct_hi.unwrap());
+        let width = |n: usize| of(n).pct_hi.unwrap() / of(n).pct_lo.unwrap();
+        assert!(width(1) > width(0), "fewer blocks, wider interval");
+        assert_eq!(of(2).pct, None);
+        assert!(rows[3].sampled.is_none() && rows[4].sampled.is_none());
+    }
+}

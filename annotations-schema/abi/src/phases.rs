@@ -1,0 +1,200 @@
+//! Phases: which parts of a run are recorded, and what runtime and recorder tell each other of it.
+//!
+//! A process records while three conditions hold: the *gate* is open, which the recorder (by time)
+//! or the runtime (by loads) moves from [`GATE_WAITS`] to [`GATE_OPEN`] to [`GATE_OVER`]; a
+//! function that was asked for has been entered; and the last marker that the program has met is
+//! none that says stop. Markers are probes of provider `mgz` (`.note.stapsdt`): instructions that
+//! do nothing, listed in [`ModuleNote::markers`](crate::module_note::ModuleNote::markers).
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// [`Marker::what`]: recording begins.
+pub const START: u8 = 1;
+/// [`Marker::what`]: recording pauses.
+pub const STOP: u8 = 2;
+
+/// An instruction of the original that does nothing and marks the begin or the end of a phase.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marker {
+    /// Link-time address.
+    pub at: u32,
+    /// Its bytes.
+    pub length: u8,
+    /// [`START`] or [`STOP`].
+    pub what: u8,
+    /// Zero.
+    pub unused: u16,
+}
+
+/// [`Phases::gate`]: what the other conditions allow is recorded.
+pub const GATE_OPEN: u32 = 0;
+/// [`Phases::gate`]: nothing is recorded yet.
+pub const GATE_WAITS: u32 = 1;
+/// [`Phases::gate`]: nothing is recorded any more.
+pub const GATE_OVER: u32 = 2;
+
+/// [`Event::what`]: a program has begun, and records.
+pub const BEGINS_ON: u32 = 1;
+/// [`Event::what`]: a program has begun, and does not record yet.
+pub const BEGINS_OFF: u32 = 2;
+/// [`Event::what`]: a process has met a start marker, and records from here.
+pub const TURNED_ON: u32 = 3;
+/// [`Event::what`]: a process has met a stop marker, and records no more.
+pub const TURNED_OFF: u32 = 4;
+/// [`Event::what`]: the function that was asked for was entered, and the process records from here.
+pub const ENTERED: u32 = 5;
+/// [`Event::what`]: the gate has opened by loads.
+pub const GATE_OPENED: u32 = 6;
+/// [`Event::what`]: the gate is closed for good by loads.
+pub const GATE_CLOSED: u32 = 7;
+
+/// Rows of [`Phases::events`].
+pub const EVENTS: usize = 4096;
+/// Rows of [`Phases::functions`].
+pub const FUNCTIONS: usize = 4096;
+/// Switches that can wait in a stretch of a ring.
+pub const BOUNDARIES: usize = 24;
+
+/// Something that changes whether a process records.
+#[repr(C)]
+pub struct Event {
+    /// Number of the row + 1 once it is complete; 0 while it is written.
+    pub ready: AtomicU64,
+    /// System process id.
+    pub pid: AtomicU32,
+    /// One of the constants above.
+    pub what: AtomicU32,
+    /// CLOCK_MONOTONIC.
+    pub ns: AtomicU64,
+    /// CPU time of the process so far, nanoseconds.
+    pub cpu_ns: AtomicU64,
+}
+
+/// A function at whose entry recording begins.
+#[repr(C)]
+pub struct FunctionRow {
+    /// First eight bytes of the identity of its file's sidecar.
+    pub sidecar: AtomicU64,
+    /// Link-time address of its entry.
+    pub at: AtomicU64,
+}
+
+/// Part of [`Header`](crate::shared_memory::Header).
+#[repr(C)]
+pub struct Phases {
+    /// `GATE_*`.
+    pub gate: AtomicU32,
+    /// Recording begins at functions: a process waits for the recorder to have looked for them in
+    /// each module that it loads.
+    pub by_function: AtomicU32,
+    /// Markers are taken for what they are without mgz.
+    pub ignore_markers: AtomicU32,
+    /// Zero.
+    pub reserved: u32,
+    /// The gate opens behind so many recorded loads; 0: not by loads.
+    pub start_loads: AtomicU64,
+    /// The gate closes behind so many recorded loads in phases; 0: not by loads.
+    pub stop_loads: AtomicU64,
+    /// Recorded loads so far, where one of those is set: outside of phases, and in them.
+    pub loads: [AtomicU64; 2],
+    /// Slots that were written outside of phases, and dropped.
+    pub outside: AtomicU64,
+    /// Slots in phases that were dropped, since a thread had met more than [`BOUNDARIES`] switches
+    /// since it last handed its slots on.
+    pub lost: AtomicU64,
+    /// Markers and functions that no trap could be put at.
+    pub unplaced: AtomicU64,
+    /// Markers of modules that were loaded.
+    pub markers: AtomicU64,
+    /// Rows of `functions` that are complete.
+    pub function_count: AtomicU64,
+    /// Functions that were asked for.
+    pub functions: [FunctionRow; FUNCTIONS],
+    /// Rows of `events` that were claimed: row k takes the place of row k − [`EVENTS`].
+    pub event_count: AtomicU64,
+    /// What has happened.
+    pub events: [Event; EVENTS],
+}
+
+/// Where in a stretch of a thread's ring the process was switched on or off by another thread: see
+/// [`pieces`].
+pub const fn boundary(base: u64, cursor: u64, on: bool) -> u32 {
+    let slots = cursor.saturating_sub(base) / 16;
+    let slots = if slots < SLOTS { slots } else { SLOTS };
+    (on as u32) << 31 | stretch(base) << 20 | slots as u32
+}
+
+/// The most slots that a boundary tells.
+const SLOTS: u64 = 0xf_ffff;
+
+/// Tells a stretch from those before and behind it, by its base.
+const fn stretch(base: u64) -> u32 {
+    ((base >> 4) ^ (base >> 16)) as u32 & 0x7ff
+}
+
+/// The parts of a stretch that belong to phases, as slot numbers from its start: it has `slots`
+/// slots from address `base` on, began `outside` of a phase, and has these boundaries. One that
+/// stands for an earlier stretch counts as at the start.
+pub fn pieces<'a>(
+    base: u64,
+    slots: u64,
+    outside: bool,
+    boundaries: &'a [u32],
+) -> impl Iterator<Item = (u64, u64)> + 'a {
+    let mut rest = boundaries.iter();
+    let (mut at, mut on, mut over) = (0, !outside, false);
+    core::iter::from_fn(move || {
+        while !over {
+            let from = at;
+            let was_on = on;
+            match rest.next() {
+                Some(&b) => {
+                    let here = b >> 20 & 0x7ff == stretch(base);
+                    let place = if here { u64::from(b) & SLOTS } else { 0 };
+                    at = place.clamp(from, slots);
+                    on = b >> 31 != 0;
+                }
+                None => {
+                    at = slots;
+                    over = true;
+                }
+            }
+            if was_on && at > from {
+                return Some((from, at));
+            }
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::vec::Vec;
+
+    fn all(slots: u64, outside: bool, boundaries: &[u32]) -> Vec<(u64, u64)> {
+        pieces(0x1000, slots, outside, boundaries).collect()
+    }
+
+    #[test]
+    fn stretches_are_cut_where_switches_found_them() {
+        let at = |slot: u64, on| boundary(0x1000, 0x1000 + 16 * slot, on);
+        assert_eq!(all(9, false, &[]), [(0, 9)]);
+        assert_eq!(all(9, true, &[]), []);
+        assert_eq!(all(9, false, &[at(4, false)]), [(0, 4)]);
+        assert_eq!(all(9, true, &[at(4, true)]), [(4, 9)]);
+        let twice = [at(2, true), at(4, false), at(4, true), at(7, false)];
+        assert_eq!(all(9, true, &twice), [(2, 4), (4, 7)]);
+        // Of a stretch before, or beyond the end.
+        assert_eq!(all(9, false, &[boundary(0x2000, 0x2040, false)]), []);
+        assert_eq!(all(9, true, &[boundary(0x2000, 0x2040, true)]), [(0, 9)]);
+        assert_eq!(all(3, false, &[at(7, false)]), [(0, 3)]);
+        assert_eq!(
+            all(9, false, &[at(7, false), at(3, true)]),
+            [(0, 7), (7, 9)]
+        );
+        assert_eq!(all(u64::MAX, true, &[u32::MAX, 0, u32::MAX]).len(), 1);
+    }
+}
