@@ -4,7 +4,7 @@ use crate::estimate::row_estimates::Estimator;
 use crate::filter::Conditions;
 use crate::report::build::Questions;
 use crate::views::time_tree::Look;
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use mgz_annotations_schema::manifest::Cache;
 use regex::Regex;
 use std::path::PathBuf;
@@ -52,9 +52,9 @@ pub enum Format {
 #[derive(Debug, Parser)]
 #[command(name = "mgz-analyze", version, after_help = EXAMPLES, max_term_width = 110, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
-    /// A locality model instead of the analysis.
+    /// Something else than the analysis.
     #[command(subcommand)]
-    pub command: Option<crate::commands::Command>,
+    pub command: Option<Command>,
     /// The folder that mgz-record wrote.
     #[arg(required_unless_present_any = ["completions", "man", "merge"])]
     pub trace: Option<PathBuf>,
@@ -125,6 +125,16 @@ pub struct Arguments {
     /// Prints the manual page (roff) and ends.
     #[arg(long, exclusive = true)]
     pub man: bool,
+}
+
+/// What is done instead of the analysis.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    Model(crate::commands::Command),
+    /// What is better, worse or the same in another build: functions, lines, loops, objects.
+    Compare(crate::compare::CompareArguments),
 }
 
 /// Levels of caches.

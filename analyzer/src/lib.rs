@@ -14,6 +14,7 @@
 
 pub mod cli;
 pub mod commands;
+pub mod compare;
 pub mod data;
 pub mod engine;
 pub mod estimate;
