@@ -135,6 +135,12 @@ pub enum Command {
     Model(crate::commands::Command),
     /// What is better, worse or the same in another build: functions, lines, loops, objects.
     Compare(crate::compare::CompareArguments),
+    /// The trace in a format of other tools: profilers, cache and memory simulators.
+    Export(crate::export::ExportArguments),
+    /// A trace folder from a trace of valgrind's lackey or DynamoRIO's drmemtrace.
+    Import(crate::import::ImportArguments),
+    /// SQL over functions, lines, objects, windows, samples and rows.
+    Query(crate::query::QueryArguments),
 }
 
 /// Levels of caches.

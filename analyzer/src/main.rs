@@ -83,6 +83,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         None => {}
         Some(Command::Model(command)) => return mgz_analyzer::commands::run(command),
         Some(Command::Compare(arguments)) => return mgz_analyzer::compare::run(arguments),
+        Some(Command::Export(arguments)) => return mgz_analyzer::export::run(arguments),
+        Some(Command::Import(arguments)) => return mgz_analyzer::import::run(arguments),
+        Some(Command::Query(arguments)) => return mgz_analyzer::query::run(arguments),
     }
     if matches!(arguments.format, Format::Csv | Format::Parquet) && arguments.output.is_none() {
         Arguments::command()
