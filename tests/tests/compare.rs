@@ -51,7 +51,10 @@ impl Place {
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("app.c"), format!("{before}{PROGRAM}")).unwrap();
         let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-o"]).arg(folder.join("app")).args(flags).arg(folder.join("app.c"));
+        cc.args(["-O1", "-g", "-o"])
+            .arg(folder.join("app"))
+            .args(flags)
+            .arg(folder.join("app.c"));
         tools::succeed(&mut cc, LIMIT).unwrap();
         instrument(&folder.join("app"), "soft", &[]).unwrap().path
     }
@@ -64,14 +67,20 @@ impl Place {
 
     fn compare(&self, arguments: &[&str]) -> Output {
         let mut command = tools::tool("mgz");
-        command.arg("compare").args(arguments).current_dir(self.dir.path());
+        command
+            .arg("compare")
+            .args(arguments)
+            .current_dir(self.dir.path());
         tools::run(&mut command, LIMIT).unwrap()
     }
 
     fn json(&self, arguments: &[&str]) -> (Value, i32) {
         let output = self.compare(&[&["--format", "json"], arguments].concat());
         let text = String::from_utf8_lossy(&output.stderr);
-        (serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {text}")), code(&output))
+        (
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {text}")),
+            code(&output),
+        )
     }
 }
 
@@ -102,9 +111,19 @@ fn planted_changes_are_told_and_nothing_else() {
     place.record("moved1", &moved, &full);
 
     // The same program twice.
-    let same = place.compare(&["base1", "--fail-if", "F>0%,loads>0%,misses.L1.*>0%", "--", "base2"]);
+    let same = place.compare(&[
+        "base1",
+        "--fail-if",
+        "F>0%,loads>0%,misses.L1.*>0%",
+        "--",
+        "base2",
+    ]);
     assert_eq!(code(&same), 0, "{}", text(&same));
-    assert!(text(&same).starts_with("Nothing changed."), "{}", text(&same));
+    assert!(
+        text(&same).starts_with("Nothing changed."),
+        "{}",
+        text(&same)
+    );
 
     // 30% more of a table.
     let (result, _) = place.json(&["base1", "--", "larger1"]);
@@ -117,9 +136,15 @@ fn planted_changes_are_told_and_nothing_else() {
         ("function", "pick", "F", "same"),
         ("object", "other", "F", "same"),
     ] {
-        assert_eq!(change(&result, kind, name, metric)["verdict"], verdict, "{kind} {name} {metric}: {result:#}");
+        assert_eq!(
+            change(&result, kind, name, metric)["verdict"],
+            verdict,
+            "{kind} {name} {metric}: {result:#}"
+        );
     }
-    let pct = change(&result, "function", "walk", "F")["change_pct"].as_f64().unwrap();
+    let pct = change(&result, "function", "walk", "F")["change_pct"]
+        .as_f64()
+        .unwrap();
     assert!((pct - 29.98).abs() < 0.1, "{pct}");
     for (condition, status) in [
         ("F>10%", 3),
@@ -138,13 +163,22 @@ fn planted_changes_are_told_and_nothing_else() {
     let (result, _) = place.json(&["base1", "--", "moved1"]);
     assert_eq!(result["verdict"][0], "nothing changed", "{result:#}");
     let walk = change(&result, "function", "walk", "loads");
-    assert_eq!((&walk["new_name"], &walk["verdict"]), (&"traverse".into(), &"same".into()));
-    let at = PROGRAM.lines().position(|l| l.contains("sum += table[i]")).unwrap() + 1;
+    assert_eq!(
+        (&walk["new_name"], &walk["verdict"]),
+        (&"traverse".into(), &"same".into())
+    );
+    let at = PROGRAM
+        .lines()
+        .position(|l| l.contains("sum += table[i]"))
+        .unwrap()
+        + 1;
     let line = result["changes"]
         .as_array()
         .unwrap()
         .iter()
-        .find(|c| c["kind"] == "line" && c["place"] == format!("app.c:{at}") && c["metric"] == "loads")
+        .find(|c| {
+            c["kind"] == "line" && c["place"] == format!("app.c:{at}") && c["metric"] == "loads"
+        })
         .unwrap_or_else(|| panic!("no line {at}: {result:#}"));
     assert_eq!(line["new_place"], format!("app.c:{}", at + 3), "{line:#}");
     assert_eq!(line["verdict"], "same");
@@ -166,20 +200,35 @@ fn formats(place: &Place) {
     let sides = ["old/base1", "--", "larger1"];
     let with = |options: &[&str]| text(&place.compare(&[options, &sides].concat()));
     let markdown = with(&["--format", "markdown"]);
-    assert!(markdown.starts_with("### Memory\n") && markdown.contains("\n|---|"), "{markdown}");
+    assert!(
+        markdown.starts_with("### Memory\n") && markdown.contains("\n|---|"),
+        "{markdown}"
+    );
     let gate = ["--fail-if", "F>10%,loads.pick>1%"];
     let junit = with(&[&gate[..], &["--format", "junit"]].concat());
-    assert!(junit.contains(r#"tests="2" failures="1""#) && junit.contains("name=\"F&gt;10%\"><failure"), "{junit}");
-    let numbers: Value = serde_json::from_str(&with(&["--format", "customSmallerIsBetter"])).unwrap();
+    assert!(
+        junit.contains(r#"tests="2" failures="1""#) && junit.contains("name=\"F&gt;10%\"><failure"),
+        "{junit}"
+    );
+    let numbers: Value =
+        serde_json::from_str(&with(&["--format", "customSmallerIsBetter"])).unwrap();
     let rows = numbers.as_array().unwrap();
-    assert!(rows.iter().all(|r| r["name"].is_string() && r["unit"].is_string() && r["value"].is_number()));
+    assert!(
+        rows.iter()
+            .all(|r| r["name"].is_string() && r["unit"].is_string() && r["value"].is_number())
+    );
     let loads = rows.iter().find(|r| r["name"] == "loads of walk").unwrap();
     assert_eq!(loads["value"], 10 * 5324);
     let also = with(&["--also", "json=all.json", "--also", "junit=all.xml"]);
     assert!(also.contains("touches"), "{also}");
-    let all: Value = serde_json::from_slice(&std::fs::read(place.path("all.json")).unwrap()).unwrap();
+    let all: Value =
+        serde_json::from_slice(&std::fs::read(place.path("all.json")).unwrap()).unwrap();
     assert_eq!(all["format"], "mgz-comparison");
-    assert!(std::fs::read_to_string(place.path("all.xml")).unwrap().contains("<testsuite "));
+    assert!(
+        std::fs::read_to_string(place.path("all.xml"))
+            .unwrap()
+            .contains("<testsuite ")
+    );
 }
 
 fn refusals(place: &Place) {
@@ -190,7 +239,10 @@ fn refusals(place: &Place) {
     let nobody = place.compare(&["--fail-if", "loads.nobody>5%", "old/base1", "--", "larger1"]);
     let message = String::from_utf8_lossy(&nobody.stderr).into_owned();
     assert_eq!(code(&nobody), 1, "{message}");
-    assert!(message.contains("neither side has that number"), "{message}");
+    assert!(
+        message.contains("neither side has that number"),
+        "{message}"
+    );
     std::fs::create_dir(place.path("empty")).unwrap();
     let empty = place.compare(&["empty", "--", "larger1"]);
     assert_eq!(code(&empty), 1);
@@ -217,7 +269,11 @@ fn action(place: &Place) {
         let output = tools::run(&mut step, LIMIT).unwrap();
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(code(&output), status, "{message}");
-        assert!(std::fs::read_to_string(&summary).unwrap().starts_with("### Memory"));
+        assert!(
+            std::fs::read_to_string(&summary)
+                .unwrap()
+                .starts_with("### Memory")
+        );
         let outputs = std::fs::read_to_string(&outputs).unwrap();
         let worse = format!("worse={}", status == 3);
         assert!(outputs.lines().any(|l| l == worse), "{outputs}");

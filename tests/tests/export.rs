@@ -56,22 +56,39 @@ impl Place {
     fn build(&self) -> PathBuf {
         std::fs::write(self.path("app.c"), PROGRAM).unwrap();
         let mut cc = Command::new("cc");
-        cc.args(["-O1", "-g", "-pthread", "-o"]).arg(self.path("app")).arg(self.path("app.c"));
+        cc.args(["-O1", "-g", "-pthread", "-o"])
+            .arg(self.path("app"))
+            .arg(self.path("app.c"));
         tools::succeed(&mut cc, LIMIT).unwrap();
         instrument(&self.path("app"), "soft", &[]).unwrap().path
     }
 
     fn record(&self, name: &str, options: &[&str], app: &Path, arguments: &[&str]) {
-        tools::succeed(&mut record_command(options, &self.path(name), app, arguments), LIMIT).unwrap();
+        tools::succeed(
+            &mut record_command(options, &self.path(name), app, arguments),
+            LIMIT,
+        )
+        .unwrap();
     }
 
     fn mgz(&self, arguments: &[&str]) -> Output {
-        tools::run(tools::tool("mgz").args(arguments).current_dir(self.dir.path()), LIMIT).unwrap()
+        tools::run(
+            tools::tool("mgz")
+                .args(arguments)
+                .current_dir(self.dir.path()),
+            LIMIT,
+        )
+        .unwrap()
     }
 
     fn good(&self, arguments: &[&str]) -> Vec<u8> {
         let output = self.mgz(arguments);
-        assert_eq!(code(&output), 0, "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            code(&output),
+            0,
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         output.stdout
     }
 
@@ -169,7 +186,12 @@ fn profiles_have_the_loads_of_the_analysis() {
     };
     let app = place.build();
     place.record("full", &["--mode", "full", "--heap"], &app, &["two"]);
-    place.record("ring", &["--mode", "ring", "--period", "3001", "--window", "500"], &app, &[]);
+    place.record(
+        "ring",
+        &["--mode", "ring", "--period", "3001", "--window", "500"],
+        &app,
+        &[],
+    );
     for trace in ["full", "ring"] {
         let analysis = place.analysis(trace);
         let by_function = loads(&analysis);
@@ -189,16 +211,22 @@ fn profiles_have_the_loads_of_the_analysis() {
 
         let speedscope: Value = serde_json::from_slice(&place.export(trace, "speedscope")).unwrap();
         let profiles = speedscope["profiles"].as_array().unwrap();
-        let weights = profiles.iter().flat_map(|p| p["weights"].as_array().unwrap());
+        let weights = profiles
+            .iter()
+            .flat_map(|p| p["weights"].as_array().unwrap());
         assert_eq!(weights.map(|w| w.as_u64().unwrap()).sum::<u64>(), all);
 
         let firefox: Value = serde_json::from_slice(&place.export(trace, "firefox")).unwrap();
         let threads = firefox["threads"].as_array().unwrap();
-        let weights = threads.iter().flat_map(|t| t["samples"]["weight"].as_array().unwrap());
+        let weights = threads
+            .iter()
+            .flat_map(|t| t["samples"]["weight"].as_array().unwrap());
         assert_eq!(weights.map(|w| w.as_u64().unwrap()).sum::<u64>(), all);
         for table in ["stackTable", "frameTable", "funcTable"] {
             for (name, column) in threads[0][table].as_object().unwrap() {
-                let length = column.as_array().map_or(threads[0][table]["length"].clone(), |c| c.len().into());
+                let length = column
+                    .as_array()
+                    .map_or(threads[0][table]["length"].clone(), |c| c.len().into());
                 assert_eq!(length, threads[0][table]["length"], "{table} {name}");
             }
         }
@@ -217,13 +245,28 @@ fn profiles_have_the_loads_of_the_analysis() {
         }
         assert_eq!(loads, all);
 
-        std::fs::write(place.path("callgrind.out"), place.export(trace, "callgrind")).unwrap();
+        std::fs::write(
+            place.path("callgrind.out"),
+            place.export(trace, "callgrind"),
+        )
+        .unwrap();
         callgrind(&place, &by_function);
         let sarif: Value = serde_json::from_slice(&place.export(trace, "sarif")).unwrap();
-        assert_eq!((&sarif["version"], &sarif["runs"][0]["tool"]["driver"]["name"]), (&"2.1.0".into(), &"mgz".into()));
+        assert_eq!(
+            (
+                &sarif["version"],
+                &sarif["runs"][0]["tool"]["driver"]["name"]
+            ),
+            (&"2.1.0".into(), &"mgz".into())
+        );
     }
     let dhat: Value = serde_json::from_slice(&place.export("full", "dhat")).unwrap();
-    let point = dhat["pps"].as_array().unwrap().iter().find(|p| p["tb"] == 16384).unwrap_or_else(|| panic!("{dhat:#}"));
+    let point = dhat["pps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|p| p["tb"] == 16384)
+        .unwrap_or_else(|| panic!("{dhat:#}"));
     // Both threads read ints of the block.
     assert_eq!(point["rb"], 4 * (4096 + 3000), "{dhat:#}");
     let none = place.mgz(&["export", "ring", "--to", "dhat"]);
@@ -241,7 +284,10 @@ fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>) {
     let mut bytes = Vec::new();
     GzDecoder::new(gzip).read_to_end(&mut bytes).unwrap();
     let profile = fields(&bytes);
-    let texts: Vec<String> = inside(&profile, 6).iter().map(|t| String::from_utf8(t.to_vec()).unwrap()).collect();
+    let texts: Vec<String> = inside(&profile, 6)
+        .iter()
+        .map(|t| String::from_utf8(t.to_vec()).unwrap())
+        .collect();
     let kinds: Vec<&str> = inside(&profile, 1)
         .iter()
         .map(|k| texts[number(&fields(k), 1).unwrap() as usize].as_str())
@@ -250,7 +296,10 @@ fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>) {
     assert!(kinds.contains(&"footprint"));
     let named = |message: &[u8], field: u64| {
         let message = fields(message);
-        (number(&message, 1).unwrap(), texts[number(&message, field).unwrap() as usize].clone())
+        (
+            number(&message, 1).unwrap(),
+            texts[number(&message, field).unwrap() as usize].clone(),
+        )
     };
     let functions: HashMap<u64, String> = inside(&profile, 5).iter().map(|f| named(f, 2)).collect();
     // The last line of a location is the function that is not inlined.
@@ -288,7 +337,9 @@ fn callgrind(place: &Place, by_function: &HashMap<String, u64>) {
         return;
     }
     let mut annotate = Command::new("callgrind_annotate");
-    annotate.args(["--threshold=100", "--auto=no"]).arg(place.path("callgrind.out"));
+    annotate
+        .args(["--threshold=100", "--auto=no"])
+        .arg(place.path("callgrind.out"));
     let output = tools::succeed(&mut annotate, LIMIT).unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let count = |line: &str| -> u64 {
@@ -323,28 +374,77 @@ fn accesses_go_out_and_come_back() {
     place.good(&["export", "two", "--to", "drmemtrace", "-o", "dr"]);
     place.good(&["export", "full", "--to", "lackey", "-o", "full.lackey"]);
     place.good(&["import", "dr", "--from", "drmemtrace", "-o", "back"]);
-    place.good(&["import", "full.lackey", "--from", "lackey", "-o", "back.lackey"]);
+    place.good(&[
+        "import",
+        "full.lackey",
+        "--from",
+        "lackey",
+        "-o",
+        "back.lackey",
+    ]);
     for (original, back) in [("two", "back"), ("full", "back.lackey")] {
         let (original, back) = (place.analysis(original), place.analysis(back));
-        for key in ["A", "F", "F_64", "reuses", "first_touches", "D_mean", "D_hist", "interval_hist", "threads"] {
+        for key in [
+            "A",
+            "F",
+            "F_64",
+            "reuses",
+            "first_touches",
+            "D_mean",
+            "D_hist",
+            "interval_hist",
+            "threads",
+        ] {
             assert_eq!(original["summary"][key], back["summary"][key], "{key}");
         }
     }
 
     // What misses is what the simulation says.
     let levels = ["--level", "4K:4", "--level", "32K:8"];
-    let simulated = place.good(&[&["analyze", "cache", "full", "--format", "json"][..], &levels].concat());
+    let simulated = place.good(
+        &[
+            &["analyze", "cache", "full", "--format", "json"][..],
+            &levels,
+        ]
+        .concat(),
+    );
     let simulated: Value = serde_json::from_slice(&simulated).unwrap();
-    let misses = place.good(&["export", "full", "--to", "din", "--behind", "L1=4K/4,L2=32K/8"]);
+    let misses = place.good(&[
+        "export",
+        "full",
+        "--to",
+        "din",
+        "--behind",
+        "L1=4K/4,L2=32K/8",
+    ]);
     let misses = String::from_utf8(misses).unwrap();
-    assert_eq!(misses.lines().count() as u64, simulated["levels"][1]["misses"].as_u64().unwrap());
-    assert!(misses.lines().all(|l| u64::from_str_radix(&l[2..], 16).unwrap() % 64 == 0));
+    assert_eq!(
+        misses.lines().count() as u64,
+        simulated["levels"][1]["misses"].as_u64().unwrap()
+    );
+    assert!(
+        misses
+            .lines()
+            .all(|l| u64::from_str_radix(&l[2..], 16).unwrap() % 64 == 0)
+    );
 
     for (arguments, word) in [
-        (&["import", "full.lackey", "--from", "drmemtrace", "-o", "x1"][..], "does not begin"),
-        (&["import", "app.c", "--from", "lackey", "-o", "x2"], "no access"),
-        (&["import", "full.lackey", "--from", "lackey", "-o", "full"], "not empty"),
-        (&["import", "nowhere", "--from", "lackey", "-o", "x3"], "nowhere"),
+        (
+            &["import", "full.lackey", "--from", "drmemtrace", "-o", "x1"][..],
+            "does not begin",
+        ),
+        (
+            &["import", "app.c", "--from", "lackey", "-o", "x2"],
+            "no access",
+        ),
+        (
+            &["import", "full.lackey", "--from", "lackey", "-o", "full"],
+            "not empty",
+        ),
+        (
+            &["import", "nowhere", "--from", "lackey", "-o", "x3"],
+            "nowhere",
+        ),
     ] {
         let output = place.mgz(arguments);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -369,25 +469,45 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
     )
     .unwrap();
     let mut cc = Command::new("cc");
-    cc.args(["-O1", "-static", "-o"]).arg(place.path("small")).arg(place.path("small.c"));
+    cc.args(["-O1", "-static", "-o"])
+        .arg(place.path("small"))
+        .arg(place.path("small.c"));
     tools::succeed(&mut cc, LIMIT).unwrap();
     let mut valgrind = Command::new("valgrind");
     valgrind
-        .args(["--tool=lackey", "--trace-mem=yes", "--log-file=small.lackey", "./small"])
+        .args([
+            "--tool=lackey",
+            "--trace-mem=yes",
+            "--log-file=small.lackey",
+            "./small",
+        ])
         .current_dir(place.dir.path());
     tools::run(&mut valgrind, LIMIT).unwrap();
-    place.good(&["import", "small.lackey", "--from", "lackey", "-o", "small.trace"]);
+    place.good(&[
+        "import",
+        "small.lackey",
+        "--from",
+        "lackey",
+        "-o",
+        "small.trace",
+    ]);
     let text = std::fs::read_to_string(place.path("small.lackey")).unwrap();
     let mut recent: Vec<u64> = Vec::new();
     let (mut bins, mut firsts, mut loads) = (vec![0u64; 65], 0u64, 0u64);
-    for line in text.lines().filter(|l| l.starts_with(" L ") || l.starts_with(" M ")) {
+    for line in text
+        .lines()
+        .filter(|l| l.starts_with(" L ") || l.starts_with(" M "))
+    {
         let (address, size) = line[3..].split_once(',').unwrap();
         let address = u64::from_str_radix(address, 16).unwrap();
         let size: u64 = size.trim().parse().unwrap();
         loads += 1;
         // The blocks of one access do not stand between each other.
         let blocks: Vec<u64> = (address >> 6..=(address + size - 1) >> 6).collect();
-        let before: Vec<Option<usize>> = blocks.iter().map(|b| recent.iter().rev().position(|r| r == b)).collect();
+        let before: Vec<Option<usize>> = blocks
+            .iter()
+            .map(|b| recent.iter().rev().position(|r| r == b))
+            .collect();
         for distance in before {
             match distance {
                 Some(d) => bins[(64 - (d as u64).leading_zeros()) as usize] += 1,
@@ -401,7 +521,10 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
     }
     let analysis = place.analysis("small.trace");
     let summary = &analysis["summary"];
-    assert_eq!((summary["A"].as_u64(), summary["first_touches"].as_u64()), (Some(loads), Some(firsts)));
+    assert_eq!(
+        (summary["A"].as_u64(), summary["first_touches"].as_u64()),
+        (Some(loads), Some(firsts))
+    );
     let mut found = vec![0u64; 65];
     for bin in summary["D_hist"].as_array().unwrap() {
         let from = bin["from"].as_u64().unwrap();

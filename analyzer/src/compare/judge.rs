@@ -4,7 +4,7 @@ use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries};
 use crate::compare::matching::partners;
 use crate::compare::rank_test::{holm, mann_whitney, smallest_p, student};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A change is called one wrongly with at most this probability, over all comparisons together.
 const WRONG: f64 = 0.05;
@@ -374,8 +374,28 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
             }
         }
     }
-    decide(pending, &mut out);
+    decide(without_repetitions(pending), &mut out);
     out
+}
+
+/// Numbers that say whether two comparisons are one.
+type Figures = (Metric, [Option<u64>; 6]);
+
+fn figures(change: &Change) -> Figures {
+    let bits = |cell: &Cell| [Some(cell.value), cell.lo, cell.hi].map(|x| x.map(f64::to_bits));
+    let ([a, b, c], [d, e, f]) = (bits(&change.base), bits(&change.new));
+    (change.metric.clone(), [a, b, c, d, e, f])
+}
+
+/// Leaves out loops and lines that have the numbers of their function, and lines that have those of a loop.
+fn without_repetitions(pending: Vec<Pending>) -> Vec<Pending> {
+    let mut known: BTreeSet<(String, Figures)> = BTreeSet::new();
+    let keep = |p: &Pending| match p.change.kind {
+        Kind::Run | Kind::Object => true,
+        kind => known.insert((p.change.name.clone(), figures(&p.change))) || kind == Kind::Function,
+    };
+    // Functions come first, then loops, then lines.
+    pending.into_iter().filter(keep).collect()
 }
 
 fn shown_name(kind: Kind, entry: &Entry) -> String {
@@ -437,7 +457,13 @@ fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
         exact(one);
     }
     let open = |p: &Pending| p.change.test != Test::Exact;
-    let tests = pending.iter().filter(|p| open(p)).count();
+    // What has the same numbers is the same test.
+    let different: BTreeSet<Figures> = pending
+        .iter()
+        .filter(|p| open(p))
+        .map(|p| figures(&p.change))
+        .collect();
+    let tests = different.len();
     out.tests = tests;
     let ranked = |p: &Pending| {
         let (n, m) = (p.base.values.len(), p.new.values.len());
@@ -526,10 +552,18 @@ fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
         })
         .collect();
     // Those of shares count as tests too: they are the least significant ones here.
-    let mut chances: Vec<f64> = others.iter().map(|o| o.1).collect();
-    chances.resize(chances.len() + tests.saturating_sub(others.len()), 1.0);
-    let corrected = holm(&chances);
-    for ((i, _, test, error), chance) in others.into_iter().zip(corrected) {
+    let mut distinct: BTreeMap<Figures, f64> = BTreeMap::new();
+    for (i, chance, ..) in &others {
+        distinct.insert(figures(&pending[*i].change), *chance);
+    }
+    let mut chances: Vec<f64> = distinct.values().copied().collect();
+    chances.resize(chances.len().max(tests), 1.0);
+    let corrected: BTreeMap<Figures, f64> = distinct.into_keys().zip(holm(&chances)).collect();
+    for (i, chance, test, error) in others {
+        let chance = corrected
+            .get(&figures(&pending[i].change))
+            .copied()
+            .unwrap_or(chance);
         conclude(&mut pending[i], chance, test, error, (0.0, 0.0));
     }
     out.changes = pending.into_iter().map(|p| p.change).collect();

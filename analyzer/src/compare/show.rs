@@ -34,6 +34,8 @@ fn cells(change: &Change) -> [String; 6] {
 
 const HEAD: [&str; 6] = ["what", "number", "base", "new", "change", ""];
 
+const TABLE_RULE: &str = "|---|---|---:|---:|---:|---|";
+
 /// Sentences behind the table.
 fn remarks(comparison: &Comparison) -> Vec<String> {
     let mut out = Vec::new();
@@ -111,7 +113,7 @@ pub fn text(
     for line in gate_lines(outcomes) {
         out.push_str(&format!("{line}\n"));
     }
-    let shown = words::ordered(comparison);
+    let shown = words::shown(comparison);
     if !shown.is_empty() && rows > 0 {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING);
@@ -156,9 +158,9 @@ pub fn markdown(comparison: &Comparison, outcomes: &[Outcome], rows: usize) -> S
             out.push_str(&format!("- {}\n", escape(&line)));
         }
     }
-    let shown = words::ordered(comparison);
+    let shown = words::shown(comparison);
     if !shown.is_empty() && rows > 0 {
-        out.push_str("\n| what | number | base | new | change | |\n|---|---|---:|---:|---:|---|\n");
+        out.push_str(&format!("\n| {} |\n{TABLE_RULE}\n", HEAD.join(" | ")));
         for change in shown.iter().take(rows) {
             let row = cells(change).map(|c| escape(&c));
             out.push_str(&format!("| {} |\n", row.join(" | ")));

@@ -219,6 +219,13 @@ pub fn verdict_text(comparison: &Comparison) -> String {
     lines.join("\n")
 }
 
+/// Changes for tables that people read: of lines and loops only what has changed.
+pub fn shown(comparison: &Comparison) -> Vec<&Change> {
+    let mut all = ordered(comparison);
+    all.retain(|c| is_news(c) || !matches!(c.kind, Kind::Line | Kind::Loop));
+    all
+}
+
 /// Changes in the order of the tables: news first, the most important first, then what is the same, then what cannot be told.
 pub fn ordered(comparison: &Comparison) -> Vec<&Change> {
     let mut all: Vec<&Change> = comparison.changes.iter().collect();

@@ -148,7 +148,11 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
     database.pragma_update(None, "temp_store", 1)?;
     // Negative numbers are KiB.
     database.pragma_update(None, "cache_size", -(arguments.memory as i64) * 1024)?;
-    database.pragma_update(None, "temp.cache_size", -(arguments.memory as i64) * 1024)?;
+    database.pragma_update(
+        Some("temp"),
+        "cache_size",
+        -(arguments.memory as i64) * 1024,
+    )?;
     let trace = Trace::open(folder, true)?;
     let asked = words(&arguments.sql);
     let names = |table: &str| asked.iter().any(|w| w == table);
