@@ -93,8 +93,9 @@ def main():
                 capture_output=True,
                 text=True,
             ).stdout
-            got = [list(row.values()) for row in json.loads(text)]
             cursor = database.execute(theirs or ours)
+            names = [column[0] for column in cursor.description]
+            got = [[row[name] for name in names] for row in json.loads(text)]
             want = [
                 [int(v) if hasattr(v, "bit_length") else v for v in row]
                 for row in cursor.fetchall()

@@ -59,6 +59,9 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// Unit of misses where executed loads are unknown.
+    pub const PER_LOAD: &str = "misses per load";
+
     /// As it stands in `--fail-if` and in JSON.
     pub fn name(&self) -> String {
         match self {
@@ -83,7 +86,7 @@ impl Metric {
             Metric::Footprint => "addresses",
             Metric::Growth => "addresses per load",
             Metric::Distance(_) => "blocks",
-            Metric::Misses(_) if per_load => "misses per load",
+            Metric::Misses(_) if per_load => Metric::PER_LOAD,
             Metric::Misses(_) => "misses",
         }
     }

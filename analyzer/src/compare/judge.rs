@@ -426,6 +426,8 @@ fn prepare(
     };
     let (per_load, (base, new)) = match sides(false) {
         Some(both) => (false, both),
+        // Without numbers of loads, how much each function counts in the sum depends on what the windows met.
+        None if matches!(kind, Kind::Run | Kind::Object) => return None,
         None => (true, sides(true)?),
     };
     let change = Change {
@@ -595,6 +597,17 @@ fn exact(one: &mut Pending) {
     (change.change_lo, change.change_hi) = (change.change_pct, change.change_pct);
 }
 
+/// Estimates that differ by less are the same, whatever their ratio.
+fn least(change: &Change) -> f64 {
+    match change.metric {
+        Metric::Misses(_) if change.unit == Metric::PER_LOAD => 1e-4,
+        Metric::Loads | Metric::Footprint | Metric::Distance(_) | Metric::Misses(_) => 1.0,
+        Metric::Time | Metric::Share => 0.1,
+        Metric::Growth => 1e-9,
+        Metric::Cpu => 0.001,
+    }
+}
+
 /// `gone`: percent of the whole that was set aside before, on both sides.
 fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone: (f64, f64)) {
     let change = &mut one.change;
@@ -613,7 +626,9 @@ fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone
             .iter()
             .all(|end| end.is_some_and(|e| (e * scale).abs() <= limit))
     };
-    change.verdict = if chance <= WRONG && difference != 0.0 {
+    change.verdict = if difference.abs() < least(change) {
+        Verdict::Same
+    } else if chance <= WRONG {
         if difference > 0.0 {
             Verdict::Worse
         } else {

@@ -215,9 +215,12 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
             write!(out, "[")?;
             let mut separator = "\n";
             while let Some(row) = next()? {
-                let object: serde_json::Map<String, Value> =
-                    columns.iter().cloned().zip(row).collect();
-                write!(out, "{separator}{}", Value::Object(object))?;
+                // In the order of the query, which a map of serde_json does not keep.
+                let cells = columns.iter().zip(row);
+                let cells: Vec<String> = cells
+                    .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
+                    .collect();
+                write!(out, "{separator}{{{}}}", cells.join(","))?;
                 separator = ",\n";
             }
             writeln!(out, "\n]")?;
