@@ -4,7 +4,7 @@ use crate::estimate::row_estimates::Estimator;
 use crate::filter::Conditions;
 use crate::report::build::Questions;
 use crate::views::time_tree::Look;
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use mgz_annotations_schema::manifest::Cache;
 use regex::Regex;
 use std::path::PathBuf;
@@ -52,9 +52,9 @@ pub enum Format {
 #[derive(Debug, Parser)]
 #[command(name = "mgz-analyze", version, after_help = EXAMPLES, max_term_width = 110, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
-    /// A locality model instead of the analysis.
+    /// Something else than the analysis.
     #[command(subcommand)]
-    pub command: Option<crate::commands::Command>,
+    pub command: Option<Command>,
     /// The folder that mgz-record wrote.
     #[arg(required_unless_present_any = ["completions", "man", "merge"])]
     pub trace: Option<PathBuf>,
@@ -144,6 +144,22 @@ fn words(text: &str) -> Result<Words, String> {
     serde_json::from_str(text)
         .map(Words)
         .map_err(|error| format!("no JSON list of words: {error}"))
+}
+
+/// What is done instead of the analysis.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    Model(crate::commands::Command),
+    /// What is better, worse or the same in another build: functions, lines, loops, objects.
+    Compare(crate::compare::CompareArguments),
+    /// The trace in a format of other tools: profilers, cache and memory simulators.
+    Export(crate::export::ExportArguments),
+    /// A trace folder from a trace of valgrind's lackey or DynamoRIO's drmemtrace.
+    Import(crate::import::ImportArguments),
+    /// SQL over functions, lines, objects, windows, samples and rows.
+    Query(crate::query::QueryArguments),
 }
 
 /// Levels of caches.

@@ -14,14 +14,18 @@
 
 pub mod cli;
 pub mod commands;
+pub mod compare;
 pub mod data;
 pub mod engine;
 pub mod estimate;
+pub mod export;
 pub mod filter;
 pub mod findings;
+pub mod import;
 pub mod input;
 pub mod misses;
 pub mod output;
+pub mod query;
 pub mod report;
 pub mod stages;
 pub mod util;

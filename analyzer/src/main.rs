@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use mgz_analyzer::cli::{Arguments, Format};
+use mgz_analyzer::cli::{Arguments, Command, Format};
 use mgz_analyzer::commands::counted::is_counted;
 use mgz_analyzer::commands::{
     Common, is_watched, progress_bar, refuse_watched, show_counted, show_watched,
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    keep_memory(arguments.command.is_some());
+    keep_memory(matches!(arguments.command, Some(Command::Model(_))));
     match run(&arguments) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -79,8 +79,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         clap_mangen::Man::new(Arguments::command()).render(&mut bytes)?;
         return print(&bytes);
     }
-    if let Some(command) = &arguments.command {
-        return mgz_analyzer::commands::run(command);
+    match &arguments.command {
+        None => {}
+        Some(Command::Model(command)) => return mgz_analyzer::commands::run(command),
+        Some(Command::Compare(arguments)) => return mgz_analyzer::compare::run(arguments),
+        Some(Command::Export(arguments)) => return mgz_analyzer::export::run(arguments),
+        Some(Command::Import(arguments)) => return mgz_analyzer::import::run(arguments),
+        Some(Command::Query(arguments)) => return mgz_analyzer::query::run(arguments),
     }
     if matches!(arguments.format, Format::Csv | Format::Parquet) && arguments.output.is_none() {
         Arguments::command()

@@ -18,6 +18,7 @@ Examples:
   mgz run --overhead 5% -- ./app        more windows, for narrower intervals
   mgz run -- ./train.py                 the interpreter of a script
   mgz report trace                      a report of a trace that mgz-record has made: trace.html
+  mgz compare old.mgz -- new.mgz        what is better, worse or the same in another build
   mgz doctor                            what this machine can record, and the remedy for the rest
   mgz record --mode full -- ./app.inst  the single steps: mgz instrument, mgz record, mgz analyze";
 
@@ -56,6 +57,18 @@ pub enum Command {
     /// Run mgz-analyze
     #[command(disable_help_flag = true)]
     Analyze(Rest),
+    /// Tell what is better, worse or the same in another build: mgz-analyze compare
+    #[command(disable_help_flag = true)]
+    Compare(Rest),
+    /// Write a trace in a format of other tools: mgz-analyze export
+    #[command(disable_help_flag = true)]
+    Export(Rest),
+    /// Make a trace of one of another tool: mgz-analyze import
+    #[command(disable_help_flag = true)]
+    Import(Rest),
+    /// Ask a trace in SQL: mgz-analyze query
+    #[command(disable_help_flag = true)]
+    Query(Rest),
     /// Print a completion script
     Completions {
         /// The shell
@@ -142,6 +155,10 @@ pub fn main(cli: Cli) -> i32 {
         Command::Instrument(rest) => (tools::become_tool("mgz-instrument", &rest.arguments), 1),
         Command::Record(rest) => (tools::become_tool("mgz-record", &rest.arguments), FAILED),
         Command::Analyze(rest) => (tools::become_tool("mgz-analyze", &rest.arguments), 1),
+        Command::Compare(rest) => (subcommand("compare", rest), 1),
+        Command::Export(rest) => (subcommand("export", rest), 1),
+        Command::Import(rest) => (subcommand("import", rest), 1),
+        Command::Query(rest) => (subcommand("query", rest), 1),
         Command::Completions { shell } => {
             let mut bytes = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "mgz", &mut bytes);
@@ -159,6 +176,13 @@ pub fn main(cli: Cli) -> i32 {
             .downcast_ref::<Refusal>()
             .map_or(failed, Refusal::status)
     })
+}
+
+/// Turns into a subcommand of `mgz-analyze`.
+fn subcommand(name: &str, rest: Rest) -> anyhow::Result<i32> {
+    let mut arguments = vec![OsString::from(name)];
+    arguments.extend(rest.arguments);
+    tools::become_tool("mgz-analyze", &arguments)
 }
 
 /// Writes to standard output. A reader that has gone is no failure.
@@ -199,6 +223,15 @@ mod tests {
             panic!("not a record");
         };
         assert_eq!(rest.arguments, ["--help"]);
+        for line in [&["a", "--", "b"][..], &["--rows", "3", "a", "b", "--", "c"]] {
+            let Ok(Cli {
+                command: Command::Compare(rest),
+            }) = parse(&[&["compare"], line].concat())
+            else {
+                panic!("not a comparison");
+            };
+            assert_eq!(rest.arguments, line);
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::cli::{Format, block};
 use crate::input::{ColumnSet, Trace, manifest_of};
 use crate::output::document::Document;
 use crate::output::export::FileFormat;
+pub use crate::util::progress::bar as progress_bar;
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, Subcommand};
 use std::io::{IsTerminal, Write};
@@ -219,20 +220,6 @@ pub(crate) fn visit(
     let damaged = !damage.is_empty() || !trace.damage.is_empty();
     document.warnings.extend(damage);
     damaged
-}
-
-/// A progress bar on a terminal, nothing elsewhere.
-pub fn progress_bar(rows: u64) -> indicatif::ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return indicatif::ProgressBar::hidden();
-    }
-    let bar = indicatif::ProgressBar::new(rows);
-    if let Ok(style) = indicatif::ProgressStyle::with_template(
-        "{bar:30} {human_pos} of {human_len} rows, {per_sec}, {eta} left",
-    ) {
-        bar.set_style(style);
-    }
-    bar
 }
 
 fn show(document: &Document, common: &Common) -> anyhow::Result<()> {

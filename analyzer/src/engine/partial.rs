@@ -306,6 +306,15 @@ impl Partial {
             .sync_data()
     }
 
+    /// Whether a file begins as one does.
+    pub fn is_one(path: &Path) -> bool {
+        let mut magic = [0; 8];
+        std::fs::File::open(path)
+            .and_then(|mut f| f.read_exact(&mut magic))
+            .is_ok()
+            && magic == *MAGIC
+    }
+
     /// Reads one.
     pub fn read(path: &Path) -> Result<Partial, PartialError> {
         let fail = |cause: String| PartialError {

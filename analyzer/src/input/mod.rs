@@ -188,6 +188,25 @@ impl Trace {
         })
     }
 
+    /// Rows of a row group of `samples/`; none if there is no such group.
+    pub(crate) fn stored_rows(&self, piece: usize) -> Option<usize> {
+        match &self.data {
+            Data::Parts(pieces) => pieces.get(piece).map(|p| p.rows()),
+            Data::Spill(_) => None,
+        }
+    }
+
+    /// A column of a row group, as it is stored; an error is a sentence.
+    pub(crate) fn stored_column(&self, piece: usize, name: &str) -> Result<Vec<u64>, String> {
+        match &self.data {
+            Data::Parts(pieces) => match pieces.get(piece) {
+                Some(piece) => piece.plain(name),
+                None => Ok(Vec::new()),
+            },
+            Data::Spill(_) => Ok(Vec::new()),
+        }
+    }
+
     /// The rows.
     pub fn source(&self, columns: ColumnSet) -> Box<dyn Source + '_> {
         match &self.data {

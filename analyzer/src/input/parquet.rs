@@ -264,6 +264,39 @@ impl Piece {
         })
     }
 
+    /// A column as plain numbers.
+    pub(crate) fn plain(&self, name: &str) -> Result<Vec<u64>, String> {
+        let kind = COLUMNS.iter().find(|c| c.0 == name).map_or("", |c| c.1);
+        let read = || -> Result<Vec<u64>, String> {
+            Ok(match kind {
+                "u8" => self
+                    .numbers::<u8>(name)?
+                    .iter()
+                    .map(|&v| v.into())
+                    .collect(),
+                "u16" => self
+                    .numbers::<u16>(name)?
+                    .iter()
+                    .map(|&v| v.into())
+                    .collect(),
+                "u32" => self
+                    .numbers::<u32>(name)?
+                    .iter()
+                    .map(|&v| v.into())
+                    .collect(),
+                "bool" => match self.flags(name)? {
+                    Some(flags) => flags.into_iter().map(u64::from).collect(),
+                    None => vec![0; self.rows()],
+                },
+                _ if name == "time_ns" => self.times()?.to_vec(),
+                _ => self.numbers::<u64>(name)?.to_vec(),
+            })
+        };
+        quietly(read)
+            .and_then(|r| r)
+            .map_err(|cause| self.error(cause).to_string())
+    }
+
     fn decode(&self, columns: ColumnSet) -> Result<Decoded, String> {
         let rows = self.rows();
         Ok(Decoded {

@@ -245,6 +245,24 @@ pub(crate) fn write_frame(
     Ok(path)
 }
 
+/// A table of an analysis by its name.
+pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<DataFrame, String> {
+    match name {
+        "processes" => table_of(name, &analysis.processes),
+        "threads" => table_of(name, &analysis.threads),
+        "functions" => table_of(name, &analysis.functions),
+        "lines" => table_of(name, &analysis.lines),
+        "loops" => table_of(name, &analysis.loops),
+        "windows" => table_of(name, &analysis.windows),
+        "distances" => table_of(name, &analysis.summary.distances),
+        "intervals" => table_of(name, &analysis.summary.intervals),
+        "growth" => table_of(name, &analysis.growth),
+        "objects" => table_of(name, &analysis.objects),
+        "misses" => table_of(name, &misses::flat(analysis)),
+        _ => Err(format!("there is no table {name:?}")),
+    }
+}
+
 /// Writes `summary`, `functions`, `lines`, `loops`, `windows`, `distances` and, if there, the zoom tables into
 /// `folder`, which is made if need be. Returns the files.
 pub fn write(

@@ -5,4 +5,5 @@ pub mod fast_hash;
 pub mod human;
 pub(crate) mod key_index;
 pub mod memory_limit;
+pub mod progress;
 pub(crate) mod radix;

@@ -420,7 +420,8 @@ mod tests {
             "max_size" => "1G",
             "format" => "text",
             "ranks" => "0",
-            "ignore_markers" | "progress" | "force" | "heap" | "no_stacks" | "keep_spill" | "no_aslr" => "",
+            "ignore_markers" | "progress" | "force" | "heap" | "no_stacks" | "keep_spill"
+            | "no_aslr" => "",
             _ => return Vec::new(),
         };
         let flag = flag(id);

@@ -1,0 +1,385 @@
+//! What is compared: the run, functions, lines, loops and objects of one analysis, and the numbers of each.
+
+use crate::data::counts::Bin;
+use crate::estimate::row_estimates::Hats;
+use crate::estimate::time_shares::TimeShare;
+use crate::misses::Misses;
+use crate::report::{Analysis, Loads};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The whole run.
+    Run,
+    /// A function.
+    Function,
+    /// A loop.
+    Loop,
+    /// A source line.
+    Line,
+    /// A data object.
+    Object,
+}
+
+impl Kind {
+    /// As it stands in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Run => "run",
+            Kind::Function => "function",
+            Kind::Loop => "loop",
+            Kind::Line => "line",
+            Kind::Object => "object",
+        }
+    }
+}
+
+/// A number that is compared. All are better if smaller.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Metric {
+    /// Share of the CPU time, percent.
+    Time,
+    /// Share of the loads, percent.
+    Share,
+    /// CPU seconds of the run.
+    Cpu,
+    /// Executed loads.
+    Loads,
+    /// Footprint of the run, addresses.
+    Footprint,
+    /// Footprint over loads.
+    Growth,
+    /// Percentiles of reuse distance, blocks.
+    Distance(u8),
+    /// Misses of a level: of the run, where that is known, else per load.
+    Misses(String),
+}
+
+impl Metric {
+    /// Unit of misses where executed loads are unknown.
+    pub const PER_LOAD: &str = "misses per load";
+
+    /// As it stands in `--fail-if` and in JSON.
+    pub fn name(&self) -> String {
+        match self {
+            Metric::Time => "time".into(),
+            Metric::Share => "share".into(),
+            Metric::Cpu => "cpu".into(),
+            Metric::Loads => "loads".into(),
+            Metric::Footprint => "F".into(),
+            Metric::Growth => "growth".into(),
+            Metric::Distance(p) => format!("D{p}"),
+            Metric::Misses(level) => format!("misses.{level}"),
+        }
+    }
+
+    /// What its numbers are.
+    pub fn unit(&self, per_load: bool) -> &'static str {
+        match self {
+            Metric::Time => "% of the time",
+            Metric::Share => "% of the loads",
+            Metric::Cpu => "CPU seconds",
+            Metric::Loads => "loads",
+            Metric::Footprint => "addresses",
+            Metric::Growth => "addresses per load",
+            Metric::Distance(_) => "blocks",
+            Metric::Misses(_) if per_load => Metric::PER_LOAD,
+            Metric::Misses(_) => "misses",
+        }
+    }
+
+    /// Parts of a whole: if one is smaller, the others are greater.
+    pub fn is_share(&self) -> bool {
+        matches!(self, Metric::Time | Metric::Share)
+    }
+}
+
+/// A number within its 95 % interval; without ends nothing is known of how far off it is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// The number.
+    pub value: f64,
+    /// Lower end.
+    pub lo: Option<f64>,
+    /// Upper end.
+    pub hi: Option<f64>,
+}
+
+impl Cell {
+    /// An exact number.
+    pub fn exact(value: f64) -> Cell {
+        Cell {
+            value,
+            lo: Some(value),
+            hi: Some(value),
+        }
+    }
+
+    /// Whether it is exact.
+    pub fn is_exact(&self) -> bool {
+        self.lo == Some(self.value) && self.hi == Some(self.value)
+    }
+
+    fn of(value: Option<f64>, lo: Option<f64>, hi: Option<f64>) -> Option<Cell> {
+        let finite = |x: Option<f64>| x.filter(|x| x.is_finite());
+        Some(Cell {
+            value: finite(value)?,
+            lo: finite(lo),
+            hi: finite(hi),
+        })
+    }
+}
+
+/// One thing with its numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Entry {
+    /// Function, object; empty for the run.
+    pub name: String,
+    /// File name of the module.
+    pub module: String,
+    /// Kind and type of an object.
+    pub sort: String,
+    /// Source file of a line or loop.
+    pub file: String,
+    /// Its line; 0 if unknown.
+    pub line: u32,
+    /// Depth of a loop.
+    pub depth: u32,
+    /// Code that it was inlined into.
+    pub chain: String,
+    /// Share of time or loads, percent.
+    pub weight: f64,
+    /// Numbers.
+    pub cells: BTreeMap<Metric, Cell>,
+    /// Misses per load, beside the misses of the run.
+    pub per_load: BTreeMap<Metric, Cell>,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default)]
+pub struct RunEntries {
+    /// Where it comes from.
+    pub path: String,
+    /// Every load was recorded or counted.
+    pub exact: bool,
+    /// Windows.
+    pub samples: u64,
+    /// CPU seconds of the program; 0 is unknown.
+    pub cpu_seconds: f64,
+    /// By kind.
+    pub tables: BTreeMap<Kind, Vec<Entry>>,
+    /// What is missing or doubtful.
+    pub warnings: Vec<String>,
+}
+
+/// The numbers of a row.
+struct Numbers<'a> {
+    time: TimeShare,
+    share: Option<f64>,
+    hats: &'a Hats,
+    distances: &'a [Bin],
+    percentiles: [Option<f64>; 3],
+    misses: Option<&'a Misses>,
+    exact: bool,
+}
+
+impl Numbers<'_> {
+    fn cells(&self, entry: &mut Entry) {
+        let mut put = |metric: Metric, cell: Option<Cell>| {
+            if let Some(cell) = cell {
+                entry.cells.insert(metric, cell);
+            }
+        };
+        put(
+            Metric::Time,
+            Cell::of(self.time.value, self.time.lo, self.time.hi),
+        );
+        if self.time.value.is_none() {
+            let ends = self.share.filter(|_| self.exact);
+            put(Metric::Share, Cell::of(self.share, ends, ends));
+        }
+        let hats = self.hats;
+        let loads = Cell::of(hats.accesses, hats.accesses_lo, hats.accesses_hi);
+        put(Metric::Loads, loads);
+        let footprint = Cell::of(hats.footprint, hats.footprint_lo, hats.footprint_hi)
+            .filter(|_| !hats.footprint_undersampled);
+        put(Metric::Footprint, footprint);
+        let growth = loads.zip(footprint).and_then(|(loads, footprint)| {
+            let over = |a: Option<f64>, b: Option<f64>| Some(a? / b.filter(|&b| b > 0.0)?);
+            Cell::of(
+                over(Some(footprint.value), Some(loads.value)),
+                over(footprint.lo, loads.hi),
+                over(footprint.hi, loads.lo),
+            )
+        });
+        put(Metric::Growth, growth);
+        for (p, value) in [50u8, 90, 99].into_iter().zip(self.percentiles) {
+            put(Metric::Distance(p), self.percentile(p, value));
+        }
+        for level in self.misses.iter().flat_map(|m| &m.levels) {
+            let cell = |r: Option<[f64; 3]>| {
+                r.and_then(|[lo, value, hi]| Cell::of(Some(value), Some(lo), Some(hi)))
+            };
+            let metric = Metric::Misses(level.level.clone());
+            if let Some(ratio) = cell(level.ratio) {
+                entry.per_load.insert(metric.clone(), ratio);
+            }
+            if let Some(count) = cell(level.count) {
+                entry.cells.insert(metric, count);
+            }
+        }
+    }
+
+    /// A percentile of D with the interval of its rank among as many values as there are samples: those of one sample are alike.
+    fn percentile(&self, p: u8, value: Option<f64>) -> Option<Cell> {
+        let value = value?;
+        if self.exact {
+            return Some(Cell::exact(value));
+        }
+        let n = self.hats.samples_seen? as f64;
+        let all: u64 = self.distances.iter().map(|b| b.count).sum();
+        if n < 4.0 || all == 0 {
+            return Cell::of(Some(value), None, None);
+        }
+        let share = f64::from(p) / 100.0;
+        let off = 1.96 * (share * (1.0 - share) / n).sqrt();
+        // Beyond the last value there is no end.
+        let at = |share: f64| (share < 1.0).then(|| quantile(self.distances, all, share.max(0.0)));
+        let (lo, hi) = (at(share - off), at(share + off));
+        Cell::of(
+            Some(value),
+            lo.map(|x| x.min(value)),
+            hi.map(|x| x.max(value)),
+        )
+    }
+}
+
+/// The value below which a share of a histogram lies, evenly inside its bins.
+fn quantile(bins: &[Bin], all: u64, share: f64) -> f64 {
+    let mut left = share * all as f64;
+    for bin in bins {
+        let count = bin.count as f64;
+        if left <= count && count > 0.0 {
+            let (from, to) = (bin.from as f64, bin.to as f64);
+            return from + (to - from) * left / count;
+        }
+        left -= count;
+    }
+    bins.last().map_or(0.0, |b| b.to as f64)
+}
+
+fn of_loads(loads: &Loads, exact: bool, mut entry: Entry) -> Entry {
+    entry.weight = loads.weight();
+    Numbers {
+        time: loads.time,
+        share: loads.share,
+        hats: &loads.hats,
+        distances: &loads.distances,
+        percentiles: [
+            loads.metrics.distance_p50,
+            loads.metrics.distance_p90,
+            loads.metrics.distance_p99,
+        ],
+        misses: loads.misses.as_ref(),
+        exact,
+    }
+    .cells(&mut entry);
+    entry
+}
+
+/// The entries of an analysis.
+pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries {
+    let summary = &analysis.summary;
+    let exact = summary.trace.mode == "full" && summary.rho.is_none_or(|rho| rho < 1.0 + 1e-9);
+    let mut run = Entry {
+        weight: 100.0,
+        ..Entry::default()
+    };
+    Numbers {
+        time: TimeShare::default(),
+        share: None,
+        hats: &summary.hats,
+        distances: &summary.distances,
+        percentiles: [
+            summary.metrics.distance_p50,
+            summary.metrics.distance_p90,
+            summary.metrics.distance_p99,
+        ],
+        misses: summary.misses.as_ref(),
+        exact,
+    }
+    .cells(&mut run);
+    if cpu_seconds > 0.0 {
+        let seconds = Cell::of(Some(cpu_seconds), None, None);
+        run.cells.extend(seconds.map(|cell| (Metric::Cpu, cell)));
+    }
+    let functions = analysis.functions.iter().map(|row| {
+        let entry = Entry {
+            name: row.function.clone(),
+            module: row.module.clone(),
+            ..Entry::default()
+        };
+        of_loads(&row.loads, exact, entry)
+    });
+    let lines = analysis.lines.iter().map(|row| {
+        let entry = Entry {
+            name: row.function.clone(),
+            module: row.module.clone(),
+            file: row.file.clone(),
+            line: row.line,
+            chain: row.inlined_into.first().cloned().unwrap_or_default(),
+            ..Entry::default()
+        };
+        of_loads(&row.loads, exact, entry)
+    });
+    let loops = analysis.loops.iter().map(|row| {
+        let entry = Entry {
+            name: row.function.clone(),
+            module: row.module.clone(),
+            file: row.file.clone(),
+            line: row.line,
+            depth: row.depth,
+            chain: row.inlined_into.clone(),
+            ..Entry::default()
+        };
+        of_loads(&row.loads, exact, entry)
+    });
+    let objects = analysis.objects.iter().map(|row| {
+        let mut entry = Entry {
+            name: row.object.clone(),
+            module: row.module.clone(),
+            sort: format!("{} {}", row.kind, row.of_type),
+            chain: row.stack.join(" < "),
+            weight: row.time.value.or(row.share).unwrap_or(0.0),
+            ..Entry::default()
+        };
+        Numbers {
+            time: row.time,
+            share: row.share,
+            hats: &row.hats,
+            distances: &[],
+            percentiles: [None; 3],
+            misses: row.misses.as_ref(),
+            exact,
+        }
+        .cells(&mut entry);
+        entry
+    });
+    RunEntries {
+        path: path.into(),
+        exact,
+        samples: summary.samples,
+        cpu_seconds,
+        tables: BTreeMap::from([
+            (Kind::Run, vec![run]),
+            (Kind::Function, functions.collect()),
+            (Kind::Line, lines.collect()),
+            (Kind::Loop, loops.collect()),
+            (Kind::Object, objects.collect()),
+        ]),
+        warnings: analysis.warnings.clone(),
+    }
+}

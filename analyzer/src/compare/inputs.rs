@@ -1,0 +1,142 @@
+//! What is compared: traces, folders of `mgz run`, partial results, and folders of these.
+
+use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries, entries};
+use crate::data::code_map::Target;
+use crate::engine::partial::Partial;
+use crate::input::{ColumnSet, Trace, executions, manifest_of};
+use crate::report::build::{Questions, examine, tables_of};
+use crate::report::counted::find;
+use anyhow::{Context, bail};
+use mgz_annotations_schema::manifest::MANIFEST;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// The folder of the trace in that of `mgz run`.
+const TRACE: &str = "trace";
+
+fn is_trace(path: &Path) -> bool {
+    path.join(MANIFEST).is_file()
+}
+
+/// The traces and partial results that a path means.
+pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    if is_trace(path) || path.is_file() {
+        return Ok(vec![path.to_path_buf()]);
+    }
+    if is_trace(&path.join(TRACE)) {
+        return Ok(vec![path.join(TRACE)]);
+    }
+    let entries = std::fs::read_dir(path).with_context(|| {
+        format!(
+            "{}: cannot be read; give a trace, a partial result or a folder of them",
+            path.display()
+        )
+    })?;
+    let mut inside: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+    inside.sort();
+    let mut all = Vec::new();
+    for entry in inside {
+        if is_trace(&entry) {
+            all.push(entry);
+        } else if is_trace(&entry.join(TRACE)) {
+            all.push(entry.join(TRACE));
+        } else if entry.is_file() && Partial::is_one(&entry) {
+            all.push(entry);
+        }
+    }
+    if all.is_empty() {
+        bail!(
+            "{}: no trace and no partial result is in it; give a folder that mgz-record or mgz run has made, a file of mgz-analyze --partial, or a folder of them",
+            path.display()
+        );
+    }
+    Ok(all)
+}
+
+/// Reads one of them.
+pub fn read(
+    path: &Path,
+    questions: &Questions,
+    progress: &dyn Fn(u64) -> indicatif::ProgressBar,
+) -> anyhow::Result<RunEntries> {
+    let shown = path.display().to_string();
+    if path.is_file() {
+        let partial = Partial::read(path)?;
+        let seconds = partial.manifest.cpu_seconds;
+        let analysis = tables_of(partial, questions.estimator);
+        return Ok(entries(&shown, &analysis, seconds));
+    }
+    let mode = manifest_of(path)?.mode;
+    if mode == "watch" {
+        bail!(
+            "{shown}: a trace of mgz-record --mode watch has use\u{2013}reuse pairs only, which are not compared; record with another --mode"
+        );
+    }
+    let trace = Trace::open(path, true)?;
+    if mode == "count" {
+        return counted(&shown, &trace);
+    }
+    let mut questions = questions.clone();
+    questions.counted = find(&trace, None).map_err(anyhow::Error::msg)?;
+    let source = trace.source(ColumnSet::default());
+    let bar = progress((0..source.pieces()).map(|p| source.piece_rows(p)).sum());
+    drop(source);
+    let found = examine(&trace, &questions, &|rows| bar.inc(rows));
+    bar.finish_and_clear();
+    let (analysis, _) = found?;
+    Ok(entries(&shown, &analysis, trace.manifest.cpu_seconds))
+}
+
+/// Loads by code, of a trace that has counted them.
+fn counted(path: &str, trace: &Trace) -> anyhow::Result<RunEntries> {
+    let counts = executions::read(trace).map_err(|e| {
+        anyhow::anyhow!("{e}, so that the trace cannot be compared; record it again")
+    })?;
+    let all: f64 = counts.values().sum();
+    let code = &trace.code;
+    let with = |mut entry: Entry, loads: f64| {
+        entry.weight = loads * 100.0 / all.max(1.0);
+        entry.cells.insert(Metric::Loads, Cell::exact(loads));
+        entry.cells.insert(Metric::Share, Cell::exact(entry.weight));
+        entry
+    };
+    let table = |target: Target, entry: &dyn Fn(usize) -> Entry| -> Vec<Entry> {
+        let mut rows: HashMap<u32, f64> = HashMap::new();
+        for (&piece, loads) in &counts {
+            for &row in code.targets(target, piece * 4) {
+                *rows.entry(row).or_default() += loads;
+            }
+        }
+        let mut rows: Vec<(u32, f64)> = rows.into_iter().collect();
+        rows.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        rows.into_iter()
+            .map(|(row, loads)| with(entry(row as usize), loads))
+            .collect()
+    };
+    let functions = table(Target::Function, &|row| Entry {
+        name: code.functions[row].function.clone(),
+        module: code.functions[row].module.clone(),
+        ..Entry::default()
+    });
+    let lines = table(Target::Line, &|row| Entry {
+        name: code.lines[row].function.clone(),
+        module: code.lines[row].module.clone(),
+        file: code.lines[row].file.clone(),
+        line: code.lines[row].line,
+        ..Entry::default()
+    });
+    let mut run = with(Entry::default(), all);
+    run.cells.remove(&Metric::Share);
+    Ok(RunEntries {
+        path: path.into(),
+        exact: trace.manifest.totals.loads_executed.is_some(),
+        tables: [
+            (Kind::Run, vec![run]),
+            (Kind::Function, functions),
+            (Kind::Line, lines),
+        ]
+        .into(),
+        warnings: trace.warnings.clone(),
+        ..RunEntries::default()
+    })
+}

@@ -1,0 +1,644 @@
+//! Better, worse, the same, or not to be told: for each number of each thing that both builds have.
+
+use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries};
+use crate::compare::matching::partners;
+use crate::compare::rank_test::{holm, mann_whitney, smallest_p, student};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A change is called one wrongly with at most this probability, over all comparisons together.
+const WRONG: f64 = 0.05;
+/// Runs a side from which on ranks are compared.
+const RANKED: usize = 4;
+/// Two numbers are the same if the interval of their ratio lies within this part around one.
+const SAME: f64 = 0.10;
+/// Shares that differ by less, percentage points, are the same too.
+const SAME_POINTS: f64 = 1.0;
+/// Functions and objects with less weight on both sides are not compared, percent.
+const WORTH: f64 = 1.0;
+/// The same for lines and loops.
+const WORTH_LINES: f64 = 5.0;
+
+/// What is said of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Smaller, and not by chance.
+    Better,
+    /// Greater, and not by chance.
+    Worse,
+    /// Apart by less than 10 %.
+    Same,
+    /// Not to be told.
+    Unclear,
+}
+
+/// How a comparison was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Test {
+    /// Both sides are exact.
+    Exact,
+    /// Ranks of the runs (Mann–Whitney).
+    Ranks,
+    /// Intervals of the traces.
+    Intervals,
+    /// One of the two has no interval.
+    None,
+}
+
+/// One comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Change {
+    /// What it is of.
+    pub kind: Kind,
+    /// Name in the base, or in the new build where the base does not have it.
+    pub name: String,
+    /// Name in the new build, where it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_name: Option<String>,
+    /// `file:line` of a line or loop in the base.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub place: String,
+    /// The same in the new build.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub new_place: String,
+    /// The number, as in `--fail-if`.
+    #[serde(serialize_with = "metric_name")]
+    pub metric: Metric,
+    /// Of what it is a number.
+    pub unit: &'static str,
+    /// In the base.
+    pub base: Cell,
+    /// In the new build.
+    pub new: Cell,
+    /// Change, percent of the base; null if that is 0.
+    pub change_pct: Option<f64>,
+    /// Ends of the 95 % interval of the change, percent.
+    pub change_lo: Option<f64>,
+    /// See `change_lo`.
+    pub change_hi: Option<f64>,
+    /// Probability of such a difference by chance, corrected for the number of comparisons.
+    pub p: Option<f64>,
+    /// How it was decided.
+    pub test: Test,
+    /// The outcome.
+    pub verdict: Verdict,
+    /// The greater share of time or loads of the two, percent.
+    pub weight: f64,
+}
+
+fn metric_name<S: serde::Serializer>(metric: &Metric, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&metric.name())
+}
+
+/// Everything that was compared.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Comparison {
+    /// Traces of the base.
+    pub base: Vec<String>,
+    /// Traces of the new build.
+    pub new: Vec<String>,
+    /// The comparisons.
+    pub changes: Vec<Change>,
+    /// What one side alone has, with its share in percent: kind, name.
+    pub only_base: Vec<Alone>,
+    /// See `only_base`.
+    pub only_new: Vec<Alone>,
+    /// Comparisons among which chance was to be excluded.
+    pub tests: usize,
+    /// Ranks could tell nothing with so few runs.
+    pub too_few_runs: bool,
+    /// What is missing or doubtful.
+    pub warnings: Vec<String>,
+}
+
+/// A thing of one side alone.
+#[derive(Clone, Debug, Serialize)]
+pub struct Alone {
+    /// What it is.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its share of time or loads, percent.
+    pub weight: f64,
+}
+
+/// A thing and its entries in the runs of a side.
+type Runs<'a> = Vec<Option<&'a Entry>>;
+
+/// Entries of the first run of a side, each with its partners in the others.
+fn side(runs: &[RunEntries], kind: Kind) -> Vec<Runs<'_>> {
+    let Some((first, others)) = runs.split_first() else {
+        return Vec::new();
+    };
+    let mut rows: Vec<Runs<'_>> = first
+        .tables
+        .get(&kind)
+        .into_iter()
+        .flatten()
+        .map(|e| vec![Some(e)])
+        .collect();
+    for other in others {
+        let found = partners(first, other);
+        let table = other.tables.get(&kind);
+        for (at, row) in rows.iter_mut().enumerate() {
+            let partner = found.get(&kind).and_then(|f| f.get(at).copied().flatten());
+            row.push(partner.and_then(|p| table?.get(p)));
+        }
+    }
+    rows
+}
+
+fn weight(row: &Runs<'_>) -> f64 {
+    row.iter().flatten().map(|e| e.weight).sum::<f64>() / row.len().max(1) as f64
+}
+
+/// The number of a thing in each run. Where a run does not have the thing: no loads, or so little time that no window saw it.
+fn cells(row: &Runs<'_>, runs: &[RunEntries], metric: &Metric, per_load: bool) -> Vec<Cell> {
+    row.iter()
+        .zip(runs)
+        .filter_map(|(entry, run)| match entry {
+            Some(entry) if per_load => entry.per_load.get(metric).copied(),
+            Some(entry) => entry.cells.get(metric).copied(),
+            None if run.exact => Some(Cell::exact(0.0)),
+            None if *metric == Metric::Time && run.samples > 0 => Some(Cell {
+                value: 0.0,
+                lo: Some(0.0),
+                hi: Some((300.0 / run.samples as f64).min(100.0)),
+            }),
+            None => None,
+        })
+        .collect()
+}
+
+/// Numbers of a side and what is known of their mean.
+#[derive(Clone, Debug)]
+struct Sample {
+    values: Vec<f64>,
+    /// Mean; of exact or ranked numbers the median.
+    value: f64,
+    /// Standard errors of the mean downwards and upwards, by the runs' own intervals; none where they have none.
+    below: Option<f64>,
+    above: Option<f64>,
+    /// The same by how much the runs differ.
+    between: Option<f64>,
+    exact: bool,
+}
+
+const NORMAL: f64 = 1.959_964;
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    match n {
+        0 => f64::NAN,
+        _ => (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0,
+    }
+}
+
+impl Sample {
+    fn new(cells: &[Cell]) -> Option<Sample> {
+        if cells.is_empty() {
+            return None;
+        }
+        let n = cells.len() as f64;
+        let values: Vec<f64> = cells.iter().map(|c| c.value).collect();
+        let mean = values.iter().sum::<f64>() / n;
+        let error = |end: &dyn Fn(&Cell) -> Option<f64>| -> Option<f64> {
+            let squares = cells
+                .iter()
+                .map(|c| end(c).map(|e| ((e - c.value) / NORMAL).powi(2)));
+            Some(squares.sum::<Option<f64>>()?.sqrt() / n)
+        };
+        let between = (cells.len() > 1).then(|| {
+            let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+            (squares / (n - 1.0) / n).sqrt()
+        });
+        let exact = cells.iter().all(Cell::is_exact);
+        Some(Sample {
+            value: if exact { median(&values) } else { mean },
+            values,
+            below: error(&|c| c.lo),
+            above: error(&|c| c.hi),
+            between,
+            exact,
+        })
+    }
+
+    /// Standard error towards the other side, and its degrees of freedom.
+    fn error(&self, upwards: bool) -> Option<(f64, f64)> {
+        let own = if upwards { self.above } else { self.below };
+        let runs = (self.values.len() - 1) as f64;
+        match (own, self.between) {
+            (Some(own), Some(between)) if between > own => Some((between, runs)),
+            (Some(own), _) => Some((own, f64::INFINITY)),
+            (None, Some(between)) if self.values.len() >= RANKED => Some((between, runs)),
+            _ => None,
+        }
+    }
+
+    fn shown(&self) -> Cell {
+        let least = self.values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = self
+            .values
+            .iter()
+            .copied()
+            .fold(f64::NEG_INFINITY, f64::max);
+        match self.exact {
+            true => Cell {
+                value: self.value,
+                lo: Some(least),
+                hi: Some(most),
+            },
+            false => Cell {
+                value: self.value,
+                lo: self
+                    .error(false)
+                    .map(|e| (self.value - NORMAL * e.0).max(0.0)),
+                hi: self.error(true).map(|e| self.value + NORMAL * e.0),
+            },
+        }
+    }
+
+    /// The same numbers as shares of what is left without others that take `gone` percent.
+    fn of_rest(&self, gone: f64) -> Sample {
+        let scale = 100.0 / (100.0 - gone).max(1e-9);
+        let scaled = |x: Option<f64>| x.map(|x| x * scale);
+        Sample {
+            values: self.values.iter().map(|v| v * scale).collect(),
+            value: self.value * scale,
+            below: scaled(self.below),
+            above: scaled(self.above),
+            between: scaled(self.between),
+            exact: self.exact,
+        }
+    }
+}
+
+/// Probability of the difference by chance, by intervals; and the standard error.
+fn by_intervals(base: &Sample, new: &Sample) -> Option<(f64, f64)> {
+    let up = new.value > base.value;
+    let ((a, fa), (b, fb)) = (base.error(up)?, new.error(!up)?);
+    let error = a.hypot(b);
+    let difference = (new.value - base.value).abs();
+    if error == 0.0 {
+        return Some((if difference == 0.0 { 1.0 } else { 0.0 }, 0.0));
+    }
+    // Welch and Satterthwaite.
+    let part = |e: f64, f: f64| if f.is_finite() { e.powi(4) / f } else { 0.0 };
+    let freedom = error.powi(4) / (part(a, fa) + part(b, fb)).max(f64::MIN_POSITIVE);
+    Some((student(difference / error, freedom), error))
+}
+
+struct Pending {
+    change: Change,
+    base: Sample,
+    new: Sample,
+}
+
+/// Compares two sets of runs. `wanted`: names that are compared however little weight they have.
+pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String>) -> Comparison {
+    let mut out = Comparison {
+        base: base.iter().map(|r| r.path.clone()).collect(),
+        new: new.iter().map(|r| r.path.clone()).collect(),
+        ..Comparison::default()
+    };
+    let (Some(first_base), Some(first_new)) = (base.first(), new.first()) else {
+        return out;
+    };
+    let found = partners(first_base, first_new);
+    let mut pending: Vec<Pending> = Vec::new();
+    for kind in [
+        Kind::Run,
+        Kind::Function,
+        Kind::Loop,
+        Kind::Line,
+        Kind::Object,
+    ] {
+        let (ours, theirs) = (side(base, kind), side(new, kind));
+        let pairs = &found[&kind];
+        let absent_new: Runs<'_> = vec![None; new.len()];
+        let absent_base: Runs<'_> = vec![None; base.len()];
+        let taken: BTreeSet<usize> = pairs.iter().flatten().copied().collect();
+        let mut rows: Vec<(&Runs<'_>, &Runs<'_>)> = Vec::new();
+        for (at, row) in ours.iter().enumerate() {
+            let partner = pairs.get(at).copied().flatten().and_then(|p| theirs.get(p));
+            rows.push((row, partner.unwrap_or(&absent_new)));
+        }
+        let left = theirs
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| !taken.contains(at));
+        rows.extend(left.map(|(_, row)| (&absent_base, row)));
+        let worth = match kind {
+            Kind::Line | Kind::Loop => WORTH_LINES,
+            _ => WORTH,
+        };
+        for (ours, theirs) in rows {
+            let weight = weight(ours).max(weight(theirs));
+            let (a, b) = (ours.iter().flatten().next(), theirs.iter().flatten().next());
+            let Some(named) = a.or(b) else { continue };
+            if weight < worth && !wanted.contains(&named.name) {
+                continue;
+            }
+            if a.is_none() || b.is_none() {
+                let alone = Alone {
+                    kind,
+                    name: shown_name(kind, named),
+                    weight,
+                };
+                if a.is_none() {
+                    out.only_new.push(alone);
+                } else {
+                    out.only_base.push(alone);
+                }
+                // Of a thing that is gone or new its share and its loads say all.
+            }
+            let metrics: BTreeSet<&Metric> = [a, b]
+                .into_iter()
+                .flatten()
+                .flat_map(|e| e.cells.keys().chain(e.per_load.keys()))
+                .collect();
+            for metric in metrics {
+                if (a.is_none() || b.is_none()) && !matches!(metric, Metric::Time | Metric::Loads) {
+                    continue;
+                }
+                pending.extend(prepare(
+                    (kind, metric, weight),
+                    (ours, base),
+                    (theirs, new),
+                    (named, b),
+                ));
+            }
+        }
+    }
+    decide(without_repetitions(pending), &mut out);
+    out
+}
+
+/// Numbers that say whether two comparisons are one.
+type Figures = (Metric, [Option<u64>; 6]);
+
+fn figures(change: &Change) -> Figures {
+    let bits = |cell: &Cell| [Some(cell.value), cell.lo, cell.hi].map(|x| x.map(f64::to_bits));
+    let ([a, b, c], [d, e, f]) = (bits(&change.base), bits(&change.new));
+    (change.metric.clone(), [a, b, c, d, e, f])
+}
+
+/// Leaves out loops and lines that have the numbers of their function, and lines that have those of a loop.
+fn without_repetitions(pending: Vec<Pending>) -> Vec<Pending> {
+    let mut known: BTreeSet<(String, Figures)> = BTreeSet::new();
+    let keep = |p: &Pending| match p.change.kind {
+        Kind::Run | Kind::Object => true,
+        kind => known.insert((p.change.name.clone(), figures(&p.change))) || kind == Kind::Function,
+    };
+    // Functions come first, then loops, then lines.
+    pending.into_iter().filter(keep).collect()
+}
+
+fn shown_name(kind: Kind, entry: &Entry) -> String {
+    match kind {
+        Kind::Line | Kind::Loop => format!("{} at {}", entry.name, place(entry)),
+        _ => entry.name.clone(),
+    }
+}
+
+fn place(entry: &Entry) -> String {
+    if entry.line == 0 {
+        return String::new();
+    }
+    let file = entry.file.rsplit('/').next().unwrap_or(&entry.file);
+    format!("{file}:{}", entry.line)
+}
+
+fn prepare(
+    (kind, metric, weight): (Kind, &Metric, f64),
+    ours: (&Runs<'_>, &[RunEntries]),
+    theirs: (&Runs<'_>, &[RunEntries]),
+    (named, other): (&Entry, Option<&&Entry>),
+) -> Option<Pending> {
+    let sides = |per_load: bool| {
+        let a = cells(ours.0, ours.1, metric, per_load);
+        let b = cells(theirs.0, theirs.1, metric, per_load);
+        Some((Sample::new(&a)?, Sample::new(&b)?))
+    };
+    let (per_load, (base, new)) = match sides(false) {
+        Some(both) => (false, both),
+        // Without numbers of loads, how much each function counts in the sum depends on what the windows met.
+        None if matches!(kind, Kind::Run | Kind::Object) => return None,
+        None => (true, sides(true)?),
+    };
+    let change = Change {
+        kind,
+        name: named.name.clone(),
+        new_name: other
+            .filter(|o| o.name != named.name)
+            .map(|o| o.name.clone()),
+        place: place(named),
+        new_place: other.map_or_else(String::new, |o| place(o)),
+        metric: metric.clone(),
+        unit: metric.unit(per_load),
+        base: base.shown(),
+        new: new.shown(),
+        change_pct: (base.value != 0.0).then(|| (new.value / base.value - 1.0) * 100.0),
+        change_lo: None,
+        change_hi: None,
+        p: None,
+        test: Test::None,
+        verdict: Verdict::Unclear,
+        weight,
+    };
+    Some(Pending { change, base, new })
+}
+
+/// Judges what is exact, then everything else together.
+fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
+    for one in pending.iter_mut().filter(|p| p.base.exact && p.new.exact) {
+        exact(one);
+    }
+    let open = |p: &Pending| p.change.test != Test::Exact;
+    // What has the same numbers is the same test.
+    let different: BTreeSet<Figures> = pending
+        .iter()
+        .filter(|p| open(p))
+        .map(|p| figures(&p.change))
+        .collect();
+    let tests = different.len();
+    out.tests = tests;
+    let ranked = |p: &Pending| {
+        let (n, m) = (p.base.values.len(), p.new.values.len());
+        n >= RANKED && m >= RANKED && smallest_p(n, m) * tests as f64 <= WRONG
+    };
+    out.too_few_runs = pending.iter().any(|p| {
+        open(p) && p.base.values.len() >= RANKED && p.new.values.len() >= RANKED && !ranked(p)
+    });
+    let test = |p: &Pending, base: &Sample, new: &Sample| -> Option<(f64, Test, Option<f64>)> {
+        let intervals = by_intervals(base, new);
+        let error = intervals.map(|i| i.1);
+        if ranked(p) {
+            return Some((mann_whitney(&base.values, &new.values)?, Test::Ranks, error));
+        }
+        Some((intervals?.0, Test::Intervals, error))
+    };
+    // Shares add up: what has changed most is set aside, and the others are compared as shares of the rest.
+    let mut alone: Vec<usize> = Vec::new();
+    for kind in [Kind::Function, Kind::Loop, Kind::Line, Kind::Object] {
+        let rows: Vec<usize> = (0..pending.len())
+            .filter(|&i| {
+                pending[i].change.kind == kind
+                    && pending[i].change.metric.is_share()
+                    && open(&pending[i])
+            })
+            .collect();
+        alone.extend(&rows);
+        let mut left = rows;
+        let (mut gone_base, mut gone_new) = (0.0, 0.0);
+        // Loops lie inside each other, so that their shares do not add up.
+        let adds_up = kind != Kind::Loop;
+        loop {
+            let mut results: Vec<(usize, f64, Test, Option<f64>)> = Vec::new();
+            for &i in &left {
+                let p = &pending[i];
+                let (a, b) = (p.base.of_rest(gone_base), p.new.of_rest(gone_new));
+                if let Some((chance, test, error)) = test(p, &a, &b) {
+                    results.push((i, chance, test, error));
+                }
+            }
+            let next = results
+                .iter()
+                .filter(|r| r.1 * tests as f64 <= WRONG)
+                .min_by(|a, b| {
+                    let by = |r: &(usize, f64, Test, Option<f64>)| {
+                        let p = &pending[r.0];
+                        -(p.new.of_rest(gone_new).value - p.base.of_rest(gone_base).value).abs()
+                    };
+                    // Chances that are both next to nothing say nothing of which is the cause.
+                    let clear = |p: f64| p.max(1e-12);
+                    clear(a.1)
+                        .total_cmp(&clear(b.1))
+                        .then(by(a).total_cmp(&by(b)))
+                })
+                .copied();
+            let judged = match next {
+                Some(next) if adds_up => vec![next],
+                Some(_) | None => results,
+            };
+            let ends = next.is_none() || !adds_up;
+            for &(i, chance, test, error) in &judged {
+                let scale = (100.0 - gone_new).max(1.0) / 100.0;
+                let corrected = (chance * tests as f64).min(1.0);
+                conclude(
+                    &mut pending[i],
+                    corrected,
+                    test,
+                    error.map(|e| e * scale),
+                    (gone_base, gone_new),
+                );
+            }
+            if ends {
+                break;
+            }
+            if let Some((i, ..)) = next {
+                gone_base = (gone_base + pending[i].base.value).min(99.9);
+                gone_new = (gone_new + pending[i].new.value).min(99.9);
+                left.retain(|&l| l != i);
+            }
+        }
+    }
+    let others: Vec<(usize, f64, Test, Option<f64>)> = (0..pending.len())
+        .filter(|i| open(&pending[*i]) && !alone.contains(i))
+        .filter_map(|i| {
+            test(&pending[i], &pending[i].base, &pending[i].new).map(|t| (i, t.0, t.1, t.2))
+        })
+        .collect();
+    // Those of shares count as tests too: they are the least significant ones here.
+    let mut distinct: BTreeMap<Figures, f64> = BTreeMap::new();
+    for (i, chance, ..) in &others {
+        distinct.insert(figures(&pending[*i].change), *chance);
+    }
+    let mut chances: Vec<f64> = distinct.values().copied().collect();
+    chances.resize(chances.len().max(tests), 1.0);
+    let corrected: BTreeMap<Figures, f64> = distinct.into_keys().zip(holm(&chances)).collect();
+    for (i, chance, test, error) in others {
+        let chance = corrected
+            .get(&figures(&pending[i].change))
+            .copied()
+            .unwrap_or(chance);
+        conclude(&mut pending[i], chance, test, error, (0.0, 0.0));
+    }
+    out.changes = pending.into_iter().map(|p| p.change).collect();
+}
+
+/// Exact numbers differ or do not; of several runs, if their ranges lie apart.
+fn exact(one: &mut Pending) {
+    let change = &mut one.change;
+    change.test = Test::Exact;
+    let range = |s: &Sample| {
+        let least = s.values.iter().copied().fold(f64::INFINITY, f64::min);
+        (
+            least,
+            s.values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        )
+    };
+    let (a, b) = (range(&one.base), range(&one.new));
+    change.verdict = if a == b {
+        Verdict::Same
+    } else if b.0 > a.1 {
+        Verdict::Worse
+    } else if b.1 < a.0 {
+        Verdict::Better
+    } else if change.change_pct.is_some_and(|c| c.abs() < SAME * 100.0) {
+        Verdict::Same
+    } else {
+        Verdict::Unclear
+    };
+    (change.change_lo, change.change_hi) = (change.change_pct, change.change_pct);
+}
+
+/// Estimates that differ by less are the same, whatever their ratio.
+fn least(change: &Change) -> f64 {
+    match change.metric {
+        Metric::Misses(_) if change.unit == Metric::PER_LOAD => 1e-4,
+        Metric::Loads | Metric::Footprint | Metric::Distance(_) | Metric::Misses(_) => 1.0,
+        Metric::Time | Metric::Share => 0.1,
+        Metric::Growth => 1e-9,
+        Metric::Cpu => 0.001,
+    }
+}
+
+/// `gone`: percent of the whole that was set aside before, on both sides.
+fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone: (f64, f64)) {
+    let change = &mut one.change;
+    (change.p, change.test) = (Some(chance), test);
+    // A share of the rest, as a share of the whole.
+    let expected = one.base.value * (100.0 - gone.1) / (100.0 - gone.0);
+    let difference = one.new.value - expected;
+    if let Some(error) = error
+        && expected > 0.0
+    {
+        let end = |sign: f64| Some((difference + sign * NORMAL * error) / expected * 100.0);
+        (change.change_lo, change.change_hi) = (end(-1.0), end(1.0));
+    }
+    let within = |limit: f64, scale: f64| {
+        [change.change_lo, change.change_hi]
+            .iter()
+            .all(|end| end.is_some_and(|e| (e * scale).abs() <= limit))
+    };
+    change.verdict = if difference.abs() < least(change) {
+        Verdict::Same
+    } else if chance <= WRONG {
+        if difference > 0.0 {
+            Verdict::Worse
+        } else {
+            Verdict::Better
+        }
+    } else if within(SAME * 100.0, 1.0)
+        || change.metric.is_share() && within(SAME_POINTS, expected / 100.0)
+    {
+        Verdict::Same
+    } else {
+        Verdict::Unclear
+    };
+}

@@ -1,0 +1,199 @@
+//! `mgz-analyze compare`: two sets of runs, and what is better, worse, the same or not to be told.
+//!
+//! [`inputs`] reads traces, [`entries`] makes numbers with intervals of them, [`matching`] finds what belongs together, [`judge`] compares,
+//! [`words`] and [`show`] tell. `docs/reference/compare.md` has the definitions.
+
+pub mod entries;
+pub mod gate;
+pub mod inputs;
+pub mod judge;
+pub mod matching;
+pub mod rank_test;
+pub mod show;
+pub mod words;
+
+use crate::compare::entries::{Metric, RunEntries};
+use crate::compare::gate::{Condition, Outcome};
+use crate::estimate::row_estimates::Estimator;
+use crate::filter::Conditions;
+use crate::report::build::Questions;
+use crate::views::time_tree::Look;
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Status where a condition of `--fail-if` is violated.
+pub const VIOLATED: u8 = 3;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz compare old.mgz -- new.mgz                      what is better, worse or the same
+  mgz compare old1 old2 old3 -- new1 new2 new3        several runs a side: narrower intervals
+  mgz compare base/ -- new/                           folders of traces
+  mgz compare --fail-if 'F>10%,time.kernel>5%,misses.L2>5%' old -- new
+  mgz compare --format markdown old -- new >> \"$GITHUB_STEP_SUMMARY\"
+
+Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99 or
+misses.L1, misses.L2, …; NAME is a function, an object, FILE:LINE, or * for any; without it the run.
+docs/reference/compare.md has the definitions and the keys of the JSON.
+
+Exit status: 0 done; 1 error; 2 wrong usage; 3 a number is worse, not by chance, and beyond its limit.";
+
+/// How a comparison is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareFormat {
+    /// The verdict in words, and a table.
+    Text,
+    /// The same for summaries and comments.
+    Markdown,
+    /// One JSON document.
+    Json,
+    /// Test cases: one for each condition of --fail-if.
+    Junit,
+    /// Numbers of the new build for github-action-benchmark.
+    #[value(name = "customSmallerIsBetter")]
+    CustomSmallerIsBetter,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CompareArguments {
+    /// The base: traces, folders of mgz run, partial results, or folders of these.
+    #[arg(required = true, value_name = "BASE")]
+    pub base: Vec<PathBuf>,
+    /// What is compared with it.
+    #[arg(last = true, required = true, value_name = "NEW")]
+    pub new: Vec<PathBuf>,
+    /// Ends with status 3 if one of these numbers is worse, not by chance, by more than that.
+    #[arg(long, value_name = "CONDITIONS", value_parser = conditions)]
+    pub fail_if: Option<Gate>,
+    /// How to show the result.
+    #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
+    pub format: CompareFormat,
+    /// Also writes it to FILE in another format: FORMAT=FILE. May be given several times.
+    #[arg(long, value_name = "FORMAT=FILE", value_parser = also)]
+    pub also: Vec<Also>,
+    /// Rows of the table.
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    pub rows: usize,
+    /// Compares predicted misses of sampled traces too. (Of full traces they are counted, and always compared.)
+    #[arg(long)]
+    pub misses: bool,
+    /// Threads to use; 0: one per CPU.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub threads: usize,
+}
+
+/// Conditions.
+#[derive(Clone, Debug)]
+pub struct Gate(pub Vec<Condition>);
+
+/// A further output.
+#[derive(Clone, Debug)]
+pub struct Also(pub CompareFormat, pub PathBuf);
+
+fn conditions(text: &str) -> Result<Gate, String> {
+    gate::parse(text).map(Gate).map_err(|e| e.to_string())
+}
+
+fn also(text: &str) -> Result<Also, String> {
+    let (format, file) = text
+        .split_once('=')
+        .ok_or("write FORMAT=FILE, such as junit=mgz.xml")?;
+    Ok(Also(CompareFormat::from_str(format, false)?, file.into()))
+}
+
+/// Runs the command.
+pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
+    let gate = arguments.fail_if.as_ref().map_or(&[][..], |g| &g.0);
+    let wants_misses = gate.iter().any(|c| matches!(c.metric, Metric::Misses(_)));
+    let questions = Questions {
+        zoom: false,
+        objects: true,
+        block: 64,
+        tau: 10.0,
+        stop: crate::views::location::STOP,
+        estimator: Estimator::default(),
+        footprint_bytes: crate::util::memory_limit::memory() / 4,
+        filter: Conditions::default(),
+        look: Look::default(),
+        misses: arguments.misses || wants_misses,
+        caches: Vec::new(),
+        counted: None,
+    };
+    let base = read_all(&arguments.base, &questions)?;
+    let new = read_all(&arguments.new, &questions)?;
+    let wanted: BTreeSet<String> = gate.iter().filter_map(|c| c.name.clone()).collect();
+    let mut comparison = judge::compare(&base, &new, &wanted);
+    comparison.warnings = different(&base, &new);
+    for warning in &comparison.warnings {
+        eprintln!("mgz-analyze: warning: {warning}");
+    }
+    let outcomes: Vec<Outcome> = gate
+        .iter()
+        .map(|c| c.check(&comparison, words::sentence))
+        .collect();
+    for (condition, outcome) in gate.iter().zip(&outcomes) {
+        if outcome.compared == 0 && condition.name.as_deref() != Some("*") {
+            anyhow::bail!(
+                "--fail-if {}: neither side has that number; names and numbers that were compared are in --format json",
+                condition.text
+            );
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    let width = std::io::stdout()
+        .is_terminal()
+        .then(|| comfy_table::Table::new().width())
+        .flatten();
+    let shape = |format: CompareFormat, width: Option<u16>| -> anyhow::Result<String> {
+        Ok(match format {
+            CompareFormat::Text => show::text(&comparison, &outcomes, arguments.rows, width),
+            CompareFormat::Markdown => show::markdown(&comparison, &outcomes, arguments.rows),
+            CompareFormat::Json => {
+                serde_json::to_string_pretty(&show::json(&comparison, &outcomes)?)? + "\n"
+            }
+            CompareFormat::Junit => show::junit(&comparison, &outcomes),
+            CompareFormat::CustomSmallerIsBetter => {
+                serde_json::to_string_pretty(&show::smaller_is_better(&comparison))? + "\n"
+            }
+        })
+    };
+    for Also(format, file) in &arguments.also {
+        std::fs::write(file, shape(*format, None)?)
+            .with_context(|| format!("{}: cannot write", file.display()))?;
+    }
+    out.write_all(shape(arguments.format, width)?.as_bytes())?;
+    out.flush()?;
+    let violated = outcomes.iter().any(|o| !o.violations.is_empty());
+    Ok(if violated {
+        ExitCode::from(VIOLATED)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn read_all(paths: &[PathBuf], questions: &Questions) -> anyhow::Result<Vec<RunEntries>> {
+    let mut all = Vec::new();
+    for path in paths {
+        for one in inputs::expand(path)? {
+            all.push(inputs::read(&one, questions, &crate::util::progress::bar)?);
+        }
+    }
+    Ok(all)
+}
+
+/// What makes the two sides hard to compare.
+fn different(base: &[RunEntries], new: &[RunEntries]) -> Vec<String> {
+    let exact = |runs: &[RunEntries]| runs.iter().filter(|r| r.exact).count();
+    let (a, b) = (exact(base), exact(new));
+    let mut out = Vec::new();
+    if a != 0 && a != base.len() || b != 0 && b != new.len() || (a == 0) != (b == 0) {
+        out.push("some of the traces have every load and others have samples: reuse distances of the two are not comparable; record all in one mode".into());
+    }
+    out
+}

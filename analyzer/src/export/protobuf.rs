@@ -1,0 +1,94 @@
+//! Messages of protocol buffers, as far as the formats need them: fields are appended to bytes.
+
+/// A message that is being written.
+#[derive(Clone, Debug, Default)]
+pub struct Message {
+    /// What has been written.
+    pub bytes: Vec<u8>,
+}
+
+fn varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+}
+
+impl Message {
+    /// An empty message.
+    pub fn new() -> Message {
+        Message::default()
+    }
+
+    /// A number; 0 stands for itself.
+    pub fn number(mut self, field: u32, value: u64) -> Message {
+        varint(&mut self.bytes, u64::from(field) << 3);
+        varint(&mut self.bytes, value);
+        self
+    }
+
+    /// A number with a sign (`int64`).
+    pub fn signed(self, field: u32, value: i64) -> Message {
+        self.number(field, value as u64)
+    }
+
+    /// A text.
+    pub fn text(self, field: u32, value: &str) -> Message {
+        self.raw(field, value.as_bytes())
+    }
+
+    /// A message inside.
+    pub fn message(self, field: u32, inner: Message) -> Message {
+        self.raw(field, &inner.bytes)
+    }
+
+    /// Numbers in one piece.
+    pub fn packed(self, field: u32, values: impl IntoIterator<Item = u64>) -> Message {
+        let mut inner = Vec::new();
+        values.into_iter().for_each(|v| varint(&mut inner, v));
+        self.raw(field, &inner)
+    }
+
+    /// A floating-point number.
+    pub fn double(mut self, field: u32, value: f64) -> Message {
+        varint(&mut self.bytes, u64::from(field) << 3 | 1);
+        self.bytes.extend(value.to_le_bytes());
+        self
+    }
+
+    fn raw(mut self, field: u32, value: &[u8]) -> Message {
+        varint(&mut self.bytes, u64::from(field) << 3 | 2);
+        varint(&mut self.bytes, value.len() as u64);
+        self.bytes.extend_from_slice(value);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of the format's documentation.
+    #[test]
+    fn bytes_of_known_messages() {
+        assert_eq!(Message::new().number(1, 150).bytes, [0x08, 0x96, 0x01]);
+        assert_eq!(
+            Message::new().text(2, "testing").bytes,
+            [0x12, 0x07, 0x74, 0x65, 0x73, 0x74, 0x69, 0x6e, 0x67]
+        );
+        let inner = Message::new().number(1, 150);
+        assert_eq!(
+            Message::new().message(3, inner).bytes,
+            [0x1a, 0x03, 0x08, 0x96, 0x01]
+        );
+        assert_eq!(
+            Message::new().packed(6, [3, 270, 86942]).bytes,
+            [0x32, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05]
+        );
+        assert_eq!(
+            Message::new().signed(1, -2).bytes[1..],
+            [0xfe, 255, 255, 255, 255, 255, 255, 255, 255, 1]
+        );
+    }
+}

@@ -1,0 +1,340 @@
+//! `mgz-analyze query`: SQL over the tables of an analysis and the rows of a trace.
+//!
+//! The engine is SQLite. Tables of the analysis are put into a database in memory, as far as the query names them; `rows` is read piece by piece
+//! ([`rows`]). What a query has to sort or group goes to temporary files beyond a bound.
+
+mod rows;
+mod tables;
+
+use crate::cli::Format;
+use crate::data::frame::{self, Kind};
+use crate::estimate::row_estimates::Estimator;
+use crate::filter::Conditions;
+use crate::input::{Trace, objects};
+use crate::report::Analysis;
+use crate::report::build::{Questions, examine};
+use crate::views::time_tree::Look;
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use comfy_table::{Cell, CellAlignment, presets};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row};
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz query trace 'SELECT function, A, F FROM functions ORDER BY A DESC LIMIT 5'
+  mgz query trace 'SELECT file, line, D_mean FROM lines WHERE D_mean > 1000'
+  mgz query trace 'SELECT object, bytes, F_64 * 64 AS touched FROM objects WHERE kind = \"heap\"'
+  mgz query trace 'SELECT function, count(*), count(DISTINCT address / 64) FROM rows GROUP BY function'
+  mgz query trace --format csv 'SELECT * FROM samples' > samples.csv
+  mgz query trace --format parquet -o hot.parquet 'SELECT * FROM rows WHERE size = 64'
+
+Tables: functions, lines, loops, objects, windows, growth, misses, threads, processes, distances, intervals
+(as in the files of mgz-analyze --format csv), samples and rows. The dialect is SQLite's.
+docs/reference/query.md has the columns.";
+
+/// Arguments of `query`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct QueryArguments {
+    /// The folder that mgz-record wrote.
+    pub trace: PathBuf,
+    /// The query.
+    pub sql: String,
+    /// How to show the result.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// The file; without it: standard output. Needed by parquet.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Rows of a table on stdout; 0: all.
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub rows: usize,
+    /// Memory that sorting and grouping may take before they go to temporary files (in TMPDIR), MiB.
+    #[arg(long, default_value_t = 256, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub memory: u64,
+    /// Predicts misses of sampled traces too, for the table misses.
+    #[arg(long)]
+    pub misses: bool,
+}
+
+/// Words of a query, outside of its texts.
+fn words(sql: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut text = false;
+    for part in sql.split('\'') {
+        if !text {
+            let words = part.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            out.extend(words.filter(|w| !w.is_empty()).map(str::to_ascii_lowercase));
+        }
+        text = !text;
+    }
+    out
+}
+
+fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<Analysis> {
+    let questions = Questions {
+        zoom: false,
+        objects: true,
+        block: 64,
+        tau: 10.0,
+        stop: crate::views::location::STOP,
+        estimator: Estimator::default(),
+        footprint_bytes: crate::util::memory_limit::memory() / 4,
+        filter: Conditions::default(),
+        look: Look::default(),
+        misses,
+        caches: Vec::new(),
+        counted: crate::report::counted::find(trace, None).map_err(anyhow::Error::msg)?,
+    };
+    Ok(examine(trace, &questions, &|_| {})?.0)
+}
+
+/// A value as JSON has it.
+fn json(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => number.into(),
+        ValueRef::Real(number) => {
+            serde_json::Number::from_f64(number).map_or(Value::Null, Value::Number)
+        }
+        ValueRef::Text(text) => String::from_utf8_lossy(text).into(),
+        ValueRef::Blob(bytes) => bytes
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect::<String>()
+            .into(),
+    }
+}
+
+fn values(row: &Row<'_>, columns: usize) -> anyhow::Result<Vec<Value>> {
+    (0..columns).map(|at| Ok(json(row.get_ref(at)?))).collect()
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn csv(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_string(),
+    }
+}
+
+/// Runs the command.
+pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
+    let folder = &arguments.trace;
+    let mode = crate::input::manifest_of(folder)?.mode;
+    if mode == "watch" || mode == "count" {
+        bail!(
+            "{}: mgz-analyze query takes rows of loads, and a trace of mode {mode} has none; record with another --mode",
+            folder.display()
+        );
+    }
+    if arguments.format == Format::Parquet && arguments.output.is_none() {
+        bail!("--format parquet is no text; give a file with -o");
+    }
+    let database = Connection::open_in_memory()?;
+    database.pragma_update(None, "temp_store", 1)?;
+    // Negative numbers are KiB.
+    database.pragma_update(None, "cache_size", -(arguments.memory as i64) * 1024)?;
+    database.pragma_update(
+        Some("temp"),
+        "cache_size",
+        -(arguments.memory as i64) * 1024,
+    )?;
+    let trace = Trace::open(folder, true)?;
+    let asked = words(&arguments.sql);
+    let names = |table: &str| asked.iter().any(|w| w == table);
+    if tables::ANALYSED.iter().any(|t| names(t)) {
+        let analysis = analysis(&trace, arguments.misses)?;
+        for table in tables::ANALYSED.iter().filter(|t| names(t)) {
+            tables::add(&database, table, &analysis)?;
+        }
+    }
+    if names("samples") {
+        tables::add_samples(&database, &trace)?;
+    }
+    let damaged = !trace.damage.is_empty();
+    for sentence in trace.warnings.iter().chain(&trace.damage) {
+        eprintln!("mgz-analyze: warning: {sentence}");
+    }
+    if names("rows") {
+        let objects = objects::read(folder).map_err(|e| anyhow!(e))?;
+        if trace.stored_rows(0).is_none() && trace.manifest.totals.rows > 0 {
+            bail!(
+                "{}: its rows have not been converted to samples/ yet; run mgz-record --recover on it first",
+                folder.display()
+            );
+        }
+        rows::add(&database, Arc::new(rows::Source { trace, objects }))?;
+    }
+    database.pragma_update(None, "query_only", true)?;
+    let mut statement = database.prepare(&arguments.sql).map_err(|e| {
+        anyhow!(
+            "the query cannot be run: {e}; docs/reference/query.md has the tables and their columns"
+        )
+    })?;
+    if statement.column_count() == 0 || !statement.readonly() {
+        bail!("only queries (SELECT) can be run: the trace is not changed");
+    }
+    let columns: Vec<String> = statement.column_names().map(String::from).collect();
+    let mut found = statement.query([])?;
+    let mut out: Box<dyn Write> = match &arguments.output {
+        Some(file) if arguments.format != Format::Parquet => Box::new(std::io::BufWriter::new(
+            std::fs::File::create(file)
+                .with_context(|| format!("{}: cannot write", file.display()))?,
+        )),
+        _ => Box::new(std::io::BufWriter::new(std::io::stdout().lock())),
+    };
+    let mut next = || -> anyhow::Result<Option<Vec<Value>>> {
+        let row = found.next().map_err(|e| anyhow!("the query failed: {e}"))?;
+        row.map(|row| values(row, columns.len())).transpose()
+    };
+    match arguments.format {
+        Format::Csv => {
+            let line = |cells: &mut dyn Iterator<Item = String>| {
+                cells.map(|c| csv(&c)).collect::<Vec<_>>().join(",")
+            };
+            writeln!(out, "{}", line(&mut columns.iter().cloned()))?;
+            while let Some(row) = next()? {
+                writeln!(out, "{}", line(&mut row.iter().map(plain)))?;
+            }
+        }
+        Format::Json => {
+            write!(out, "[")?;
+            let mut separator = "\n";
+            while let Some(row) = next()? {
+                // In the order of the query, which a map of serde_json does not keep.
+                let cells = columns.iter().zip(row);
+                let cells: Vec<String> = cells
+                    .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
+                    .collect();
+                write!(out, "{separator}{{{}}}", cells.join(","))?;
+                separator = ",\n";
+            }
+            writeln!(out, "\n]")?;
+        }
+        Format::Table => {
+            let most = if arguments.rows == 0 {
+                usize::MAX
+            } else {
+                arguments.rows
+            };
+            let (mut shown, mut more) = (Vec::new(), 0u64);
+            while let Some(row) = next()? {
+                if shown.len() < most {
+                    shown.push(row);
+                } else {
+                    more += 1;
+                }
+            }
+            write!(out, "{}", text(&columns, &shown))?;
+            if more > 0 {
+                writeln!(out, "… {more} more (--rows 0 shows all)")?;
+            }
+        }
+        Format::Parquet => {
+            let mut rows = Vec::new();
+            while let Some(row) = next()? {
+                rows.push(row);
+            }
+            if let Some(file) = &arguments.output {
+                parquet(&columns, &rows, file)?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(if damaged {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn text(columns: &[String], rows: &[Vec<Value>]) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(presets::NOTHING);
+    let numbers: Vec<bool> = (0..columns.len())
+        .map(|at| rows.iter().any(|r| r[at].is_number()))
+        .collect();
+    let align = |at: usize| match numbers[at] {
+        true => CellAlignment::Right,
+        false => CellAlignment::Left,
+    };
+    table.set_header(
+        columns
+            .iter()
+            .enumerate()
+            .map(|(at, c)| Cell::new(c).set_alignment(align(at))),
+    );
+    for row in rows {
+        table.add_row(
+            row.iter()
+                .enumerate()
+                .map(|(at, v)| Cell::new(plain(v)).set_alignment(align(at))),
+        );
+    }
+    format!("{table}\n")
+}
+
+/// Columns have the type of all their values: whole numbers, numbers, or texts.
+fn parquet(columns: &[String], rows: &[Vec<Value>], file: &Path) -> anyhow::Result<()> {
+    let made = columns.iter().enumerate().map(|(at, name)| {
+        let cells: Vec<&Value> = rows.iter().map(|r| &r[at]).collect();
+        let all = |is: &dyn Fn(&Value) -> bool| cells.iter().all(|v| v.is_null() || is(v));
+        if !cells.iter().all(|v| v.is_null()) && all(&|v| v.is_i64()) {
+            frame::column(name, Kind::Signed, &cells)
+        } else if !cells.iter().all(|v| v.is_null()) && all(&|v| v.is_number()) {
+            frame::column(name, Kind::Number, &cells)
+        } else {
+            let texts: Vec<Value> = cells
+                .iter()
+                .map(|v| {
+                    if v.is_null() {
+                        Value::Null
+                    } else {
+                        plain(v).into()
+                    }
+                })
+                .collect();
+            frame::column(name, Kind::Text, &texts.iter().collect::<Vec<_>>())
+        }
+    });
+    let table = made
+        .collect::<Result<_, _>>()
+        .and_then(frame::frame)
+        .map_err(|e| anyhow!(e))?;
+    let to =
+        std::fs::File::create(file).with_context(|| format!("{}: cannot write", file.display()))?;
+    frame::write_parquet(&table, to).map_err(|e| anyhow!("{}: {e}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_outside_of_texts() {
+        assert_eq!(
+            words("SELECT a.F FROM rows WHERE x = 'lines'''"),
+            ["select", "a", "f", "from", "rows", "where", "x"]
+        );
+    }
+
+    #[test]
+    fn cells_of_csv() {
+        assert_eq!(csv("a"), "a");
+        assert_eq!(csv("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+}

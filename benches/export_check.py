@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Opens what `mgz export` writes with the tools that it is for: benches/export_check.py TRACE [--bin DIR] [--speedscope DIR]
+
+TRACE is a trace folder. Checks that the sum of the loads is that of mgz-analyze, in
+- pprof, decoded by protobuf with the fields of profile.proto (PyPI: protobuf),
+- perfetto, by its published messages (PyPI: perfetto), or by the trace_processor that --trace-processor names,
+- callgrind, by callgrind_annotate,
+- speedscope, by its importer, if --speedscope names a folder in which `npm install speedscope` was run.
+Exit status 1 if a sum differs. What is not installed is said.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def pprof_messages():
+    """The messages of profile.proto, from its description."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    kinds = {"int64": 3, "uint64": 4, "string": 9, "bool": 8}
+    messages = {
+        "ValueType": [("type", 1, "int64"), ("unit", 2, "int64")],
+        "Label": [
+            ("key", 1, "int64"),
+            ("str", 2, "int64"),
+            ("num", 3, "int64"),
+            ("num_unit", 4, "int64"),
+        ],
+        "Sample": [("location_id", 1, "uint64*"), ("value", 2, "int64*"), ("label", 3, "Label*")],
+        "Mapping": [
+            ("id", 1, "uint64"),
+            ("memory_start", 2, "uint64"),
+            ("memory_limit", 3, "uint64"),
+            ("file_offset", 4, "uint64"),
+            ("filename", 5, "int64"),
+            ("build_id", 6, "int64"),
+            ("has_functions", 7, "bool"),
+            ("has_filenames", 8, "bool"),
+            ("has_line_numbers", 9, "bool"),
+            ("has_inline_frames", 10, "bool"),
+        ],
+        "Line": [("function_id", 1, "uint64"), ("line", 2, "int64"), ("column", 3, "int64")],
+        "Location": [
+            ("id", 1, "uint64"),
+            ("mapping_id", 2, "uint64"),
+            ("address", 3, "uint64"),
+            ("line", 4, "Line*"),
+            ("is_folded", 5, "bool"),
+        ],
+        "Function": [
+            ("id", 1, "uint64"),
+            ("name", 2, "int64"),
+            ("system_name", 3, "int64"),
+            ("filename", 4, "int64"),
+            ("start_line", 5, "int64"),
+        ],
+        "Profile": [
+            ("sample_type", 1, "ValueType*"),
+            ("sample", 2, "Sample*"),
+            ("mapping", 3, "Mapping*"),
+            ("location", 4, "Location*"),
+            ("function", 5, "Function*"),
+            ("string_table", 6, "string*"),
+            ("time_nanos", 9, "int64"),
+            ("duration_nanos", 10, "int64"),
+            ("period_type", 11, "ValueType"),
+            ("period", 12, "int64"),
+            ("comment", 13, "int64*"),
+            ("default_sample_type", 14, "int64"),
+        ],
+    }
+    file = descriptor_pb2.FileDescriptorProto(name="profile.proto", package="p", syntax="proto3")
+    for name, fields in messages.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind in fields:
+            many, kind = kind.endswith("*"), kind.rstrip("*")
+            of = message.field.add(name=field, number=number, label=3 if many else 1)
+            if kind in kinds:
+                of.type = kinds[kind]
+            else:
+                of.type, of.type_name = 11, f".p.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Profile"))
+
+
+def pprof(path, _):
+    profile = pprof_messages()()
+    with gzip.open(path) as file:
+        profile.ParseFromString(file.read())
+    texts = profile.string_table
+    assert texts[0] == "" and texts[profile.sample_type[0].type] == "loads"
+    locations = {location.id: location for location in profile.location}
+    functions = {function.id: function for function in profile.function}
+    mappings = {mapping.id for mapping in profile.mapping}
+    for sample in profile.sample:
+        assert len(sample.value) == len(profile.sample_type)
+        for location in sample.location_id:
+            assert locations[location].mapping_id in mappings
+            assert all(line.function_id in functions for line in locations[location].line)
+    return sum(sample.value[0] for sample in profile.sample)
+
+
+def perfetto_messages(path):
+    """The loads of all slices, by the published messages: where trace_processor cannot be had."""
+    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
+
+    trace, loads, tracks = Trace(), 0, set()
+    with open(path, "rb") as file:
+        trace.ParseFromString(file.read())
+    for packet in trace.packet:
+        if packet.HasField("track_descriptor"):
+            tracks.add(packet.track_descriptor.uuid)
+        if packet.HasField("track_event"):
+            event = packet.track_event
+            assert event.track_uuid in tracks
+            loads += sum(a.uint_value for a in event.debug_annotations if a.name == "loads")
+    return loads
+
+
+def perfetto(path, options):
+    from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
+
+    if not options.trace_processor:
+        print("perfetto: without --trace-processor only the messages are decoded")
+        return perfetto_messages(path)
+    config = TraceProcessorConfig(bin_path=options.trace_processor)
+    with TraceProcessor(trace=path, config=config) as processor:
+        rows = processor.query(
+            "SELECT sum(a.int_value) AS loads FROM slice s JOIN args a USING (arg_set_id) WHERE a.key = 'debug.loads'"
+        )
+        return next(iter(rows)).loads
+
+
+def callgrind(path, _):
+    text = subprocess.run(
+        ["callgrind_annotate", path], check=True, capture_output=True, text=True
+    ).stdout
+    line = next(line for line in text.splitlines() if "PROGRAM TOTALS" in line)
+    return int(re.match(r"[\d,]+", line.strip()).group().replace(",", ""))
+
+
+IMPORTER = """
+const fs = require('fs');
+const profile = JSON.parse(fs.readFileSync(process.argv[1], 'utf8'));
+const Ajv = require('ajv');
+const schema = JSON.parse(fs.readFileSync(process.argv[2], 'utf8'));
+const check = new Ajv({strict: false}).compile(schema);
+if (!check(profile)) { console.error(check.errors); process.exit(1); }
+let sum = 0;
+for (const p of profile.profiles) p.weights.forEach(w => sum += w);
+console.log(sum);
+"""
+
+
+def speedscope(path, options):
+    if not options.speedscope:
+        raise FileNotFoundError("--speedscope is not given")
+    package = os.path.join(options.speedscope, "node_modules", "speedscope", "dist", "release")
+    schema = os.path.join(package, "file-format-schema.json")
+    done = subprocess.run(
+        ["node", "-e", IMPORTER, path, schema],
+        cwd=options.speedscope,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return int(done.stdout)
+
+
+CHECKS = {"pprof": pprof, "perfetto": perfetto, "callgrind": callgrind, "speedscope": speedscope}
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trace")
+    parser.add_argument("--bin", default=os.path.join(ROOT, "target/release"))
+    parser.add_argument("--speedscope", default="")
+    parser.add_argument("--trace-processor", default="")
+    options = parser.parse_args()
+    analyze = os.path.join(options.bin, "mgz-analyze")
+    text = subprocess.run(
+        [analyze, options.trace, "--format", "json"], check=True, capture_output=True
+    ).stdout
+    summary = json.loads(text)["summary"]
+    want = summary["A"] + summary["A_const"]
+    folder, failed = tempfile.mkdtemp(), 0
+    for name, check in CHECKS.items():
+        path = os.path.join(folder, name)
+        command = [analyze, "export", options.trace, "--to", name, "-o", path]
+        subprocess.run(command, check=True, capture_output=True)
+        try:
+            got = check(path, options)
+        except (ImportError, FileNotFoundError, subprocess.CalledProcessError) as error:
+            print(f"{name}: SKIPPED: {error}")
+            continue
+        failed += got != want
+        print(f"{name}: {got} loads, {'equal' if got == want else f'DIFFERS from {want}'}")
+    shutil.rmtree(folder)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,534 @@
+//! `mgz export` and `mgz import`: the numbers in each format are those of `mgz-analyze`, and what goes out as accesses comes back the same.
+
+use flate2::read::GzDecoder;
+use mgz_tests::session::{instrument, record_command};
+use mgz_tests::tools::{self, LIMIT, code};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Two threads, a heap block, a function that is inlined, and a table of which lines are read at random.
+const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+static long table[1 << 15];
+static inline __attribute__((always_inline)) long inner(const long *from, long n) {
+    long sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += from[(i * 7919) & ((1 << 15) - 1)];
+    return sum;
+}
+__attribute__((noinline)) long outer(long n) { return inner(table, n); }
+__attribute__((noinline)) long heap(const int *block, long n) {
+    long sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += block[i];
+    return sum;
+}
+static void *other(void *block) { return (void *)heap(block, 3000); }
+int main(int argc, char **argv) {
+    int *block = calloc(4096, sizeof *block);
+    long sum = outer(20000) + heap(block, 4096);
+    if (argc > 1) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, other, block);
+        void *more;
+        pthread_join(thread, &more);
+        sum += (long)more;
+    }
+    printf("%ld %s\n", sum, argv[0] ? "" : "x");
+    return 0;
+}
+"#;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn build(&self) -> PathBuf {
+        std::fs::write(self.path("app.c"), PROGRAM).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-O1", "-g", "-pthread", "-o"])
+            .arg(self.path("app"))
+            .arg(self.path("app.c"));
+        tools::succeed(&mut cc, LIMIT).unwrap();
+        instrument(&self.path("app"), "soft", &[]).unwrap().path
+    }
+
+    fn record(&self, name: &str, options: &[&str], app: &Path, arguments: &[&str]) {
+        tools::succeed(
+            &mut record_command(options, &self.path(name), app, arguments),
+            LIMIT,
+        )
+        .unwrap();
+    }
+
+    fn mgz(&self, arguments: &[&str]) -> Output {
+        tools::run(
+            tools::tool("mgz")
+                .args(arguments)
+                .current_dir(self.dir.path()),
+            LIMIT,
+        )
+        .unwrap()
+    }
+
+    fn good(&self, arguments: &[&str]) -> Vec<u8> {
+        let output = self.mgz(arguments);
+        assert_eq!(
+            code(&output),
+            0,
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output.stdout
+    }
+
+    fn export(&self, trace: &str, to: &str) -> Vec<u8> {
+        self.good(&["export", trace, "--to", to])
+    }
+
+    fn analysis(&self, trace: &str) -> Value {
+        serde_json::from_slice(&self.good(&["analyze", trace, "--format", "json"])).unwrap()
+    }
+}
+
+/// Fields of a message of protocol buffers: number, varint or bytes.
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let (mut value, mut shift) = (0, 0);
+    while let Some((&byte, rest)) = bytes.split_first() {
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    value
+}
+
+fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+    let mut out = Vec::new();
+    while !bytes.is_empty() {
+        let key = varint(&mut bytes);
+        let field = match key & 7 {
+            0 => Field::Number(varint(&mut bytes)),
+            1 => {
+                let (value, rest) = bytes.split_at(8);
+                bytes = rest;
+                Field::Bytes(value)
+            }
+            2 => {
+                let length = varint(&mut bytes) as usize;
+                let (value, rest) = bytes.split_at(length);
+                bytes = rest;
+                Field::Bytes(value)
+            }
+            other => panic!("wire type {other}"),
+        };
+        out.push((key >> 3, field));
+    }
+    out
+}
+
+fn inside<'a>(message: &[(u64, Field<'a>)], number: u64) -> Vec<&'a [u8]> {
+    message
+        .iter()
+        .filter_map(|(n, f)| match f {
+            Field::Bytes(bytes) if *n == number => Some(*bytes),
+            _ => None,
+        })
+        .collect()
+}
+
+fn number(message: &[(u64, Field<'_>)], number: u64) -> Option<u64> {
+    message.iter().find_map(|(n, f)| match f {
+        Field::Number(value) if *n == number => Some(*value),
+        _ => None,
+    })
+}
+
+fn packed(mut bytes: &[u8]) -> Vec<u64> {
+    let mut out = Vec::new();
+    while !bytes.is_empty() {
+        out.push(varint(&mut bytes));
+    }
+    out
+}
+
+/// Loads by function (of the machine code), implied ones included.
+fn loads(analysis: &Value) -> HashMap<String, u64> {
+    let rows = analysis["functions"].as_array().unwrap();
+    let of = |row: &Value| row["A"].as_u64().unwrap() + row["A_const"].as_u64().unwrap();
+    rows.iter()
+        .map(|row| (row["function"].as_str().unwrap().to_string(), of(row)))
+        .filter(|row| row.1 > 0)
+        .collect()
+}
+
+#[test]
+fn profiles_have_the_loads_of_the_analysis() {
+    let place = Place {
+        dir: tempfile::tempdir().unwrap(),
+    };
+    let app = place.build();
+    place.record("full", &["--mode", "full", "--heap"], &app, &["two"]);
+    place.record(
+        "ring",
+        &["--mode", "ring", "--period", "3001", "--window", "500"],
+        &app,
+        &[],
+    );
+    for trace in ["full", "ring"] {
+        let analysis = place.analysis(trace);
+        let by_function = loads(&analysis);
+        let all: u64 = by_function.values().sum();
+        assert!(all > 1000);
+        pprof(&place.export(trace, "pprof"), &by_function);
+
+        let collapsed = String::from_utf8(place.export(trace, "collapsed")).unwrap();
+        let mut found: HashMap<String, u64> = HashMap::new();
+        for line in collapsed.lines() {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            let function = stack.split(';').nth(1).unwrap().split(' ').next().unwrap();
+            *found.entry(function.into()).or_default() += count.parse::<u64>().unwrap();
+        }
+        assert_eq!(found, by_function, "{collapsed}");
+        assert!(collapsed.contains(";outer;inner app.c:"), "{collapsed}");
+
+        let speedscope: Value = serde_json::from_slice(&place.export(trace, "speedscope")).unwrap();
+        let profiles = speedscope["profiles"].as_array().unwrap();
+        let weights = profiles
+            .iter()
+            .flat_map(|p| p["weights"].as_array().unwrap());
+        assert_eq!(weights.map(|w| w.as_u64().unwrap()).sum::<u64>(), all);
+
+        let firefox: Value = serde_json::from_slice(&place.export(trace, "firefox")).unwrap();
+        let threads = firefox["threads"].as_array().unwrap();
+        let weights = threads
+            .iter()
+            .flat_map(|t| t["samples"]["weight"].as_array().unwrap());
+        assert_eq!(weights.map(|w| w.as_u64().unwrap()).sum::<u64>(), all);
+        for table in ["stackTable", "frameTable", "funcTable"] {
+            for (name, column) in threads[0][table].as_object().unwrap() {
+                let length = column
+                    .as_array()
+                    .map_or(threads[0][table]["length"].clone(), |c| c.len().into());
+                assert_eq!(length, threads[0][table]["length"], "{table} {name}");
+            }
+        }
+
+        let perfetto = place.export(trace, "perfetto");
+        let mut loads = 0;
+        for packet in inside(&fields(&perfetto), 1) {
+            for event in inside(&fields(packet), 11) {
+                for note in inside(&fields(event), 4) {
+                    let note = fields(note);
+                    if inside(&note, 10) == [b"loads"] {
+                        loads += number(&note, 3).unwrap();
+                    }
+                }
+            }
+        }
+        assert_eq!(loads, all);
+
+        std::fs::write(
+            place.path("callgrind.out"),
+            place.export(trace, "callgrind"),
+        )
+        .unwrap();
+        callgrind(&place, &by_function);
+        let sarif: Value = serde_json::from_slice(&place.export(trace, "sarif")).unwrap();
+        assert_eq!(
+            (
+                &sarif["version"],
+                &sarif["runs"][0]["tool"]["driver"]["name"]
+            ),
+            (&"2.1.0".into(), &"mgz".into())
+        );
+    }
+    let dhat: Value = serde_json::from_slice(&place.export("full", "dhat")).unwrap();
+    let point = dhat["pps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|p| p["tb"] == 16384)
+        .unwrap_or_else(|| panic!("{dhat:#}"));
+    // Both threads read ints of the block.
+    assert_eq!(point["rb"], 4 * (4096 + 3000), "{dhat:#}");
+    let none = place.mgz(&["export", "ring", "--to", "dhat"]);
+    assert_eq!(code(&none), 1);
+
+    for format in ["lackey", "din", "drmemtrace", "champsim", "ramulator2"] {
+        let sampled = place.mgz(&["export", "ring", "--to", format, "-o", "out"]);
+        let message = String::from_utf8_lossy(&sampled.stderr).into_owned();
+        assert_eq!(code(&sampled), 1, "{message}");
+        assert!(message.contains("means every access"), "{message}");
+    }
+}
+
+fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>) {
+    let mut bytes = Vec::new();
+    GzDecoder::new(gzip).read_to_end(&mut bytes).unwrap();
+    let profile = fields(&bytes);
+    let texts: Vec<String> = inside(&profile, 6)
+        .iter()
+        .map(|t| String::from_utf8(t.to_vec()).unwrap())
+        .collect();
+    let kinds: Vec<&str> = inside(&profile, 1)
+        .iter()
+        .map(|k| texts[number(&fields(k), 1).unwrap() as usize].as_str())
+        .collect();
+    assert_eq!(kinds[0], "loads");
+    assert!(kinds.contains(&"footprint"));
+    let named = |message: &[u8], field: u64| {
+        let message = fields(message);
+        (
+            number(&message, 1).unwrap(),
+            texts[number(&message, field).unwrap() as usize].clone(),
+        )
+    };
+    let functions: HashMap<u64, String> = inside(&profile, 5).iter().map(|f| named(f, 2)).collect();
+    // The last line of a location is the function that is not inlined.
+    let locations: HashMap<u64, String> = inside(&profile, 4)
+        .iter()
+        .map(|l| {
+            let location = fields(l);
+            let lines = inside(&location, 4);
+            let function = number(&fields(lines.last().unwrap()), 1).unwrap();
+            (number(&location, 1).unwrap(), functions[&function].clone())
+        })
+        .collect();
+    let mut found: HashMap<String, u64> = HashMap::new();
+    let mut labels = Vec::new();
+    for sample in inside(&profile, 2) {
+        let sample = fields(sample);
+        let place = packed(inside(&sample, 1)[0]);
+        *found.entry(locations[&place[0]].clone()).or_default() += packed(inside(&sample, 2)[0])[0];
+        for label in inside(&sample, 3) {
+            let label = fields(label);
+            labels.push(texts[number(&label, 1).unwrap() as usize].clone());
+        }
+    }
+    assert_eq!(&found, by_function);
+    for key in ["class", "object", "thread", "process"] {
+        assert!(labels.iter().any(|l| l == key), "{key}");
+    }
+    assert!(texts.iter().any(|t| t.contains("do not add up")));
+}
+
+/// What `callgrind_annotate` prints is what was exported.
+fn callgrind(place: &Place, by_function: &HashMap<String, u64>) {
+    if !tools::have("callgrind_annotate") {
+        tools::skip("callgrind_annotate is not installed");
+        return;
+    }
+    let mut annotate = Command::new("callgrind_annotate");
+    annotate
+        .args(["--threshold=100", "--auto=no"])
+        .arg(place.path("callgrind.out"));
+    let output = tools::succeed(&mut annotate, LIMIT).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let count = |line: &str| -> u64 {
+        let first = line.split_whitespace().next().unwrap();
+        first.replace(',', "").parse().unwrap()
+    };
+    let total = text.lines().find(|l| l.contains("PROGRAM TOTALS")).unwrap();
+    assert_eq!(count(total), by_function.values().sum::<u64>(), "{text}");
+    let line = text.lines().find(|l| l.contains("app.c:outer")).unwrap();
+    assert_eq!(count(line), by_function["outer"], "{text}");
+}
+
+#[test]
+fn accesses_go_out_and_come_back() {
+    let place = Place {
+        dir: tempfile::tempdir().unwrap(),
+    };
+    let app = place.build();
+    place.record("full", &["--mode", "full"], &app, &[]);
+    place.record("two", &["--mode", "full"], &app, &["two"]);
+    let rows = |trace: &str| place.analysis(trace)["summary"]["A"].as_u64().unwrap();
+    let all = rows("full");
+    let lines = |to: &str, begin: &str| {
+        let text = String::from_utf8(place.export("full", to)).unwrap();
+        assert!(text.lines().all(|l| l.starts_with(begin)), "{to}");
+        text.lines().count() as u64
+    };
+    assert_eq!(lines("lackey", " L "), all);
+    assert_eq!(lines("din", "0 "), all);
+    assert_eq!(lines("ramulator2", "LD 0x"), all);
+    assert_eq!(place.export("full", "champsim").len() as u64, all * 64);
+    place.good(&["export", "two", "--to", "drmemtrace", "-o", "dr"]);
+    place.good(&["export", "full", "--to", "lackey", "-o", "full.lackey"]);
+    place.good(&["import", "dr", "--from", "drmemtrace", "-o", "back"]);
+    place.good(&[
+        "import",
+        "full.lackey",
+        "--from",
+        "lackey",
+        "-o",
+        "back.lackey",
+    ]);
+    for (original, back) in [("two", "back"), ("full", "back.lackey")] {
+        let (original, back) = (place.analysis(original), place.analysis(back));
+        for key in [
+            "A",
+            "F",
+            "F_64",
+            "reuses",
+            "first_touches",
+            "D_mean",
+            "D_hist",
+            "interval_hist",
+            "threads",
+        ] {
+            assert_eq!(original["summary"][key], back["summary"][key], "{key}");
+        }
+    }
+
+    // What misses is what the simulation says.
+    let levels = ["--level", "4K:4", "--level", "32K:8"];
+    let simulated = place.good(
+        &[
+            &["analyze", "cache", "full", "--format", "json"][..],
+            &levels,
+        ]
+        .concat(),
+    );
+    let simulated: Value = serde_json::from_slice(&simulated).unwrap();
+    let misses = place.good(&[
+        "export",
+        "full",
+        "--to",
+        "din",
+        "--behind",
+        "L1=4K/4,L2=32K/8",
+    ]);
+    let misses = String::from_utf8(misses).unwrap();
+    assert_eq!(
+        misses.lines().count() as u64,
+        simulated["levels"][1]["misses"].as_u64().unwrap()
+    );
+    assert!(
+        misses
+            .lines()
+            .all(|l| u64::from_str_radix(&l[2..], 16).unwrap() % 64 == 0)
+    );
+
+    for (arguments, word) in [
+        (
+            &["import", "full.lackey", "--from", "drmemtrace", "-o", "x1"][..],
+            "does not begin",
+        ),
+        (
+            &["import", "app.c", "--from", "lackey", "-o", "x2"],
+            "no access",
+        ),
+        (
+            &["import", "full.lackey", "--from", "lackey", "-o", "full"],
+            "not empty",
+        ),
+        (
+            &["import", "nowhere", "--from", "lackey", "-o", "x3"],
+            "nowhere",
+        ),
+    ] {
+        let output = place.mgz(arguments);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), 1, "{message}");
+        assert!(message.contains(word), "{message}");
+    }
+}
+
+/// What valgrind has written, imported, has the reuse distances that a list of recent blocks gives.
+#[test]
+fn traces_of_lackey_have_the_histogram_of_brute_force() {
+    if !tools::have("valgrind") {
+        tools::skip("valgrind is not installed");
+        return;
+    }
+    let place = Place {
+        dir: tempfile::tempdir().unwrap(),
+    };
+    std::fs::write(
+        place.path("small.c"),
+        "static int a[3000]; int main(void) { int s = 0; for (int k = 0; k < 3; k++) for (int i = 0; i < 3000; i += 5) s += a[(i * 7) % 3000]++; return s & 1; }",
+    )
+    .unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-static", "-o"])
+        .arg(place.path("small"))
+        .arg(place.path("small.c"));
+    tools::succeed(&mut cc, LIMIT).unwrap();
+    let mut valgrind = Command::new("valgrind");
+    valgrind
+        .args([
+            "--tool=lackey",
+            "--trace-mem=yes",
+            "--log-file=small.lackey",
+            "./small",
+        ])
+        .current_dir(place.dir.path());
+    tools::run(&mut valgrind, LIMIT).unwrap();
+    place.good(&[
+        "import",
+        "small.lackey",
+        "--from",
+        "lackey",
+        "-o",
+        "small.trace",
+    ]);
+    let text = std::fs::read_to_string(place.path("small.lackey")).unwrap();
+    let mut recent: Vec<u64> = Vec::new();
+    let (mut bins, mut firsts, mut loads) = (vec![0u64; 65], 0u64, 0u64);
+    for line in text
+        .lines()
+        .filter(|l| l.starts_with(" L ") || l.starts_with(" M "))
+    {
+        let (address, size) = line[3..].split_once(',').unwrap();
+        let address = u64::from_str_radix(address, 16).unwrap();
+        let size: u64 = size.trim().parse().unwrap();
+        loads += 1;
+        // The blocks of one access do not stand between each other.
+        let blocks: Vec<u64> = (address >> 6..=(address + size - 1) >> 6).collect();
+        let before: Vec<Option<usize>> = blocks
+            .iter()
+            .map(|b| recent.iter().rev().position(|r| r == b))
+            .collect();
+        for distance in before {
+            match distance {
+                Some(d) => bins[(64 - (d as u64).leading_zeros()) as usize] += 1,
+                None => firsts += 1,
+            }
+        }
+        for block in blocks {
+            recent.retain(|r| *r != block);
+            recent.push(block);
+        }
+    }
+    let analysis = place.analysis("small.trace");
+    let summary = &analysis["summary"];
+    assert_eq!(
+        (summary["A"].as_u64(), summary["first_touches"].as_u64()),
+        (Some(loads), Some(firsts))
+    );
+    let mut found = vec![0u64; 65];
+    for bin in summary["D_hist"].as_array().unwrap() {
+        let from = bin["from"].as_u64().unwrap();
+        found[(64 - from.leading_zeros()) as usize] = bin["count"].as_u64().unwrap();
+    }
+    assert_eq!(found, bins);
+}
