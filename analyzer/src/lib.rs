@@ -22,6 +22,7 @@ pub mod findings;
 pub mod input;
 pub mod misses;
 pub mod output;
+pub mod ranks;
 pub mod report;
 pub mod stages;
 pub mod util;

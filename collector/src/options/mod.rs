@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod effect;
+pub mod launcher;
 pub mod pt_settings;
 pub mod ranks;
 pub mod request;
