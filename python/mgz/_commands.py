@@ -61,7 +61,7 @@ def command(
 
     Raises :class:`CommandError` with what it wrote to standard error if it fails.
     """
-    line = [find(name), *map(os.fspath, words)]
+    line = [find(name), *(os.fspath(word) for word in words)]
     done = subprocess.run(
         line,
         stdout=subprocess.PIPE if capture else None,

@@ -4,6 +4,26 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, final
 
+__all__ = [
+    "Analysis",
+    "Error",
+    "Frame",
+    "RanksResult",
+    "Stream",
+    "Trace",
+    "__version__",
+    "emd",
+    "footprint",
+    "footprint_curve",
+    "merge",
+    "miss_ratio_curve",
+    "ranks_merge",
+    "ranks_partial",
+    "reuse_distances",
+    "reuse_histogram",
+    "simulate",
+]
+
 __version__: str
 
 class Error(Exception): ...

@@ -105,7 +105,7 @@ class Table:
 
 
 class Rows:
-    """Recorded rows that are read while they are taken: they can be taken once.
+    """Recorded rows that are read while they are taken, each time anew.
 
     ``polars.DataFrame(rows)`` and all else that takes Arrow's C stream interface reads them.
     """

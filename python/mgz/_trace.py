@@ -31,7 +31,7 @@ _OPTIONS = {
 
 def _words(filter: Filter | None) -> list[str]:
     """Options of mgz-analyze."""
-    words = []
+    words: list[str] = []
     for key, value in (filter or {}).items():
         if key not in _OPTIONS:
             raise _mgz.Error(f"there is no filter {key!r}; there are {', '.join(_OPTIONS)}")

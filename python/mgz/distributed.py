@@ -165,7 +165,7 @@ def _here(tree: _Tree, block: int, progress: _Progress) -> _Made:
 
 def _by_dask(tree: _Tree, block: int, progress: _Progress, client: Any, retries: int) -> _Made:
     """Each node is submitted when those below it are done: one that has failed is a gap, and no reason for others to fail."""
-    from distributed import as_completed
+    import distributed
 
     # By level and number.
     made: dict[tuple[int, int], _Made] = {}
@@ -176,7 +176,8 @@ def _by_dask(tree: _Tree, block: int, progress: _Progress, client: Any, retries:
         for child in cut
     }
     node: dict[Any, tuple[int, int]] = {}
-    futures = as_completed()
+    completed: Any = distributed.as_completed
+    futures: Any = completed()
     for number, (path, file) in enumerate(zip(tree.paths, tree.leaves, strict=True)):
         future = client.submit(_leaf, path, file, block, retries=retries, pure=False)
         node[future.key] = (0, number)
@@ -247,7 +248,7 @@ def analyze(
     if isinstance(paths, str | os.PathLike):
         names = _matching(os.fspath(paths))
     else:
-        names = [p if _is_url(p) else os.path.abspath(p) for p in map(os.fspath, paths)]
+        names = [p if _is_url(p) else os.path.abspath(p) for p in (os.fspath(path) for path in paths)]
     if not names:
         raise _mgz.Error(f"{paths}: no traces; give folders that mgz-record wrote")
     if workdir is None:

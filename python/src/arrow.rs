@@ -7,10 +7,10 @@ use polars_arrow::datatypes::{ArrowDataType, Field};
 use polars_arrow::ffi::{ArrowArrayStream, export_iterator};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-type Batch = Result<Box<dyn Array>, polars::error::PolarsError>;
+pub(crate) type Batch = Result<Box<dyn Array>, polars::error::PolarsError>;
 
 fn capsule<'py>(
     py: Python<'py>,
@@ -78,11 +78,11 @@ impl Frame {
     }
 }
 
-/// Rows that are read while they are asked for. They can be asked for once.
+/// Rows that are read while they are asked for, anew by each who asks.
 #[pyclass(frozen, module = "mgz._mgz")]
 pub(crate) struct Stream {
     pub(crate) of: ArrowDataType,
-    pub(crate) batches: Mutex<Option<Receiver<Batch>>>,
+    pub(crate) start: Arc<dyn Fn() -> Receiver<Batch> + Send + Sync>,
 }
 
 #[pymethods]
@@ -94,13 +94,9 @@ impl Stream {
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let taken = self
-            .batches
-            .lock()
-            .ok()
-            .and_then(|mut batches| batches.take());
-        let batches =
-            taken.ok_or_else(|| failed_by("these rows have been read; ask for them again"))?;
-        capsule(py, Box::new(batches.into_iter()), self.of.clone())
+        let start = self.start.clone();
+        // Nothing is read before the first batch is asked for: some ask for the schema alone.
+        let batches = std::iter::once_with(move || start().into_iter()).flatten();
+        capsule(py, Box::new(batches), self.of.clone())
     }
 }

@@ -1,12 +1,13 @@
 //! Traces and what the analyzer finds in them.
 
-use crate::arrow::{Frame, Stream};
+use crate::arrow::{Batch, Frame, Stream};
 use crate::{failed, failed_by};
 use clap::Parser;
 use mgz_analyzer::cli::Arguments;
 use mgz_analyzer::commands::counted::is_counted;
 use mgz_analyzer::commands::row_batches::{ROW_COLUMNS, RowColumn, row_type, send};
 use mgz_analyzer::commands::{is_watched, refuse_watched};
+use mgz_analyzer::filter::Conditions;
 use mgz_analyzer::input;
 use mgz_analyzer::output::export::tables;
 use mgz_analyzer::output::screen::screen;
@@ -17,8 +18,8 @@ use mgz_analyzer::report::counted::find;
 use mgz_annotations_schema::manifest::Cache;
 use pyo3::prelude::*;
 use std::path::PathBuf;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 
 /// The command line's options, read and checked as `mgz-analyze` does it.
 fn arguments(words: Vec<String>) -> PyResult<Arguments> {
@@ -83,28 +84,11 @@ impl Trace {
         let columns = columns.iter().map(|name| RowColumn::of(name));
         let columns: Vec<RowColumn> = columns.collect::<Result<_, _>>().map_err(failed_by)?;
         let conditions = arguments(words)?.filters.conditions();
-        let trace = self.0.clone();
         let of = row_type(&columns);
-        // Some batches ahead of who asks.
-        let (sender, receiver) = sync_channel(2);
-        std::thread::Builder::new()
-            .name("mgz rows".into())
-            .spawn(move || {
-                let mut each = |batch| sender.send(Ok(batch)).is_ok();
-                let found = send(&trace, &conditions, &columns, &mut each);
-                let sentence = match found {
-                    Ok(damage) if damage.is_empty() => return,
-                    Ok(damage) => damage.join("\n"),
-                    Err(error) => format!("{error:#}"),
-                };
-                // Who asks learns that it is not everything.
-                let error = polars::error::PolarsError::ComputeError(sentence.into());
-                let _ = sender.send(Err(error));
-            })
-            .map_err(|e| failed_by(format!("cannot start a thread ({e})")))?;
+        let asked = Arc::new((self.0.clone(), conditions, columns));
         Ok(Stream {
             of,
-            batches: Mutex::new(Some(receiver)),
+            start: Arc::new(move || reading(asked.clone())),
         })
     }
 
@@ -113,6 +97,30 @@ impl Trace {
     fn row_columns() -> Vec<&'static str> {
         ROW_COLUMNS.iter().map(|c| c.0).collect()
     }
+}
+
+/// Starts to read rows, some batches ahead of who takes them.
+fn reading(asked: Arc<(Arc<input::Trace>, Conditions, Vec<RowColumn>)>) -> Receiver<Batch> {
+    let (sender, receiver) = sync_channel(2);
+    let failed = sender.clone();
+    let error = |sentence: String| polars::error::PolarsError::ComputeError(sentence.into());
+    let started = std::thread::Builder::new()
+        .name("mgz rows".into())
+        .spawn(move || {
+            let (trace, conditions, columns) = &*asked;
+            let mut each = |batch| sender.send(Ok(batch)).is_ok();
+            let sentence = match send(trace, conditions, columns, &mut each) {
+                Ok(damage) if damage.is_empty() => return,
+                Ok(damage) => damage.join("\n"),
+                Err(error) => format!("{error:#}"),
+            };
+            // Who asks learns that it is not everything.
+            let _ = sender.send(Err(error(sentence)));
+        });
+    if let Err(cause) = started {
+        let _ = failed.send(Err(error(format!("cannot start a thread ({cause})"))));
+    }
+    receiver
 }
 
 /// Levels for [`mgz_analyzer::report::build::Questions`].

@@ -14,7 +14,7 @@ PROGRAM = r"""
 #include <stdlib.h>
 enum { N = 40000, ROWS = 300, COLUMNS = 300 };
 long *table;
-static double matrix[ROWS][COLUMNS];
+double matrix[ROWS][COLUMNS];
 __attribute__((noinline)) long gather(int rounds) {
   long sum = 0;
   unsigned x = 1;
@@ -95,5 +95,6 @@ def ranks(program, folder) -> list[pathlib.Path]:
         }
         words = ["15" if rank == 3 else "5"]
         options = ("--mode", "ring", "--period", "20000")
-        found.append(record(program, folder, f"rank.{rank}", *options, words=words, env=env))
+        record(program, folder, "rank.%r", *options, words=words, env=env)
+        found.append(folder / f"rank.{rank}")
     return found

@@ -22,11 +22,11 @@ def test_the_rank_with_more_work_is_first(ranks, tmp_path):
     found = distributed.analyze(ranks, workdir=tmp_path)
     first = found.verdicts[0]
     assert first["kind"] == "imbalance" and first["rank"] == "rank 3"
-    assert "rank 3 of 4 executes 2.0" in first["finding"]
+    assert "rank 3 of 4 executes 1.95" in first["finding"]
     assert [row["rank"] for row in found.ranks] == [0, 1, 2, 3]
     loads = found.metrics[0]
     assert loads["metric"] == "loads" and loads["max_rank"] == "rank 3"
-    assert loads["imbalance"] == pytest.approx(2.0, rel=0.1)
+    assert loads["imbalance"] == pytest.approx(1.95, rel=0.02)
     assert loads["min"] <= loads["median"] <= loads["mean"] <= loads["max"]
     sizes = [(row["size"], row["members"]) for row in found.clusters]
     assert sizes == [(3, "0-2"), (1, "3")]
@@ -91,13 +91,13 @@ def test_urls(ranks, tmp_path):
 
 
 def test_a_worker_dies_during_the_reduction(ranks, tmp_path):
-    # Sixteen ranks: copies that differ in their manifests.
+    # Eight ranks: copies that differ in their manifests.
     many = []
-    for number in range(16):
+    for number in range(8):
         copy = tmp_path / f"trace.{number}"
         shutil.copytree(ranks[number % 4], copy)
         manifest = json.loads((copy / "manifest.json").read_text())
-        manifest.update(rank=number, world_size=16)
+        manifest.update(rank=number, world_size=8)
         (copy / "manifest.json").write_text(json.dumps(manifest))
         many.append(copy)
     here = distributed.analyze(many, fanin=2, workdir=tmp_path / "here")
@@ -110,13 +110,13 @@ def test_a_worker_dies_during_the_reduction(ranks, tmp_path):
         def progress(done, total):
             steps.append((done, total))
             # In the middle of the merges.
-            if done == 20:
+            if done == 10:
                 pid = next(iter(client.run(os.getpid).values()))
                 os.kill(pid, signal.SIGKILL)
 
         there = distributed.analyze(
             many, client, fanin=2, workdir=tmp_path / "there", progress=progress
         )
-    assert steps[-1] == (31, 31) and len(steps) == 31
+    assert steps[-1] == (15, 15) and len(steps) == 15
     assert pathlib.Path(there.path).read_bytes() == pathlib.Path(here.path).read_bytes()
-    assert there.summary["ranks"] == 16 and len(there.gaps) == 0
+    assert there.summary["ranks"] == 8 and len(there.gaps) == 0
