@@ -121,14 +121,25 @@ def run(
     return Trace(output)
 
 
-def compare(before: Path | Trace, after: Path | Trace, *words: Word) -> dict[str, Any]:
-    """What differs between two traces, as ``mgz-analyze compare --format json`` prints it.
+Run = Path | Trace
 
+
+def compare(base: Run | Sequence[Run], new: Run | Sequence[Run], *words: Word) -> dict[str, Any]:
+    """What is better, worse or the same in another build, as ``mgz compare --format json`` prints it.
+
+    base, new
+        a trace, or several runs of the same: traces, folders of ``mgz run``, files of
+        ``mgz-analyze --partial``.
     words
-        more options of the command.
+        more options of the command, such as ``"--misses"``.
     """
-    paths = [t.path if isinstance(t, Trace) else t for t in (before, after)]
+
+    def paths(runs: Run | Sequence[Run]) -> list[Word]:
+        several = [runs] if isinstance(runs, str | os.PathLike | Trace) else runs
+        return [run.path if isinstance(run, Trace) else run for run in several]
+
+    sides = [*paths(base), "--", *paths(new)]
     document: dict[str, Any] = json.loads(
-        command("mgz-analyze", "compare", *paths, "--format", "json", *words)
+        command("mgz-analyze", "compare", "--format", "json", *words, *sides)
     )
     return document

@@ -139,7 +139,10 @@ class Summary(Mapping[str, Any]):
         return len(self._values)
 
     def __repr__(self) -> str:
-        return f"<mgz summary: A={self['A']}, F={self['F']}, F_hat={self.get('F_hat')}>"
+        names = [
+            name for name in ("ranks", "A", "loads", "F", "F_hat", "imbalance") if name in self
+        ]
+        return f"<mgz summary: {', '.join(f'{name}={_cell(self[name])}' for name in names)}>"
 
     def _repr_html_(self) -> str:
         plain = {k: v for k, v in self.items() if isinstance(v, str | int | float)}

@@ -248,7 +248,9 @@ def analyze(
     if isinstance(paths, str | os.PathLike):
         names = _matching(os.fspath(paths))
     else:
-        names = [p if _is_url(p) else os.path.abspath(p) for p in (os.fspath(path) for path in paths)]
+        names = [
+            p if _is_url(p) else os.path.abspath(p) for p in (os.fspath(path) for path in paths)
+        ]
     if not names:
         raise _mgz.Error(f"{paths}: no traces; give folders that mgz-record wrote")
     if workdir is None:

@@ -67,6 +67,7 @@ def test_tables_are_those_of_the_command(request, kind, name):
     names = list(found.columns)
     got = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     assert expected(got, table.columns) == want
+    assert len(mine) == len(got)
 
 
 def test_summary_verdicts_and_trees(full):
@@ -165,3 +166,13 @@ def test_run_instruments_records_and_analyses(program, tmp_path):
     with pytest.raises(mgz.CommandError) as raised:
         mgz.run([program, "1", "7"], output=tmp_path / "seven", full=True)
     assert raised.value.status == 7
+
+
+def test_compare(full):
+    try:
+        mgz.command("mgz-analyze", "compare", "--help")
+    except mgz.CommandError:
+        pytest.skip("this mgz-analyze does not compare")
+    document = mgz.compare(full, [mgz.open(full)])
+    words = ["--format", "json", full, "--", full]
+    assert document == json.loads(mgz.command("mgz-analyze", "compare", *words))

@@ -30,6 +30,15 @@ fn spreads(metrics: &Metrics, hats: &Hats, rank: &RankName) -> Spreads {
     }
 }
 
+/// The name of an object, or what stands for it: memory without a name is named by its address, which is another one in each rank.
+fn common(object: &str) -> String {
+    if object.starts_with("0x") {
+        "[anonymous memory]".into()
+    } else {
+        object.to_owned()
+    }
+}
+
 /// The place of a function in the profile.
 fn place(function: &str) -> usize {
     let hash = function.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
@@ -73,7 +82,7 @@ fn heat(analysis: &Analysis) -> Vec<(String, HeatRow)> {
                 out.distances[to] +=
                     row.distances[k].map_or(0, |distance| whole(distance * row.accesses[k] as f64));
             }
-            (row.label.clone(), out)
+            (common(&row.label), out)
         })
         .collect()
 }
@@ -142,7 +151,7 @@ pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) ->
     }
     for row in &analysis.objects {
         let of = spreads(&row.metrics, &row.hats, &name);
-        let names = vec![row.object.clone(), row.kind.clone()];
+        let names = vec![common(&row.object), row.kind.clone()];
         put(|r| &mut r.objects, names, of);
     }
     for finding in &analysis.diagnoses {
@@ -151,7 +160,7 @@ pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) ->
             finding.function.clone(),
             finding.file.clone(),
             finding.line.to_string(),
-            finding.object.clone(),
+            common(&finding.object),
         ];
         let verdict = Verdict {
             score: Spread::of(whole(finding.score * 100.0), &name),
@@ -175,4 +184,18 @@ pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) ->
     }
     ranks.ranks.push(row);
     ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_objects_are_the_same_in_all_ranks() {
+        assert_eq!(
+            common("0x7fb495145000 (2.0 MiB)"),
+            common("0x7fdf78d3b000 (2.0 MiB)")
+        );
+        assert_eq!(common("grid"), "grid");
+    }
 }

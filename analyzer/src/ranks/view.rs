@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// From this imbalance of the loads on it is a verdict.
 const UNEVEN: f64 = 1.1;
+/// The kind of that verdict.
+const UNEVEN_KIND: &str = "imbalance";
 
 fn named(spread: Option<&(u64, RankName)>) -> Value {
     spread.map_or(Value::Null, |(_, name)| name.shown().into())
@@ -164,14 +166,14 @@ fn uneven(ranks: &Ranks, loads: &Spread) -> Option<Vec<Value>> {
     }
     let waiting = 100.0 * (1.0 - 1.0 / imbalance);
     Some(vec![
-        "imbalance".into(),
+        UNEVEN_KIND.into(),
         "one rank has more to do than the others".into(),
         who.shown().into(),
         of(0).into(),
         of(2).into(),
         of(3).into(),
         object.map_or(String::new(), |o| o.0[0].clone()).into(),
-        1.into(),
+        all.into(),
         value(waiting),
         value(waiting),
         sentence.into(),
@@ -411,12 +413,15 @@ pub fn verdict_text(document: &Document, most: usize) -> String {
             (function, "", _) => format!(" in {function}"),
             (function, file, line) => format!(" in {function} ({file}:{line})"),
         };
+        let cost = if text(0) == UNEVEN_KIND {
+            format!("up to {:.0}% of the time of all ranks", number_of(9))
+        } else {
+            let ranks = number_of(7);
+            format!("up to {:.0}% ({}), in {ranks} ranks", number_of(9), text(2))
+        };
         out += &format!(
-            "{number}. {}{place}: {:.0}% of {} of {} ranks\n   {}\n   try: {}\n",
+            "{number}. {}{place}: {cost}\n   {}\n   try: {}\n",
             text(1),
-            number_of(9),
-            text(2),
-            number_of(7),
             text(10),
             text(11),
         );
