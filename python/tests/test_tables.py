@@ -169,9 +169,7 @@ def test_run_instruments_records_and_analyses(program, tmp_path):
 
 
 def test_compare(full):
-    try:
-        mgz.command("mgz-analyze", "compare", "--help")
-    except mgz.CommandError:
+    if "\n  compare " not in mgz.command("mgz-analyze", "--help"):
         pytest.skip("this mgz-analyze does not compare")
     document = mgz.compare(full, [mgz.open(full)])
     words = ["--format", "json", full, "--", full]

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static long cells[1 << 14];
+long cells[1 << 14];
 
 __attribute__((noinline)) static long work(int rounds) {
   long sum = 0;
