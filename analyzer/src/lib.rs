@@ -26,6 +26,7 @@ pub mod input;
 pub mod misses;
 pub mod output;
 pub mod query;
+pub mod ranks;
 pub mod report;
 pub mod stages;
 pub mod util;

@@ -3,8 +3,10 @@
 use mgz_collector::commands::{hot, import_probe, record};
 use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
+use mgz_collector::options::launcher;
 use mgz_collector::options::ranks;
 use mgz_collector::options::request::Request;
+use mgz_collector::program::modules;
 use mgz_collector::trace::dir;
 use mgz_collector::util::failure::Failure;
 use std::ffi::OsString;
@@ -24,6 +26,9 @@ fn run() -> i32 {
         }
     };
     if !cli.program.is_empty() {
+        if let Some(launcher) = launcher_of_recorders(&cli) {
+            return execute(&launcher);
+        }
         match ranks::settle(&mut cli, &dir::host()) {
             Ok(true) => {}
             Ok(false) => return execute(&cli.program),
@@ -47,6 +52,13 @@ fn run() -> i32 {
         Request::Record(request) => record::record(request),
     });
     done.unwrap_or_else(|failure| tell(&failure))
+}
+
+/// The command line of a launcher of ranks, if the program is one, that starts a recorder for each.
+fn launcher_of_recorders(cli: &Cli) -> Option<Vec<OsString>> {
+    let own = std::env::current_exe().ok()?;
+    let line: Vec<OsString> = std::env::args_os().collect();
+    launcher::with_recorders(own.as_os_str(), &line, cli, modules::is_recorded)
 }
 
 fn tell(failure: &Failure) -> i32 {

@@ -15,11 +15,13 @@
 //! | [`cache`] | hit probability by reuse distance; exact set-associative LRU simulator | Barai et al. 2019; Brehob and Enbody 1999 |
 //! | [`threads::interleave`] | orders of several threads' accesses | Barai et al. 2019 |
 //! | [`emd`] | Earth Mover's Distance of signatures | Cabrera et al. 2019 |
+//! | [`footprint`] | mean footprint of windows of every length | Xiang et al. 2011 |
 //! | [`affinity`] | affinity, interval and density of pairs of places | MemFriend 2024 |
 
 pub mod affinity;
 pub mod cache;
 pub mod emd;
+pub mod footprint;
 pub mod histogram;
 mod joined;
 pub mod miss_ratio;

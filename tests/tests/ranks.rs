@@ -138,3 +138,82 @@ fn a_launcher_starts_recorders() {
         }
     }
 }
+
+/// The other way round: the recorder is asked for the launcher, and the launcher starts a recorder for each rank. A rank that is killed leaves the others whole.
+#[test]
+fn a_recorder_lets_the_launcher_start_recorders() {
+    if !tools::have("mpirun.mpich") {
+        return tools::skip("mpirun.mpich: not installed");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let original = programs::build("rank_dies", PLAIN, &[], dir.path())
+        .unwrap()
+        .unwrap();
+    let app = session::instrument(&original, "soft", &["--for", "ring"])
+        .unwrap()
+        .path;
+    let launch = |options: &[&str], dies: &str| {
+        let mut command = tools::tool("mgz-record");
+        command
+            .current_dir(dir.path())
+            .args([
+                "--force", "--mode", "ring", "--period", "2000", "--window", "500",
+            ])
+            .args(options)
+            .args(["--", "mpirun.mpich", "-disable-auto-cleanup", "-n", "3"])
+            .args(["env", "A=1"])
+            .arg(&app)
+            .arg(dies);
+        tools::run(&mut command, LIMIT).unwrap()
+    };
+    let done = launch(&[], "none");
+    assert_eq!(tools::code(&done), 0, "{}", stderr(&done));
+    assert_eq!(
+        String::from_utf8_lossy(&done.stdout).lines().count(),
+        3,
+        "{}",
+        stderr(&done)
+    );
+    for own in 0..3 {
+        let manifest = manifest(&dir.path().join(format!("trace.{own}")));
+        assert_eq!(manifest["rank"], own);
+        assert_eq!(manifest["world_size"], 3);
+        assert_eq!(manifest["state"], "complete");
+    }
+    let analysed = |traces: &[&str]| -> Value {
+        let mut command = tools::tool("mgz-analyze");
+        command
+            .current_dir(dir.path())
+            .arg("ranks")
+            .args(traces)
+            .args(["--format", "json"]);
+        let done = tools::run(&mut command, LIMIT).unwrap();
+        assert_eq!(tools::code(&done), 0, "{}", stderr(&done));
+        serde_json::from_slice(&done.stdout).unwrap()
+    };
+    let ranks = analysed(&["trace.0", "trace.1", "trace.2"]);
+    assert_eq!(ranks["summary"]["ranks"], 3);
+    let first = &ranks["verdicts"][0];
+    assert_eq!(first["kind"], "imbalance", "{first}");
+    assert_eq!(first["rank"], "rank 2", "{first}");
+    assert_eq!(first["function"], "work", "{first}");
+    // A rank is killed in the middle of its work.
+    let done = launch(&["-o", "killed.%r"], "1");
+    assert_ne!(tools::code(&done), 0);
+    for own in [0, 2] {
+        let manifest = manifest(&dir.path().join(format!("killed.{own}")));
+        assert_eq!(manifest["state"], "complete");
+        assert!(manifest["totals"]["samples"].as_u64().unwrap() > 0);
+    }
+    let of_killed = manifest(&dir.path().join("killed.1"));
+    assert!(
+        of_killed["program_status"].as_str().unwrap().contains('9'),
+        "{of_killed}"
+    );
+    let ranks = analysed(&["killed.0", "killed.2"]);
+    assert_eq!(ranks["summary"]["missing_ranks"], "1");
+    // All would write one folder.
+    let done = launch(&["-o", "one"], "none");
+    assert_ne!(tools::code(&done), 0);
+    assert!(stderr(&done).contains("-o 'one.%r'"), "{}", stderr(&done));
+}

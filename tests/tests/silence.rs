@@ -429,7 +429,8 @@ fn scripts_and_the_usual_starters() {
             ("taskset", vec!["taskset", "1", &program, "plain"]),
             ("make", vec!["make", "-s", "-f", &makefile]),
             ("python3", vec!["python3", &python]),
-            ("mpirun", vec!["mpirun", "-n", "1", &program, "plain"]),
+            // With the program among its words it would start a recorder for each rank.
+            ("mpirun", vec!["mpirun", "-n", "1", "sh", "-c", &line]),
             ("setsid", vec!["setsid", "-w", &program, "plain"]),
         ] {
             if tools::have(tool) {

@@ -6,8 +6,10 @@ pub mod counted;
 pub mod mimic;
 pub(crate) mod owners;
 pub mod predict;
+pub mod ranks;
 pub mod rdx;
 pub mod reuse;
+pub mod row_batches;
 pub mod spectra;
 pub mod stream;
 pub mod threads;
@@ -37,6 +39,8 @@ pub enum Command {
     Predict(predict::PredictArguments),
     /// Which hot lines, pages or regions are accessed together.
     Affinity(affinity::AffinityArguments),
+    /// Many traces of one job: imbalance, outliers, ranks that are alike.
+    Ranks(ranks::RanksArguments),
 }
 
 /// What all subcommands share.
@@ -88,6 +92,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Cache(a) => &a.common,
         Command::Predict(a) => &a.common,
         Command::Affinity(a) => &a.common,
+        Command::Ranks(a) => &a.common,
     };
     start(common)?;
     let result = match command {
@@ -96,6 +101,19 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Cache(a) => cache::run(a),
         Command::Predict(a) => predict::run(a),
         Command::Affinity(a) => affinity::run(a),
+        Command::Ranks(a) => {
+            let (document, lacking) = ranks::run(a)?;
+            match document {
+                Some(document) => {
+                    if common.format == Format::Table {
+                        let verdicts = crate::ranks::view::verdict_text(&document, common.rows);
+                        std::io::stdout().write_all(verdicts.as_bytes())?;
+                    }
+                    Ok((document, lacking))
+                }
+                None => return Ok(ExitCode::from(u8::from(lacking))),
+            }
+        }
     };
     finish(result?, common)
 }
@@ -185,7 +203,7 @@ pub(crate) fn open(
 }
 
 /// Refuses a trace that does not have every load of every thread.
-pub(crate) fn require_full(trace: &Trace, what: &str, remedy: &str) -> anyhow::Result<()> {
+pub fn require_full(trace: &Trace, what: &str, remedy: &str) -> anyhow::Result<()> {
     let mode = trace.manifest.mode.as_str();
     if mode != "full" {
         bail!(

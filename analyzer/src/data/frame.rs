@@ -139,8 +139,8 @@ fn json(cell: &AnyValue) -> Value {
     }
 }
 
-/// The rows as JSON has them.
-pub(crate) fn rows(frame: &DataFrame) -> Vec<Value> {
+/// The rows of a table as JSON has them: objects with the columns as keys.
+pub fn rows(frame: &DataFrame) -> Vec<Value> {
     let columns: Vec<(&str, &Series)> = frame
         .columns()
         .iter()

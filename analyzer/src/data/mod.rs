@@ -3,7 +3,7 @@
 pub mod call_paths;
 pub mod code_map;
 pub mod counts;
-pub(crate) mod frame;
+pub mod frame;
 pub mod histogram;
 pub mod object_map;
 pub mod reuse_counts;

@@ -204,6 +204,14 @@ impl Document {
         out
     }
 
+    /// The tables by name. An error is a sentence about a value that does not fit its column.
+    pub fn frames(&self) -> Result<Vec<(&'static str, DataFrame)>, String> {
+        self.tables
+            .iter()
+            .map(|table| Ok((table.name, table.frame()?)))
+            .collect()
+    }
+
     /// Writes `summary` and each table as a file into `folder`.
     pub fn write(&self, folder: &Path, format: FileFormat) -> Result<Vec<PathBuf>, ExportError> {
         std::fs::create_dir_all(folder).map_err(|e| ExportError {

@@ -95,7 +95,6 @@ const TEXTS: Kind = Kind::List(&Kind::Text);
 fn kind_of(table: &str, column: &str) -> Option<Kind> {
     Some(match (table, column) {
         ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => Kind::Number,
-        ("call_paths", "id" | "parent" | "call_line") => Kind::Whole,
         ("misses", "level") => Kind::Text,
         ("misses", "size") => Kind::Whole,
         (
@@ -103,7 +102,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             "miss_ratio" | "miss_ratio_lo" | "miss_ratio_hi" | "miss_share" | "miss_share_lo"
             | "miss_share_hi" | "misses_hat" | "prefetchable" | "stall_ns" | "memory_bound_pct",
         ) => Kind::Number,
-        ("lines", "inlined_into") | (_, "stack" | "also" | "path") => TEXTS,
+        ("lines", "inlined_into") | (_, "stack" | "also") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
         (_, "misses") => MISSES,
@@ -130,19 +129,18 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             | "F_str_sample" | "F_irr_sample" | "A_hat" | "A_lo" | "A_hi" | "F_hat" | "F_lo"
             | "F_hi" | "F_str_hat" | "F_str_lo" | "F_str_hi" | "F_irr_hat" | "F_irr_lo"
             | "F_irr_hi" | "F_64_hat" | "F_64_lo" | "F_64_hi" | "F_4k_hat" | "F_memgaze_hat"
-            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score"
-            | "self_pct" | "path_pct",
+            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score",
         ) => Kind::Number,
         (
             _,
             "undersampled" | "F_undersampled" | "F_str_undersampled" | "F_irr_undersampled"
-            | "measured" | "exact" | "hot" | "on_path" | "inlined" | "own",
+            | "measured" | "exact" | "hot" | "on_path",
         ) => Kind::Flag,
         (
             _,
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
             | "kind" | "type" | "title" | "level" | "allocated" | "finding" | "advice" | "region"
-            | "start" | "end" | "id" | "rho_source" | "call_file" | "estimator" | "name",
+            | "start" | "end" | "id" | "rho_source" | "estimator" | "name",
         ) => Kind::Text,
         _ => return None,
     })
@@ -263,22 +261,9 @@ pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<DataFrame, 
     }
 }
 
-/// Writes `summary`, `functions`, `lines`, `loops`, `windows`, `distances` and, if there, the zoom tables into
-/// `folder`, which is made if need be. Returns the files.
-pub fn write(
-    analysis: &Analysis,
-    folder: &Path,
-    format: FileFormat,
-) -> Result<Vec<PathBuf>, ExportError> {
-    std::fs::create_dir_all(folder).map_err(|e| ExportError {
-        path: folder.display().to_string(),
-        cause: e.to_string(),
-    })?;
-    let mut files = Vec::new();
-    let mut table = |name: &str, made: Result<DataFrame, String>| -> Result<(), ExportError> {
-        files.push(write_frame(folder, name, made, format)?);
-        Ok(())
-    };
+/// The tables `summary`, `processes`, `threads`, `functions`, `lines`, `loops`, `windows` and so on, and those of the zooms where there are any, by
+/// name. An error names the table.
+pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, String> {
     let summary = map_of(&analysis.summary).map(|map| {
         map.into_iter()
             .filter(|(_, v)| !v.is_object() && !v.is_array())
@@ -286,46 +271,62 @@ pub fn write(
             .filter(|(name, _)| name != "store_footprint" && name != "misses")
             .collect::<Map>()
     });
-    table(
-        "summary",
-        summary.and_then(|s| frame_of("summary", &s, std::slice::from_ref(&s))),
-    )?;
-    table("processes", table_of("processes", &analysis.processes))?;
-    table("threads", table_of("threads", &analysis.threads))?;
-    table("functions", table_of("functions", &analysis.functions))?;
-    table("lines", table_of("lines", &analysis.lines))?;
-    table("loops", table_of("loops", &analysis.loops))?;
-    table("windows", table_of("windows", &analysis.windows))?;
-    table(
-        "distances",
-        table_of("distances", &analysis.summary.distances),
-    )?;
-    table(
-        "intervals",
-        table_of("intervals", &analysis.summary.intervals),
-    )?;
-    table("growth", table_of("growth", &analysis.growth))?;
-    table("objects", table_of("objects", &analysis.objects))?;
-    table(
-        "call_paths",
-        table_of("call_paths", &analysis.call_paths.calls),
-    )?;
-    table("misses", table_of("misses", &misses::flat(analysis)))?;
-    table("diagnoses", table_of("diagnoses", &analysis.diagnoses))?;
+    let summary = summary.and_then(|s| frame_of("summary", &s, std::slice::from_ref(&s)));
+    let mut made = vec![
+        ("summary", summary),
+        ("processes", table_of("processes", &analysis.processes)),
+        ("threads", table_of("threads", &analysis.threads)),
+        ("functions", table_of("functions", &analysis.functions)),
+        ("lines", table_of("lines", &analysis.lines)),
+        ("loops", table_of("loops", &analysis.loops)),
+        ("windows", table_of("windows", &analysis.windows)),
+        (
+            "distances",
+            table_of("distances", &analysis.summary.distances),
+        ),
+        (
+            "intervals",
+            table_of("intervals", &analysis.summary.intervals),
+        ),
+        ("growth", table_of("growth", &analysis.growth)),
+        ("objects", table_of("objects", &analysis.objects)),
+        (
+            "call_paths",
+            table_of("call_paths", &analysis.call_paths.calls),
+        ),
+        ("misses", table_of("misses", &misses::flat(analysis))),
+        ("diagnoses", table_of("diagnoses", &analysis.diagnoses)),
+    ];
     if let Some(map) = &analysis.heat_map {
-        table("heat_map", table_of("heat_map", &map.cells()))?;
+        made.push(("heat_map", table_of("heat_map", &map.cells())));
     }
     if let Some(zoom) = &analysis.time_zoom {
-        table(
-            "time_zoom",
-            flat("time_zoom", &zoom.root, |n| n.children.as_slice()),
-        )?;
+        let rows = flat("time_zoom", &zoom.root, |n| n.children.as_slice());
+        made.push(("time_zoom", rows));
     }
     if let Some(zoom) = &analysis.location_zoom {
-        table(
-            "location_zoom",
-            flat("location_zoom", &zoom.root, |r| r.children.as_slice()),
-        )?;
+        let rows = flat("location_zoom", &zoom.root, |r| r.children.as_slice());
+        made.push(("location_zoom", rows));
     }
-    Ok(files)
+    made.into_iter()
+        .map(|(name, table)| Ok((name, table.map_err(|e| format!("table {name}: {e}"))?)))
+        .collect()
+}
+
+/// Writes the [`tables`] into `folder`, which is made if need be. Returns the files.
+pub fn write(
+    analysis: &Analysis,
+    folder: &Path,
+    format: FileFormat,
+) -> Result<Vec<PathBuf>, ExportError> {
+    let fail = |cause: String| ExportError {
+        path: folder.display().to_string(),
+        cause,
+    };
+    std::fs::create_dir_all(folder).map_err(|e| fail(e.to_string()))?;
+    tables(analysis)
+        .map_err(fail)?
+        .into_iter()
+        .map(|(name, table)| write_frame(folder, name, Ok(table), format))
+        .collect()
 }

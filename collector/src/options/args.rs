@@ -20,8 +20,8 @@ Examples:
                                           denser sampling, replacing the trace of the last run
   mgz-record --mode ring --period 100000 -- ./app.inst
                                           the last 1,000 records of every 100,000: the same windows in each run
-  mgz-record -- mpirun -n 4 ./app.inst    all processes that run it, in one trace
-  mpirun -n 4 mgz-record -- ./app.inst    one trace for each rank: trace.0, trace.1, …
+  mgz-record -- mpirun -n 4 ./app.inst    one trace for each rank: trace.0, trace.1, …
+  mpirun -n 4 mgz-record -- ./app.inst    the same, with launchers of any name
   mgz-record --calibrate -- ./app.inst    windows, and in a second run how often each load is executed
   mgz-record --mode watch -- ./app        reuse pairs by hardware watchpoints; needs no instrumentation
   mgz-record --attach 4711 --duration 10  ten seconds of a process that runs already from app.inst

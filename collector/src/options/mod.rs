@@ -3,6 +3,7 @@
 pub mod amount;
 pub mod args;
 pub mod effect;
+pub mod launcher;
 pub mod pt_settings;
 pub mod ranks;
 pub mod request;

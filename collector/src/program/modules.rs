@@ -207,6 +207,15 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal>
     Ok(checked)
 }
 
+/// Whether a word names a program of which something is instrumented: it, or a library that it is linked to.
+pub fn is_recorded(word: &OsStr) -> bool {
+    resolve(word, std::env::var_os("PATH").as_deref()).is_ok_and(|program| {
+        closure(&program)
+            .iter()
+            .any(|path| instrumented_note(path).is_ok_and(|note| note.is_some()))
+    })
+}
+
 /// What to do about a program without instrumentation.
 pub fn instrument_it(program: &Path) -> String {
     let name = program.file_name().unwrap_or_default().to_string_lossy();

@@ -1,0 +1,175 @@
+//! `ranks`: many traces of one job, by rank.
+
+use crate::cli::Arguments;
+use crate::commands::counted::is_counted;
+use crate::commands::{Common, is_watched, refuse_watched};
+use crate::input::Trace;
+use crate::output::document::Document;
+use crate::ranks::file::is_result;
+use crate::ranks::view::document;
+use crate::ranks::{Gap, Ranks, input_key, of_trace};
+use crate::report::build::{Questions, examine};
+use crate::report::counted::find;
+use anyhow::{Context, bail};
+use clap::{Args, Parser};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz-analyze ranks trace.*                     all ranks of a job, analysed one after the other
+  mgz-analyze ranks trace.7 --partial 7.ranks   what one rank has found, for example by a job of its own
+  mgz-analyze ranks *.ranks                     the same tables from such files
+  mgz-analyze ranks 1?.ranks --partial 1x.ranks   a node of a tree of merges
+
+--partial does nothing if FILE holds the result of the same traces already.";
+
+/// Arguments of `ranks`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RanksArguments {
+    /// Traces, or files that --partial has written, or both.
+    #[arg(required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// Writes the result to FILE, to be merged with others, instead of showing it.
+    #[arg(long, value_name = "FILE")]
+    pub partial: Option<PathBuf>,
+    /// Goes on without inputs that cannot be read. Each is named as a gap, and the status is 1.
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Names something that has no result, such as a rank whose job has failed: NAME or NAME=WHY.
+    #[arg(long, value_name = "NAME=WHY")]
+    pub gap: Vec<String>,
+    /// Bytes of a block of reuse distance: a power of two.
+    #[arg(long, default_value_t = 64, value_parser = super::block_size)]
+    pub block: u64,
+    /// What all subcommands share.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// What is asked of each trace: all that tables of ranks show.
+fn questions(block: u64) -> anyhow::Result<Questions> {
+    let words = ["mgz-analyze".into(), ".".into(), format!("--block={block}")];
+    let arguments = Arguments::try_parse_from(words)?;
+    Ok(Questions {
+        zoom: true,
+        ..arguments.questions()?
+    })
+}
+
+/// The key of a trace.
+pub fn key_of(trace: &Path, block: u64) -> anyhow::Result<String> {
+    let options = format!("ranks 1, block {block}");
+    input_key::of(trace, &options).map_err(anyhow::Error::msg)
+}
+
+/// What one trace has found. Also tells whether something of it was damaged.
+pub fn of_trace(folder: &Path, block: u64, annotations: bool) -> anyhow::Result<(Ranks, bool)> {
+    if is_watched(folder) {
+        return Err(refuse_watched(folder, "mgz-analyze ranks"));
+    }
+    if is_counted(folder) {
+        bail!(
+            "{0}: a trace of mgz-record --count has numbers of loads and no rows; see them with mgz-analyze {0}",
+            folder.display()
+        );
+    }
+    let key = key_of(folder, block)?;
+    let trace = Trace::open(folder, annotations)?;
+    let mut questions = questions(block)?;
+    questions.objects = folder.join("objects.parquet").exists();
+    questions.counted = find(&trace, None).map_err(anyhow::Error::msg)?;
+    let (analysis, damage) = examine(&trace, &questions, &|_| ())?;
+    let name = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
+    let name = name.file_name().unwrap_or_default().to_string_lossy();
+    let found = of_trace::of(&analysis, &trace.manifest, &name, key);
+    Ok((found, !damage.is_empty() || !trace.damage.is_empty()))
+}
+
+/// What one input has found.
+fn of_input(input: &Path, arguments: &RanksArguments) -> anyhow::Result<(Ranks, bool)> {
+    if is_result(input) {
+        return Ok((Ranks::read(input)?, false));
+    }
+    of_trace(input, arguments.block, !arguments.common.no_annotations)
+}
+
+/// The keys of all traces that the result will be of; none if they are not known before it is made.
+fn keys(arguments: &RanksArguments) -> Option<BTreeSet<String>> {
+    let mut keys = BTreeSet::new();
+    for input in &arguments.inputs {
+        if is_result(input) {
+            keys.extend(Ranks::read(input).ok()?.ranks.into_iter().map(|r| r.key));
+        } else {
+            keys.insert(key_of(input, arguments.block).ok()?);
+        }
+    }
+    Some(keys)
+}
+
+/// Whether the file has the result already.
+fn is_done(file: &Path, arguments: &RanksArguments) -> bool {
+    let Ok(there) = Ranks::read(file) else {
+        return false;
+    };
+    let there_keys: BTreeSet<String> = there.ranks.into_iter().map(|r| r.key).collect();
+    there.gaps.is_empty() && arguments.gap.is_empty() && keys(arguments) == Some(there_keys)
+}
+
+fn gap_of(text: &str) -> Gap {
+    let (input, why) = text.split_once('=').unwrap_or((text, "it has no result"));
+    Gap {
+        input: input.to_owned(),
+        why: why.to_owned(),
+    }
+}
+
+/// What all inputs have found together. Also tells whether something is missing or damaged.
+fn all(arguments: &RanksArguments) -> anyhow::Result<(Ranks, bool)> {
+    let mut all = Ranks::default();
+    let mut lacking = false;
+    all.gaps = arguments.gap.iter().map(|gap| gap_of(gap)).collect();
+    all.gaps.sort();
+    all.gaps.dedup();
+    for input in &arguments.inputs {
+        let merged = of_input(input, arguments).and_then(|(found, damaged)| {
+            lacking |= damaged;
+            all.merge(found)
+                .map_err(|cause| anyhow::anyhow!("{}: {cause}", input.display()))
+        });
+        match merged {
+            Ok(()) => {}
+            Err(error) if arguments.keep_going => {
+                lacking = true;
+                all.gaps.push(Gap {
+                    input: input
+                        .file_name()
+                        .unwrap_or(input.as_os_str())
+                        .to_string_lossy()
+                        .into_owned(),
+                    why: format!("{error:#}"),
+                });
+                all.gaps.sort();
+            }
+            Err(error) => {
+                return Err(error.context("--keep-going goes on without it"));
+            }
+        }
+    }
+    Ok((all, lacking))
+}
+
+/// Does what the command line says. Nothing is to be shown where a file was written. Also tells whether something is missing or damaged.
+pub fn run(arguments: &RanksArguments) -> anyhow::Result<(Option<Document>, bool)> {
+    if let Some(file) = &arguments.partial {
+        if is_done(file, arguments) {
+            return Ok((None, false));
+        }
+        let (found, lacking) = all(arguments)?;
+        found.write(file).context("the result of the ranks")?;
+        return Ok((None, lacking));
+    }
+    let (found, lacking) = all(arguments)?;
+    Ok((Some(document(&found)), lacking))
+}

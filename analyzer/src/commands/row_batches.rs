@@ -1,0 +1,315 @@
+//! The recorded rows, with names, as batches of columns in Arrow's layout.
+
+use crate::commands::counted::is_counted;
+use crate::commands::owners::Owners;
+use crate::commands::stream::{Accesses, Segment, segments};
+use crate::commands::{is_watched, refuse_watched};
+use crate::data::code_map::{CLASS_STORE, CodeMap, FunctionName, LineName};
+use crate::filter::{Conditions, Filter, Filtered};
+use crate::input::source::Source;
+use crate::input::{ColumnSet, Trace};
+use crate::output::document::Document;
+use polars_arrow::array::{Array, PrimitiveArray, StructArray, Utf8Array};
+use polars_arrow::datatypes::{ArrowDataType, Field};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Rows of a batch, about.
+const BATCH: usize = 1 << 16;
+
+/// A column of the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowColumn {
+    /// System process id.
+    Process,
+    /// System thread id.
+    Thread,
+    /// Number of the sample in its thread.
+    Sample,
+    /// When the part of the sample that the row is in begins, in nanoseconds.
+    FromNs,
+    /// When it ends.
+    ToNs,
+    /// `load` or `store`.
+    Access,
+    /// Start address.
+    Address,
+    /// Bytes.
+    Size,
+    /// `constant`, `strided`, `irregular` or `store`.
+    Class,
+    /// Constant loads that the row stands for besides its own.
+    Implied,
+    /// Function.
+    Function,
+    /// Its module.
+    Module,
+    /// Source file.
+    File,
+    /// Source line; 0 if unknown.
+    Line,
+    /// Data object.
+    Object,
+}
+
+/// Every column by name, in the order of the documentation.
+pub const ROW_COLUMNS: [(&str, RowColumn); 15] = [
+    ("process", RowColumn::Process),
+    ("thread", RowColumn::Thread),
+    ("sample", RowColumn::Sample),
+    ("from_ns", RowColumn::FromNs),
+    ("to_ns", RowColumn::ToNs),
+    ("access", RowColumn::Access),
+    ("address", RowColumn::Address),
+    ("size", RowColumn::Size),
+    ("class", RowColumn::Class),
+    ("implied", RowColumn::Implied),
+    ("function", RowColumn::Function),
+    ("module", RowColumn::Module),
+    ("file", RowColumn::File),
+    ("line", RowColumn::Line),
+    ("object", RowColumn::Object),
+];
+
+impl RowColumn {
+    /// The column of that name.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with all names.
+    pub fn of(name: &str) -> Result<RowColumn, String> {
+        let found = ROW_COLUMNS.iter().find(|c| c.0 == name);
+        found.map(|c| c.1).ok_or_else(|| {
+            let all = ROW_COLUMNS.map(|c| c.0).join(", ");
+            format!("rows have no column {name:?}; there are {all}")
+        })
+    }
+
+    fn name(self) -> &'static str {
+        ROW_COLUMNS.iter().find(|c| c.1 == self).map_or("", |c| c.0)
+    }
+
+    fn data_type(self) -> ArrowDataType {
+        match self {
+            RowColumn::Process
+            | RowColumn::Thread
+            | RowColumn::Sample
+            | RowColumn::Size
+            | RowColumn::Implied
+            | RowColumn::Line => ArrowDataType::UInt32,
+            RowColumn::FromNs | RowColumn::ToNs | RowColumn::Address => ArrowDataType::UInt64,
+            RowColumn::Access
+            | RowColumn::Class
+            | RowColumn::Function
+            | RowColumn::Module
+            | RowColumn::File
+            | RowColumn::Object => ArrowDataType::LargeUtf8,
+        }
+    }
+}
+
+/// The type of a batch.
+pub fn row_type(columns: &[RowColumn]) -> ArrowDataType {
+    let field = |c: &RowColumn| Field::new(c.name().into(), c.data_type(), false);
+    ArrowDataType::Struct(columns.iter().map(field).collect())
+}
+
+/// Rows that wait to become a batch. Whatever does not depend on the row alone stands once for each run of rows.
+#[derive(Default)]
+struct Waiting {
+    rows: Accesses,
+    implied: Vec<u32>,
+    objects: Vec<u32>,
+    /// Rows, process, thread, sample, begin and end.
+    runs: Vec<(usize, u32, u32, u32, u64, u64)>,
+}
+
+/// Gives all rows of a trace that are left by `conditions` to `each`, in order of process, thread and sample; loads and stores in the order of the program. Stops
+/// when `each` returns false. What is damaged is skipped and returned.
+///
+/// # Errors
+///
+/// A trace without rows of loads, conditions that leave nothing.
+pub fn send(
+    trace: &Trace,
+    conditions: &Conditions,
+    columns: &[RowColumn],
+    each: &mut dyn FnMut(Box<dyn Array>) -> bool,
+) -> anyhow::Result<Vec<String>> {
+    if is_watched(&trace.folder) {
+        return Err(refuse_watched(&trace.folder, "rows"));
+    }
+    if is_counted(&trace.folder) {
+        anyhow::bail!(
+            "{}: a trace of mgz-record --count has numbers of loads and no rows; record with another --mode",
+            trace.folder.display()
+        );
+    }
+    let timed = conditions.from.is_some()
+        || conditions.to.is_some()
+        || columns
+            .iter()
+            .any(|c| matches!(c, RowColumn::FromNs | RowColumn::ToNs | RowColumn::Object));
+    let source = trace.source(ColumnSet { time: timed });
+    let source = &*source;
+    let objects = if conditions.objects.is_empty() {
+        None
+    } else {
+        crate::input::objects::read(&trace.folder)
+            .map_err(anyhow::Error::msg)?
+            .map(Arc::new)
+    };
+    let filter = (!conditions.is_empty())
+        .then(|| {
+            let objects = objects.as_deref();
+            Filter::new(conditions, &trace.manifest, &trace.code, objects, source)
+        })
+        .transpose()?;
+    let filtered = filter
+        .as_ref()
+        .map(|filter| Filtered::new(source, filter, &trace.code, objects.clone(), None));
+    let source = filtered.as_ref().map_or(source, |f| f as &dyn Source);
+    let mut notes = Document::new("rows");
+    let mut owners = columns
+        .contains(&RowColumn::Object)
+        .then(|| Owners::open(trace, &mut notes));
+    let mut damage = notes.warnings;
+    damage.extend(trace.damage.iter().cloned());
+    let mut waiting = Waiting::default();
+    let mut last = None;
+    for piece in 0..source.pieces() {
+        for read in source.read(&[piece]) {
+            let mut chunk = match read {
+                Ok(chunk) => chunk,
+                Err((sentence, _)) => {
+                    damage.push(sentence);
+                    continue;
+                }
+            };
+            damage.append(&mut chunk.damage);
+            for segment in segments(&chunk, &mut last) {
+                waiting.take(&segment, owners.as_mut());
+                if waiting.rows.address.len() >= BATCH
+                    && !each(waiting.batch(columns, &trace.code, owners.as_ref()))
+                {
+                    return Ok(damage);
+                }
+            }
+        }
+    }
+    if !waiting.rows.address.is_empty() {
+        each(waiting.batch(columns, &trace.code, owners.as_ref()));
+    }
+    damage.extend(source.notes());
+    if let Some(filtered) = &filtered {
+        filtered.check()?;
+    }
+    Ok(damage)
+}
+
+impl Waiting {
+    fn take(&mut self, segment: &Segment<'_>, owners: Option<&mut Owners>) {
+        let mut buffer = Accesses::default();
+        let rows = segment.accesses(true, &mut buffer);
+        let run = segment.run;
+        if let Some(owners) = owners {
+            let times = (run.first_time, run.last_time);
+            owners.fill(
+                (run.process, run.thread),
+                rows.address,
+                times,
+                &mut self.objects,
+            );
+        }
+        // Rows of loads come in the order of the loads, also where stores stand between them.
+        let (mut loads, mut stores) = (segment.loads.implied.iter(), segment.stores.implied.iter());
+        self.implied.extend(rows.group.iter().map(|group| {
+            let of = if group & 3 == CLASS_STORE {
+                stores.next()
+            } else {
+                loads.next()
+            };
+            of.map_or(0, |&n| u32::from(n))
+        }));
+        self.runs.push((
+            rows.len(),
+            run.process,
+            run.thread,
+            run.sample,
+            run.first_time,
+            run.last_time,
+        ));
+        self.rows.extend(rows);
+    }
+
+    /// Makes a batch and forgets the rows.
+    fn batch(
+        &mut self,
+        columns: &[RowColumn],
+        code: &CodeMap,
+        owners: Option<&Owners>,
+    ) -> Box<dyn Array> {
+        let length = self.rows.address.len();
+        let arrays = columns.iter().map(|&c| self.column(c, code, owners));
+        let arrays: Vec<Box<dyn Array>> = arrays.collect();
+        let batch = StructArray::new(row_type(columns), length, arrays, None);
+        *self = Waiting::default();
+        Box::new(batch)
+    }
+
+    fn by_run<T: Copy>(&self, value: impl Fn(&(usize, u32, u32, u32, u64, u64)) -> T) -> Vec<T> {
+        let of = |run| std::iter::repeat_n(value(run), run.0);
+        self.runs.iter().flat_map(of).collect()
+    }
+
+    fn column(&self, column: RowColumn, code: &CodeMap, owners: Option<&Owners>) -> Box<dyn Array> {
+        let groups = &self.rows.group;
+        let function = |group: u32| -> &FunctionName {
+            let piece = &code.pieces[group as usize / 4];
+            &code.functions[piece.function as usize]
+        };
+        let line = |group: u32| -> &LineName {
+            &code.lines[code.pieces[group as usize / 4].line as usize]
+        };
+        match column {
+            RowColumn::Process => whole(self.by_run(|run| run.1)),
+            RowColumn::Thread => whole(self.by_run(|run| run.2)),
+            RowColumn::Sample => whole(self.by_run(|run| run.3)),
+            RowColumn::FromNs => whole(self.by_run(|run| run.4)),
+            RowColumn::ToNs => whole(self.by_run(|run| run.5)),
+            RowColumn::Address => whole(self.rows.address.clone()),
+            RowColumn::Size => whole(self.rows.size.clone()),
+            RowColumn::Implied => whole(self.implied.clone()),
+            RowColumn::Access => texts(groups.iter().map(|group| match group & 3 {
+                CLASS_STORE => "store",
+                _ => "load",
+            })),
+            RowColumn::Class => texts(groups.iter().map(|group| match group & 3 {
+                0 => "constant",
+                1 => "strided",
+                2 => "irregular",
+                _ => "store",
+            })),
+            RowColumn::Function => texts(groups.iter().map(|&g| function(g).function.as_str())),
+            RowColumn::Module => texts(groups.iter().map(|&g| function(g).module.as_str())),
+            RowColumn::File => texts(groups.iter().map(|&g| line(g).file.as_str())),
+            RowColumn::Line => whole(groups.iter().map(|&g| line(g).line).collect()),
+            RowColumn::Object => {
+                let name = |o: u32| owners.map_or_else(String::new, |owners| owners.object(o).name);
+                let mut names = HashMap::new();
+                for &object in &self.objects {
+                    names.entry(object).or_insert_with(|| name(object));
+                }
+                texts(self.objects.iter().map(|o| names[o].as_str()))
+            }
+        }
+    }
+}
+
+fn whole<T: polars_arrow::types::NativeType>(values: Vec<T>) -> Box<dyn Array> {
+    PrimitiveArray::from_vec(values).boxed()
+}
+
+fn texts<'a>(values: impl Iterator<Item = &'a str>) -> Box<dyn Array> {
+    Utf8Array::<i64>::from_iter_values(values).boxed()
+}

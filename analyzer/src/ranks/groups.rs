@@ -1,0 +1,236 @@
+//! Ranks that are unlike the others, and ranks that are alike.
+
+use crate::output::document::{Column, Table, Unit, value};
+use crate::ranks::{METRICS, RankRow, Ranks};
+use serde_json::Value;
+
+/// Outliers are further from the median than this many times the median distance from it, scaled to a standard deviation…
+const FAR: f64 = 3.5 * 1.4826;
+/// …and than this part of the median.
+const APART: f64 = 0.1;
+/// Outliers that are shown.
+const MOST_OUTLIERS: usize = 100;
+/// Metrics of ranks that are alike differ by at most this part.
+const ALIKE: f64 = 0.1;
+/// Their profiles differ by at most this much in all, thousandths.
+const ALIKE_PROFILE: u32 = 100;
+/// Clusters; what is in none of these is in the last.
+const MOST_CLUSTERS: usize = 32;
+/// Metrics that say what a rank does: of loads, footprint and distance. Times differ by chance.
+const TELLING: usize = 3;
+
+/// Numbers as ranges: `0-3,7`.
+pub(crate) fn list_of(numbers: &[u32]) -> String {
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match parts.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => parts.push((number, number)),
+        }
+    }
+    let text = |&(from, to): &(u32, u32)| {
+        if from == to {
+            from.to_string()
+        } else {
+            format!("{from}-{to}")
+        }
+    };
+    parts.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values
+        .get(values.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or(0.0)
+}
+
+/// Ranks whose metrics are far from those of the others, the furthest first.
+pub(crate) fn outliers(ranks: &Ranks) -> Table {
+    let mut found: Vec<(f64, &RankRow, &str, f64, f64)> = Vec::new();
+    for (at, (_, name, unit)) in METRICS.iter().enumerate() {
+        let mut values: Vec<f64> = ranks
+            .ranks
+            .iter()
+            .filter_map(|r| r.metrics[at])
+            .map(|v| v as f64)
+            .collect();
+        if values.len() < 3 {
+            continue;
+        }
+        let middle = median(&mut values);
+        let mut off: Vec<f64> = values.iter().map(|v| (v - middle).abs()).collect();
+        let bound = (median(&mut off) * FAR).max(middle * APART);
+        for row in &ranks.ranks {
+            let Some(v) = row.metrics[at].map(|v| v as f64) else {
+                continue;
+            };
+            if (v - middle).abs() > bound && middle > 0.0 {
+                found.push(((v / middle).ln().abs(), row, name, v * unit, middle * unit));
+            }
+        }
+    }
+    found.sort_by(|a, b| {
+        b.0.total_cmp(&a.0)
+            .then_with(|| (a.2, a.1).cmp(&(b.2, b.1)))
+    });
+    let rows = found.into_iter().take(MOST_OUTLIERS);
+    Table {
+        name: "outliers",
+        title: "Ranks unlike the others".into(),
+        columns: vec![
+            Column("rank", Unit::Text),
+            Column("host", Unit::Text),
+            Column("metric", Unit::Text),
+            Column("value", Unit::Number),
+            Column("median", Unit::Number),
+            Column("times", Unit::Number),
+        ],
+        rows: rows
+            .map(|(_, row, name, v, middle)| {
+                vec![
+                    row.name.shown().into(),
+                    row.name.host.as_str().into(),
+                    name.into(),
+                    value(v),
+                    value(middle),
+                    value(v / middle),
+                ]
+            })
+            .collect(),
+        text_rows: 10,
+    }
+}
+
+fn alike(a: &RankRow, b: &RankRow) -> bool {
+    let near = |at: usize| match (a.metrics[at], b.metrics[at]) {
+        (Some(a), Some(b)) => a.abs_diff(b) as f64 <= ALIKE * a.max(b) as f64,
+        (a, b) => a == b,
+    };
+    let apart: u32 = a
+        .profile
+        .iter()
+        .zip(&b.profile)
+        .map(|(a, b)| u32::from(a.abs_diff(*b)))
+        .sum();
+    apart <= ALIKE_PROFILE && (0..TELLING).all(near)
+}
+
+/// Ranks that are alike: each is put to the first rank before that it is alike. Also tells the number of each rank's cluster.
+pub(crate) fn clusters(ranks: &Ranks) -> (Table, Vec<usize>) {
+    let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
+    let mut cluster_of = vec![0; ranks.ranks.len()];
+    for (at, row) in ranks.ranks.iter().enumerate() {
+        let known = groups
+            .iter()
+            .position(|(leader, _)| alike(&ranks.ranks[*leader], row));
+        let group = match known {
+            Some(group) => group,
+            None if groups.len() < MOST_CLUSTERS => {
+                groups.push((at, Vec::new()));
+                groups.len() - 1
+            }
+            None => MOST_CLUSTERS - 1,
+        };
+        groups[group].1.push(at);
+        cluster_of[at] = group;
+    }
+    // The greatest is number 0.
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_key(|&g| (std::cmp::Reverse(groups[g].1.len()), g));
+    let mut number = vec![0; groups.len()];
+    order.iter().enumerate().for_each(|(n, &g)| number[g] = n);
+    cluster_of.iter_mut().for_each(|c| *c = number[*c]);
+    let mut columns = vec![
+        Column("cluster", Unit::Id),
+        Column("size", Unit::Count),
+        Column("members", Unit::Text),
+    ];
+    columns.extend(METRICS[..TELLING].iter().map(|m| Column(m.1, Unit::Number)));
+    let rows = order.iter().enumerate().map(|(n, &g)| {
+        let members = &groups[g].1;
+        let numbers: Option<Vec<u32>> = members.iter().map(|&m| ranks.ranks[m].name.rank).collect();
+        let named = numbers.map_or_else(
+            || {
+                let names = members.iter().map(|&m| ranks.ranks[m].name.trace.as_str());
+                names.take(16).collect::<Vec<_>>().join(",")
+            },
+            |numbers| list_of(&numbers),
+        );
+        let mut cells: Vec<Value> = vec![
+            (n as u64).into(),
+            (members.len() as u64).into(),
+            named.into(),
+        ];
+        for (at, (_, _, unit)) in METRICS[..TELLING].iter().enumerate() {
+            let mut values: Vec<f64> = members
+                .iter()
+                .filter_map(|&m| ranks.ranks[m].metrics[at])
+                .map(|v| v as f64)
+                .collect();
+            cells.push(if values.is_empty() {
+                Value::Null
+            } else {
+                value(median(&mut values) * unit)
+            });
+        }
+        cells
+    });
+    let table = Table {
+        name: "clusters",
+        title: "Ranks that are alike (medians)".into(),
+        columns,
+        rows: rows.collect(),
+        text_rows: 10,
+    };
+    (table, cluster_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranks::RankName;
+
+    fn row(rank: u32, loads: u64, profile: u16) -> RankRow {
+        RankRow {
+            name: RankName {
+                rank: Some(rank),
+                ..RankName::default()
+            },
+            key: rank.to_string(),
+            world_size: Some(8),
+            local_rank: None,
+            state: "complete".into(),
+            program_status: String::new(),
+            metrics: vec![Some(loads), Some(100), None, None, None, None],
+            profile: vec![profile, 1000 - profile],
+        }
+    }
+
+    #[test]
+    fn ranges_are_short() {
+        assert_eq!(list_of(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+        assert_eq!(list_of(&[]), "");
+    }
+
+    #[test]
+    fn alike_ranks_are_together_and_the_others_stand_out() {
+        let ranks = Ranks {
+            ranks: vec![
+                row(0, 300, 500),
+                row(1, 100, 500),
+                row(2, 104, 500),
+                row(3, 100, 900),
+                row(4, 101, 510),
+            ],
+            ..Ranks::default()
+        };
+        let (table, of) = clusters(&ranks);
+        assert_eq!(of, [1, 0, 0, 2, 0]);
+        assert_eq!(table.rows[0][2], "1-2,4");
+        let outliers = outliers(&ranks);
+        assert_eq!(outliers.rows.len(), 1);
+        assert_eq!(outliers.rows[0][0], "rank 0");
+    }
+}

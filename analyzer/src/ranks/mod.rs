@@ -1,0 +1,263 @@
+//! Many traces of one job: what each rank has found, in few numbers, and the same of many ranks together.
+//!
+//! A result holds one short row per rank, and for each function, line, object and verdict how a few metrics are spread over the ranks
+//! ([`spread::Spread`]). Heat maps lie on one grid: shares of each rank's own run against names of objects, because addresses of different
+//! ranks have nothing to do with each other. Everything is whole numbers, sorted by name, so that merging is associative and commutative to the byte,
+//! and a result does not grow with the ranks but by their rows.
+
+pub mod file;
+pub(crate) mod groups;
+pub mod input_key;
+pub mod of_trace;
+pub mod spread;
+pub mod view;
+
+use serde::{Deserialize, Serialize};
+use spread::Spread;
+use std::collections::BTreeMap;
+
+/// Columns of the common grid of time.
+pub const COLUMNS: usize = 32;
+/// Numbers of a rank's profile, see [`RankRow::profile`].
+pub const PROFILE: usize = 16;
+
+/// A metric of a whole rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Executed loads (recorded and implied ones, where no estimate is known).
+    Loads,
+    /// Distinct addresses, of the whole run where that is estimated.
+    Footprint,
+    /// Mean reuse distance, thousandths of a block.
+    Distance,
+    /// Misses of the last level of the caches per million loads.
+    Misses,
+    /// Time of the processors, microseconds.
+    Cpu,
+    /// Time of the run, microseconds.
+    Wall,
+}
+
+/// The metrics of a rank, in the order of the tables.
+pub const METRICS: [(Metric, &str, f64); 6] = [
+    (Metric::Loads, "loads", 1.0),
+    (Metric::Footprint, "footprint", 1.0),
+    (Metric::Distance, "distance_mean", 1e-3),
+    (Metric::Misses, "miss_ratio", 1e-6),
+    (Metric::Cpu, "cpu_seconds", 1e-6),
+    (Metric::Wall, "wall_seconds", 1e-6),
+];
+
+/// What identifies a rank. The order of the fields is that of the tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RankName {
+    /// Its number in the job; none where no launcher has told one.
+    pub rank: Option<u32>,
+    /// Host.
+    pub host: String,
+    /// Name of the trace's folder.
+    pub trace: String,
+}
+
+impl RankName {
+    /// As it stands in sentences.
+    pub fn shown(&self) -> String {
+        match self.rank {
+            Some(rank) => format!("rank {rank}"),
+            None => self.trace.clone(),
+        }
+    }
+}
+
+/// A rank.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RankRow {
+    /// Which one.
+    pub name: RankName,
+    /// Hash of what it was made from, see [`input_key`].
+    pub key: String,
+    /// Ranks of the job, if the launcher has told.
+    pub world_size: Option<u32>,
+    /// Number among the ranks of its host.
+    pub local_rank: Option<u32>,
+    /// State of the trace.
+    pub state: String,
+    /// How the program ended.
+    pub program_status: String,
+    /// In the order of [`METRICS`]; none: not known.
+    pub metrics: Vec<Option<u64>>,
+    /// Shares of the loads, thousandths, of functions that are dealt to [`PROFILE`] places by their names: ranks that do the same have the same.
+    pub profile: Vec<u16>,
+}
+
+/// What has no result: a rank that died, a trace that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Gap {
+    /// What it would have been of.
+    pub input: String,
+    /// Why there is none.
+    pub why: String,
+}
+
+/// How the loads of a piece of code or of an object are spread over ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spreads {
+    /// As [`Metric::Loads`].
+    pub loads: Spread,
+    /// As [`Metric::Footprint`].
+    pub footprint: Spread,
+    /// As [`Metric::Distance`].
+    pub distance: Spread,
+}
+
+impl Spreads {
+    fn merge(&mut self, other: Spreads) {
+        self.loads.merge(other.loads);
+        self.footprint.merge(other.footprint);
+        self.distance.merge(other.distance);
+    }
+}
+
+impl Spreads {
+    /// Adds another row of the same rank: tables may have several of one name. Values of a rank are one value.
+    fn add(&mut self, other: Spreads) {
+        self.loads.add(other.loads);
+        self.footprint.add(other.footprint);
+        self.distance.raise(other.distance);
+    }
+}
+
+/// A function, line or object: its names, in the order of the tables.
+pub type Names = Vec<String>;
+
+/// A verdict that some ranks have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What it costs, hundredths of a percent, over the ranks that have it.
+    pub score: Spread,
+    /// Of the rank that it costs most: title.
+    pub title: String,
+    /// Finding.
+    pub finding: String,
+    /// Advice.
+    pub advice: String,
+}
+
+/// A row of the common heat map.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeatRow {
+    /// Recorded loads by column.
+    pub loads: Vec<u64>,
+    /// Sums of reuse distances over them, rounded.
+    pub distances: Vec<u64>,
+}
+
+/// Results of ranks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ranks {
+    /// Bytes of a block of reuse distance.
+    pub block: u64,
+    /// Sorted.
+    pub ranks: Vec<RankRow>,
+    /// Sorted.
+    pub gaps: Vec<Gap>,
+    /// By function and module.
+    #[serde(with = "file::pairs")]
+    pub functions: BTreeMap<Names, Spreads>,
+    /// By function, module, file and line.
+    #[serde(with = "file::pairs")]
+    pub lines: BTreeMap<Names, Spreads>,
+    /// By name and kind.
+    #[serde(with = "file::pairs")]
+    pub objects: BTreeMap<Names, Spreads>,
+    /// By mechanism, function, file, line and object.
+    #[serde(with = "file::pairs")]
+    pub verdicts: BTreeMap<Names, Verdict>,
+    /// By object or function, against [`COLUMNS`] equal parts of each rank's run.
+    pub heat: BTreeMap<String, HeatRow>,
+    /// Sentences, and the ranks that they hold for.
+    pub warnings: BTreeMap<String, u64>,
+}
+
+impl Ranks {
+    /// Merges another result into it.
+    ///
+    /// # Errors
+    ///
+    /// A trace that is in both, block sizes that differ.
+    pub fn merge(&mut self, other: Ranks) -> Result<(), String> {
+        if !self.ranks.is_empty() && !other.ranks.is_empty() && self.block != other.block {
+            return Err(format!(
+                "it was made with --block {}, the ones before with {}; make it again with the same",
+                other.block, self.block
+            ));
+        }
+        self.block = self.block.max(other.block);
+        let mine: std::collections::HashSet<&str> =
+            self.ranks.iter().map(|r| r.key.as_str()).collect();
+        if let Some(twice) = other.ranks.iter().find(|r| mine.contains(r.key.as_str())) {
+            return Err(format!(
+                "the trace {} is in it and in one before; give each trace once",
+                twice.name.trace
+            ));
+        }
+        self.ranks.extend(other.ranks);
+        self.ranks.sort();
+        self.gaps.extend(other.gaps);
+        self.gaps.sort();
+        self.gaps.dedup();
+        for (into, from) in [
+            (&mut self.functions, other.functions),
+            (&mut self.lines, other.lines),
+            (&mut self.objects, other.objects),
+        ] {
+            for (names, spreads) in from {
+                into.entry(names).or_default().merge(spreads);
+            }
+        }
+        for (names, verdict) in other.verdicts {
+            match self.verdicts.entry(names) {
+                std::collections::btree_map::Entry::Vacant(place) => {
+                    place.insert(verdict);
+                }
+                std::collections::btree_map::Entry::Occupied(mut place) => {
+                    place.get_mut().merge(verdict);
+                }
+            }
+        }
+        for (label, row) in other.heat {
+            let into = self.heat.entry(label).or_default();
+            add(&mut into.loads, &row.loads);
+            add(&mut into.distances, &row.distances);
+        }
+        for (sentence, ranks) in other.warnings {
+            *self.warnings.entry(sentence).or_default() += ranks;
+        }
+        Ok(())
+    }
+}
+
+impl Verdict {
+    fn merge(&mut self, other: Verdict) {
+        // The words are those of the greatest score; of equals, those of the smaller rank.
+        if other.score.is_headed_before(&self.score) {
+            self.title = other.title;
+            self.finding = other.finding;
+            self.advice = other.advice;
+        }
+        self.score.merge(other.score);
+    }
+}
+
+fn add(into: &mut Vec<u64>, from: &[u64]) {
+    if into.len() < from.len() {
+        into.resize(from.len(), 0);
+    }
+    for (a, b) in into.iter_mut().zip(from) {
+        *a = a.saturating_add(*b);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,430 @@
+//! Tables of ranks: what is slow, how metrics are spread, who is unlike the others, who is alike.
+
+use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::ranks::groups::{clusters, list_of, outliers};
+use crate::ranks::spread::Spread;
+use crate::ranks::{METRICS, Metric, Names, RankName, Ranks, Spreads};
+use crate::util::human::count;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// From this imbalance of the loads on it is a verdict.
+const UNEVEN: f64 = 1.1;
+/// The kind of that verdict.
+const UNEVEN_KIND: &str = "imbalance";
+
+fn named(spread: Option<&(u64, RankName)>) -> Value {
+    spread.map_or(Value::Null, |(_, name)| name.shown().into())
+}
+
+fn first(spread: Option<&(u64, RankName)>, unit: f64) -> Value {
+    spread.map_or(Value::Null, |&(v, _)| scaled(v, unit))
+}
+
+fn scaled(v: u64, unit: f64) -> Value {
+    if unit == 1.0 {
+        v.into()
+    } else {
+        value(v as f64 * unit)
+    }
+}
+
+/// The text and number of a table's first columns, and how a row is named by them.
+struct Kind {
+    name: &'static str,
+    title: &'static str,
+    columns: &'static [Column],
+    text_rows: usize,
+}
+
+const FUNCTIONS: Kind = Kind {
+    name: "functions",
+    title: "Functions over ranks, most loads of one rank first",
+    columns: &[Column("function", Unit::Text), Column("module", Unit::Text)],
+    text_rows: usize::MAX,
+};
+const LINES: Kind = Kind {
+    name: "lines",
+    title: "Lines over ranks, most loads of one rank first",
+    columns: &[
+        Column("function", Unit::Text),
+        Column("module", Unit::Text),
+        Column("file", Unit::Text),
+        Column("line", Unit::Text),
+    ],
+    text_rows: 0,
+};
+const OBJECTS: Kind = Kind {
+    name: "objects",
+    title: "Data objects over ranks, most loads of one rank first",
+    columns: &[Column("object", Unit::Text), Column("kind", Unit::Text)],
+    text_rows: usize::MAX,
+};
+
+fn spreads_table(kind: &Kind, rows: &BTreeMap<Names, Spreads>, ranks: u64) -> Table {
+    let mut columns = kind.columns.to_vec();
+    columns.extend([
+        Column("ranks", Unit::Count),
+        Column("loads_min", Unit::Count),
+        Column("loads_median", Unit::Count),
+        Column("loads_mean", Unit::Number),
+        Column("loads_max", Unit::Count),
+        Column("max_rank", Unit::Text),
+        Column("imbalance", Unit::Number),
+        Column("footprint_median", Unit::Count),
+        Column("footprint_max", Unit::Count),
+        Column("distance_median", Unit::Number),
+        Column("distance_max", Unit::Number),
+    ]);
+    let mut order: Vec<(&Names, &Spreads)> = rows.iter().collect();
+    let heat = |s: &Spreads| s.loads.max.as_ref().map_or(0, |m| m.0);
+    order.sort_by(|a, b| heat(b.1).cmp(&heat(a.1)).then_with(|| a.0.cmp(b.0)));
+    let row = |(names, s): (&Names, &Spreads)| -> Vec<Value> {
+        let mut cells: Vec<Value> = names.iter().map(|n| n.as_str().into()).collect();
+        // Ranks without the row have none of its loads.
+        let least = if s.loads.ranks < ranks {
+            0.into()
+        } else {
+            first(s.loads.min.as_ref(), 1.0)
+        };
+        cells.extend([
+            s.loads.ranks.into(),
+            least,
+            s.loads.median(ranks).into(),
+            maybe(s.loads.mean(ranks)),
+            first(s.loads.max.as_ref(), 1.0),
+            named(s.loads.max.as_ref()),
+            maybe(s.loads.imbalance(ranks)),
+            s.footprint.median(s.footprint.ranks).into(),
+            first(s.footprint.max.as_ref(), 1.0),
+            s.distance
+                .median(s.distance.ranks)
+                .map_or(Value::Null, |d| scaled(d, 1e-3)),
+            first(s.distance.max.as_ref(), 1e-3),
+        ]);
+        cells
+    };
+    Table {
+        name: kind.name,
+        title: kind.title.into(),
+        columns,
+        rows: order.into_iter().map(row).collect(),
+        text_rows: kind.text_rows,
+    }
+}
+
+/// One metric over all ranks.
+pub(crate) fn metric(ranks: &Ranks, at: usize) -> Spread {
+    let mut all = Spread::default();
+    for row in &ranks.ranks {
+        if let Some(value) = row.metrics[at] {
+            all.merge(Spread::of(value, &row.name));
+        }
+    }
+    all
+}
+
+/// That one rank has more to do than the others, and where.
+fn uneven(ranks: &Ranks, loads: &Spread) -> Option<Vec<Value>> {
+    let all = ranks.ranks.len() as u64;
+    let imbalance = loads.imbalance(all).filter(|&i| all > 1 && i >= UNEVEN)?;
+    let (most, who) = loads.max.as_ref()?;
+    let excess = |rows: &BTreeMap<Names, Spreads>| -> Option<(Names, f64)> {
+        let over = |s: &Spreads| {
+            let (most, name) = s.loads.max.as_ref()?;
+            (name == who).then(|| Some(*most as f64 - s.loads.mean(all)?))?
+        };
+        rows.iter()
+            .filter_map(|(names, s)| Some((names, over(s)?, s.loads.imbalance(all)?)))
+            .filter(|row| row.1 > 0.0)
+            .max_by(|a, b| a.1.total_cmp(&b.1).then_with(|| b.0.cmp(a.0)))
+            .map(|(names, _, imbalance)| (names.clone(), imbalance))
+    };
+    let code = excess(&ranks.lines).or_else(|| excess(&ranks.functions));
+    let object = excess(&ranks.objects).filter(|o| o.0.get(1).is_some_and(|k| k != "unknown"));
+    let of = |at: usize| {
+        code.as_ref()
+            .and_then(|c| c.0.get(at))
+            .cloned()
+            .unwrap_or_default()
+    };
+    let mut sentence = format!(
+        "{} of {all} executes {imbalance:.2} times the mean rank's loads (least {}, median {}, greatest {})",
+        who.shown(),
+        count(loads.min.as_ref().map_or(0, |m| m.0)),
+        count(loads.median(all).unwrap_or(0)),
+        count(*most),
+    );
+    if let Some((names, times)) = &code {
+        sentence += &format!(
+            "; most of what it does more is in {} ({times:.2} times the mean)",
+            names[0]
+        );
+    }
+    if let Some((names, times)) = &object {
+        sentence += &format!(", on {} ({times:.2} times)", names[0]);
+    }
+    let waiting = 100.0 * (1.0 - 1.0 / imbalance);
+    Some(vec![
+        UNEVEN_KIND.into(),
+        "one rank has more to do than the others".into(),
+        who.shown().into(),
+        of(0).into(),
+        of(2).into(),
+        of(3).into(),
+        object.map_or(String::new(), |o| o.0[0].clone()).into(),
+        all.into(),
+        value(waiting),
+        value(waiting),
+        sentence.into(),
+        format!("deal the work out anew, or by cost instead of by number of elements: where all ranks wait for the slowest, {waiting:.0}% of their time is waiting").into(),
+    ])
+}
+
+fn verdicts(ranks: &Ranks, loads: &Spread) -> Table {
+    let all = ranks.ranks.len() as u64;
+    let mut rows: Vec<Vec<Value>> = uneven(ranks, loads).into_iter().collect();
+    let mut order: Vec<_> = ranks.verdicts.iter().collect();
+    order.sort_by(|a, b| b.1.score.sum.cmp(&a.1.score.sum).then_with(|| a.0.cmp(b.0)));
+    rows.extend(order.into_iter().map(|(names, verdict)| {
+        vec![
+            names[0].as_str().into(),
+            verdict.title.as_str().into(),
+            named(verdict.score.max.as_ref()),
+            names[1].as_str().into(),
+            names[2].as_str().into(),
+            names[3].as_str().into(),
+            names[4].as_str().into(),
+            verdict.score.ranks.into(),
+            maybe(verdict.score.mean(all).map(|s| s / 100.0)),
+            first(verdict.score.max.as_ref(), 0.01),
+            verdict.finding.as_str().into(),
+            verdict.advice.as_str().into(),
+        ]
+    }));
+    Table {
+        name: "verdicts",
+        title: "Verdicts, the most important first".into(),
+        columns: vec![
+            Column("kind", Unit::Text),
+            Column("title", Unit::Text),
+            Column("rank", Unit::Text),
+            Column("function", Unit::Text),
+            Column("file", Unit::Text),
+            Column("line", Unit::Text),
+            Column("object", Unit::Text),
+            Column("ranks", Unit::Count),
+            Column("score_mean_pct", Unit::Number),
+            Column("score_max_pct", Unit::Number),
+            Column("finding", Unit::Text),
+            Column("advice", Unit::Text),
+        ],
+        rows,
+        // The summary has them as sentences.
+        text_rows: 0,
+    }
+}
+
+fn matrix(ranks: &Ranks, cluster_of: &[usize]) -> Table {
+    let mut columns = vec![
+        Column("rank", Unit::Id),
+        Column("host", Unit::Text),
+        Column("trace", Unit::Text),
+        Column("state", Unit::Text),
+        Column("program", Unit::Text),
+    ];
+    let unit = |metric| match metric {
+        Metric::Loads | Metric::Footprint => Unit::Count,
+        Metric::Misses => Unit::Share,
+        _ => Unit::Number,
+    };
+    columns.extend(METRICS.map(|(metric, name, _)| Column(name, unit(metric))));
+    columns.push(Column("cluster", Unit::Id));
+    let rows = ranks.ranks.iter().zip(cluster_of).map(|(row, &cluster)| {
+        let mut cells = vec![
+            row.name.rank.into(),
+            row.name.host.as_str().into(),
+            row.name.trace.as_str().into(),
+            row.state.as_str().into(),
+            row.program_status.as_str().into(),
+        ];
+        cells.extend(
+            row.metrics
+                .iter()
+                .zip(METRICS)
+                .map(|(v, (_, _, unit))| v.map_or(Value::Null, |v| scaled(v, unit))),
+        );
+        cells.push((cluster as u64).into());
+        cells
+    });
+    Table {
+        name: "ranks",
+        title: "Ranks".into(),
+        columns,
+        rows: rows.collect(),
+        text_rows: usize::MAX,
+    }
+}
+
+fn heat(ranks: &Ranks) -> Table {
+    let rows = ranks.heat.iter().flat_map(|(label, row)| {
+        row.loads.iter().enumerate().map(move |(column, &loads)| {
+            let sum = row.distances.get(column).copied().unwrap_or(0);
+            vec![
+                label.as_str().into(),
+                (column as u64).into(),
+                loads.into(),
+                maybe((loads > 0).then(|| sum as f64 / loads as f64)),
+            ]
+        })
+    });
+    Table {
+        name: "heat_map",
+        title: "Loads by object and part of the run, of all ranks".into(),
+        columns: vec![
+            Column("label", Unit::Text),
+            Column("column", Unit::Id),
+            Column("loads", Unit::Count),
+            Column("distance_mean", Unit::Number),
+        ],
+        rows: rows.collect(),
+        text_rows: 0,
+    }
+}
+
+/// Ranks of the job that there is no result of, if the launcher has told how many there are.
+fn missing(ranks: &Ranks) -> Vec<u32> {
+    let world = ranks.ranks.iter().filter_map(|r| r.world_size).max();
+    let there: BTreeSet<u32> = ranks.ranks.iter().filter_map(|r| r.name.rank).collect();
+    (0..world.unwrap_or(0))
+        .filter(|rank| !there.contains(rank))
+        .collect()
+}
+
+/// All tables.
+pub fn document(ranks: &Ranks) -> Document {
+    let mut document = Document::new("ranks");
+    let all = ranks.ranks.len() as u64;
+    let spreads: Vec<Spread> = (0..METRICS.len()).map(|at| metric(ranks, at)).collect();
+    let missing = missing(ranks);
+    document.put("ranks", Unit::Count, all);
+    let worlds = ranks.ranks.iter().filter_map(|r| r.world_size).max();
+    document.put("world_size", Unit::Count, worlds);
+    document.put("loads", Unit::Count, spreads[0].sum);
+    document.put("imbalance", Unit::Number, maybe(spreads[0].imbalance(all)));
+    if !missing.is_empty() {
+        document.put("missing_ranks", Unit::Text, list_of(&missing));
+    }
+    document.put("gaps", Unit::Count, ranks.gaps.len() as u64);
+    let verdicts = verdicts(ranks, &spreads[0]);
+    document.tables.push(verdicts);
+    document.tables.push(Table {
+        name: "gaps",
+        title: "What has no result".into(),
+        columns: vec![Column("input", Unit::Text), Column("why", Unit::Text)],
+        rows: ranks
+            .gaps
+            .iter()
+            .map(|g| vec![g.input.as_str().into(), g.why.as_str().into()])
+            .collect(),
+        text_rows: usize::MAX,
+    });
+    let rows = METRICS
+        .iter()
+        .zip(&spreads)
+        .filter(|(_, s)| s.ranks > 0)
+        .map(|(&(_, name, unit), s)| {
+            vec![
+                name.into(),
+                s.ranks.into(),
+                first(s.min.as_ref(), unit),
+                named(s.min.as_ref()),
+                s.median(s.ranks)
+                    .map_or(Value::Null, |v| value(v as f64 * unit)),
+                maybe(s.mean(s.ranks).map(|m| m * unit)),
+                first(s.max.as_ref(), unit),
+                named(s.max.as_ref()),
+                maybe(s.imbalance(s.ranks)),
+            ]
+        });
+    document.tables.push(Table {
+        name: "metrics",
+        title: "Metrics over ranks".into(),
+        columns: vec![
+            Column("metric", Unit::Text),
+            Column("ranks", Unit::Count),
+            Column("min", Unit::Number),
+            Column("min_rank", Unit::Text),
+            Column("median", Unit::Number),
+            Column("mean", Unit::Number),
+            Column("max", Unit::Number),
+            Column("max_rank", Unit::Text),
+            Column("imbalance", Unit::Number),
+        ],
+        rows: rows.collect(),
+        text_rows: usize::MAX,
+    });
+    document
+        .tables
+        .push(spreads_table(&FUNCTIONS, &ranks.functions, all));
+    document
+        .tables
+        .push(spreads_table(&OBJECTS, &ranks.objects, all));
+    document.tables.push(outliers(ranks));
+    let (table, cluster_of) = clusters(ranks);
+    document.tables.push(table);
+    document.tables.push(matrix(ranks, &cluster_of));
+    document
+        .tables
+        .push(spreads_table(&LINES, &ranks.lines, all));
+    document.tables.push(heat(ranks));
+    if !missing.is_empty() {
+        document.warnings.push(format!(
+            "of {} ranks {} have no result here: {}",
+            worlds.unwrap_or(0),
+            missing.len(),
+            list_of(&missing)
+        ));
+    }
+    for gap in &ranks.gaps {
+        document
+            .warnings
+            .push(format!("{}: {}", gap.input, gap.why));
+    }
+    for (sentence, of) in &ranks.warnings {
+        document.warnings.push(if all == 1 {
+            sentence.clone()
+        } else {
+            format!("{of} of {all} ranks: {sentence}")
+        });
+    }
+    document
+}
+
+/// The verdicts as text, one paragraph each.
+pub fn verdict_text(document: &Document, most: usize) -> String {
+    let mut out = String::new();
+    let rows = document.tables.iter().find(|t| t.name == "verdicts");
+    for (number, row) in (1..).zip(rows.iter().flat_map(|t| &t.rows).take(most)) {
+        let text = |at: usize| row[at].as_str().unwrap_or_default();
+        let number_of = |at: usize| row[at].as_f64().unwrap_or(0.0);
+        let place = match (text(3), text(4), text(5)) {
+            ("", ..) => String::new(),
+            (function, "", _) => format!(" in {function}"),
+            (function, file, line) => format!(" in {function} ({file}:{line})"),
+        };
+        let cost = if text(0) == UNEVEN_KIND {
+            format!("up to {:.0}% of the time of all ranks", number_of(9))
+        } else {
+            let ranks = number_of(7);
+            format!("up to {:.0}% ({}), in {ranks} ranks", number_of(9), text(2))
+        };
+        out += &format!(
+            "{number}. {}{place}: {cost}\n   {}\n   try: {}\n",
+            text(1),
+            text(10),
+            text(11),
+        );
+    }
+    out
+}

@@ -1,0 +1,45 @@
+"""Memory behaviour of programs: traces of loads, recorded by the commands of mgz, as tables.
+
+>>> import mgz
+>>> trace = mgz.open("app.mgz/trace")        # doctest: +SKIP
+>>> trace.verdicts                           # doctest: +SKIP
+>>> trace.functions.to_polars()              # doctest: +SKIP
+
+The names of columns are those of ``mgz-analyze --format json``: ``A`` recorded loads, ``F``
+footprint (distinct addresses), ``D`` reuse distance (distinct blocks between two accesses to a
+block), ``_hat`` an estimate for the whole run, ``_lo`` and ``_hi`` the ends of its 95 % interval,
+``_pct`` percent, ``_ns`` nanoseconds.
+
+Errors are :class:`Error`, with the sentence that the commands print.
+"""
+
+from mgz import distributed, models
+from mgz._commands import CommandError, command, compare, run
+from mgz._mgz import Error, __version__
+from mgz._notebook import Report, load_ipython_extension
+from mgz._ranks import Ranks
+from mgz._tables import Rows, Summary, Table, Verdict, Verdicts
+from mgz._trace import Analysis, Trace, merge, open
+
+__all__ = [
+    "Analysis",
+    "CommandError",
+    "Error",
+    "Ranks",
+    "Report",
+    "Rows",
+    "Summary",
+    "Table",
+    "Trace",
+    "Verdict",
+    "Verdicts",
+    "__version__",
+    "command",
+    "compare",
+    "distributed",
+    "load_ipython_extension",
+    "merge",
+    "models",
+    "open",
+    "run",
+]

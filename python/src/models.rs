@@ -1,0 +1,299 @@
+//! The locality models on streams of addresses.
+
+use crate::arrow::Frame;
+use crate::buffer::{Numbers, block_shift};
+use crate::trace::Trace;
+use crate::{failed, failed_by};
+use mgz_analyzer::commands::require_full;
+use mgz_analyzer::commands::stream::visit;
+use mgz_analyzer::input::ColumnSet;
+use mgz_models::cache::Shape;
+use mgz_models::cache::simulate::Hierarchy;
+use mgz_models::footprint::Footprint;
+use mgz_models::histogram::{Fine, Scale, WHOLE};
+use mgz_models::miss_ratio::MissRatio;
+use mgz_models::reuse::{ReuseEngine, ReuseSink};
+use polars::prelude::{Column, DataFrame, NamedFrom, Series};
+use pyo3::prelude::*;
+
+/// Where accesses come from.
+enum Accesses {
+    Array(Numbers),
+    Trace(std::sync::Arc<mgz_analyzer::input::Trace>),
+}
+
+impl Accesses {
+    fn of(object: &Bound<'_, PyAny>) -> PyResult<Accesses> {
+        if let Ok(trace) = object.cast::<Trace>() {
+            return Ok(Accesses::Trace(trace.get().0.clone()));
+        }
+        Numbers::of(object).map(Accesses::Array)
+    }
+
+    /// Gives the accesses to `each`, some at a time: whether they begin a stream of their own (another thread, behind a gap), addresses and sizes.
+    fn visit(
+        &self,
+        what: &str,
+        mut each: impl FnMut(bool, &[u64], &[u32]) + Send,
+    ) -> anyhow::Result<()> {
+        match self {
+            Accesses::Array(numbers) => {
+                let mut starts = true;
+                let sizes = [1; 1 << 14];
+                numbers.visit(|addresses| {
+                    each(
+                        std::mem::take(&mut starts),
+                        addresses,
+                        &sizes[..addresses.len()],
+                    );
+                });
+            }
+            Accesses::Trace(trace) => {
+                require_full(trace, what, "")?;
+                let source = trace.source(ColumnSet::default());
+                let damage = visit(&*source, &|_| (), &mut |segment| {
+                    each(segment.starts, segment.loads.address, segment.loads.size);
+                });
+                if let Some(sentence) = damage.first().or(trace.damage.first()) {
+                    anyhow::bail!("{sentence}");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn frame(columns: Vec<Series>) -> PyResult<Frame> {
+    let columns = columns.into_iter().map(Column::from).collect();
+    DataFrame::new_infer_height(columns)
+        .map(Frame)
+        .map_err(|e| failed_by(e.to_string()))
+}
+
+/// Distances as a histogram.
+struct Histogram {
+    distances: Fine,
+    firsts: u64,
+}
+
+impl ReuseSink for Histogram {
+    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {
+        self.firsts += 1;
+    }
+
+    fn reuse(&mut self, _row: u64, _block: u64, _tag: u32, distance: u64, _interval: u64) {
+        self.distances.add(distance);
+    }
+
+    fn done(&mut self, _row: u64, _tag: u32) {}
+}
+
+fn histogram(accesses: &Accesses, shift: u32, what: &str) -> PyResult<Histogram> {
+    let mut engine = ReuseEngine::new(shift);
+    let mut found = Histogram {
+        distances: Fine::new(WHOLE),
+        firsts: 0,
+    };
+    let mut tags: Vec<u32> = Vec::new();
+    accesses
+        .visit(what, |starts, addresses, sizes| {
+            if starts {
+                engine.begin();
+            }
+            tags.resize(addresses.len().max(tags.len()), 0);
+            engine.run(addresses, sizes, &tags[..addresses.len()], &mut found);
+        })
+        .map_err(failed)?;
+    Ok(found)
+}
+
+/// Distance and interval by access.
+#[derive(Default)]
+struct Each {
+    distance: Vec<Option<u64>>,
+    interval: Vec<Option<u64>>,
+}
+
+impl ReuseSink for Each {
+    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {
+        self.distance.push(None);
+        self.interval.push(None);
+    }
+
+    fn reuse(&mut self, _row: u64, _block: u64, _tag: u32, distance: u64, interval: u64) {
+        self.distance.push(Some(distance));
+        self.interval.push(Some(interval));
+    }
+
+    fn done(&mut self, _row: u64, _tag: u32) {}
+}
+
+/// Distance and interval of each access of an array.
+#[pyfunction]
+fn reuse_distances(py: Python<'_>, addresses: Bound<'_, PyAny>, block: u64) -> PyResult<Frame> {
+    let numbers = Numbers::of(&addresses)?;
+    let shift = block_shift(block)?;
+    py.detach(|| {
+        let mut engine = ReuseEngine::new(shift);
+        engine.begin();
+        let mut each = Each::default();
+        each.distance.reserve(numbers.len());
+        each.interval.reserve(numbers.len());
+        let (sizes, tags) = ([1; 1 << 14], [0; 1 << 14]);
+        numbers.visit(|addresses| {
+            let count = addresses.len();
+            engine.run(addresses, &sizes[..count], &tags[..count], &mut each);
+        });
+        frame(vec![
+            Series::new("distance".into(), each.distance),
+            Series::new("interval".into(), each.interval),
+        ])
+    })
+}
+
+/// Histogram of the distances; the last row has the first touches.
+#[pyfunction]
+fn reuse_histogram(py: Python<'_>, accesses: Bound<'_, PyAny>, block: u64) -> PyResult<Frame> {
+    let accesses = Accesses::of(&accesses)?;
+    let shift = block_shift(block)?;
+    py.detach(|| {
+        let found = histogram(&accesses, shift, "the histogram of reuse distances")?;
+        let scale = Scale::Octaves { first: 1, bins: 0 };
+        let bins = found.distances.cut(&scale);
+        let mut rows: Vec<(Option<u64>, Option<u64>, u64)> = bins
+            .iter()
+            .filter(|b| b.count > 0.0)
+            .map(|b| {
+                (
+                    Some(b.from as u64),
+                    Some(b.to as u64),
+                    b.count.round() as u64,
+                )
+            })
+            .collect();
+        rows.push((None, None, found.firsts));
+        frame(vec![
+            Series::new("from".into(), rows.iter().map(|r| r.0).collect::<Vec<_>>()),
+            Series::new("to".into(), rows.iter().map(|r| r.1).collect::<Vec<_>>()),
+            Series::new("count".into(), rows.iter().map(|r| r.2).collect::<Vec<_>>()),
+        ])
+    })
+}
+
+/// Miss ratio of fully associative LRU caches of these sizes in bytes.
+#[pyfunction]
+fn miss_ratio_curve(
+    py: Python<'_>,
+    accesses: Bound<'_, PyAny>,
+    sizes: Vec<u64>,
+    block: u64,
+) -> PyResult<Frame> {
+    let accesses = Accesses::of(&accesses)?;
+    let shift = block_shift(block)?;
+    py.detach(|| {
+        let found = histogram(&accesses, shift, "the miss-ratio curve")?;
+        let model = MissRatio::new(found.distances.bins(), found.firsts as f64, 0.0);
+        let ratios: Vec<f64> = sizes
+            .iter()
+            .map(|&size| model.ratio((size >> shift) as f64))
+            .collect();
+        frame(vec![
+            Series::new("size".into(), sizes),
+            Series::new("miss_ratio".into(), ratios),
+        ])
+    })
+}
+
+/// Mean footprints of windows.
+#[pyfunction]
+fn footprint_curve(
+    py: Python<'_>,
+    addresses: Bound<'_, PyAny>,
+    windows: Vec<u64>,
+    block: u64,
+) -> PyResult<Frame> {
+    let numbers = Numbers::of(&addresses)?;
+    let shift = block_shift(block)?;
+    py.detach(|| {
+        let mut footprint = Footprint::default();
+        numbers.visit(|addresses| addresses.iter().for_each(|&a| footprint.access(a >> shift)));
+        let means = footprint.means(&windows);
+        frame(vec![
+            Series::new("window".into(), windows),
+            Series::new("footprint".into(), means),
+        ])
+    })
+}
+
+/// Distinct blocks.
+#[pyfunction]
+fn footprint(py: Python<'_>, addresses: Bound<'_, PyAny>, block: u64) -> PyResult<u64> {
+    let numbers = Numbers::of(&addresses)?;
+    let shift = block_shift(block)?;
+    Ok(py.detach(|| {
+        let mut blocks = std::collections::HashSet::new();
+        numbers.visit(|addresses| blocks.extend(addresses.iter().map(|a| a >> shift)));
+        blocks.len() as u64
+    }))
+}
+
+/// Hits and misses of set-associative LRU caches behind one another: size, ways and line of each level.
+#[pyfunction]
+fn simulate(
+    py: Python<'_>,
+    accesses: Bound<'_, PyAny>,
+    levels: Vec<(u64, u64, u64)>,
+) -> PyResult<Frame> {
+    let accesses = Accesses::of(&accesses)?;
+    py.detach(|| {
+        let shapes = levels
+            .iter()
+            .map(|&(size, ways, line)| Shape::new(size, ways, line));
+        let shapes: Vec<Shape> = shapes
+            .collect::<Result<_, _>>()
+            .map_err(|e| failed_by(e.to_string()))?;
+        let mut caches = Hierarchy::new(&shapes);
+        accesses
+            .visit("the simulation of caches", |_, addresses, sizes| {
+                for (&address, &size) in addresses.iter().zip(sizes) {
+                    caches.access(address, size);
+                }
+            })
+            .map_err(failed)?;
+        let counts = caches.counts();
+        let numbers =
+            |value: &dyn Fn(usize) -> u64| -> Vec<u64> { (0..shapes.len()).map(value).collect() };
+        let ratio = |level: usize| {
+            let all = counts[level].accesses;
+            (all > 0).then(|| counts[level].misses as f64 / all as f64)
+        };
+        frame(vec![
+            Series::new("level".into(), numbers(&|level| level as u64 + 1)),
+            Series::new("size".into(), numbers(&|level| shapes[level].size)),
+            Series::new("ways".into(), numbers(&|level| shapes[level].ways)),
+            Series::new("accesses".into(), numbers(&|level| counts[level].accesses)),
+            Series::new("misses".into(), numbers(&|level| counts[level].misses)),
+            Series::new(
+                "miss_ratio".into(),
+                (0..shapes.len()).map(ratio).collect::<Vec<_>>(),
+            ),
+        ])
+    })
+}
+
+/// Earth Mover's Distance of two signatures; none if one of them is empty.
+#[pyfunction]
+fn emd(a: Vec<f64>, b: Vec<f64>) -> Option<f64> {
+    mgz_models::emd::distance(&a, &b)
+}
+
+/// Adds the functions.
+pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(reuse_distances, module)?)?;
+    module.add_function(wrap_pyfunction!(reuse_histogram, module)?)?;
+    module.add_function(wrap_pyfunction!(miss_ratio_curve, module)?)?;
+    module.add_function(wrap_pyfunction!(footprint_curve, module)?)?;
+    module.add_function(wrap_pyfunction!(footprint, module)?)?;
+    module.add_function(wrap_pyfunction!(simulate, module)?)?;
+    module.add_function(wrap_pyfunction!(emd, module)?)
+}
