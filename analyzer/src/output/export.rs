@@ -95,6 +95,7 @@ const TEXTS: Kind = Kind::List(&Kind::Text);
 fn kind_of(table: &str, column: &str) -> Option<Kind> {
     Some(match (table, column) {
         ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => Kind::Number,
+        ("call_paths", "id" | "parent" | "call_line") => Kind::Whole,
         ("misses", "level") => Kind::Text,
         ("misses", "size") => Kind::Whole,
         (
@@ -102,7 +103,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             "miss_ratio" | "miss_ratio_lo" | "miss_ratio_hi" | "miss_share" | "miss_share_lo"
             | "miss_share_hi" | "misses_hat" | "prefetchable" | "stall_ns" | "memory_bound_pct",
         ) => Kind::Number,
-        ("lines", "inlined_into") | (_, "stack" | "also") => TEXTS,
+        ("lines", "inlined_into") | (_, "stack" | "also" | "path") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
         (_, "misses") => MISSES,
@@ -129,18 +130,19 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             | "F_str_sample" | "F_irr_sample" | "A_hat" | "A_lo" | "A_hi" | "F_hat" | "F_lo"
             | "F_hi" | "F_str_hat" | "F_str_lo" | "F_str_hi" | "F_irr_hat" | "F_irr_lo"
             | "F_irr_hi" | "F_64_hat" | "F_64_lo" | "F_64_hi" | "F_4k_hat" | "F_memgaze_hat"
-            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score",
+            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score"
+            | "self_pct" | "path_pct",
         ) => Kind::Number,
         (
             _,
             "undersampled" | "F_undersampled" | "F_str_undersampled" | "F_irr_undersampled"
-            | "measured" | "exact" | "hot" | "on_path",
+            | "measured" | "exact" | "hot" | "on_path" | "inlined" | "own",
         ) => Kind::Flag,
         (
             _,
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
             | "kind" | "type" | "title" | "level" | "allocated" | "finding" | "advice" | "region"
-            | "start" | "end" | "id" | "rho_source" | "estimator" | "name",
+            | "start" | "end" | "id" | "rho_source" | "call_file" | "estimator" | "name",
         ) => Kind::Text,
         _ => return None,
     })

@@ -291,7 +291,7 @@ fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
             .get()
             .clamp(control.base.get(), control.guard.get()),
     );
-    let control = if publish::turn(header, ring) {
+    let control = if publish::turn(header, ring, || None) {
         control
     } else {
         publish::give_up(ring);
