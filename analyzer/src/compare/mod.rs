@@ -112,6 +112,7 @@ pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     let gate = arguments.fail_if.as_ref().map_or(&[][..], |g| &g.0);
     let wants_misses = gate.iter().any(|c| matches!(c.metric, Metric::Misses(_)));
     let questions = Questions {
+        call_paths: false,
         zoom: false,
         objects: true,
         block: 64,

@@ -129,6 +129,7 @@ fn caches(text: &str) -> Result<Behind, String> {
 /// The tables of a trace.
 fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<(Analysis, Vec<String>)> {
     let questions = Questions {
+        call_paths: false,
         zoom: false,
         objects: true,
         block: 64,

@@ -79,6 +79,7 @@ fn words(sql: &str) -> Vec<String> {
 
 fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<Analysis> {
     let questions = Questions {
+        call_paths: false,
         zoom: false,
         objects: true,
         block: 64,

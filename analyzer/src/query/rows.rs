@@ -60,14 +60,14 @@ unsafe impl<'vtab> VTab<'vtab> for RowTable {
     type Cursor = RowCursor<'vtab>;
 
     fn connect(
-        database: &mut VTabConnection,
+        connection: &mut VTabConnection,
         source: Option<&Arc<Source>>,
         _module: &[u8],
         _database: &[u8],
         _table: &[u8],
         _arguments: &[&[u8]],
     ) -> rusqlite::Result<(Cow<'static, CStr>, RowTable)> {
-        database.config(VTabConfig::Innocuous)?;
+        connection.config(VTabConfig::Innocuous)?;
         let source = source
             .ok_or_else(|| Error::ModuleError("no trace".into()))?
             .clone();
