@@ -304,7 +304,7 @@ fn findings_in_code_of_the_standard_library_name_the_users_line() {
             .filter(|p| p.0[0] != "[callers unknown]")
             .collect();
         assert!(
-            !known.is_empty() && known.iter().all(|p| users(p)),
+            !known.is_empty() && known.iter().all(users),
             "-O{opt}: {sorting:#?}"
         );
         let findings = report["diagnoses"].as_array().unwrap();
