@@ -8,7 +8,6 @@ use mgz_abi::phases as abi;
 use mgz_annotations_schema::manifest::{Phase, Phases};
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
 use mgz_elf::demangle::readable;
-use regex::Regex;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
