@@ -222,7 +222,7 @@ fn recording_begins_and_ends_by_time() {
             "--start-after",
             "50ms",
             "--stop-after",
-            "40ms",
+            "150ms",
         ];
         let (output, trace, ..) = record(&app, &options, &arguments);
         assert_eq!(output.stdout, plain.stdout);
@@ -230,7 +230,7 @@ fn recording_begins_and_ends_by_time() {
         let phases = m.phases.as_ref().unwrap();
         let phase = &phases.list[0];
         let length = phase.end_ns.unwrap() - phase.begin_ns;
-        assert!(phases.count == 1 && length >= 40_000_000, "{phases:?}");
+        assert!(phases.count == 1 && length >= 150_000_000, "{phases:?}");
         assert!(phases.cpu_seconds < m.cpu_seconds, "{phases:?}");
     }
     // Later than its end.

@@ -142,8 +142,8 @@ fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &Parts) -> bool
         let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
         let mut number = before;
         for &(from, to) in parts.all() {
-            // More than the queue has entries wait for the recorder.
-            if !wait_for(header, ring, (QUEUE - 1) as u32) {
+            // The recorder takes more than there are places for damage.
+            if !wait_for_place(header, ring) {
                 return false;
             }
             number += u64::from(number != before || from != 0);

@@ -50,12 +50,20 @@ impl Drainer<'_> {
                 slots,
             } => {
                 let mut number = numbers.slots_before;
-                for (from, to) in pieces(numbers.base, slots, outside, &boundaries) {
+                let parts: Vec<(u64, u64)> =
+                    pieces(numbers.base, slots, outside, &boundaries).collect();
+                for (n, &(from, to)) in parts.iter().enumerate() {
                     number += u64::from(number != numbers.slots_before || from != 0);
                     let info = mgz_abi::shared_memory::ChunkInfo {
                         slots: (to - from) as u32,
                         first_slot: number,
                         executed: number + (to - from),
+                        // The last one ends the thread's records.
+                        cause: if n + 1 < parts.len() {
+                            mgz_annotations_schema::spill::cause::PHASE.into()
+                        } else {
+                            known.cause
+                        },
                         ..known
                     };
                     number += to - from;
