@@ -12,6 +12,9 @@ pub mod rank_test;
 pub mod show;
 pub mod words;
 
+#[cfg(test)]
+mod tests;
+
 use crate::compare::entries::{Metric, RunEntries};
 use crate::compare::gate::{Condition, Outcome};
 use crate::estimate::row_estimates::Estimator;
