@@ -15,8 +15,8 @@ const PROGRAM: &str = r#"
 #ifndef WALK
 #define WALK walk
 #endif
-static long table[SIZE];
-static long other[512];
+long table[SIZE];
+long other[512];
 __attribute__((noinline)) long WALK(long rounds) {
     long sum = 0;
     for (long r = 0; r < rounds; r++)

@@ -188,7 +188,10 @@ struct Numbers<'a> {
 
 impl Numbers<'_> {
     fn cells(&self, entry: &mut Entry) {
+        let exact = self.exact;
         let mut put = |metric: Metric, cell: Option<Cell>| {
+            // Of complete traces all is known, also where no ends are told.
+            let cell = cell.map(|cell| if exact { Cell::exact(cell.value) } else { cell });
             if let Some(cell) = cell {
                 entry.cells.insert(metric, cell);
             }
@@ -312,7 +315,8 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
         exact,
     }
     .cells(&mut run);
-    if cpu_seconds > 0.0 {
+    // Recording every load takes a time of its own.
+    if cpu_seconds > 0.0 && !exact {
         let seconds = Cell::of(Some(cpu_seconds), None, None);
         run.cells.extend(seconds.map(|cell| (Metric::Cpu, cell)));
     }
