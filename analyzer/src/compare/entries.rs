@@ -200,7 +200,8 @@ impl Numbers<'_> {
             Metric::Time,
             Cell::of(self.time.value, self.time.lo, self.time.hi),
         );
-        if self.time.value.is_none() {
+        // Where loads are known they say more than their shares, of which all change if one does.
+        if self.time.value.is_none() && self.hats.accesses.is_none() {
             let ends = self.share.filter(|_| self.exact);
             put(Metric::Share, Cell::of(self.share, ends, ends));
         }
