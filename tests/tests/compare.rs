@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// `walk` reads a table in order, `pick` a few words of another one.
+/// `walk` reads a table in order and a word of another one in each round, `pick` the words of that.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #ifndef SIZE
@@ -15,13 +15,15 @@ const PROGRAM: &str = r#"
 #ifndef WALK
 #define WALK walk
 #endif
-static long table[SIZE];
-static long other[512];
+long table[SIZE];
+long other[512];
 __attribute__((noinline)) long WALK(long rounds) {
     long sum = 0;
-    for (long r = 0; r < rounds; r++)
+    for (long r = 0; r < rounds; r++) {
         for (long i = 0; i < SIZE; i++)
             sum += table[i];
+        sum += other[r % 512];
+    }
     return sum;
 }
 __attribute__((noinline)) long pick(long rounds) {
@@ -145,7 +147,7 @@ fn planted_changes_are_told_and_nothing_else() {
     let pct = change(&result, "function", "walk", "F")["change_pct"]
         .as_f64()
         .unwrap();
-    assert!((pct - 29.98).abs() < 0.1, "{pct}");
+    assert!((pct - 29.9).abs() < 0.2, "{pct}");
     for (condition, status) in [
         ("F>10%", 3),
         ("F>50%", 0),
@@ -218,7 +220,7 @@ fn formats(place: &Place) {
             .all(|r| r["name"].is_string() && r["unit"].is_string() && r["value"].is_number())
     );
     let loads = rows.iter().find(|r| r["name"] == "loads of walk").unwrap();
-    assert_eq!(loads["value"], 10 * 5324);
+    assert_eq!(loads["value"].as_f64(), Some(10.0 * 5325.0));
     let also = with(&["--also", "json=all.json", "--also", "junit=all.xml"]);
     assert!(also.contains("touches"), "{also}");
     let all: Value =
@@ -239,10 +241,7 @@ fn refusals(place: &Place) {
     let nobody = place.compare(&["--fail-if", "loads.nobody>5%", "old/base1", "--", "larger1"]);
     let message = String::from_utf8_lossy(&nobody.stderr).into_owned();
     assert_eq!(code(&nobody), 1, "{message}");
-    assert!(
-        message.contains("neither side has that number"),
-        "{message}"
-    );
+    assert!(message.contains("neither side has that name"), "{message}");
     std::fs::create_dir(place.path("empty")).unwrap();
     let empty = place.compare(&["empty", "--", "larger1"]);
     assert_eq!(code(&empty), 1);

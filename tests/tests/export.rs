@@ -14,7 +14,7 @@ const PROGRAM: &str = r#"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-static long table[1 << 15];
+long table[1 << 15];
 static inline __attribute__((always_inline)) long inner(const long *from, long n) {
     long sum = 0;
     for (long i = 0; i < n; i++)

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 const PROGRAM: &str = r#"
 #include <stdio.h>
-static long table[10000];
+long table[10000];
 __attribute__((noinline)) long walk(long n) {
     long sum = 0;
     for (long i = 0; i < n; i++)

@@ -188,7 +188,10 @@ struct Numbers<'a> {
 
 impl Numbers<'_> {
     fn cells(&self, entry: &mut Entry) {
+        let exact = self.exact;
         let mut put = |metric: Metric, cell: Option<Cell>| {
+            // Of complete traces all is known, also where no ends are told.
+            let cell = cell.map(|cell| if exact { Cell::exact(cell.value) } else { cell });
             if let Some(cell) = cell {
                 entry.cells.insert(metric, cell);
             }
@@ -197,7 +200,8 @@ impl Numbers<'_> {
             Metric::Time,
             Cell::of(self.time.value, self.time.lo, self.time.hi),
         );
-        if self.time.value.is_none() {
+        // Where loads are known they say more than their shares, of which all change if one does.
+        if self.time.value.is_none() && self.hats.accesses.is_none() {
             let ends = self.share.filter(|_| self.exact);
             put(Metric::Share, Cell::of(self.share, ends, ends));
         }
@@ -312,7 +316,8 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
         exact,
     }
     .cells(&mut run);
-    if cpu_seconds > 0.0 {
+    // Recording every load takes a time of its own.
+    if cpu_seconds > 0.0 && !exact {
         let seconds = Cell::of(Some(cpu_seconds), None, None);
         run.cells.extend(seconds.map(|cell| (Metric::Cpu, cell)));
     }

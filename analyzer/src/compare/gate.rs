@@ -206,9 +206,16 @@ pub struct Outcome {
 impl Condition {
     /// Whether a comparison is meant.
     pub fn is_about(&self, change: &Change) -> bool {
-        if change.metric != self.metric {
-            return false;
-        }
+        change.metric == self.metric && self.is_of(change)
+    }
+
+    /// Whether what it names was compared at all, be it by other numbers.
+    pub fn names_something(&self, comparison: &Comparison) -> bool {
+        let any = matches!(self.name.as_deref(), None | Some("*"));
+        any || comparison.changes.iter().any(|c| self.is_of(c))
+    }
+
+    fn is_of(&self, change: &Change) -> bool {
         let Some(name) = &self.name else {
             return change.kind == Kind::Run;
         };

@@ -516,8 +516,12 @@ fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
                     };
                     // Chances that are both next to nothing say nothing of which is the cause.
                     let clear = |p: f64| p.max(1e-12);
-                    clear(a.1)
-                        .total_cmp(&clear(b.1))
+                    // What is new or gone is a cause by itself.
+                    let stays = |r: &(usize, f64, Test, Option<f64>)| {
+                        pending[r.0].base.value > 0.0 && pending[r.0].new.value > 0.0
+                    };
+                    (stays(a).cmp(&stays(b)))
+                        .then(clear(a.1).total_cmp(&clear(b.1)))
                         .then(by(a).total_cmp(&by(b)))
                 })
                 .copied();

@@ -12,6 +12,9 @@ pub mod rank_test;
 pub mod show;
 pub mod words;
 
+#[cfg(test)]
+mod tests;
+
 use crate::compare::entries::{Metric, RunEntries};
 use crate::compare::gate::{Condition, Outcome};
 use crate::estimate::row_estimates::Estimator;
@@ -138,10 +141,10 @@ pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
         .iter()
         .map(|c| c.check(&comparison, words::sentence))
         .collect();
-    for (condition, outcome) in gate.iter().zip(&outcomes) {
-        if outcome.compared == 0 && condition.name.as_deref() != Some("*") {
+    for condition in gate {
+        if !condition.names_something(&comparison) {
             anyhow::bail!(
-                "--fail-if {}: neither side has that number; names and numbers that were compared are in --format json",
+                "--fail-if {}: neither side has that name; the names that were compared are in --format json",
                 condition.text
             );
         }

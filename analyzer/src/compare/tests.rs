@@ -1,0 +1,125 @@
+//! Judgements over runs that are made up.
+
+use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries};
+use crate::compare::judge::{Change, Comparison, Test, Verdict, compare};
+use std::collections::BTreeSet;
+
+fn cell(value: f64, half: f64) -> Cell {
+    Cell {
+        value,
+        lo: Some(value - half),
+        hi: Some(value + half),
+    }
+}
+
+/// A run by time with shares of functions, each ± `half` points.
+fn shares(functions: &[(&str, f64)], half: f64) -> RunEntries {
+    let entries = functions.iter().map(|&(name, share)| {
+        let mut entry = Entry {
+            name: name.into(),
+            module: "app".into(),
+            weight: share,
+            ..Entry::default()
+        };
+        entry.cells.insert(Metric::Time, cell(share, half));
+        entry
+    });
+    let mut run = RunEntries {
+        samples: 1000,
+        ..RunEntries::default()
+    };
+    run.tables.insert(Kind::Function, entries.collect());
+    run
+}
+
+fn of<'a>(found: &'a Comparison, name: &str) -> &'a Change {
+    found.changes.iter().find(|c| c.name == name).unwrap()
+}
+
+fn judged(base: &[RunEntries], new: &[RunEntries]) -> Comparison {
+    compare(base, new, &BTreeSet::new())
+}
+
+#[test]
+fn what_falls_does_not_make_others_rise() {
+    let base = shares(
+        &[
+            ("kernel", 45.0),
+            ("parse", 30.0),
+            ("sort", 15.0),
+            ("rest", 10.0),
+        ],
+        3.0,
+    );
+    // Without a third of the kernel's time.
+    let new = shares(
+        &[
+            ("kernel", 31.0),
+            ("parse", 37.6),
+            ("sort", 18.8),
+            ("rest", 12.6),
+        ],
+        3.0,
+    );
+    let found = judged(&[base], &[new]);
+    assert_eq!(of(&found, "kernel").verdict, Verdict::Better);
+    for name in ["parse", "sort", "rest"] {
+        let change = of(&found, name);
+        assert!(
+            !matches!(change.verdict, Verdict::Better | Verdict::Worse),
+            "{change:?}"
+        );
+    }
+}
+
+#[test]
+fn chance_is_no_change() {
+    let base = shares(&[("kernel", 45.0), ("rest", 55.0)], 5.0);
+    let new = shares(&[("kernel", 41.0), ("rest", 59.0)], 5.0);
+    let found = judged(&[base], &[new]);
+    assert_eq!(of(&found, "kernel").verdict, Verdict::Unclear);
+    assert_eq!(of(&found, "kernel").test, Test::Intervals);
+}
+
+#[test]
+fn new_functions_are_told() {
+    let base = shares(&[("kernel", 100.0)], 0.5);
+    let new = shares(&[("kernel", 70.0), ("copy", 30.0)], 3.0);
+    let found = judged(&[base], &[new]);
+    assert_eq!(found.only_new[0].name, "copy");
+    assert_eq!(of(&found, "copy").verdict, Verdict::Worse);
+}
+
+/// CPU seconds have no interval: with six runs a side their ranks decide.
+#[test]
+fn many_runs_are_compared_by_ranks() {
+    let run = |seconds: f64| {
+        let mut run = RunEntries::default();
+        let mut entry = Entry {
+            weight: 100.0,
+            ..Entry::default()
+        };
+        let cell = Cell {
+            value: seconds,
+            lo: None,
+            hi: None,
+        };
+        entry.cells.insert(Metric::Cpu, cell);
+        run.tables.insert(Kind::Run, vec![entry]);
+        run
+    };
+    let runs = |times: [f64; 6]| times.map(run).to_vec();
+    let base = runs([1.00, 1.02, 1.01, 1.05, 1.03, 1.04]);
+    let slower = judged(&base, &runs([1.10, 1.12, 1.11, 1.15, 1.13, 1.14]));
+    assert_eq!(
+        (slower.changes[0].verdict, slower.changes[0].test),
+        (Verdict::Worse, Test::Ranks)
+    );
+    let alike = judged(&base, &runs([1.01, 1.02, 1.04, 1.00, 1.06, 1.03]));
+    assert!(matches!(
+        alike.changes[0].verdict,
+        Verdict::Same | Verdict::Unclear
+    ));
+    let one = judged(&base[..1], &runs([1.10; 6])[..1]);
+    assert_eq!(one.changes[0].verdict, Verdict::Unclear);
+}
