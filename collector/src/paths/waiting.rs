@@ -4,31 +4,93 @@
 //! oldest for as long as it waits, so the trigger comes right behind it: the instruction before the
 //! one that comes next is the load that had the time.
 
+use mgz_annotations_schema::expand::{ModuleMap, Placement};
+use mgz_annotations_schema::manifest::Module;
 use mgz_annotations_schema::sidecar::{Sidecar, SiteFlags};
+use std::collections::BTreeMap;
 
 /// The longest instruction.
 const LONGEST: u64 = 15;
 
-/// The load that stands right before `ip` (link-time addresses), as its site. `None` if there is
-/// none, or if control may have come to `ip` from elsewhere: to the head of a loop from its end.
-pub fn load_before(sidecar: &Sidecar, ip: u64) -> Option<u32> {
-    let behind = sidecar.functions.partition_point(|f| f.start <= ip);
-    let function = behind.checked_sub(1)?;
-    if ip >= sidecar.functions[function].end {
-        return None;
+/// What is needed of a file's sidecar, which is large and is read once.
+#[derive(Clone, Debug, Default)]
+struct Code {
+    /// Begin and end of functions, in order.
+    functions: Vec<(u64, u64)>,
+    /// Function, address and site of loads, in this order.
+    loads: Vec<(u32, u64, u32)>,
+    /// Where loops begin, in order.
+    heads: Vec<u64>,
+}
+
+impl Code {
+    fn new(sidecar: &Sidecar) -> Code {
+        let sites = (0u32..).zip(&sidecar.sites);
+        let mut heads: Vec<u64> = sidecar.loops.iter().map(|l| l.header).collect();
+        heads.sort_unstable();
+        Code {
+            functions: sidecar.functions.iter().map(|f| (f.start, f.end)).collect(),
+            loads: sites
+                .filter(|(_, s)| s.flags & SiteFlags::STORE == 0)
+                .map(|(number, s)| (s.function, s.ip, number))
+                .collect(),
+            heads,
+        }
     }
-    let function = function as u32;
-    let behind = sidecar
-        .sites
-        .partition_point(|s| (s.function, s.ip) < (function, ip));
-    let (number, site) = sidecar.sites[..behind]
-        .iter()
-        .enumerate()
-        .rev()
-        .take_while(|(_, s)| s.function == function && s.ip + LONGEST >= ip)
-        .find(|(_, s)| s.flags & SiteFlags::STORE == 0)?;
-    let is_head = |header: u64| site.ip < header && header <= ip;
-    (!sidecar.loops.iter().any(|l| is_head(l.header))).then_some(number as u32)
+
+    /// The load that stands right before `ip`, as its site. `None` if there is none, or if control
+    /// may have come to `ip` from elsewhere: to the head of a loop from its end.
+    fn load_before(&self, ip: u64) -> Option<u32> {
+        let behind = self.functions.partition_point(|f| f.0 <= ip);
+        let function = behind
+            .checked_sub(1)
+            .filter(|&f| ip < self.functions[f].1)? as u32;
+        let behind = self
+            .loads
+            .partition_point(|&(of, at, _)| (of, at) < (function, ip));
+        let &(of, at, site) = self.loads.get(behind.checked_sub(1)?)?;
+        if of != function || at + LONGEST < ip {
+            return None;
+        }
+        let next_head = self.heads.partition_point(|&head| head <= at);
+        let is_behind_head = self.heads.get(next_head).is_some_and(|&head| head <= ip);
+        (!is_behind_head).then_some(site)
+    }
+}
+
+/// All files of a trace, where its processes have them.
+#[derive(Debug, Default)]
+pub struct Places {
+    modules: ModuleMap,
+    code: Vec<Code>,
+}
+
+impl Places {
+    /// Of the modules whose sidecars are given, by id.
+    pub fn new(modules: &[Module], sidecars: &BTreeMap<String, Sidecar>) -> Places {
+        let numbers: BTreeMap<&str, usize> = sidecars
+            .keys()
+            .enumerate()
+            .map(|(number, id)| (id.as_str(), number))
+            .collect();
+        Places {
+            modules: ModuleMap::new(modules, |module| {
+                numbers.get(module.sidecar_id.as_str()).copied()
+            }),
+            code: sidecars.values().map(Code::new).collect(),
+        }
+    }
+
+    /// The load right before an address of a process, at a time: module and site.
+    pub fn load_before(&self, process: u32, time: u64, ip: u64) -> Option<(u16, u32)> {
+        let mut placements: Vec<Placement> = Vec::new();
+        self.modules.at(process, time, &mut placements);
+        placements.iter().find_map(|placement| {
+            let code = self.code.get(placement.sidecar)?;
+            let site = code.load_before(ip.wrapping_sub(placement.bias))?;
+            Some((placement.module, site))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -66,7 +128,8 @@ mod tests {
             }],
             ..Sidecar::default()
         };
-        let before = |ip| load_before(&sidecar, ip);
+        let code = Code::new(&sidecar);
+        let before = |ip| code.load_before(ip);
         assert_eq!(before(0x100), None, "it has only just begun");
         assert_eq!(before(0x104), Some(0));
         assert_eq!(before(0x120), None, "what lies between has run since");

@@ -1,15 +1,15 @@
 //! Call paths of windows into the trace folder.
 
 use crate::convert::SampleSeen;
+use crate::paths::waiting::Places;
 use crate::paths::write::SamplePath;
-use crate::paths::{Paths, names, tree, waiting, write};
+use crate::paths::{Paths, names, tree, write};
 use crate::trace::recording::Recording;
 use mgz_abi::address_map::AddrMap;
-use mgz_annotations_schema::expand::ModuleMap;
 use mgz_annotations_schema::manifest::CallPaths;
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 impl Recording {
@@ -23,7 +23,13 @@ impl Recording {
     }
 
     /// Writes the paths of the samples, and tells in the manifest of how many they are known.
-    pub(crate) fn write_paths(&mut self, paths: &Paths, samples: &[SampleSeen]) {
+    /// `places`: of code in which windows begin.
+    pub(crate) fn write_paths(
+        &mut self,
+        paths: &Paths,
+        samples: &[SampleSeen],
+        places: Option<&Places>,
+    ) {
         // Large ones take long to read, and hardly ever is one needed.
         let known: RefCell<HashMap<PathBuf, Option<Sidecar>>> = RefCell::default();
         let original = |path: &Path, address: u64| {
@@ -40,34 +46,11 @@ impl Recording {
             ..CallPaths::default()
         };
         let mut list = Vec::with_capacity(samples.len());
-        let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut sidecars = Vec::new();
-        let begins = self.manifest.mode == "burst" && !samples.is_empty();
-        for module in self.manifest.modules.iter().filter(|_| begins) {
-            if !numbers.contains_key(module.path.as_str())
-                && let Some(sidecar) = self.sidecar_of(Path::new(&module.path))
-            {
-                numbers.insert(&module.path, sidecars.len());
-                sidecars.push(sidecar);
-            }
-        }
-        let modules = ModuleMap::new(&self.manifest.modules, |module| {
-            numbers.get(module.path.as_str()).copied()
-        });
-        let mut placements = Vec::new();
         for seen in samples {
             let (process, thread) = (seen.thread.process, seen.thread.thread);
             let window = paths.of(process, thread, seen.first_slot, seen.end_ns);
             let node = window.map_or(tree::NONE, |w| w.node);
-            // In `ring` the stack is that at the window's end.
-            let waited = window.filter(|_| begins).and_then(|w| {
-                modules.at(process, seen.end_ns, &mut placements);
-                placements.iter().find_map(|placement| {
-                    let sidecar = sidecars.get(placement.sidecar)?;
-                    let site = waiting::load_before(sidecar, w.ip.wrapping_sub(placement.bias))?;
-                    Some((placement.module, site))
-                })
-            });
+            let waited = window.and_then(|w| places?.load_before(process, seen.end_ns, w.ip));
             let whole = node != tree::NONE && paths.tree.is_whole(node);
             *match (node, whole) {
                 (tree::NONE, _) => &mut told.unknown,

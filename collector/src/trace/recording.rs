@@ -444,7 +444,7 @@ impl Recording {
             Ok(outcome) => {
                 self.converted(&outcome);
                 if let Some(paths) = paths {
-                    self.write_paths(paths, &outcome.samples);
+                    self.write_paths(paths, &outcome.samples, outcome.places.as_ref());
                 }
                 self.manifest.data = "samples".into();
             }
