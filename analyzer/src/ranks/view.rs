@@ -417,7 +417,12 @@ pub fn verdict_text(document: &Document, most: usize) -> String {
             format!("up to {:.0}% of the time of all ranks", number_of(9))
         } else {
             let ranks = number_of(7);
-            format!("up to {:.0}% ({}), in {ranks} ranks", number_of(9), text(2))
+            let plural = if ranks == 1.0 { "" } else { "s" };
+            format!(
+                "up to {:.0}% ({}), in {ranks} rank{plural}",
+                number_of(9),
+                text(2)
+            )
         };
         out += &format!(
             "{number}. {}{place}: {cost}\n   {}\n   try: {}\n",
