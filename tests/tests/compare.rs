@@ -179,7 +179,7 @@ fn planted_changes_are_told_and_nothing_else() {
         .unwrap()
         .iter()
         .find(|c| {
-            c["kind"] == "line" && c["place"] == format!("app.c:{at}") && c["metric"] == "loads"
+            c["kind"] != "function" && c["place"] == format!("app.c:{at}") && c["metric"] == "loads"
         })
         .unwrap_or_else(|| panic!("no line {at}: {result:#}"));
     assert_eq!(line["new_place"], format!("app.c:{}", at + 3), "{line:#}");
