@@ -492,7 +492,8 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
         "small.trace",
     ]);
     let text = std::fs::read_to_string(place.path("small.lackey")).unwrap();
-    let mut recent: Vec<u64> = Vec::new();
+    // Blocks and the number of the access that touched each last.
+    let mut last: HashMap<u64, u64> = HashMap::new();
     let (mut bins, mut firsts, mut loads) = (vec![0u64; 65], 0u64, 0u64);
     for line in text
         .lines()
@@ -504,19 +505,17 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
         loads += 1;
         // The blocks of one access do not stand between each other.
         let blocks: Vec<u64> = (address >> 6..=(address + size - 1) >> 6).collect();
-        let before: Vec<Option<usize>> = blocks
-            .iter()
-            .map(|b| recent.iter().rev().position(|r| r == b))
-            .collect();
-        for distance in before {
-            match distance {
-                Some(d) => bins[(64 - (d as u64).leading_zeros()) as usize] += 1,
+        for block in &blocks {
+            match last.get(block) {
+                Some(before) => {
+                    let distance = last.values().filter(|l| *l > before).count() as u64;
+                    bins[(64 - distance.leading_zeros()) as usize] += 1;
+                }
                 None => firsts += 1,
             }
         }
         for block in blocks {
-            recent.retain(|r| *r != block);
-            recent.push(block);
+            last.insert(block, loads);
         }
     }
     let analysis = place.analysis("small.trace");

@@ -38,9 +38,12 @@ pub fn write(folder: &Path, profile: &Profile) -> Result<Value, String> {
             .entry(&profile.objects[sample.object as usize])
             .or_default() += sample.bytes;
     }
+    // The heap as a whole is an object too, without a stack.
     // Blocks and bytes by object; the bytes of a row are those of its greatest block.
     let mut blocks: BTreeMap<(String, String), (Object, u64, u64)> = BTreeMap::new();
-    for row in (0..table.height()).filter(|&row| kind[row] == Some("heap")) {
+    for row in (0..table.height())
+        .filter(|&row| kind[row] == Some("heap") && stack[row].is_some_and(|s| !s.is_empty()))
+    {
         let text = |column: &[Option<&str>]| column[row].unwrap_or_default().to_string();
         let object = Object {
             kind: text(&kind),

@@ -253,7 +253,7 @@ pub fn callgrind(profile: &Profile) -> String {
     }
     let mut events = vec!["loads".to_string()];
     events.extend(profile.misses.iter().map(|m| format!("misses_{}", m.0)));
-    out.push_str(&format!("positions: line\nevents: {}\n", events.join(" ")));
+    out += &format!("positions: line\nevents: {}\n", events.join(" "));
     // By module and function, then by file and line.
     let mut tree: BTreeMap<(&str, &str), BTreeMap<(&str, u32), Vec<u64>>> = BTreeMap::new();
     let mut totals = vec![0; events.len()];
