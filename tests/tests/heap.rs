@@ -342,7 +342,12 @@ fn a_sample_of_small_blocks_tells_of_all() {
         opt: "2",
         pie: true,
     };
-    let flags = ["-g", "-pthread"];
+    let flags = [
+        "-g",
+        "-pthread",
+        "-fno-inline",
+        "-fno-optimize-sibling-calls",
+    ];
     let Some(original) = programs::build("small", variant, &flags, dir.path()).unwrap() else {
         return;
     };

@@ -75,7 +75,9 @@ fn markers_choose_what_is_recorded_and_change_nothing() {
         let Some(original) = build(&folder, more) else {
             return;
         };
-        let app = session::instrument(&original, "soft", &[]).unwrap().path;
+        let app = session::instrument(&original, "soft", &["--for", "burst"])
+            .unwrap()
+            .path;
         let (rounds, each) = (20, 1000);
         let arguments = ["20", "1000"];
         let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
@@ -140,7 +142,9 @@ fn recording_begins_at_a_function_and_ends_after_an_amount() {
     let Some(original) = build(dir.path(), &[]) else {
         return;
     };
-    let app = session::instrument(&original, "soft", &[]).unwrap().path;
+    let app = session::instrument(&original, "soft", &["--for", "burst"])
+        .unwrap()
+        .path;
     let arguments = ["3", "50000"];
     let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
     let expected = THREADS * 3 * 50_000;
@@ -211,7 +215,9 @@ fn recording_begins_and_ends_by_time() {
     let Some(original) = build(dir.path(), &[]) else {
         return;
     };
-    let app = session::instrument(&original, "soft", &[]).unwrap().path;
+    let app = session::instrument(&original, "soft", &["--for", "burst"])
+        .unwrap()
+        .path;
     let arguments = ["100", "500000"];
     let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
     for mode in ["burst", "ring"] {
@@ -251,8 +257,8 @@ fn recording_begins_and_ends_by_time() {
 #[test]
 fn what_cannot_be_done_is_refused_with_the_remedy() {
     for (options, status, why) in [
-        (&["--start-after", "2"][..], 2, "give a unit"),
-        (&["--from-function", "("], 2, "--from-function"),
+        (&["--start-after", "2"][..], 125, "give a unit"),
+        (&["--from-function", "("], 125, "--from-function"),
         (
             &["--mode", "watch", "--start-after", "2s"],
             125,

@@ -27,11 +27,15 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
         control.guard.set(thread_ring::lap_end(header, ring));
         control.base.set(
             control.guard.get()
-                - 16 * thread_ring::next_lap(
-                    header,
-                    control.stretch.get(),
-                    control.period_before.get(),
-                ),
+                - 16 * match control.outside.get() {
+                    0 => thread_ring::next_lap(
+                        header,
+                        control.stretch.get(),
+                        control.period_before.get(),
+                    ),
+                    // Nothing is counted: as long as there is room.
+                    _ => thread_ring::next_lap(header, 1 << 18, 0),
+                },
         );
     } else {
         let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
@@ -137,6 +141,11 @@ fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &Parts) -> bool
             .period_before
             .set(control.period_before.get() + parts.slots);
         control.slots_before.set(before + parts.slots);
+        if control.period_before.get() >= control.stretch.get() {
+            // Its window would have been cut.
+            control.period_before.set(0);
+            ring.private().drawn.set(false);
+        }
     } else {
         let base = control.base.get();
         let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;

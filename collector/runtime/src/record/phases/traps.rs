@@ -145,22 +145,22 @@ impl Place<'_> {
         };
         let burst = header.mode == MODE_BURST;
         let clone = modules::enter(address).map(|(clone, _)| clone);
-        // A marker is copied as it is. In front of it there is nothing of a probe.
+        let jumped_over = !burst && self.patches.cover_byte(at);
+        // A marker is copied as it is, and in front of it there is nothing of a probe. (The original's
+        // may lie under an entry jump by now.)
         let same = |clone: &u64| {
             // SAFETY: the instruction and its copy.
-            what == FUNCTION
-                || unsafe {
-                    let bytes =
-                        |from: u64| core::slice::from_raw_parts(from as *const u8, length.into());
-                    bytes(address) == bytes(*clone)
-                }
+            let bytes = |from: u64| unsafe {
+                core::slice::from_raw_parts(from as *const u8, length.into())
+            };
+            let nop = matches!(bytes(*clone), [0x90] | [0x0f, 0x1f, ..] | [0x66, ..]);
+            what == FUNCTION || nop && (jumped_over || bytes(address) == bytes(*clone))
         };
         let in_clone = clone
             .filter(same)
             // SAFETY: an instruction of the module's clone.
             .is_some_and(|clone| unsafe { put(clone, what, length, map::READ | map::EXEC) });
         let reads_code = self.note.features & FEATURE_READS_CODE != 0;
-        let jumped_over = !burst && self.patches.cover_byte(at);
         // SAFETY: an instruction of the module's code.
         let in_original =
             !reads_code && !jumped_over && unsafe { put(address, what, length, protection) };
