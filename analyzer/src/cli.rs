@@ -143,7 +143,7 @@ pub struct Words(pub Vec<String>);
 fn words(text: &str) -> Result<Words, String> {
     serde_json::from_str(text)
         .map(Words)
-        .map_err(|error| format!("no JSON list of words: {error}"))
+        .map_err(|error| error.to_string())
 }
 
 /// What is done instead of the analysis.
