@@ -179,11 +179,12 @@ impl Analysis {
                 width: Some(120),
                 rows,
                 misses: false,
+                call_paths: false,
             };
             if all || self.0.summary.metrics.accesses == 0 {
                 render(&self.0, style)
             } else {
-                screen(&self.0, style)
+                screen(&self.0, style, false)
             }
         })
     }

@@ -413,8 +413,8 @@ mod tests {
         );
         // One line was put in front of the last two; nothing moved before them.
         assert_eq!(
-            align(&[10, 11, 12, 20, 21], &[10, 11, 12, 21, 23]),
-            [(10, 10), (11, 11), (12, 12), (20, 21), (21, 23)]
+            align(&[10, 11, 12, 20, 25], &[10, 11, 12, 21, 26]),
+            [(10, 10), (11, 11), (12, 12), (20, 21), (25, 26)]
         );
         // A line is gone: nobody's place is guessed.
         assert_eq!(align(&[10, 11, 12], &[10, 12]), [(10, 10), (12, 12)]);

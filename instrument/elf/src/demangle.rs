@@ -11,6 +11,7 @@ pub fn readable(mangled: &str) -> String {
         let symbol = cpp_demangle::Symbol::new(mangled).ok();
         symbol
             .and_then(|s| s.demangle().ok())
+            .or_else(|| outline(mangled))
             .unwrap_or_else(|| mangled.to_owned())
     } else {
         mangled.to_owned()
@@ -26,9 +27,62 @@ pub fn readable(mangled: &str) -> String {
     name
 }
 
+/// The first names of a C++ symbol, up to its template arguments: what can be told where these are beyond the demangler, as in
+/// `std::swap<…>`.
+fn outline(mangled: &str) -> Option<String> {
+    let mut rest = mangled.strip_prefix("_Z")?;
+    rest = rest.strip_prefix('L').unwrap_or(rest);
+    if let Some(nested) = rest.strip_prefix('N') {
+        rest = nested.trim_start_matches(['r', 'V', 'K', 'R', 'O']);
+    }
+    let mut names: Vec<&str> = Vec::new();
+    let has_arguments = loop {
+        if let Some(behind) = rest.strip_prefix("St").filter(|_| names.is_empty()) {
+            names.push("std");
+            rest = behind;
+            continue;
+        }
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let length: usize = match rest[..digits].parse() {
+            Ok(length) => length,
+            Err(_) => break rest.starts_with('I'),
+        };
+        let name = rest.get(digits..digits.checked_add(length)?)?;
+        names.push(match name.starts_with("_GLOBAL__N") {
+            true => "(anonymous namespace)",
+            false => name,
+        });
+        rest = &rest[digits + length..];
+    };
+    let is_named = names.iter().any(|&name| name != "std");
+    is_named.then(|| names.join("::") + if has_arguments { "<…>" } else { "" })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::readable;
+    use super::{outline, readable};
+
+    #[test]
+    fn of_names_beyond_the_demangler_the_first_part_is_told() {
+        let swap = "_ZSt4swapIP4NodeENSt9enable_ifIXsrSt6__and_IJSt6__not_ISt15__is_tuple_likeIT_EESt21is_move_constructibleIS6_ESt18is_move_assignableIS6_EEE5valueEvE4typeERS6_SG_";
+        assert!(readable(swap).contains("std::swap<"), "{}", readable(swap));
+        assert_eq!(outline(swap).unwrap(), "std::swap<…>");
+        assert_eq!(outline("_ZNK3app5Table3getEi").unwrap(), "app::Table::get");
+        assert_eq!(
+            outline("_ZN12_GLOBAL__N_13runEv").unwrap(),
+            "(anonymous namespace)::run"
+        );
+        for none in [
+            "_Z",
+            "_ZN",
+            "_ZSt",
+            "_Z9short",
+            "_Z99999999999999999999x",
+            "_Zé",
+        ] {
+            assert_eq!(outline(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn names_of_all_languages_are_readable() {
