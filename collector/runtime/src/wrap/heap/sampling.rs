@@ -248,7 +248,7 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
         for x in [0.1, 1.0, 3.0] {
             let beyond = draws.iter().filter(|&&d| d > x).count() as f64 / n;
-            let expected = (-x as f64).exp();
+            let expected = (-x).exp();
             assert!((beyond - expected).abs() < 0.01, "{x}: {beyond} {expected}");
         }
         for bits in [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1] {
