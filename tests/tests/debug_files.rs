@@ -3,6 +3,7 @@
 use mgz_tests::session::{self, record_command};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -216,6 +217,7 @@ fn servers_are_asked_for_debug_information_where_the_user_allows_it() {
         let path = dir.join("debuginfod-find");
         let _ = std::fs::remove_file(&path);
         tools::write_program(&path, text.as_bytes()).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     };
     let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap());
     let said = |urls: &str, options: &[&str]| {

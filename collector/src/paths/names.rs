@@ -50,6 +50,9 @@ struct Place {
     line: u32,
 }
 
+/// What symbols of clones end in.
+const CLONE_SUFFIX: &str = ".mgz";
+
 /// From a file and an address in a clone to that of the original.
 pub type Original<'a> = &'a dyn Fn(&Path, u64) -> Option<u64>;
 
@@ -196,7 +199,9 @@ impl Lookup<'_> {
     /// The function at an address that has a symbol.
     fn symbol(&mut self, path: &Path, address: u64) -> Option<Place> {
         let name = self.symbols_of(path).name_at(address);
-        (!name.symbols.is_empty()).then(|| Place {
+        // Clones have symbols for debuggers.
+        let is_clones = |s: &String| s.ends_with(CLONE_SUFFIX);
+        (!name.symbols.is_empty() && !name.symbols.iter().all(is_clones)).then(|| Place {
             function: plain(&name.readable),
             ..Place::default()
         })
