@@ -116,6 +116,14 @@ impl Source {
         })
     }
 
+    /// How many of the rows from `first` on are stores.
+    fn stores(&self, rows: &Staged, first: usize) -> u64 {
+        match self.tables.has_stores() {
+            true => rows.stores(&self.tables, first..rows.len()),
+            false => 0,
+        }
+    }
+
     /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have
     /// fewer). When it returns false the work is given up.
     pub(crate) fn expand(
@@ -155,10 +163,7 @@ impl Source {
                     }
                     let first = group.rows.len();
                     expander.stage(&segment.header, &slots, &mut next_sample, &mut group.rows);
-                    if self.tables.has_stores() {
-                        let rows = first..group.rows.len();
-                        outcome.stores += group.rows.stores(&self.tables, rows);
-                    }
+                    outcome.stores += self.stores(&group.rows, first);
                     if segment.header.kind == SegmentKind::Window
                         && let Some(sample) = group.rows.sample_of(first)
                     {
@@ -177,7 +182,9 @@ impl Source {
                     }
                 }
                 // The next file of the same ids is another thread.
+                let first = group.rows.len();
                 expander.finish_staged(&mut group.rows);
+                outcome.stores += self.stores(&group.rows, first);
             }
             let counters = expander.counters();
             outcome.counters.add(counters);
