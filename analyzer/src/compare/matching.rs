@@ -413,8 +413,8 @@ mod tests {
         );
         // One line was put in front of the last two; nothing moved before them.
         assert_eq!(
-            align(&[10, 11, 12, 20, 25], &[10, 11, 12, 21, 26]),
-            [(10, 10), (11, 11), (12, 12), (20, 21), (25, 26)]
+            align(&[10, 12, 14, 20, 25], &[10, 12, 14, 23, 28]),
+            [(10, 10), (12, 12), (14, 14), (20, 23), (25, 28)]
         );
         // A line is gone: nobody's place is guessed.
         assert_eq!(align(&[10, 11, 12], &[10, 12]), [(10, 10), (12, 12)]);
