@@ -138,6 +138,9 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
     })
 }
 
+/// Options that only one of the traces serves, so that all are tried.
+const RARE: [&str; 3] = ["train", "stores", "accesses-from"];
+
 /// Commands with formats of their own: [`commands_with_formats_of_their_own_take_the_smallest_traces`].
 const APART: [&str; 4] = ["compare", "export", "import", "query"];
 
@@ -601,7 +604,7 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
             // Each format of each option, and of each trace. Options on every second trace, unless all are asked for.
             if line.option.is_empty() {
                 jobs.extend(FORMATS.map(|format| (t, l, format)));
-            } else if all || (t + l / 2) % 2 == 0 {
+            } else if all || (t + l / 2) % 2 == 0 || RARE.contains(&line.option.as_str()) {
                 jobs.push((t, l, FORMATS[(t + l) % FORMATS.len()]));
             }
         }
