@@ -396,8 +396,9 @@ fn a_sample_of_small_blocks_tells_of_all() {
         let truth = 100.0 * blocks * walks * 2.0 / loads;
         let (low, high) = (number("pct_lo"), number("pct_hi"));
         assert!(low < number("pct") && number("pct") <= high, "{object}");
+        // One run in twenty lies outside of the interval, hardly any so far outside.
         assert!(
-            low < truth && truth < 1.1 * high,
+            0.8 * low < truth && truth < 1.25 * high,
             "{function}: {truth}% of the loads, estimated {object}"
         );
     }
