@@ -17,10 +17,7 @@ mod tests;
 
 use crate::compare::entries::{Metric, RunEntries};
 use crate::compare::gate::{Condition, Outcome};
-use crate::estimate::row_estimates::Estimator;
-use crate::filter::Conditions;
 use crate::report::build::Questions;
-use crate::views::time_tree::Look;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use std::collections::BTreeSet;
@@ -114,21 +111,7 @@ fn also(text: &str) -> Result<Also, String> {
 pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     let gate = arguments.fail_if.as_ref().map_or(&[][..], |g| &g.0);
     let wants_misses = gate.iter().any(|c| matches!(c.metric, Metric::Misses(_)));
-    let questions = Questions {
-        call_paths: false,
-        zoom: false,
-        objects: true,
-        block: 64,
-        tau: 10.0,
-        stop: crate::views::location::STOP,
-        estimator: Estimator::default(),
-        footprint_bytes: crate::util::memory_limit::memory() / 4,
-        filter: Conditions::default(),
-        look: Look::default(),
-        misses: arguments.misses || wants_misses,
-        caches: Vec::new(),
-        counted: None,
-    };
+    let questions = Questions::tables(arguments.misses || wants_misses);
     let base = read_all(&arguments.base, &questions)?;
     let new = read_all(&arguments.new, &questions)?;
     let wanted: BTreeSet<String> = gate.iter().filter_map(|c| c.name.clone()).collect();

@@ -14,12 +14,9 @@ pub mod sarif;
 pub mod text_profiles;
 
 use crate::commands::{is_watched, refuse_watched};
-use crate::estimate::row_estimates::Estimator;
-use crate::filter::Conditions;
 use crate::input::{ColumnSet, Trace};
 use crate::report::Analysis;
 use crate::report::build::{Questions, examine};
-use crate::views::time_tree::Look;
 use accesses::Format;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
@@ -128,21 +125,7 @@ fn caches(text: &str) -> Result<Behind, String> {
 
 /// The tables of a trace.
 fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<(Analysis, Vec<String>)> {
-    let questions = Questions {
-        call_paths: false,
-        zoom: false,
-        objects: true,
-        block: 64,
-        tau: 10.0,
-        stop: crate::views::location::STOP,
-        estimator: Estimator::default(),
-        footprint_bytes: crate::util::memory_limit::memory() / 4,
-        filter: Conditions::default(),
-        look: Look::default(),
-        misses,
-        caches: Vec::new(),
-        counted: None,
-    };
+    let questions = Questions::tables(misses);
     let source = trace.source(ColumnSet::default());
     let bar = crate::util::progress::bar((0..source.pieces()).map(|p| source.piece_rows(p)).sum());
     drop(source);

@@ -129,8 +129,11 @@ mod tests {
 
     #[test]
     fn paths_are_uris() {
-        assert_eq!(uri("/work/src/a b.c", "/work"), "src/a%20b.c");
-        assert_eq!(uri("/usr/include/x.h", "/work"), "file:///usr/include/x.h");
+        assert_eq!(uri("/home/me/src/a b.c", "/home/me"), "src/a%20b.c");
+        assert_eq!(
+            uri("/usr/include/x.h", "/home/me"),
+            "file:///usr/include/x.h"
+        );
         assert_eq!(uri("a.c", ""), "a.c");
     }
 }

@@ -8,12 +8,9 @@ mod tables;
 
 use crate::cli::Format;
 use crate::data::frame::{self, Kind};
-use crate::estimate::row_estimates::Estimator;
-use crate::filter::Conditions;
 use crate::input::{Trace, objects};
 use crate::report::Analysis;
 use crate::report::build::{Questions, examine};
-use crate::views::time_tree::Look;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, presets};
@@ -79,19 +76,8 @@ fn words(sql: &str) -> Vec<String> {
 
 fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<Analysis> {
     let questions = Questions {
-        call_paths: false,
-        zoom: false,
-        objects: true,
-        block: 64,
-        tau: 10.0,
-        stop: crate::views::location::STOP,
-        estimator: Estimator::default(),
-        footprint_bytes: crate::util::memory_limit::memory() / 4,
-        filter: Conditions::default(),
-        look: Look::default(),
-        misses,
-        caches: Vec::new(),
         counted: crate::report::counted::find(trace, None).map_err(anyhow::Error::msg)?,
+        ..Questions::tables(misses)
     };
     Ok(examine(trace, &questions, &|_| {})?.0)
 }

@@ -58,6 +58,27 @@ pub struct Questions {
     pub counted: Option<Counted>,
 }
 
+impl Questions {
+    /// The tables of code and objects of a whole trace, as without options, for what is made of these.
+    pub fn tables(misses: bool) -> Questions {
+        Questions {
+            zoom: false,
+            objects: true,
+            block: 64,
+            tau: 10.0,
+            stop: location::STOP,
+            estimator: Estimator::default(),
+            footprint_bytes: crate::util::memory_limit::memory() / 4,
+            filter: Conditions::default(),
+            look: Look::default(),
+            call_paths: false,
+            misses,
+            caches: Vec::new(),
+            counted: None,
+        }
+    }
+}
+
 /// The first pass alone, to be written and merged later.
 pub fn partial(
     trace: Trace,
