@@ -209,9 +209,10 @@ fn data<'e>(elf: &'e Elf) -> impl Iterator<Item = (u64, &'e [u8], bool)> {
         let content = bytes::range(elf.data, s.offset, s.filesz)?;
         Some((s.vaddr, content, s.flags & elf::PF_W.0 != 0))
     });
-    // Words stand at multiples of their size.
+    // Words stand at multiples of their size. What would lie beyond all addresses is nowhere.
     sections
         .chain(segments)
+        .filter(|(addr, content, _)| addr.checked_add(content.len() as u64 + 16).is_some())
         .filter_map(|(addr, content, writable)| {
             let skip = addr.wrapping_neg() % 8;
             Some((addr + skip, content.get(skip as usize..)?, writable))
@@ -264,6 +265,21 @@ mod tests {
             data[header + 32..header + 40].copy_from_slice(&size.to_le_bytes());
             let elf = Elf::parse(&data).unwrap();
             assert_eq!(find(&elf).unwrap().range, len..len + 7);
+        }
+    }
+
+    #[test]
+    fn sections_beyond_all_addresses_are_passed_over() {
+        let mut data = own();
+        data.extend_from_slice(b"payload");
+        let elf = Elf::parse(&data).unwrap();
+        let payload = find(&elf).unwrap();
+        let rodata = elf.sections.iter().position(|s| s.name == ".rodata");
+        let header = bytes::u64(&data, 40).unwrap() as usize + rodata.unwrap() * SHDR;
+        for addr in [u64::MAX, u64::MAX - 7, u64::MAX - 64] {
+            data[header + 16..header + 24].copy_from_slice(&addr.to_le_bytes());
+            let elf = Elf::parse(&data).unwrap();
+            let _ = known_offset(&elf, &payload, std::iter::empty());
         }
     }
 
