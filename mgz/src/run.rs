@@ -6,7 +6,7 @@ use crate::instrumented::{self, Asked, Outcome};
 use crate::program::Program;
 use crate::{report, signals, tools};
 use anyhow::{Context, bail};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -177,6 +177,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let file = folder.join(REPORT);
     let options = Options {
         source: !run.no_source,
+        trace: Some(trace.to_path_buf()),
         command: write_command(folder, &run.program)?,
     };
     // The program's output alone goes where it asked it to go.
@@ -190,19 +191,20 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     }
     eprintln!("\nmgz: report: {}", file.display());
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {
-        open(&file);
+        open(file.as_os_str());
     }
     Ok(())
 }
 
-fn has_display() -> bool {
+/// Whether there is one.
+pub fn has_display() -> bool {
     ["DISPLAY", "WAYLAND_DISPLAY"]
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()))
 }
 
 /// Opens the file in the user's browser, which lives on by itself. Where that fails the path has been printed.
-fn open(file: &Path) {
+pub fn open(file: &OsStr) {
     if let Some(opener) = tools::in_path("xdg-open") {
         let _ = Command::new(opener)
             .arg(file)
