@@ -147,7 +147,12 @@ pub struct Serve {
     /// The folder that mgz-record wrote, or that of -o of mgz run
     pub trace: PathBuf,
     /// Port on 127.0.0.1 [default: a free one]
-    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
     pub port: u16,
     /// Leave the source lines out
     #[arg(long)]

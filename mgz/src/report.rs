@@ -110,8 +110,7 @@ pub fn read(trace: &Path, data: &Path) -> anyhow::Result<Value> {
     if bytes.is_empty() {
         bail!("{}: could not be analysed", trace.display());
     }
-    serde_json::from_slice(&bytes)
-        .context("mgz-analyze has written no result that can be read")
+    serde_json::from_slice(&bytes).context("mgz-analyze has written no result that can be read")
 }
 
 fn command_name(command: &Command) -> String {

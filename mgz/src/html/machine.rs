@@ -61,7 +61,9 @@ pub fn of(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
 /// The sidecar of a module of the trace.
 fn sidecar(module: &Value, trace: &Path) -> Option<Sidecar> {
     let relative = Path::new(module["sidecar"].as_str()?);
-    let is_inside = relative.components().all(|c| matches!(c, Component::Normal(_)));
+    let is_inside = relative
+        .components()
+        .all(|c| matches!(c, Component::Normal(_)));
     if relative.as_os_str().is_empty() || !is_inside {
         return None;
     }
@@ -142,7 +144,9 @@ fn instructions(
         first
     };
     let decoded = |start: u64| -> Option<Vec<(u64, String)>> {
-        let end = last.checked_add(256)?.min(function.end.max(last.checked_add(16)?));
+        let end = last
+            .checked_add(256)?
+            .min(function.end.max(last.checked_add(16)?));
         let code = elf.segments().find_map(|segment| {
             // A segment may end before what is asked for does.
             let held = segment.address().checked_add(segment.file_range().1)?;
@@ -229,7 +233,11 @@ mod tests {
     fn without_files_there_is_no_code() {
         let rows = [json!({"file": "a.c", "line": 3, "module": "a", "function": "f"})];
         let trace = tempfile::tempdir().unwrap();
-        for module in [json!({}), json!({"sidecar": "../x", "sidecar_id": "1"}), json!({"sidecar": "x.mgza", "sidecar_id": "2"})] {
+        for module in [
+            json!({}),
+            json!({"sidecar": "../x", "sidecar_id": "1"}),
+            json!({"sidecar": "x.mgza", "sidecar_id": "2"}),
+        ] {
             let found = of(&rows, &json!({ "modules": [module] }), trace.path());
             assert_eq!(found, json!({ "ranges": [] }));
         }

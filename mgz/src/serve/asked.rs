@@ -41,7 +41,8 @@ pub fn read(query: &str) -> Result<(Asked, String), String> {
     let mut tab = String::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decoded(value).ok_or_else(|| format!("{name}: is not written as in an address"))?;
+        let value =
+            decoded(value).ok_or_else(|| format!("{name}: is not written as in an address"))?;
         if name == "tab" {
             tab = value.chars().take(64).collect();
             continue;
@@ -112,7 +113,16 @@ mod tests {
 
     #[test]
     fn what_is_no_selection_is_refused() {
-        for query in ["output=x", "from=", "from=a", "from=1e999", "thread=%", "thread=%ff", "thread=%00", "--partial=x"] {
+        for query in [
+            "output=x",
+            "from=",
+            "from=a",
+            "from=1e999",
+            "thread=%",
+            "thread=%ff",
+            "thread=%00",
+            "--partial=x",
+        ] {
             assert!(read(query).is_err(), "{query}");
         }
     }

@@ -70,7 +70,12 @@ mod tests {
                 assert!(guard.admit(Some(host), wrong).is_err(), "{wrong}");
             }
         }
-        for host in [None, Some("127.0.0.1"), Some("127.0.0.1:80"), Some("evil.example:4000")] {
+        for host in [
+            None,
+            Some("127.0.0.1"),
+            Some("127.0.0.1:80"),
+            Some("evil.example:4000"),
+        ] {
             assert!(guard.admit(host, path).is_err(), "{host:?}");
         }
         assert_ne!(address, Guard::new(4000).unwrap().address());

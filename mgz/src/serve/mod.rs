@@ -71,7 +71,10 @@ pub fn command(serve: &Serve) -> anyhow::Result<i32> {
     let guard = Arc::new(guard);
     let waiting = Arc::new(AtomicUsize::new(0));
     while !signals::is_stopped() {
-        let Some(request) = server.recv_timeout(LOOK).context("cannot listen any more")? else {
+        let Some(request) = server
+            .recv_timeout(LOOK)
+            .context("cannot listen any more")?
+        else {
             continue;
         };
         if waiting.fetch_add(1, Ordering::Relaxed) >= WAITING {
