@@ -32,6 +32,11 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
             program.file.display()
         );
     }
+    if is_python(&program.file) {
+        eprintln!(
+            "mgz: extension modules that Python opens are not instrumented, since it opens them by their paths; those in which time goes are named below. To record one: mgz instrument -o ext/MODULE.so MODULE.so, then PYTHONPATH=ext mgz run …"
+        );
+    }
     let asked = Asked {
         libs: run.libs.as_deref(),
         beside: run.beside,
@@ -63,6 +68,13 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
             Ok(if status == 0 { FAILED } else { status })
         }
     }
+}
+
+/// Whether it is an interpreter of Python: `python3.11`.
+fn is_python(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let rest = name.strip_prefix("python");
+    rest.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 /// The folder of the run, made if need be.
@@ -212,5 +224,23 @@ pub fn open(file: &OsStr) {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_of_python_are_known_by_name() {
+        for (file, is) in [
+            ("/usr/bin/python3.11", true),
+            ("python", true),
+            ("/opt/python-tool", false),
+            ("pythonize", false),
+            ("/usr/bin/perl", false),
+        ] {
+            assert_eq!(is_python(Path::new(file)), is, "{file}");
+        }
     }
 }
