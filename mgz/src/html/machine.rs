@@ -156,7 +156,9 @@ fn instructions(
         })?;
         let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
         let mut writer = GasFormatter::new();
-        writer.options_mut().set_space_after_operand_separator(true);
+        let options = writer.options_mut();
+        options.set_space_after_operand_separator(true);
+        options.set_branch_leading_zeros(false);
         let mut out: Vec<(u64, Instruction)> = Vec::new();
         let mut behind = 0;
         while decoder.can_decode() && behind < AROUND {
