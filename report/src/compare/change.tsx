@@ -67,7 +67,7 @@ export function Side({ row, side }: { row: Obj; side: "base" | "new" }) {
     return (
       <span class="interval" data-tip="How far this number may be off is not known: one run has no interval for it. More runs a side have one.">
         <span class="interval-text">{shower(row)(value)}<small> interval not known</small></span>
-        <svg class="interval-bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect y="2" width={(100 * value) / scaleOf(row)} height="2" class="bar" /></svg>
+        <svg class="interval-bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true"><rect y="2" width={Math.max(0, Math.min(100, (100 * value) / scaleOf(row)))} height="2" class="bar" /></svg>
       </span>
     );
   return <Interval e={cell(row[side])} max={scaleOf(row)} show={shower(row)} why="This side does not know that number." />;
@@ -84,7 +84,9 @@ export function changeText(row: Obj): string {
 
 /** A bar from no change to the change, with its interval; the ends are half and double. */
 export function Change({ row }: { row: Obj }) {
-  const [pct, lo, hi] = [num(row["change_pct"]), num(row["change_lo"]), num(row["change_hi"])];
+  const [pct, low, hi] = [num(row["change_pct"]), num(row["change_lo"]), num(row["change_hi"])];
+  // No number is below zero.
+  const lo = low === null ? null : Math.max(-100, low);
   // Half and double lie equally far from no change.
   const at = (p: number): number => Math.max(1, Math.min(99, 50 + (50 * Math.log2(Math.max(0.02, 1 + p / 100))) / 1.2));
   const v = verdictOf(row);

@@ -30,6 +30,8 @@ interface Plain {
 }
 
 const NONE: Share = { value: 0, lo: null, hi: null };
+/** Builds lie in folders of their own: only the names of files tell what belongs together. */
+const fileOf = (module: string): string => module.split("/").pop() ?? module;
 const plain = (name: string, detail: string): Plain => ({ name, detail, share: NONE, children: new Map() });
 
 /** What is added up is known no better than its parts. */
@@ -47,7 +49,7 @@ function callTree(picture: Obj): Plain {
     const share = { value: time ?? num(call["A_pct"]) ?? 0, lo: time === null ? null : num(call["time_pct_lo"]), hi: time === null ? null : num(call["time_pct_hi"]) };
     const name = str(call["function"]) || "[unknown]";
     const parent = byId.get(num(call["parent"]) ?? 0) ?? root;
-    const key = `${name}\n${str(call["module"])}`;
+    const key = `${name}\n${fileOf(str(call["module"]))}`;
     const found = parent.children.get(key) ?? plain(name, str(call["module"]));
     found.share = sum(found.share, share);
     parent.children.set(key, found);
@@ -62,7 +64,7 @@ function codeTree(picture: Obj): Plain {
   for (const row of objs(picture["lines"])) {
     const share = { value: num(row["pct"]) ?? 0, lo: num(row["lo"]), hi: num(row["hi"]) };
     const name = str(row["function"]) || "[unknown]";
-    const key = `${name}\n${str(row["module"])}`;
+    const key = `${name}\n${fileOf(str(row["module"]))}`;
     const of = root.children.get(key) ?? plain(name, str(row["module"]));
     of.share = sum(of.share, share);
     root.children.set(key, of);
@@ -110,11 +112,21 @@ export function merged(base: Obj[], fresh: Obj[], kind: Kind, renamed: Map<strin
     const left = x?.children ?? new Map<string, Plain>();
     const right = new Map(y?.children ?? []);
     const pairs: [Plain | undefined, Plain | undefined][] = [];
-    for (const [key, child] of left) {
-      const [name = "", module = ""] = key.split("\n");
-      const other = right.has(key) ? key : `${renamed.get(name) ?? name}\n${module}`;
-      pairs.push([child, right.get(other)]);
-      right.delete(other);
+    // What has the same name and file belongs together; then what was renamed; then what has the same name in a file of another name.
+    const rest = new Map<string, Plain>();
+    const take = (key: string, child: Plain): boolean => {
+      const partner = right.get(key);
+      if (!partner) return false;
+      pairs.push([child, partner]);
+      right.delete(key);
+      return true;
+    };
+    for (const [key, child] of left) if (!take(key, child)) rest.set(key, child);
+    for (const [key, child] of rest) {
+      const [name = "", module] = key.split("\n");
+      const fresh = renamed.get(name);
+      const found = (fresh !== undefined && take(`${fresh}\n${module}`, child)) || [...right].some(([other, partner]) => partner.name === name && take(other, child));
+      if (!found) pairs.push([child, undefined]);
     }
     for (const child of right.values()) pairs.push([undefined, child]);
     const children = depth > 60 ? [] : pairs.map(([p, q], i) => join(p, q, id ? `${id}.${i}` : String(i), depth + 1));

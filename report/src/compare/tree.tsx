@@ -62,7 +62,7 @@ export function Tree({ c }: { c: Obj }) {
           {inside.map((f) => {
             const wide = Math.max(1, (W * f.w) / focus.w - 1);
             const apart = f !== root && differs(f, exact);
-            const strength = Math.round(25 + 65 * Math.min(1, Math.abs(points(f)) / most));
+            const strength = Math.round(15 + 40 * Math.min(1, Math.abs(points(f)) / most));
             const fill = apart ? `color-mix(in srgb, var(${points(f) > 0 ? "--irregular" : "--strided"}) ${strength}%, var(--panel))` : undefined;
             const y = (f.depth - focus.depth) * ROW;
             const share = f === root ? "" : ` ${percent(f.base.value)} → ${percent(f.fresh.value)}`;

@@ -25,12 +25,8 @@ export function missChance(distance: number, blocks: number, ways: number): numb
   return Math.max(0, Math.min(1, 1 - below));
 }
 
-/** Points inside a bin of a histogram whose bins double. */
-function inside(bin: Bin): number[] {
-  if (bin.to <= bin.from) return [bin.from];
-  const n = Math.min(8, bin.to - bin.from + 1);
-  return Array.from({ length: n }, (_, i) => bin.from + ((bin.to - bin.from) * (i + 0.5)) / n);
-}
+/** A point in the middle of a bin of a histogram whose bins double. */
+const middle = (bin: Bin): number => (bin.from + bin.to) / 2;
 
 export interface Asked {
   bytes: number;
@@ -39,21 +35,19 @@ export interface Asked {
 }
 
 /**
- * Misses per 100 touches. What the first touches of windows would have found is unknown: the ends are that all of them hit, and that all miss.
- * In complete traces first touches miss, and the result is exact up to the width of the bins.
+ * Misses per 100 touches, with bounds: distances are known up to the width of their bin; and what the first touches of windows would have found
+ * is unknown, so that the ends are that all of them hit, and that all miss. In complete traces first touches miss.
  */
 export function missShare(bins: Bin[], first: number, block: number, asked: Asked, complete: boolean): Estimate {
   const reuses = bins.reduce((s, b) => s + b.count, 0);
   const all = reuses + first;
   if (all === 0) return { value: null, lo: null, hi: null };
   const blocks = Math.max(1, Math.floor(asked.bytes / block));
-  let missed = 0;
-  for (const bin of bins) {
-    const points = inside(bin);
-    missed += (bin.count * points.reduce((s, d) => s + missChance(d, blocks, asked.ways), 0)) / points.length;
-  }
-  const [lo, hi] = [(100 * missed) / all, (100 * (missed + first)) / all];
-  return complete ? { value: null, lo: hi, hi: null, vague: false } : { value: hi, lo, hi, vague: true };
+  const missed = (at: (bin: Bin) => number): number => bins.reduce((s, bin) => s + bin.count * missChance(at(bin), blocks, asked.ways), 0);
+  const lo = (100 * (missed((b) => b.from) + (complete ? first : 0))) / all;
+  const hi = (100 * (missed((b) => b.to) + first)) / all;
+  const value = complete ? (100 * (missed(middle) + first)) / all : hi;
+  return { value, lo, hi, vague: !complete };
 }
 
 /** What the analysis predicts for a fully associative cache of that size, between the points of its curve; none beyond them. */
@@ -64,9 +58,9 @@ export function predictedShare(row: Obj, bytes: number): Estimate | null {
     .sort((a, b) => a.x - b.x);
   const after = points.findIndex((p) => p.x >= bytes);
   const [a, b] = [points[after - 1] ?? points[after], points[after]];
-  if (!a?.ratio || !b?.ratio) return null;
+  // Outside of the curve nothing is predicted.
+  if (!a?.ratio || !b?.ratio || bytes < a.x) return null;
   const t = b.x === a.x ? 0 : Math.log(bytes / a.x) / Math.log(b.x / a.x);
-  if (t < 0) return null;
   const mix = (x: number | null, y: number | null): number | null => (x === null || y === null ? null : 100 * (x + t * (y - x)));
   return { value: mix(a.ratio.value, b.ratio.value), lo: mix(a.ratio.lo, b.ratio.lo), hi: mix(a.ratio.hi, b.ratio.hi) };
 }

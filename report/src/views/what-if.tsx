@@ -34,7 +34,7 @@ export function WhatIf({ m, row, name }: { m: Model; row: Obj | null; name: stri
   const same = levels.every((l, i) => l.bytes === real[i]?.bytes && l.ways === real[i]?.ways);
   const line = place.value.selection.block;
   return (
-    <Panel title="What if the caches were others" note={`Move a slider: what ${name || "the whole run"} would miss in a cache of that size and associativity. Each level is taken by itself, with LRU, for all loads.`}>
+    <Panel title="What if the caches were others" note={`Move a slider: what ${name || "the whole run"} would miss in a cache of that size and associativity. Each level is taken by itself, with LRU, for all loads; blocks are taken as dealt to sets by chance.`}>
       <div class="what-if">
         {levels.map((l, i) => {
           const was = real[i];
@@ -51,8 +51,8 @@ export function WhatIf({ m, row, name }: { m: Model; row: Obj | null; name: stri
                 <input type="range" min={0} max={32} value={l.ways} aria-valuetext={l.ways === 0 ? "fully associative" : String(l.ways)} onInput={(e) => change(i, { ways: Number(e.currentTarget.value) })} />
               </label>
               <div class="would">
-                <span><small>as it is</small><Interval e={before.bound} max={100} show={percent} why={VAGUE} /></span>
-                <span><small>then</small><Interval e={now.bound} max={100} show={percent} why={VAGUE} /></span>
+                <span><small>as it is</small><Interval e={before.bound} max={100} show={percent} bounds={complete ? BINS : VAGUE} /></span>
+                <span><small>then</small><Interval e={now.bound} max={100} show={percent} bounds={complete ? BINS : VAGUE} /></span>
                 {now.guess && <span><small>predicted, fully associative</small><Interval e={now.guess} max={100} show={percent} /></span>}
               </div>
             </fieldset>
@@ -60,7 +60,7 @@ export function WhatIf({ m, row, name }: { m: Model; row: Obj | null; name: stri
         })}
       </div>
       <p class="note">
-        Misses of 100 touches of {bytes(block)} blocks. {complete ? "From all reuse distances of the run." : "Between all first touches of the windows hitting and all of them missing: windows do not tell. Longer windows, or the whole run (mgz run --full), narrow that."}{" "}
+        Misses of 100 touches of {bytes(block)} blocks. {complete ? "From all reuse distances of the run, which are known up to the bins of their histogram." : "Between all first touches of the windows hitting and all of them missing: windows do not tell. Longer windows, or the whole run (mgz run --full), narrow that."}{" "}
         {!same && <button type="button" class="small" onClick={() => setLevels(real)}>{known.known ? "this machine's caches" : "typical caches"}</button>}
       </p>
       {served.value ? (
@@ -75,4 +75,5 @@ export function WhatIf({ m, row, name }: { m: Model; row: Obj | null; name: stri
   );
 }
 
-const VAGUE = "First touches of a window are counted as misses at the upper end, and as hits at the lower.";
+const BINS = "Distances are known up to the width of the bins of their histogram.";
+const VAGUE = `First touches of a window are counted as misses at the upper end, and as hits at the lower. ${BINS}`;
