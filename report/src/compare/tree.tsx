@@ -84,7 +84,7 @@ export function Tree({ c }: { c: Obj }) {
       <Panel title={focus === root && selected === root ? "The largest differences" : `Inside ${short(selected.name, 80)}`}>
         <div class="twin" tabindex={0} role="region" aria-label="Differences, table">
           <table>
-            <thead><tr><th class="left">{kind === "calls" ? "function" : "code"}</th><th>base</th><th>new</th><th>difference</th><th class="left" /></tr></thead>
+            <thead><tr><th class="left">{kind === "calls" ? "function" : "code"}</th><th>base</th><th>new</th><th>difference</th><th class="left">what it is</th></tr></thead>
             <tbody>
               {[...(selected === root ? all.filter((f) => f !== root) : flat(selected))].sort((p, q) => Number(differs(q, exact)) - Number(differs(p, exact)) || Math.abs(points(q)) - Math.abs(points(p))).slice(0, 200).map((f) => (
                 <tr key={f.id} class={f === selected ? "selected" : ""}>
