@@ -43,7 +43,7 @@ test("a selection goes through all views, back undoes it, and a reload keeps it"
   const { page, seen } = await open(report("flow", {}));
   await page.getByRole("link", { name: /^function_0/ }).first().click();
   await page.waitForFunction(() => location.hash.startsWith("#code"));
-  assert.match(await page.locator(".source").innerText(), /return a\[0\]/);
+  assert.match(await page.locator(".source").first().innerText(), /return a\[0\]/);
   await page.getByRole("link", { name: "Locality", exact: true }).click();
   assert.match(await page.locator("main").innerText(), /line 3|function_0/);
   await page.goBack();
