@@ -196,6 +196,9 @@ pub struct Filters {
     /// Only loads from data objects whose name matches.
     #[arg(long, value_name = "REGEX", conflicts_with_all = ["partial", "merge"])]
     pub object: Vec<Regex>,
+    /// Only loads from addresses of this range, first and last: 0x7f0000001000-0x7f0000001fff.
+    #[arg(long, value_name = "FIRST-LAST", conflicts_with_all = ["partial", "merge"], value_parser = addresses)]
+    pub addresses: Vec<(u64, u64)>,
     /// Only from this time on, in seconds after the first sample.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["partial", "merge"], value_parser = seconds)]
     pub from: Option<f64>,
@@ -212,6 +215,7 @@ impl Filters {
             processes: self.process.clone(),
             functions: self.function.clone(),
             objects: self.object.clone(),
+            addresses: self.addresses.clone(),
             from: self.from,
             to: self.to,
         }
@@ -282,6 +286,17 @@ fn seconds(text: &str) -> Result<f64, String> {
         return Err("must be 0 or more".into());
     }
     Ok(value)
+}
+
+fn addresses(text: &str) -> Result<(u64, u64), String> {
+    let number = |text: &str| {
+        let digits = text.trim().strip_prefix("0x")?;
+        u64::from_str_radix(digits, 16).ok()
+    };
+    let ends = text.split_once('-');
+    ends.and_then(|(first, last)| Some((number(first)?, number(last)?)))
+        .filter(|(first, last)| first <= last)
+        .ok_or_else(|| "write the first and the last address, such as 0x1000-0x1fff".into())
 }
 
 fn share(text: &str) -> Result<f64, String> {

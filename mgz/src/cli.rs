@@ -1,6 +1,6 @@
 //! The command line of `mgz`.
 
-use crate::{doctor, report, run, tools};
+use crate::{doctor, report, run, serve, tools, viewed};
 use clap::{CommandFactory, Parser, Subcommand};
 use mgz_collector::program::modules::Refusal;
 use std::ffi::OsString;
@@ -18,7 +18,9 @@ Examples:
   mgz run --overhead 5% -- ./app        more windows, for narrower intervals
   mgz run -- ./train.py                 the interpreter of a script
   mgz report trace                      a report of a trace that mgz-record has made: trace.html
+  mgz serve app.mgz                     the same, and what is selected in it is analysed again
   mgz compare old.mgz -- new.mgz        what is better, worse or the same in another build
+  mgz compare --html diff.html old.mgz -- new.mgz   the same to look at
   mgz doctor                            what this machine can record, and the remedy for the rest
   mgz record --mode full -- ./app.inst  the single steps: mgz instrument, mgz record, mgz analyze";
 
@@ -46,6 +48,8 @@ pub enum Command {
     Run(Run),
     /// Make a report of a trace
     Report(Report),
+    /// Show a report that analyses again what is selected in it: a part of the time, a thread, data
+    Serve(Serve),
     /// Show what this machine can record, and the remedy for what it cannot
     Doctor,
     /// Run mgz-instrument
@@ -57,6 +61,9 @@ pub enum Command {
     /// Run mgz-analyze
     #[command(disable_help_flag = true)]
     Analyze(Rest),
+    /// Show many traces of one job by rank: mgz-analyze ranks
+    #[command(disable_help_flag = true)]
+    Ranks(Rest),
     /// Tell what is better, worse or the same in another build: mgz-analyze compare
     #[command(disable_help_flag = true)]
     Compare(Rest),
@@ -134,6 +141,27 @@ pub struct Report {
     pub no_source: bool,
 }
 
+/// `mgz serve`.
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// The folder that mgz-record wrote, or that of -o of mgz run
+    pub trace: PathBuf,
+    /// Port on 127.0.0.1 [default: a free one]
+    #[arg(
+        long,
+        value_name = "PORT",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub port: u16,
+    /// Leave the source lines out
+    #[arg(long)]
+    pub no_source: bool,
+    /// Do not open the page, even where there is a display
+    #[arg(long)]
+    pub no_open: bool,
+}
+
 /// Arguments of another command.
 #[derive(Debug, clap::Args)]
 pub struct Rest {
@@ -151,11 +179,13 @@ pub fn main(cli: Cli) -> i32 {
     let (done, failed) = match cli.command {
         Command::Run(run) => (run::run(&run), FAILED),
         Command::Report(report) => (report::command(&report), 1),
+        Command::Serve(served) => (serve::command(&served), 1),
         Command::Doctor => (doctor::run(), 1),
         Command::Instrument(rest) => (tools::become_tool("mgz-instrument", &rest.arguments), 1),
         Command::Record(rest) => (tools::become_tool("mgz-record", &rest.arguments), FAILED),
         Command::Analyze(rest) => (tools::become_tool("mgz-analyze", &rest.arguments), 1),
-        Command::Compare(rest) => (subcommand("compare", rest), 1),
+        Command::Ranks(rest) => (viewed::command("ranks", rest.arguments), 1),
+        Command::Compare(rest) => (viewed::command("compare", rest.arguments), 1),
         Command::Export(rest) => (subcommand("export", rest), 1),
         Command::Import(rest) => (subcommand("import", rest), 1),
         Command::Query(rest) => (subcommand("query", rest), 1),

@@ -4,6 +4,7 @@
 //! file ([`html`]). The three commands beside it do the work, as processes of their own
 //! ([`tools`]).
 
+pub mod affinity;
 pub mod cache;
 pub mod cli;
 pub mod doctor;
@@ -12,5 +13,7 @@ pub mod instrumented;
 pub mod program;
 pub mod report;
 pub mod run;
+pub mod serve;
 pub mod signals;
 pub mod tools;
+pub mod viewed;

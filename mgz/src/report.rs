@@ -1,5 +1,6 @@
 //! `mgz report`: a trace in, one HTML file out.
 
+use crate::affinity;
 use crate::cli::Report;
 use crate::html::{self, Options};
 use crate::run::{REPORT, TRACE, read_command};
@@ -23,6 +24,7 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
     let file = report.output.clone().unwrap_or(default);
     let options = Options {
         source: !report.no_source,
+        trace: Some(trace.clone()),
         command: read_command(&report.trace),
     };
     let made = make(&trace, &file, &options, Stdio::null())?;
@@ -31,7 +33,7 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
 }
 
 /// The trace, and where its report goes.
-fn place(given: &Path) -> (PathBuf, PathBuf) {
+pub fn place(given: &Path) -> (PathBuf, PathBuf) {
     let inner = given.join(TRACE);
     if !given.join("manifest.json").exists() && inner.join("manifest.json").exists() {
         return (inner, given.join(REPORT));
@@ -45,15 +47,28 @@ fn place(given: &Path) -> (PathBuf, PathBuf) {
 
 /// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it.
 pub fn make(trace: &Path, file: &Path, options: &Options, screen: Stdio) -> anyhow::Result<Made> {
-    let manifest = trace.join("manifest.json");
-    let text = std::fs::read(&manifest).with_context(|| {
+    let manifest = manifest(trace)?;
+    let (analysis, damaged) = analysed(trace, options, screen)?;
+    let mut parts = html::parts(&analysis, &manifest, options);
+    parts.extend(affinity::part(trace, &manifest));
+    write(file, &html::page(&parts)?)?;
+    Ok(Made {
+        damaged,
+        is_empty: analysis["summary"]["A"].as_u64() == Some(0),
+    })
+}
+
+/// The manifest of a trace that has tables of loads.
+pub fn manifest(trace: &Path) -> anyhow::Result<Value> {
+    let file = trace.join("manifest.json");
+    let text = std::fs::read(&file).with_context(|| {
         format!(
             "{}: cannot be read; give the folder of a trace, as mgz-record or mgz run has made it",
-            manifest.display()
+            file.display()
         )
     })?;
     let manifest: Value = serde_json::from_slice(&text)
-        .with_context(|| format!("{}: is no manifest", manifest.display()))?;
+        .with_context(|| format!("{}: is no manifest", file.display()))?;
     if manifest["mode"] == "watch" {
         bail!(
             "{}: is a trace of watchpoints, which has no tables of loads; show it by mgz analyze {}",
@@ -61,44 +76,49 @@ pub fn make(trace: &Path, file: &Path, options: &Options, screen: Stdio) -> anyh
             trace.display()
         );
     }
-    let (analysis, damaged) = analysed(trace, options, screen)?;
-    let page = html::page(&analysis, &manifest, options)?;
-    write(file, &page)?;
-    Ok(Made {
-        damaged,
-        is_empty: analysis["summary"]["A"].as_u64() == Some(0),
-    })
+    Ok(manifest)
 }
 
 /// Runs the analysis, which says by itself what is wrong.
 fn analysed(trace: &Path, options: &Options, screen: Stdio) -> anyhow::Result<(Value, bool)> {
-    let tool = tools::find("mgz-analyze")?;
+    let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let mut command = analysis(trace, options, data.path())?;
+    let status = command
+        .stdout(screen)
+        .status()
+        .with_context(|| format!("{}: cannot be executed", command_name(&command)))?;
+    Ok((read(trace, data.path())?, !status.success()))
+}
+
+/// The command that analyses a trace, and writes all that a report shows to `data`.
+pub fn analysis(trace: &Path, options: &Options, data: &Path) -> anyhow::Result<Command> {
     // A folder named like a subcommand is a folder.
     let trace = std::path::absolute(trace)?;
-    let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
-    let mut command = Command::new(&tool);
-    command.arg("--report-data").arg(data.path());
+    let mut command = Command::new(tools::find("mgz-analyze")?);
+    command.arg("--report-data").arg(data);
     if !options.command.is_empty() {
         let words = serde_json::to_string(&options.command)?;
         command.arg(format!("--command-line={words}"));
     }
-    let status = command
-        .arg(&trace)
-        .stdin(Stdio::null())
-        .stdout(screen)
-        .status()
-        .with_context(|| format!("{}: cannot be executed", tool.display()))?;
-    let bytes = std::fs::read(data.path()).context("what mgz-analyze has written is gone")?;
+    command.arg(trace).stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Reads what it has written.
+pub fn read(trace: &Path, data: &Path) -> anyhow::Result<Value> {
+    let bytes = std::fs::read(data).context("what mgz-analyze has written is gone")?;
     if bytes.is_empty() {
         bail!("{}: could not be analysed", trace.display());
     }
-    let analysis: Value = serde_json::from_slice(&bytes)
-        .context("mgz-analyze has written no result that can be read")?;
-    Ok((analysis, !status.success()))
+    serde_json::from_slice(&bytes).context("mgz-analyze has written no result that can be read")
+}
+
+fn command_name(command: &Command) -> String {
+    command.get_program().to_string_lossy().into_owned()
 }
 
 /// Writes a file that its user alone can read, as the trace is, and whole or not at all.
-fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot = || {
         format!(
             "{}: cannot write; choose a place that you may write to with -o",

@@ -6,7 +6,7 @@ use crate::instrumented::{self, Asked, Outcome};
 use crate::program::Program;
 use crate::{report, signals, tools};
 use anyhow::{Context, bail};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
@@ -30,6 +30,11 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
             "mgz: {} is a script: what is recorded is its interpreter, {}; programs that it starts are recorded if they are instrumented",
             script.display(),
             program.file.display()
+        );
+    }
+    if is_python(&program.file) {
+        eprintln!(
+            "mgz: extension modules that Python opens are not instrumented, since it opens them by their paths; those in which time goes are named below. To record one: mgz instrument -o ext/MODULE.so MODULE.so, then PYTHONPATH=ext mgz run …"
         );
     }
     let asked = Asked {
@@ -63,6 +68,13 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
             Ok(if status == 0 { FAILED } else { status })
         }
     }
+}
+
+/// Whether it is an interpreter of Python: `python3.11`.
+fn is_python(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let rest = name.strip_prefix("python");
+    rest.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 /// The folder of the run, made if need be.
@@ -177,6 +189,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let file = folder.join(REPORT);
     let options = Options {
         source: !run.no_source,
+        trace: Some(trace.to_path_buf()),
         command: write_command(folder, &run.program)?,
     };
     // The program's output alone goes where it asked it to go.
@@ -190,19 +203,20 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     }
     eprintln!("\nmgz: report: {}", file.display());
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {
-        open(&file);
+        open(file.as_os_str());
     }
     Ok(())
 }
 
-fn has_display() -> bool {
+/// Whether there is one.
+pub fn has_display() -> bool {
     ["DISPLAY", "WAYLAND_DISPLAY"]
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()))
 }
 
 /// Opens the file in the user's browser, which lives on by itself. Where that fails the path has been printed.
-fn open(file: &Path) {
+pub fn open(file: &OsStr) {
     if let Some(opener) = tools::in_path("xdg-open") {
         let _ = Command::new(opener)
             .arg(file)
@@ -210,5 +224,23 @@ fn open(file: &Path) {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interpreters_of_python_are_known_by_name() {
+        for (file, is) in [
+            ("/usr/bin/python3.11", true),
+            ("python", true),
+            ("/opt/python-tool", false),
+            ("pythonize", false),
+            ("/usr/bin/perl", false),
+        ] {
+            assert_eq!(is_python(Path::new(file)), is, "{file}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! what was recorded is still to be analysed. What is sent to this process alone is passed on.
 
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
@@ -46,4 +46,22 @@ pub fn wait_for(command: &mut Command) -> std::io::Result<ExitStatus> {
     let status = child.wait();
     CHILD.store(0, Ordering::Relaxed);
     status
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn stop(_: libc::c_int) {
+    STOP.store(true, Ordering::Relaxed);
+}
+
+/// From now on keys and signals that end a program are noted for [`is_stopped`].
+pub fn note_stop() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        handle(signal, stop);
+    }
+}
+
+/// Whether one has come.
+pub fn is_stopped() -> bool {
+    STOP.load(Ordering::Relaxed)
 }

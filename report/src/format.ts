@@ -39,6 +39,7 @@ export function percent(x: number | null): string {
 
 export function seconds(x: number | null): string {
   if (x === null) return "–";
+  if (x === 0) return "0 s";
   if (x < 1e-3) return `${digits(x * 1e6)} µs`;
   if (x < 1) return `${digits(x * 1e3)} ms`;
   if (x < 120) return `${digits(x)} s`;

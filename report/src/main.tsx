@@ -1,11 +1,14 @@
-// The report: one page, eight views, one selection.
+// The report: one page, one selection; eight views of a run, or a comparison of two builds, or many ranks of a job.
 import { render } from "preact";
-import { useEffect, useErrorBoundary } from "preact/hooks";
+import { Compared, titleOf } from "./compare/app.tsx";
+import { Frame } from "./components/frame.tsx";
 import { Search, searching } from "./components/search.tsx";
-import { TipBox, watchTips } from "./components/tip.tsx";
-import { command, failure, load, model, placeOf, type Model } from "./data/model.ts";
+import { watchTips } from "./components/tip.tsx";
+import { command, comparison, failure, job, load, model, placeOf, type Model } from "./data/model.ts";
 import { short } from "./format.ts";
-import { changed, go, place, VIEWS, watchAddress, write, type Key, type View } from "./state.ts";
+import { Part, watchPart } from "./part.tsx";
+import { Job, jobTitle } from "./ranks/app.tsx";
+import { COMPARED, go, place, RANKED, useViews, watchAddress, type Key } from "./state.ts";
 import "./style.css";
 import { Code } from "./views/code.tsx";
 import { Data } from "./views/data.tsx";
@@ -15,9 +18,6 @@ import { Overview } from "./views/overview.tsx";
 import { Quality } from "./views/quality.tsx";
 import { Threads } from "./views/threads.tsx";
 import { Time } from "./views/time.tsx";
-
-const NAMES: Record<View, string> = { overview: "Overview", code: "Code", data: "Data", time: "Time", memory: "Memory", locality: "Locality", threads: "Threads", quality: "Data quality" };
-const SHOWN: Record<View, (p: { m: Model }) => preact.JSX.Element | null> = { overview: Overview, code: Code, data: Data, time: Time, memory: Memory, locality: Locality, threads: Threads, quality: Quality };
 
 function Crumbs() {
   const s = place.value.selection;
@@ -42,45 +42,38 @@ function Crumbs() {
   );
 }
 
-function View_({ m, view }: { m: Model; view: View }) {
-  const [error, reset] = useErrorBoundary();
-  useEffect(reset, [view]);
-  if (error) return <p class="empty" role="alert">This view cannot show these data: {String(error)}</p>;
-  if (m.loading && view !== "overview") return <p class="empty">Reading the tables.</p>;
-  const Shown = SHOWN[view];
-  return <Shown m={m} />;
+function Run({ m }: { m: Model }) {
+  const when = (Shown: (p: { m: Model }) => preact.JSX.Element | null): preact.JSX.Element => (m.loading ? <p class="empty">Reading the tables.</p> : <Shown m={m} />);
+  const views = {
+    overview: { name: "Overview", show: () => <Overview m={m} /> },
+    code: { name: "Code", show: () => when(Code) },
+    data: { name: "Data", show: () => when(Data) },
+    time: { name: "Time", show: () => when(Time) },
+    memory: { name: "Memory", show: () => when(Memory) },
+    locality: { name: "Locality", show: () => when(Locality) },
+    threads: { name: "Threads", show: () => when(Threads) },
+    quality: { name: "Data quality", show: () => when(Quality) },
+  };
+  const tools = (
+    <button type="button" class="small" onClick={() => (searching.value = true)}>
+      Search <kbd>Ctrl K</kbd>
+    </button>
+  );
+  return (
+    <>
+      <Frame views={views} title={command(m)} first="overview" tools={tools} above={<><Crumbs /><Part m={m} /></>} />
+      <Search m={m} />
+    </>
+  );
 }
 
 function App() {
   const m = model.value;
-  const view = place.value.view;
   if (failure.value) return <main><h1>mgz report</h1><p role="alert">The data of this report cannot be read: {failure.value}. Make it again: mgz report TRACE</p></main>;
+  if (comparison.value) return <Compared c={comparison.value} />;
+  if (job.value) return <Job j={job.value} />;
   if (!m) return <main><h1>mgz report</h1><p>Reading the data of the report.</p></main>;
-  return (
-    <>
-      <header>
-        <strong class="logo">mgz</strong>
-        <nav aria-label="Views">
-          {VIEWS.map((v) => (
-            <a key={v} href={write({ ...changed({ tab: undefined }), view: v })} {...(v === view ? { "aria-current": "page" as const } : {})}>
-              {NAMES[v]}
-            </a>
-          ))}
-        </nav>
-        <button type="button" class="small" onClick={() => (searching.value = true)}>
-          Search <kbd>Ctrl K</kbd>
-        </button>
-      </header>
-      <Crumbs />
-      <main>
-        {view !== "overview" && <h1 class="hidden">{NAMES[view]} of {command(m)}</h1>}
-        <View_ key={view} m={m} view={view} />
-      </main>
-      <Search m={m} />
-      <TipBox />
-      <svg class="hidden" aria-hidden="true"><defs><pattern id="hatch" width="3" height="3" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="1.2" height="3" class="tick" /></pattern></defs></svg>
-    </>
-  );
+  return <Run m={m} />;
 }
 
 watchAddress();
@@ -92,9 +85,16 @@ if (root) {
   const stop = model.subscribe((m) => {
     if (m) requestAnimationFrame(() => performance.mark("shown"));
   });
+  comparison.subscribe((c) => {
+    if (c) useViews(COMPARED);
+  });
+  job.subscribe((j) => {
+    if (j) useViews(RANKED);
+  });
   void load().then(() => stop()).then(() => {
-    if (model.value) document.title = `mgz: ${short(command(model.value), 80)}`;
+    const title = comparison.value ? titleOf(comparison.value) : job.value ? jobTitle(job.value) : model.value ? command(model.value) : "";
+    if (title) document.title = `mgz: ${short(title, 80)}`;
+    watchPart();
     document.documentElement.dataset["ready"] = "yes";
-
   });
 }

@@ -2,10 +2,23 @@
 import { signal } from "@preact/signals";
 
 export const VIEWS = ["overview", "code", "data", "time", "memory", "locality", "threads", "quality"] as const;
-export type View = (typeof VIEWS)[number];
+/** Views of a comparison, and of many ranks. */
+export const COMPARED = ["verdict", "changes", "tree", "curves", "runs"] as const;
+export const RANKED = ["spread", "code", "data", "ranks", "gaps"] as const;
+export type View = (typeof VIEWS)[number] | (typeof COMPARED)[number] | (typeof RANKED)[number];
 
-/** What can be selected. `fn` and `mod` name a function, `file` and `line` a line, `loop` the address of a loop's head. */
-export const KEYS = ["fn", "mod", "file", "line", "loop", "obj", "region", "node", "thread", "tab"] as const;
+let views: readonly View[] = VIEWS;
+
+/** Says which views this report has. */
+export function useViews(known: readonly View[]): void {
+  views = known;
+  place.value = parse(location.hash);
+}
+
+/**
+ * What can be selected. `from` and `to` are seconds of the run; these and what begins with `only` is analysed again by `mgz serve`. `fn` and `mod` name a function, `file` and `line` a line, `loop` the address of a loop's head.
+ */
+export const KEYS = ["fn", "mod", "file", "line", "loop", "obj", "region", "node", "thread", "tab", "metric", "from", "to", "only_thread", "only_fn", "only_obj", "addresses", "block"] as const;
 export type Key = (typeof KEYS)[number];
 export type Selection = Partial<Record<Key, string>>;
 
@@ -17,7 +30,7 @@ export interface Place {
 /** Reads an address. Whatever it does not know, it leaves out. */
 export function parse(hash: string): Place {
   const [name = "", query = ""] = hash.replace(/^#/, "").split("?", 2);
-  const view = VIEWS.find((v) => v === name) ?? "overview";
+  const view = views.find((v) => v === name) ?? views[0] ?? "overview";
   const selection: Selection = {};
   const given = new URLSearchParams(query);
   for (const key of KEYS) {

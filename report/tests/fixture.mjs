@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
 const TABLES = ["functions", "lines", "loops", "objects"];
-const PARTS = ["heat_map", "time_zoom", "location_zoom", "call_paths"];
+const PARTS = ["heat_map", "time_zoom", "location_zoom", "call_paths", "affinity", "disassembly"];
 
 /** Rows by columns. */
 export function table(rows) {
@@ -14,13 +14,24 @@ export function table(rows) {
   return { rows: rows.length, columns };
 }
 
-/** Puts an analysis into the viewer. */
-export function page(analysis, manifest, sources) {
+/** Puts parts into the viewer. */
+function filled(parts) {
   const viewer = readFileSync(new URL("../dist/report.html", import.meta.url), "utf8");
-  const run = Object.fromEntries(Object.entries(analysis).filter(([key]) => !TABLES.includes(key) && !PARTS.includes(key)));
-  const parts = [["run", { ...run, manifest }], ...TABLES.map((t) => [t, table(analysis[t] ?? [])]), ...PARTS.filter((p) => analysis[p]).map((p) => [p, analysis[p]]), ["sources", sources]];
   const data = parts.map(([name, value]) => `<script type="application/octet-stream" id="mgz-${name}">${gzipSync(JSON.stringify(value)).toString("base64")}</script>\n`);
   return viewer.replace("<!--mgz-data-->", () => data.join(""));
+}
+
+/** A page of a kind of its own: `compare` or `ranks`. */
+export function writePart(file, name, value) {
+  writeFileSync(file, filled([[name, value]]));
+  return `file://${file}`;
+}
+
+/** Puts an analysis into the viewer. */
+export function page(analysis, manifest, sources) {
+  const run = Object.fromEntries(Object.entries(analysis).filter(([key]) => !TABLES.includes(key) && !PARTS.includes(key)));
+  const parts = [["run", { ...run, manifest }], ...TABLES.map((t) => [t, table(analysis[t] ?? [])]), ...PARTS.filter((p) => analysis[p]).map((p) => [p, analysis[p]]), ["sources", sources]];
+  return filled(parts);
 }
 
 export function write(file, ...content) {
@@ -63,11 +74,67 @@ export function example({ name = (kind, i) => `${kind}_${i}`, rows = 6, caches =
       diagnoses: ["stride", "irregular", "streaming", "capacity", "sparse_pages", "interleave"].map((kind, i) => ({ kind, score: 10 - i, function: kind === "capacity" ? "" : name("function", 0), file: `/src/${name("file", 0)}.c`, line: 3, object: name("object", 0), finding: name("finding", i), advice: name("advice", i), ...(misses ? { title: name("title", i), time_pct: 30, time_pct_lo: 20, time_pct_hi: 45, A_pct: 20, misses_pct: 40, level: "L2", also: ["/src/a.c:7"], allocated: name("function", 2), working_set: 1 << 24 } : {}) })),
       heat_map: { columns, rows: [0, 1].map((r) => ({ region: `0.${r}`, start: "0x10000", end: "0x1ffff", label: name("object", r), A: columns.map((_, i) => i * 10), D_mean: columns.map((_, i) => (i % 3 ? i : null)) })) },
       time_zoom: { fanout: 8, path: ["1"], root: node("", 0, 12, [node("0", 0, 6), node("1", 6, 12, [node("1.0", 6, 9), node("1.1", 9, 12)])]) },
+      affinity: affinity(),
+      disassembly: { ranges: [{ file: `/src/${name("file", 0)}.c`, line: 3, function: name("function", 0), module: "app", code: [{ address: "0x1000", text: "lea rax, [rdi]", line: null, class: null }, { address: "0x1004", text: "movl (%rax, %rcx, 4), %edx", file: `/src/${name("file", 0)}.c`, line: 3, class: "strided, 4 bytes an iteration" }] }] },
       location_zoom: { block: 64, tau_pct: 10, pages: [4096], worst: "0.0", root: region("", 0, [region("0", 0, [region("0.0", 1)]), region("1", 2)]) },
       warnings: [name("sentence", 0)],
       ...(misses ? { threads: [0, 1, 2].map((i) => ({ process: 10, thread: i === 2 ? null : 10 + i, name: name("thread", i), samples: 5, ...metrics(share(i)) })), processes: [10, 20].map((process) => ({ process, name: name("process", 0), threads: 2, ...metrics(50) })) } : {}),
     },
     manifest: { tool: "mgz-record 0.1.0", host: "host", cpu: "CPU", overhead: 1, recording_seconds: 0.1, cpu_seconds: 10, trigger: "cpu time", trigger_why: "no PMU", threads: [1, 2, 3].map((t) => ({ process: 1, thread: t, rows: 100 * t, samples: t })), problems: [], totals: {} },
     sources: { [`/src/${name("file", 0)}.c`]: { lines: [[2, "int f(int *a) {"], [3, `  return a[0]; /* ${name("comment", 0)} */`], [4, "}"]], changed: false }, [`/src/${name("file", 1)}.c`]: { missing: "no such file" } },
+  };
+}
+
+/** Places that are used together. */
+function affinity(n = 8) {
+  const at = (i) => 0x10000 + 64 * i;
+  const cells = Array.from({ length: n * n }, (_, i) => ({ x: Math.floor(i / n), y: i % n, SA: Math.abs(Math.floor(i / n) - (i % n)) > 4 ? null : 1 / (1 + Math.abs(Math.floor(i / n) - (i % n))), saved: i }));
+  return { summary: { A: 1e6, reach: 64, hot_share: 0.4 }, places: Array.from({ length: n }, (_, i) => ({ place: i, process: 1, address: at(i), bytes: 64, A: 1000 - i })), pairs: [{ x: 0, y: 1, address_x: at(0), address_y: at(1), saved: 900, saved_share: 0.3 }], matrix: cells };
+}
+
+/** A comparison with each verdict in it. `name` is put wherever a trace has a name. */
+export function comparison({ name = (kind, i) => `${kind}_${i}`, same = false } = {}) {
+  const cell = (value, off = 0.1) => ({ value, lo: value * (1 - off), hi: value * (1 + off) });
+  const change = (kind, i, metric, base, fresh, verdict, more = {}) => ({
+    kind, name: kind === "run" ? "" : name("function", i), metric, unit: metric, base: cell(base), new: cell(fresh), change_pct: base ? 100 * (fresh / base - 1) : null,
+    change_lo: base ? 100 * (fresh / base - 1) - 8 : null, change_hi: base ? 100 * (fresh / base - 1) + 8 : null, p: 0.001, test: "intervals", verdict, weight: 30 / (i + 1),
+    what: kind === "run" ? "the run" : `${name(kind === "object" ? "object" : "function", i)}`, sentence: `\`${name("function", i)}\` takes more`, news: verdict === "better" || verdict === "worse", ...more,
+  });
+  const calls = (shares) => [
+    { id: 1, parent: 0, depth: 0, function: "main", module: "app", time_pct: 100, time_pct_lo: 98, time_pct_hi: 100, A_pct: 100 },
+    ...shares.map(([i, pct]) => ({ id: i + 2, parent: 1, depth: 1, function: name("function", i), module: "app", time_pct: pct, time_pct_lo: Math.max(0, pct - 4), time_pct_hi: Math.min(100, pct + 4), A_pct: pct })),
+    { id: 50, parent: 2, depth: 2, function: name("function", 9), module: "app", time_pct: 10, time_pct_lo: 7, time_pct_hi: 13, A_pct: 10 },
+  ];
+  const picture = (path, shares, times) => ({
+    path, command: [name("command", 0), "--all"], started: "2026-01-01T00:00:00Z", mode: "burst", by_time: true, wall_seconds: 3, samples: 500, block: 64, first_touches: 300, caches: [{ level: 1, size: 32768, ways: 8, line: 64 }],
+    D_hist: bins(10).map((b) => ({ ...b, count: b.count * times })), windows: [], growth: [16, 64, 256].map((W) => ({ W, F_hat: (W / 2) * times, F_lo: (W / 3) * times, F_hi: W * times })),
+    call_paths: { state: "recorded", calls: calls(shares) }, lines: shares.map(([i, pct]) => ({ function: name("function", i), module: "app", file: `/src/${name("file", 0)}.c`, line: i + 3, pct, lo: pct - 4, hi: pct + 4 })),
+  });
+  const changes = same
+    ? [change("run", 0, "loads", 1e7, 1e7, "same"), change("function", 0, "time", 40, 41, "unclear")]
+    : [change("function", 0, "time", 30, 45, "worse"), change("function", 1, "time", 50, 25, "better"), change("run", 0, "loads", 1e7, 1.5e7, "worse"), change("line", 0, "time", 30, 45, "worse", { place: "a.c:3", new_place: "a.c:5" }), change("object", 0, "F", 1e5, 2e5, "worse"), change("run", 0, "D90", 100, 130, "unclear", { new: { value: 130, lo: null, hi: null } }), change("run", 0, "F", 5e5, 5e5, "same"), change("function", 2, "loads", 0, 500, "unclear")];
+  return {
+    format: "mgz-comparison", version: 1, verdict: same ? ["no change was found (1 comparison cannot be told)"] : [`\`${name("function", 0)}\` takes 45% [41, 50] of the time instead of 30% [27, 33]`, "no other change was found (2 comparisons cannot be told)"],
+    base: [`/runs/${name("base", 0)}/trace`], new: [`/runs/${name("new", 0)}/trace`], conditions: [], gate: same ? [] : ["FAILED time.kernel>5%: it takes more", "passed F>10%"], remarks: ["Of the run, changes of loads below 9% cannot be told from chance."], warnings: [],
+    changes, only_base: same ? [] : [{ kind: "function", name: name("function", 7), weight: 3 }], only_new: [], tests: 12, too_few_runs: false,
+    pictures: { base: [picture(`/runs/${name("base", 0)}/trace`, [[0, 30], [1, 50], [2, 10]], 1)], new: [picture(`/runs/${name("new", 0)}/trace`, same ? [[0, 31], [1, 49], [2, 11]] : [[0, 45], [1, 25], [3, 12]], 2)] },
+  };
+}
+
+/** Ranks of a job: the last one has most to do, one has died. */
+export function job({ name = (kind, i) => `${kind}_${i}`, ranks = 8 } = {}) {
+  const loads = (r) => (r === ranks - 1 ? 4e7 : 1e7 + r * 1e4);
+  const spread = (i) => ({ ranks, loads_min: 1e6 / (i + 1), loads_median: 2e6 / (i + 1), loads_mean: 3e6 / (i + 1), loads_max: 9e6 / (i + 1), max_rank: `rank ${ranks - 1}`, imbalance: 3 / (i + 1) + 1, footprint_median: 1000, footprint_max: 5000, distance_median: 3.5, distance_max: 90 });
+  const metric = (key, min, median, mean, max) => ({ metric: key, ranks, min, min_rank: "rank 0", median, mean, max, max_rank: `rank ${ranks - 1}`, imbalance: max / mean });
+  return {
+    schema: "mgz-models-1", command: "ranks", summary: { ranks, world_size: ranks + 1, loads: 1.1e8, imbalance: 2.9, missing_ranks: String(ranks), gaps: 1 },
+    verdicts: [{ kind: "imbalance", title: "one rank has more to do than the others", rank: `rank ${ranks - 1}`, function: name("function", 0), file: `/src/${name("file", 0)}.c`, line: 10, object: "", ranks, score_mean_pct: 20, score_max_pct: 56, finding: name("finding", 0), advice: name("advice", 0) }, { kind: "streaming", title: "streaming through memory", rank: "rank 1", function: name("function", 1), file: "", line: 0, object: name("object", 0), ranks: 3, score_mean_pct: 9, score_max_pct: 15, finding: name("finding", 1), advice: "" }],
+    gaps: [{ input: `trace.${ranks}`, why: name("sentence", 0) }],
+    metrics: [metric("loads", 1e7, 1.0003e7, 1.4e7, 4e7), metric("footprint", 2e5, 2.4e5, 4.5e5, 1.1e6), metric("cpu_seconds", 0.07, 0.08, 0.1, 0.13)],
+    functions: [0, 1, 2, 3].map((i) => ({ function: name("function", i), module: "app", ...spread(i) })), lines: [0, 1, 2].map((i) => ({ function: name("function", i), module: "app", file: `/src/${name("file", 0)}.c`, line: i + 3, ...spread(i) })),
+    objects: [0, 1].map((i) => ({ object: name("object", i), kind: "heap", ...spread(i) })), outliers: [{ rank: `rank ${ranks - 1}`, host: name("host", 0), metric: "loads", value: 4e7, median: 1e7, times: 4 }],
+    clusters: [{ cluster: 0, size: ranks - 1, members: `0-${ranks - 2}`, loads: 1e7, footprint: 2e5 }, { cluster: 1, size: 1, members: String(ranks - 1), loads: 4e7, footprint: 1e6 }],
+    ranks: Array.from({ length: ranks }, (_, r) => ({ rank: r, host: name("host", r % 2), trace: `trace.${r}`, state: "complete", program: "exit 0", loads: loads(r), footprint: 2e5 + r, distance_mean: 3.5, miss_ratio: null, cpu_seconds: 0.07 + r / 100, wall_seconds: 1, cluster: r === ranks - 1 ? 1 : 0 })),
+    heat_map: [0, 1].flatMap((i) => Array.from({ length: 16 }, (_, c) => ({ label: name("object", i), column: c, loads: c * 10 * i, distance_mean: null }))), warnings: [name("sentence", 1)],
   };
 }

@@ -20,6 +20,7 @@ Examples:
   mgz-analyze ranks trace.*                     all ranks of a job, analysed one after the other
   mgz-analyze ranks trace.7 --partial 7.ranks   what one rank has found, for example by a job of its own
   mgz-analyze ranks *.ranks                     the same tables from such files
+  mgz ranks *.ranks --html ranks.html           also a report to look at
   mgz-analyze ranks 1?.ranks --partial 1x.ranks   a node of a tree of merges
 
 --partial does nothing if FILE holds the result of the same traces already.";
@@ -43,6 +44,12 @@ pub struct RanksArguments {
     /// Bytes of a block of reuse distance: a power of two.
     #[arg(long, default_value_t = 64, value_parser = super::block_size)]
     pub block: u64,
+    /// Also writes a report to look at to FILE. (It is mgz ranks that does so: mgz-analyze has no viewer.)
+    #[arg(long, value_name = "FILE", conflicts_with = "partial")]
+    pub html: Option<PathBuf>,
+    /// For `mgz ranks --html`: writes the JSON of all that a report shows to FILE.
+    #[arg(long, hide = true, value_name = "FILE", conflicts_with = "partial")]
+    pub report_data: Option<PathBuf>,
     /// What all subcommands share.
     #[command(flatten)]
     pub common: Common,
@@ -162,6 +169,12 @@ fn all(arguments: &RanksArguments) -> anyhow::Result<(Ranks, bool)> {
 
 /// Does what the command line says. Nothing is to be shown where a file was written. Also tells whether something is missing or damaged.
 pub fn run(arguments: &RanksArguments) -> anyhow::Result<(Option<Document>, bool)> {
+    if let Some(file) = &arguments.html {
+        bail!(
+            "--html: the viewer of reports is in mgz, not in mgz-analyze; call mgz ranks --html {}",
+            file.display()
+        );
+    }
     if let Some(file) = &arguments.partial {
         if is_done(file, arguments) {
             return Ok((None, false));
@@ -171,5 +184,11 @@ pub fn run(arguments: &RanksArguments) -> anyhow::Result<(Option<Document>, bool
         return Ok((None, lacking));
     }
     let (found, lacking) = all(arguments)?;
-    Ok((Some(document(&found)), lacking))
+    let document = document(&found);
+    if let Some(file) = &arguments.report_data {
+        let all = document.json().map_err(anyhow::Error::msg)?;
+        std::fs::write(file, serde_json::to_vec(&all)?)
+            .with_context(|| format!("{}: cannot write", file.display()))?;
+    }
+    Ok((Some(document), lacking))
 }

@@ -1,5 +1,6 @@
 //! What is compared: the run, functions, lines, loops and objects of one analysis, and the numbers of each.
 
+use crate::compare::picture;
 use crate::data::counts::Bin;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
@@ -173,6 +174,8 @@ pub struct RunEntries {
     pub tables: BTreeMap<Kind, Vec<Entry>>,
     /// What is missing or doubtful.
     pub warnings: Vec<String>,
+    /// What a report shows of it; see [`picture`].
+    pub picture: serde_json::Value,
 }
 
 /// The numbers of a row.
@@ -386,5 +389,6 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
             (Kind::Object, objects.collect()),
         ]),
         warnings: analysis.warnings.clone(),
+        picture: picture::of(path, analysis),
     }
 }

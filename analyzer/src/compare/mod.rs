@@ -8,7 +8,9 @@ pub mod gate;
 pub mod inputs;
 pub mod judge;
 pub mod matching;
+pub mod picture;
 pub mod rank_test;
+pub mod report_data;
 pub mod show;
 pub mod words;
 
@@ -34,6 +36,7 @@ Examples:
   mgz compare old1 old2 old3 -- new1 new2 new3        several runs a side: narrower intervals
   mgz compare base/ -- new/                           folders of traces
   mgz compare --fail-if 'F>10%,time.kernel>5%,misses.L2>5%' old -- new
+  mgz compare --html changes.html old -- new          also a report to look at
   mgz compare --format markdown old -- new >> \"$GITHUB_STEP_SUMMARY\"
 
 Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99 or
@@ -86,6 +89,12 @@ pub struct CompareArguments {
     /// Threads to use; 0: one per CPU.
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub threads: usize,
+    /// Also writes a report to look at to FILE. (It is mgz compare that does so: mgz-analyze has no viewer.)
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// For `mgz compare --html`: writes the JSON of all that a report shows to FILE.
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub report_data: Option<PathBuf>,
 }
 
 /// Conditions.
@@ -109,6 +118,12 @@ fn also(text: &str) -> Result<Also, String> {
 
 /// Runs the command.
 pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &arguments.html {
+        anyhow::bail!(
+            "--html: the viewer of reports is in mgz, not in mgz-analyze; call mgz compare --html {}",
+            file.display()
+        );
+    }
     let gate = arguments.fail_if.as_ref().map_or(&[][..], |g| &g.0);
     let wants_misses = gate.iter().any(|c| matches!(c.metric, Metric::Misses(_)));
     let questions = Questions::tables(arguments.misses || wants_misses);
@@ -152,6 +167,12 @@ pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     };
     for Also(format, file) in &arguments.also {
         std::fs::write(file, shape(*format, None)?)
+            .with_context(|| format!("{}: cannot write", file.display()))?;
+    }
+    if let Some(file) = &arguments.report_data {
+        let pictures = [&base, &new].map(|runs| runs.iter().map(|r| &r.picture).collect());
+        let whole = report_data::whole(&comparison, &outcomes, pictures)?;
+        std::fs::write(file, serde_json::to_vec(&whole)?)
             .with_context(|| format!("{}: cannot write", file.display()))?;
     }
     out.write_all(shape(arguments.format, width)?.as_bytes())?;

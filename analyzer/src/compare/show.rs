@@ -37,7 +37,7 @@ const HEAD: [&str; 6] = ["what", "number", "base", "new", "change", ""];
 const TABLE_RULE: &str = "|---|---|---:|---:|---:|---|";
 
 /// Sentences behind the table.
-fn remarks(comparison: &Comparison) -> Vec<String> {
+pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
     let mut out = Vec::new();
     for (list, side) in [
         (&comparison.only_base, "base"),
@@ -83,7 +83,8 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     out
 }
 
-fn gate_lines(outcomes: &[Outcome]) -> Vec<String> {
+/// What came of each condition.
+pub(crate) fn gate_lines(outcomes: &[Outcome]) -> Vec<String> {
     outcomes
         .iter()
         .flat_map(|o| match (o.violations.is_empty(), o.unclear) {

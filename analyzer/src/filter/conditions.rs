@@ -23,6 +23,8 @@ pub struct Conditions {
     pub functions: Vec<Regex>,
     /// Names of objects.
     pub objects: Vec<Regex>,
+    /// Ranges of memory, first and last address.
+    pub addresses: Vec<(u64, u64)>,
     /// Seconds after the first sample.
     pub from: Option<f64>,
     /// Seconds after the first sample.
@@ -125,6 +127,7 @@ impl Conditions {
             && self.processes.is_empty()
             && self.functions.is_empty()
             && self.objects.is_empty()
+            && self.addresses.is_empty()
             && self.from.is_none()
             && self.to.is_none()
     }
@@ -256,8 +259,13 @@ impl Conditions {
         Ok(Some(all))
     }
 
-    /// Tells the times.
-    pub(crate) fn times(&self, told: &mut Vec<Condition>) {
+    /// Tells the ranges of memory and the times.
+    pub(crate) fn places_and_times(&self, told: &mut Vec<Condition>) {
+        told.extend(self.addresses.iter().map(|(first, last)| Condition {
+            option: "--addresses",
+            value: format!("{first:#x}-{last:#x}"),
+            matched: Vec::new(),
+        }));
         for (option, seconds) in [("--from", self.from), ("--to", self.to)] {
             told.extend(seconds.map(|seconds| Condition {
                 option,

@@ -1,6 +1,6 @@
 //! Filters: only some of the rows of a trace are analysed, as if no others had been recorded.
 //!
-//! Threads, processes and times choose among samples, functions and objects among rows. All tables and views are made from the rows that are left. What a window's time counts for is found
+//! Threads, processes and times choose among samples, functions, objects and addresses among rows. All tables and views are made from the rows that are left. What a window's time counts for is found
 //! before rows are left out ([`Beginning`]): a window that begins in other code, or at another object, stands for none of the time of what is left.
 
 mod conditions;
@@ -34,6 +34,8 @@ pub(crate) struct Filter {
     code: Option<Vec<bool>>,
     /// By object.
     objects: Option<Vec<bool>>,
+    /// First and last addresses; none: all of memory.
+    addresses: Vec<(u64, u64)>,
 }
 
 /// What the tables are of, as it stands in JSON.
@@ -79,7 +81,7 @@ impl Filter {
         let threads = conditions.threads_of(manifest, &samples, &mut told)?;
         let code = conditions.code_of(code, &mut told);
         let objects = conditions.objects_of(objects, &mut told)?;
-        conditions.times(&mut told);
+        conditions.places_and_times(&mut told);
         Ok(Filter {
             conditions: told,
             threads,
@@ -88,12 +90,13 @@ impl Filter {
             ends: (first, last),
             code,
             objects,
+            addresses: conditions.addresses.clone(),
         })
     }
 
     /// Whether rows of samples are looked at one by one.
     fn inside_samples(&self) -> bool {
-        self.code.is_some() || self.objects.is_some()
+        self.code.is_some() || self.objects.is_some() || !self.addresses.is_empty()
     }
 
     fn has_thread(&self, process: u32, thread: u32) -> bool {
@@ -108,6 +111,11 @@ impl Filter {
     fn has_group(&self, group: u32) -> bool {
         let code = self.code.as_ref();
         code.is_none_or(|c| c.get(group as usize / 4).copied().unwrap_or(false))
+    }
+
+    fn has_address(&self, address: u64) -> bool {
+        let ranges = &self.addresses;
+        ranges.is_empty() || ranges.iter().any(|&(a, b)| (a..=b).contains(&address))
     }
 
     fn has_object(&self, object: u32) -> bool {
@@ -202,6 +210,7 @@ impl<'a> Filtered<'a> {
         filter.has_thread(run.process, run.thread)
             && filter.has_time(run.first_time)
             && filter.has_group(spot.group)
+            && filter.has_address(spot.address)
             && (filter.objects.is_none()
                 || filter.has_object(self.object(run, spot.address, run.first_time, recent)))
     }
@@ -259,7 +268,8 @@ impl<'a> Filtered<'a> {
                         }
                         filter.has_object(object)
                     };
-                    let keep = wanted && filter.has_time(time) && by_code && by_object;
+                    let by_place = by_object && filter.has_address(rows.address[row]);
+                    let keep = wanted && filter.has_time(time) && by_code && by_place;
                     kept[kind][row] = keep;
                     let implied = rows.implied.get(row).copied().unwrap_or(0);
                     let sum = if kind == 0 {

@@ -48,7 +48,10 @@ impl Kernel for Linux {
         // call.
         check(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
         // SAFETY: the call succeeded, so the kernel has filled it in.
-        Ok(unsafe { about.assume_init() }.f_type)
+        let about = unsafe { about.assume_init() };
+        // (musl has it without a sign.)
+        #[allow(clippy::unnecessary_cast)]
+        Ok(about.f_type as i64)
     }
 
     fn open(

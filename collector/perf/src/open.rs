@@ -6,16 +6,16 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 // _IO('$', n), _IOW('$', n, pointer or number) and _IOR('$', 7, pointer) of linux/perf_event.h.
 /// ioctl: the event counts from now on.
-pub const IOC_ENABLE: libc::c_ulong = 0x2400;
+pub const IOC_ENABLE: libc::Ioctl = 0x2400;
 /// ioctl: it stops.
-pub const IOC_DISABLE: libc::c_ulong = 0x2401;
+pub const IOC_DISABLE: libc::Ioctl = 0x2401;
 /// ioctl: another period, by pointer.
-pub const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
+pub const IOC_PERIOD: libc::Ioctl = 0x4008_2404;
 /// ioctl: its records go to another event's ring.
-pub const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+pub const IOC_SET_OUTPUT: libc::Ioctl = 0x2405;
 /// ioctl: address filters, a zero-terminated text.
-pub const IOC_SET_FILTER: libc::c_ulong = 0x4008_2406;
-const IOC_ID: libc::c_ulong = 0x8008_2407;
+pub const IOC_SET_FILTER: libc::Ioctl = 0x4008_2406;
+const IOC_ID: libc::Ioctl = 0x8008_2407_u32 as libc::Ioctl;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// Opens an event of a task (0: the calling one) on a CPU (-1: any), in the group of another event

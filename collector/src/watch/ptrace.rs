@@ -13,7 +13,13 @@ const SIGINFO_POLL: std::ops::RangeInclusive<i32> = 1..=6;
 /// `si_code` of a finished single step.
 const TRAP_TRACE: i32 = 2;
 
-fn call(request: libc::c_uint, thread: i32, address: usize, data: usize) -> io::Result<()> {
+/// Numbers of requests have a sign in musl.
+#[cfg(target_env = "musl")]
+type Request = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+
+fn call(request: Request, thread: i32, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: callers pass integers, or pointers to structures of the request's type that live
     // across the call.
     match unsafe { libc::ptrace(request, thread, address, data) } {

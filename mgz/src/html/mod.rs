@@ -6,6 +6,7 @@
 //! end the element; the viewer shows all of it as text.
 
 mod columns;
+mod machine;
 mod sources;
 
 use anyhow::Context;
@@ -15,9 +16,12 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Map, Value};
 use std::io::Write;
+use std::path::PathBuf;
 
 /// The viewer: markup, style and code in one file.
 const VIEWER: &str = include_str!("../../../report/dist/report.html");
+/// How the page's policy begins.
+const ALONE: &str = "default-src 'none'";
 /// Where the data go.
 const PLACE: &str = "<!--mgz-data-->";
 /// Tables that are written by columns, each a part of its own.
@@ -28,28 +32,43 @@ const PARTS: [&str; 4] = ["heat_map", "time_zoom", "location_zoom", "call_paths"
 /// What goes into a report.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Source lines that were hit.
+    /// Source lines that were hit, and the machine code of the hottest.
     pub source: bool,
+    /// The trace's folder; none if there is no trace.
+    pub trace: Option<PathBuf>,
     /// Command line to be shown instead of the trace's; none if empty.
     pub command: Vec<String>,
 }
 
+/// A part of the data, by the name that the viewer knows it by.
+pub type Part = (&'static str, Value);
+
 /// The file.
-pub fn page(analysis: &Value, manifest: &Value, options: &Options) -> anyhow::Result<Vec<u8>> {
-    let (head, tail) = VIEWER
+pub fn page(parts: &[Part]) -> anyhow::Result<Vec<u8>> {
+    filled(VIEWER, parts)
+}
+
+/// The page of `mgz serve`: its code may ask the server that it comes from, and nobody else.
+pub fn served(parts: &[Part]) -> anyhow::Result<Vec<u8>> {
+    let allowed = VIEWER.replacen(ALONE, "default-src 'none'; connect-src 'self'", 1);
+    filled(&allowed, parts)
+}
+
+fn filled(viewer: &str, parts: &[Part]) -> anyhow::Result<Vec<u8>> {
+    let (head, tail) = viewer
         .split_once(PLACE)
         .context("the viewer has no place for data")?;
-    let mut out = Vec::with_capacity(VIEWER.len() + (1 << 20));
+    let mut out = Vec::with_capacity(viewer.len() + (1 << 20));
     out.extend_from_slice(head.as_bytes());
-    for (name, value) in parts(analysis, manifest, options) {
-        part(&mut out, name, &value)?;
+    for (name, value) in parts {
+        part(&mut out, name, value)?;
     }
     out.extend_from_slice(tail.as_bytes());
     Ok(out)
 }
 
-/// Everything by name. `run` is what the first screen needs.
-fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<(&'static str, Value)> {
+/// Everything of one trace by name. `run` is what the first screen needs.
+pub fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<Part> {
     let empty = Map::new();
     let all = analysis.as_object().unwrap_or(&empty);
     let apart = |key: &str| TABLES.contains(&key) || PARTS.contains(&key);
@@ -77,6 +96,9 @@ fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<(&'static
         let lines = all.get("lines").and_then(Value::as_array);
         let lines = lines.map(Vec::as_slice).unwrap_or_default();
         parts.push(("sources", sources::of(lines, manifest)));
+        if let Some(trace) = &options.trace {
+            parts.push(("disassembly", machine::of(lines, manifest, trace)));
+        }
     }
     parts
 }
@@ -162,7 +184,8 @@ mod tests {
             source: true,
             ..Options::default()
         };
-        let page = page(&example(), &json!({"cpu": "x", "host": "h"}), &options).unwrap();
+        let parts = parts(&example(), &json!({"cpu": "x", "host": "h"}), &options);
+        let page = page(&parts).unwrap();
         let page = String::from_utf8(page).unwrap();
         assert!(!page.contains("onerror"));
         let run = unpack(&page, "run");
@@ -181,5 +204,8 @@ mod tests {
         assert!(VIEWER.contains("default-src 'none'"));
         assert!(!VIEWER.contains("connect-src"));
         assert_eq!(VIEWER.matches(PLACE).count(), 1);
+        assert_eq!(VIEWER.matches(ALONE).count(), 1);
+        let served = String::from_utf8(served(&[]).unwrap()).unwrap();
+        assert!(served.contains("content=\"default-src 'none'; connect-src 'self'; script-src"));
     }
 }

@@ -1,6 +1,7 @@
 // Curves as SVG: they have at most some hundred points, print well, and can be styled by the page.
 import { useRef, useState } from "preact/hooks";
-import { csv, copy, saveSvg } from "./csv.ts";
+import { csv } from "./csv.ts";
+import { Take } from "./picture.tsx";
 
 export interface Curve {
   name: string;
@@ -152,12 +153,7 @@ export function Chart(props: {
       </div>
       <details>
         <summary>Table</summary>
-        <button type="button" class="small" onClick={() => void copy(table(), "curve.csv")}>
-          Copy as CSV
-        </button>{" "}
-        <button type="button" class="small" onClick={() => svg.current && saveSvg(svg.current, "curve.svg")}>
-          Save as SVG
-        </button>
+        <Take name="curve" table={table} svg={svg} />
         <div class="twin" tabindex={0} role="region" aria-label={`${props.title}, table`}>
           <table>
             <thead>

@@ -3,7 +3,7 @@ import { range as rangeOf } from "../format.ts";
 import type { Estimate } from "../data/values.ts";
 
 /** A bar from 0 to `max`: the interval as a band, the estimate as a tick. */
-export function Interval({ e, max, show, why }: { e: Estimate; max: number; show: (x: number | null) => string; why?: string }) {
+export function Interval({ e, max, show, why, bounds }: { e: Estimate; max: number; show: (x: number | null) => string; why?: string; /** What the ends are, where they are not those of a 95 % interval. */ bounds?: string }) {
   const exact = e.value === null && e.lo !== null && e.hi === null && e.vague === false;
   const value = exact ? e.lo : e.value;
   if (value === null) return <Unknown why={why ?? "Not known for this row."} />;
@@ -12,7 +12,7 @@ export function Interval({ e, max, show, why }: { e: Estimate; max: number; show
   const open = !exact && e.hi === null;
   const hi = exact ? value : (e.hi ?? max);
   const range = exact ? "exact" : open ? `at least ${show(lo)}` : `${show(lo)} to ${show(hi)}`;
-  const tip = exact ? "Exact count over what was recorded." : `95 % interval: ${range}.${e.vague ? `\nToo vague to act on: ${why ?? "more windows are needed."}` : ""}`;
+  const tip = exact ? "Exact count over what was recorded." : bounds ? `Bounds: ${range}. ${bounds}` : `95 % interval: ${range}.${e.vague ? `\nToo vague to act on: ${why ?? "more windows are needed."}` : ""}`;
   return (
     <span class={`interval${e.vague ? " vague" : ""}`} data-tip={tip}>
       <span class="interval-text">

@@ -19,6 +19,10 @@ export interface Model {
   location: Obj;
   /** By way of whom windows began. */
   paths: Obj;
+  /** Which places of memory are used together; null where the trace cannot tell. */
+  affinity: Obj | null;
+  /** Machine code of the lines that were hit most. */
+  code: Obj;
   /** Tables and trees are still to be unpacked. */
   loading: boolean;
   /** Null: the report was made without source. */
@@ -33,42 +37,85 @@ export interface Cache {
 
 export const model = signal<Model | null>(null);
 export const failure = signal<string>("");
+/** A comparison, or many ranks of one job, instead of one run. */
+export const comparison = signal<Obj | null>(null);
+export const job = signal<Obj | null>(null);
+/** The page comes from `mgz serve`, which analyses selections again. */
+export const served = signal(false);
+/** The model of the whole run, whatever part of it is shown. */
+export const whole = signal<Model | null>(null);
+
+type Get = (name: string) => unknown;
+
+/** What the first screen needs. */
+function first(data: Obj): Model {
+  const summary = obj(data["summary"]);
+  const empty = new Table(null);
+  return {
+    run: data,
+    summary,
+    trace: obj(summary["trace"]),
+    manifest: obj(data["manifest"]),
+    loading: true,
+    tables: { functions: empty, lines: empty, loops: empty, objects: empty },
+    heat: {},
+    time: {},
+    location: {},
+    paths: {},
+    affinity: null,
+    code: {},
+    sources: null,
+  };
+}
+
+/** The rest. */
+function filled(start: Model, get: Get): Model {
+  const sources = get("sources") ?? null;
+  const affinity = get("affinity") ?? null;
+  return {
+    ...start,
+    loading: false,
+    tables: { functions: new Table(get("functions")), lines: new Table(get("lines")), loops: new Table(get("loops")), objects: new Table(get("objects")) },
+    heat: obj(get("heat_map")),
+    time: obj(get("time_zoom")),
+    location: obj(get("location_zoom")),
+    paths: obj(get("call_paths")),
+    affinity: affinity === null ? null : obj(affinity),
+    code: obj(get("disassembly")),
+    sources: sources === null ? null : obj(sources),
+  };
+}
+
+/** A model of parts that are there already. */
+export function modelOf(parts: Obj): Model {
+  return filled(first(obj(parts["run"])), (name) => parts[name] ?? null);
+}
+
+const PARTS = ["functions", "lines", "loops", "objects", "heat_map", "time_zoom", "location_zoom", "sources", "call_paths", "affinity", "disassembly"];
 
 /** Reads all parts. */
 export async function load(): Promise<void> {
   try {
+    const [compared, ranks] = [await part("compare"), await part("ranks")];
+    if (compared !== null) {
+      comparison.value = obj(compared);
+      return;
+    }
+    if (ranks !== null) {
+      job.value = obj(ranks);
+      return;
+    }
     const run = obj(await part("run"));
     if (Object.keys(run).length === 0) throw new Error("the file holds no data: it is the viewer alone");
-    const summary = obj(run["summary"]);
-    const empty = new Table(null);
-    const first: Model = {
-      run,
-      summary,
-      trace: obj(summary["trace"]),
-      manifest: obj(run["manifest"]),
-      loading: true,
-      tables: { functions: empty, lines: empty, loops: empty, objects: empty },
-      heat: {},
-      time: {},
-      location: {},
-      paths: {},
-      sources: null,
-    };
-    model.value = first;
+    const start = first(run);
+    model.value = start;
     // The browser draws that before it unpacks tables of some megabytes.
     await new Promise((r) => setTimeout(r, 0));
-    const [functions, lines, loops, objects] = await Promise.all(["functions", "lines", "loops", "objects"].map(part));
-    const [heat, time, location, sources, paths] = await Promise.all(["heat_map", "time_zoom", "location_zoom", "sources", "call_paths"].map(part));
-    model.value = {
-      ...first,
-      loading: false,
-      tables: { functions: new Table(functions), lines: new Table(lines), loops: new Table(loops), objects: new Table(objects) },
-      heat: obj(heat),
-      time: obj(time),
-      location: obj(location),
-      paths: obj(paths),
-      sources: sources === null ? null : obj(sources),
-    };
+    const values = await Promise.all(PARTS.map(part));
+    const parts = new Map(PARTS.map((name, i) => [name, values[i]]));
+    whole.value = filled(start, (name) => parts.get(name));
+    model.value = whole.value;
+    served.value = (await part("serve")) !== null;
   } catch (error) {
     failure.value = error instanceof Error ? error.message : String(error);
   }

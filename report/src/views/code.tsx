@@ -5,6 +5,8 @@ import { placeOf, type Model } from "../data/model.ts";
 import { list, num, objs, str, strs, type Obj } from "../data/values.ts";
 import { bytes, short } from "../format.ts";
 import { go, place } from "../state.ts";
+import { Machine } from "../components/machine.tsx";
+import { Only } from "../part.tsx";
 import { CallPaths } from "./call-paths.tsx";
 import { metricColumns, Panel, Strides } from "./common.tsx";
 
@@ -59,7 +61,11 @@ export function Code({ m }: { m: Model }) {
       </Panel>
       <Panel title="Source">
         <div class="beside">
-          <Source m={m} file={file} line={line} />
+          <div>
+            {first && <p class="above"><Only patch={{ only_fn: first }}>Analyse {short(first, 40)} alone</Only></p>}
+            <Source m={m} file={file} line={line} />
+            <Machine m={m} file={file} line={line} />
+          </div>
           {selected >= 0 && t.rows > 0 && <Details row={t.row(selected)} />}
         </div>
       </Panel>

@@ -5,6 +5,7 @@ import { greatest, num, objs, str, strs, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, short } from "../format.ts";
 import { go, place } from "../state.ts";
 import { heat } from "../components/heat.ts";
+import { Only } from "../part.tsx";
 import { FunctionLink, metricColumns, Panel, Parts, Strides } from "./common.tsx";
 
 export function Data({ m }: { m: Model }) {
@@ -40,6 +41,7 @@ function OneObject({ row }: { row: Obj }) {
   const stack = strs(row["stack"]);
   return (
     <Panel title={short(str(row["object"]), 80)}>
+      {str(row["object"]) && <p><Only patch={{ only_obj: str(row["object"]), obj: undefined }}>Analyse these data alone</Only></p>}
       <div class="columns">
         <section>
           <h3 class="minor">{stack.length > 0 ? "Allocated by" : "What it is"}</h3>

@@ -5,9 +5,11 @@ import { caches, isComplete, type Model } from "../data/model.ts";
 import { num, obj, objs } from "../data/values.ts";
 import { bytes, count, percent, short } from "../format.ts";
 import { place } from "../state.ts";
+import { Affinity } from "./affinity.tsx";
 import { bins, missesOf, Panel } from "./common.tsx";
 import { Interval, Unknown } from "../components/interval.tsx";
 import { MissCurve, predicted } from "./overview.tsx";
+import { WhatIf } from "./what-if.tsx";
 
 export function Locality({ m }: { m: Model }) {
   const s = place.value.selection;
@@ -57,6 +59,8 @@ export function Locality({ m }: { m: Model }) {
           <p>{count(num(inter["reuses"]))} pages were seen again, {count(num(inter["first_touches"]))} once; mean interval {count(num(inter["interval_mean"]))} loads, estimated distance {count(num(inter["D_mean_hat"]))} pages.</p>
         </Panel>
       )}
+      <div class="wide2"><WhatIf key={String(m.summary["block"])} m={m} row={row} name={name} /></div>
+      <div class="wide2"><Affinity m={m} /></div>
     </div>
   );
 }

@@ -1,6 +1,7 @@
 // The address space: regions inside regions, and a heat map of the hottest ones in time.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { copy, csv } from "../components/csv.ts";
+import { csv } from "../components/csv.ts";
+import { Take } from "../components/picture.tsx";
 import { heat } from "../components/heat.ts";
 import { Classes, LineUse } from "../components/interval.tsx";
 import type { Model } from "../data/model.ts";
@@ -8,6 +9,7 @@ import { greatest, list, num, obj, objs, str, type Obj } from "../data/values.ts
 import { address, base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go, place } from "../state.ts";
 import { Footprint, FunctionLink, ObjectLink, Panel, Parts, Share, Strides } from "./common.tsx";
+import { Only } from "../part.tsx";
 import { Ramp } from "./time.tsx";
 
 interface Region {
@@ -51,6 +53,7 @@ function nameOf(row: Obj): string {
 }
 
 export function Memory({ m }: { m: Model }) {
+  const svg = useRef<SVGSVGElement>(null);
   const root = useMemo(() => (m.location["root"] ? layout(obj(m.location["root"])) : null), [m]);
   if (!root) return <Panel title="Memory"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const all = flat(root);
@@ -75,7 +78,7 @@ export function Memory({ m }: { m: Model }) {
   return (
     <div class="stack">
       <Panel title="Memory" note="The address space, divided into the regions that are loaded most. Width is the number of loads; colour is the share of first touches: data that a window had not used before.">
-        <svg class="icicle" viewBox={`0 0 ${W} ${H}`} role="img" aria-label="Regions of memory, one inside the other; the table below has them all." tabindex={0} onKeyDown={move}>
+        <svg ref={svg} class="icicle" viewBox={`0 0 ${W} ${H}`} role="img" aria-label="Regions of memory, one inside the other; the table below has them all." tabindex={0} onKeyDown={move}>
           {all.map((r) => {
             const v = num(r.row["first_pct"]);
             const h = heat((v ?? 0) / most);
@@ -94,7 +97,7 @@ export function Memory({ m }: { m: Model }) {
         <p class="key"><Ramp /> first touches, 0 to {percent(most)}</p>
         <details>
           <summary>Table</summary>
-          <button type="button" class="small" onClick={() => void copy(table(), "memory.csv")}>Copy as CSV</button>
+          <Take name="memory" table={table} svg={svg} />
           <div class="twin" tabindex={0} role="region" aria-label="Regions, table">
             <table>
               <thead><tr><th class="left">region</th><th class="left">from</th><th>size</th><th>loads seen</th><th>first%</th><th>D</th><th class="left">object</th></tr></thead>
@@ -117,6 +120,7 @@ export function Memory({ m }: { m: Model }) {
       </Panel>
       <HeatMap m={m} />
       <Panel title={selected === root ? "All memory" : `${address(str(row["start"]))} to ${address(str(row["end"]))}`}>
+        {selected !== root && str(row["end"]) !== "" && <p><Only patch={{ addresses: `${str(row["start"])}-${str(row["end"])}`, region: undefined }}>Analyse this region alone</Only></p>}
         <div class="columns">
           <section>
             <dl class="facts">
@@ -205,7 +209,7 @@ function HeatMap({ m }: { m: Model }) {
       </p>
       <details>
         <summary>Table</summary>
-        <button type="button" class="small" onClick={() => void copy(table(), "heat-map.csv")}>Copy as CSV</button>
+        <Take name="heat-map" table={table} canvas={canvas} />
         <div class="twin" tabindex={0} role="region" aria-label="Regions in time, table">
           <table>
             <thead><tr><th class="left">region</th>{columns.map((_, i) => <th key={i}>{time(i)}</th>)}</tr></thead>

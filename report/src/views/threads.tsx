@@ -5,6 +5,7 @@ import type { Model } from "../data/model.ts";
 import { num, objs, type Obj } from "../data/values.ts";
 import { tableOf, type Table } from "../data/table.ts";
 import { count, short } from "../format.ts";
+import { Only } from "../part.tsx";
 import { go, place } from "../state.ts";
 import { metricColumns, Panel } from "./common.tsx";
 
@@ -31,6 +32,7 @@ export function Threads({ m }: { m: Model }) {
       <Panel title="Threads and ranks" note={rows.length === 1 ? "One thread was recorded: there is nothing to compare." : `${rows.length} threads were recorded. Imbalance is the greatest value over the mean: 1 is even.`}>
         <DataTable name="threads" columns={columns} rows={t.all()} {...(selected >= 0 ? { selected } : {})} onSelect={(i) => go({ thread: String(rows[i]?.["thread"] ?? "") || undefined })} most={12} />
       </Panel>
+      {selected >= 0 && num(rows[selected]?.["thread"]) !== null && rows.length > 1 && <p class="above"><Only patch={{ only_thread: String(rows[selected]?.["thread"]), thread: undefined }}>Analyse thread {String(rows[selected]?.["thread"])} alone</Only></p>}
       {processes.length > 1 && (
         <Panel title="Processes">
           <DataTable name="processes" columns={processColumns(m, tableOf(processes))} rows={processes.map((_, i) => i)} most={8} />

@@ -3,12 +3,15 @@ import { useMemo, useRef } from "preact/hooks";
 import { Classes, LineUse } from "../components/interval.tsx";
 import { Histogram } from "../components/chart.tsx";
 import { heat } from "../components/heat.ts";
-import { copy, csv, saveSvg } from "../components/csv.ts";
+import { csv } from "../components/csv.ts";
+import { Take } from "../components/picture.tsx";
 import { define } from "../components/tip.tsx";
-import { isComplete, type Model } from "../data/model.ts";
+import { isComplete, whole, type Model } from "../data/model.ts";
 import { greatest, num, obj, objs, str, type Obj } from "../data/values.ts";
 import { count, percent, seconds } from "../format.ts";
 import { go, place } from "../state.ts";
+import { Only, shortSeconds } from "../part.tsx";
+import { Ends, marked, Stretch, useBrush } from "./brush.tsx";
 import { bins, Footprint, FunctionLink, Panel, Parts, Share, Strides } from "./common.tsx";
 
 /** A node with its place in the tree. */
@@ -64,18 +67,23 @@ export function label(n: Node, start: number): string {
 export function TimeStrip({ m }: { m: Model }) {
   const root = useMemo(() => (m.time["root"] ? treeOf(obj(m.time["root"])) : null), [m]);
   if (!root || root.to <= root.from) return <p class="empty">There were no samples to show in time.</p>;
-  return <Lanes m={m} root={root} metrics={METRICS} width={600} />;
+  return <Lanes m={m} root={root} metrics={METRICS} width={600} start={root.from} />;
 }
 
-function Lanes({ m, root, metrics, width }: { m: Model; root: Node; metrics: typeof METRICS; width?: number }) {
+/** `start` is the time of the run's first sample. */
+function Lanes({ m, root, metrics, width, start }: { m: Model; root: Node; metrics: typeof METRICS; width?: number; start: number }) {
   const W = width ?? WIDE;
-  const svg = useRef<SVGSVGElement>(null);
+  const after = (t: number): number => (t - start) / 1e9;
+  const brush = useBrush(LEFT, W - 10, W, after(root.from), after(root.to));
+  const { from, to } = marked();
   const nodes = root.children.length > 0 ? root.children : [root];
   const selected = place.value.selection.node;
   const x = (t: number): number => LEFT + ((W - LEFT - 10) * (t - root.from)) / Math.max(1, root.to - root.from);
   const H = metrics.length * (LANE + 8) + 22;
+  const stretch = brush.now ?? (from === null && to === null ? null : [from ?? 0, to ?? after(root.to)]);
+  const place_ = (s: number): number => Math.max(LEFT, Math.min(W - 10, x(start + 1e9 * s)));
   return (
-    <svg ref={svg} class="lanes" viewBox={`0 0 ${W} ${H}`} role="img" aria-label="Metrics of the intervals of the run. The view Time has a table of them.">
+    <svg class="lanes" viewBox={`0 0 ${W} ${H}`} role="img" aria-label="Metrics of the intervals of the run. The view Time has a table of them." {...brush.handlers}>
       {metrics.map(([key, name, show], lane) => {
         const y = lane * (LANE + 8);
         const values = nodes.map((n) => valueOf(m, n, key));
@@ -97,12 +105,13 @@ function Lanes({ m, root, metrics, width }: { m: Model; root: Node; metrics: typ
         );
       })}
       {nodes.map((n) => (
-        <rect key={n.id} x={x(n.from)} y={0} width={Math.max(2, x(n.to) - x(n.from))} height={H - 22} class={`pick-node${selected === n.id ? " selected" : ""}`} onClick={() => go({ node: n.id || undefined }, "time")}>
-          <title>{label(n, root.from)}</title>
+        <rect key={n.id} x={x(n.from)} y={0} width={Math.max(2, x(n.to) - x(n.from))} height={H - 22} class={`pick-node${selected === n.id ? " selected" : ""}`} onClick={() => brush.wasDrag() || go({ node: n.id || undefined }, "time")}>
+          <title>{label(n, start)}</title>
         </rect>
       ))}
+      {stretch && <rect class="stretch" x={Math.min(place_(stretch[0] ?? 0), place_(stretch[1] ?? 0))} y={0} width={Math.max(1, Math.abs(place_(stretch[1] ?? 0) - place_(stretch[0] ?? 0)))} height={H - 20} />}
       {[0, 0.25, 0.5, 0.75, 1].map((p) => (
-        <text key={p} class={`axis ${p === 1 ? "end" : "mid"}`} x={x(root.from + p * (root.to - root.from))} y={H - 6}>{seconds((p * (root.to - root.from)) / 1e9)}</text>
+        <text key={p} class={`axis ${p === 1 ? "end" : "mid"}`} x={x(root.from + p * (root.to - root.from))} y={H - 6}>{seconds(after(root.from) + (p * (root.to - root.from)) / 1e9)}</text>
       ))}
     </svg>
   );
@@ -110,8 +119,10 @@ function Lanes({ m, root, metrics, width }: { m: Model; root: Node; metrics: typ
 
 export function Time({ m }: { m: Model }) {
   const root = useMemo(() => (m.time["root"] ? treeOf(obj(m.time["root"])) : null), [m]);
+  // The time of the first sample of the run, of which this may be a part.
+  const origin = useMemo(() => (whole.value?.time["root"] ? treeOf(obj(whole.value.time["root"])) : root), [whole.value, root]);
   const svg = useRef<SVGSVGElement>(null);
-  if (!root) return <Panel title="Time"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
+  if (!root || !origin) return <Panel title="Time"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const all = flat(root);
   const selected = all.find((n) => n.id === (place.value.selection.node ?? "")) ?? root;
   // Zoomed to the selected node, or to the one around it where it has nothing inside.
@@ -130,13 +141,14 @@ export function Time({ m }: { m: Model }) {
     event.preventDefault();
     go({ node: next.id || undefined });
   };
-  const table = (): string => csv(["id", "kind", "from_s", "to_s", "A", "dF", "dF_irr_pct", "first_pct", "D_mean"], all.map((n) => [n.id, str(n.row["kind"]), (n.from - root.from) / 1e9, (n.to - root.from) / 1e9, num(n.row["A"]), num(n.row["dF"]), num(n.row["dF_irr_pct"]), num(n.row["first_pct"]), num(n.row["D_mean"])]));
+  const table = (): string => csv(["id", "kind", "from_s", "to_s", "A", "dF", "dF_irr_pct", "first_pct", "D_mean"], all.map((n) => [n.id, str(n.row["kind"]), (n.from - origin.from) / 1e9, (n.to - origin.from) / 1e9, num(n.row["A"]), num(n.row["dF"]), num(n.row["dF_irr_pct"]), num(n.row["first_pct"]), num(n.row["D_mean"])]));
   const row = selected.row;
   return (
     <div class="stack">
-      <Panel title="Time" note="The run is divided where locality is worst, down to single windows. Click an interval to zoom in; the row above it zooms out. Arrow keys move.">
+      <Panel title="Time" note="The run is divided where locality is worst, down to single windows. Click an interval to zoom in; the row above it zooms out. Arrow keys move. Draw over the lanes to mark a stretch of the run.">
+        <Ends whole={(origin.to - origin.from) / 1e9} />
         <p class="crumbs">{path.map((n) => <a key={n.id} href="#time" onClick={(e) => { e.preventDefault(); go({ node: n.id || undefined }); }}>{n.id || "whole run"} ›</a>)} <strong>{focus.id || "whole run"}</strong></p>
-        <Lanes m={m} root={focus} metrics={METRICS} />
+        <Lanes m={m} root={focus} metrics={METRICS} start={origin.from} />
         <svg ref={svg} class="icicle" viewBox={`0 0 ${WIDE} ${H}`} role="img" aria-label="Intervals of the run, one inside the other; the table below has them all." tabindex={0} onKeyDown={move}>
           {flat(focus).filter((n) => n.depth - focus.depth < 12).map((n) => {
             const v = num(n.row["dF"]);
@@ -148,7 +160,7 @@ export function Time({ m }: { m: Model }) {
                 <rect x={x(n.from)} y={(n.depth - focus.depth) * 26} width={wide} height={24} {...(v === null ? { class: "hatched-rect" } : { style: { fill: h.css } })} />
                 {n === selected && <rect x={x(n.from) + 1} y={(n.depth - focus.depth) * 26 + 1} width={Math.max(1, wide - 2)} height={22} class="chosen" />}
                 {wide > text.length * 8 + 10 && <text x={x(n.from) + 5} y={(n.depth - focus.depth) * 26 + 17} style={{ fill: v === null ? "currentColor" : h.ink }}>{text}{n.row["on_path"] === true && n !== root && wide > text.length * 8 + 75 ? " (worst)" : ""}</text>}
-                <title>{`${label(n, root.from)}\ngrowth ${v === null ? "not known" : v.toFixed(3)}\n${count(num(n.row["A"]))} loads seen`}</title>
+                <title>{`${label(n, origin.from)}\ngrowth ${v === null ? "not known" : v.toFixed(3)}\n${count(num(n.row["A"]))} loads seen`}</title>
               </g>
             );
           })}
@@ -156,15 +168,14 @@ export function Time({ m }: { m: Model }) {
         <p class="key"><Ramp /> growth: {define("dF")?.split("\n")[0]}</p>
         <details>
           <summary>Table</summary>
-          <button type="button" class="small" onClick={() => void copy(table(), "time.csv")}>Copy as CSV</button>{" "}
-          <button type="button" class="small" onClick={() => svg.current && saveSvg(svg.current, "time.svg")}>Save as SVG</button>
+          <Take name="time" table={table} svg={svg} />
           <div class="twin" tabindex={0} role="region" aria-label="Intervals, table">
             <table>
               <thead><tr><th class="left">interval</th>{METRICS.map(([k, name]) => <th key={k}>{name}</th>)}</tr></thead>
               <tbody>
                 {all.slice(0, 500).map((n) => (
                   <tr key={n.id} class={n === selected ? "selected" : ""}>
-                    <td class="left"><button type="button" class="link" onClick={() => go({ node: n.id || undefined })}>{"\u00a0".repeat(n.depth * 2)}{label(n, root.from)}</button></td>
+                    <td class="left"><button type="button" class="link" onClick={() => go({ node: n.id || undefined })}>{"\u00a0".repeat(n.depth * 2)}{label(n, origin.from)}</button></td>
                     {METRICS.map(([k, , show]) => <td key={k}>{show(valueOf(m, n, k))}</td>)}
                   </tr>
                 ))}
@@ -173,7 +184,9 @@ export function Time({ m }: { m: Model }) {
           </div>
         </details>
       </Panel>
-      <Panel title={label(selected, root.from)}>
+      <Stretch m={m} root={root} />
+      <Panel title={label(selected, origin.from)}>
+        {selected !== root && <p><Only patch={{ from: shortSeconds((selected.from - origin.from) / 1e9), to: shortSeconds((selected.to - origin.from) / 1e9), node: undefined }}>Analyse this interval alone</Only></p>}
         <div class="columns">
           <section>
             <dl class="facts">

@@ -1,53 +1,16 @@
 // Looks at reports as a browser shows them. CHROMIUM is the browser; REPORTS may name more reports (paths, by colons) that must hold as well.
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
+import { test } from "node:test";
 import { example, write } from "../fixture.mjs";
+import { axe, browser, clean, fits, folder, open, show } from "./harness.mjs";
 
 const VIEWS = ["overview", "code", "data", "time", "memory", "locality", "threads", "quality"];
-const AXE = readFileSync(new URL("../../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
-const folder = mkdtempSync(join(tmpdir(), "mgz-report-"));
-let browser;
-
-before(async () => {
-  browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
-});
-after(async () => {
-  await browser?.close();
-  rmSync(folder, { recursive: true, force: true });
-});
 
 function report(name, options) {
   const { analysis, manifest, sources } = example(options);
   return write(join(folder, `${name}.html`), analysis, manifest, sources);
 }
-
-/** A page that remembers whatever goes wrong on it, and whatever it asks for. */
-async function open(address, options = {}) {
-  const { colorScheme = "light", viewport = { width: 1280, height: 800 } } = options;
-  const page = await browser.newPage({ viewport, colorScheme });
-  const seen = { errors: [], requests: [] };
-  page.on("console", (m) => ["error", "warning"].includes(m.type()) && seen.errors.push(m.text()));
-  page.on("pageerror", (e) => seen.errors.push(String(e)));
-  page.on("dialog", (d) => { seen.errors.push(`dialog ${d.message()}`); void d.dismiss(); });
-  page.on("request", (r) => r.url() !== address && !r.url().startsWith("data:") && !r.url().startsWith("blob:") && seen.requests.push(r.url()));
-  await page.goto(address);
-  await page.waitForSelector("html[data-ready]", { timeout: 30_000 });
-  return { page, seen };
-}
-
-const show = (page, hash) => page.evaluate(async (h) => {
-  location.hash = h;
-  await new Promise((r) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(r)), 30));
-}, hash);
-
-const clean = (seen) => assert.deepEqual(seen, { errors: [], requests: [] });
-
-/** No view may be wider than the window: what is wide scrolls in a box of its own. */
-const fits = (page) => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth + 1);
 
 const all = [["made up", () => report("example", {})], ["with predicted misses", () => report("misses", { misses: true, caches: [{ level: 1, size: 49152, ways: 12, line: 64 }, { level: 2, size: 2097152 }] })], ...(process.env.REPORTS ?? "").split(":").filter(Boolean).map((file) => [file, () => `file://${file}`])];
 
@@ -71,13 +34,7 @@ test("axe finds nothing, light and dark", async () => {
   const address = report("axe", { misses: true });
   for (const colorScheme of ["light", "dark"]) {
     const { page } = await open(address, { colorScheme });
-    // (The policy of the page keeps scripts out; the debugger's are not of the page.)
-    await page.evaluate(AXE);
-    for (const view of [...VIEWS, "code?tab=paths"]) {
-      await show(page, view);
-      const found = await page.evaluate(async () => (await globalThis.axe.run()).violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 160)).slice(0, 3).join(" | ")}`));
-      assert.deepEqual(found, [], `${view}, ${colorScheme}`);
-    }
+    await axe(page, [...VIEWS, "code?tab=paths"], colorScheme);
     await page.close();
   }
 });
@@ -86,7 +43,7 @@ test("a selection goes through all views, back undoes it, and a reload keeps it"
   const { page, seen } = await open(report("flow", {}));
   await page.getByRole("link", { name: /^function_0/ }).first().click();
   await page.waitForFunction(() => location.hash.startsWith("#code"));
-  assert.match(await page.locator(".source").innerText(), /return a\[0\]/);
+  assert.match(await page.locator(".source").first().innerText(), /return a\[0\]/);
   await page.getByRole("link", { name: "Locality", exact: true }).click();
   assert.match(await page.locator("main").innerText(), /line 3|function_0/);
   await page.goBack();

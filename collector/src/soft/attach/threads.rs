@@ -13,12 +13,18 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of vector registers and the like, at most.
 const EXTENDED: usize = 1 << 14;
 const NT_X86_XSTATE: usize = 0x202;
-const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
-const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
-const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+const PTRACE_GETSIGMASK: Request = 0x420a;
+const PTRACE_SETSIGMASK: Request = 0x420b;
+const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 
-fn call(request: libc::c_uint, thread: i32, address: usize, data: usize) -> io::Result<()> {
+/// Numbers of requests have a sign in musl.
+#[cfg(target_env = "musl")]
+type Request = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type Request = libc::c_uint;
+
+fn call(request: Request, thread: i32, address: usize, data: usize) -> io::Result<()> {
     // SAFETY: callers pass integers, or pointers to structures of the request's type that live
     // across the call.
     match unsafe { libc::ptrace(request, thread, address, data) } {
@@ -253,7 +259,7 @@ impl Borrowed {
     fn run(
         &mut self,
         registers: libc::user_regs_struct,
-        how: libc::c_uint,
+        how: Request,
     ) -> io::Result<libc::user_regs_struct> {
         // No system call is to be restarted.
         let registers = libc::user_regs_struct {

@@ -1,0 +1,48 @@
+//! What the report of a comparison shows of each run beside the numbers that are compared: distances, growth, and who
+//! called whom.
+
+use crate::report::Analysis;
+use serde_json::{Value, json};
+
+/// Lines of a run at most: the tree by code ends there.
+const LINES: usize = 2000;
+
+/// What is kept of a run, as JSON.
+pub fn of(path: &str, analysis: &Analysis) -> Value {
+    let summary = &analysis.summary;
+    let lines: Vec<Value> = analysis
+        .lines
+        .iter()
+        .take(LINES)
+        .map(|row| {
+            let loads = &row.loads;
+            let time = loads.time;
+            json!({
+                "function": row.function,
+                "module": row.module,
+                "file": row.file,
+                "line": row.line,
+                "pct": time.value.or(loads.share),
+                "lo": time.value.and(time.lo),
+                "hi": time.value.and(time.hi),
+            })
+        })
+        .collect();
+    json!({
+        "path": path,
+        "command": summary.trace.command,
+        "started": summary.trace.started,
+        "mode": summary.trace.mode,
+        "by_time": summary.trace.by_time,
+        "wall_seconds": summary.trace.wall_seconds,
+        "caches": summary.trace.caches,
+        "samples": summary.samples,
+        "block": summary.block,
+        "first_touches": summary.metrics.first_touches,
+        "D_hist": summary.distances,
+        "growth": analysis.growth,
+        "windows": analysis.windows,
+        "call_paths": analysis.call_paths,
+        "lines": lines,
+    })
+}

@@ -1,0 +1,31 @@
+//! Which places of memory are used together, for a report. Only traces of all loads can tell.
+
+use crate::html::Part;
+use crate::tools;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Rows of a larger trace are not read two more times for a report.
+const ROWS: u64 = 50_000_000;
+
+/// The part of the report; none where the trace cannot tell, or is too large to ask for each report.
+pub fn part(trace: &Path, manifest: &Value) -> Option<Part> {
+    if manifest["mode"] != "full" {
+        return None;
+    }
+    let rows = manifest["threads"].as_array()?.iter();
+    let rows: u64 = rows.filter_map(|t| t["rows"].as_u64()).sum();
+    if rows == 0 || rows > ROWS {
+        return None;
+    }
+    let found = Command::new(tools::find("mgz-analyze").ok()?)
+        .args(["affinity", "--hot", "24", "--format", "json"])
+        .arg(std::path::absolute(trace).ok()?)
+        .stdin(Stdio::null())
+        // What it says of the trace, the analysis has said.
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    Some(("affinity", serde_json::from_slice(&found.stdout).ok()?))
+}

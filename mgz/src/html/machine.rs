@@ -1,0 +1,247 @@
+//! Machine code of the lines with the most loads, from the program as it was before it was instrumented.
+
+use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction};
+use mgz_annotations_schema::sidecar::{
+    CLASS_CONSTANT, CLASS_STRIDED, NONE, Sidecar, Site, SiteFlags, reason,
+};
+use object::{Object, ObjectSegment};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Component, Path};
+
+/// Lines whose code is embedded.
+const LINES: usize = 40;
+/// Places of a line: a function may be inlined in many.
+const PLACES: usize = 3;
+/// Instructions before the first load of a place, and behind the last one.
+const AROUND: usize = 6;
+/// Instructions of a place.
+const MOST: usize = 80;
+/// Loads that lie farther apart are different places, bytes.
+const APART: u64 = 96;
+/// A function is decoded from its start, up to here.
+const FUNCTION: u64 = 1 << 20;
+/// Larger files are not read for a report.
+const FILE_BYTES: u64 = 1 << 30;
+
+/// `ranges`: for each line its places, with the instructions.
+pub fn of(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
+    let mut wanted: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    let known = |row: &&Value| {
+        row["file"].as_str().is_some_and(|f| !f.is_empty()) && row["line"].as_u64() > Some(0)
+    };
+    for row in lines.iter().filter(known).take(LINES) {
+        if let Some(module) = row["module"].as_str() {
+            wanted.entry(module).or_default().push(row);
+        }
+    }
+    let mut ranges = Vec::new();
+    let mut done: Vec<&str> = Vec::new();
+    for module in manifest["modules"].as_array().into_iter().flatten() {
+        let id = module["sidecar_id"].as_str().unwrap_or_default();
+        if wanted.is_empty() || done.contains(&id) {
+            continue;
+        }
+        done.push(id);
+        let Some(sidecar) = sidecar(module, trace) else {
+            continue;
+        };
+        let path = Path::new(&sidecar.header.input.path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some(rows) = wanted.remove(&*name) else {
+            continue;
+        };
+        if let Some(bytes) = original(path, &sidecar) {
+            ranges.extend(rows.iter().flat_map(|row| places(row, &sidecar, &bytes)));
+        }
+    }
+    json!({ "ranges": ranges })
+}
+
+/// The sidecar of a module of the trace.
+fn sidecar(module: &Value, trace: &Path) -> Option<Sidecar> {
+    let relative = Path::new(module["sidecar"].as_str()?);
+    let is_inside = relative
+        .components()
+        .all(|c| matches!(c, Component::Normal(_)));
+    if relative.as_os_str().is_empty() || !is_inside {
+        return None;
+    }
+    Sidecar::read(&trace.join(relative)).ok()
+}
+
+/// The file that was instrumented, if it is the same still.
+fn original(path: &Path, sidecar: &Sidecar) -> Option<Vec<u8>> {
+    let input = &sidecar.header.input;
+    let meta = std::fs::metadata(path).ok()?;
+    if !meta.is_file() || meta.len() != input.size || meta.len() > FILE_BYTES {
+        return None;
+    }
+    let bytes = std::fs::read(path).ok()?;
+    let file = object::File::parse(&*bytes).ok()?;
+    let id = file.build_id().ok()?.unwrap_or_default();
+    let hex: String = id.iter().map(|b| format!("{b:02x}")).collect();
+    (hex == input.build_id).then_some(bytes)
+}
+
+/// Where the code of a line lies: sites of one function that are near each other, those with the most sites first.
+fn places(row: &Value, sidecar: &Sidecar, bytes: &[u8]) -> Vec<Value> {
+    let (file, line) = (row["file"].as_str().unwrap_or_default(), &row["line"]);
+    let here = |site: &&Site| {
+        let at = sidecar.locations.get(site.location as usize);
+        at.is_some_and(|l| sidecar.string(l.file) == file && line == &Value::from(l.line))
+    };
+    let mut clusters: Vec<Vec<&Site>> = Vec::new();
+    // Sites are in the order of functions and addresses.
+    for site in sidecar.sites.iter().filter(here) {
+        match clusters.last_mut() {
+            Some(last)
+                if last.last().is_some_and(|l| {
+                    l.function == site.function && site.ip.saturating_sub(l.ip) <= APART
+                }) =>
+            {
+                last.push(site);
+            }
+            _ => clusters.push(vec![site]),
+        }
+    }
+    clusters.sort_by_key(|c| std::cmp::Reverse(c.len()));
+    let Ok(elf) = object::File::parse(bytes) else {
+        return Vec::new();
+    };
+    let sites: HashMap<u64, &Site> = sidecar.sites.iter().map(|s| (s.ip, s)).collect();
+    clusters
+        .iter()
+        .take(PLACES)
+        .filter_map(|cluster| {
+            let code = instructions(&elf, sidecar, cluster)?;
+            let rows: Vec<Value> = code
+                .iter()
+                .map(|(ip, text)| instruction(*ip, text, sites.get(ip).copied(), sidecar))
+                .collect();
+            Some(json!({
+                "file": file,
+                "line": line,
+                "function": row["function"],
+                "module": row["module"],
+                "code": rows,
+            }))
+        })
+        .collect()
+}
+
+/// Address and text of the instructions of a place.
+fn instructions(
+    elf: &object::File<'_>,
+    sidecar: &Sidecar,
+    cluster: &[&Site],
+) -> Option<Vec<(u64, String)>> {
+    let (first, last) = (cluster.first()?.ip, cluster.last()?.ip);
+    let function = sidecar.functions.get(cluster.first()?.function as usize)?;
+    let start = if first.checked_sub(function.start)? <= FUNCTION {
+        function.start
+    } else {
+        first
+    };
+    let decoded = |start: u64| -> Option<Vec<(u64, String)>> {
+        let end = last
+            .checked_add(256)?
+            .min(function.end.max(last.checked_add(16)?));
+        let code = elf.segments().find_map(|segment| {
+            // A segment may end before what is asked for does.
+            let held = segment.address().checked_add(segment.file_range().1)?;
+            segment
+                .data_range(start, end.min(held).checked_sub(start)?)
+                .ok()?
+        })?;
+        let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        let mut writer = GasFormatter::new();
+        let options = writer.options_mut();
+        options.set_space_after_operand_separator(true);
+        options.set_branch_leading_zeros(false);
+        let mut out: Vec<(u64, Instruction)> = Vec::new();
+        let mut behind = 0;
+        while decoder.can_decode() && behind < AROUND {
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                break;
+            }
+            behind += usize::from(instruction.ip() > last);
+            out.push((instruction.ip(), instruction));
+            let before = out.iter().take_while(|(ip, _)| *ip < first).count();
+            if before > 4 * AROUND {
+                out.drain(..before - AROUND);
+            }
+        }
+        let at = out.iter().position(|(ip, _)| *ip == first)?;
+        let shown = out.into_iter().skip(at.saturating_sub(AROUND)).take(MOST);
+        let text = |(ip, instruction): (u64, Instruction)| {
+            let mut text = String::new();
+            writer.format(&instruction, &mut text);
+            (ip, text)
+        };
+        Some(shown.map(text).collect())
+    };
+    // Data between functions may lead the decoder astray: then from the load on.
+    decoded(start).or_else(|| decoded(first))
+}
+
+/// A row of the listing.
+fn instruction(ip: u64, text: &str, site: Option<&Site>, sidecar: &Sidecar) -> Value {
+    let location = site.filter(|s| s.location != NONE);
+    let location = location.and_then(|s| sidecar.locations.get(s.location as usize));
+    json!({
+        "address": format!("{ip:#x}"),
+        "text": text,
+        "line": location.map(|l| l.line),
+        "file": location.map(|l| sidecar.string(l.file)),
+        "class": site.map(class),
+    })
+}
+
+fn class(site: &Site) -> String {
+    let has = |flag: u8| site.flags & flag != 0;
+    let name = match site.class {
+        CLASS_CONSTANT => "constant",
+        CLASS_STRIDED => "strided",
+        _ => "irregular",
+    };
+    let mut text = if has(SiteFlags::STORE) {
+        String::from("store")
+    } else {
+        name.to_string()
+    };
+    if has(SiteFlags::STRIDE_KNOWN) && site.class == CLASS_STRIDED {
+        text += &format!(", {} bytes an iteration", site.stride);
+    }
+    if has(SiteFlags::IMPLIED) {
+        text += ", counted with its neighbours";
+    }
+    if has(SiteFlags::UNRECORDED) {
+        let why = reason::NAMES.get(site.reason as usize).unwrap_or(&"");
+        text += ", not recorded";
+        if !why.is_empty() {
+            text += &format!(": {why}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_files_there_is_no_code() {
+        let rows = [json!({"file": "a.c", "line": 3, "module": "a", "function": "f"})];
+        let trace = tempfile::tempdir().unwrap();
+        for module in [
+            json!({}),
+            json!({"sidecar": "../x", "sidecar_id": "1"}),
+            json!({"sidecar": "x.mgza", "sidecar_id": "2"}),
+        ] {
+            let found = of(&rows, &json!({ "modules": [module] }), trace.path());
+            assert_eq!(found, json!({ "ranges": [] }));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Runs the analysis of a selection, one at a time, and keeps the last results.
+
+use crate::html::{self, Options, Part};
+use crate::report;
+use crate::serve::asked::Asked;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Results that are kept.
+const KEPT: usize = 8;
+/// How often a running analysis is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// Pages whose last selection is remembered.
+const TABS: usize = 64;
+
+/// What was found of a selection.
+pub struct Found {
+    /// Parts of the report.
+    pub parts: Vec<Part>,
+    /// The same as JSON.
+    pub body: Vec<u8>,
+}
+
+/// What comes of a selection.
+pub enum Answer {
+    /// The result.
+    Found(Arc<Found>),
+    /// What `mgz-analyze` says.
+    Failed(String),
+    /// The page has selected something else meanwhile.
+    Replaced,
+}
+
+#[derive(Default)]
+struct Running {
+    /// What runs, and which page it is for.
+    child: Option<(Child, String)>,
+    /// Number of the last selection of each page.
+    last: HashMap<String, u64>,
+    count: u64,
+}
+
+/// See the module.
+pub struct Analyser {
+    trace: PathBuf,
+    manifest: Value,
+    options: Options,
+    running: Mutex<Running>,
+    /// Held by the one analysis that runs.
+    kept: Mutex<Vec<(Asked, Arc<Found>)>>,
+    ended: AtomicBool,
+}
+
+/// A panic of one request leaves nothing half done that others would see.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Analyser {
+    /// Of one trace.
+    pub fn new(trace: PathBuf, manifest: Value, options: Options) -> Analyser {
+        Analyser {
+            trace,
+            manifest,
+            options,
+            running: Mutex::default(),
+            kept: Mutex::default(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Ends what runs; nothing is begun any more.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        if let Some((mut child, _)) = lock(&self.running).child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Analyses a selection of a page.
+    pub fn answer(&self, asked: &Asked, tab: &str) -> Answer {
+        let number = self.register(tab);
+        let mut kept = lock(&self.kept);
+        if self.is_replaced(tab, number) {
+            return Answer::Replaced;
+        }
+        if let Some(at) = kept.iter().position(|(of, _)| of == asked) {
+            let found = kept.remove(at);
+            kept.push(found);
+            return Answer::Found(kept[kept.len() - 1].1.clone());
+        }
+        match self.analysed(asked, tab, number) {
+            Ok(found) => {
+                let found = Arc::new(found);
+                if kept.len() == KEPT {
+                    kept.remove(0);
+                }
+                kept.push((asked.clone(), found.clone()));
+                Answer::Found(found)
+            }
+            Err(_) if self.is_replaced(tab, number) => Answer::Replaced,
+            Err(error) => Answer::Failed(format!("{error:#}")),
+        }
+    }
+
+    /// Notes that a page has selected something, and ends what runs for it.
+    fn register(&self, tab: &str) -> u64 {
+        let mut running = lock(&self.running);
+        if running.last.len() >= TABS {
+            running.last.clear();
+        }
+        running.count += 1;
+        let number = running.count;
+        running.last.insert(tab.to_owned(), number);
+        if let Some((child, of)) = &mut running.child
+            && of == tab
+        {
+            let _ = child.kill();
+        }
+        number
+    }
+
+    fn is_replaced(&self, tab: &str, number: u64) -> bool {
+        let last = lock(&self.running).last.get(tab).copied();
+        self.ended.load(Ordering::SeqCst) || last.is_some_and(|last| last != number)
+    }
+
+    fn analysed(&self, asked: &Asked, tab: &str, number: u64) -> anyhow::Result<Found> {
+        let data = tempfile::NamedTempFile::new()?;
+        let mut command = report::analysis(&self.trace, &self.options, data.path())?;
+        command.args(asked.arguments());
+        let mut said = tempfile::tempfile()?;
+        command.stdout(Stdio::null()).stderr(said.try_clone()?);
+        {
+            let mut running = lock(&self.running);
+            // Whoever comes later finds the child.
+            let is_last = running.last.get(tab).is_none_or(|&last| last == number);
+            anyhow::ensure!(is_last && !self.ended.load(Ordering::SeqCst), "replaced");
+            running.child = Some((command.spawn()?, tab.to_owned()));
+        }
+        let status = loop {
+            std::thread::sleep(LOOK);
+            let mut running = lock(&self.running);
+            let Some((child, _)) = &mut running.child else {
+                anyhow::bail!("the server ends");
+            };
+            if let Some(status) = child.try_wait()? {
+                running.child = None;
+                break status;
+            }
+        };
+        let analysis = report::read(&self.trace, data.path());
+        if analysis.is_err() || status.code().is_none() {
+            anyhow::bail!("{}", errors(&mut said));
+        }
+        let parts = html::parts(&analysis?, &self.manifest, &self.options);
+        let all: Map<String, Value> = parts
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.clone()))
+            .collect();
+        let body = serde_json::to_vec(&all)?;
+        Ok(Found { parts, body })
+    }
+}
+
+/// What the analysis said last, without its name.
+fn errors(said: &mut std::fs::File) -> String {
+    use std::io::Seek;
+    let mut text = String::new();
+    let _ = said.rewind();
+    let _ = said.take(1 << 16).read_to_string(&mut text);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty());
+    match line {
+        Some(line) => line.trim_start_matches("mgz-analyze: ").to_owned(),
+        None => "mgz-analyze has ended without a result".to_owned(),
+    }
+}
