@@ -43,7 +43,13 @@ fn analyze(trace: &Path, options: &[&str]) -> Result<Value, String> {
 /// Loads of the rows of a table with this name.
 fn loads(analysis: &Value, table: &str, name: &str) -> f64 {
     let rows = analysis[table].as_array().unwrap();
-    let of = |row: &Value| row["A_hat"].as_f64().unwrap_or(0.0);
+    // (Of a trace that only counts they are numbers of loads and nothing else.)
+    let of = |row: &Value| {
+        row["A_hat"]
+            .as_f64()
+            .or(row["loads"].as_f64())
+            .unwrap_or(0.0)
+    };
     rows.iter()
         .filter(|r| r["function"].as_str().is_some_and(|f| f.starts_with(name)))
         .map(of)
@@ -281,4 +287,49 @@ fn counts_are_those_of_full() {
             );
         }
     }
+}
+
+/// Counted to the last load, by a file with counters in memory: what `full` counts, where control leaves loops by jumps, where threads, children and
+/// programs begin and end. Of loops that a signal ends, or nobody but the kernel, the program says itself how often they went round.
+#[test]
+fn counters_in_memory_lose_no_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = build("counting", dir.path(), "ring") else {
+        return;
+    };
+    let only = {
+        let apart = dir.path().join("apart");
+        std::fs::create_dir(&apart).unwrap();
+        build("counting", &apart, "count").unwrap()
+    };
+    let at = |name: &str| dir.path().join(name);
+    let by_function = |trace: &str| {
+        let analysis = analyze(&at(trace), &[]).unwrap();
+        let loads = |name: &&str| loads(&analysis, "functions", name);
+        let names = ["hot", "nested", "carries", "counted", "main"];
+        names.iter().map(loads).collect::<Vec<f64>>()
+    };
+    let totals = |trace: &str| rows::read(&at(trace)).unwrap().manifest.totals;
+    record(&app, &at("full"), &["--mode", "full"], &[]);
+    record(&only, &at("only"), &["--count"], &[]);
+    let full = by_function("full");
+    assert!(full.iter().all(|&loads| loads > 0.0), "{full:?}");
+    assert_eq!(by_function("only"), full);
+    assert_eq!(totals("only").loads_executed, totals("full").loads_executed);
+    // Signals that come at any instruction, and SIGKILL.
+    let mut command = record_command(&["--count"], &at("ends"), &only.path, &["ends"]);
+    let output = tools::run(&mut command, LIMIT).unwrap();
+    let rounds: f64 = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let analysis = analyze(&at("ends"), &[]).unwrap();
+    let spin = loads(&analysis, "functions", "spin");
+    // What is not in the number of rounds is a round that each of the 21 loops had begun.
+    let more = spin - 2.0 * rounds;
+    assert!(
+        rounds > 100_000.0 && (0.0..=42.0).contains(&more),
+        "{spin} {rounds}"
+    );
 }

@@ -86,9 +86,11 @@ pub const STATE_COUNTED: u8 = 32;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeState {
-    /// Slots of the region in flight that are completely written; 0 after the commit.
+    /// Slots of the region in flight that are completely written; 0 after the commit. Of a file
+    /// with [counters](crate::counters): bytes back to where the probe has read one.
     pub slots_done: u8,
-    /// Register that holds the slot base (plus `16*base_ahead`), or [`NO_REG`].
+    /// Register that holds the slot base (plus `16*base_ahead`), or the address of the counters; or
+    /// [`NO_REG`].
     pub base_reg: u8,
     /// See `base_reg`: non-zero between the `lea` that advances the register and the commit.
     pub base_ahead: u8,

@@ -41,6 +41,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod address_map;
+pub mod counters;
 pub mod heap_log;
 pub mod module_note;
 pub mod phases;

@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -332,6 +332,8 @@ pub struct Header {
     pub stack_log: crate::stack_log::StackLog,
     /// Which parts of the run are recorded.
     pub phases: Phases,
+    /// `MODE_COUNT`: offset of the first [area of counters](crate::counters) in the file; else 0.
+    pub counters_at: u64,
 }
 
 /// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.
@@ -514,8 +516,9 @@ pub const fn name_hash(name: &[u8]) -> u64 {
 
 const _: () = assert!(
     core::mem::offset_of!(Header, image) == 216
-        && core::mem::offset_of!(Control, system_hooks) == 104,
-    "abi::STATIC_AT, abi::GS_HOOK_BEFORE"
+        && core::mem::offset_of!(Control, system_hooks) == 104
+        && core::mem::offset_of!(Control, counters) == crate::counters::GS_COUNTERS as usize,
+    "abi::STATIC_AT, abi::GS_HOOK_BEFORE, abi::GS_COUNTERS"
 );
 
 /// Bytes before the first thread slot.
@@ -556,8 +559,11 @@ pub const MODULE_SHADOW_STACK: u32 = 13;
 /// [`ModuleRow::result`]: its records count only, and this is another mode.
 pub const MODULE_COUNTS: u32 = 15;
 
+/// [`ModuleRow::result`]: the process may not have the address space that counters take.
+pub const MODULE_NO_COUNTERS: u32 = 16;
+
 /// All results, of modules and of programs.
-pub const MODULE_RESULTS: [u32; 16] = [
+pub const MODULE_RESULTS: [u32; 17] = [
     MODULE_OK,
     MODULE_VERSION,
     MODULE_FLAVOUR,
@@ -574,6 +580,7 @@ pub const MODULE_RESULTS: [u32; 16] = [
     MODULE_SHADOW_STACK,
     MODULE_READS_CODE,
     MODULE_COUNTS,
+    MODULE_NO_COUNTERS,
 ];
 // Each has a number of its own.
 const _: () = {
@@ -632,6 +639,9 @@ pub struct Control {
     /// ([`GS_HOOK_BEFORE`](crate::probe::GS_HOOK_BEFORE),
     /// [`GS_HOOK_AFTER`](crate::probe::GS_HOOK_AFTER)).
     pub system_hooks: Cell<[u64; 2]>,
+    /// Address of the middle of the thread's [area of counters](crate::counters)
+    /// ([`GS_COUNTERS`](crate::counters::GS_COUNTERS)).
+    pub counters: Cell<u64>,
     /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx,
     /// rbp, rsi, rdi, r8–r15.
     pub hold: [Cell<u64>; 18],

@@ -591,6 +591,9 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
         shared_memory::MODULE_COUNTS => {
             "made by `mgz-instrument --for count`, which serves --count alone (record a file made without that)"
         }
+        shared_memory::MODULE_NO_COUNTERS => {
+            "the process may not have the address space that counters take (lift `ulimit -v`, or count with a file made without --for count)"
+        }
         _ => "the runtime refused it",
     })
 }

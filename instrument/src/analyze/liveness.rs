@@ -28,7 +28,7 @@ use crate::x86::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RSP, RegSet, RegUse
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 
 /// Whether a call goes through a linkage table.
-fn through_linkage(input: &Input, insn: &Insn) -> bool {
+pub(crate) fn through_linkage(input: &Input, insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Call => direct_target(&insn.inst).is_some_and(|t| input.is_plt(t)),
         _ => {

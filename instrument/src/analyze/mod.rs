@@ -2,6 +2,7 @@
 
 pub mod class;
 pub mod dataflow;
+pub(crate) mod dead_flags;
 pub mod demand;
 pub mod induction;
 pub mod liveness;

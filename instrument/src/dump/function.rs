@@ -50,6 +50,8 @@ fn payload(function: &Function, record: &RecordPlan) -> String {
         Payload::Nothing => "nothing".into(),
         Payload::Half(h) => format!("bytes {} of vector {}", h.half * 8, h.vector),
         Payload::Mask(n) => format!("mask {n}"),
+        Payload::Count { flags: true } => "counter".into(),
+        Payload::Count { flags: false } => "counter, flags kept".into(),
     }
 }
 

@@ -176,8 +176,12 @@ impl Emitter<'_> {
                 self.borrow(reg, place);
             }
             match self.kept.filter(|_| from.is_none()) {
+                None if self.function.plan.counts => self.load_counters(residency.cursor.reg),
                 None => self.gs(false, MOV_LOAD, residency.cursor.reg, GS_CURSOR),
                 Some(kept) if kept == residency.cursor.reg => {}
+                Some(kept) if self.function.plan.counts => self
+                    .sink
+                    .inserted(encode::move64(residency.cursor.reg, kept)),
                 Some(kept) => self
                     .sink
                     .inserted(encode::move32(residency.cursor.reg, kept)),

@@ -10,6 +10,7 @@
 
 pub(crate) mod code_buffer;
 pub(crate) mod control_transfer;
+mod counters;
 pub(crate) mod cursor_edges;
 pub(crate) mod emitter;
 pub(crate) mod packed_fields;
@@ -80,6 +81,8 @@ pub enum FixupKind {
     },
     /// Record id: this is the number inside the function.
     RecordId(u32),
+    /// Displacement of the counter of the record with this number inside the function.
+    Counter(u32),
 }
 
 /// A jump table to be copied.

@@ -125,6 +125,7 @@ enum Form {
     Call,
     Table,
     RecordId,
+    Counter,
     /// No field: the value is the upper half of the next field's…
     Upper,
     /// …or is added to its distance.
@@ -175,6 +176,7 @@ impl Fixups {
                     disp: upper as i32,
                 },
                 Form::RecordId => FixupKind::RecordId(packed.value),
+                Form::Counter => FixupKind::Counter(packed.value),
                 Form::Upper => {
                     upper = packed.value;
                     return None;
@@ -237,6 +239,7 @@ impl Fields {
         let (value, form) = match f.kind {
             FixupKind::RecordId(number) if behind == 0 => return self.push_id(f.at, number),
             FixupKind::RecordId(number) => (number.into(), Form::RecordId),
+            FixupKind::Counter(number) => (number.into(), Form::Counter),
             FixupKind::Original(target) => (target, Form::Original),
             FixupKind::Code(target) => (target, Form::Code),
             FixupKind::Call(target) => (target, Form::Call),

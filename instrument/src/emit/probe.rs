@@ -110,7 +110,7 @@ fn payload_reads(insn: &Insn, payload: Payload) -> RegSet {
                 set = set.with(r);
             }
         }
-        Payload::Nothing | Payload::Half(_) | Payload::Mask(_) => {}
+        Payload::Nothing | Payload::Half(_) | Payload::Mask(_) | Payload::Count { .. } => {}
     }
     set
 }

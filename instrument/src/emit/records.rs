@@ -65,6 +65,8 @@ impl Emitter<'_> {
             let record = records.get(self.record).ok_or(EmitError::Record)?;
             if self.pt {
                 self.pt_record(record)?
+            } else if let Payload::Count { flags } = record.payload {
+                self.count(records, flags)?
             } else {
                 self.soft_record(records, record)?
             }
@@ -99,7 +101,7 @@ impl Emitter<'_> {
     }
 
     /// Local number of the record at hand.
-    fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> u32 {
         self.records_before + self.record as u32
     }
 
@@ -109,7 +111,9 @@ impl Emitter<'_> {
             Payload::Reg(r) => Some(r),
             Payload::Nothing => None,
             Payload::Address => Some(self.pt_address(insn, record.after)?),
-            Payload::Half(_) | Payload::Mask(_) => return Err(EmitError::Record),
+            Payload::Half(_) | Payload::Mask(_) | Payload::Count { .. } => {
+                return Err(EmitError::Record);
+            }
         };
         let at = self.sink.buffer.pos();
         self.record_at.push(at);
@@ -356,6 +360,7 @@ impl Emitter<'_> {
             Payload::Reg(r) if r == cursor => return Err(EmitError::Record),
             Payload::Reg(r) => self.store(cursor, slot, r),
             Payload::Nothing => {}
+            Payload::Count { .. } => return Err(EmitError::Record),
             Payload::Address => {
                 let operand =
                     probe::operand(&self.function.insn(record.of).inst).ok_or(EmitError::Record)?;
@@ -418,7 +423,7 @@ impl Emitter<'_> {
     }
 
     /// A register besides the cursor's, and whether it has to be borrowed.
-    fn second(
+    pub(crate) fn second(
         &self,
         record: &RecordPlan,
         cursor: Gpr,

@@ -790,6 +790,11 @@ fn fill_code(
                     ]);
                     (shares | (parts.id_first + placed.records[i] + number)).to_le_bytes()
                 }
+                FixupKind::Counter(number) => {
+                    mgz_abi::counters::displacement(parts.id_first + placed.records[i] + number)
+                        .ok_or_else(out_of_reach)?
+                        .to_le_bytes()
+                }
                 _ => fixup(&f, at, resolver, &tables[i], &clone.tables)
                     .ok_or_else(out_of_reach)?
                     .to_le_bytes(),
@@ -833,7 +838,7 @@ fn fixup(
                 .wrapping_sub(tables.get(table as usize)?.original) as i64;
             moved.checked_add(disp.into())?
         }
-        FixupKind::RecordId(_) => return None,
+        FixupKind::RecordId(_) | FixupKind::Counter(_) => return None,
     };
     i32::try_from(value).ok()
 }

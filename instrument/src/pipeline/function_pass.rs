@@ -2,7 +2,7 @@
 
 use crate::analyze::dataflow::Flow;
 use crate::analyze::liveness::Effects;
-use crate::analyze::{liveness, unread_values};
+use crate::analyze::{dead_flags, liveness, unread_values};
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data;
 use crate::discover::code_or_data::Jumps;
@@ -17,9 +17,10 @@ use crate::ir::{BlockId, FunctionId};
 use crate::patch::faulting::Care;
 use crate::patch::space;
 use crate::patch::space::Code;
+use crate::plan::count_only::{self, Free};
 use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching, SpecialCalls};
-use crate::plan::{Plan, count_only, cursor, origin, plan};
+use crate::plan::{Plan, cursor, origin, plan};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
 use crate::util::ranges::overlaps;
@@ -259,11 +260,16 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         settle(self.input, graph, &facts.uses, found, &mut self.factory);
     }
 
+    /// Whether probes may overwrite what nobody reads any more.
+    fn overwrites(&self) -> bool {
+        let info = self.info;
+        !self.faults.shows_faults && info.exact && info.inner().called.is_empty()
+    }
+
     /// Finds registers that probes may overwrite; only where a function's extent is known, and no
     /// handler looks.
     fn find_free_registers(&self, flow: &mut ControlFlow, facts: &Facts, loops: &Loops) {
-        let info = self.info;
-        if self.faults.shows_faults || !info.exact || !info.inner().called.is_empty() {
+        if !self.overwrites() {
             return;
         }
         let (graph, uses) = (&mut flow.graph, &facts.uses[..]);
@@ -331,6 +337,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
                 uses: &facts.uses,
                 accesses: &facts.accesses,
                 stores: options.stores,
+                counts: options.counts,
             }),
             false => Residencies::default(),
         };
@@ -343,13 +350,29 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         );
         origin::mark(&mut plan, &mut loads, graph, facts, loops);
         if options.counts {
-            count_only::reduce(&mut plan, &graph.insns, &facts.uses);
+            self.count(&mut plan, graph, facts, &residencies);
         }
         Recording {
             tables,
             residencies,
             plan,
         }
+    }
+
+    /// Makes a plan one of counters.
+    fn count(&self, plan: &mut Plan, graph: &Cfg, facts: &Facts, residencies: &Residencies) {
+        let flags = match self.overwrites() {
+            true => dead_flags::find(self.input, graph),
+            false => Vec::new(),
+        };
+        let free = Free {
+            insns: &graph.insns,
+            uses: &facts.uses,
+            flags: &flags,
+            residencies,
+        };
+        let starts: Vec<u32> = graph.blocks.iter().map(|b| b.insns.start).collect();
+        count_only::reduce(plan, &free, &starts);
     }
 
     fn assemble(

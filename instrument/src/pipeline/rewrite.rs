@@ -29,6 +29,7 @@ use crate::signals::{Finding, Wrapped};
 use crate::unwind::{Tables, UnwindRange};
 use crate::{report, sidecar, signals};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
+use mgz_abi::counters;
 use mgz_abi::module_note::{Cover, FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_abi::phases::Marker;
 use mgz_abi::slot::ID_LIMIT;
@@ -781,7 +782,12 @@ fn finish<'a, W: Send>(
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
     id[8..].copy_from_slice(&identity[1].to_le_bytes());
     let count: u64 = record_counts.iter().map(|&n| u64::from(n)).sum();
-    let room = u64::from(ID_LIMIT).saturating_sub(count);
+    let limit = if options.counts {
+        counters::LIMIT
+    } else {
+        ID_LIMIT
+    };
+    let room = u64::from(limit).saturating_sub(count);
     if room == 0 {
         return Err(Refusal::declined("too many records for one file"));
     }

@@ -1,43 +1,105 @@
-//! `--for count`: a record per region, without payload.
+//! `--for count`: a counter per region.
 //!
 //! How often a region is executed tells how often each of its loads is. So its records become one
-//! that holds nothing: a store of its id, and the cursor advanced. It stands where a register for the
-//! cursor costs least.
+//! that adds to a counter in memory ([`mgz_abi::counters`]). It may stand anywhere in the straight
+//! code that the region is: where flags and registers are free.
 
-use crate::plan::Plan;
+use crate::plan::cursor::Residencies;
 use crate::plan::types::{Payload, RecordPlan, RegionPlan};
-use crate::x86::insn::Insn;
-use crate::x86::regs::RegUse;
+use crate::plan::{Plan, ends_region};
+use crate::x86::insn::{Insn, InsnId};
+use crate::x86::operands::is_repeated_string;
+use crate::x86::regs::{RSP, RegUse};
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind};
 
-/// Reduces a plan. Regions with gathers stay as they are: their sites are described by records.
-pub(crate) fn reduce(plan: &mut Plan, insns: &[Insn], uses: &[RegUse]) {
+/// What counters may use, per instruction.
+pub(crate) struct Free<'a> {
+    pub(crate) insns: &'a [Insn],
+    pub(crate) uses: &'a [RegUse],
+    /// Flags are dead; empty if nothing is known of them.
+    pub(crate) flags: &'a [bool],
+    pub(crate) residencies: &'a Residencies,
+}
+
+impl Free<'_> {
+    fn flags(&self, at: usize) -> bool {
+        self.flags.get(at).is_some_and(|&dead| dead)
+    }
+
+    /// Registers that a probe may use before an instruction.
+    fn registers(&self, at: usize) -> u32 {
+        let insn = &self.insns[at];
+        let free = insn.dead.0 & !self.uses[at].clobber.0 | insn.own.0;
+        let resident = self
+            .residencies
+            .starts()
+            .partition_point(|&s| s as usize <= at);
+        let resident = resident
+            .checked_sub(1)
+            .is_some_and(|piece| self.residencies.of(piece).is_some());
+        (free & !(1 << RSP.0)).count_ones() + u32::from(resident)
+    }
+
+    /// What a counter costs before an instruction: registers that must be borrowed.
+    fn price(&self, at: usize) -> u32 {
+        let wanted = if self.flags(at) { 1 } else { 2 };
+        let borrowed = u32::saturating_sub(wanted, self.registers(at));
+        // A register that is borrowed costs a store and a load, a second one two moves.
+        2 * borrowed + wanted
+    }
+}
+
+/// Makes a plan one of counters. `blocks`: where they begin, ascending.
+pub(crate) fn reduce(plan: &mut Plan, free: &Free, blocks: &[u32]) {
+    plan.counts = true;
+    let mut least = 0;
     for region in &mut plan.regions {
-        if region.sites.iter().all(|s| s.kind != SiteKind::Gather) {
-            reduce_region(region, insns, uses);
+        if !region.records.is_empty() {
+            least = reduce_region(region, free, blocks, least);
         }
     }
 }
 
-fn reduce_region(region: &mut RegionPlan, insns: &[Insn], uses: &[RegUse]) {
-    let is_free = |record: &&RecordPlan| {
-        let at = record.at.0 as usize;
-        let insn = &insns[at];
-        !record.after && insn.dead.0 & !uses[at].clobber.0 | insn.own.0 != 0
-    };
-    let before = region.records.iter().find(|r| !r.after);
-    let Some(&chosen) = region.records.iter().find(is_free).or(before) else {
-        return;
-    };
+/// `least`: where the counter of the region before stands. Returns where this one's does.
+fn reduce_region(region: &mut RegionPlan, free: &Free, blocks: &[u32], least: usize) -> usize {
+    let sites = || region.sites.iter().map(|s| s.insn.0 as usize);
+    let last = sites().max().unwrap_or(least);
+    let known = region.records.iter().filter(|r| !r.after);
+    let known = known.map(|r| r.at.0 as usize).min();
+    let mut first = known.unwrap_or(last).min(last);
+    // The straight code begins earlier.
+    let block = blocks.partition_point(|&start| start as usize <= first);
+    let start = block.checked_sub(1).map_or(0, |b| blocks[b] as usize);
+    while first > start.max(least) && !ends(&free.insns[first - 1]) {
+        first -= 1;
+    }
+    // Of those that cost the same, the last: registers are free behind what reads them.
+    let at = (first.max(least)..=last.max(least))
+        .rev()
+        .min_by_key(|&at| free.price(at))
+        .unwrap_or(last);
+    let id = InsnId(at as u32);
     region.records.clear();
     region.records.push(RecordPlan {
-        payload: Payload::Nothing,
+        at: id,
+        after: false,
+        of: id,
+        payload: Payload::Count {
+            flags: free.flags(at),
+        },
         second: false,
-        ..chosen
     });
     for site in &mut region.sites {
         (site.a, site.b, site.scale, site.disp) = (NO_RECORD, NO_RECORD, 0, 0);
-        site.kind = SiteKind::Plain;
+        if site.kind != SiteKind::Gather {
+            site.kind = SiteKind::Plain;
+        }
         site.flags &= !(SiteFlags::STATIC | SiteFlags::ADDR32 | SiteFlags::INDEX64);
     }
+    at
+}
+
+/// Whether a region ends behind an instruction.
+fn ends(insn: &Insn) -> bool {
+    !insn.simple && ends_region(insn) || is_repeated_string(&insn.inst)
 }

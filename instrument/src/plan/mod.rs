@@ -48,6 +48,8 @@ pub struct Plan {
     pub gathers: Vec<GatherPlan>,
     /// Implicit stack reads.
     pub implicit: ImplicitLoads,
+    /// Regions have counters instead of records.
+    pub counts: bool,
 }
 
 /// Most slots that one instruction's records take.

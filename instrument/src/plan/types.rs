@@ -20,6 +20,11 @@ pub enum Payload {
     Half(VectorHalf),
     /// A mask register, likewise.
     Mask(u8),
+    /// Nothing, and no slot: the region's counter is added to ([`mgz_abi::counters`]).
+    Count {
+        /// Flags are dead.
+        flags: bool,
+    },
 }
 
 /// Eight bytes of a vector register.

@@ -244,6 +244,17 @@ pub fn move32(to: Gpr, from: Gpr) -> Encoded {
     head.with(0x8b).with(0xc0 | (to.0 & 7) << 3 | from.0 & 7)
 }
 
+/// `mov to, from`
+pub fn move64(to: Gpr, from: Gpr) -> Encoded {
+    let rex = 0x48 | (to.0 >> 3) << 2 | from.0 >> 3;
+    Encoded::of(&[rex, 0x8b, 0xc0 | (to.0 & 7) << 3 | from.0 & 7])
+}
+
+/// `inc qword [mem]`
+pub fn inc64(mem: &Mem) -> Encoded {
+    encode(true, 0xff, 0, mem)
+}
+
 /// `lea reg64, [mem]`; with `addr32` the upper half becomes zero.
 pub fn lea64(reg: Gpr, mem: &Mem) -> Encoded {
     encode(true, 0x8d, reg.0, mem)

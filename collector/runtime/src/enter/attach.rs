@@ -64,6 +64,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         // Reservations have the size that the last recording needed.
         thread_ring::forget_reservations();
         modules::forget_all();
+        crate::record::counters::set_up();
     } else {
         preload::tell_hooks();
         thread_ring::set_up_scrap();

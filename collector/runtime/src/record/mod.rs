@@ -4,6 +4,8 @@
 pub mod attachment;
 pub mod budget;
 #[cfg(not(test))]
+pub mod counters;
+#[cfg(not(test))]
 pub mod entry_patches;
 #[cfg(not(test))]
 pub mod modules;

@@ -31,6 +31,8 @@ struct Module {
     calls: &'static [u32],
     /// Address of `mgz_abi::probe::HANDLER_CALL`, or 0.
     handlers: u64,
+    /// It has counters instead of records.
+    counts: bool,
 }
 
 const EMPTY: Module = Module {
@@ -45,6 +47,7 @@ const EMPTY: Module = Module {
     patches: Patches::NONE,
     calls: &[],
     handlers: 0,
+    counts: false,
 };
 
 /// Modules of one process at most.
@@ -291,6 +294,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             } else {
                 info.addr + note.handlers
             },
+            counts: note.features & mgz_abi::module_note::FEATURE_COUNTS != 0,
         };
         let end = module.clone_end;
         // SAFETY: the lock is held; nobody looks at the entry before its end is there.
@@ -372,6 +376,12 @@ fn check(note: &ModuleNote) -> u32 {
         && process::header().is_some_and(|h| !matches!(h.mode, MODE_OFF | MODE_COUNT))
     {
         return MODULE_COUNTS;
+    }
+    if note.features & mgz_abi::module_note::FEATURE_COUNTS != 0
+        && process::header().is_some_and(|h| h.mode == MODE_COUNT)
+        && !crate::record::counters::has_room()
+    {
+        return MODULE_NO_COUNTERS;
     }
     let overlaps = |m: &Module| {
         let (a, b) = (u64::from(m.id_first), u64::from(note.id_first));
@@ -670,6 +680,52 @@ pub struct ClonePoint {
     pub clone: u64,
     /// What the probe there has borrowed and written.
     pub state: ProbeState,
+    /// What it is about to add to a counter.
+    pub counting: Counting,
+}
+
+/// Of a file that has counters instead of records: what a probe has to go on with.
+#[derive(Clone, Copy)]
+pub struct Counting {
+    /// Register with the address of the counters, or `NO_REG`.
+    pub register: u8,
+    /// Bytes back to where it reads the counter that it writes next.
+    pub back: u8,
+}
+
+impl Counting {
+    const NONE: Counting = Counting {
+        register: mgz_abi::address_map::NO_REG,
+        back: 0,
+    };
+
+    /// Lets a probe that was interrupted go on: it reads the counter again, to which others may
+    /// have added, and finds it where the thread's counters now are.
+    pub fn resume(self, control: &Control, context: &mut crate::sys::signal_frame::Context) {
+        context.registers[crate::sys::signal_frame::RIP] -= u64::from(self.back);
+        if self.register != mgz_abi::address_map::NO_REG {
+            *context.register(self.register) = control.counters.get();
+        }
+    }
+}
+
+impl Module {
+    /// What the address map's state says of records, and of counters.
+    fn divided(&self, state: ProbeState) -> (ProbeState, Counting) {
+        if !self.counts {
+            return (state, Counting::NONE);
+        }
+        let counting = Counting {
+            register: state.base_reg,
+            back: state.slots_done,
+        };
+        let state = ProbeState {
+            base_reg: mgz_abi::address_map::NO_REG,
+            slots_done: 0,
+            ..state
+        };
+        (state, counting)
+    }
 }
 
 /// Whether an address lies in a clone.
@@ -686,10 +742,12 @@ pub fn place(ip: u64) -> Option<ClonePoint> {
         .find(|m| ip >= m.clone_start && ip < m.clone_end)?;
     let map = AddrMap::new(module.map)?;
     let (step, state) = map.at_clone(ip - module.bias)?;
+    let (state, counting) = module.divided(state);
     Some(ClonePoint {
         orig: step.orig + module.bias,
         clone: ip - module.bias,
         state,
+        counting,
     })
 }
 
@@ -867,9 +925,11 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
 
 /// If an address in original code lies behind the first byte of a patch, where only a handler can
 /// have led: the same instruction in the clone (run-time address), and what holds there.
-pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState)> {
-    original(ip).filter(|module| module.patches.stands_before(ip))?;
-    enter(ip)
+pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
+    let module = original(ip).filter(|module| module.patches.stands_before(ip))?;
+    let (clone, state) = enter(ip)?;
+    let (state, counting) = module.divided(state);
+    Some((clone, state, counting))
 }
 
 /// A handler of the program is about to be shown an address: the original's instructions stand

@@ -1,6 +1,7 @@
 //! The memory of rings: reservations in the first 4 GiB, and the parts of the recorder's file that
 //! lie in them.
 
+use crate::record::counters;
 use crate::record::thread_ring::{
     HOOK_STACK, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING,
 };
@@ -115,6 +116,7 @@ pub(crate) static SCRAP: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes [`SCRAP`]. Called once at the start of a process.
 pub fn set_up_scrap() {
+    counters::set_up();
     let bytes = SPARE_RING + PAGE;
     let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
     // SAFETY: a new mapping.
@@ -256,7 +258,7 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             control.index.set(index as u32);
             control.published.store(0, Ordering::Relaxed);
             control.drained.store(0, Ordering::Relaxed);
-            if place_rest(header, ring, fd, offset) {
+            if place_rest(header, ring, fd, offset) && counters::provide(header, ring, fd, index) {
                 return Claim::Found;
             }
             control.state.store(FREE, Ordering::Release);

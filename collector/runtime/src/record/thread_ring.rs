@@ -22,8 +22,8 @@ pub use crate::record::ring_memory::{
 use crate::record::ring_memory::{
     SCRAP, claim, lap_bytes, private_page, provision, reserve_private, reserve_slot,
 };
-use crate::record::transfer_hooks;
 use crate::record::transfer_hooks::Hooks;
+use crate::record::{counters, transfer_hooks};
 use crate::sys::{process, syscall};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -79,6 +79,8 @@ pub struct Private {
     pub drawn: Cell<bool>,
     /// Whose turn it is to make room in what hooks know.
     pub noted: Cell<u32>,
+    /// Where the reservation's area of counters is; 0: it has none. Stays when a new thread comes.
+    pub counters: Cell<usize>,
 }
 
 impl Private {
@@ -596,6 +598,7 @@ pub fn begin_spare(ring: Ring) {
     spare.hook_top.set(ring.signal_stack() as u64);
     spare.in_hook.set(0);
     spare.system_hooks.set(system_hooks());
+    spare.counters.set(counters::scrap());
     // Probes handle addresses of slots as 32-bit numbers.
     let low = ring.address < 1 << 32;
     let start = if low {
@@ -658,6 +661,12 @@ fn begin(header: &Header, ring: Ring) {
     let control = ring.control();
     control.self_addr.set(ring.address as u64);
     control.system_hooks.set(system_hooks());
+    control
+        .counters
+        .set(match control.state.load(Ordering::Relaxed) {
+            PRIVATE => counters::scrap(),
+            _ => counters::of(ring),
+        });
     control.pid.set(syscall::getpid());
     control.tid.set(syscall::gettid());
     control.slots_before.set(0);

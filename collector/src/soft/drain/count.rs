@@ -43,6 +43,12 @@ impl Table {
         }
     }
 
+    /// Counts a record that was written so many times.
+    pub(crate) fn add_times(&mut self, id: u32, times: u64) {
+        let number = &mut self.page(id as usize / PAGE)[id as usize % PAGE];
+        *number = number.saturating_add(times);
+    }
+
     /// A page, made if need be.
     fn page(&mut self, page: usize) -> &mut [u64; PAGE] {
         if self.pages.len() <= page {

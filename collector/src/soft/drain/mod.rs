@@ -642,12 +642,52 @@ impl<'a> Drainer<'a> {
         {
             slot.clear(place, offset);
         }
+        self.take_counters(index, slot, intake, cause, segment);
         self.finish(&mut self.queues[index].settled(intake));
+    }
+
+    /// Adds up what a thread has counted in memory.
+    fn take_counters(
+        &self,
+        index: usize,
+        slot: ThreadSlot<'_>,
+        intake: &Intake,
+        cause: u8,
+        segment: &EncodedSegment,
+    ) {
+        let (Some(counter), Some(area)) = (&self.counter, self.arena.counters(index)) else {
+            return;
+        };
+        let numbers = slot.snapshot();
+        if numbers.pid == 0 {
+            return;
+        }
+        let mut read = Ok(());
+        let mut any = false;
+        counter.with(numbers.pid, |table| {
+            read = area.read(&mut |id, times| {
+                table.add_times(id, times);
+                any = true;
+            });
+        });
+        if let Err(error) = read {
+            let sentence = format!("counters of a thread cannot be read: {error}");
+            lock(&self.books).problems.push(sentence);
+            self.count("unreadable_rings", 1);
+        }
+        if any {
+            // A thread that has written no record.
+            let info = leftover::describe(self.arena.settings(), &numbers, cause, 0);
+            self.keep(&mut self.queues[index].settled(intake), &info, Ok(segment));
+        }
     }
 
     /// Makes a thread slot that was closed ready for its next owner.
     fn forget(&self, index: usize, slot: ThreadSlot<'_>) {
         slot.reset();
+        if let Some(area) = self.arena.counters(index) {
+            area.clear();
+        }
         self.queues[index].claimed.store(0, Ordering::Relaxed);
         self.queues[index].closing.store(false, Ordering::Relaxed);
     }

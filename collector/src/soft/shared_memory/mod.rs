@@ -7,6 +7,7 @@
 //! against the sizes that the recorder itself has chosen, never against numbers from the mapping.
 //! The file is sealed, so that nobody can shrink it under the mapping.
 
+pub mod counters;
 pub mod phases;
 #[cfg(test)]
 pub(crate) mod producer;
@@ -15,8 +16,10 @@ pub mod stacks;
 use crate::machine::trigger::Trigger;
 use crate::objects::stacks::StackSeen;
 use crate::soft::runtime_image::RUNTIME;
+use crate::soft::shared_memory::counters::Area;
 use crate::soft::static_image::flatten;
 use crate::util::memfd::{fd_path, memfd, seal};
+use mgz_abi::counters::area_offset;
 use mgz_abi::module_note::STATIC_MAGIC;
 use mgz_abi::shared_memory::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
@@ -159,6 +162,8 @@ pub struct Arena {
     base: NonNull<u8>,
     length: usize,
     settings: Settings,
+    /// Offset of the first thread slot's counters; 0 if there are none.
+    counters_at: u64,
 }
 
 // SAFETY: the mapping stays where it is for the life of the Arena, and all accesses to it are
@@ -203,8 +208,17 @@ impl Arena {
         let image_at = slot_offset(MAX_THREADS, settings.stride());
         let length = image_at + flat.bytes.len() as u64;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the rings are too large");
+        // What is not mapped here: of counters only those are read that somebody has added to.
+        let counters_at = match settings.counting {
+            true => length.next_multiple_of(PAGE as u64),
+            false => 0,
+        };
+        let size = match settings.counting {
+            true => area_offset(counters_at, MAX_THREADS + 1),
+            false => length,
+        };
         let (size, length) = (
-            i64::try_from(length).map_err(|_| too_large())?,
+            i64::try_from(size).map_err(|_| too_large())?,
             usize::try_from(length).map_err(|_| too_large())?,
         );
         // SAFETY: an integer call on our own descriptor.
@@ -239,6 +253,7 @@ impl Arena {
             base,
             length,
             settings,
+            counters_at,
         };
         let header = arena.header();
         // SAFETY: the header lies in the fresh mapping, which nobody else knows of yet.
@@ -265,6 +280,7 @@ impl Arena {
                 (*header).signal_ns = trigger.costs.signals;
                 (*header).window_ns = trigger.costs.window().into();
             }
+            (*header).counters_at = counters_at;
             (*header).signal = settings.signal;
             (*header).places = settings.places as u32;
             (*header).image = StaticImage {
@@ -329,6 +345,13 @@ impl Arena {
                 (*self.header()).spent.load(Ordering::Relaxed),
             )
         }
+    }
+
+    /// The counters of a thread slot; `None` unless loads are counted.
+    pub fn counters(&self, index: usize) -> Option<Area<'_>> {
+        assert!(index < MAX_THREADS, "thread slot {index}");
+        let start = area_offset(self.counters_at, index);
+        (self.counters_at != 0).then(|| Area::new(&self.fd, start))
     }
 
     /// What was written into the header at the start.

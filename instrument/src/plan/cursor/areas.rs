@@ -170,7 +170,7 @@ impl Finder<'_> {
         residencies.all.push(Residency {
             cursor: area.kept,
             scratch: None,
-            late: area.kept.spilled,
+            late: area.kept.spilled && !self.view.counts,
         });
         area.inside
             .iter()

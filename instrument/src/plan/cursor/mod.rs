@@ -205,6 +205,8 @@ pub struct View<'a> {
     pub accesses: &'a AccessList,
     /// Whether stores are recorded.
     pub stores: bool,
+    /// Regions have counters instead of records: registers hold the address of these.
+    pub counts: bool,
 }
 
 impl View<'_> {
@@ -651,7 +653,7 @@ impl<'a> Finder<'a> {
             all.addresses |= r.addresses;
         }
         let cursor = self.keep(&all, None)?;
-        let scratch = if all.addresses {
+        let scratch = if all.addresses && !self.view.counts {
             self.keep(&all, Some(cursor.reg))
         } else {
             None
@@ -659,7 +661,7 @@ impl<'a> Finder<'a> {
         Some(Residency {
             cursor,
             scratch,
-            late: true,
+            late: !self.view.counts,
         })
     }
 
@@ -959,6 +961,7 @@ mod tests {
             uses: &uses,
             accesses: &accesses,
             stores: false,
+            counts: false,
         };
         let residencies = find(&view);
         let pieces = Finder::new(&view).map_or(g.blocks.len(), |f| f.pieces.len());

@@ -271,6 +271,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
         ring.spare()
     };
     resume(control, c, before, &place.state);
+    place.counting.resume(control, c);
     control.set_spilled(*spill);
 }
 
@@ -333,7 +334,7 @@ fn avoid_patch(context: &mut Context) {
     let Some(ring) = thread_ring::current() else {
         return;
     };
-    let Some((clone, state)) = modules::behind_patch(context.registers[RIP]) else {
+    let Some((clone, state, counting)) = modules::behind_patch(context.registers[RIP]) else {
         return;
     };
     if state.flags & mgz_abi::address_map::STATE_HALF != 0 && syscall::gs() == ring.address {
@@ -361,6 +362,7 @@ fn avoid_patch(context: &mut Context) {
             base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
     }
     context.registers[RIP] = clone;
+    counting.resume(control, context);
 }
 
 /// Puts the clone's registers back, with the region's base where the ring now is.

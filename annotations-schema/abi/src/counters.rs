@@ -1,0 +1,39 @@
+//! Counters in memory: what regions of files that only count (`--for count`) add to.
+//!
+//! Each thread has an *area* of counters, one for each id that a record of such a file may have. It
+//! is sparse: pages of it exist where something was counted. Areas lie behind the thread slots in
+//! the file that recorder and processes share, so that nothing is lost with a process.
+//!
+//! A probe takes the address of the area's middle from the control page and adds one to what lies
+//! at [`displacement`] from there: an instruction reaches 2 GiB to either side.
+
+/// Offset, from the `%gs` base, of the address of the middle of the thread's area.
+pub const GS_COUNTERS: u32 = 120;
+/// Ids of records that count are below this. Modules take disjoint ranges, as all do.
+pub const LIMIT: u32 = 1 << 29;
+/// Bytes of a counter.
+pub const BYTES: usize = 8;
+/// Bytes of a thread's area.
+pub const AREA: u64 = LIMIT as u64 * BYTES as u64;
+/// Offset of the address that probes know in an area.
+pub const MIDDLE: u64 = AREA / 2;
+
+/// Where the counter of an id lies from the area's middle. `None`: there is none.
+pub const fn displacement(id: u32) -> Option<i32> {
+    if id >= LIMIT {
+        return None;
+    }
+    Some((id as i64 * BYTES as i64 - MIDDLE as i64) as i32)
+}
+
+/// Offset in the shared file of the area of a thread slot, if the first begins at `start`. That of
+/// the first number without a slot is *scrap*: it is what threads add to whose records go nowhere.
+pub const fn area_offset(start: u64, slot: usize) -> u64 {
+    start + slot as u64 * AREA
+}
+
+const _: () = assert!(
+    displacement(0).unwrap() == i32::MIN
+        && displacement(LIMIT - 1).unwrap() == i32::MAX - 7
+        && displacement(LIMIT).is_none()
+);

@@ -1,0 +1,76 @@
+"""What counting costs: pairs of a program alone and counted, for `scripts/bench-burst --count`."""
+
+import math
+import os
+import random
+import statistics
+
+from measure import Failed, geometric_mean, run
+
+
+def pairs(name, command, tool, scratch, turns):
+    """CPU time, user and system, of program and recorder together, over that of the program alone, turn by turn."""
+    out = os.path.join(scratch, f"{name}.count")
+    run(
+        [
+            tool("mgz-instrument"),
+            "--for",
+            "count",
+            "--libs",
+            "-o",
+            out,
+            command[0],
+        ]
+    )
+    trace = os.path.join(scratch, "counts")
+    counted = [tool("mgz-record"), "--count", "--force", "-o", trace, "--", out, *command[1:]]
+    found = []
+    # The first turn fills caches.
+    for turn in range(turns + 1):
+        # Which comes first changes, since a machine's pace does.
+        runs = {}
+        for what in (command, counted) if turn % 2 else (counted, command):
+            runs[what is counted] = run(what)
+        if runs[True].out != runs[False].out:
+            raise Failed(f"{name}: counted: another output than alone")
+        if turn:
+            found.append((runs[True].cpu, runs[False].cpu))
+    return found
+
+
+def interval(results):
+    """95% of what 2,000 draws of turns give for the geometric mean of the programs' medians."""
+    draw = random.Random(1)
+    means = sorted(
+        geometric_mean(
+            [statistics.median(draw.choices(r["pairs"], k=len(r["pairs"]))) for r in results]
+        )
+        for _ in range(2000)
+    )
+    return means[50], means[-51]
+
+
+def result(name, found):
+    """What is kept of a program."""
+    return {
+        "name": name,
+        "seconds": statistics.median(alone for _, alone in found),
+        "pairs": [counted / alone for counted, alone in found],
+    }
+
+
+def table(results, target=1.25):
+    """Lines of text: each program's median with its quartiles, and the mean of all."""
+    lines = [f"{'program':<13}{'alone s':>8}{'count':>9}{'from':>9}{'to':>9}"]
+    for r in results:
+        low, high = min(r["pairs"]), max(r["pairs"])
+        middle = statistics.median(r["pairs"])
+        lines.append(f"{r['name']:<13}{r['seconds']:>8.2f}{middle:>9.3f}{low:>9.3f}{high:>9.3f}")
+    mean = geometric_mean([statistics.median(r["pairs"]) for r in results])
+    low, high = interval(results)
+    fine = not math.isnan(mean) and mean <= target
+    lines += [
+        "",
+        f"{'pass' if fine else 'MISS'}  CPU time of --count with files made by --for count, recorder included, geometric mean of {len(results)} programs: {mean:.3f} (95% {low:.3f} to {high:.3f}; target <= {target})",
+    ]
+    return lines

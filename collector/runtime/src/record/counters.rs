@@ -1,0 +1,112 @@
+//! Where threads have the counters of files that only count ([`mgz_abi::counters`]).
+//!
+//! A thread's area belongs to its thread slot, and is mapped with it: above all else that a
+//! reservation has, since it takes gigabytes of addresses, though next to no memory. A forked child
+//! still has its parent's until it gets a slot of its own, whose area then lies at the same
+//! addresses: a register that holds them stays right.
+
+use crate::record::thread_ring::Ring;
+use crate::sys::syscall::map;
+use crate::sys::{process, syscall};
+use core::sync::atomic::{AtomicU64, Ordering};
+use mgz_abi::counters::{AREA, MIDDLE, area_offset};
+use mgz_abi::shared_memory::{Header, MAX_THREADS};
+
+/// The middle of the area that threads add to whose records go nowhere; 0 if this process has none,
+/// and no other area either.
+static SCRAP: AtomicU64 = AtomicU64::new(0);
+
+/// See [`SCRAP`].
+pub fn scrap() -> u64 {
+    SCRAP.load(Ordering::Relaxed)
+}
+
+/// Whether this process has room for counters.
+pub fn has_room() -> bool {
+    scrap() != 0
+}
+
+/// Makes [`SCRAP`], if loads are counted. Called once at the start of a process, or of a recording.
+pub fn set_up() {
+    let Some(header) = process::header().filter(|h| h.counters_at != 0) else {
+        return;
+    };
+    // Where addresses are limited, they are the program's.
+    if has_room() || is_limited() {
+        return;
+    }
+    let fd = process::open_shared();
+    if fd < 0 {
+        return;
+    }
+    if let Some(start) = map_area(header, 0, fd, MAX_THREADS) {
+        SCRAP.store(start as u64 + MIDDLE, Ordering::Relaxed);
+    }
+    syscall::close(fd);
+}
+
+/// Maps the area of a thread slot for the ring that has it. Returns false if that cannot be done.
+pub(crate) fn provide(header: &Header, ring: Ring, fd: isize, slot: usize) -> bool {
+    if header.counters_at == 0 || !has_room() {
+        return true;
+    }
+    let place = &ring.private().counters;
+    let Some(start) = map_area(header, place.get(), fd, slot) else {
+        return false;
+    };
+    place.set(start);
+    true
+}
+
+/// The address that the probes of a ring's thread are to know.
+pub(crate) fn of(ring: Ring) -> u64 {
+    match ring.private().counters.get() {
+        0 => 0,
+        start => start as u64 + MIDDLE,
+    }
+}
+
+/// Maps the area of a slot at an address where one is already, or anywhere if that is 0.
+fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize> {
+    const DONTDUMP: usize = 16;
+    let fixed = if at == 0 { 0 } else { map::FIXED };
+    let flags = map::SHARED | map::NORESERVE | fixed;
+    let offset = area_offset(header.counters_at, slot);
+    // SAFETY: a new mapping, or one in place of another area of this reservation.
+    let start =
+        unsafe { syscall::mmap(at, AREA as usize, map::READ | map::WRITE, flags, fd, offset) };
+    let start = start.ok()?;
+    // SAFETY: what was just mapped.
+    unsafe {
+        syscall::call(
+            syscall::nr::MADVISE,
+            start,
+            AREA as usize,
+            DONTDUMP,
+            0,
+            0,
+            0,
+        )
+    };
+    Some(start)
+}
+
+/// Whether the process may have so many addresses only (RLIMIT_AS).
+fn is_limited() -> bool {
+    const PRLIMIT64: usize = 302;
+    const RLIMIT_AS: usize = 9;
+    let mut limits = [u64::MAX; 2];
+    // SAFETY: the kernel fills the pair.
+    unsafe {
+        syscall::call(
+            PRLIMIT64,
+            0,
+            RLIMIT_AS,
+            0,
+            limits.as_mut_ptr() as usize,
+            0,
+            0,
+        )
+    };
+    limits[0] != u64::MAX
+}
