@@ -2,6 +2,7 @@
 
 pub mod affinity;
 pub mod cache;
+mod contexts;
 pub mod counted;
 pub mod mimic;
 pub(crate) mod owners;
