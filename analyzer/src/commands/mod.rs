@@ -7,6 +7,7 @@ pub mod counted;
 pub mod mimic;
 pub(crate) mod owners;
 pub mod predict;
+mod predict_code;
 mod private_data;
 pub mod ranks;
 pub mod rdx;

@@ -98,7 +98,8 @@ fn schedule(text: &str) -> Result<Schedule, String> {
     Schedule::parse(text).ok_or_else(|| "write static, static,C, dynamic or dynamic,C".into())
 }
 
-fn level(text: &str) -> Result<Shape, String> {
+/// A cache from `SIZE:WAYS` or `SIZE:WAYS:LINE`.
+pub(crate) fn level(text: &str) -> Result<Shape, String> {
     let parts: Vec<&str> = text.split(':').collect();
     let number = |t: &str| {
         t.parse::<u64>()
@@ -253,7 +254,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         };
         let one = evaluate::evaluate(
             &threads,
-            &|mut next| (0..accesses as usize).for_each(|i| next(0, i)),
+            &|next| (0..accesses as usize).for_each(|i| next(0, i)),
             &setup,
         );
         let null: Vec<f64> = one
