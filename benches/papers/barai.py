@@ -4,7 +4,7 @@ from papers.lab import mean, percent, points
 
 # Programs whose shared-cache rate depends on the number of threads, and two whose rate does not.
 PROGRAMS = [
-    ("blocks", "24000", "static"),
+    ("blocks", "48000", "static"),
     ("scratch", "3000", "static"),
     ("local", "3000", "static"),
     ("columns", "400", "static"),

@@ -301,13 +301,11 @@ fn blocks(cold: f64, observations: &[Observation], bars: &[Bin]) -> f64 {
     let mut streams: Vec<u32> = observations.iter().map(|o| o.stream).collect();
     streams.sort_unstable();
     streams.dedup();
-    // Fewer than the samples' own places cannot be; a time distance t has t − 1 blocks at most.
-    let longest = bars.last().map_or(1.0, |b| b.from);
-    if cold > 0.0 {
-        (cold / streams.len().max(1) as f64).max(1.0)
-    } else {
-        longest
-    }
+    // No fewer than the longest interval goes to: the estimate of what is never reused hangs on the
+    // few samples that were watched longest, and a small one would cut true distances off.
+    let longest = convert(bars, cold, f64::INFINITY, Spread::Mean);
+    let reached = longest.last().map_or(1.0, |b| b.to);
+    (cold / streams.len().max(1) as f64).max(reached)
 }
 
 /// Standard errors of log shares, by leaving out a twentieth of the samples at a time.
