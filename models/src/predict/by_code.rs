@@ -6,7 +6,7 @@
 
 use crate::histogram::Bin;
 use crate::predict::single::{self, SingleModel};
-use crate::predict::{Piece, Profile, collect};
+use crate::predict::{Profile, Segment, collect};
 use std::collections::BTreeMap;
 
 /// What a piece of code did in a run.
@@ -148,7 +148,7 @@ impl CodeModel {
                     .distances
                     .predict(size)
                     .into_iter()
-                    .map(move |b| Piece {
+                    .map(move |b| Segment {
                         from: b.from,
                         to: b.to,
                         share: b.count * reuses,
