@@ -3,14 +3,17 @@
 //! OpenMP's compilers outline parallel regions into functions of their own: GCC names them `NAME._omp_fn.N`, Clang
 //! `NAME.omp_outlined` or `.omp_outlined.N`. A region is what runs from the first access of such a function until the function that came before it goes
 //! on (functions called from inside belong to it), or another outlined one begins, or the same one anew: it then reads once more what it was
-//! given, on the stack of its caller, as at its beginning. Inside a region, the accesses are divided among n threads as static scheduling divides the
-//! iterations of its outermost loop (see [`iterations`]). Private data, which lie on the thread's stack, get an offset in each thread; all other data are
+//! given, on the stack of its caller, as at its beginning. A region inside of another is part of it: one thread runs it. Inside a region, the accesses
+//! are divided among n threads as a schedule deals the iterations of its outermost loop (see [`iterations`]). Private data (the thread's stack, its
+//! thread-local storage, heap blocks that live in the region only: [`PrivateData`]) get an offset in each thread; all other data are
 //! shared and keep their addresses, also what the region is given, which each thread reads. What lies outside of regions runs on the first thread.
 
+use crate::commands::private_data::PrivateData;
 use crate::commands::stream::Accesses;
 use crate::commands::threads::Thread;
 use crate::data::code_map::CodeMap;
 use mgz_models::threads::interleave::{Turns, interleave};
+use mgz_models::threads::schedule::Schedule;
 use std::collections::{HashMap, HashSet};
 
 /// Whether a function is an outlined parallel region.
@@ -37,10 +40,13 @@ pub fn regions(
     outlined: impl Fn(u32) -> bool,
 ) -> Vec<Region> {
     let mut out: Vec<Region> = Vec::new();
+    // What the functions of these regions read of the stack at their beginning.
+    let mut heads: Vec<Vec<(u32, u64)>> = Vec::new();
     let mut host = None;
+    // Regions before the host went on last.
+    let mut before = 0;
     // The region that is open: its function, start, and the end of its last own access.
     let mut open: Option<(u32, usize, usize)> = None;
-    // What the open region's function reads of the stack at its beginning.
     let mut head: Vec<(u32, u64)> = Vec::new();
     let from = |start: usize, own: u32| {
         (start..functions.len())
@@ -55,29 +61,42 @@ pub fn regions(
             })
     };
     for (i, &function) in functions.iter().enumerate() {
-        match open {
-            Some((own, start, end)) if function == own && i > start && again(&head, i, own) => {
-                out.push(Region {
-                    range: start..end,
-                    function: own,
-                });
-                open = Some((own, i, i + 1));
-            }
-            Some((own, start, _)) if function == own => open = Some((own, start, i + 1)),
-            Some((own, start, end)) if outlined(function) || Some(function) == host => {
-                out.push(Region {
-                    range: start..end,
-                    function: own,
-                });
-                open = outlined(function).then_some((function, i, i + 1));
-                head = from(i, function);
-            }
-            Some(_) => {}
-            None if outlined(function) => {
+        let Some((own, start, end)) = open else {
+            if outlined(function) {
                 open = Some((function, i, i + 1));
                 head = from(i, function);
+            } else {
+                host = Some(function);
             }
-            None => host = Some(function),
+            continue;
+        };
+        if function == own && !(i > start && again(&head, i, own)) {
+            open = Some((own, start, i + 1));
+        } else if function == own || outlined(function) || Some(function) == host {
+            out.push(Region {
+                range: start..end,
+                function: own,
+            });
+            let next = from(i, function);
+            heads.push(std::mem::replace(&mut head, next));
+            open = outlined(function).then_some((function, i, i + 1));
+            if open.is_none() {
+                before = out.len();
+                continue;
+            }
+            // A function that goes on behind another region, and does not begin anew by reading
+            // what it is given, has run that region inside of its own: nested, and so by one thread.
+            let around = (before..out.len() - 1).rev().find(|&k| {
+                let first = heads[k].first();
+                out[k].function == function
+                    && first.is_some_and(|first| stack(i).is_none_or(|at| at.0 != first.0))
+            });
+            if let Some(k) = around {
+                open = Some((function, out[k].range.start, i + 1));
+                head = std::mem::take(&mut heads[k]);
+                out.truncate(k);
+                heads.truncate(k);
+            }
         }
     }
     if let Some((own, start, end)) = open {
@@ -170,22 +189,33 @@ fn breaks(
     (count * 4 >= 3 * places.len() && starts.len() >= n).then_some(starts)
 }
 
-/// Where a region is cut for `n` threads: n + 1 positions. `starts` are its iterations.
-fn cuts(region: &Region, starts: &[usize], n: usize) -> Vec<usize> {
-    (0..=n)
-        .map(|k| match k {
-            0 => region.range.start,
-            k if k == n => region.range.end,
-            // GCC's static schedule: the first threads get the iterations left over.
-            k => {
-                let (each, over) = (starts.len() / n, starts.len() % n);
-                starts
-                    .get(k * each + k.min(over))
-                    .copied()
-                    .unwrap_or(region.range.end)
-            }
-        })
-        .collect()
+/// The parts of a region for `n` threads, by thread. `starts` are its iterations, `first` is where
+/// they begin: what comes before is for each thread.
+fn parts(
+    region: &Region,
+    starts: &[usize],
+    first: usize,
+    n: usize,
+    schedule: Schedule,
+) -> Vec<Vec<std::ops::Range<usize>>> {
+    let begin = |i: usize| match i {
+        0 => first,
+        i => starts.get(i).copied().unwrap_or(region.range.end),
+    };
+    let work: Vec<u64> = (0..starts.len())
+        .map(|i| (begin(i + 1) - begin(i)) as u64)
+        .collect();
+    let mut out = vec![Vec::new(); n];
+    if work.is_empty() {
+        out[0].push(first..region.range.end);
+        return out;
+    }
+    for (thread, range) in schedule.deal(&work, n) {
+        if !range.is_empty() {
+            out[thread].push(begin(range.start)..begin(range.end));
+        }
+    }
+    out
 }
 
 /// What was mimicked.
@@ -196,8 +226,10 @@ pub struct Mimic {
     pub regions: usize,
     /// Accesses inside of them.
     pub parallel: u64,
-    /// Those of them to the stack.
+    /// Those of them to private data: the stack, thread-local storage, heap blocks of one thread.
     pub private: u64,
+    /// Those of them to heap blocks.
+    pub private_heap: u64,
     /// By phase (region, or what is between): the end of each thread's part.
     pub phases: Vec<Vec<usize>>,
 }
@@ -294,8 +326,14 @@ fn phases_of(found: &[Vec<Region>], lengths: Vec<usize>) -> Option<Aligned> {
     Some(Aligned { phases, regions })
 }
 
-/// Divides the accesses of one thread among `n`.
-pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
+/// Divides the accesses of one thread among `n`. `own` is what is known of its private data.
+pub fn mimic(
+    thread: &Thread,
+    code: &CodeMap,
+    n: usize,
+    schedule: Schedule,
+    own: &PrivateData,
+) -> Mimic {
     let view = thread.accesses.view();
     let stack = Stack::of(std::slice::from_ref(thread));
     let private = |address: u64| stack.holds(address);
@@ -311,6 +349,7 @@ pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
         regions: found.len(),
         parallel: 0,
         private: 0,
+        private_heap: 0,
         phases: Vec::new(),
     };
     let mut at = 0;
@@ -349,18 +388,26 @@ pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
             .map_or(region.range.start, |&at| at.min(region.range.start + lead));
         let given: Vec<usize> = (region.range.start..first).collect();
         let shared: HashSet<u64> = given.iter().map(|&i| view.address[i]).collect();
-        let cuts = cuts(region, &starts, n);
-        for k in 0..n {
-            let again: &[usize] = if k == 0 { &[] } else { &given };
-            for i in again.iter().copied().chain(cuts[k]..cuts[k + 1]) {
-                let mine = private(view.address[i]) && !shared.contains(&view.address[i]);
+        let parts = parts(region, &starts, first, n, schedule);
+        let blocks = own.of_region(
+            thread.process,
+            thread.earliest(region.range.start),
+            thread.latest(region.range.end - 1),
+        );
+        for (k, mine) in parts.into_iter().enumerate() {
+            for i in given.iter().copied().chain(mine.into_iter().flatten()) {
+                let address = view.address[i];
+                let heap = blocks.holds(address);
+                let mine =
+                    heap || own.always(address) || private(address) && !shared.contains(&address);
+                out.private_heap += u64::from(heap);
                 out.parallel += 1;
                 out.private += u64::from(mine);
                 let to: &mut Accesses = &mut out.threads[k].accesses;
                 to.address.push(if mine {
-                    view.address[i].wrapping_sub(k as u64 * STACK)
+                    address.wrapping_sub(k as u64 * STACK)
                 } else {
-                    view.address[i]
+                    address
                 });
                 to.size.push(view.size[i]);
                 to.group.push(view.group[i]);
@@ -411,6 +458,25 @@ mod tests {
         let ranges: Vec<(std::ops::Range<usize>, u32)> =
             got.into_iter().map(|r| (r.range, r.function)).collect();
         assert_eq!(ranges, [(2..6, 1), (7..8, 1), (8..10, 3)]);
+    }
+
+    #[test]
+    fn a_region_inside_of_another_is_part_of_it() {
+        // Host 0; region 1 reads its argument, runs region 3 twice inside, and goes on each time.
+        let functions = [0, 1, 1, 3, 1, 3, 3, 1, 0, 1, 1, 0];
+        let given = |i: usize| match i {
+            1 | 9 => Some((5, 0x7ff0)),
+            3 | 5 => Some((8, 0x7f00)),
+            _ => None,
+        };
+        let got = regions(&functions, given, |f| f == 1 || f == 3);
+        let ranges: Vec<(std::ops::Range<usize>, u32)> =
+            got.into_iter().map(|r| (r.range, r.function)).collect();
+        assert_eq!(ranges, [(1..8, 1), (9..11, 1)]);
+        // Where it reads its argument anew, one region followed the other.
+        let follows = |i: usize| if i == 4 { Some((5, 0x7ee0)) } else { given(i) };
+        let got = regions(&functions[..5], follows, |f| f == 1 || f == 3);
+        assert_eq!(got.len(), 3);
     }
 
     #[test]
@@ -465,16 +531,21 @@ mod tests {
             function: 1,
         };
         let groups: Vec<u32> = pieces.iter().map(|p| 4 * p).collect();
-        let cuts = cuts(
-            &region,
-            &iterations(&region, 0, &groups, &vec![0; groups.len()], |_| true, 4),
-            4,
-        );
-        let iterations: Vec<usize> = cuts
-            .windows(2)
-            .map(|w| pieces[w[0]..w[1]].iter().filter(|&&p| p == 5).count())
-            .collect();
-        assert_eq!(iterations, [3, 3, 2, 2]);
+        let starts = iterations(&region, 0, &groups, &vec![0; groups.len()], |_| true, 4);
+        let counts = |schedule| -> Vec<usize> {
+            parts(&region, &starts, 0, 4, schedule)
+                .into_iter()
+                .map(|part| {
+                    part.into_iter()
+                        .flatten()
+                        .filter(|&i| pieces[i] == 5)
+                        .count()
+                })
+                .collect()
+        };
+        assert_eq!(counts(Schedule::Static), [3, 3, 2, 2]);
+        assert_eq!(counts(Schedule::Chunks(2)), [4, 2, 2, 2]);
+        assert_eq!(counts(Schedule::Dynamic(1)).iter().sum::<usize>(), 10);
     }
 
     #[test]
@@ -489,7 +560,10 @@ mod tests {
         };
         let starts = iterations(&region, 0, &[4; 200], &addresses, |_| true, 3);
         assert_eq!(starts, (0..10).map(|y| 20 * y).collect::<Vec<_>>());
-        assert_eq!(cuts(&region, &starts, 3), [0, 80, 140, 200]);
+        assert_eq!(
+            parts(&region, &starts, 0, 3, Schedule::Static).concat(),
+            [0..80, 80..140, 140..200]
+        );
         // Random addresses have no stride: each access is an iteration.
         let random: Vec<u64> = (0..200u64)
             .map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20)
@@ -596,7 +670,7 @@ mod tests {
             let loops: Vec<(usize, Vec<u8>)> = loops.into_iter().map(|(more, inner)| (n + more, inner.into_iter().map(|k| k.max(1)).collect())).collect();
             let made = {
                 let Program { one, .. } = program(&loops, n);
-                mimic(&one, &code(), n)
+                mimic(&one, &code(), n, Schedule::Static, &PrivateData::default())
             };
             let want = program(&loops, n);
             proptest::prop_assert_eq!(made.regions, loops.len());

@@ -2,10 +2,13 @@
 
 pub mod affinity;
 pub mod cache;
+mod contexts;
 pub mod counted;
 pub mod mimic;
 pub(crate) mod owners;
 pub mod predict;
+mod predict_code;
+mod private_data;
 pub mod ranks;
 pub mod rdx;
 pub mod reuse;

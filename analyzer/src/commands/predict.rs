@@ -1,5 +1,7 @@
 //! `mgz-analyze predict`: locality of inputs that were not run (Zhong, Shen, Ding 2009).
 
+use crate::commands::cache::level;
+use crate::commands::predict_code::{ByCode, by_code};
 use crate::commands::reuse::histogram_rows;
 use crate::commands::stream::Accesses;
 use crate::commands::{Common, block_size, open, require_full, size, visit};
@@ -7,6 +9,7 @@ use crate::input::ColumnSet;
 use crate::output::document::{Column, Document, Table, Unit, value};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use mgz_models::cache::Shape;
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE};
 use mgz_models::miss_ratio::MissRatio;
 use mgz_models::predict::multi::{Basis, MultiModel};
@@ -62,6 +65,9 @@ pub struct PredictArguments {
     /// Sizes of caches whose miss ratio is predicted; without it, all powers of two.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
+    /// A cache whose hit rate is predicted by code, from the profiles of its pieces: SIZE:WAYS or SIZE:WAYS:LINE; with --train and --test.
+    #[arg(long, value_name = "SIZE:WAYS[:LINE]", value_parser = level, requires_all = ["train", "test"])]
+    pub level: Vec<Shape>,
     /// Counts recorded stores as accesses too.
     #[arg(long)]
     pub stores: bool,
@@ -258,6 +264,17 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
         results.compare(&model, size, known, &name, &measured);
     }
     results.finish(&mut document);
+    if !arguments.level.is_empty() {
+        let asked = ByCode {
+            train: &arguments.train,
+            test: &arguments.test,
+            levels: &arguments.level,
+            stores: model.stores,
+            block: model.block,
+            common: &arguments.common,
+        };
+        by_code(&asked, &mut document)?;
+    }
     Ok((document, damaged))
 }
 

@@ -38,14 +38,39 @@ impl From<Weights> for Attribution {
 const GROUPS: u64 = 20;
 
 /// Exact histograms for --compare.
-struct Truth {
+pub(crate) struct Truth {
     times: Fine,
     distances: Fine,
+    blocks: u64,
+    streams: u64,
+}
+
+impl Truth {
+    pub(crate) fn new() -> Truth {
+        Truth {
+            times: Fine::new(WHOLE),
+            distances: Fine::new(WHOLE),
+            blocks: 0,
+            streams: 0,
+        }
+    }
+
+    /// Another thread or sample begins.
+    pub(crate) fn begin(&mut self) {
+        self.streams += 1;
+    }
+
+    /// Share of the accesses that are the last to their block.
+    fn never(&self) -> f64 {
+        self.blocks as f64 / (self.times.count() + self.blocks).max(1) as f64
+    }
 }
 
 impl ReuseSink for Truth {
     #[inline(always)]
-    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {}
+    fn first(&mut self, _row: u64, _block: u64, _tag: u32) {
+        self.blocks += 1;
+    }
     #[inline(always)]
     fn reuse(&mut self, _row: u64, _block: u64, _tag: u32, distance: u64, interval: u64) {
         self.times.add(interval);
@@ -76,15 +101,9 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         arguments.watchpoints as usize,
         arguments.seed,
     );
-    let mut exact = arguments.compare.then(|| {
-        (
-            Engine::new(shift, None),
-            Truth {
-                times: Fine::new(WHOLE),
-                distances: Fine::new(WHOLE),
-            },
-        )
-    });
+    let mut exact = arguments
+        .compare
+        .then(|| (Engine::new(shift, None), Truth::new()));
     let mut buffer = Accesses::default();
     let damaged = visit(
         &trace,
@@ -93,8 +112,9 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         &mut |segment| {
             if segment.starts {
                 watcher.cut();
-                if let Some((engine, _)) = &mut exact {
+                if let Some((engine, truth)) = &mut exact {
                     engine.begin();
+                    truth.begin();
                 }
             }
             let view = segment.accesses(arguments.stores, &mut buffer);
@@ -144,13 +164,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         value(estimated.never / observations.len() as f64),
     );
     if let Some((_, truth)) = &exact {
-        compare(
-            &mut document,
-            arguments.block,
-            (&times, &distances),
-            truth,
-            estimated.never / observations.len() as f64,
-        );
+        compare(&mut document, arguments.block, (&times, &distances), truth);
     }
     let spread = jackknife(&observations, arguments.attribution.into(), accesses);
     document.tables.push(with_interval(
@@ -177,7 +191,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
 }
 
 /// Similarities to the truth: on the paper's scale (4 KiB of blocks in the first bin, 20 bins) and on the log scale.
-fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: &Truth, cold: f64) {
+pub(crate) fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: &Truth) {
     let paper = Scale::Octaves {
         first: (4096 / block).max(1),
         bins: 20,
@@ -191,8 +205,12 @@ fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: 
     };
     // How much of the stack error is the model's: exact times, converted.
     let exact: Vec<Bin> = truth.times.bins().collect();
-    let first = truth.times.count() as f64 * cold / (1.0 - cold).max(1e-9);
-    let alone = |spread| convert(&exact, first, f64::from(u32::MAX), spread);
+    let first = truth.blocks as f64;
+    let alone = |spread| {
+        let blocks = (first / truth.streams.max(1) as f64).max(1.0);
+        convert(&exact, first, blocks, spread)
+    };
+    document.put("never_reused_share", Unit::Share, value(truth.never()));
     let (binomial, mean) = (alone(Spread::Binomial), alone(Spread::Mean));
     for (scale, names) in [
         (
@@ -266,10 +284,28 @@ pub(crate) fn histograms(
             }),
         }
     }
-    // Each block has one access that is its last: their share times the accesses is the number of blocks.
     let cold = estimated.never * each;
-    let distances = convert(&bars, cold, f64::from(u32::MAX), Spread::Binomial);
+    let distances = convert(
+        &bars,
+        cold,
+        blocks(cold, observations, &bars),
+        Spread::Binomial,
+    );
     (bars, distances)
+}
+
+/// Distinct blocks of a stream, Shen's N. Each block has one access that is its last, so the accesses
+/// that are never reused are as many as all blocks. Where the samples say nothing of them (none was
+/// left unreused, or the attribution does not tell), nothing caps the distances.
+fn blocks(cold: f64, observations: &[Observation], bars: &[Bin]) -> f64 {
+    let mut streams: Vec<u32> = observations.iter().map(|o| o.stream).collect();
+    streams.sort_unstable();
+    streams.dedup();
+    // No fewer than the longest interval goes to: the estimate of what is never reused hangs on the
+    // few samples that were watched longest, and a small one would cut true distances off.
+    let longest = convert(bars, cold, f64::INFINITY, Spread::Mean);
+    let reached = longest.last().map_or(1.0, |b| b.to);
+    (cold / streams.len().max(1) as f64).max(reached)
 }
 
 /// Standard errors of log shares, by leaving out a twentieth of the samples at a time.
@@ -349,6 +385,15 @@ impl CodeName {
             } else {
                 String::new()
             },
+        }
+    }
+
+    /// The line, or the function where there is none.
+    pub(crate) fn place(&self) -> &str {
+        if self.line.is_empty() {
+            &self.function
+        } else {
+            &self.line
         }
     }
 

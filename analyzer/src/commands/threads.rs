@@ -20,6 +20,20 @@ pub struct Thread {
     pub marks: Vec<(usize, u64)>,
 }
 
+impl Thread {
+    /// When an access ran, at the earliest.
+    pub fn earliest(&self, access: usize) -> u64 {
+        let behind = self.marks.partition_point(|m| m.0 <= access);
+        behind.checked_sub(1).map_or(0, |at| self.marks[at].1)
+    }
+
+    /// When an access ran, at the latest.
+    pub fn latest(&self, access: usize) -> u64 {
+        let behind = self.marks.partition_point(|m| m.0 < access);
+        self.marks.get(behind).map_or(u64::MAX, |m| m.1)
+    }
+}
+
 /// Most accesses that are taken into memory (16 bytes each).
 const MOST: u64 = 1 << 30;
 

@@ -1,13 +1,17 @@
 //! `mgz-analyze reuse --rdx` on what `mgz-record --mode watch` wrote: use–reuse pairs that hardware watchpoints saw.
 
-use crate::commands::rdx::{CodeName, histograms, jackknife, pair_table, with_interval};
-use crate::commands::reuse::{ReuseArguments, histogram_rows};
-use crate::commands::{open, visit};
+use crate::commands::contexts::Contexts;
+use crate::commands::rdx::{
+    CodeName, Truth, compare, histograms, jackknife, pair_table, with_interval,
+};
+use crate::commands::reuse::{Engine, ReuseArguments, histogram_rows};
+use crate::commands::stream::Accesses;
+use crate::commands::{open, require_full, visit, warn_of_gaps};
 use crate::data::frame;
 use crate::input::{ColumnSet, manifest_of, quietly};
 use crate::output::document::{Document, Table, Unit, value};
 use anyhow::Context;
-use mgz_annotations_schema::manifest::{Manifest, WATCH};
+use mgz_annotations_schema::manifest::{CALL_PATHS, Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
 use mgz_models::sampling::rdx::{Observation, estimate};
 use polars::prelude::DataFrame;
@@ -50,12 +54,7 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
     document
         .warnings
         .extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
-    anyhow::ensure!(
-        !arguments.compare,
-        "{}: --compare needs every load of the run, and this trace has samples of it; record with mgz-record --mode full",
-        arguments.trace.display()
-    );
-    let (rows, names) = read(&arguments.trace, arguments.stores)?;
+    let (rows, contexts) = read(&arguments.trace, arguments.stores)?;
     let what = if arguments.stores { "access" } else { "load" };
     anyhow::ensure!(
         rows.iter().any(|r| r.reused),
@@ -63,7 +62,17 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
         arguments.trace.display(),
         rows.len()
     );
-    let (time, accesses) = time(arguments, manifest, &rows, &mut document)?;
+    let exact = arguments
+        .compare
+        .then(|| full(arguments, manifest, &mut document))
+        .transpose()?;
+    let (time, accesses) = time(
+        arguments,
+        manifest,
+        &rows,
+        exact.as_ref().map(|e| e.accesses),
+        &mut document,
+    )?;
     let crowded = rows.iter().filter(|r| r.crowded).count();
     if crowded > 0 {
         document.warnings.push(format!("{crowded} of {} samples were given up, because their places were stored to again and again before the next load; they count as not reused by then", rows.len()));
@@ -119,6 +128,9 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
         Unit::Share,
         value(estimated.never / observations.len() as f64),
     );
+    if let Some(exact) = &exact {
+        compare(&mut document, WORD, (&times, &distances), &exact.truth);
+    }
     let spread = jackknife(&observations, arguments.attribution.into(), total);
     if !matches!(time, Time::Cpu) {
         document.tables.push(with_interval(
@@ -145,12 +157,24 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
         ));
         document.tables.push(near(&rows));
     }
+    // Contexts are call paths; for people pairs are summed by line.
+    let lines: Vec<Observation> = observations
+        .iter()
+        .map(|o| Observation {
+            context: contexts.line(o.context),
+            reuse: o.reuse.map(|reuse| contexts.line(reuse)),
+            ..*o
+        })
+        .collect();
     document.tables.push(pair_table(
-        &observations,
+        &lines,
         &estimated,
-        &|code| names[code as usize].clone(),
+        &|line| contexts.name(line),
         matches!(time, Time::Cpu),
     ));
+    document
+        .tables
+        .extend(contexts.table(&observations, &estimated));
     Ok((document, false))
 }
 
@@ -174,6 +198,7 @@ fn time(
     arguments: &ReuseArguments,
     manifest: &Manifest,
     rows: &[Row],
+    recorded: Option<u64>,
     document: &mut Document,
 ) -> anyhow::Result<(Time, Option<u64>)> {
     if let Some(accesses) = if arguments.stores {
@@ -200,16 +225,11 @@ fn time(
         "{}: no access was counted in it, so it gives no rate; instrument all of the program (no --functions) and record again",
         folder.display()
     );
-    // Names may differ: one of the two may be the instrumented file.
-    let rest = |m: &Manifest| m.command.get(1..).unwrap_or_default().to_vec();
-    anyhow::ensure!(
-        rest(&other) == rest(manifest),
-        "{}: another command ({}) than the one that was watched ({}); the rate of accesses would not be its own",
-        folder.display(),
-        other.command.join(" "),
-        manifest.command.join(" ")
-    );
-    let count = rows * share(folder, arguments, document)?;
+    same_command(&other, manifest, folder)?;
+    let count = match recorded {
+        Some(accesses) => accesses as f64,
+        None => rows * share(folder, arguments, document)?,
+    };
     anyhow::ensure!(
         manifest.cpu_seconds > 0.0,
         "{}: the run had no CPU time",
@@ -219,6 +239,69 @@ fn time(
         Time::Rate(count / (manifest.cpu_seconds * 1e9)),
         Some(count as u64),
     ))
+}
+
+/// The rate and the distances of another command would not be this one's.
+fn same_command(other: &Manifest, watched: &Manifest, folder: &Path) -> anyhow::Result<()> {
+    // Names may differ: one of the two may be the instrumented file.
+    let rest = |m: &Manifest| m.command.get(1..).unwrap_or_default().to_vec();
+    anyhow::ensure!(
+        rest(other) == rest(watched),
+        "{}: another command ({}) than the one that was watched ({}); the rate of accesses would not be its own",
+        folder.display(),
+        other.command.join(" "),
+        watched.command.join(" ")
+    );
+    Ok(())
+}
+
+/// What a full trace of the same command says, for --compare.
+struct Exact {
+    truth: Truth,
+    /// Accesses in it. Loads that records stand for have no address and are left out.
+    accesses: u64,
+}
+
+fn full(
+    arguments: &ReuseArguments,
+    manifest: &Manifest,
+    document: &mut Document,
+) -> anyhow::Result<Exact> {
+    let Some(folder) = &arguments.accesses_from else {
+        anyhow::bail!(
+            "{}: --compare needs every load of the run, and this trace has samples of it; give a full trace of the same command with --accesses-from TRACE",
+            arguments.trace.display()
+        );
+    };
+    same_command(&manifest_of(folder)?, manifest, folder)?;
+    let trace = open(folder, &arguments.common, document)?;
+    require_full(&trace, "--compare", "")?;
+    warn_of_gaps(&trace, document);
+    let mut engine = Engine::new(WORD.trailing_zeros(), None);
+    let mut truth = Truth::new();
+    let (mut accesses, mut implied, mut stores) = (0u64, 0u64, 0u64);
+    let mut buffer = Accesses::default();
+    visit(&trace, ColumnSet::default(), document, &mut |segment| {
+        if segment.starts {
+            engine.begin();
+            truth.begin();
+        }
+        implied += segment.implied();
+        stores += segment.stores.len() as u64;
+        let view = segment.accesses(arguments.stores, &mut buffer);
+        accesses += view.len() as u64;
+        engine.run(view, &mut truth);
+    });
+    anyhow::ensure!(
+        !arguments.stores || stores > 0,
+        "{}: it has no stores, and --stores counts them; instrument with mgz-instrument --stores and record again",
+        folder.display()
+    );
+    if implied * 20 > accesses {
+        document.warnings.push(format!("{}: {implied} loads of constant addresses have no rows beside {accesses} accesses that have; samples of them are compared with nothing", folder.display()));
+    }
+    document.put("A", Unit::Count, accesses);
+    Ok(Exact { truth, accesses })
 }
 
 /// The share of a trace's accesses that count: all with `--stores`, else its loads.
@@ -251,33 +334,14 @@ fn share(
 }
 
 fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
-    // The paper's weight: samples in the context of the use while it was watched.
-    let mut by_context: HashMap<((u64, u64), u32), Vec<u64>> = HashMap::new();
-    for row in rows {
-        by_context
-            .entry((row.thread, row.context))
-            .or_default()
-            .push(row.sample);
-    }
-    by_context
-        .values_mut()
-        .for_each(|list| list.sort_unstable());
-    let between = |row: &Row| {
-        by_context
-            .get(&(row.thread, row.context))
-            .map_or(1, |list| {
-                list.partition_point(|&s| s <= row.until)
-                    - list.partition_point(|&s| s < row.sample)
-            })
-    };
+    let mut streams: HashMap<(u64, u64), u32> = HashMap::new();
     let age = |row: &Row| match time {
         Time::Counted => row.counted.unwrap_or(0),
         Time::Rate(rate) => row.stepped + (row.cpu_ns as f64 * rate).round() as u64,
         Time::Cpu => row.cpu_ns,
     };
     rows.iter()
-        .enumerate()
-        .map(|(i, row)| Observation {
+        .map(|row| Observation {
             context: row.context,
             age: if matches!(time, Time::Cpu) {
                 age(row)
@@ -285,12 +349,12 @@ fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
                 age(row).max(u64::from(row.reused))
             },
             reuse: row.reused.then_some(row.reuse),
-            proportional: if row.reused {
-                between(row).max(1) as f64
-            } else {
-                0.0
+            stream: {
+                let next = streams.len() as u32;
+                *streams.entry(row.thread).or_insert(next)
             },
-            sample: i as u64,
+            sample: row.sample,
+            until: row.until,
         })
         .collect()
 }
@@ -315,7 +379,7 @@ fn near(rows: &[Row]) -> Table {
 }
 
 /// The rows of `watch.parquet` and the names of code that they refer to.
-fn read(folder: &Path, stores: bool) -> anyhow::Result<(Vec<Row>, Vec<CodeName>)> {
+fn read(folder: &Path, stores: bool) -> anyhow::Result<(Vec<Row>, Contexts)> {
     let path = folder.join(WATCH);
     let file = std::fs::File::open(&path).with_context(|| {
         format!(
@@ -328,10 +392,17 @@ fn read(folder: &Path, stores: bool) -> anyhow::Result<(Vec<Row>, Vec<CodeName>)
     let table = quietly(|| frame::read_parquet(file))
         .and_then(|r| r)
         .map_err(&damaged)?;
-    rows(&table, stores).map_err(damaged)
+    let (rows, mut contexts) = rows(&table, stores).map_err(&damaged)?;
+    contexts.read_calls(folder).map_err(|why| {
+        anyhow::anyhow!(
+            "{}: damaged ({why}); record again",
+            folder.join(CALL_PATHS).display()
+        )
+    })?;
+    Ok((rows, contexts))
 }
 
-fn rows(table: &DataFrame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String> {
+fn rows(table: &DataFrame, stores: bool) -> Result<(Vec<Row>, Contexts), String> {
     let numbers = |name: &str| frame::numbers(table, name);
     let texts = |name: &str| -> Result<Vec<String>, String> {
         Ok(frame::texts(table, name)?
@@ -355,21 +426,19 @@ fn rows(table: &DataFrame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), St
         frame::whole(table, "stores")?,
     );
     let (outcome, counts) = (texts("outcome")?, texts("counts")?);
-    let mut names: Vec<CodeName> = Vec::new();
-    let mut known: HashMap<CodeName, u32> = HashMap::new();
+    let mut contexts = Contexts::default();
     let mut codes = |prefix: &str| -> Result<Vec<u32>, String> {
         let (function, file, line) = (
             texts(&format!("{prefix}_function"))?,
             texts(&format!("{prefix}_file"))?,
             numbers(&format!("{prefix}_line"))?,
         );
+        // Older recorders did not tell.
+        let path = numbers(&format!("{prefix}_path")).unwrap_or_else(|_| vec![0; line.len()]);
         Ok((0..function.len())
             .map(|i| {
                 let name = CodeName::new(&function[i], &file[i], line[i]);
-                *known.entry(name.clone()).or_insert_with(|| {
-                    names.push(name);
-                    names.len() as u32 - 1
-                })
+                contexts.number(name, path[i] as u32)
             })
             .collect())
     };
@@ -400,7 +469,7 @@ fn rows(table: &DataFrame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), St
             .filter(|&i| counts[i] == own || counts[i] == "both")
             .map(row)
             .collect(),
-        names,
+        contexts,
     ))
 }
 
@@ -434,12 +503,12 @@ mod tests {
         let ages = |time| {
             observations(&rows, &time)
                 .iter()
-                .map(|o| (o.age, o.proportional))
+                .map(|o| o.age)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(ages(Time::Counted), [(510, 3.0), (7, 1.0), (100, 0.0)]);
-        assert_eq!(ages(Time::Rate(2.0)), [(1010, 3.0), (7, 1.0), (100, 0.0)]);
-        assert_eq!(ages(Time::Cpu), [(500, 3.0), (0, 1.0), (0, 0.0)]);
+        assert_eq!(ages(Time::Counted), [510, 7, 100]);
+        assert_eq!(ages(Time::Rate(2.0)), [1010, 7, 100]);
+        assert_eq!(ages(Time::Cpu), [500, 0, 0]);
     }
 
     #[test]

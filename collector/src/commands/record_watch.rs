@@ -96,7 +96,12 @@ pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
         }
     };
     fill(&mut m, &ended);
-    if let Err(error) = write::write(folder.path(), &ended.rows, &ended.maps) {
+    if let Err(error) = write::write(
+        folder.path(),
+        &ended.rows,
+        &ended.maps,
+        &ended.paths.named(),
+    ) {
         m.problems.push(format!(
             "{}: the samples could not be written: {error:#}",
             folder.path().display()

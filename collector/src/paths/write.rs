@@ -26,7 +26,13 @@ pub struct SamplePath {
 }
 
 /// Writes both files into a trace folder, mode 0600.
-pub fn write(folder: &Path, calls: &[Call], samples: &[SamplePath]) -> anyhow::Result<()> {
+pub fn write(folder: &Path, all: &[Call], samples: &[SamplePath]) -> anyhow::Result<()> {
+    calls(folder, all)?;
+    windows(folder, samples)
+}
+
+/// Writes `call_paths.parquet`; the first of `calls` is nothing.
+pub fn calls(folder: &Path, calls: &[Call]) -> anyhow::Result<()> {
     let of_calls = || (1u32..).zip(calls.iter().skip(1));
     let texts = |of: &dyn Fn(&Call) -> &str| {
         Arc::new(
@@ -34,9 +40,6 @@ pub fn write(folder: &Path, calls: &[Call], samples: &[SamplePath]) -> anyhow::R
                 .map(|(_, c)| Some(of(c)))
                 .collect::<StringArray>(),
         ) as ArrayRef
-    };
-    let u32s = |values: &mut dyn Iterator<Item = u32>| {
-        Arc::new(values.collect::<UInt32Array>()) as ArrayRef
     };
     table(
         folder,
@@ -56,7 +59,14 @@ pub fn write(folder: &Path, calls: &[Call], samples: &[SamplePath]) -> anyhow::R
                 )),
             ),
         ],
-    )?;
+    )
+}
+
+fn u32s(values: &mut dyn Iterator<Item = u32>) -> ArrayRef {
+    Arc::new(values.collect::<UInt32Array>())
+}
+
+fn windows(folder: &Path, samples: &[SamplePath]) -> anyhow::Result<()> {
     table(
         folder,
         WINDOW_PATHS,

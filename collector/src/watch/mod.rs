@@ -12,6 +12,7 @@
 //! | [`crate::machine::counters`] | what counts accesses on this machine |
 //! | [`pin`] | recorder and thread on one processor while it is stepped |
 //! | [`run`] | a program from its start to its end |
+//! | [`call_paths`] | by way of whom uses and reuses were reached |
 //! | [`code_names`] | code addresses to functions and lines |
 //! | [`mod@write`] | `watch.parquet` |
 //! | [`crate::commands::record_watch`] | the trace folder around it |
@@ -21,6 +22,7 @@
 
 pub mod access;
 pub mod calibrate;
+pub mod call_paths;
 pub mod code_names;
 pub mod events;
 pub mod pin;

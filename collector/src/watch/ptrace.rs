@@ -5,6 +5,7 @@
 //! code only, so that no system call is interrupted.
 
 use crate::watch::access::Registers;
+use crate::watch::call_paths::CallPaths;
 use crate::watch::events::Events;
 use crate::watch::sampler::{Clock, Hit, Stepped, Stopped, WORD};
 use std::io;
@@ -167,6 +168,10 @@ pub struct Held<'a> {
     pub signal: i32,
     /// A stop or end that a step ran into and that is still to be handled.
     pub unhandled: Option<i32>,
+    /// Its process.
+    pub process: i32,
+    /// The run's call paths.
+    pub paths: &'a mut CallPaths,
 }
 
 impl Stopped for Held<'_> {
@@ -176,6 +181,13 @@ impl Stopped for Held<'_> {
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
         read(self.thread, address, into)
+    }
+
+    fn path(&mut self, at: &Registers) -> u32 {
+        let thread = self.thread;
+        self.paths.of(self.process, at, |address, into| {
+            read(thread, address, into)
+        })
     }
 
     fn step(&mut self) -> io::Result<Stepped> {

@@ -4,6 +4,7 @@ use crate::target::signals::Signals;
 use crate::target::spawn;
 use crate::target::status::ProgramStatus;
 use crate::watch::calibrate::{Obstacle, calibrate};
+use crate::watch::call_paths::CallPaths;
 use crate::watch::code_names::{CodeOffset, Maps};
 use crate::watch::events::{Events, Trigger};
 use crate::watch::pin::Recorder;
@@ -71,6 +72,8 @@ pub struct Ended {
     pub rows: Vec<Row>,
     /// Places of code.
     pub maps: Maps,
+    /// Call paths of uses and reuses.
+    pub paths: CallPaths,
     /// Threads seen.
     pub threads: u64,
     /// Sums over threads.
@@ -136,6 +139,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         random: Random::new(u64::from(held.pid()) << 20 ^ job.trigger.period),
         tasks: BTreeMap::new(),
         maps: Maps::default(),
+        paths: CallPaths::default(),
         rows: Vec::new(),
         sums: Sums::default(),
         problems: Vec::new(),
@@ -184,6 +188,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
     let wall = began.elapsed();
     let WatchLoop {
         maps,
+        paths,
         rows,
         sums,
         problems,
@@ -198,6 +203,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         accesses: sums.accesses,
         rows,
         maps,
+        paths,
         threads: sums.threads,
         counts: sums.counts,
         lost_hits: sums.lost_hits,
@@ -242,6 +248,7 @@ struct WatchLoop<'a> {
     random: Random,
     tasks: BTreeMap<i32, Task>,
     maps: Maps,
+    paths: CallPaths,
     rows: Vec<Row>,
     sums: Sums,
     problems: Vec<String>,
@@ -302,6 +309,7 @@ impl WatchLoop<'_> {
                     self.tasks.remove(&former);
                 }
                 self.maps.forget(thread);
+                self.paths.forget(thread);
                 self.executed |= thread == self.root;
                 self.open(thread);
                 ptrace::resume(thread, 0);
@@ -380,6 +388,8 @@ impl WatchLoop<'_> {
                     events: &mut watched.events,
                     signal: self.job.trigger.signal,
                     unhandled: None,
+                    process,
+                    paths: &mut self.paths,
                 };
                 watched.sampler.stopped(&mut held);
                 let pairs = watched.sampler.take_pairs();
@@ -423,6 +433,8 @@ impl WatchLoop<'_> {
             events,
             signal: self.job.trigger.signal,
             unhandled: None,
+            process,
+            paths: &mut self.paths,
         };
         // If the thread is gone, the next wait tells.
         let _ = sampler.sample(&mut held);
@@ -454,6 +466,8 @@ impl WatchLoop<'_> {
             events: &mut events,
             signal: self.job.trigger.signal,
             unhandled: None,
+            process,
+            paths: &mut self.paths,
         };
         sampler.end(&mut held);
         if let Ok(clock) = events.clock() {

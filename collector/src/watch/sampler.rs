@@ -93,6 +93,10 @@ pub trait Stopped {
     fn registers(&mut self) -> io::Result<Registers>;
     /// Its memory; returns how much could be read.
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
+    /// The call path that leads to where it stood with these registers; 0 if it is not known.
+    fn path(&mut self, _at: &Registers) -> u32 {
+        0
+    }
     /// Runs one instruction.
     fn step(&mut self) -> io::Result<Stepped>;
     /// Stops its counters and watchpoints, or lets them go on. While a thread is stepped they only
@@ -181,6 +185,10 @@ pub struct Pair {
     pub use_ip: u64,
     /// An address inside the instruction of the reuse; 0 if there was none.
     pub reuse_ip: u64,
+    /// Call path of the use; 0 if it is not known.
+    pub use_path: u32,
+    /// Call path of the reuse; 0 if there was none or it is not known.
+    pub reuse_path: u32,
     /// How it ended.
     pub outcome: Outcome,
     /// Accesses that were single-stepped since the use, up to the reuse; those of the stack that
@@ -334,13 +342,14 @@ impl Sampler {
     /// Takes in what the watchpoints have seen.
     fn collect(&mut self, thread: &mut dyn Stopped) {
         for (slot, hit) in thread.hits() {
-            let behind = self.hit(thread, slot, &hit);
-            self.touched(thread, slot, &behind, hit.clock, self.plan.costs.hit_ns);
+            let (behind, after) = self.hit(thread, slot, &hit);
+            let cost = self.plan.costs.hit_ns;
+            self.touched(thread, slot, &behind, &after, hit.clock, cost);
         }
     }
 
-    /// How a hit accessed the word.
-    fn hit(&mut self, thread: &mut dyn Stopped, slot: usize, hit: &Hit) -> Touch {
+    /// How a hit accessed the word, and the registers behind it.
+    fn hit(&mut self, thread: &mut dyn Stopped, slot: usize, hit: &Hit) -> (Touch, Registers) {
         let word = self
             .slots
             .get(slot)
@@ -368,10 +377,11 @@ impl Sampler {
             }
         });
         // Where only the target is known, it is as near as can be told.
-        Touch {
+        let touch = Touch {
             ip: if touch.ip == 0 { hit.ip } else { touch.ip },
             ..touch
-        }
+        };
+        (touch, after)
     }
 
     /// A watched word was accessed: loaded, stored, or in a way that does not count.
@@ -380,6 +390,7 @@ impl Sampler {
         thread: &mut dyn Stopped,
         slot: usize,
         how: &Touch,
+        stood: &Registers,
         at: Clock,
         cost: u64,
     ) {
@@ -395,13 +406,20 @@ impl Sampler {
             accesses: at.accesses.map(|a| a.less(behind)),
             ..at
         };
+        let fate = pending.fate(how.read, how.written);
+        let reuse_path = if matches!(fate, Fate::Open) {
+            0
+        } else {
+            thread.path(stood)
+        };
         let seen = |counts| Pair {
             outcome: Outcome::Watched,
             reuse_ip: how.ip,
+            reuse_path,
             counts,
             ..self.aged(&pending, at, cost)
         };
-        match pending.fate(how.read, how.written) {
+        match fate {
             Fate::Over(counts) => {
                 self.pairs.push(seen(counts));
                 self.slots[slot] = None;
@@ -522,6 +540,7 @@ impl Sampler {
                             ip: registers.rip,
                             ..Touch::default()
                         },
+                        &registers,
                         now,
                         0,
                     );
@@ -534,17 +553,18 @@ impl Sampler {
                 if let Some(pending) = open {
                     pending.pair.stepped = pending.pair.stepped.add(part.one());
                     if part.touches(pending.word) {
-                        over = self.near(open, &part, registers.rip);
+                        let path = thread.path(&registers);
+                        over = self.near(open, &part, registers.rip, path);
                     }
                 } else if !used {
                     if skip == 0 {
-                        *open = Some(self.begin(&part, registers.rip));
+                        *open = Some(self.begin(&part, registers.rip, thread.path(&registers)));
                         left = self.plan.near;
                         used = true;
                     }
                     skip = skip.saturating_sub(1);
                 }
-                self.stepped_on_watched(thread, &part, registers.rip)?;
+                self.stepped_on_watched(thread, &part, &registers)?;
             }
             if over {
                 return Ok(());
@@ -555,7 +575,7 @@ impl Sampler {
     }
 
     /// A sample begins.
-    fn begin(&mut self, part: &SingleAccess, ip: u64) -> Pending {
+    fn begin(&mut self, part: &SingleAccess, ip: u64, path: u32) -> Pending {
         self.samples += 1;
         let pair = Pair {
             sample: self.samples,
@@ -569,6 +589,8 @@ impl Sampler {
             },
             use_ip: ip,
             reuse_ip: 0,
+            use_path: path,
+            reuse_path: 0,
             outcome: Outcome::Ended,
             stepped: Accesses::default(),
             cpu_ns: 0,
@@ -586,11 +608,18 @@ impl Sampler {
     }
 
     /// The word of the open sample is accessed while it is stepped. Tells whether that ends it.
-    fn near(&mut self, open: &mut Option<Pending>, part: &SingleAccess, ip: u64) -> bool {
+    fn near(
+        &mut self,
+        open: &mut Option<Pending>,
+        part: &SingleAccess,
+        ip: u64,
+        path: u32,
+    ) -> bool {
         let Some(pending) = open else { return false };
         let pair = Pair {
             outcome: Outcome::Near,
             reuse_ip: ip,
+            reuse_path: path,
             counted: Some(pending.pair.stepped),
             ..pending.pair
         };
@@ -617,7 +646,7 @@ impl Sampler {
         &mut self,
         thread: &mut dyn Stopped,
         part: &SingleAccess,
-        ip: u64,
+        stood: &Registers,
     ) -> io::Result<()> {
         for slot in 0..self.slots.len() {
             if self.slots[slot].is_some_and(|p| part.touches(p.word)) {
@@ -629,8 +658,9 @@ impl Sampler {
                         read: !part.written,
                         written: part.written,
                         stores: 0,
-                        ip,
+                        ip: stood.rip,
                     },
+                    stood,
                     now,
                     0,
                 );

@@ -1,5 +1,7 @@
 //! `watch.parquet`: one row per sample, two where the next access is not the next load.
 
+use crate::paths::names::Named;
+use crate::paths::write::calls;
 use crate::util::small_table;
 use crate::watch::code_names::{Code, Maps, Names};
 use crate::watch::run::Row;
@@ -11,8 +13,9 @@ use mgz_annotations_schema::manifest::WATCH;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Writes the file into a trace folder, mode 0600.
-pub fn write(folder: &Path, rows: &[Row], maps: &Maps) -> anyhow::Result<()> {
+/// Writes the file, and `call_paths.parquet`, into a trace folder, mode 0600.
+pub fn write(folder: &Path, rows: &[Row], maps: &Maps, paths: &Named) -> anyhow::Result<()> {
+    let path = |node: u32| paths.of_node.get(node as usize).copied().unwrap_or(0);
     let mut names = Names::default();
     let codes: Vec<[Code; 2]> = rows
         .iter()
@@ -104,6 +107,8 @@ pub fn write(folder: &Path, rows: &[Row], maps: &Maps) -> anyhow::Result<()> {
         ("reuse_function", texts(1, &|c| &c.function)),
         ("reuse_file", texts(1, &|c| &c.file)),
         ("reuse_line", lines(1)),
+        ("use_path", ids(&|r| path(r.pair.use_path) as i32)),
+        ("reuse_path", ids(&|r| path(r.pair.reuse_path) as i32)),
     ];
     let fields: Vec<Field> = columns
         .iter()
@@ -118,5 +123,6 @@ pub fn write(folder: &Path, rows: &[Row], maps: &Maps) -> anyhow::Result<()> {
     let schema = Arc::new(Schema::new(fields));
     let columns = columns.into_iter().map(|c| c.1).collect();
     let batch = RecordBatch::try_new(schema.clone(), columns).map_err(Into::into);
-    small_table::write(folder, WATCH, schema, [batch])
+    small_table::write(folder, WATCH, schema, [batch])?;
+    calls(folder, &paths.calls)
 }

@@ -6,6 +6,7 @@
 //! each partition of the reference histogram one pattern; [`multi`] lets every bin of a histogram
 //! be a mix of patterns; [`combined`] weighs their predictions.
 
+pub mod by_code;
 pub mod combined;
 pub mod multi;
 pub mod sampling;

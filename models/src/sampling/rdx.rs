@@ -5,8 +5,9 @@
 //! is an [`Observation`]: reused after a time distance, or given up (replaced, never watched, end of the run) at some age.
 //! From those, [`estimate`] makes the distribution of time distances in one of two ways:
 //!
-//! - [`Attribution::Proportional`], the paper's section IV-A: a reuse counts as many times as
-//!   samples were taken in the context of its use since its watchpoint was armed.
+//! - [`Attribution::Proportional`], the paper's scheme after Wen et al. (Witch, 2018): a reuse
+//!   stands for the samples of its context that no earlier reuse has accounted for, shared among
+//!   the watchpoints of that context (see [`proportional`]).
 //! - [`Attribution::Survival`], the default: a sample that was given up at age t says that its
 //!   distance is more than t, and coins decided when it was given up, not the program. That is
 //!   random censoring, for which the product-limit estimate (Kaplan and Meier 1958) is unbiased. It
@@ -29,11 +30,9 @@ pub struct Watch {
     pub sample: u64,
     /// Samples since the register was last free, this one included.
     age_in_samples: u64,
-    /// Samples in the context up to and with this one.
-    context_samples: u64,
 }
 
-/// What became of a sample.
+/// What became of a sample. Of one stream they stand in the order in which that was known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
     /// Code of the use.
@@ -42,10 +41,12 @@ pub struct Observation {
     pub age: u64,
     /// Code of the reuse; `None`: given up.
     pub reuse: Option<u32>,
-    /// Times the paper's proportional attribution counts it (0 if given up).
-    pub proportional: f64,
-    /// Number of the sample.
+    /// Which thread or part of a trace: each has registers and samples of its own.
+    pub stream: u32,
+    /// Number of the sample in its stream.
     pub sample: u64,
+    /// The stream's last sample when this one's fate was known.
+    pub until: u64,
 }
 
 /// What is to be done with a register.
@@ -62,7 +63,6 @@ pub struct Reservoir {
     slots: Vec<Option<Watch>>,
     random: Random,
     samples: u64,
-    by_context: BTreeMap<u32, u64>,
     observations: Vec<Observation>,
 }
 
@@ -73,7 +73,6 @@ impl Reservoir {
             slots: vec![None; watchpoints.max(1)],
             random: Random::new(seed),
             samples: 0,
-            by_context: BTreeMap::new(),
             observations: Vec::new(),
         }
     }
@@ -91,15 +90,12 @@ impl Reservoir {
     /// An access at time `now` was sampled.
     pub fn sample(&mut self, now: u64, place: u64, context: u32) -> Decision {
         self.samples += 1;
-        let count = self.by_context.entry(context).or_default();
-        *count += 1;
         let watch = Watch {
             place,
             used_at: now,
             context,
             sample: self.samples,
             age_in_samples: 1,
-            context_samples: *count,
         };
         // Every armed register has seen one more sample.
         self.slots
@@ -127,43 +123,33 @@ impl Reservoir {
                 return Decision::Arm(slot);
             }
         }
-        self.observations.push(Observation {
-            context,
-            age: 0,
-            reuse: None,
-            proportional: 0.0,
-            sample: self.samples,
-        });
+        self.observe(&watch, now, None);
         Decision::Skip
     }
 
     /// The address of a register was accessed at time `now`: the register is free again.
     pub fn reuse(&mut self, slot: usize, now: u64, context: u32) -> Option<Watch> {
         let watch = self.slots.get_mut(slot)?.take()?;
-        let proportional = (self.by_context.get(&watch.context).copied().unwrap_or(0) + 1)
-            .saturating_sub(watch.context_samples)
-            .max(1);
-        self.observations.push(Observation {
-            context: watch.context,
-            age: now.saturating_sub(watch.used_at),
-            reuse: Some(context),
-            proportional: proportional as f64,
-            sample: watch.sample,
-        });
+        self.observe(&watch, now, Some(context));
         Some(watch)
     }
 
     /// A register is given up at time `now` (its hardware was lost, its thread ended).
     pub fn give_up(&mut self, slot: usize, now: u64) {
         if let Some(watch) = self.slots.get_mut(slot).and_then(Option::take) {
-            self.observations.push(Observation {
-                context: watch.context,
-                age: now.saturating_sub(watch.used_at),
-                reuse: None,
-                proportional: 0.0,
-                sample: watch.sample,
-            });
+            self.observe(&watch, now, None);
         }
+    }
+
+    fn observe(&mut self, watch: &Watch, now: u64, reuse: Option<u32>) {
+        self.observations.push(Observation {
+            context: watch.context,
+            age: now.saturating_sub(watch.used_at),
+            reuse,
+            stream: 0,
+            sample: watch.sample,
+            until: self.samples,
+        });
     }
 
     /// The run (or the thread) ends at time `now`; what is still watched was not reused. Gives
@@ -201,15 +187,15 @@ pub fn estimate(observations: &[Observation], attribution: Attribution) -> Estim
         weights: vec![0.0; observations.len()],
         never: 0.0,
     };
-    if attribution != Attribution::Survival {
-        for (weight, o) in out.weights.iter_mut().zip(observations) {
-            *weight = match (attribution, o.reuse) {
-                (_, None) => 0.0,
-                (Attribution::Proportional, Some(_)) => o.proportional,
-                _ => 1.0,
-            };
+    match attribution {
+        Attribution::Survival => {}
+        Attribution::Proportional => return proportional(observations),
+        Attribution::None => {
+            for (weight, o) in out.weights.iter_mut().zip(observations) {
+                *weight = f64::from(u8::from(o.reuse.is_some()));
+            }
+            return out;
         }
-        return out;
     }
     let mut by_context: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (i, o) in observations.iter().enumerate() {
@@ -228,6 +214,60 @@ pub fn estimate(observations: &[Observation], attribution: Attribution) -> Estim
             }
         }
         out.never += all * survive;
+    }
+    out
+}
+
+/// A context's samples in one stream.
+#[derive(Default)]
+struct Account {
+    /// Taken so far.
+    samples: f64,
+    /// Of those, what reuses stand for: the catch-up counter.
+    accounted: f64,
+    /// Watched at present.
+    watched: u32,
+}
+
+/// The paper's attribution. When a watchpoint traps, the samples of its use's context since that
+/// context was last accounted for are attributed once: the watchpoints of the context that are
+/// still armed share them, this one takes its share, and the context's catch-up counter advances by
+/// as much. What is left to the end was not seen reused.
+pub fn proportional(observations: &[Observation]) -> Estimate {
+    let mut out = Estimate {
+        weights: vec![0.0; observations.len()],
+        never: 0.0,
+    };
+    let mut streams: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (i, o) in observations.iter().enumerate() {
+        streams.entry(o.stream).or_default().push(i);
+    }
+    for fates in streams.into_values() {
+        let mut taken = fates.clone();
+        taken.sort_by_key(|&i| observations[i].sample);
+        let mut taken = taken.into_iter().peekable();
+        let mut accounts: BTreeMap<u32, Account> = BTreeMap::new();
+        for i in fates {
+            let fate = &observations[i];
+            // Its own sample is among them, whatever a damaged table says.
+            let until = fate.until.max(fate.sample);
+            while let Some(next) = taken.next_if(|&j| observations[j].sample <= until) {
+                let account = accounts.entry(observations[next].context).or_default();
+                account.samples += 1.0;
+                account.watched += 1;
+            }
+            let account = accounts.entry(fate.context).or_default();
+            if fate.reuse.is_some() {
+                let due = account.samples - account.accounted;
+                out.weights[i] = due / f64::from(account.watched.max(1));
+                account.accounted += out.weights[i];
+            }
+            account.watched = account.watched.saturating_sub(1);
+        }
+        out.never += accounts
+            .values()
+            .map(|a| a.samples - a.accounted)
+            .sum::<f64>();
     }
     out
 }
@@ -262,6 +302,7 @@ pub struct Watcher {
     next: u64,
     now: u64,
     seed: u64,
+    streams: u32,
     done: Vec<Observation>,
 }
 
@@ -280,6 +321,7 @@ impl Watcher {
             next: 0,
             now: 0,
             seed,
+            streams: 0,
             done: Vec::new(),
         };
         watcher.next = watcher.gap();
@@ -328,7 +370,10 @@ impl Watcher {
         self.seed = self.seed.wrapping_add(1);
         let next = Reservoir::new(self.places.len(), self.seed);
         let before = std::mem::replace(&mut self.reservoir, next);
-        self.done.extend(before.finish(self.now));
+        let stream = self.streams;
+        self.streams += u32::from(before.samples() > 0);
+        let seen = before.finish(self.now).into_iter();
+        self.done.extend(seen.map(|o| Observation { stream, ..o }));
         self.places.fill(NOTHING);
         self.armed = false;
     }
@@ -425,6 +470,35 @@ mod tests {
     }
 
     #[test]
+    fn watchpoints_of_one_context_share_what_is_not_accounted_for() {
+        // Four samples of one context, two of them watched; the one that traps first takes half of
+        // the four, the other what is left.
+        let seen = |sample, until, reused: bool| Observation {
+            context: 1,
+            age: 10,
+            reuse: reused.then_some(2),
+            stream: 0,
+            sample,
+            until,
+        };
+        let fates = [
+            seen(3, 3, false),
+            seen(4, 4, false),
+            seen(1, 4, true),
+            seen(2, 4, true),
+        ];
+        let got = proportional(&fates);
+        assert_eq!((got.weights, got.never), (vec![0.0, 0.0, 2.0, 2.0], 0.0));
+        // Streams have accounts of their own.
+        let other = Observation {
+            stream: 1,
+            ..seen(1, 1, true)
+        };
+        let got = proportional(&[fates.as_slice(), &[other]].concat());
+        assert_eq!(got.weights, [0.0, 0.0, 2.0, 2.0, 1.0]);
+    }
+
+    #[test]
     fn every_sample_survives_with_equal_probability() {
         // One register, ten samples, no reuse: each is left at the end one time in ten.
         let mut left = [0u32; 10];
@@ -465,7 +539,7 @@ mod tests {
         #[test]
         fn the_estimate_agrees_with_the_definition(seen in prop::collection::vec((0u64..20, any::<bool>()), 1..40)) {
             let observations: Vec<Observation> = seen.iter().enumerate().map(|(i, &(age, reused))| Observation {
-                context: 0, age, reuse: reused.then_some(0), proportional: 1.0, sample: i as u64,
+                context: 0, age, reuse: reused.then_some(0), stream: 0, sample: i as u64, until: i as u64,
             }).collect();
             let estimate = estimate(&observations, Attribution::Survival);
             for age in 0..21 {
@@ -475,6 +549,37 @@ mod tests {
             }
             let total: f64 = estimate.weights.iter().sum::<f64>() + estimate.never;
             prop_assert!((total - observations.len() as f64).abs() < 1e-9);
+        }
+
+        /// The catch-up counters kept as events come, with the registers as they are then.
+        #[test]
+        fn each_sample_is_accounted_for_once(
+            events in prop::collection::vec((any::<bool>(), 0u32..3, 0usize..4), 1..150),
+            watchpoints in 1usize..5, seed: u64,
+        ) {
+            let mut reservoir = Reservoir::new(watchpoints, seed);
+            let (mut taken, mut accounted) = ([0.0f64; 3], [0.0f64; 3]);
+            let mut want = Vec::new();
+            for (now, &(is_sample, context, slot)) in events.iter().enumerate() {
+                if is_sample {
+                    taken[context as usize] += 1.0;
+                    reservoir.sample(now as u64, now as u64, context);
+                } else if let Some(watch) = reservoir.watches().get(slot).copied().flatten() {
+                    let own = watch.context as usize;
+                    let sharing = reservoir.watches().iter().flatten().filter(|w| w.context == watch.context).count();
+                    let weight = (taken[own] - accounted[own]) / sharing as f64;
+                    accounted[own] += weight;
+                    want.push(weight);
+                    reservoir.reuse(slot, now as u64, 9);
+                }
+            }
+            let seen = reservoir.finish(1000);
+            let got = estimate(&seen, Attribution::Proportional);
+            let reused: Vec<f64> = seen.iter().zip(&got.weights).filter(|(o, _)| o.reuse.is_some()).map(|(_, &w)| w).collect();
+            prop_assert_eq!(reused.len(), want.len());
+            prop_assert!(reused.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-9), "{:?} {:?}", reused, want);
+            let total: f64 = got.weights.iter().sum::<f64>() + got.never;
+            prop_assert!((total - seen.len() as f64).abs() < 1e-9);
         }
 
         /// With a watchpoint for every sample nothing is censored but by the end: each reuse is seen with its exact distance.

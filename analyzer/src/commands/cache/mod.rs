@@ -4,6 +4,7 @@ mod evaluate;
 mod pieces;
 
 use crate::commands::mimic::{Mimic, aligned, in_phases, mimic};
+use crate::commands::private_data::PrivateData;
 use crate::commands::threads::{Thread, load, recorded};
 use crate::commands::{Common, open, require_full, size, warn_of_gaps};
 use crate::data::code_map::CodeMap;
@@ -13,6 +14,7 @@ use clap::{Args, ValueEnum};
 use evaluate::{Outcome, Setup};
 use mgz_models::cache::{SetHits, Shape};
 use mgz_models::threads::interleave::Turns;
+use mgz_models::threads::schedule::Schedule;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +50,9 @@ pub struct CacheArguments {
     /// How threads take turns; without it: by recorded times, and round-robin with --mimic.
     #[arg(long, value_enum)]
     pub turns: Option<TurnsArgument>,
+    /// With --mimic: the loops' clause schedule, as static, static,C, dynamic or dynamic,C.
+    #[arg(long, default_value = "static", value_name = "CLAUSE", value_parser = schedule)]
+    pub schedule: Schedule,
     /// Accesses of a turn with --turns chunks.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk: u64,
@@ -89,7 +94,12 @@ impl TurnsArgument {
     }
 }
 
-fn level(text: &str) -> Result<Shape, String> {
+fn schedule(text: &str) -> Result<Schedule, String> {
+    Schedule::parse(text).ok_or_else(|| "write static, static,C, dynamic or dynamic,C".into())
+}
+
+/// A cache from `SIZE:WAYS` or `SIZE:WAYS:LINE`.
+pub(crate) fn level(text: &str) -> Result<Shape, String> {
     let parts: Vec<&str> = text.split(':').collect();
     let number = |t: &str| {
         t.parse::<u64>()
@@ -222,6 +232,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
             &order,
             &setup,
             &outcomes,
+            None,
             accesses,
             implied,
         );
@@ -233,6 +244,23 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
                 threads.len()
             );
         }
+        let (own, problem) = PrivateData::read(&arguments.trace);
+        document.warnings.extend(problem);
+        // What is predicted by one who knows nothing of threads: the rate of one.
+        let setup = Setup {
+            shared: 0,
+            levels: levels.clone(),
+            follow: arguments.sets,
+        };
+        let one = evaluate::evaluate(
+            &threads,
+            &|next| (0..accesses as usize).for_each(|i| next(0, i)),
+            &setup,
+        );
+        let null: Vec<f64> = one
+            .iter()
+            .map(|o| o.alone as f64 / accesses as f64)
+            .collect();
         for &n in &arguments.mimic {
             let Mimicked {
                 outcomes,
@@ -245,6 +273,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
                 arguments,
                 &levels,
                 shared,
+                &own,
             );
             if made.regions == 0 {
                 bail!(
@@ -269,6 +298,11 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
                     Unit::Share,
                     value(made.private as f64 / made.parallel.max(1) as f64),
                 );
+                document.put(
+                    "private_heap_share",
+                    Unit::Share,
+                    value(made.private_heap as f64 / made.parallel.max(1) as f64),
+                );
             }
             push_rows(
                 &mut rows,
@@ -277,6 +311,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
                 &turns_name(arguments, "round-robin"),
                 &setup,
                 &outcomes,
+                Some(&null),
                 divided,
                 implied,
             );
@@ -304,6 +339,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
             Column("hit_rate_local", Unit::Share),
             Column("hit_rate_with_implied", Unit::Share),
             Column("misses", Unit::Count),
+            Column("hit_rate_one_thread", Unit::Share),
         ],
         rows,
         text_rows: usize::MAX,
@@ -336,6 +372,7 @@ struct Mimicked {
     made: Mimic,
 }
 
+#[allow(clippy::too_many_arguments, reason = "what a prediction depends on")]
 fn mimicked(
     thread: &Thread,
     code: &CodeMap,
@@ -343,8 +380,9 @@ fn mimicked(
     arguments: &CacheArguments,
     levels: &[Shape],
     shared: usize,
+    own: &PrivateData,
 ) -> Mimicked {
-    let made = mimic(thread, code, n);
+    let made = mimic(thread, code, n, arguments.schedule, own);
     let turns = arguments
         .turns
         .map_or(Turns::RoundRobin, |t| t.turns(arguments.chunk));
@@ -380,6 +418,7 @@ fn push_rows(
     order: &str,
     setup: &Setup,
     outcomes: &[Outcome],
+    null: Option<&[f64]>,
     accesses: u64,
     implied: u64,
 ) {
@@ -421,6 +460,7 @@ fn push_rows(
             maybe(local),
             value(1.0 - missed / (all + implied as f64)),
             Value::from(outcome.counts.misses),
+            maybe(null.and_then(|null| null.get(number)).copied()),
         ]);
         let mut by_ways: Vec<&(usize, SetHits)> = outcome.by_ways.iter().collect();
         by_ways.sort_by_key(|w| w.0);

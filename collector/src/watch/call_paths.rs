@@ -1,0 +1,67 @@
+//! Call paths of uses and reuses: contexts of RDX are call paths, not lines.
+//!
+//! The thread stands still, so its stack is read where it is, and unwound at once: mappings go with
+//! the process. What is not known is [`NONE`], or begins at "callers unknown".
+
+use crate::objects::heap::unwind::{Top, Unwinders};
+use crate::paths::names::{self, Named};
+use crate::paths::tree::{NONE, Tree};
+use crate::watch::access::Registers;
+
+/// Frames of a path at most.
+const MOST: usize = 128;
+/// Bytes of the stack that are read.
+const STACK: usize = 16 << 10;
+/// Numbers of the general registers, as instructions encode them.
+const RSP: usize = 4;
+const RBP: usize = 5;
+
+/// The call paths of a run.
+#[derive(Default)]
+pub struct CallPaths {
+    unwinders: Unwinders,
+    tree: Tree,
+    bytes: Vec<u8>,
+    words: Vec<u64>,
+}
+
+impl CallPaths {
+    /// A process executes another program.
+    pub fn forget(&mut self, process: i32) {
+        self.unwinders.begin(process as u32);
+    }
+
+    /// The node of the path on which a thread stands. `read` reads its memory and tells how much
+    /// of it there was.
+    pub fn of(
+        &mut self,
+        process: i32,
+        at: &Registers,
+        read: impl FnOnce(u64, &mut [u8]) -> usize,
+    ) -> u32 {
+        let sp = at.general[RSP];
+        self.bytes.resize(STACK, 0);
+        let got = read(sp, &mut self.bytes);
+        self.words.clear();
+        self.words.extend(
+            self.bytes[..got]
+                .chunks_exact(8)
+                .map(|word| word.try_into().map_or(0, u64::from_le_bytes)),
+        );
+        let top = Top {
+            pid: process as u32,
+            ip: at.rip,
+            sp,
+            bp: at.general[RBP],
+            stack: &self.words,
+        };
+        self.unwinders
+            .unwind(&top, MOST)
+            .map_or(NONE, |found| self.tree.add(&found))
+    }
+
+    /// All calls by name.
+    pub fn named(&self) -> Named {
+        names::name(&self.tree, &|_, _| None)
+    }
+}
