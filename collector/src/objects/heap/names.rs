@@ -18,7 +18,7 @@ pub struct Site {
     /// What the blocks are, as far as debug information tells.
     pub allocated: Allocated,
     /// Column of the call in its line; 0 if unknown.
-    column: u32,
+    pub(crate) column: u32,
 }
 
 /// A call: function, place, column.

@@ -2,7 +2,7 @@
 
 use super::*;
 use iced_x86::{Decoder, DecoderOptions};
-use object::{ObjectSection, ObjectSymbol};
+use object::{Object, ObjectSection, ObjectSymbol};
 use std::process::Command;
 
 /// What the calls of a function are told to allocate: function that calls, type, what it is kept in.
