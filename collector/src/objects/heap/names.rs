@@ -70,7 +70,26 @@ fn is_plumbing(function: &str) -> bool {
         "posix_memalign",
         "aligned_alloc",
     ];
-    STARTS.iter().any(|s| function.starts_with(s)) || WHOLE.contains(&function)
+    let named = without_result(function);
+    STARTS
+        .iter()
+        .any(|s| function.starts_with(s) || named.starts_with(s))
+        || WHOLE.contains(&function)
+}
+
+/// A name without the type of the result that templates have before it.
+fn without_result(function: &str) -> &str {
+    let (mut depth, mut begin) = (0u32, 0);
+    for (at, byte) in function.bytes().enumerate() {
+        match byte {
+            b'<' => depth += 1,
+            b'>' => depth = depth.saturating_sub(1),
+            b'(' if depth == 0 => break,
+            b' ' if depth == 0 => begin = at + 1,
+            _ => {}
+        }
+    }
+    &function[begin..]
 }
 
 /// Looks names up, each address once.
@@ -277,6 +296,10 @@ mod tests {
             ("alloc::raw_vec::finish_grow", true),
             ("make_table", false),
             ("xmalloc", true),
+            (
+                "item& std::vector<item, std::allocator<item> >::emplace_back<item>(item&&)",
+                true,
+            ),
         ] {
             assert_eq!(is_plumbing(function), plumbing, "{function}");
         }
