@@ -136,7 +136,7 @@ fn rows(random: &mut Random) -> Vec<Row> {
 
 /// What a place is by definition.
 #[derive(Default)]
-struct Place {
+struct RegionTruth {
     accesses: u64,
     implied: u64,
     times: HashMap<(u32, u64), u64>,
@@ -149,7 +149,7 @@ struct Place {
     strides: BTreeMap<i64, u64>,
 }
 
-impl Place {
+impl RegionTruth {
     fn start(&mut self, r: &Row) {
         self.accesses += 1;
         self.implied += u64::from(r.implied_const);
@@ -223,7 +223,7 @@ impl Place {
     }
 }
 
-fn check(row: &Value, place: &Place, name: &str) {
+fn check(row: &Value, place: &RegionTruth, name: &str) {
     for (key, expected) in place.columns() {
         // Numbers that are read from JSON may be off in the last place.
         let near = |a: Option<f64>, b: Option<f64>| {
@@ -239,7 +239,7 @@ fn check(row: &Value, place: &Place, name: &str) {
 }
 
 /// What estimates of a sampled trace are made from.
-fn check_estimates(row: &Value, place: &Place, (rho, samples): (f64, f64), name: &str) {
+fn check_estimates(row: &Value, place: &RegionTruth, (rho, samples): (f64, f64), name: &str) {
     let near = |key: &str, expected: f64| {
         let found = row[key]
             .as_f64()
@@ -284,7 +284,7 @@ fn write(folder: &Path, mode: &str, rows: &[Row]) {
 #[test]
 fn rows_of_objects_agree_with_their_definition() {
     let rows = rows(&mut Random(11));
-    let mut places: BTreeMap<&str, Place> = BTreeMap::new();
+    let mut places: BTreeMap<&str, RegionTruth> = BTreeMap::new();
     for r in &rows {
         places
             .entry(object_at(r.process, r.address, r.time_ns))
@@ -375,7 +375,7 @@ fn rows_of_regions_agree_with_their_definition() {
                     .unwrap()
             };
             let (start, end) = (address("start"), address("end"));
-            let mut place = Place::default();
+            let mut place = RegionTruth::default();
             for r in rows.iter().filter(|r| {
                 region["process"]
                     .as_u64()
@@ -846,7 +846,7 @@ fn strides_of_places_are_those_of_their_code() {
     write(folder.path(), "full", &rows);
     let result = analyze(folder.path(), &["--zoom"]);
     for (name, sites) in [("whole", 0..2), ("part", 2..4)] {
-        let mut place = Place::default();
+        let mut place = RegionTruth::default();
         rows.iter()
             .filter(|r| sites.contains(&r.site))
             .for_each(|r| place.start(r));

@@ -19,5 +19,5 @@ pub mod spill;
 pub mod window_loads;
 
 pub use crate::atomic_replace::replace;
-pub use crate::sidecar::write::{Beside, Content, Encoded, EncodedTables, Parts, Runs};
+pub use crate::sidecar::write::{Beside, Content, Encoded, EncodedTables, Runs, SidecarParts};
 pub use sidecar::{Sidecar, SidecarError};

@@ -4,7 +4,7 @@ use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::sidecar::{PtWrite, Record};
 use mgz_collector::import::modules::{Annotations, Modules};
-use mgz_collector::import::parts::Parts;
+use mgz_collector::import::parts::RecordJoiner;
 use mgz_collector::import::resolve::{Slices, slices};
 use mgz_perf::data_file::{Session, events};
 use mgz_collector::import::dump;
@@ -26,7 +26,7 @@ fn resolve(bytes: &[u8]) -> Option<()> {
     let annotations = Annotations::new(Path::new("x.mgza"), &sidecar(name)).ok()?;
     let modules = Modules::new(&session, vec![annotations], &HashMap::new()).ok()?;
     let order: Vec<_> = (0..session.windows.len()).rev().collect();
-    let mut parts = Parts::default();
+    let mut parts = RecordJoiner::default();
     let (mut seen, mut resolved) = (0, 0);
     let totals = events::for_each_unit(
         &session,

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use image::{Image, original, same_form, segments};
-use process::{Place, Process, entry_point, find, group_of, parent_of};
+use process::{CodeAddress, Process, entry_point, find, group_of, parent_of};
 
 /// What to run and what to look at.
 pub struct Options {
@@ -59,7 +59,7 @@ pub struct Outcome {
 struct Code {
     insn: Instruction,
     reads: Reads,
-    place: Place,
+    place: CodeAddress,
     kind: Kind,
     /// Link-time address to log.
     ip: u64,
@@ -739,7 +739,7 @@ impl<W: Write> Stepper<W> {
         Ok(code)
     }
 
-    fn decode(&mut self, pid: i32, ip: u64, place: Place) -> Result<Option<Code>> {
+    fn decode(&mut self, pid: i32, ip: u64, place: CodeAddress) -> Result<Option<Code>> {
         let process = &self.processes[&pid];
         let mut bytes = [0u8; 15];
         let n = process.memory.read(ip, &mut bytes);

@@ -38,11 +38,11 @@ int main(void) {
 }
 "#;
 
-struct Place {
+struct TestFolder {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestFolder {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -100,7 +100,7 @@ fn change<'a>(result: &'a Value, kind: &str, name: &str, metric: &str) -> &'a Va
 
 #[test]
 fn planted_changes_are_told_and_nothing_else() {
-    let place = Place {
+    let place = TestFolder {
         dir: tempfile::tempdir().unwrap(),
     };
     let full = ["--mode", "full"];
@@ -201,7 +201,7 @@ fn planted_changes_are_told_and_nothing_else() {
     action(&place);
 }
 
-fn formats(place: &Place) {
+fn formats(place: &TestFolder) {
     let sides = ["old/base1", "--", "larger1"];
     let with = |options: &[&str]| text(&place.compare(&[options, &sides].concat()));
     let markdown = with(&["--format", "markdown"]);
@@ -236,7 +236,7 @@ fn formats(place: &Place) {
     );
 }
 
-fn refusals(place: &Place) {
+fn refusals(place: &TestFolder) {
     let bad = place.compare(&["--fail-if", "F>10%,memory>5%", "old/base1", "--", "larger1"]);
     let message = String::from_utf8_lossy(&bad.stderr).into_owned();
     assert_eq!(code(&bad), 2, "{message}");
@@ -252,7 +252,7 @@ fn refusals(place: &Place) {
 }
 
 /// The script of the composite action, as its step runs it.
-fn action(place: &Place) {
+fn action(place: &TestFolder) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/action/compare.sh");
     let mgz = tools::binary("mgz");
     for (condition, status) in [("F>10%", 3), ("F>50%", 0)] {
@@ -287,7 +287,7 @@ fn action(place: &Place) {
 
 #[test]
 fn samples_of_one_program_do_not_differ() {
-    let place = Place {
+    let place = TestFolder {
         dir: tempfile::tempdir().unwrap(),
     };
     let app = place.build("base", &[], "");

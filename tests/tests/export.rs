@@ -44,11 +44,11 @@ int main(int argc, char **argv) {
 }
 "#;
 
-struct Place {
+struct TestFolder {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl TestFolder {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -181,7 +181,7 @@ fn loads(analysis: &Value) -> HashMap<String, u64> {
 
 #[test]
 fn profiles_have_the_loads_of_the_analysis() {
-    let place = Place {
+    let place = TestFolder {
         dir: tempfile::tempdir().unwrap(),
     };
     let app = place.build();
@@ -331,7 +331,7 @@ fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>) {
 }
 
 /// What `callgrind_annotate` prints is what was exported.
-fn callgrind(place: &Place, by_function: &HashMap<String, u64>) {
+fn callgrind(place: &TestFolder, by_function: &HashMap<String, u64>) {
     if !tools::have("callgrind_annotate") {
         tools::skip("callgrind_annotate is not installed");
         return;
@@ -354,7 +354,7 @@ fn callgrind(place: &Place, by_function: &HashMap<String, u64>) {
 
 #[test]
 fn accesses_go_out_and_come_back() {
-    let place = Place {
+    let place = TestFolder {
         dir: tempfile::tempdir().unwrap(),
     };
     let app = place.build();
@@ -460,7 +460,7 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
         tools::skip("valgrind is not installed");
         return;
     }
-    let place = Place {
+    let place = TestFolder {
         dir: tempfile::tempdir().unwrap(),
     };
     std::fs::write(

@@ -29,13 +29,13 @@ int main(int argc, char **argv) {
 "#;
 
 /// A folder with a program in it.
-struct Place {
+struct TestFolder {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
-        Place {
+impl TestFolder {
+    fn new() -> TestFolder {
+        TestFolder {
             dir: tempfile::tempdir().unwrap(),
         }
     }
@@ -90,7 +90,7 @@ fn report(path: &Path) -> String {
 
 #[test]
 fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.program();
     let first = place.run(&["run", "-o", "out", "--", "./columns", "one"]);
     let said = stderr(&first);
@@ -138,7 +138,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
 
 #[test]
 fn reports_are_opened_only_where_somebody_looks() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let program = place.program();
     let tools_folder = place.path("bin");
     std::fs::create_dir(&tools_folder).unwrap();
@@ -163,7 +163,7 @@ fn reports_are_opened_only_where_somebody_looks() {
 
 #[test]
 fn the_status_is_the_programs() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.program();
     let killed = place.run(&["run", "--", "./columns", "killed"]);
     assert_eq!(code(&killed), 128 + libc::SIGTERM, "{}", stderr(&killed));
@@ -186,7 +186,7 @@ fn the_status_is_the_programs() {
 
 #[test]
 fn what_cannot_be_instrumented_is_refused_as_the_instrumenter_does() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let file = place.script("broken", "\x7fELF and no more");
     let own = tools::run(tools::tool("mgz-instrument").arg(&file), LIMIT).unwrap();
     let output = place.run(&["run", "-o", "out", "--", "./broken"]);
@@ -210,7 +210,7 @@ fn what_cannot_be_instrumented_is_refused_as_the_instrumenter_does() {
 
 #[test]
 fn scripts_are_recorded_by_their_interpreter() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.script(
         "loop.sh",
         "#!/bin/sh -u\ni=0\nwhile [ $i -lt 150000 ]; do i=$((i + 1)); done\necho \"$0 $1 $i\"\nexit 3\n",
@@ -228,7 +228,7 @@ fn scripts_are_recorded_by_their_interpreter() {
 
 #[test]
 fn the_single_commands_are_there() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for (name, tool) in [
         ("instrument", "mgz-instrument"),
         ("record", "mgz-record"),

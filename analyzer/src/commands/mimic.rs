@@ -513,7 +513,7 @@ mod tests {
             });
         }
         code.pieces = (0..5)
-            .map(|line| crate::data::code_map::Piece {
+            .map(|line| crate::data::code_map::LinePiece {
                 function: from + u32::from(line > 0),
                 line: 0,
                 loops: Vec::new(),

@@ -67,7 +67,7 @@ pub enum Target {
 
 /// A line piece.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Piece {
+pub struct LinePiece {
     /// Index into [`CodeMap::functions`].
     pub function: u32,
     /// Index into [`CodeMap::lines`].
@@ -108,7 +108,7 @@ pub struct CodeMap {
     /// Loops.
     pub loops: Vec<LoopName>,
     /// Line pieces.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<LinePiece>,
     line_index: HashMap<LineName, u32>,
     nowhere: Option<u32>,
 }
@@ -148,7 +148,7 @@ impl CodeMap {
             file: String::new(),
             line: 0,
         });
-        self.pieces.push(Piece {
+        self.pieces.push(LinePiece {
             function,
             line,
             loops: Vec::new(),
@@ -273,7 +273,7 @@ impl CodeMap {
         });
         self.users.resize(self.pieces.len(), None);
         self.users.push(user_of(sidecar, &frames, &name_of, module));
-        self.pieces.push(Piece {
+        self.pieces.push(LinePiece {
             function,
             line,
             loops,
@@ -287,7 +287,7 @@ impl CodeMap {
         functions: Vec<FunctionName>,
         lines: Vec<LineName>,
         loops: Vec<LoopName>,
-        pieces: Vec<Piece>,
+        pieces: Vec<LinePiece>,
     ) -> CodeMap {
         let site_pieces = (0..pieces.len() as u32).collect();
         CodeMap {
@@ -316,7 +316,7 @@ impl CodeMap {
             numbered(&self.functions).into_iter().zip(0..).collect();
         let mut lines: HashMap<LineName, u32> = self.lines.iter().cloned().zip(0..).collect();
         let mut loops: HashMap<LoopName, u32> = self.loops.iter().cloned().zip(0..).collect();
-        let mut pieces: HashMap<Piece, u32> = self.pieces.iter().cloned().zip(0..).collect();
+        let mut pieces: HashMap<LinePiece, u32> = self.pieces.iter().cloned().zip(0..).collect();
         let function_of: Vec<u32> = numbered(&other.functions)
             .into_iter()
             .map(|name| {
@@ -351,7 +351,7 @@ impl CodeMap {
             })
             .collect();
         let piece_of = other.pieces.iter().map(|p| {
-            let piece = Piece {
+            let piece = LinePiece {
                 function: function_of[p.function as usize],
                 line: line_of[p.line as usize],
                 loops: p.loops.iter().map(|&l| loop_of[l as usize]).collect(),

@@ -14,7 +14,7 @@ const LONG: usize = 1 << 17;
 const FOOTPRINT_ROWS: usize = 1 << 18;
 
 /// Rows of a sample in one chunk.
-pub(crate) struct Part {
+pub(crate) struct SampleRows {
     pub(crate) chunk: usize,
     pub(crate) rows: std::ops::Range<usize>,
     /// `time_ns` of the first and last row.
@@ -23,9 +23,9 @@ pub(crate) struct Part {
     pub(crate) bucket: u32,
 }
 
-impl Part {
-    pub(crate) fn of(chunk: usize, run: &Run) -> Part {
-        Part {
+impl SampleRows {
+    pub(crate) fn of(chunk: usize, run: &Run) -> SampleRows {
+        SampleRows {
             chunk,
             rows: run.loads.clone(),
             time: (run.first_time, run.last_time),
@@ -37,7 +37,7 @@ impl Part {
 
 /// Part of a sample inside a batch.
 pub(crate) struct Span {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<SampleRows>,
     pub(crate) rows: usize,
     pub(crate) space: u32,
     /// The sample began in an earlier batch.

@@ -23,10 +23,10 @@ use crate::stages::line_visits::LineVisits;
 use crate::stages::pages::BlockStore;
 use crate::stages::reuse::by_page::{Wanted, ZoomSums};
 use crate::stages::reuse::by_region::HeatRegions;
-use crate::stages::reuse::{Place, SampleReuse};
+use crate::stages::reuse::{SampleOrigin, SampleReuse};
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
-use batch::{Handover, Part, Span, Task};
+use batch::{Handover, SampleRows, Span, Task};
 use std::sync::{Arc, Mutex};
 
 pub use crate::stages::reuse::{REUSE_LEVELS, ReuseTotals};
@@ -365,7 +365,7 @@ impl Driver {
                     && !gap
                     && let Some(span) = spans.last_mut()
                 {
-                    span.parts.push(Part::of(number, run));
+                    span.parts.push(SampleRows::of(number, run));
                     span.rows += run.loads.len();
                     span.run = run.clone();
                     continue;
@@ -377,7 +377,7 @@ impl Driver {
                 gap = false;
                 let space = self.space(run.process);
                 spans.push(Span {
-                    parts: vec![Part::of(number, run)],
+                    parts: vec![SampleRows::of(number, run)],
                     rows: run.loads.len(),
                     space,
                     continues,
@@ -503,9 +503,9 @@ impl Driver {
             self.options.windows,
             self.options.incidence != Collect::Nothing,
         );
-        let rows = |part: &Part| chunks[part.chunk].loads.rows().slice(part.rows.clone());
-        let sites = |part: &Part| chunks[part.chunk].loads.sites(part.rows.clone());
-        let place = |span: &Span, part: &Part| Place {
+        let rows = |part: &SampleRows| chunks[part.chunk].loads.rows().slice(part.rows.clone());
+        let sites = |part: &SampleRows| chunks[part.chunk].loads.sites(part.rows.clone());
+        let place = |span: &Span, part: &SampleRows| SampleOrigin {
             space: span.space,
             process: span.run.process,
             objects: self.objects.clone(),

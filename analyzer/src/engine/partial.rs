@@ -6,7 +6,7 @@
 //!
 //! The file: `MGZPART7`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
 
-use crate::data::code_map::{CodeMap, FunctionName, LineName, LoopName, Piece};
+use crate::data::code_map::{CodeMap, FunctionName, LineName, LinePiece, LoopName};
 use crate::data::counts::LogHistogram;
 use crate::data::histogram::Histogram;
 use crate::data::reuse_counts::GroupReuse;
@@ -352,10 +352,10 @@ impl Partial {
                 line,
             })
             .collect();
-        let pieces: Vec<Piece> = header
+        let pieces: Vec<LinePiece> = header
             .pieces
             .into_iter()
-            .map(|(function, line, loops, chain)| Piece {
+            .map(|(function, line, loops, chain)| LinePiece {
                 function,
                 line,
                 loops,
@@ -378,7 +378,7 @@ impl Partial {
                     },
                 );
         let loops: Vec<LoopName> = loops.collect();
-        let named = |p: &Piece| {
+        let named = |p: &LinePiece| {
             (p.function as usize) < functions.len()
                 && (p.line as usize) < lines.len()
                 && p.loops.iter().all(|&l| (l as usize) < loops.len())

@@ -22,7 +22,7 @@ fn line_of(number: u64) -> u64 {
 
 /// A sighting of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
+struct BlockSighting {
     number: u64,
     sample: u32,
     irregular: bool,
@@ -616,7 +616,7 @@ impl Blocks {
         shift: u32,
         wanted: impl Fn(u32) -> bool + Sync,
     ) -> Blocks {
-        let seen = |space: usize, m: &Mark| Seen {
+        let seen = |space: usize, m: &Mark| BlockSighting {
             number: number(space, m.address, shift),
             sample: m.sample,
             irregular: m.group & 3 == 2,
@@ -636,14 +636,14 @@ impl Blocks {
         if in_order(incidence) {
             return Blocks::collect(all(), Distinct::new(incidence), shares);
         }
-        let mut all: Vec<Seen> = all().collect();
+        let mut all: Vec<BlockSighting> = all().collect();
         all.par_sort_unstable();
         Blocks::collect(all.into_iter(), Distinct::new(incidence), shares)
     }
 
     /// From sightings in the order of numbers.
     fn collect(
-        all: impl Iterator<Item = Seen> + Clone,
+        all: impl Iterator<Item = BlockSighting> + Clone,
         mut distinct: Distinct,
         shares: Option<&Shares>,
     ) -> Blocks {

@@ -124,7 +124,7 @@ pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
 }
 
 /// What samples have seen of the whole trace.
-pub struct Seen {
+pub struct WholeSightings {
     /// Addresses.
     pub all: Blocks,
     /// Addresses of Strided loads.
@@ -137,14 +137,14 @@ pub struct Seen {
     pub pages: Blocks,
 }
 
-impl Seen {
+impl WholeSightings {
     /// From the marks. `shares`: what samples stand for, where that is not the same for all.
-    pub fn new(outcome: &Outcome, shares: Option<&Shares>) -> Seen {
+    pub fn new(outcome: &Outcome, shares: Option<&Shares>) -> WholeSightings {
         let ([all, strided, irregular], [lines, pages]) = rayon::join(
             || Blocks::addresses(&outcome.incidence, shares),
             || Blocks::lines_and_pages(&outcome.incidence, shares),
         );
-        Seen {
+        WholeSightings {
             all,
             strided,
             irregular,
@@ -176,7 +176,7 @@ fn sort(sightings: &mut [(u32, u32)]) {
 
 /// Whether the samples are in step with the program: the number of samples after which most of what a sample saw is seen again. Then
 /// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
-pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
+pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
     let blocks = &seen.all;
     let all = order(outcome, None, |_| true);
     let samples = all.len() as u32;
@@ -230,7 +230,7 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
 }
 
 /// Addresses that what lies before the first sample and behind the last may touch and nothing else: of a period of loads, as many as the sample has that touches the most per load.
-pub fn hidden(outcome: &Outcome, seen: &Seen, rho: f64) -> f64 {
+pub fn hidden(outcome: &Outcome, seen: &WholeSightings, rho: f64) -> f64 {
     let counts = seen.all.by_sample();
     let of = |s: &SampleInfo| {
         counts.get(&s.sample).map_or(0.0, |&n| {
@@ -265,7 +265,7 @@ fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
 pub fn tables(
     outcome: &Outcome,
     rho: Option<f64>,
-    seen: &Seen,
+    seen: &WholeSightings,
     shares: Option<(&Shares, f64)>,
 ) -> (Vec<GrowthRow>, Option<InterSample>) {
     let census = &outcome.census;

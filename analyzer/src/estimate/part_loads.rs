@@ -14,7 +14,7 @@ use std::collections::HashMap;
 const NEARLY_ALL: f64 = 0.95;
 
 /// What a row has of the functions that it is in.
-type Parts = HashMap<u32, [f64; REPLICATES]>;
+type LoadsByFunction = HashMap<u32, [f64; REPLICATES]>;
 
 /// Executed loads by row of `target`. `functions`: those of functions; `seen`: windows with loads of each function, and of each row.
 pub(crate) fn part_loads(
@@ -24,7 +24,7 @@ pub(crate) fn part_loads(
     functions: &[Option<Estimate>],
     (seen_functions, seen): (&[u64], &[u64]),
 ) -> Vec<Option<Estimate>> {
-    let mut parts: Vec<Parts> = vec![Parts::new(); code.rows(target)];
+    let mut parts: Vec<LoadsByFunction> = vec![LoadsByFunction::new(); code.rows(target)];
     let mut wholes: Vec<[f64; REPLICATES]> = vec![[0.0; REPLICATES]; code.functions.len()];
     let mut observed = vec![0u64; parts.len()];
     for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
@@ -49,7 +49,7 @@ pub(crate) fn part_loads(
             observed[row as usize] += rows.rows + rows.implied;
         }
     }
-    let of = |(row, parts): (usize, &Parts)| {
+    let of = |(row, parts): (usize, &LoadsByFunction)| {
         let mut functions_of = parts.iter();
         let (&function, part) = functions_of.next()?;
         if functions_of.next().is_some() {
@@ -92,7 +92,7 @@ pub(crate) fn part_loads(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::code_map::{FunctionName, LineName, Piece};
+    use crate::data::code_map::{FunctionName, LineName, LinePiece};
     use crate::engine::ReuseTotals;
     use crate::input::weights::UNIT;
     use crate::stages::footprint::{FootprintSet, GroupCount};
@@ -106,7 +106,7 @@ mod tests {
             line,
             ..LineName::default()
         };
-        let piece = |function, line| Piece {
+        let piece = |function, line| LinePiece {
             function,
             line,
             loops: Vec::new(),

@@ -323,38 +323,38 @@ impl Together<'_> {
 }
 
 /// Some blocks, cut into strata.
-enum Parts<'a> {
+enum Stratified<'a> {
     One(Together<'a>),
-    Two(Box<[Parts<'a>; 2]>),
+    Two(Box<[Stratified<'a>; 2]>),
 }
 
-impl<'a> Parts<'a> {
+impl<'a> Stratified<'a> {
     /// What is unseen of them in all.
     fn unseen(&self) -> f64 {
         match self {
-            Parts::One(stratum) => stratum.unseen().value,
-            Parts::Two(parts) => parts[0].unseen() + parts[1].unseen(),
+            Stratified::One(stratum) => stratum.unseen().value,
+            Stratified::Two(parts) => parts[0].unseen() + parts[1].unseen(),
         }
     }
 
     fn first(&mut self) -> &mut Together<'a> {
         match self {
-            Parts::One(stratum) => stratum,
-            Parts::Two(parts) => parts[0].first(),
+            Stratified::One(stratum) => stratum,
+            Stratified::Two(parts) => parts[0].first(),
         }
     }
 
     /// Appends the strata in their order.
     fn list(&self, strata: &mut Vec<Stratum>) {
         match self {
-            Parts::One(stratum) => {
+            Stratified::One(stratum) => {
                 let from = strata.last().map_or(0, |s| s.end);
                 strata.push(Stratum {
                     end: from + stratum.blocks.len(),
                     unseen: stratum.unseen().doubted(stratum.doubt),
                 });
             }
-            Parts::Two(parts) => parts.iter().for_each(|p| p.list(strata)),
+            Stratified::Two(parts) => parts.iter().for_each(|p| p.list(strata)),
         }
     }
 }
@@ -405,7 +405,7 @@ impl Division {
         from: usize,
         whole: Tally,
         depth: u32,
-    ) -> Parts<'a> {
+    ) -> Stratified<'a> {
         let design = self.design;
         let mut together = Together {
             blocks,
@@ -442,7 +442,7 @@ impl Division {
                 ]
             };
             if differences[most] > DIFFERENT {
-                let mut parts = Parts::Two(Box::new(cut(places[most], sides[most])));
+                let mut parts = Stratified::Two(Box::new(cut(places[most], sides[most])));
                 if differences[most] < SURELY {
                     let doubtful = doubt(together.unseen().value - parts.unseen());
                     let first = parts.first();
@@ -457,10 +457,10 @@ impl Division {
                     .position(|&p| p == blocks.len() / 2)
                     .unwrap_or(0);
                 match cut(places[middle], sides[middle]) {
-                    [Parts::One(left), Parts::One(right)] => {
+                    [Stratified::One(left), Stratified::One(right)] => {
                         together.doubt = both(left.doubt, right.doubt)
                     }
-                    parts => return Parts::Two(Box::new(parts)),
+                    parts => return Stratified::Two(Box::new(parts)),
                 }
             }
             if differences[most] > PERHAPS {
@@ -470,7 +470,7 @@ impl Division {
                 together.doubt = both(together.doubt, doubt(apart - together.unseen().value));
             }
         }
-        Parts::One(together)
+        Stratified::One(together)
     }
 }
 

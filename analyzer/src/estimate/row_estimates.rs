@@ -3,7 +3,7 @@
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::Counts;
 use crate::engine::{BucketOutcome, Outcome};
-use crate::estimate::growth_tables::Seen;
+use crate::estimate::growth_tables::WholeSightings;
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::TimeShare;
 use crate::estimate::{
@@ -176,7 +176,7 @@ pub struct Maker<'a> {
 /// Blocks by row.
 enum Seers<'a> {
     /// There is one row, for the whole.
-    Whole(&'a Seen),
+    Whole(&'a WholeSightings),
     /// By function, line or loop.
     Rows(Grouped),
 }
@@ -223,7 +223,7 @@ impl Seers<'_> {
     }
 }
 
-fn whole(seen: &Seen, list: List) -> &Blocks {
+fn whole(seen: &WholeSightings, list: List) -> &Blocks {
     match list {
         List::All => &seen.all,
         List::Strided => &seen.strided,
@@ -253,8 +253,8 @@ fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
 pub fn makers<'a>(
     outcome: &'a Outcome,
     code: &CodeMap,
-    places: Places,
-    seen: Option<&'a Seen>,
+    places: RegionEstimator,
+    seen: Option<&'a WholeSightings>,
     shares: Option<&'a Shares>,
 ) -> [Maker<'a>; 4] {
     const ALL: [Target; 4] = [Target::Whole, Target::Function, Target::Line, Target::Loop];
@@ -483,7 +483,7 @@ fn footprint_hats(
 
 /// How estimates of places are made: parts of memory or of the run, of which it is known what samples have seen of each, but not how many loads in which sample.
 #[derive(Clone, Copy)]
-pub struct Places {
+pub struct RegionEstimator {
     /// How the samples were taken; none if that is not known.
     pub design: Option<Design>,
     /// Where the footprint comes from.
@@ -492,7 +492,7 @@ pub struct Places {
     pub resonant: bool,
 }
 
-impl Places {
+impl RegionEstimator {
     /// Estimates of a place with these counts. `seen`: what samples have seen of it; `scale`: of how many pages these are one; `accesses`: its loads, estimated;
     /// `bytes`: its size, if it has one.
     pub fn make(

@@ -29,7 +29,7 @@ pub struct Frame {
 
 /// Where loads are: the frames of one place, the innermost first. All but the last are inlined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct FrameChain {
     /// Frames.
     pub frames: Vec<Frame>,
     /// Function of the machine code.
@@ -98,7 +98,7 @@ pub struct Profile {
     /// Mode of the trace.
     pub mode: String,
     /// Places.
-    pub places: Vec<Place>,
+    pub places: Vec<FrameChain>,
     /// Objects; the first is none.
     pub objects: Vec<Object>,
     /// Threads.
@@ -121,7 +121,7 @@ pub struct Profile {
 pub const CLASSES: [&str; 3] = ["constant", "strided", "irregular"];
 
 /// The frames of a line piece.
-fn frames(code: &CodeMap, piece: usize) -> Place {
+fn frames(code: &CodeMap, piece: usize) -> FrameChain {
     let piece = &code.pieces[piece];
     let function = code.functions[piece.function as usize].clone();
     let line: &LineName = &code.lines[piece.line as usize];
@@ -141,7 +141,7 @@ fn frames(code: &CodeMap, piece: usize) -> Place {
             line: line.parse().unwrap_or(0),
         });
     }
-    Place {
+    FrameChain {
         frames: all,
         function: function.function,
     }
@@ -149,7 +149,7 @@ fn frames(code: &CodeMap, piece: usize) -> Place {
 
 #[derive(Default)]
 struct Building {
-    places: HashMap<Place, usize>,
+    places: HashMap<FrameChain, usize>,
     of_piece: Vec<Option<usize>>,
     threads: Vec<(u32, u32)>,
     samples: HashMap<(u32, u32, u32), (u64, u64, HashSet<u64, Mixed>)>,
@@ -335,7 +335,7 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
 
 /// Misses and time of a load of each place, by the rows of lines.
 fn costs(profile: &mut Profile, analysis: &Analysis, cpu_seconds: f64) {
-    let line_of = |place: &Place| {
+    let line_of = |place: &FrameChain| {
         let frame = &place.frames[0];
         (
             frame.function.clone(),

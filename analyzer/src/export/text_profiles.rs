@@ -1,6 +1,6 @@
 //! speedscope, the Firefox profiler, collapsed stacks and callgrind.
 
-use crate::export::profile::{Frame, Place, Profile};
+use crate::export::profile::{Frame, FrameChain, Profile};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
@@ -318,6 +318,6 @@ pub fn callgrind(profile: &Profile) -> String {
 }
 
 /// Source file of the function that is not inlined.
-fn outermost(place: &Place) -> &str {
+fn outermost(place: &FrameChain) -> &str {
     place.frames.last().map_or("", |f| f.file.as_str())
 }

@@ -114,7 +114,7 @@ pub struct Trace {
 
 /// Where the rows are.
 enum Data {
-    Parts(Vec<crate::input::parquet::Piece>),
+    Parts(Vec<crate::input::parquet::RowGroup>),
     Spill(Box<spill::Spill>),
 }
 

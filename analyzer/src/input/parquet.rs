@@ -47,7 +47,7 @@ pub struct ColumnSet {
 }
 
 /// An opened part.
-struct Part {
+struct PartFile {
     path: PathBuf,
     bytes: Buffer<u8>,
     metadata: FileMetadata,
@@ -56,14 +56,14 @@ struct Part {
 }
 
 /// One row group of a part.
-pub(crate) struct Piece {
-    part: Arc<Part>,
+pub(crate) struct RowGroup {
+    part: Arc<PartFile>,
     group: usize,
 }
 
 /// Reads row groups.
 pub(crate) struct PartSource<'a> {
-    pieces: &'a [Piece],
+    pieces: &'a [RowGroup],
     code: &'a CodeMap,
     waited: &'a Waited,
     columns: ColumnSet,
@@ -71,7 +71,7 @@ pub(crate) struct PartSource<'a> {
 
 impl<'a> PartSource<'a> {
     pub(crate) fn new(
-        pieces: &'a [Piece],
+        pieces: &'a [RowGroup],
         code: &'a CodeMap,
         waited: &'a Waited,
         columns: ColumnSet,
@@ -127,7 +127,7 @@ impl Source for PartSource<'_> {
 
 /// Opens the parts in `folder`, in the order of their names. Those that cannot be opened are named in
 /// `damage`.
-pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<Piece>, TraceError> {
+pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<RowGroup>, TraceError> {
     let mut paths = Vec::new();
     match std::fs::read_dir(folder) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -156,7 +156,7 @@ pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<Piece>
         match open(&path) {
             Ok(part) => {
                 let part = Arc::new(part);
-                pieces.extend((0..part.metadata.row_groups.len()).map(|group| Piece { part: part.clone(), group }));
+                pieces.extend((0..part.metadata.row_groups.len()).map(|group| RowGroup { part: part.clone(), group }));
             }
             Err(cause) => damage.push(format!(
                 "{}: {cause}; this part is skipped (a recorder that was killed leaves its last part unfinished; else record again)",
@@ -177,7 +177,7 @@ fn arrow_type(name: &str) -> ArrowDataType {
     }
 }
 
-fn open(path: &Path) -> Result<Part, String> {
+fn open(path: &Path) -> Result<PartFile, String> {
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
     if file.metadata().map_err(|e| e.to_string())?.len() < 12 {
         return Err("not a Parquet file (too short)".into());
@@ -203,7 +203,7 @@ fn open(path: &Path) -> Result<Part, String> {
         }
         fields.push(field.clone());
     }
-    Ok(Part {
+    Ok(PartFile {
         path: path.to_path_buf(),
         bytes,
         metadata,
@@ -211,7 +211,7 @@ fn open(path: &Path) -> Result<Part, String> {
     })
 }
 
-impl Piece {
+impl RowGroup {
     /// Number of rows that the file claims.
     pub(crate) fn rows(&self) -> usize {
         self.part.metadata.row_groups[self.group].num_rows()

@@ -7,14 +7,14 @@ use crate::input::plain_column::Number;
 
 /// Rows with a constant difference from one to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
+struct Run {
     first: u64,
     /// Wraps: falling numbers have large steps.
     step: u64,
     rows: usize,
 }
 
-impl Piece {
+impl Run {
     fn at(&self, row: usize) -> u64 {
         self.first.wrapping_add(self.step.wrapping_mul(row as u64))
     }
@@ -39,7 +39,7 @@ impl Piece {
 /// A column.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
-    pieces: Vec<Piece>,
+    pieces: Vec<Run>,
     rows: usize,
 }
 
@@ -76,7 +76,7 @@ impl Steps {
                 return;
             }
         }
-        self.pieces.push(Piece {
+        self.pieces.push(Run {
             first: value,
             step: 0,
             rows: 1,
@@ -99,7 +99,7 @@ impl Steps {
         if last.step == step {
             last.rows += more;
         } else {
-            self.pieces.push(Piece {
+            self.pieces.push(Run {
                 first: first.wrapping_add(step),
                 step,
                 rows: more,
@@ -110,7 +110,7 @@ impl Steps {
 
     /// Runs of equal values: value and length.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, usize)> {
-        let parts = |piece: &Piece| {
+        let parts = |piece: &Run| {
             let piece = *piece;
             let (count, rows) = if piece.step == 0 {
                 (1, piece.rows)
@@ -140,7 +140,7 @@ impl Steps {
 
 /// Rows that are read in order.
 pub(crate) struct Reader<'a> {
-    pieces: &'a [Piece],
+    pieces: &'a [Run],
     /// Rows of the first piece that have been read.
     from: usize,
 }
@@ -160,7 +160,7 @@ impl Reader<'_> {
         let mut found: Option<Stretch> = None;
         while let Some(piece) = self.pieces.first().filter(|_| rows > 0) {
             let taken = (piece.rows - self.from).min(rows);
-            let part = Piece {
+            let part = Run {
                 first: piece.at(self.from),
                 rows: taken,
                 ..*piece

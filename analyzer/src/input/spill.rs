@@ -35,7 +35,7 @@ struct Opened {
 
 /// Some segments of a file.
 #[derive(Clone, Debug)]
-struct Piece {
+struct SegmentRange {
     file: usize,
     segments: std::ops::Range<usize>,
     slots: u64,
@@ -48,7 +48,7 @@ pub(crate) struct Spill {
     tables: Tables,
     modules: ModuleMap,
     files: Vec<Opened>,
-    pieces: Vec<Piece>,
+    pieces: Vec<SegmentRange>,
 }
 
 impl Spill {
@@ -112,7 +112,7 @@ impl Spill {
             .all(|s| s.header.kind == SegmentKind::Window);
         let mut sample = first_sample;
         let mut follows = None;
-        let mut piece = Piece {
+        let mut piece = SegmentRange {
             file: number,
             segments: 0..0,
             slots: 0,
@@ -123,7 +123,7 @@ impl Spill {
             if piece.slots >= PIECE_SLOTS {
                 self.pieces.push(std::mem::replace(
                     &mut piece,
-                    Piece {
+                    SegmentRange {
                         file: number,
                         segments: i..i,
                         slots: 0,
@@ -211,7 +211,7 @@ impl<'a> SpillSource<'a> {
     /// Expands the segments of a piece; damaged ones are named in `damage`, with the slots that are lost.
     fn expand(
         &self,
-        piece: &Piece,
+        piece: &SegmentRange,
         stream: &mut Stream<'a>,
         damage: &mut Vec<(String, u64)>,
     ) -> RowBatch {
@@ -251,7 +251,7 @@ impl<'a> SpillSource<'a> {
         rows
     }
 
-    fn chunk(&self, piece: &Piece, rows: RowBatch, damage: Vec<(String, u64)>) -> Chunk {
+    fn chunk(&self, piece: &SegmentRange, rows: RowBatch, damage: Vec<(String, u64)>) -> Chunk {
         let key = self.spill.files[piece.file].key;
         let mut chunk = Decoded::from_rows(key.process, key.thread, rows).into_chunk(self.code);
         // Numbers of a second thread with the same ids start anew.
@@ -262,7 +262,7 @@ impl<'a> SpillSource<'a> {
     }
 
     /// A piece of windows.
-    fn windows(&self, number: usize, piece: &Piece) -> Chunk {
+    fn windows(&self, number: usize, piece: &SegmentRange) -> Chunk {
         let mut stream = self.stream(piece.file);
         stream.sample = piece.sample;
         let mut damage = Vec::new();

@@ -40,7 +40,7 @@ pub(crate) struct GroupMisses {
 pub(crate) type ByGroup = HashMap<u32, GroupMisses, Mixed>;
 
 /// What is estimated from.
-pub(crate) struct Seen<'a> {
+pub(crate) struct VisitTable<'a> {
     lines: &'a LineVisits,
     cells: Vec<(Key, Far)>,
     /// Cells of each sample, and late visits.
@@ -67,14 +67,14 @@ fn order(samples: &[SampleInfo], by_process: bool) -> (HashMap<u32, (u32, u32), 
     (order, lengths)
 }
 
-impl<'a> Seen<'a> {
+impl<'a> VisitTable<'a> {
     /// Collects what is known of each cell. `object`: whose a visited line is.
     pub(crate) fn new(
         lines: &'a LineVisits,
         samples: &[SampleInfo],
         by_process: bool,
         object: impl Fn(&Visit) -> u32 + Sync,
-    ) -> Seen<'a> {
+    ) -> VisitTable<'a> {
         let mut groups: Vec<u32> = lines.groups.keys().map(|k| k.0).collect();
         groups.sort_unstable();
         groups.dedup();
@@ -160,7 +160,7 @@ impl<'a> Seen<'a> {
             of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
             of_sample.truncate(BESIDE);
         }
-        Seen {
+        VisitTable {
             lines,
             cells,
             beside,
@@ -385,7 +385,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Seen<'_> {
+impl VisitTable<'_> {
     /// Where samples show what becomes of sets of the first-level cache, that counts.
     fn first_level(
         &self,

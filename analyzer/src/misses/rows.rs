@@ -3,7 +3,7 @@
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::Estimate;
-use crate::misses::predict::{ByGroup, Seen};
+use crate::misses::predict::{ByGroup, VisitTable};
 use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches};
 use crate::stages::line_visits::{PARTS, Visit, part};
 use crate::util::fast_hash::Mixed;
@@ -150,7 +150,7 @@ impl Predicted {
         let sizes = sizes(&caches);
         let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE) as f64).collect();
         let ways = caches.first().map(|c| c.ways);
-        let private = Seen::new(lines, &outcome.samples, false, object);
+        let private = VisitTable::new(lines, &outcome.samples, false, object);
         let mut estimates: Vec<ByGroup> = (0..=PARTS)
             .into_par_iter()
             .map(|p| private.estimate(&capacities, ways, p.checked_sub(1)))
@@ -161,7 +161,7 @@ impl Predicted {
             .collect();
         if !shared.is_empty() {
             let of: Vec<f64> = shared.iter().map(|&c| capacities[c]).collect();
-            let together = Seen::new(lines, &outcome.samples, true, object);
+            let together = VisitTable::new(lines, &outcome.samples, true, object);
             let others: Vec<ByGroup> = (0..=PARTS)
                 .into_par_iter()
                 .map(|p| together.estimate(&of, None, p.checked_sub(1)))

@@ -471,7 +471,7 @@ pub fn examine(
                     }
                 });
             analysis.location_zoom = Some(regions);
-            let whole = time_tree::Part::of_whole(whole, &outcome.buckets[0]);
+            let whole = time_tree::IntervalCounts::of_whole(whole, &outcome.buckets[0]);
             let tree = time_tree::zoom(
                 source,
                 options,

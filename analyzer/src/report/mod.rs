@@ -24,9 +24,9 @@ use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
 use crate::data::counts::Counts;
 use crate::engine::Outcome;
 use crate::estimate::growth_tables;
-use crate::estimate::growth_tables::Seen;
+use crate::estimate::growth_tables::WholeSightings;
 use crate::estimate::part_loads::part_loads;
-use crate::estimate::row_estimates::{Estimator, Places, makers, samples_seen};
+use crate::estimate::row_estimates::{Estimator, RegionEstimator, makers, samples_seen};
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::estimate::{Design, Estimate, measured};
@@ -127,7 +127,7 @@ pub struct Built {
     /// Counts by code.
     pub by_code: ByCode,
     /// How estimates are made.
-    pub places: Places,
+    pub places: RegionEstimator,
     /// The windows, where they come by time.
     pub times: Option<TimeShares>,
 }
@@ -213,7 +213,7 @@ pub fn build_with_code(
         .then(|| TimeShares::new(outcome, code));
     let see = || {
         rho.filter(|&r| r > 1.0 + 1e-9)
-            .map(|_| Seen::new(outcome, shares.as_ref()))
+            .map(|_| WholeSightings::new(outcome, shares.as_ref()))
     };
     let (folded, seen) = rayon::join(|| outcome.buckets[0].footprint.fold(code), see);
     let sums = CodeSums::new(outcome, code, folded);
@@ -225,7 +225,7 @@ pub fn build_with_code(
     );
     let weights = by_count.map(|c| c.1).or(summary::executed_error(manifest));
     let design = rho.map(|rho| design(rho, outcome, shares.as_ref(), weights));
-    let places = Places {
+    let places = RegionEstimator {
         design,
         estimator,
         resonant: false,
@@ -254,7 +254,7 @@ pub fn build_with_code(
         },
     );
     warnings.extend(resonance.map(|lag| in_step(manifest, lag as usize)));
-    let places = Places {
+    let places = RegionEstimator {
         resonant: resonance.is_some(),
         ..places
     };

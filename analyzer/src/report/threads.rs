@@ -6,7 +6,7 @@ use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::counts::Metrics;
 use crate::data::rows::Chunk;
 use crate::engine::{Aids, BucketOutcome, Collect, Options, Outcome, ReuseTotals, analyse_with};
-use crate::estimate::row_estimates::{Hats, Places};
+use crate::estimate::row_estimates::{Hats, RegionEstimator};
 use crate::estimate::time_shares::TimeShare;
 use crate::estimate::{Design, Estimate, Grouped, Loads, executed, measured};
 use crate::filter::{names, process_name};
@@ -194,7 +194,7 @@ impl Maker<'_> {
             (Some(_), ..) => None,
             _ => design.and_then(|design| self.executed(bucket, design)),
         };
-        let hats = Places {
+        let hats = RegionEstimator {
             design,
             ..basis.places
         }

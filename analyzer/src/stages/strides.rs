@@ -105,7 +105,7 @@ const TOGETHER: usize = 256;
 const LARGE: usize = 1 << 12;
 
 /// What the first loop leaves to the others.
-struct Seen {
+struct FirstPass {
     difference: [i64; TOGETHER],
     /// Whether the site has had an access in this sample before.
     known: [bool; TOGETHER],
@@ -123,7 +123,7 @@ struct Found {
 impl Found {
     /// Lists differences. (What does not depend on those before comes first: the compiler makes vectors of it.)
     #[inline(always)]
-    fn list(&mut self, seen: &Seen, site: &[u32]) {
+    fn list(&mut self, seen: &FirstPass, site: &[u32]) {
         let len = site.len().min(TOGETHER);
         let (mut keys, mut places, mut is_far) =
             ([0u64; TOGETHER], [0u32; TOGETHER], [false; TOGETHER]);
@@ -206,7 +206,7 @@ impl Strides {
             places: [0; TOGETHER],
             of_far: 0,
         };
-        let mut seen = Seen {
+        let mut seen = FirstPass {
             difference: [0; TOGETHER],
             known: [false; TOGETHER],
         };
@@ -222,7 +222,7 @@ impl Strides {
 
     /// The differences of addresses.
     #[inline(always)]
-    fn look(&mut self, address: &[u64], site: &[u32], seen: &mut Seen) {
+    fn look(&mut self, address: &[u64], site: &[u32], seen: &mut FirstPass) {
         let sample = self.sample.max(1);
         let rows = address
             .iter()

@@ -224,7 +224,7 @@ pub struct WindowSums {
 
 /// The accesses to an address of the current epoch.
 #[derive(Clone, Copy)]
-struct Seen {
+struct LastAccess {
     /// Numbers inside the epoch of the last access, the last Strided one, the last Irregular one.
     last: [u32; 3],
     /// Level of the last access to the one before.
@@ -232,7 +232,7 @@ struct Seen {
 }
 
 /// An address without accesses.
-const UNSEEN: Seen = Seen {
+const UNSEEN: LastAccess = LastAccess {
     last: [NEVER; 3],
     level: 0,
 };
@@ -292,7 +292,7 @@ impl Inside {
     }
 }
 
-/// Place in [`Seen::last`] by class. Strided is 1, Irregular 2; Constant loads have no columns of their own.
+/// Place in [`LastAccess::last`] by class. Strided is 1, Irregular 2; Constant loads have no columns of their own.
 const PLACE: [usize; 4] = [0, 1, 2, 0];
 /// The state between accesses of one sample, and the sums over all samples.
 pub struct WindowEngine {
@@ -303,7 +303,7 @@ pub struct WindowEngine {
     /// Numbers of addresses by block and place in it, where blocks have numbers.
     inside: Inside,
     /// By number.
-    seen: Vec<Seen>,
+    seen: Vec<LastAccess>,
     index: u64,
     /// Of the windows that are not finished.
     open: Box<Open>,
@@ -354,7 +354,7 @@ impl Listed {
 
 /// Counts an access, `now` in its epoch, to an address of which this was `seen`. Nobody can foresee which addresses are new: there is no branch on it.
 #[inline(always)]
-fn access(open: &mut Open, seen: &mut Seen, class: usize, now: u32) {
+fn access(open: &mut Open, seen: &mut LastAccess, class: usize, now: u32) {
     let level = |before: u32| level_of(now, before) as usize;
     let (reuse, of_class, before) = (
         level(seen.last[0]),

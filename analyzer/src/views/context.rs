@@ -3,7 +3,7 @@
 use crate::data::code_map::CodeMap;
 use crate::data::counts::Counts;
 use crate::engine::Outcome;
-use crate::estimate::row_estimates::Places;
+use crate::estimate::row_estimates::RegionEstimator;
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::input::weights::UNIT;
@@ -23,7 +23,7 @@ pub struct Basis<'a> {
     /// Which samples saw what.
     pub incidence: &'a Incidence,
     /// How estimates are made.
-    pub places: Places,
+    pub places: RegionEstimator,
     /// What samples stand for, where that is not the same for all.
     pub shares: Option<Shares>,
     /// Strides of the code.
@@ -59,7 +59,7 @@ impl<'a> Basis<'a> {
     pub fn new(
         outcome: &'a Outcome,
         code: &CodeMap,
-        places: Places,
+        places: RegionEstimator,
         times: Option<TimeShares>,
     ) -> Basis<'a> {
         let bucket = &outcome.buckets[0];
@@ -176,7 +176,7 @@ impl Default for Basis<'static> {
     fn default() -> Basis<'static> {
         use std::sync::LazyLock;
         static NOTHING: LazyLock<(FootprintSet, Incidence)> = LazyLock::new(Default::default);
-        let places = Places {
+        let places = RegionEstimator {
             design: None,
             estimator: crate::estimate::row_estimates::Estimator::Recapture,
             resonant: false,

@@ -4,7 +4,7 @@ use crate::stages::pages::UnitEntry;
 use crate::util::fast_hash::Mixed;
 use crate::views::location::Sizes;
 use crate::views::location_code::{ByGroup, Sums};
-use crate::views::region_footprints::Places;
+use crate::views::region_footprints::UnitRegions;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -212,7 +212,7 @@ impl<'a> RegionPlaces<'a> {
     }
 }
 
-impl Places for RegionPlaces<'_> {
+impl UnitRegions for RegionPlaces<'_> {
     fn len(&self) -> usize {
         self.chains.len()
     }

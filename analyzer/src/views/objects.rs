@@ -17,7 +17,7 @@ use crate::views::context::{Basis, STRIDES};
 use crate::views::heap_samples;
 use crate::views::heap_samples::AllBlocks;
 use crate::views::location::{ByGroup, CodePart, Sums, by_function_and_line, code_parts};
-use crate::views::region_footprints::{Places, WholePages, of_objects};
+use crate::views::region_footprints::{UnitRegions, WholePages, of_objects};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -217,13 +217,13 @@ pub fn table(
     unit_shift: u32,
 ) -> Vec<ObjectRow> {
     #[derive(Default)]
-    struct Parts {
+    struct ObjectSums {
         sums: Sums,
         irregular: u64,
         blocks: u64,
         by_group: ByGroup,
     }
-    let mut parts: BTreeMap<u32, Parts> = BTreeMap::new();
+    let mut parts: BTreeMap<u32, ObjectSums> = BTreeMap::new();
     let mut total = 0;
     // The object of a unit's entries, and the blocks that these touched.
     let mut known: HashMap<(u32, u64, u32), (u32, u64), Mixed> = HashMap::default();

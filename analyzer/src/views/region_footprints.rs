@@ -15,7 +15,7 @@ const LINE: u32 = 6;
 const PAGE: u32 = 12;
 
 /// Places in memory that units belong to.
-pub(crate) trait Places: Sync {
+pub(crate) trait UnitRegions: Sync {
     /// Number of places.
     fn len(&self) -> usize;
     /// Log2 of the bytes of a unit.
@@ -26,13 +26,13 @@ pub(crate) trait Places: Sync {
 
 /// Counts of one place; lines come in their order.
 #[derive(Clone, Default)]
-struct Place {
+struct RegionCounts {
     counts: Counts,
     line: Option<(u32, u64)>,
     page: Option<(u32, u64)>,
 }
 
-impl Place {
+impl RegionCounts {
     #[inline(always)]
     fn add(&mut self, space: u32, line: u64, merged: &Merged) {
         if merged.is_empty() {
@@ -47,7 +47,7 @@ impl Place {
 }
 
 /// Folds of different pages together.
-fn together(mut all: Vec<Place>, other: Vec<Place>) -> Vec<Place> {
+fn together(mut all: Vec<RegionCounts>, other: Vec<RegionCounts>) -> Vec<RegionCounts> {
     all.iter_mut()
         .zip(&other)
         .for_each(|(a, b)| a.counts.add_all(&b.counts));
@@ -59,9 +59,9 @@ fn same_line(a: &Entry, b: &Entry) -> bool {
 }
 
 /// Footprints of loads by place; only the footprint fields of the counts are set.
-pub(crate) fn footprints(set: &FootprintSet, places: &impl Places) -> Vec<Counts> {
+pub(crate) fn footprints(set: &FootprintSet, places: &impl UnitRegions) -> Vec<Counts> {
     let all = set.fold_with(
-        || vec![Place::default(); places.len()],
+        || vec![RegionCounts::default(); places.len()],
         |all, entries| fold(entries, places, all),
         together,
     );
@@ -69,7 +69,7 @@ pub(crate) fn footprints(set: &FootprintSet, places: &impl Places) -> Vec<Counts
 }
 
 /// Adds entries to the places that they are in.
-fn fold(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+fn fold(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCounts]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {
         // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
@@ -81,12 +81,12 @@ fn fold(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
 /// As [`crate::stages::footprint::fold`], there is much to count.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "popcnt")]
-fn fold_modern(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+fn fold_modern(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCounts]) {
     fold_any(entries, places, all);
 }
 
 #[inline(always)]
-fn fold_any(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCounts]) {
     let shift = places.unit_shift();
     let mut last: (u32, u64, &[u32]) = (u32::MAX, 0, &[]);
     for same in entries.chunk_by(same_line) {
@@ -123,7 +123,7 @@ fn fold_any(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
 
 /// Footprints of entries whose groups are four times a place, and a class.
 pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<Counts> {
-    let add = |all: &mut Vec<Place>, entries: &[Entry]| {
+    let add = |all: &mut Vec<RegionCounts>, entries: &[Entry]| {
         for same in
             entries.chunk_by(|a, b| same_line(a, b) && a.key().group / 4 == b.key().group / 4)
         {
@@ -136,7 +136,7 @@ pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<Cou
             }
         }
     };
-    let all = set.fold_with(|| vec![Place::default(); places], add, together);
+    let all = set.fold_with(|| vec![RegionCounts::default(); places], add, together);
     all.into_iter().map(|p| p.counts).collect()
 }
 
@@ -171,7 +171,7 @@ impl<'a> WholePages<'a> {
     }
 }
 
-impl Places for WholePages<'_> {
+impl UnitRegions for WholePages<'_> {
     fn len(&self) -> usize {
         self.numbers.len()
     }

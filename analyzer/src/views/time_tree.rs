@@ -18,7 +18,7 @@ use crate::data::counts::{Bin, Counts, Metrics};
 use crate::data::histogram::Histogram;
 use crate::data::samples::SampleInfo;
 use crate::engine::{BucketOutcome, Collect, Options, Outcome, analyse};
-use crate::estimate::row_estimates::{Hats, Places};
+use crate::estimate::row_estimates::{Hats, RegionEstimator};
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::TimeShare;
 use crate::estimate::{Design, Grouped, Kinds};
@@ -225,21 +225,21 @@ fn seen(
 
 /// What was counted of a part of the run.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct IntervalCounts {
     counts: Counts,
     distances: Histogram,
     /// By group of code.
     groups: Vec<GroupCount>,
 }
 
-impl Part {
-    fn new(bucket: &BucketOutcome, code: &CodeMap) -> Part {
-        Part::of_whole(whole_counts(bucket, code), bucket)
+impl IntervalCounts {
+    fn new(bucket: &BucketOutcome, code: &CodeMap) -> IntervalCounts {
+        IntervalCounts::of_whole(whole_counts(bucket, code), bucket)
     }
 
     /// Of a bucket whose counts are known.
-    pub fn of_whole(counts: Counts, bucket: &BucketOutcome) -> Part {
-        Part {
+    pub fn of_whole(counts: Counts, bucket: &BucketOutcome) -> IntervalCounts {
+        IntervalCounts {
             counts,
             distances: bucket.reuse.all_distances(),
             groups: bucket.counts.clone(),
@@ -264,7 +264,13 @@ struct Describer<'a> {
 
 impl Describer<'_> {
     /// Describes an extent, of which samples have `seen` so much.
-    fn node(&self, id: String, extent: &Extent, part: &Part, seen: Option<&Kinds>) -> Node {
+    fn node(
+        &self,
+        id: String,
+        extent: &Extent,
+        part: &IntervalCounts,
+        seen: Option<&Kinds>,
+    ) -> Node {
         let Describer {
             samples,
             basis,
@@ -300,7 +306,7 @@ impl Describer<'_> {
             });
             let executed =
                 basis.executed(part.loads().map(|(group, c)| (group, c.rows + c.implied)));
-            Places {
+            RegionEstimator {
                 design,
                 ..basis.places
             }
@@ -383,7 +389,7 @@ fn worst(children: &[&Counts]) -> (Vec<bool>, Option<usize>) {
 /// What was counted of the children of a node.
 struct Level {
     extents: Vec<Extent>,
-    parts: Vec<Part>,
+    parts: Vec<IntervalCounts>,
     hot: Vec<bool>,
     /// The child that the path goes to, and its code.
     next: Option<(usize, ByCode)>,
@@ -397,11 +403,11 @@ impl Level {
         code: &CodeMap,
         way: Option<usize>,
     ) -> Level {
-        let parts: Vec<Part> = (0..extents.len())
+        let parts: Vec<IntervalCounts> = (0..extents.len())
             .map(|k| {
                 buckets
                     .get(k)
-                    .map(|b| Part::new(b, code))
+                    .map(|b| IntervalCounts::new(b, code))
                     .unwrap_or_default()
             })
             .collect();
@@ -549,7 +555,7 @@ pub fn zoom(
     code: &CodeMap,
     samples: &[SampleInfo],
     basis: &Basis<'_>,
-    (whole, by_code): (&Part, &ByCode),
+    (whole, by_code): (&IntervalCounts, &ByCode),
     look: &Look,
     first: Option<Taken>,
 ) -> TimeZoom {
@@ -630,7 +636,7 @@ pub fn zoom(
         };
         let marks = narrowed.as_ref().unwrap_or(basis.incidence);
         let seen = seen(marks, basis.shares.as_ref(), samples, &extents);
-        let describe = |(k, ((e, part), hot)): (usize, ((&Extent, &Part), bool))| Node {
+        let describe = |(k, ((e, part), hot)): (usize, ((&Extent, &IntervalCounts), bool))| Node {
             hot,
             ..describer.node(id(k), e, part, seen.of(k as u32))
         };

@@ -3,7 +3,7 @@
 use crate::sidecar::codec::{Element, Form, LONGEST, expand, width};
 use crate::sidecar::macros::Row;
 use crate::sidecar::read::split;
-use crate::sidecar::write::{BATCH, CHUNK, Content, Encoded, Parts, Runs};
+use crate::sidecar::write::{BATCH, CHUNK, Content, Encoded, Runs, SidecarParts};
 use crate::sidecar::{
     Column, Function, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar,
     SidecarError, Site, SiteFlags,
@@ -202,7 +202,7 @@ fn rows_in_runs_are_those_of_one_table() {
     ])
     .unwrap();
     let read = Sidecar::from_bytes(
-        &Parts {
+        &SidecarParts {
             id: [0; 16],
             header: &Header::default(),
             map: &[],
@@ -232,7 +232,7 @@ fn a_sidecar_that_does_not_get_its_name_leaves_nothing_behind() {
     let path = folder.path().join("x.mgza");
     let there = || std::fs::read_dir(folder.path()).unwrap().count();
     let (small, columns) = (small(), small().columns().unwrap());
-    let parts = Parts {
+    let parts = SidecarParts {
         id: small.id,
         header: &small.header,
         map: &[vec![1], vec![], vec![2, 3]],

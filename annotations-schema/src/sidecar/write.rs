@@ -354,7 +354,7 @@ impl Encoded {
 
 /// A sidecar as it is written.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts<'a> {
+pub struct SidecarParts<'a> {
     /// [`Prelude::id`].
     pub id: [u8; 16],
     /// The JSON header; `format`, `version` and `columns` are filled in.
@@ -365,7 +365,7 @@ pub struct Parts<'a> {
     pub columns: &'a Encoded,
 }
 
-impl Parts<'_> {
+impl SidecarParts<'_> {
     fn map_len(&self) -> usize {
         self.map.iter().map(Vec::len).sum()
     }
@@ -493,7 +493,7 @@ impl Sidecar {
 
     /// The file's bytes. `header.columns` is made here.
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
-        Parts {
+        SidecarParts {
             id: self.id,
             header: &self.header,
             map: std::slice::from_ref(&self.map),
@@ -504,7 +504,7 @@ impl Sidecar {
 
     /// Writes the file. A file that exists is replaced only once the new one is complete.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        Parts {
+        SidecarParts {
             id: self.id,
             header: &self.header,
             map: std::slice::from_ref(&self.map),

@@ -195,7 +195,7 @@ struct PartFile {
 }
 
 /// Appends row groups to parts.
-struct Parts<'a> {
+struct PartWriter<'a> {
     shape: &'a Shape,
     dir: &'a Path,
     part_rows: usize,
@@ -205,7 +205,7 @@ struct Parts<'a> {
     max_bytes: Option<u64>,
 }
 
-impl Parts<'_> {
+impl PartWriter<'_> {
     fn begin(&self) -> Result<PartFile, ConvertError> {
         use std::os::unix::fs::OpenOptionsExt;
         let path = self.dir.join(format!("part-{:05}.parquet", self.done));
@@ -280,7 +280,7 @@ type Done = (usize, Result<Encoded, ConvertError>);
 /// Converts everything that `source` has into parts in `dir`.
 pub(crate) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outcome, ConvertError> {
     let shape = Shape::new(options.compression)?;
-    let mut parts = Parts {
+    let mut parts = PartWriter {
         shape: &shape,
         dir,
         part_rows: options.part_rows.max(1),
@@ -358,7 +358,7 @@ fn encode(
 }
 
 /// Puts the row groups in order and appends them.
-fn write(parts: &mut Parts<'_>, done: Receiver<Done>) -> Result<(), ConvertError> {
+fn write(parts: &mut PartWriter<'_>, done: Receiver<Done>) -> Result<(), ConvertError> {
     let mut waiting = BTreeMap::new();
     let mut next = 0;
     for (number, encoded) in done {

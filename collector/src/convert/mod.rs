@@ -23,7 +23,7 @@ pub(crate) use crate::util::folder::make_dir;
 pub use crate::convert::speed::measure::{Executed, ExecutedLoads};
 pub use encode::Compression;
 
-use crate::paths::waiting::Places;
+use crate::paths::waiting::LoadLocator;
 use mgz_annotations_schema::expand::Counters;
 use mgz_annotations_schema::manifest::{Manifest, SAMPLES_DIR, SPILL_DIR};
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
@@ -95,7 +95,7 @@ pub struct Outcome {
     pub samples: Vec<SampleSeen>,
     windows: Option<windows::Collector>,
     /// `burst`: code in which windows begin.
-    pub places: Option<Places>,
+    pub places: Option<LoadLocator>,
 }
 
 /// A window that has become a sample.
@@ -229,7 +229,7 @@ pub fn convert(
     make_dir(&samples).map_err(io(&samples))?;
     remove_parts(&samples);
     let source = expand::Source::new(manifest, &sidecars, files)?;
-    let places = (manifest.mode == "burst").then(|| Places::new(&manifest.modules, &sidecars));
+    let places = (manifest.mode == "burst").then(|| LoadLocator::new(&manifest.modules, &sidecars));
     drop(sidecars);
     let done = encode::run(source, &samples, options).and_then(|mut outcome| {
         if let Some(windows) = outcome.windows.take() {

@@ -33,7 +33,7 @@ use mgz_annotations_schema::spill::ThreadKey;
 use mgz_perf::data_file::events::Totals;
 use mgz_perf::data_file::{PerfDataError, Session, events};
 use modules::Modules;
-use parts::Parts;
+use parts::RecordJoiner;
 use resolve::Slices;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -150,7 +150,7 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
         order.sort_by_key(|&n| session.windows[n].identity.time);
     }
     let mut threads = Threads::new(dir.to_owned(), session.is_full());
-    let mut parts: HashMap<ThreadKey, Parts> = HashMap::new();
+    let mut parts: HashMap<ThreadKey, RecordJoiner> = HashMap::new();
     let has_parts = modules.has_parts();
     let mut outcome = Outcome::default();
     let work = |events: Vec<events::Event>| resolve::slices(&session.spaces, modules, &events);

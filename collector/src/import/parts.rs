@@ -9,7 +9,7 @@ use mgz_abi::slot::Slot;
 
 /// The state of one thread.
 #[derive(Clone, Debug, Default)]
-pub struct Parts {
+pub struct RecordJoiner {
     /// The first parts of a record that the last slice ended in.
     carried: Vec<Slot>,
     /// Records that lacked a part.
@@ -24,7 +24,7 @@ fn run(slots: &[Slot]) -> usize {
         .count()
 }
 
-impl Parts {
+impl RecordJoiner {
     /// Turns a slice with a slot for each `ptwrite` into slices with the records' slots. `ptwrites`
     /// gives the number of `ptwrite`s that write the record with an id.
     pub fn join(&mut self, ptwrites: impl Fn(u32) -> usize, mut slice: Slice) -> Vec<Slice> {
@@ -134,7 +134,7 @@ mod tests {
         let all = [vec![(1, 0, 1)], gather(10), vec![(2, 0, 2)]].concat();
         let expected = [&[(1, 1, 0)][..], &GATHERED, &[(2, 2, 0)]].concat();
         for cut in 0..=all.len() {
-            let mut parts = Parts::default();
+            let mut parts = RecordJoiner::default();
             let mut got = parts.join(ptwrites, slice(Start::Switch, &all[..cut]));
             got.extend(parts.join(ptwrites, slice(Start::Continues, &all[cut..])));
             let slots: Vec<_> = shown(&got).into_iter().flat_map(|s| s.1).collect();
@@ -149,7 +149,7 @@ mod tests {
             let mut all = gather(10);
             all.remove(missing);
             all.push((1, 0, 9));
-            let mut parts = Parts::default();
+            let mut parts = RecordJoiner::default();
             let got = parts.join(ptwrites, slice(Start::Continues, &all));
             assert_eq!(
                 shown(&got),
@@ -158,7 +158,7 @@ mod tests {
             );
             assert!(parts.torn >= 1);
         }
-        let mut parts = Parts::default();
+        let mut parts = RecordJoiner::default();
         assert!(
             parts
                 .join(ptwrites, slice(Start::Continues, &gather(10)[..3]))

@@ -44,7 +44,7 @@ pub struct Named {
 
 /// A function at an address.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct FunctionLine {
     function: String,
     file: String,
     line: u32,
@@ -63,7 +63,7 @@ pub fn name(tree: &Tree, original: Original<'_>) -> Named {
         loaders: HashMap::new(),
         symbols: HashMap::new(),
     };
-    let mut places: HashMap<(u32, u64), Vec<Place>> = HashMap::new();
+    let mut places: HashMap<(u32, u64), Vec<FunctionLine>> = HashMap::new();
     let mut builder = Builder {
         calls: vec![Call::default()],
         numbers: HashMap::new(),
@@ -151,7 +151,7 @@ struct Lookup<'a> {
 
 impl Lookup<'_> {
     /// The functions at an address, from the inside out; at least one.
-    fn places(&mut self, path: &Path, address: u64) -> Vec<Place> {
+    fn places(&mut self, path: &Path, address: u64) -> Vec<FunctionLine> {
         let places = self.lines(path, address);
         if !places.is_empty() {
             return self.completed(path, address, places);
@@ -170,14 +170,19 @@ impl Lookup<'_> {
             }
         }
         let name = self.symbols_of(path).name_at(address);
-        vec![Place {
+        vec![FunctionLine {
             function: name.readable,
-            ..Place::default()
+            ..FunctionLine::default()
         }]
     }
 
     /// Debug information may have half of a name only (`operator()`), of which the symbol has all.
-    fn completed(&mut self, path: &Path, address: u64, mut places: Vec<Place>) -> Vec<Place> {
+    fn completed(
+        &mut self,
+        path: &Path,
+        address: u64,
+        mut places: Vec<FunctionLine>,
+    ) -> Vec<FunctionLine> {
         let whole = self.symbols_of(path).name_at(address);
         let is_mangled = whole.symbols.first().is_some_and(|s| *s != whole.readable);
         if let Some(outermost) = places.last_mut()
@@ -197,18 +202,18 @@ impl Lookup<'_> {
     }
 
     /// The function at an address that has a symbol.
-    fn symbol(&mut self, path: &Path, address: u64) -> Option<Place> {
+    fn symbol(&mut self, path: &Path, address: u64) -> Option<FunctionLine> {
         let name = self.symbols_of(path).name_at(address);
         // Clones have symbols for debuggers.
         let is_clones = |s: &String| s.ends_with(CLONE_SUFFIX);
-        (!name.symbols.is_empty() && !name.symbols.iter().all(is_clones)).then(|| Place {
+        (!name.symbols.is_empty() && !name.symbols.iter().all(is_clones)).then(|| FunctionLine {
             function: plain(&name.readable),
-            ..Place::default()
+            ..FunctionLine::default()
         })
     }
 
     /// The functions at an address, as far as debug information tells.
-    fn lines(&mut self, path: &Path, address: u64) -> Vec<Place> {
+    fn lines(&mut self, path: &Path, address: u64) -> Vec<FunctionLine> {
         let loader = self
             .loaders
             .entry(path.to_owned())
@@ -222,7 +227,7 @@ impl Lookup<'_> {
                 let Some(name) = name else { continue };
                 let (file, line) = (frame.location)
                     .map_or((None, None), |location| (location.file, location.line));
-                places.push(Place {
+                places.push(FunctionLine {
                     function: plain(&readable(&name)),
                     file: file.unwrap_or_default().to_owned(),
                     line: line.unwrap_or(0),

@@ -60,20 +60,20 @@ impl Code {
 
 /// All files of a trace, where its processes have them.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct LoadLocator {
     modules: ModuleMap,
     code: Vec<Code>,
 }
 
-impl Places {
+impl LoadLocator {
     /// Of the modules whose sidecars are given, by id.
-    pub fn new(modules: &[Module], sidecars: &BTreeMap<String, Sidecar>) -> Places {
+    pub fn new(modules: &[Module], sidecars: &BTreeMap<String, Sidecar>) -> LoadLocator {
         let numbers: BTreeMap<&str, usize> = sidecars
             .keys()
             .enumerate()
             .map(|(number, id)| (id.as_str(), number))
             .collect();
-        Places {
+        LoadLocator {
             modules: ModuleMap::new(modules, |module| {
                 numbers.get(module.sidecar_id.as_str()).copied()
             }),

@@ -1,7 +1,7 @@
 //! Call paths of windows into the trace folder.
 
 use crate::convert::SampleSeen;
-use crate::paths::waiting::Places;
+use crate::paths::waiting::LoadLocator;
 use crate::paths::write::SamplePath;
 use crate::paths::{Paths, names, tree, write};
 use crate::trace::recording::Recording;
@@ -28,7 +28,7 @@ impl Recording {
         &mut self,
         paths: &Paths,
         samples: &[SampleSeen],
-        places: Option<&Places>,
+        places: Option<&LoadLocator>,
     ) {
         // Large ones take long to read, and hardly ever is one needed.
         let known: RefCell<HashMap<PathBuf, Option<Sidecar>>> = RefCell::default();

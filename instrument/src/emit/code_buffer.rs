@@ -1,7 +1,7 @@
 //! Collects a function's instructions together with what the address map has to say about them.
 
 use crate::emit::packed_fields::Fields;
-use crate::emit::relax::{Buffer, Flex, Label, Pieces};
+use crate::emit::relax::{Buffer, Flex, FlexLengths, Label};
 use crate::emit::{Fixup, FixupKind, Fixups};
 use crate::plan::cursor::Residency;
 use crate::util::byte_buf::Bytes;
@@ -486,7 +486,12 @@ impl Sink {
 }
 
 /// The stream with what flexible pieces have become, some of which are not one instruction each.
-fn with_pieces(stream: &[u8], flexes: &[u32], insides: &[Inside], pieces: &[Pieces]) -> Vec<u8> {
+fn with_pieces(
+    stream: &[u8],
+    flexes: &[u32],
+    insides: &[Inside],
+    pieces: &[FlexLengths],
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(stream.len() + flexes.len());
     let mut insides = insides.iter().peekable();
     let mut copied = 0;
@@ -515,7 +520,7 @@ fn say(out: &mut Vec<u8>, number: u32) {
 /// A far `loop` has three instructions: the first two belong to the original (the first jumps over
 /// the second, which goes on behind the original), and the last carries its length. `states`:
 /// behind the first, and behind all.
-fn flex(out: &mut Vec<u8>, pieces: Pieces, orig: u8, states: Option<(u32, u32)>) {
+fn flex(out: &mut Vec<u8>, pieces: FlexLengths, orig: u8, states: Option<(u32, u32)>) {
     let count = pieces.iter().filter(|&&p| p > 0).count();
     let states = states.filter(|_| count > 1);
     for (i, &len) in pieces[..count].iter().enumerate() {

@@ -6,7 +6,7 @@ use crate::emit::relax::{Buffer, Flex, Label, Pos};
 use crate::emit::{EmitError, Emitted, FixupKind, Marks, Rows, Table, rows};
 use crate::plan::cursor::Residencies;
 use crate::plan::planned_function::Function;
-use crate::x86::decode::Places;
+use crate::x86::decode::AddressIndex;
 use crate::x86::encode;
 use crate::x86::encode::{Encoded, Mem};
 use crate::x86::insn::{Insn, InsnId};
@@ -71,9 +71,9 @@ pub fn emit(
         translated,
         sink,
         piece_at: if function.residencies.is_empty() {
-            Places::default()
+            AddressIndex::default()
         } else {
-            Places::of(pieces.iter().map(|&p| p.into()))
+            AddressIndex::of(pieces.iter().map(|&p| p.into()))
         },
         pieces,
         residencies: &function.residencies,
@@ -152,7 +152,7 @@ pub(crate) struct Emitter<'a> {
     /// First instructions of the pieces, see [`Residencies`].
     pub(crate) pieces: std::borrow::Cow<'a, [u32]>,
     /// Those by their numbers, if there are residencies.
-    pub(crate) piece_at: Places,
+    pub(crate) piece_at: AddressIndex,
     /// Where the cursor is in a register. A piece's label is that of its first instruction;
     /// `insns.len() + piece` is the label of the code before it that leads into or out of a
     /// residency, if there are any.

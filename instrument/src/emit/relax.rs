@@ -55,7 +55,7 @@ impl Flex {
 }
 
 /// Lengths of the instructions that a flexible piece became, in order (zeros: none).
-pub type Pieces = [u8; 3];
+pub type FlexLengths = [u8; 3];
 
 /// Code of one function, unresolved at first.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ pub struct Buffer {
     /// Bytes that the first n flexible pieces take then.
     sizes: Vec<u32>,
     /// What each has become.
-    pieces: Vec<Pieces>,
+    pieces: Vec<FlexLengths>,
 }
 
 /// What can be asked of resolved code.
@@ -98,7 +98,7 @@ impl Buffer {
     }
 
     /// What each flexible piece became.
-    pub fn pieces(&self) -> &[Pieces] {
+    pub fn pieces(&self) -> &[FlexLengths] {
         &self.pieces
     }
 

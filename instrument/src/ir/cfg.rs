@@ -6,7 +6,7 @@
 
 use crate::ir::{Block, BlockId, BlockIds};
 use crate::util::fast_hash::FastHasher;
-use crate::x86::decode::{Body, Places};
+use crate::x86::decode::{AddressIndex, Body};
 use crate::x86::flow::is_padding;
 use crate::x86::insn::Insn;
 use iced_x86::FlowControl;
@@ -76,9 +76,9 @@ pub struct Cfg {
     /// values that left).
     pub roots: Vec<bool>,
     /// Instructions by their addresses.
-    pub places: Places,
+    pub places: AddressIndex,
     /// Blocks by their addresses.
-    starts: Places,
+    starts: AddressIndex,
     /// `(block, landing pad)`: the block has instructions that the pad covers. Sorted.
     pub pads: Vec<(BlockId, BlockId)>,
     /// Which filler was dropped, as a number: of graphs of the same code, those with the same one
@@ -157,7 +157,7 @@ impl Cfg {
     /// the instructions, which were at `places`.
     pub fn with_jumps(
         mut self,
-        places: &Places,
+        places: &AddressIndex,
         range: &Range<u64>,
         entries: &Entries,
         jumps: &[KnownJump],
@@ -206,7 +206,7 @@ impl Cfg {
     #[cfg(test)]
     pub(crate) fn of_parts(insns: Vec<Insn>, blocks: Vec<Block>) -> Cfg {
         let mut graph = Cfg {
-            places: Places::of(insns.iter().map(|i| i.ip)),
+            places: AddressIndex::of(insns.iter().map(|i| i.ip)),
             insns,
             blocks,
             ..Cfg::default()
@@ -266,7 +266,7 @@ impl Cfg {
     }
 
     /// Cuts the instructions into blocks, and drops filler.
-    fn cut(&mut self, mut insns: Vec<Insn>, mut places: Places, marks: &[Marks]) {
+    fn cut(&mut self, mut insns: Vec<Insn>, mut places: AddressIndex, marks: &[Marks]) {
         let begins = |m: &Marks| m.leads | m.chosen | m.apart;
         let mut blocks: Vec<Block> =
             Vec::with_capacity(marks.iter().map(|m| begins(m).count_ones() as usize).sum());

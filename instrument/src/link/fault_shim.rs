@@ -93,7 +93,7 @@ pub fn sigaction(at: u64) -> u64 {
 
 /// What the code refers to: link-time addresses.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub struct ShimAddresses {
     /// The code itself.
     pub code: u64,
     /// Word with the address of the C library's `sigaction`.
@@ -111,7 +111,7 @@ pub struct Places {
 }
 
 /// The code; `None` if something is out of reach.
-pub fn code(places: &Places) -> Option<Vec<u8>> {
+pub fn code(places: &ShimAddresses) -> Option<Vec<u8>> {
     // SAFETY: both symbols belong to one piece of a read-only section.
     let bytes = unsafe { std::slice::from_raw_parts(&raw const mgz_faults_code, code_len()) };
     let mut out = bytes.to_vec();
@@ -786,7 +786,7 @@ mod tests {
 
     #[test]
     fn the_code_has_its_distances() {
-        let places = Places {
+        let places = ShimAddresses {
             code: 0x5000,
             slot: 0x4000,
             memory: 0x9000,
@@ -803,7 +803,7 @@ mod tests {
         );
         assert_eq!(code.len(), code_len());
         assert!(
-            super::code(&Places {
+            super::code(&ShimAddresses {
                 slot: 1 << 40,
                 ..places
             })
@@ -822,7 +822,7 @@ mod tests {
     /// they say.
     #[test]
     fn frames_are_described_where_they_change() {
-        let code = code(&Places {
+        let code = code(&ShimAddresses {
             code: 0,
             slot: 0,
             memory: 0,
@@ -989,7 +989,7 @@ mod tests {
         let (table, expected) = stations(first, first - (8 << 20));
         let memory = code_len().next_multiple_of(16);
         let clones = (first, first + expected.len() as u64);
-        let places = Places {
+        let places = ShimAddresses {
             code: base,
             slot: base,
             memory: base + memory as u64,

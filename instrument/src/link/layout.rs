@@ -35,7 +35,7 @@ use std::ops::Range;
 
 /// What the layout is made of.
 #[derive(Debug)]
-pub struct Parts<'a> {
+pub struct LayoutInput<'a> {
     /// The input.
     pub elf: &'a Elf<'a>,
     /// Its unwind tables.
@@ -228,7 +228,7 @@ pub struct Front {
 const NOTE_LEN: usize = NOTE_HEAD + size_of::<ModuleNote>();
 
 /// Gives the clones their places: the sidecar can be made of them while the rest is laid out.
-pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
+pub fn place(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
     let vaddr = elf_writer::place(parts.elf)?;
     let mut segment = Segment {
         vaddr,
@@ -328,7 +328,7 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
 
 /// Lays everything out. `codes`: of the clones.
 pub fn lay_out<'n>(
-    parts: &Parts,
+    parts: &LayoutInput,
     front: Front,
     placed: &Placed,
     mut codes: Vec<Vec<u8>>,
@@ -542,7 +542,7 @@ pub fn lay_out<'n>(
         } else {
             whole
         };
-        let places = fault_shim::Places {
+        let places = fault_shim::ShimAddresses {
             code,
             slot,
             memory,
@@ -717,7 +717,7 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
 
 /// Gives the jump tables their places. Returns the first one's address and each function's, in
 /// order.
-fn place_tables(parts: &Parts, segment: &mut Segment) -> (u64, Vec<Vec<u64>>) {
+fn place_tables(parts: &LayoutInput, segment: &mut Segment) -> (u64, Vec<Vec<u64>>) {
     let start = segment.align(8);
     let size = |t: &Table| {
         t.targets.len()
@@ -767,7 +767,7 @@ fn table_bytes(table: &Table, resolver: &Resolver) -> Result<Vec<u8>, Refusal> {
 
 /// Resolves the fixups of all clones, and puts the filler before the next one behind each.
 fn fill_code(
-    parts: &Parts,
+    parts: &LayoutInput,
     placed: &Placed,
     resolver: &Resolver,
     tables: &[Vec<u64>],
@@ -849,7 +849,7 @@ struct Frames {
 
 /// Writes exception tables and unwind tables.
 fn unwind<'a>(
-    parts: &Parts<'a>,
+    parts: &LayoutInput<'a>,
     placed: &Placed,
     resolver: &Resolver,
     handlers: Option<u64>,
@@ -1074,7 +1074,7 @@ fn is_unseen(elf: &Elf, fde: &Fde) -> bool {
 }
 
 /// Whether nothing but padding lies between what two original entries describe.
-fn follows(parts: &Parts, before: &Fde, next: &Fde) -> bool {
+fn follows(parts: &LayoutInput, before: &Fde, next: &Fde) -> bool {
     let between = before.range.end..next.range.start;
     let signal = parts.unwind.cies[before.cie].signal || parts.unwind.cies[next.cie].signal;
     if signal || between.start > between.end || between.end - between.start >= 16 {

@@ -10,7 +10,7 @@ use crate::discover::{gs_base, gs_calls, self_reads};
 use crate::emit::{Emitted, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
-use crate::link::layout::{CloneFde, Parts, lay_out, place};
+use crate::link::layout::{CloneFde, LayoutInput, lay_out, place};
 use crate::link::{elf_writer, fault_shim, layout};
 use crate::pipeline::function_pass::analyze;
 use crate::plan::types::ImplicitLoads;
@@ -789,7 +789,7 @@ fn finish<'a, W: Send>(
         .id_first
         .map_or(identity[1] ^ hash.rotate_left(32), u64::from);
     let id_first = (chosen % room) as u32;
-    let parts = Parts {
+    let parts = LayoutInput {
         elf,
         unwind,
         clones: &clones,

@@ -367,7 +367,7 @@ mod tests {
     use super::*;
     use mgz_abi::module_note::FLAVOUR_PT;
     use mgz_annotations_schema::sidecar::Header;
-    use mgz_annotations_schema::{Parts, Sidecar};
+    use mgz_annotations_schema::{Sidecar, SidecarParts};
 
     /// Rows of the clone with this number: none at all of some.
     fn rows(number: u32) -> Rows {
@@ -466,7 +466,7 @@ mod tests {
             (
                 held,
                 Sidecar::from_bytes(
-                    &Parts {
+                    &SidecarParts {
                         id: [0; 16],
                         header: &Header::default(),
                         map: &[],

@@ -12,7 +12,7 @@ use crate::util::leb128::leb128;
 use indexmap::IndexSet;
 use mgz_abi::address_map::{MapFunction, MapHeader, MapMark, ProbeState};
 use mgz_annotations_schema::sidecar::{Function, Header, NONE};
-use mgz_annotations_schema::{Encoded, Parts, Sidecar, SidecarError};
+use mgz_annotations_schema::{Encoded, Sidecar, SidecarError, SidecarParts};
 use mgz_elf::demangle;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -260,8 +260,8 @@ pub struct Annotations {
 
 impl Annotations {
     /// What is to be written.
-    pub fn parts(&self) -> Parts<'_> {
-        Parts {
+    pub fn parts(&self) -> SidecarParts<'_> {
+        SidecarParts {
             id: self.id,
             header: &self.header,
             map: &self.map,

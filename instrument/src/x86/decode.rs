@@ -25,7 +25,7 @@ pub struct Body {
     /// data.
     pub insns: Vec<Insn>,
     /// Those by their addresses.
-    pub places: Places,
+    pub places: AddressIndex,
     /// There may be bytes in none between them.
     pub gaps: bool,
 }
@@ -33,7 +33,7 @@ pub struct Body {
 impl Body {
     /// These instructions, which are sorted.
     pub fn of(insns: Vec<Insn>) -> Body {
-        let places = Places::of(insns.iter().map(|i| i.ip));
+        let places = AddressIndex::of(insns.iter().map(|i| i.ip));
         Body {
             insns,
             places,
@@ -52,7 +52,7 @@ impl Body {
         };
         shorten(outer, at);
         self.insns.insert(next, make(inner));
-        self.places = Places::of(self.insns.iter().map(|i| i.ip));
+        self.places = AddressIndex::of(self.insns.iter().map(|i| i.ip));
         true
     }
 
@@ -71,18 +71,18 @@ impl Body {
 
 /// Numbers by address, for the many questions about branch targets.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct AddressIndex {
     base: u64,
     /// Per 64 bytes: a bit for each numbered address, and how many there are before.
     words: Vec<(u64, u32)>,
 }
 
-impl Places {
+impl AddressIndex {
     /// Numbers addresses as they come; they ascend.
-    pub fn of(addresses: impl Iterator<Item = u64>) -> Places {
+    pub fn of(addresses: impl Iterator<Item = u64>) -> AddressIndex {
         let mut addresses = addresses.peekable();
         let Some(&base) = addresses.peek() else {
-            return Places::default();
+            return AddressIndex::default();
         };
         let (mut words, mut word) = (Vec::with_capacity(addresses.size_hint().0 / 12 + 1), (0, 0));
         for (at, number) in addresses.zip(0..) {
@@ -94,26 +94,26 @@ impl Places {
             word.0 |= 1 << (offset % 64);
         }
         words.push(word);
-        Places { base, words }
+        AddressIndex { base, words }
     }
 
     /// Numbers the addresses for which `words` have bits, from `base` on.
-    fn of_bits(base: u64, mut words: Vec<(u64, u32)>) -> Places {
+    fn of_bits(base: u64, mut words: Vec<(u64, u32)>) -> AddressIndex {
         let mut before = 0;
         for word in &mut words {
             word.1 = before;
             before += word.0.count_ones();
         }
-        Places { base, words }
+        AddressIndex { base, words }
     }
 
     /// Numbers some of these addresses, which ascend.
-    pub fn some(&self, addresses: impl Iterator<Item = u64>) -> Places {
+    pub fn some(&self, addresses: impl Iterator<Item = u64>) -> AddressIndex {
         let mut words = vec![(0u64, 0); self.words.len()];
         for offset in addresses.map(|at| at - self.base) {
             words[(offset / 64) as usize].0 |= 1 << (offset % 64);
         }
-        Places::of_bits(self.base, words)
+        AddressIndex::of_bits(self.base, words)
     }
 
     /// Takes the numbers of some addresses away, which ascend; those behind get lower ones.
@@ -303,7 +303,7 @@ fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Bo
     }
     Some(Body {
         insns,
-        places: Places::of_bits(base, starts),
+        places: AddressIndex::of_bits(base, starts),
         gaps: false,
     })
 }
@@ -528,7 +528,7 @@ mod tests {
         let all = [
             0x1003u64, 0x1004, 0x1042, 0x1043, 0x1044, 0x1200, 0x123f, 0x1243,
         ];
-        let places = Places::of(all.into_iter());
+        let places = AddressIndex::of(all.into_iter());
         for at in 0x0ff0..0x1300 {
             assert_eq!(places.get(at), all.iter().position(|&a| a == at), "{at:#x}");
         }
@@ -536,9 +536,9 @@ mod tests {
         let mut words = vec![(0, 0); 12];
         all.iter()
             .for_each(|at| words[(at - 0x0fe0) as usize / 64].0 |= 1 << ((at - 0x0fe0) % 64));
-        let bits = Places::of_bits(0x0fe0, words);
+        let bits = AddressIndex::of_bits(0x0fe0, words);
         assert!((0x0f00..0x1400).all(|at| bits.get(at) == places.get(at)));
-        assert_eq!(Places::of(std::iter::empty()).get(0), None);
+        assert_eq!(AddressIndex::of(std::iter::empty()).get(0), None);
         let (removed, rest) = (
             [0x1003, 0x1043, 0x1044, 0x1243],
             [0x1004, 0x1042, 0x1200, 0x123f],

@@ -11,7 +11,7 @@
 
 use crate::histogram::{Bin, Scale, reference};
 use crate::predict::{
-    DIMENSIONS, Pattern, Piece, Profile, accuracy, collect, pieces, scaled, spread,
+    DIMENSIONS, Pattern, Profile, Segment, accuracy, collect, pieces, scaled, spread,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ pub struct MultiModel {
     /// Patterns of the chosen number of dimensions.
     pub patterns: Vec<Pattern>,
     /// Standard bins, and of each its share by pattern.
-    pub mix: Vec<(Piece, Vec<f64>)>,
+    pub mix: Vec<(Segment, Vec<f64>)>,
     /// Mean of 1 − accuracy on the training runs.
     pub residual: f64,
 }
@@ -65,7 +65,7 @@ pub fn train(runs: &[Profile], basis: Basis, partitions: usize) -> Option<MultiM
     best
 }
 
-fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<Piece> {
+fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<Segment> {
     match basis {
         Basis::Log => pieces(&standard.bins, &Scale::Log),
         Basis::LogLinear => {
@@ -81,7 +81,7 @@ fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<P
             let share = 1.0 / parts.len().max(1) as f64;
             parts
                 .iter()
-                .map(|p| Piece {
+                .map(|p| Segment {
                     from: p.from,
                     to: p.to.max(p.from + 1.0),
                     share,
@@ -102,7 +102,7 @@ struct Landing {
 fn solve(
     runs: &[Profile],
     size: f64,
-    sources: &[Piece],
+    sources: &[Segment],
     patterns: &[Pattern],
     basis: Basis,
 ) -> MultiModel {
@@ -124,7 +124,7 @@ fn solve(
             let total: f64 = run.bins.iter().map(|b| b.count).sum();
             let mut cells = Vec::new();
             for bin in &run.bins {
-                let piece = Piece {
+                let piece = Segment {
                     from: bin.from,
                     to: bin.to,
                     share: bin.count / total.max(1e-300),
@@ -139,7 +139,7 @@ fn solve(
         for (m, pattern) in patterns.iter().enumerate() {
             for (run, profile) in runs.iter().enumerate() {
                 let moved = scaled(
-                    &Piece {
+                    &Segment {
                         share: 1.0,
                         ..*source
                     },
@@ -244,7 +244,7 @@ impl MultiModel {
                 .zip(shares)
                 .map(move |(pattern, share)| {
                     scaled(
-                        &Piece {
+                        &Segment {
                             share: piece.share * share,
                             ..*piece
                         },
@@ -297,7 +297,7 @@ mod tests {
             patterns: vec![Pattern::Constant, Pattern::Linear],
             mix: vec![
                 (
-                    Piece {
+                    Segment {
                         from: 1.0,
                         to: 2.0,
                         share: 0.25,
@@ -305,7 +305,7 @@ mod tests {
                     vec![1.0, 0.0],
                 ),
                 (
-                    Piece {
+                    Segment {
                         from: 4.0,
                         to: 8.0,
                         share: 0.5,
@@ -313,7 +313,7 @@ mod tests {
                     vec![0.5, 0.5],
                 ),
                 (
-                    Piece {
+                    Segment {
                         from: 64.0,
                         to: 128.0,
                         share: 0.25,
@@ -337,7 +337,7 @@ mod tests {
         let mut parts = [0.0; 2];
         for (i, source) in [(1.0, 2.0), (2.0, 4.0)].iter().enumerate() {
             let moved = scaled(
-                &Piece {
+                &Segment {
                     from: source.0,
                     to: source.1,
                     share: 1.0,
@@ -418,9 +418,9 @@ mod tests {
         ) {
             let patterns = vec![Pattern::Constant, Pattern::SquareRoot, Pattern::Linear];
             let total: f64 = pieces.iter().map(|p| p.2).sum();
-            let mix: Vec<(Piece, Vec<f64>)> = pieces
+            let mix: Vec<(Segment, Vec<f64>)> = pieces
                 .iter()
-                .map(|&(from, width, share, a, b)| (Piece { from, to: from + width, share: share / total }, vec![a * b, a * (1.0 - b), 1.0 - a]))
+                .map(|&(from, width, share, a, b)| (Segment { from, to: from + width, share: share / total }, vec![a * b, a * (1.0 - b), 1.0 - a]))
                 .collect();
             let model = MultiModel { basis: Basis::Log, size: 1000.0, patterns: patterns.clone(), mix: mix.clone(), residual: 0.0 };
             let moved: Vec<(f64, f64)> = mix

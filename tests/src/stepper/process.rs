@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Where an address lies.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct CodeAddress {
     pub watch: usize,
     pub bias: u64,
     pub clone: bool,
@@ -109,7 +109,7 @@ pub(crate) fn find(
     images: &[Image],
     pid: i32,
     ip: u64,
-) -> Result<Option<Place>> {
+) -> Result<Option<CodeAddress>> {
     let at = |process: &Process| {
         process
             .mappings
@@ -136,7 +136,7 @@ pub(crate) fn find(
         .checked_sub(1)
         .map(|i| ranges[i])
         .filter(|r| link < r.1);
-    Ok(inside.map(|r| Place {
+    Ok(inside.map(|r| CodeAddress {
         watch,
         bias,
         clone: r.2,

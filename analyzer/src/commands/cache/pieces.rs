@@ -16,7 +16,7 @@ use std::path::Path;
 type Rates = Vec<(f64, f64)>;
 
 /// Of one piece of code.
-struct Part {
+struct PieceReuse {
     /// P(D|BB).
     distances: Fine,
     first: u64,
@@ -26,20 +26,20 @@ struct Part {
 
 /// Distances and hits by piece.
 struct Groups {
-    parts: Vec<Option<Box<Part>>>,
+    parts: Vec<Option<Box<PieceReuse>>>,
     /// Each level alone, and by how much its lines are longer than the first level's, as a power of two.
     caches: Vec<(Cache, u32)>,
 }
 
 impl Groups {
     #[inline(always)]
-    fn part(&mut self, tag: u32) -> &mut Part {
+    fn part(&mut self, tag: u32) -> &mut PieceReuse {
         if tag as usize >= self.parts.len() {
             self.parts.resize_with(tag as usize + 1, || None);
         }
         let levels = self.caches.len();
         self.parts[tag as usize].get_or_insert_with(|| {
-            Box::new(Part {
+            Box::new(PieceReuse {
                 distances: Fine::new(SMALL),
                 first: 0,
                 hits: vec![0; levels],
@@ -91,7 +91,7 @@ pub fn pieces(
     };
     let view = thread.accesses.view();
     engine.run(view.address, view.size, view.group, &mut groups);
-    let touches = |p: &Part| p.distances.count() + p.first;
+    let touches = |p: &PieceReuse| p.distances.count() + p.first;
     let total: u64 = groups.parts.iter().flatten().map(|p| touches(p)).sum();
     // Hit rates of a group in each level, given that it runs.
     let rates: Vec<Option<Rates>> = groups

@@ -7,23 +7,23 @@ use mgz_models::reuse::ReuseSink;
 
 /// What is counted of a thread, function or line.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct ReuseTally {
     pub distances: Fine,
     /// Sum.
     pub intervals: f64,
     pub firsts: u64,
 }
 
-impl Part {
-    pub fn new(bits: u32) -> Part {
-        Part {
+impl ReuseTally {
+    pub fn new(bits: u32) -> ReuseTally {
+        ReuseTally {
             distances: Fine::new(bits),
             intervals: 0.0,
             firsts: 0,
         }
     }
 
-    pub fn merge(&mut self, other: &Part) {
+    pub fn merge(&mut self, other: &ReuseTally) {
         self.distances.merge(&other.distances);
         self.intervals += other.intervals;
         self.firsts += other.firsts;
@@ -36,10 +36,10 @@ pub(crate) struct Counts {
     pub intervals: Fine,
     pub firsts: u64,
     /// By tag, see [`Tags`].
-    pub groups: Vec<Option<Box<Part>>>,
+    pub groups: Vec<Option<Box<ReuseTally>>>,
     pub tags: Tags,
     /// Process, thread, accesses, what is counted of it.
-    pub threads: Vec<(u32, u32, u64, Part)>,
+    pub threads: Vec<(u32, u32, u64, ReuseTally)>,
 }
 
 impl Counts {
@@ -56,11 +56,11 @@ impl Counts {
     }
 
     #[inline(always)]
-    fn group(&mut self, tag: u32) -> &mut Part {
+    fn group(&mut self, tag: u32) -> &mut ReuseTally {
         if tag as usize >= self.groups.len() {
             self.groups.resize(tag as usize + 1, None);
         }
-        self.groups[tag as usize].get_or_insert_with(|| Box::new(Part::new(SMALL)))
+        self.groups[tag as usize].get_or_insert_with(|| Box::new(ReuseTally::new(SMALL)))
     }
 }
 

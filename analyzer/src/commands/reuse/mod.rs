@@ -10,7 +10,7 @@ use crate::commands::{Common, block_size, open, require_full, size, visit, warn_
 use crate::input::{ColumnSet, Trace};
 use crate::output::document::{Document, Unit, maybe};
 use clap::{Args, Parser, ValueEnum};
-use counts::{Counts, Part};
+use counts::{Counts, ReuseTally};
 use mgz_models::histogram::{SMALL, Scale};
 use mgz_models::reuse::approx::ApproxEngine;
 use mgz_models::reuse::scale_tree::Bound;
@@ -317,7 +317,7 @@ fn alone(
     let mut each = |segment: &Segment<'_>| {
         let id = (segment.run.process, segment.run.thread);
         if counts.threads.last().is_none_or(|t| (t.0, t.1) != id) {
-            counts.threads.push((id.0, id.1, 0, Part::new(SMALL)));
+            counts.threads.push((id.0, id.1, 0, ReuseTally::new(SMALL)));
         }
         if segment.starts {
             engine.begin();
@@ -407,7 +407,7 @@ fn together(
         let mut buffer = Accesses::default();
         counts
             .threads
-            .push((process[0].process, 0, 0, Part::new(SMALL)));
+            .push((process[0].process, 0, 0, ReuseTally::new(SMALL)));
         let mut flush = |buffer: &mut Accesses| {
             measured.accesses += buffer.address.len() as u64;
             if let Some(all) = counts.threads.last_mut() {

@@ -2,7 +2,7 @@
 
 use crate::commands::owners::{OBJECT_COLUMNS, Owners};
 use crate::commands::reuse::ReuseArguments;
-use crate::commands::reuse::counts::{Counts, Part};
+use crate::commands::reuse::counts::{Counts, ReuseTally};
 use crate::data::code_map::CodeMap;
 use crate::input::Trace;
 use crate::output::document::{Column, Document, Table, Unit, maybe, value};
@@ -137,7 +137,7 @@ fn quantile(distances: &Fine, share: f64) -> Value {
     Value::Null
 }
 
-fn part_cells(part: &Part) -> Vec<Value> {
+fn part_cells(part: &ReuseTally) -> Vec<Value> {
     let reuses = part.distances.count();
     vec![
         Value::from(reuses),
@@ -169,16 +169,16 @@ fn by<K: Fn(&CodeMap, usize, u32) -> u32>(
     counts: &Counts,
     code: &CodeMap,
     key: K,
-) -> Vec<(u32, Part)> {
-    let mut sums: std::collections::BTreeMap<u32, Part> = std::collections::BTreeMap::new();
+) -> Vec<(u32, ReuseTally)> {
+    let mut sums: std::collections::BTreeMap<u32, ReuseTally> = std::collections::BTreeMap::new();
     for (part, &(group, object)) in counts.groups.iter().zip(&counts.tags.pairs) {
         if let Some(part) = part {
             sums.entry(key(code, group as usize / 4, object))
-                .or_insert_with(|| Part::new(SMALL))
+                .or_insert_with(|| ReuseTally::new(SMALL))
                 .merge(part);
         }
     }
-    let mut sums: Vec<(u32, Part)> = sums.into_iter().collect();
+    let mut sums: Vec<(u32, ReuseTally)> = sums.into_iter().collect();
     sums.sort_by(|a, b| {
         (b.1.distances.count() + b.1.firsts)
             .cmp(&(a.1.distances.count() + a.1.firsts))

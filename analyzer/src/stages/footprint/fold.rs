@@ -201,7 +201,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::code_map::{FunctionName, LineName, LoopName, Piece};
+    use crate::data::code_map::{FunctionName, LineName, LinePiece, LoopName};
     use crate::data::rows::Rows;
     use crate::stages::footprint::{Budget, FootprintSet, Footprints, Store};
     use proptest::prelude::*;
@@ -233,7 +233,7 @@ mod tests {
         };
         code.loops = vec![LoopName::default(); 2];
         code.pieces = (0..6)
-            .map(|i| Piece {
+            .map(|i| LinePiece {
                 function: i / 4,
                 line: i / 2,
                 loops: loops(i),

@@ -109,7 +109,7 @@ const OWNER_MASK: u32 = (1 << OWNER_BITS) - 1;
 /// A packed entry: half a cache line. An *owner* is a group in an address space.
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PackedEntry {
     /// Line and owner.
     key: u64,
     maps: Maps,
@@ -291,7 +291,7 @@ impl Footprints {
         let inside = (64 - offset).min(bytes);
         let (line, maps) = (at / 64, touch(offset, inside, true));
         if fits(line, owner) {
-            self.partitions.push_entry(Place {
+            self.partitions.push_entry(PackedEntry {
                 key: pack(line, owner),
                 maps,
             });
@@ -357,7 +357,7 @@ impl Footprints {
             let to = if line == end / 64 { end % 64 } else { 63 };
             let maps = touch(from as u32, (to - from + 1) as u32, false);
             if fits(line, owner) {
-                self.partitions.push_entry(Place {
+                self.partitions.push_entry(PackedEntry {
                     key: pack(line, owner),
                     maps,
                 });
@@ -375,7 +375,7 @@ impl Footprints {
             let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
             let maps = touch(0, inside as u32, false);
             if fits(line, owner) {
-                self.partitions.push_entry(Place {
+                self.partitions.push_entry(PackedEntry {
                     key: pack(line, owner),
                     maps,
                 });

@@ -1,6 +1,6 @@
 //! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
 
-use crate::stages::footprint::{Maps, OWNER_BITS, Place, record};
+use crate::stages::footprint::{Maps, OWNER_BITS, PackedEntry, record};
 use crate::util::key_index::{KeyIndex, chunk_of, expect, expect_write};
 use mgz_models::util::hash::spread;
 use rayon::prelude::*;
@@ -50,7 +50,7 @@ impl Budget {
     /// A budget of so many bytes.
     pub fn new(bytes: usize) -> Budget {
         Budget {
-            most: (bytes / size_of::<Place>()) as isize,
+            most: (bytes / size_of::<PackedEntry>()) as isize,
             held: AtomicIsize::new(0),
             spilled: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
@@ -79,14 +79,14 @@ pub(crate) fn partition_of(line: u64) -> usize {
 #[derive(Clone, Debug)]
 pub(crate) enum Run {
     /// In memory.
-    Memory(Places),
+    Memory(EntryBlocks),
     /// In a file: where, and how many.
     File(Arc<File>, u64, usize),
 }
 
 impl Run {
     /// Its entries, where they are if they are in memory. What cannot be read any more is an error of the system's.
-    pub(crate) fn places(&self) -> std::io::Result<Cow<'_, Places>> {
+    pub(crate) fn places(&self) -> std::io::Result<Cow<'_, EntryBlocks>> {
         let (file, at, count) = match self {
             Run::Memory(places) => return Ok(Cow::Borrowed(places)),
             Run::File(file, at, count) => (file, *at, *count),
@@ -94,7 +94,7 @@ impl Run {
         let mut bytes = vec![0; count * STORED];
         file.read_exact_at(&mut bytes, at)?;
         let word = |b: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| b[n * 8 + i]));
-        let place = |b: &[u8]| Place {
+        let place = |b: &[u8]| PackedEntry {
             key: word(b, 0),
             maps: Maps {
                 seen: word(b, 1),
@@ -102,7 +102,7 @@ impl Run {
                 bytes: word(b, 3),
             },
         };
-        Ok(Cow::Owned(Places {
+        Ok(Cow::Owned(EntryBlocks {
             blocks: vec![bytes.chunks_exact(STORED).map(place).collect()],
             len: count,
         }))
@@ -118,26 +118,26 @@ impl Run {
 
 /// Entries that never move: there are many partitions, and one that grew in one piece would leave holes of all sizes behind, which the others would not fit into.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct EntryBlocks {
     /// All but the last are full.
-    blocks: Vec<Vec<Place>>,
+    blocks: Vec<Vec<PackedEntry>>,
     len: usize,
 }
 
 /// Entries of a block.
 pub(crate) const BLOCK: usize = 1 << 8;
 
-impl Places {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Place> {
+impl EntryBlocks {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PackedEntry> {
         self.blocks.iter().flatten()
     }
 
     /// All entries, at most [`BLOCK`] at a time.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = &[Place]> {
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &[PackedEntry]> {
         self.blocks.iter().flat_map(|block| block.chunks(BLOCK))
     }
 
-    fn push(&mut self, place: Place) {
+    fn push(&mut self, place: PackedEntry) {
         if self.len.is_multiple_of(BLOCK) {
             self.blocks.push(Vec::with_capacity(BLOCK));
         }
@@ -148,7 +148,7 @@ impl Places {
     }
 
     #[inline(always)]
-    fn get_mut(&mut self, number: u32) -> &mut Place {
+    fn get_mut(&mut self, number: u32) -> &mut PackedEntry {
         &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
     }
 
@@ -208,11 +208,11 @@ struct Partition {
     /// Records that were handed over.
     records: Vec<Vec<u64>>,
     /// The same: entries.
-    others: Vec<Vec<Place>>,
+    others: Vec<Vec<PackedEntry>>,
     /// How much there is of both, an entry as several records.
     waiting: usize,
     /// Each key once.
-    places: Places,
+    places: EntryBlocks,
     runs: Vec<Run>,
 }
 
@@ -222,12 +222,17 @@ struct Scratch {
     index: KeyIndex,
     /// Chunks that have been merged: memory that was never used is dear.
     records: Vec<Vec<u64>>,
-    others: Vec<Vec<Place>>,
+    others: Vec<Vec<PackedEntry>>,
 }
 
 impl Partition {
     /// Takes chunks, and merges if there is enough. The change of the number of entries.
-    fn take(&mut self, records: Vec<u64>, others: Vec<Place>, scratch: &mut Scratch) -> isize {
+    fn take(
+        &mut self,
+        records: Vec<u64>,
+        others: Vec<PackedEntry>,
+        scratch: &mut Scratch,
+    ) -> isize {
         self.waiting += records.len() + others.len() * COSTS;
         self.records.extend(Some(records).filter(|r| !r.is_empty()));
         self.others.extend(Some(others).filter(|o| !o.is_empty()));
@@ -262,7 +267,7 @@ impl Partition {
             index.number(chunk, |p| p.key);
         }
         index.new_keys().iter().for_each(|&key| {
-            self.places.push(Place {
+            self.places.push(PackedEntry {
                 key,
                 maps: Maps::default(),
             })
@@ -364,7 +369,7 @@ pub(crate) struct Partitions {
     pub(crate) store: Arc<Store>,
     /// One, as long as there is little.
     records: Vec<Vec<u64>>,
-    others: Vec<Vec<Place>>,
+    others: Vec<Vec<PackedEntry>>,
     little: Partition,
     scratch: Scratch,
 }
@@ -426,7 +431,7 @@ impl Partitions {
 
     /// Appends an entry.
     #[inline(always)]
-    pub(crate) fn push_entry(&mut self, place: Place) {
+    pub(crate) fn push_entry(&mut self, place: PackedEntry) {
         let number = self.number(place.key >> OWNER_BITS);
         let chunk = &mut self.others[number];
         chunk.push(place);
@@ -573,8 +578,8 @@ mod tests {
     proptest! {
         #[test]
         fn merging_whole_entries_agrees_with_merging_their_parts(accesses in prop::collection::vec((0u32..600, 0u64..64, 0u32..7), 0..1500)) {
-            let mut plain = Places::default();
-            (0..600).for_each(|line| plain.push(Place { key: pack(line, 3), maps: Maps::default() }));
+            let mut plain = EntryBlocks::default();
+            (0..600).for_each(|line| plain.push(PackedEntry { key: pack(line, 3), maps: Maps::default() }));
             let mut whole = plain.clone();
             let (records, numbers): (Vec<u64>, Vec<u32>) = accesses.iter().map(|&(line, offset, code)| (record::pack(u64::from(line) * 64 + offset % (65 - (1 << code)), 1 << code, 3), line)).unzip();
             plain.merge_plain(&records, &numbers);
@@ -587,12 +592,12 @@ mod tests {
     #[test]
     fn a_budget_that_others_have_filled_is_emptied() {
         let most = 1usize << 17;
-        let budget = Arc::new(Budget::new(most * size_of::<Place>()));
+        let budget = Arc::new(Budget::new(most * size_of::<PackedEntry>()));
         let [first, second] = [(); 2].map(|()| Store::new(budget.clone()));
         let mut keys = (0u64..).map(|i| pack(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30, 7));
         let mut add = |table: &mut Partitions| {
             keys.by_ref().take(1 << 10).for_each(|key| {
-                table.push_entry(Place {
+                table.push_entry(PackedEntry {
                     key,
                     maps: Maps::default(),
                 })

@@ -1,6 +1,6 @@
 //! A row as one number: line, owner, offset in the line, size. Nearly all rows are like that.
 
-use crate::stages::footprint::{Maps, Place};
+use crate::stages::footprint::{Maps, PackedEntry};
 
 /// Bits of a record that hold the code of the size, the offset, the owner; the others hold the line.
 const CODE_BITS: u32 = 3;
@@ -18,8 +18,8 @@ const fn code(size: u32) -> u32 {
 }
 
 /// What is known after an access at offset 0, by the code of its size, in a place without a key. One code is no size's.
-pub(crate) const AT_ZERO: [Place; 8] = {
-    let mut places = [Place {
+pub(crate) const AT_ZERO: [PackedEntry; 8] = {
+    let mut places = [PackedEntry {
         key: 0,
         maps: Maps {
             bytes: 0,

@@ -4,8 +4,8 @@ use crate::data::code_map::CodeMap;
 use crate::stages::footprint::fold::{Folded, fold};
 use crate::stages::footprint::partition::{BLOCK, PARTITIONS, Run, Store, partition_of};
 use crate::stages::footprint::{
-    Entry, Footprints, GroupCount, Key, Maps, NOBODY, OWNER_BITS, OWNER_MASK, Place, add_counts,
-    owner_in,
+    Entry, Footprints, GroupCount, Key, Maps, NOBODY, OWNER_BITS, OWNER_MASK, PackedEntry,
+    add_counts, owner_in,
 };
 use crate::util::radix;
 use rayon::prelude::*;
@@ -222,7 +222,7 @@ impl FootprintSet {
             })
             .collect();
         // Entries stay where they are: what is moved about is keys, each with its entry's place.
-        let blocks: Vec<(usize, &[Place])> = runs
+        let blocks: Vec<(usize, &[PackedEntry])> = runs
             .iter()
             .zip(&places)
             .flat_map(|((table, _), places)| places.blocks().map(|block| (*table, block)))
@@ -234,7 +234,7 @@ impl FootprintSet {
                 .zip(&blocks)
                 .flat_map(|(first, &(table, block))| {
                     let ranks = &self.ranks[table];
-                    let key = |p: &Place| {
+                    let key = |p: &PackedEntry| {
                         p.key & !OWNER
                             | u64::from(ranks.get(owner_in(p.key) as usize).copied().unwrap_or(0))
                     };

@@ -5,7 +5,7 @@
 //! there is always written behind the list of what has to leave, which only gets longer if it was another's.
 
 use crate::stages::footprint::partition::Partitions;
-use crate::stages::footprint::{Maps, Place, record};
+use crate::stages::footprint::{Maps, PackedEntry, record};
 use crate::util::adaptive::Trial;
 use std::hint::select_unpredictable;
 
@@ -17,7 +17,7 @@ pub(crate) const TOGETHER: usize = 256;
 /// Too many touches find another's key: one in so many. What leaves is four times as long as a record.
 const TOO_MANY: usize = 4;
 /// No key: [`crate::stages::footprint::pack`] gives it to no line of a user-space program.
-const FREE: Place = Place {
+const FREE: PackedEntry = PackedEntry {
     key: u64::MAX,
     maps: Maps {
         seen: 0,
@@ -28,12 +28,12 @@ const FREE: Place = Place {
 
 /// The place of a key in a table of a power of two: upper bits of a product, which all of the key's take part in.
 #[inline(always)]
-fn home(record: u64, places: &[Place]) -> usize {
+fn home(record: u64, places: &[PackedEntry]) -> usize {
     (record::key(record).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (places.len() - 1)
 }
 
 /// Joins touches with what is in their places; how many others were there, which are at the beginning of `leaving` then.
-fn join(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> usize {
+fn join(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]) -> usize {
     let mut count = 0;
     for &record in records {
         let key = record::key(record);
@@ -48,7 +48,7 @@ fn join(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> usize {
             bytes: known(place.maps.bytes),
         };
         joined.merge(&record::maps(record));
-        *place = Place { key, maps: joined };
+        *place = PackedEntry { key, maps: joined };
     }
     count
 }
@@ -56,7 +56,7 @@ fn join(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> usize {
 /// The same with a place as one number: it is read, joined and written in one piece each. (What was written in pieces and is read as a whole soon after makes the read wait.)
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn join_wide(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> usize {
+fn join_wide(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]) -> usize {
     use std::arch::x86_64::*;
     let key_mask = _mm256_set_epi64x(0, 0, 0, record::key(u64::MAX) as i64);
     let offset_mask = _mm256_set1_epi64x(63);
@@ -97,9 +97,9 @@ fn join_wide(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> us
 /// See the module's text.
 #[derive(Default)]
 pub(crate) struct Front {
-    places: Vec<Place>,
+    places: Vec<PackedEntry>,
     /// What has to leave, and how many.
-    leaving: Vec<Place>,
+    leaving: Vec<PackedEntry>,
     count: usize,
     /// How many have left since the table has had its size.
     left: usize,

@@ -7,7 +7,7 @@ use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::Rows;
 use crate::stages::footprint::{Budget, FootprintSet, Footprints};
 use crate::stages::pages::{BlockStore, BlockTable, NOBODY, Touch, Units};
-use crate::stages::reuse::{Extra, Place};
+use crate::stages::reuse::{Extra, SampleOrigin};
 use mgz_models::util::hash::spread;
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ impl ZoomSums {
     pub(crate) fn sink<'a>(
         &'a mut self,
         rows: &'a Rows<'a>,
-        place: &'a Place,
+        place: &'a SampleOrigin,
         groups: usize,
         before: u64,
         begin: u64,
@@ -210,7 +210,7 @@ pub(crate) struct ZoomSink<'a> {
     heated: bool,
     /// By group, and D, of the part of the run.
     part: Option<(&'a mut [GroupReuse], &'a mut Histogram)>,
-    place: &'a Place,
+    place: &'a SampleOrigin,
     /// Pages that several objects share.
     mixed: Option<&'a MixedPages>,
     /// Rows of all pages are looked up.

@@ -343,7 +343,7 @@ impl SampleReuse {
     }
 
     /// Feeds the next rows of the sample.
-    pub(crate) fn run(&mut self, rows: &Rows<'_>, place: &Place, totals: &mut ReuseTotals) {
+    pub(crate) fn run(&mut self, rows: &Rows<'_>, place: &SampleOrigin, totals: &mut ReuseTotals) {
         self.groups
             .reserve(1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize);
         let groups = &mut self.groups;
@@ -480,7 +480,7 @@ impl SampleReuse {
 }
 
 /// Where and when rows happened: for counts by unit.
-pub(crate) struct Place {
+pub(crate) struct SampleOrigin {
     /// Address space.
     pub(crate) space: u32,
     /// System process id.

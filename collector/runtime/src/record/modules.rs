@@ -322,7 +322,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     // yet.
     let row = tell(info.addr, note, result, &path, &sidecar);
     if result == MODULE_OK {
-        let here = traps::Place {
+        let here = traps::LoadedModule {
             bias: info.addr,
             headers,
             note,

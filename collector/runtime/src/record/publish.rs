@@ -2,8 +2,8 @@
 //! that met the guard page goes on in the next one.
 
 use crate::record::phases;
-use crate::record::phases::Parts;
-use crate::record::stack_copy::Place;
+use crate::record::phases::PhaseSplit;
+use crate::record::stack_copy::ThreadPosition;
 use crate::record::thread_ring::Ring;
 use crate::record::{stack_copy, thread_ring};
 use crate::sys::{process, syscall};
@@ -70,7 +70,7 @@ fn draw(header: &Header, control: &Control) {
 
 /// Hands the slots from `base` to the guard on, and begins the next stretch. `at`: where the thread
 /// is, if that is known. Returns false if recording is over for this thread.
-pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<Place>) -> bool {
+pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<ThreadPosition>) -> bool {
     if crate::sys::seccomp_state::is_sealed() {
         return false;
     }
@@ -133,7 +133,7 @@ pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<Place>) -> 
 /// Publishes the parts of a chunk that belong to phases, and drops the others. Of a lap they count,
 /// and nothing is published. What follows is not what follows in the program: a slot's number is
 /// left out.
-fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &Parts) -> bool {
+fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &PhaseSplit) -> bool {
     let control = ring.control();
     let before = control.slots_before.get();
     if header.mode == MODE_RING {

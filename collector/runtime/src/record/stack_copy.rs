@@ -23,7 +23,7 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 
 /// Where a thread is, in terms of the original code.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct ThreadPosition {
     /// The instruction that comes next.
     pub ip: u64,
     /// Stack pointer.
@@ -32,10 +32,10 @@ pub struct Place {
     pub bp: u64,
 }
 
-impl Place {
+impl ThreadPosition {
     /// Of a thread that stands in a clone, where a probe may have borrowed the register. `None` if
     /// the probe's state is not known.
-    pub fn in_clone(context: &mut Context, control: &Control) -> Option<Place> {
+    pub fn in_clone(context: &mut Context, control: &Control) -> Option<ThreadPosition> {
         let place = modules::place(context.registers[RIP])?;
         let mut bp = *context.register(RBP);
         for [register, slot] in place.state.saved {
@@ -43,7 +43,7 @@ impl Place {
                 bp = control.spill[slot as usize % SPILL_SLOTS].get();
             }
         }
-        Some(Place {
+        Some(ThreadPosition {
             ip: place.orig,
             sp: context.registers[RSP],
             bp,
@@ -68,7 +68,7 @@ pub fn forked() {
 }
 
 /// Copies the stack of a window that begins with this slot; returns the nanoseconds that it took.
-pub fn take(header: &Header, control: &Control, first_slot: u64, at: Place) -> u64 {
+pub fn take(header: &Header, control: &Control, first_slot: u64, at: ThreadPosition) -> u64 {
     let log = &header.stack_log;
     let wanted = log.wanted.load(Ordering::Relaxed);
     if wanted == 0 || seccomp_state::is_sealed() {

@@ -132,7 +132,7 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> 
         header,
         control,
         control.slots_before.get(),
-        stack_copy::Place {
+        stack_copy::ThreadPosition {
             ip: context.registers[RIP],
             sp: context.registers[RSP],
             bp: *context.register(stack_copy::RBP),

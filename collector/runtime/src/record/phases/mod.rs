@@ -58,7 +58,7 @@ pub fn is_on(header: &Header) -> bool {
 }
 
 /// A module was loaded; none of its code has run yet.
-pub fn take_in(place: &traps::Place) {
+pub fn take_in(place: &traps::LoadedModule) {
     let Some(header) = process::header().filter(|h| h.mode != MODE_OFF) else {
         return;
     };
@@ -77,7 +77,7 @@ pub fn take_in(place: &traps::Place) {
 }
 
 /// The recorder has looked for functions in a module; none of its code has run yet.
-pub fn take_in_functions(place: &traps::Place) {
+pub fn take_in_functions(place: &traps::LoadedModule) {
     if let Some(header) = process::header().filter(|h| h.mode != MODE_OFF)
         && !entered_before()
     {
@@ -303,7 +303,7 @@ fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
 }
 
 /// What belongs to phases of a chunk or lap that ends.
-pub struct Parts {
+pub struct PhaseSplit {
     count: usize,
     parts: [(u64, u64); BOUNDARIES + 1],
     /// Slots of all of them.
@@ -312,7 +312,7 @@ pub struct Parts {
     pub outside: bool,
 }
 
-impl Parts {
+impl PhaseSplit {
     /// First slot and end of each, from the base on.
     pub fn all(&self) -> &[(u64, u64)] {
         &self.parts[..self.count]
@@ -321,7 +321,7 @@ impl Parts {
 
 /// If not all `slots` from the base on belong to a phase, or the next ones do not: which do. The
 /// boundaries are used up.
-pub fn parts(header: &Header, ring: Ring, slots: u64) -> Option<Parts> {
+pub fn parts(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSplit> {
     let control = ring.control();
     let began_outside = control.outside.get() != 0;
     if control.boundary_count.load(Ordering::Acquire) == 0 && !began_outside && is_on(header) {
@@ -334,7 +334,7 @@ pub fn parts(header: &Header, ring: Ring, slots: u64) -> Option<Parts> {
             *to = from.load(Ordering::Relaxed);
         }
         let known = &boundaries[..number.min(BOUNDARIES)];
-        let mut parts = Parts {
+        let mut parts = PhaseSplit {
             count: 0,
             parts: [(0, 0); BOUNDARIES + 1],
             slots: 0,

@@ -109,7 +109,7 @@ pub fn take_functions_back() {
 }
 
 /// Where a module is.
-pub struct Place<'a> {
+pub struct LoadedModule<'a> {
     /// Run-time address minus link-time address.
     pub bias: u64,
     /// Its program headers.
@@ -120,7 +120,7 @@ pub struct Place<'a> {
     pub patches: &'a Patches,
 }
 
-impl Place<'_> {
+impl LoadedModule<'_> {
     /// The protection of original code at a link-time address; `None` if it is none.
     fn protection(&self, at: u64) -> Option<usize> {
         const PF_W: u32 = 2;
@@ -173,7 +173,7 @@ impl Place<'_> {
 }
 
 /// Puts the traps of a new module's markers; returns how many could not be put.
-pub fn at_markers(header: &Header, place: &Place, markers: &[Marker]) -> u64 {
+pub fn at_markers(header: &Header, place: &LoadedModule, markers: &[Marker]) -> u64 {
     let left = markers
         .iter()
         .filter(|m| !place.put(header, m.at.into(), m.what, m.length));
@@ -181,7 +181,7 @@ pub fn at_markers(header: &Header, place: &Place, markers: &[Marker]) -> u64 {
 }
 
 /// The same of the functions that the recorder has found in it.
-pub fn at_functions(header: &Header, place: &Place, phases: &Phases) -> u64 {
+pub fn at_functions(header: &Header, place: &LoadedModule, phases: &Phases) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = place.note.sidecar_id;
     let sidecar = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
     let rows = phases.function_count.load(Ordering::Acquire) as usize;

@@ -5,7 +5,7 @@ use crate::record::signals::actions::burst;
 use crate::record::signals::delivery::{append, commit, commit_half, move_frame};
 use crate::record::signals::entry::restorer_address;
 use crate::record::signals::{actions, *};
-use crate::record::stack_copy::Place;
+use crate::record::stack_copy::ThreadPosition;
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, trigger, window};
 use crate::sys::signal_frame::{Context, Info, RIP, RSP};
@@ -148,7 +148,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     {
         return false;
     }
-    let at = || Place::in_clone(context, ring.control());
+    let at = || ThreadPosition::in_clone(context, ring.control());
     if publish::turn(header, ring, at) {
         let start = ring.control().base.get();
         go_on(ring.control(), start, context)
