@@ -88,6 +88,9 @@ pub struct Arguments {
     /// Adds the table of call paths: by way of whom the program came to where windows began, with shares of time and what the loads touch.
     #[arg(long)]
     pub call_paths: bool,
+    /// Adds the tables of functions, lines, loops and objects by call path: by way of whom the program came to the loads of each.
+    #[arg(long)]
+    pub by_path: bool,
     /// Adds the table of cache misses. From samples they are predicted only on this request: reuse that no window and no pair of windows shows (loops of 10³ to 10⁶ loads) is not known to it, and an interval of six misses the truth.
     #[arg(long)]
     pub misses: bool,
@@ -244,6 +247,7 @@ impl Arguments {
             misses: self.misses || self.caches.is_some(),
             caches: self.caches.clone().map(|c| c.0).unwrap_or_default(),
             counted: None,
+            by_path: self.by_path,
             call_paths: self.call_paths || self.all || self.report_data.is_some(),
             filter: self.filters.conditions(),
             look: Look {

@@ -240,6 +240,7 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 // Where there are none that is said to those who ask.
                 call_paths: arguments.call_paths
                     || arguments.all && analysis.call_paths.state != "unknown",
+                by_path: arguments.by_path,
             };
             // Of a trace without rows there is no more than its summary.
             let every = arguments.all || analysis.summary.metrics.accesses == 0;
@@ -251,7 +252,11 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
             };
             // What was asked for by name is shown.
             if !every
-                && (arguments.zoom || arguments.objects || arguments.misses || arguments.call_paths)
+                && (arguments.zoom
+                    || arguments.objects
+                    || arguments.misses
+                    || arguments.call_paths
+                    || arguments.by_path)
             {
                 text.push_str(&asked(analysis, style));
             }

@@ -180,6 +180,7 @@ impl Analysis {
                 rows,
                 misses: false,
                 call_paths: false,
+                by_path: false,
             };
             if all || self.0.summary.metrics.accesses == 0 {
                 render(&self.0, style)

@@ -403,3 +403,85 @@ fn a_sample_of_small_blocks_tells_of_all() {
         );
     }
 }
+
+/// Nodes, buckets and a vector of one line are objects with types of their own, two arrays of one line are two, and loads count for the fields
+/// of elements; functions are divided by their callers.
+#[test]
+fn blocks_have_types_and_fields() {
+    let dir = tempfile::tempdir().unwrap();
+    for opt in ["0", "2"] {
+        let variant = Variant {
+            clang: false,
+            opt,
+            pie: true,
+        };
+        let Some(original) = programs::build("elements", variant, &["-g"], dir.path()).unwrap()
+        else {
+            return;
+        };
+        let app = session::instrument(&original, "soft", &[]).unwrap().path;
+        let trace = dir.path().join(format!("trace{opt}"));
+        tools::succeed(
+            &mut record_command(&["--mode", "full", "--heap=all"], &trace, &app, &[]),
+            LIMIT,
+        )
+        .unwrap();
+        let output = tools::succeed(
+            tools::tool("mgz-analyze")
+                .arg(&trace)
+                .args(["--format", "json", "--objects"]),
+            LIMIT,
+        )
+        .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let heap: Vec<&Value> = (report["objects"].as_array().unwrap().iter())
+            .filter(|o| o["kind"] == "heap")
+            .collect();
+        let text = |o: &Value, key: &str| o[key].as_str().unwrap_or_default().to_owned();
+        let all: Vec<(String, String)> = heap
+            .iter()
+            .map(|o| (text(o, "object"), text(o, "type")))
+            .collect();
+        let of = |name: &str, of_type: &str| {
+            heap.iter()
+                .find(|o| text(o, "object").contains(name) && text(o, "type").starts_with(of_type))
+        };
+        for (name, of_type) in [
+            ("build", "struct item"),
+            ("build", "struct _Hash_node<"),
+            ("build", "struct _Hash_node_base*"),
+            ("(left)", "double"),
+            ("(right)", "double"),
+        ] {
+            assert!(
+                of(name, of_type).is_some(),
+                "-O{opt}: no {name} {of_type} in {all:#?}"
+            );
+        }
+        let fields = |o: &Value| -> Vec<(String, u64, u64)> {
+            let fields = o["fields"].as_array().unwrap().iter();
+            fields
+                .map(|f| {
+                    let number = |key: &str| f[key].as_u64().unwrap();
+                    (text(f, "field"), number("offset"), number("bytes"))
+                })
+                .collect()
+        };
+        let list = heap
+            .iter()
+            .filter(|o| text(o, "type") == "struct item")
+            .max_by_key(|o| o["A"].as_u64())
+            .unwrap();
+        assert_eq!(list["element_bytes"], 64);
+        assert!(
+            fields(list).contains(&("weight".into(), 8, 8)),
+            "-O{opt}: {list:#}"
+        );
+        let node = of("build", "struct _Hash_node<").unwrap();
+        let names: Vec<String> = fields(node).into_iter().map(|f| f.0).collect();
+        assert!(
+            names.iter().any(|n| n == "_M_nxt") && names.iter().any(|n| n.ends_with("weight")),
+            "-O{opt}: {names:?}"
+        );
+    }
+}

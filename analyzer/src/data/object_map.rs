@@ -7,6 +7,7 @@
 //! Most pages lie inside one instance for the whole run; for those nothing has to be looked up while rows are counted.
 //! The others are *mixed* ([`Resolver::mixed`]), and their rows are resolved one by one.
 
+use crate::data::elements::Element;
 use crate::util::fast_hash::Mixed;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -32,6 +33,23 @@ pub struct Object {
     pub module: String,
     /// Call stack of the allocation, from the inside out, joined by ` < `.
     pub stack: String,
+    /// What its elements look like, where that is known.
+    pub element: Element,
+}
+
+impl Object {
+    /// How far into its element an address lies that is so many bytes into a block or variable of
+    /// so many; how far into the block where elements are not known.
+    fn into_element(&self, into: u64, bytes: u64) -> u64 {
+        match self.element.bytes {
+            0 => into,
+            // Arrays with destructors have their length before them.
+            element if bytes > element && bytes % element == 8 => {
+                into.checked_sub(8).map_or(u64::MAX, |into| into % element)
+            }
+            element => into % element,
+        }
+    }
 }
 
 /// One life of an object.
@@ -97,7 +115,12 @@ struct Answer {
     to: u64,
     process: u32,
     object: u32,
+    /// The range that the object is in: first address, bytes.
+    range: (u64, u64),
 }
+
+/// A range: first address, bytes.
+type Range = (u64, u64);
 
 impl Answer {
     #[inline(always)]
@@ -110,7 +133,13 @@ impl Answer {
     }
 
     /// This answer where nothing is alive: it holds on this side of the middle between what ended last and what begins first.
-    fn nearest(mut self, object: u32, time: u64, past: Option<u64>, future: Option<u64>) -> Answer {
+    fn nearest(
+        mut self,
+        (object, range): (u32, Range),
+        time: u64,
+        past: Option<u64>,
+        future: Option<u64>,
+    ) -> Answer {
         if let (Some(ended), Some(begins)) = (past, future) {
             let gap = begins - ended;
             match (time - ended).cmp(&(begins - time)) {
@@ -120,7 +149,11 @@ impl Answer {
                 Ordering::Equal => (self.from, self.to) = (time, time + 1),
             }
         }
-        Answer { object, ..self }
+        Answer {
+            object,
+            range,
+            ..self
+        }
     }
 }
 
@@ -369,17 +402,39 @@ impl Resolver {
         {
             return answer.object;
         }
-        self.find_anew(recent, process, address, time)
+        self.find_anew(recent, process, address, time).object
+    }
+
+    /// The same, and how far into its element the address lies (into the whole where elements are not known); `u64::MAX` if that is not known.
+    pub fn find_element(
+        &self,
+        recent: &mut Recent,
+        process: u32,
+        address: u64,
+        time: u64,
+    ) -> (u32, u64) {
+        let known = recent.0.get(place(address)).copied();
+        let answer = known
+            .filter(|answer| answer.holds(process, address, time))
+            .unwrap_or_else(|| self.find_anew(recent, process, address, time));
+        let object = self.objects.get(answer.object as usize);
+        let into = match object.filter(|_| answer.object != UNKNOWN) {
+            Some(object) => {
+                object.into_element(address.wrapping_sub(answer.range.0), answer.range.1)
+            }
+            None => u64::MAX,
+        };
+        (answer.object, into)
     }
 
     #[inline(never)]
-    fn find_anew(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> u32 {
+    fn find_anew(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> Answer {
         if recent.0.is_empty() {
             recent.0.resize(1 << RECENT, Answer::default());
         }
         let answer = self.answer(process, address, time);
         recent.0[place(address)] = answer;
-        answer.object
+        answer
     }
 
     /// The object, and around where and when it is the same one because the same ranges hold the address and none of their lives begins or ends.
@@ -391,16 +446,17 @@ impl Resolver {
             from: 0,
             to: u64::MAX,
             object: UNKNOWN,
+            range: (0, 0),
         };
         let Some(classes) = self.by_process.get(&process) else {
             return answer;
         };
-        let mut nearest: Option<(u64, u32)> = None;
+        let mut nearest: Option<(u64, (u32, Range))> = None;
         // Latest end before, and earliest beginning after, of what is near in time.
         let (mut past, mut future): (Option<u64>, Option<u64>) = (None, None);
         for class in classes {
             // The smallest range of the class in which something is alive.
-            let mut alive: Option<(u64, u32)> = None;
+            let mut alive: Option<(Range, u32)> = None;
             let mut at = class.ranges.partition_point(|r| r.0 <= address);
             if let Some(after) = class.ranges.get(at) {
                 answer.end = answer.end.min(after.0);
@@ -442,8 +498,8 @@ impl Resolver {
                     break;
                 }
                 if let Some(object) = here {
-                    if alive.is_none_or(|a| end - start < a.0) {
-                        alive = Some((end - start, object));
+                    if alive.is_none_or(|a| end - start < a.0.1) {
+                        alive = Some(((start, end - start), object));
                     }
                     continue;
                 }
@@ -451,27 +507,33 @@ impl Resolver {
                 if let Some(life) = next.checked_sub(1).map(|l| lives[l]).filter(near) {
                     past = past.max(Some(life.end));
                     if nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0) {
-                        nearest = Some((time.saturating_sub(life.end), life.object));
+                        let range = (start, end - start);
+                        nearest = Some((time.saturating_sub(life.end), (life.object, range)));
                     }
                 }
                 if let Some(life) = lives.get(next).copied().filter(near) {
                     future = Some(future.map_or(life.begin, |f| f.min(life.begin)));
                     if nearest.is_none_or(|n| life.begin - time < n.0) {
-                        nearest = Some((life.begin - time, life.object));
+                        let range = (start, end - start);
+                        nearest = Some((life.begin - time, (life.object, range)));
                     }
                 }
             }
-            if let Some((_, object)) = alive {
+            if let Some((range, object)) = alive {
                 // In this class or a smaller one: a block that is not alive, but near in time.
                 let block = nearest.filter(|_| self.containers[object as usize]);
                 return match block {
-                    Some((_, object)) => answer.nearest(object, time, past, future),
-                    None => Answer { object, ..answer },
+                    Some((_, near)) => answer.nearest(near, time, past, future),
+                    None => Answer {
+                        object,
+                        range,
+                        ..answer
+                    },
                 };
             }
         }
         match nearest {
-            Some((_, object)) => answer.nearest(object, time, past, future),
+            Some((_, near)) => answer.nearest(near, time, past, future),
             None => answer,
         }
     }

@@ -385,6 +385,9 @@ pub fn tables(
     (rows, Some(inter))
 }
 
+/// Points of the curve for each doubling of an interval.
+const STEPS: f64 = 128.0;
+
 /// Reuse of pages between samples: from one sighting to the next in the same thread.
 fn inter_sample(
     pages: &Blocks,
@@ -397,7 +400,7 @@ fn inter_sample(
         (0u64, 0u64, 0.0, 0.0);
     let (mut intervals, mut distances) = (LogHistogram::default(), LogHistogram::default());
     let mut sightings: Vec<(u32, u32)> = Vec::new();
-    // By number of samples in between.
+    // By number of samples in between, or by interval.
     let mut known: HashMap<u32, f64, Mixed> = HashMap::default();
     for at in 0..pages.listed.blocks.len() {
         sightings.clear();
@@ -419,15 +422,18 @@ fn inter_sample(
                     f64::from(lag) * period
                 };
                 // Without the page itself.
-                let at = || {
+                let at = |interval: f64| {
                     curve
                         .at(interval.min(curve.end()))
                         .map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0))
                 };
                 let distance = if order.is_weighed() {
-                    at()
+                    // A point of the curve takes a look at all strata: intervals that are alike to a quarter percent share one.
+                    let step = (interval.max(1.0).log2() * STEPS).round();
+                    let alike = known.entry(step as u32);
+                    *alike.or_insert_with(|| at((step / STEPS).exp2()))
                 } else {
-                    *known.entry(lag).or_insert_with(at)
+                    *known.entry(lag).or_insert_with(|| at(interval))
                 };
                 reuses += 1;
                 interval_sum += interval;

@@ -51,6 +51,7 @@ pub fn write(folder: &Path, profile: &Profile) -> Result<Value, String> {
             of_type: text(&of_type),
             module: text(&module),
             stack: text(&stack),
+            ..Object::default()
         };
         let key = (object.name.clone(), object.stack.clone());
         let entry = blocks.entry(key).or_insert((object, 0, 0));

@@ -2,6 +2,7 @@
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
+use crate::data::elements::Element;
 use crate::data::object_map::Resolver;
 use crate::findings::caches::Caches;
 use crate::findings::sites::{SiteFacts, facts};
@@ -64,6 +65,16 @@ impl<'a> Context<'a> {
     /// The rows of a load instruction, each with the number of its window.
     pub fn rows_of(&self, site: u32) -> &[(u32, Row)] {
         self.by_site.get(&site).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the elements of an object look like.
+    pub fn element(&self, object: u32) -> &Element {
+        const NOTHING: &Element = &Element {
+            bytes: 0,
+            fields: Vec::new(),
+        };
+        let object = self.objects.and_then(|o| o.objects.get(object as usize));
+        object.map_or(NOTHING, |o| &o.element)
     }
 
     /// Whether a load instruction has enough rows for a closer look.

@@ -8,6 +8,7 @@
 pub mod caches;
 mod cause;
 mod context;
+pub mod fields;
 mod fusion;
 pub mod mechanisms;
 mod objects;
@@ -26,7 +27,9 @@ use crate::estimate::time_shares::{TimeShare, TimeShares};
 use caches::Caches;
 use cause::{Cause, causes};
 use context::Context;
+use fields::Fields;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use windows::Window;
 
 /// Findings at most.
@@ -85,6 +88,8 @@ pub struct Findings {
     pub list: Vec<Finding>,
     /// What is to be said where there are none.
     pub none: String,
+    /// By object: which fields of its elements are loaded.
+    pub fields: BTreeMap<u32, Fields>,
 }
 
 /// Finds what there is. `times`: where windows come by time.
@@ -97,15 +102,17 @@ pub fn find(
     caches: Caches,
 ) -> Findings {
     let count = windows.len();
+    let context = Context::new(code, (objects, paths), windows, caches);
+    let fields = fields::of_objects(&context);
     if count < FEWEST_WINDOWS {
         return Findings {
             none: format!(
                 "too few windows to tell ({count}): let the program run longer, or record more of it with mgz-record --rate 2000"
             ),
+            fields,
             ..Findings::default()
         };
     }
-    let context = Context::new(code, (objects, paths), windows, caches);
     let causes = causes(&context);
     let times = by_time.then(|| TimeShares::new(outcome, code));
     let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
@@ -169,7 +176,7 @@ pub fn find(
         ),
         false => String::new(),
     };
-    Findings { list, none }
+    Findings { list, none, fields }
 }
 
 /// Whether enough was seen of a cause, and it misses more than the first level.

@@ -127,6 +127,7 @@ mod tests {
             group: 1,
             size: 8,
             object: 0,
+            into: crate::findings::windows::NOWHERE,
             first: true,
         });
         Window {

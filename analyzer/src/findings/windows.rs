@@ -30,9 +30,14 @@ pub struct Row {
     pub size: u32,
     /// Object; 0 if it is not known.
     pub object: u32,
+    /// Bytes from the begin of its element, or of its object where elements are not known; [`NOWHERE`] if that is not known.
+    pub into: u32,
     /// The first of its window in its line of 64 bytes.
     pub first: bool,
 }
+
+/// See [`Row::into`].
+pub const NOWHERE: u32 = u32::MAX;
 
 /// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +165,7 @@ impl Cutter {
                         group: all.group[at],
                         size: all.size[at],
                         object: 0,
+                        into: NOWHERE,
                         first: false,
                     }));
                     window.stores.extend(stored(next_store..end_store));
@@ -199,15 +205,16 @@ fn begin(run: &Run) -> Window {
 fn complete(window: &mut Window, objects: Option<&Resolver>, recent: &mut Recent) {
     let mut lines: HashSet<u64, Mixed> = HashSet::default();
     let (process, time) = (window.process, window.time);
-    let mut object = |address: u64| match objects {
-        Some(objects) => objects.find_recent(recent, process, address, time),
-        None => 0,
-    };
     for row in &mut window.rows {
         row.first = lines.insert(row.address >> 6);
-        row.object = object(row.address);
+    }
+    let Some(objects) = objects else { return };
+    for row in &mut window.rows {
+        let (object, into) = objects.find_element(recent, process, row.address, time);
+        row.object = object;
+        row.into = u32::try_from(into).unwrap_or(NOWHERE);
     }
     for store in &mut window.stores {
-        store.object = object(store.address);
+        store.object = objects.find_recent(recent, process, store.address, time);
     }
 }

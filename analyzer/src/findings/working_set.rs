@@ -126,6 +126,7 @@ mod tests {
             group: 0,
             size: 8,
             object: 1,
+            into: crate::findings::windows::NOWHERE,
             first: true,
         };
         Window {

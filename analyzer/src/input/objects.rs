@@ -4,6 +4,7 @@
 //! are read one at a time, right into the list of instances, and texts only as far as they say
 //! something new: recorders write a row of each object before the others.
 
+use crate::data::elements::Element;
 use crate::data::frame;
 use crate::data::object_map::{Instance, Object, Resolver, UNKNOWN};
 use crate::input::quietly;
@@ -63,7 +64,7 @@ fn instances(file: &File) -> Result<Resolver, String> {
         }
         last = number;
     }
-    let (objects, of_number) = objects(file, &firsts)?;
+    let (objects, of_number) = objects(file, &firsts, has("fields"))?;
     let mut list: Vec<Instance> = Vec::with_capacity(numbers.len());
     for same in numbers.chunk_by(|a, b| a == b) {
         let known = known.get(&same[0]).and_then(|&k| of_number.get(k as usize));
@@ -107,7 +108,11 @@ fn instances(file: &File) -> Result<Resolver, String> {
 
 /// The objects of these rows, each content once and the unknown one first; and which of them each
 /// row's is.
-fn objects(file: &File, rows: &[usize]) -> Result<(Vec<Object>, Vec<u32>), String> {
+fn objects(
+    file: &File,
+    rows: &[usize],
+    has_fields: bool,
+) -> Result<(Vec<Object>, Vec<u32>), String> {
     let mut objects = vec![Object {
         kind: "unknown".into(),
         name: "[no known object]".into(),
@@ -121,6 +126,28 @@ fn objects(file: &File, rows: &[usize]) -> Result<(Vec<Object>, Vec<u32>), Strin
     let columns = TEXTS.map(|name| frame::texts(&table, name));
     let [kind, name, of_type, module, stack] = columns;
     let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
+    // Traces of older recorders tell nothing of elements.
+    const ELEMENTS: [&str; 2] = ["element_bytes", "fields"];
+    let elements = match has_fields {
+        true => Some(frame::read_columns(
+            again(file)?,
+            &ELEMENTS,
+            Some(last + 1),
+        )?),
+        false => None,
+    };
+    let elements = match &elements {
+        Some(table) => Some((
+            frame::many_numbers(table, ELEMENTS[0])?,
+            frame::texts(table, ELEMENTS[1])?,
+        )),
+        None => None,
+    };
+    let element = |row: usize| {
+        let (bytes, fields) = elements.as_ref()?;
+        let fields = fields.get(row).copied().flatten().unwrap_or_default();
+        Some(Element::parse(*bytes.get(row)?, fields))
+    };
     let mut by_content: HashMap<Object, u32> = HashMap::new();
     let numbers = rows
         .iter()
@@ -135,6 +162,7 @@ fn objects(file: &File, rows: &[usize]) -> Result<(Vec<Object>, Vec<u32>), Strin
                 of_type: text(&of_type),
                 module: text(&module),
                 stack: text(&stack),
+                element: element(row).unwrap_or_default(),
             };
             *by_content.entry(object.clone()).or_insert_with(|| {
                 objects.push(object);

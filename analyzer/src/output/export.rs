@@ -89,13 +89,21 @@ const MISSES: Kind = Kind::Record(&[
         Kind::List(&Kind::Record(&[("size", Kind::Whole), ("ratio", RANGE)])),
     ),
 ]);
+/// Loads by field.
+const FIELDS: Kind = Kind::List(&Kind::Record(&[
+    ("field", Kind::Text),
+    ("offset", Kind::Whole),
+    ("bytes", Kind::Whole),
+    ("rows", Kind::Whole),
+    ("A_pct", Kind::Number),
+]));
 const TEXTS: Kind = Kind::List(&Kind::Text);
 
 /// What the values of a column are. A name means the same in all tables, but for means.
 fn kind_of(table: &str, column: &str) -> Option<Kind> {
     Some(match (table, column) {
         ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => Kind::Number,
-        ("call_paths", "id" | "parent" | "call_line") => Kind::Whole,
+        ("call_paths", "id" | "parent" | "call_line") | ("by_path", "id") => Kind::Whole,
         ("misses", "level") => Kind::Text,
         ("misses", "size") => Kind::Whole,
         (
@@ -106,6 +114,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
         ("lines", "inlined_into") | (_, "stack" | "also" | "path") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
+        (_, "fields") => FIELDS,
         (_, "misses") => MISSES,
         (_, "classes") => CLASSES,
         (_, "F_str_observed" | "F_irr_observed") => Kind::Whole,
@@ -119,7 +128,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             | "instances" | "bytes" | "blocks" | "W" | "windows" | "count" | "from" | "to"
             | "samples" | "from_ns" | "to_ns" | "process" | "thread" | "sample" | "first_load"
             | "page" | "column" | "block" | "working_set" | "rows" | "sample_min" | "sample_max"
-            | "processes" | "threads",
+            | "processes" | "threads" | "element_bytes",
         ) => Kind::Whole,
         (
             _,
@@ -136,7 +145,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
         (
             _,
             "undersampled" | "F_undersampled" | "F_str_undersampled" | "F_irr_undersampled"
-            | "measured" | "exact" | "hot" | "on_path" | "inlined" | "own",
+            | "measured" | "exact" | "hot" | "on_path" | "inlined" | "own" | "later",
         ) => Kind::Flag,
         (
             _,
@@ -299,6 +308,9 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, Str
         ("misses", table_of("misses", &misses::flat(analysis))),
         ("diagnoses", table_of("diagnoses", &analysis.diagnoses)),
     ];
+    if let Some(rows) = &analysis.by_path {
+        made.push(("by_path", table_of("by_path", rows)));
+    }
     if let Some(map) = &analysis.heat_map {
         made.push(("heat_map", table_of("heat_map", &map.cells())));
     }

@@ -1,9 +1,11 @@
 //! Text, JSON, CSV and Parquet.
 
+pub(crate) mod by_path;
 pub(crate) mod call_paths;
 pub mod document;
 pub(crate) mod elided;
 pub mod export;
+pub(crate) mod fields;
 pub(crate) mod misses;
 pub(crate) mod names;
 pub mod screen;

@@ -23,6 +23,8 @@ pub struct Style {
     pub misses: bool,
     /// With the table of call paths.
     pub call_paths: bool,
+    /// The tables by call path are shown.
+    pub by_path: bool,
 }
 
 pub(crate) fn table(style: Style, head: &[&str], left: usize) -> Table {
@@ -259,7 +261,12 @@ pub fn asked(analysis: &Analysis, style: Style) -> String {
     if style.call_paths {
         crate::output::call_paths::call_paths(&analysis.call_paths, meaning, style, &mut out);
     }
+    if style.by_path {
+        let rows = analysis.by_path.as_deref().unwrap_or_default();
+        crate::output::by_path::by_path(rows, &analysis.call_paths, meaning, style, &mut out);
+    }
     crate::output::text_parts::objects(&analysis.objects, meaning, style, &mut out);
+    crate::output::fields::fields(&analysis.objects, style, &mut out);
     if let Some(zoom) = &analysis.time_zoom {
         time_zoom(zoom, meaning, style, &mut out);
     }

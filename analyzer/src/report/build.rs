@@ -21,9 +21,9 @@ use crate::stages::line_visits::LINE;
 use crate::stages::pages;
 use crate::stages::reuse::by_page::Wanted;
 use crate::views::context::Basis;
-use crate::views::objects::{bounds, table};
+use crate::views::objects::{add_fields, bounds, table};
 use crate::views::time_tree::{Look, TimeZoom};
-use crate::views::{call_paths, heat_map, location, time_tree};
+use crate::views::{by_path, call_paths, heat_map, location, time_tree};
 use mgz_annotations_schema::manifest::Cache;
 use std::sync::Arc;
 
@@ -50,6 +50,8 @@ pub struct Questions {
     pub look: Look,
     /// What the loads of call paths touch.
     pub call_paths: bool,
+    /// Tables by call path.
+    pub by_path: bool,
     /// Predict misses from samples too; of full traces they are always counted.
     pub misses: bool,
     /// Caches to predict misses of; empty: those of the machine that recorded.
@@ -72,6 +74,7 @@ impl Questions {
             filter: Conditions::default(),
             look: Look::default(),
             call_paths: false,
+            by_path: false,
             misses,
             caches: Vec::new(),
             counted: None,
@@ -503,6 +506,13 @@ pub fn examine(
             Some(&windows[..]).filter(|_| questions.call_paths),
         );
     }
+    if questions.by_path {
+        let rows = paths.as_ref().map(|paths| {
+            let names = (objects.as_deref(), paths);
+            by_path::tables(&trace.code, names, &windows, basis.times.as_ref())
+        });
+        analysis.by_path = Some(rows.unwrap_or_default());
+    }
     let found = findings::find(
         &trace.code,
         (objects.as_deref(), paths.as_ref()),
@@ -511,6 +521,7 @@ pub fn examine(
         trace.manifest.triggers_by_time(),
         Caches::of(&levels(trace, questions)),
     );
+    add_fields(&mut analysis.objects, found.fields);
     (analysis.diagnoses, analysis.no_diagnosis) = (found.list, found.none);
     Ok((analysis, damage))
 }

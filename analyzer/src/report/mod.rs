@@ -78,6 +78,9 @@ pub struct Analysis {
     pub objects: Vec<crate::views::objects::ObjectRow>,
     /// By way of whom windows began.
     pub call_paths: crate::views::call_paths::CallPathTable,
+    /// With `--by-path`: tables by way of whom the program came to loads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_path: Option<Vec<crate::views::by_path::ByPathRow>>,
     /// What the numbers say, the most important first.
     pub diagnoses: Vec<crate::findings::Finding>,
     /// Why there are no findings, where there are none.
@@ -362,6 +365,7 @@ pub fn build_with_code(
                 &manifest.call_paths,
                 outcome.census.samples,
             ),
+            by_path: None,
             diagnoses: Vec::new(),
             no_diagnosis: String::new(),
             heat_map: None,

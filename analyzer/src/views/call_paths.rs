@@ -346,6 +346,7 @@ mod tests {
                         group: 0,
                         size: 1,
                         object: 0,
+                        into: crate::findings::windows::NOWHERE,
                         first: false,
                     })
                     .collect(),

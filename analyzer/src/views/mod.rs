@@ -1,5 +1,6 @@
 //! Multi-resolution views: when ([`time_tree`]) and where in memory ([`location`]) locality is worst.
 
+pub mod by_path;
 pub mod call_paths;
 pub mod context;
 pub mod heap_samples;

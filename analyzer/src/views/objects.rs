@@ -2,11 +2,12 @@
 
 use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
 use crate::data::counts::Metrics;
-use crate::data::object_map::{OwnStack, Resolver, UNKNOWN};
+use crate::data::object_map::{OwnStack, Recent, Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
+use crate::findings::fields::{FieldShare, Fields};
 use crate::misses::Misses;
 use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{NOBODY, UnitEntry};
@@ -67,9 +68,16 @@ pub struct ObjectRow {
     pub lines: Vec<CodePart>,
     /// Predicted cache misses.
     pub misses: Option<Misses>,
+    /// Bytes of an element, from the type or else from the step of loads that walk through it; 0 if neither is known.
+    pub element_bytes: u64,
+    /// Loads by field of the element.
+    pub fields: Vec<FieldShare>,
     /// Where only a sample of its blocks was logged: what is estimated of all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<AllBlocks>,
+    /// Its number among the trace's objects.
+    #[serde(skip)]
+    pub number: u32,
 }
 
 /// The object of an entry.
@@ -155,15 +163,27 @@ fn seen(
             (s.sample, (middle, stack))
         })
         .collect();
+    let mut recent = Recent::default();
+    // Marks come by address: most are on the page of the one before.
+    let mut last = (u32::MAX, 0, false);
     Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
         let process = pages.process(space);
-        if resolver.mixed(process, mark.address) {
-            let (time, stack) = times.get(&mark.sample).copied().unwrap_or_default();
-            let object = stack.at(mark.address);
-            pages.number(object.unwrap_or_else(|| resolver.find(process, mark.address, time)))
-        } else {
-            pages.of(space, mark.address >> pages.unit_shift())
+        let page = mark.address >> pages.unit_shift();
+        if (last.0, last.1) != (space, page) || space == u32::MAX {
+            last = (space, page, resolver.mixed(process, mark.address));
         }
+        // A page that is one object's is so at any time.
+        let (time, stack) = match last.2 {
+            true => times.get(&mark.sample).copied().unwrap_or_default(),
+            false => Default::default(),
+        };
+        let address = match last.2 {
+            true => mark.address,
+            false => page << pages.unit_shift(),
+        };
+        let object = stack.at(address);
+        let find = || resolver.find_recent(&mut recent, process, address, time);
+        pages.number(object.unwrap_or_else(find))
     })
 }
 
@@ -302,6 +322,9 @@ pub fn table(
                 functions: code_parts(code, &by_function, false, part.sums.starts),
                 lines: code_parts(code, &by_line, true, part.sums.starts),
                 misses: basis.misses(number, part.by_group.iter().map(|(&g, s)| (g, s.starts))),
+                element_bytes: 0,
+                fields: Vec::new(),
+                number,
                 sampled: resolver
                     .samples
                     .get(&number)
@@ -318,4 +341,13 @@ pub fn table(
             .then_with(|| a.object.cmp(&b.object))
     });
     rows
+}
+
+/// Fills in which fields are loaded.
+pub fn add_fields(rows: &mut [ObjectRow], mut fields: BTreeMap<u32, Fields>) {
+    for row in rows {
+        if let Some(of) = fields.remove(&row.number) {
+            (row.element_bytes, row.fields) = (of.element, of.list);
+        }
+    }
 }

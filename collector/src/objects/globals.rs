@@ -1,9 +1,9 @@
 //! Global variables of a file: addresses from its symbols, types from its debug information.
 
-use gimli::{AttributeValue, EndianSlice, LittleEndian, UnitOffset};
-use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use crate::objects::types::{self, Layout, Types};
+use gimli::{AttributeValue, EndianSlice, LittleEndian};
+use object::{Object, ObjectSymbol, SymbolKind};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A variable.
@@ -17,12 +17,9 @@ pub struct Variable {
     pub name: String,
     /// As in the source; empty if debug information does not tell.
     pub of_type: String,
+    /// What its elements look like.
+    pub layout: Layout,
 }
-
-/// Debug information larger than this is not searched for types: it would take seconds.
-const MAX_DEBUG: u64 = 256 << 20;
-/// Longest chain of types that is followed: damaged debug information may go round in circles.
-const MAX_DEPTH: usize = 16;
 
 /// Variables of a file, by address. The error is a sentence for the user.
 pub fn variables(path: &Path) -> Result<Vec<Variable>, String> {
@@ -48,6 +45,7 @@ fn parse(data: &[u8]) -> Result<Vec<Variable>, object::Error> {
             bytes: symbol.size(),
             name: readable(name),
             of_type: String::new(),
+            layout: Layout::default(),
         };
         match found.get_mut(&symbol.address()) {
             // An alias; the one with most bytes says most.
@@ -68,30 +66,15 @@ fn readable(name: &str) -> String {
     mgz_elf::demangle::readable(name.split('@').next().unwrap_or(name))
 }
 
-type Bytes<'a> = EndianSlice<'a, LittleEndian>;
-
 fn add_types(file: &object::File<'_>, found: &mut BTreeMap<u64, Variable>) -> gimli::Result<()> {
-    if !file
-        .section_by_name(".debug_info")
-        .is_some_and(|s| s.size() > 0 && s.size() <= MAX_DEBUG)
-    {
+    let Some(sections) = types::sections(file) else {
         return Ok(());
-    }
-    let sections = gimli::DwarfSections::load(|id| {
-        let data = file
-            .section_by_name(id.name())
-            .and_then(|s| s.uncompressed_data().ok());
-        Ok::<_, gimli::Error>(data.unwrap_or(Cow::Borrowed(&[])))
-    })?;
+    };
     let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
     let mut units = dwarf.units();
     while let Some(header) = units.next()? {
         let unit = dwarf.unit(header)?;
-        let mut types = Types {
-            dwarf: &dwarf,
-            unit: &unit,
-            known: HashMap::new(),
-        };
+        let mut types = Types::new(&dwarf, &unit);
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
             if entry.tag() != gimli::DW_TAG_variable {
@@ -119,95 +102,11 @@ fn add_types(file: &object::File<'_>, found: &mut BTreeMap<u64, Variable>) -> gi
             };
             if let Some(at) = at {
                 variable.of_type = types.name(at, 0);
+                variable.layout = types.layout(types.element(at));
             }
         }
     }
     Ok(())
-}
-
-/// Types of one unit, as text.
-struct Types<'d, 'a> {
-    dwarf: &'d gimli::Dwarf<Bytes<'a>>,
-    unit: &'d gimli::Unit<Bytes<'a>>,
-    known: HashMap<UnitOffset, String>,
-}
-
-impl Types<'_, '_> {
-    fn type_of(&self, at: UnitOffset) -> Option<UnitOffset> {
-        match self.unit.entry(at).ok()?.attr_value(gimli::DW_AT_type)? {
-            AttributeValue::UnitRef(at) => Some(at),
-            _ => None,
-        }
-    }
-
-    /// `double[1024]`, `struct node*`, …; without `const` and its kin.
-    fn name(&mut self, at: UnitOffset, depth: usize) -> String {
-        if let Some(known) = self.known.get(&at) {
-            return known.clone();
-        }
-        let text = self.describe(at, depth).unwrap_or_default();
-        self.known.insert(at, text.clone());
-        text
-    }
-
-    fn describe(&mut self, at: UnitOffset, depth: usize) -> Option<String> {
-        if depth > MAX_DEPTH {
-            return None;
-        }
-        let entry = self.unit.entry(at).ok()?;
-        let inner = |this: &mut Self| {
-            this.type_of(at)
-                .map_or_else(|| "void".to_owned(), |t| this.name(t, depth + 1))
-        };
-        Some(match entry.tag() {
-            gimli::DW_TAG_pointer_type => inner(self) + "*",
-            gimli::DW_TAG_reference_type => inner(self) + "&",
-            gimli::DW_TAG_rvalue_reference_type => inner(self) + "&&",
-            // They would only make names longer.
-            gimli::DW_TAG_const_type
-            | gimli::DW_TAG_volatile_type
-            | gimli::DW_TAG_restrict_type
-            | gimli::DW_TAG_atomic_type => inner(self),
-            gimli::DW_TAG_array_type => inner(self) + &self.dimensions(at),
-            gimli::DW_TAG_subroutine_type => "function".to_owned(),
-            tag => {
-                let name = entry
-                    .attr_value(gimli::DW_AT_name)
-                    .and_then(|v| self.dwarf.attr_string(self.unit, v).ok());
-                let name = name.map_or_else(
-                    || "(unnamed)".to_owned(),
-                    |n| n.to_string_lossy().into_owned(),
-                );
-                match tag {
-                    gimli::DW_TAG_structure_type => format!("struct {name}"),
-                    gimli::DW_TAG_union_type => format!("union {name}"),
-                    gimli::DW_TAG_enumeration_type => format!("enum {name}"),
-                    _ => name,
-                }
-            }
-        })
-    }
-
-    /// `[2][3]`; `[]` where the length is not known.
-    fn dimensions(&self, at: UnitOffset) -> String {
-        let mut text = String::new();
-        let Ok(mut tree) = self.unit.entries_tree(Some(at)) else {
-            return text;
-        };
-        let Ok(root) = tree.root() else { return text };
-        let mut children = root.children();
-        while let Ok(Some(child)) = children.next() {
-            let entry = child.entry();
-            if entry.tag() != gimli::DW_TAG_subrange_type {
-                continue;
-            }
-            let number = |name| entry.attr_value(name).and_then(|v| v.udata_value());
-            let count = number(gimli::DW_AT_count)
-                .or_else(|| number(gimli::DW_AT_upper_bound).and_then(|n| n.checked_add(1)));
-            text += &count.map_or_else(|| "[]".to_owned(), |n| format!("[{n}]"));
-        }
-        text
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Mappings over time: from single looks to lives.
 
 use crate::objects::ranges::ObjectRange;
+use crate::objects::types::Layout;
 use crate::objects::{Instance, Kind, Object};
 
 /// A mapping that is there, or was.
@@ -71,6 +72,7 @@ impl Lives {
                 name,
                 of_type: String::new(),
                 module: String::new(),
+                layout: Layout::default(),
             };
             Instance {
                 process,

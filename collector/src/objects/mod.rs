@@ -20,6 +20,7 @@ pub mod heap;
 pub mod lives;
 pub mod ranges;
 pub mod stacks;
+pub mod types;
 pub mod write;
 
 use crate::util::clock::monotonic_ns;
@@ -30,6 +31,7 @@ use stacks::{StackSeen, Stacks};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use types::Layout;
 
 /// Name of the file in a trace folder.
 pub const OBJECTS: &str = "objects.parquet";
@@ -77,6 +79,8 @@ pub struct Object {
     pub of_type: String,
     /// Module of a variable.
     pub module: String,
+    /// What its elements look like, where debug information tells it.
+    pub layout: Layout,
 }
 
 /// A range of addresses that was an object for some time.
@@ -179,6 +183,7 @@ impl Objects {
                     name: v.name.clone(),
                     of_type: v.of_type.clone(),
                     module: module.clone(),
+                    layout: v.layout.clone(),
                 },
             }));
         }
@@ -237,6 +242,7 @@ mod tests {
                 name: String::new(),
                 of_type: String::new(),
                 module: String::new(),
+                layout: Layout::default(),
             },
         };
         assert_eq!(beyond_records(&[at(0x1000), at(0x7fff_ffff_e000)]), None);

@@ -8,6 +8,7 @@
 //! A stack whose ends are not known gets no name: an unknown mapping is better than a wrong one.
 
 use crate::objects::ranges::ObjectRange;
+use crate::objects::types::Layout;
 use crate::objects::{Instance, Kind, Object};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -189,6 +190,7 @@ impl Stacks {
                     name,
                     of_type: String::new(),
                     module: String::new(),
+                    layout: Layout::default(),
                 },
             });
         }

@@ -2,6 +2,7 @@
 
 use crate::objects::heap::lives::Life;
 use crate::objects::heap::names::Site;
+use crate::objects::types::Layout;
 use crate::objects::{Instance, OBJECTS, Object};
 use crate::util::small_table;
 use arrow_array::{ArrayRef, Float32Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Columns and their types.
-const COLUMNS: [(&str, DataType); 13] = [
+const COLUMNS: [(&str, DataType); 15] = [
     ("process", DataType::UInt32),
     ("object", DataType::UInt64),
     ("kind", DataType::Utf8),
@@ -25,6 +26,8 @@ const COLUMNS: [(&str, DataType); 13] = [
     ("end_ns", DataType::UInt64),
     ("times", DataType::UInt64),
     ("weight", DataType::Float32),
+    ("element_bytes", DataType::UInt64),
+    ("fields", DataType::Utf8),
 ];
 
 /// Heap blocks, and the names of their allocation sites.
@@ -47,6 +50,7 @@ struct Row<'a> {
     texts: [&'a str; 5],
     times: u64,
     weight: f32,
+    layout: &'a Layout,
 }
 
 /// Writes the file into a trace folder, mode 0600. Nothing is written where there is nothing.
@@ -78,6 +82,7 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
         ],
         times: 1,
         weight: 1.0,
+        layout: &i.object.layout,
     });
     let nameless = Site::default();
     let blocks = heap.lives.iter().map(|l| {
@@ -86,9 +91,10 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
             instance: [l.start, l.bytes, l.begin_ns, l.end_ns],
             process: l.pid,
             number: sites.get(site).copied().unwrap_or(0),
-            texts: ["heap", &site.name, "", "", &site.stack],
+            texts: ["heap", &site.name, &site.allocated.of_type, "", &site.stack],
             times: l.times,
             weight: l.weight,
+            layout: &site.allocated.layout,
         }
     });
     let fields: Vec<Field> = COLUMNS
@@ -135,6 +141,9 @@ fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {
     columns.push(Arc::new(
         rows.iter().map(|r| r.weight).collect::<Float32Array>(),
     ));
+    columns.push(u64s(&|r| r.layout.bytes));
+    let fields = rows.iter().map(|r| Some(r.layout.text()));
+    columns.push(Arc::new(fields.collect::<StringArray>()));
     columns
 }
 
@@ -156,6 +165,7 @@ mod tests {
             name: name.into(),
             of_type: "int".into(),
             module: "a".into(),
+            layout: Layout::default(),
         };
         let instance = |process, start, object| Instance {
             process,
@@ -168,6 +178,7 @@ mod tests {
         let site = |name: &str| Site {
             name: name.into(),
             stack: format!("malloc < {name}"),
+            ..Site::default()
         };
         let life = |start, stack| Life {
             pid: 1,
@@ -223,7 +234,7 @@ mod tests {
                 .value(1),
             "y"
         );
-        assert_eq!(batch.num_columns(), 13);
+        assert_eq!(batch.num_columns(), 15);
         assert_eq!(
             (
                 numbers[2] == numbers[5],

@@ -352,7 +352,7 @@ impl Recording {
             map.at_clone(address).map(|(step, _)| step.orig)
         };
         let mut names = Names::new(&original);
-        let sites = heap.stacks.iter().map(|s| names.site(s)).collect();
+        let sites = names.sites(&heap.stacks);
         for (what, n) in [("heap_events", heap.lost), ("heap_lives", heap.forgotten)] {
             if n > 0 {
                 *self

@@ -1,10 +1,12 @@
 //! Steps that skip most of each line: one field of large elements.
 
+use crate::data::elements::{Element, Field};
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, over};
 use crate::findings::sites::SiteFacts;
+use crate::findings::windows::NOWHERE;
 use std::collections::BTreeMap;
 
 pub(super) const RULE: Rule = Rule {
@@ -61,8 +63,13 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
     for row in rows() {
         start = start.min(row.address % element);
     }
+    // (Unless the type tells.)
+    let knows = context.element(object).bytes == element;
     for row in rows() {
-        let at = (row.address % element).wrapping_sub(start);
+        let at = match row.into {
+            into if knows && into != NOWHERE => u64::from(into),
+            _ => (row.address % element).wrapping_sub(start),
+        };
         let end = offsets.entry(at).or_default();
         *end = (*end).max(at + u64::from(row.size));
     }
@@ -76,21 +83,43 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
     ranges
 }
 
+/// The names of the fields in a range of bytes.
+fn fields(element: &Element, (from, to): (u64, u64)) -> String {
+    let inside = |f: &&Field| f.offset < to && from < f.offset + f.bytes;
+    let names: Vec<&str> = (element.fields.iter())
+        .filter(inside)
+        .map(|f| f.name.as_str())
+        .collect();
+    match names[..] {
+        [] => "no field".into(),
+        [first, .., last] if names.len() > 3 => format!("{first} … {last}"),
+        _ => names.join("/"),
+    }
+}
+
 fn tell(context: &Context, cause: &Cause) -> Told {
     let step = cause.step.unwrap_or(64);
     let object = cause.objects.first().map_or(0, |o| o.0);
     let ranges = used(context, object, step);
     let bytes: u64 = ranges.iter().map(|r| r.1 - r.0).sum();
+    let of = step.unsigned_abs();
+    let element = context.element(object);
+    let known = Some(element).filter(|e| e.bytes == of && !e.fields.is_empty());
     let texts: Vec<String> = ranges
         .iter()
         .take(4)
-        .map(|r| format!("{}–{}", r.0, r.1 - 1))
+        .map(|r| match known {
+            Some(element) => format!("{} at {}–{}", fields(element, *r), r.0, r.1 - 1),
+            None => format!("{}–{}", r.0, r.1 - 1),
+        })
         .collect();
-    let of = step.unsigned_abs();
+    let places = match known {
+        Some(_) => texts.join(", "),
+        None => format!("relative offsets {}", texts.join(", ")),
+    };
     Told {
         finding: format!(
-            "{bytes} of each element's {of} bytes are read (relative offsets {}), but whole lines are fetched, {}",
-            texts.join(", "),
+            "{bytes} of each element's {of} bytes are read ({places}), but whole lines are fetched, {}",
             over(context, cause)
         ),
         advice: "split the elements: keep the fields that this loop reads in an array of their own (structure of arrays, or hot and cold parts)".into(),

@@ -3,16 +3,20 @@
 //! The runtime that is preloaded for `--heap` writes each call of the allocator into a ring
 //! ([`log`]), with a copy of the stack's top. A thread of the recorder reads it, unwinds the copies
 //! by the unwind tables of the mapped files ([`unwind`]), and keeps who lived where from when to
-//! when ([`lives`]). Names come at the end ([`names`]), for each call stack once.
+//! when ([`lives`]). Names come at the end ([`names`]), for each call stack once, and
+//! the types of what was allocated ([`allocated`]).
 //!
 //! What makes this hard: everything is read while the processes go on, so that mappings may be
 //! gone; and programs allocate millions of times a second. The same stack is unwound once; blocks
 //! that follow one another at the same place from the same stack are one life with a count.
 
+pub mod allocated;
+mod flow;
 pub mod hooks;
 pub mod lives;
 pub mod log;
 pub mod names;
+mod scope;
 pub mod unwind;
 
 use lives::Lives;

@@ -1,9 +1,10 @@
 //! Names of allocation sites: function, file and line of each call, from the innermost on.
 
+use crate::objects::heap::allocated::{self, Allocated, Told};
 use crate::objects::heap::unwind::Frame;
 use addr2line::Loader;
 use mgz_elf::demangle::readable;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 /// An allocation site.
@@ -14,6 +15,28 @@ pub struct Site {
     pub name: String,
     /// All calls, from the inside out, joined by ` < `.
     pub stack: String,
+    /// What the blocks are, as far as debug information tells.
+    pub allocated: Allocated,
+    /// Column of the call in its line; 0 if unknown.
+    pub(crate) column: u32,
+}
+
+/// A call: function, place, column.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Call {
+    function: String,
+    place: String,
+    column: u32,
+}
+
+impl Call {
+    fn text(&self) -> String {
+        if self.place.is_empty() {
+            self.function.clone()
+        } else {
+            format!("{} {}", self.function, self.place)
+        }
+    }
 }
 
 /// Functions between the program and the allocator.
@@ -47,7 +70,26 @@ fn is_plumbing(function: &str) -> bool {
         "posix_memalign",
         "aligned_alloc",
     ];
-    STARTS.iter().any(|s| function.starts_with(s)) || WHOLE.contains(&function)
+    let named = without_result(function);
+    STARTS
+        .iter()
+        .any(|s| function.starts_with(s) || named.starts_with(s))
+        || WHOLE.contains(&function)
+}
+
+/// A name without the type of the result that templates have before it.
+fn without_result(function: &str) -> &str {
+    let (mut depth, mut begin) = (0u32, 0);
+    for (at, byte) in function.bytes().enumerate() {
+        match byte {
+            b'<' => depth += 1,
+            b'>' => depth = depth.saturating_sub(1),
+            b'(' if depth == 0 => break,
+            b' ' if depth == 0 => begin = at + 1,
+            _ => {}
+        }
+    }
+    &function[begin..]
 }
 
 /// Looks names up, each address once.
@@ -55,7 +97,7 @@ pub struct Names<'a> {
     /// From the address in a clone to that of the original.
     original: &'a dyn Fn(&Path, u64) -> Option<u64>,
     loaders: HashMap<PathBuf, Option<Loader>>,
-    known: HashMap<Frame, Vec<(String, String)>>,
+    known: HashMap<Frame, Vec<Call>>,
 }
 
 impl<'a> Names<'a> {
@@ -68,25 +110,76 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Names a call stack.
-    pub fn site(&mut self, frames: &[Frame]) -> Site {
-        let calls: Vec<(String, String)> = frames.iter().flat_map(|f| self.calls(f)).collect();
-        let text = |(function, place): &(String, String)| {
-            if place.is_empty() {
-                function.clone()
-            } else {
-                format!("{function} {place}")
+    /// Names call stacks.
+    pub fn sites(&mut self, stacks: &[Vec<Frame>]) -> Vec<Site> {
+        let told = self.ask(stacks);
+        let mut sites: Vec<Site> = stacks.iter().map(|s| self.site(s, &told)).collect();
+        tell_apart(&mut sites);
+        sites
+    }
+
+    /// Asks the calls up to that which the programmer wrote what they allocate.
+    fn ask(&mut self, stacks: &[Vec<Frame>]) -> HashMap<(PathBuf, u64), Told> {
+        let mut calls: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
+        for stack in stacks {
+            for frame in stack {
+                let address = self.address(frame);
+                let of = calls.entry(frame.file.as_path().to_owned()).or_default();
+                of.insert(address);
+                if self.calls(frame).iter().any(|c| !is_plumbing(&c.function)) {
+                    // Its function may be an allocator of the user's own: the next one is asked, too.
+                    if let Some(next) = stack.iter().skip_while(|f| *f != frame).nth(1) {
+                        let address = self.address(next);
+                        let of = calls.entry(next.file.as_path().to_owned()).or_default();
+                        of.insert(address);
+                    }
+                    break;
+                }
             }
-        };
-        let site = calls.iter().find(|c| !is_plumbing(&c.0)).or(calls.first());
+        }
+        let mut told = HashMap::new();
+        for (file, calls) in calls {
+            for (call, what) in allocated::of_calls(&file, &calls) {
+                told.insert((file.clone(), call), what);
+            }
+        }
+        told
+    }
+
+    fn site(&mut self, frames: &[Frame], told: &HashMap<(PathBuf, u64), Told>) -> Site {
+        let calls: Vec<Call> = frames.iter().flat_map(|f| self.calls(f)).collect();
+        let site = calls
+            .iter()
+            .find(|c| !is_plumbing(&c.function))
+            .or(calls.first());
+        let mut allocated = Allocated::default();
+        for frame in frames {
+            let told = told.get(&(frame.file.as_path().to_owned(), self.address(frame)));
+            if let Some(found) = told.and_then(|t| t.allocated.as_ref()) {
+                allocated = found.clone();
+                break;
+            }
+            let is_users = self.calls(frame).iter().any(|c| !is_plumbing(&c.function));
+            if is_users && !told.is_some_and(|t| t.returned) {
+                break;
+            }
+        }
         Site {
-            name: site.map_or_else(|| "[unknown call]".to_owned(), text),
-            stack: calls.iter().map(text).collect::<Vec<_>>().join(" < "),
+            name: site.map_or_else(|| "[unknown call]".to_owned(), Call::text),
+            stack: calls.iter().map(Call::text).collect::<Vec<_>>().join(" < "),
+            column: site.map_or(0, |s| s.column),
+            allocated,
         }
     }
 
-    /// Function and place of a call, and of those that it was inlined into.
-    fn calls(&mut self, frame: &Frame) -> Vec<(String, String)> {
+    /// Address of a call's last byte in the original.
+    fn address(&self, frame: &Frame) -> u64 {
+        // Sites of calls lie before the address that the map knows: that of the next instruction.
+        (self.original)(frame.file.as_path(), frame.address + 1).map_or(frame.address, |a| a - 1)
+    }
+
+    /// A call, and those that it was inlined into.
+    fn calls(&mut self, frame: &Frame) -> Vec<Call> {
         if let Some(known) = self.known.get(frame) {
             return known.clone();
         }
@@ -95,14 +188,17 @@ impl<'a> Names<'a> {
         found
     }
 
-    fn look_up(&mut self, frame: &Frame) -> Vec<(String, String)> {
+    fn look_up(&mut self, frame: &Frame) -> Vec<Call> {
         let file = frame.file.as_path();
         let module = file
             .file_name()
             .map_or_else(|| "?".to_owned(), |n| n.to_string_lossy().into_owned());
-        // Sites of calls lie before the address that the map knows: that of the next instruction.
-        let address = (self.original)(file, frame.address + 1).map_or(frame.address, |a| a - 1);
-        let unknown = vec![(format!("{module}+{address:#x}"), String::new())];
+        let address = self.address(frame);
+        let named = |function: String| Call {
+            function,
+            ..Call::default()
+        };
+        let unknown = vec![named(format!("{module}+{address:#x}"))];
         let loader = self
             .loaders
             .entry(file.to_owned())
@@ -121,21 +217,56 @@ impl<'a> Names<'a> {
                     .location
                     .as_ref()
                     .and_then(|l| Some((l.file?, l.line?)));
-                calls.push((
-                    plain(&name),
-                    place.map_or_else(String::new, |(file, line)| {
+                calls.push(Call {
+                    function: plain(&name),
+                    place: place.map_or_else(String::new, |(file, line)| {
                         format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))
                     }),
-                ));
+                    column: frame.location.and_then(|l| l.column).unwrap_or(0),
+                });
             }
         }
         if calls.is_empty() {
             match loader.find_symbol(address) {
-                Some(symbol) => calls.push((plain(&readable(symbol)), String::new())),
+                Some(symbol) => calls.push(named(plain(&readable(symbol)))),
                 None => return unknown,
             }
         }
         calls
+    }
+}
+
+/// Gives sites of one line that are different calls different names: by what their blocks are kept
+/// in, and else by their columns.
+fn tell_apart(sites: &mut [Site]) {
+    type Look = (String, String, String);
+    let look =
+        |s: &Site| -> Look { (s.name.clone(), s.stack.clone(), s.allocated.of_type.clone()) };
+    // By look: what blocks are kept in, by column.
+    let mut alike: HashMap<Look, BTreeMap<u32, BTreeSet<String>>> = HashMap::new();
+    for site in sites.iter() {
+        let kept = alike.entry(look(site)).or_default();
+        let kept = kept.entry(site.column).or_default();
+        kept.insert(site.allocated.kept_in.clone());
+    }
+    for site in sites.iter_mut() {
+        let Some(all) = alike.get(&look(site)).filter(|all| all.len() > 1) else {
+            continue;
+        };
+        let kept_in = &site.allocated.kept_in;
+        let others = all.iter().filter(|(column, _)| **column != site.column);
+        let is_only =
+            !kept_in.is_empty() && others.clone().all(|(_, kept)| !kept.contains(kept_in));
+        if is_only {
+            site.name = format!("{} ({kept_in})", site.name);
+        } else if site.column > 0 {
+            site.name = format!("{}:{}", site.name, site.column);
+        }
+    }
+    // What tells nothing more apart is no difference.
+    for site in sites {
+        site.column = 0;
+        site.allocated.kept_in = String::new();
     }
 }
 
@@ -165,6 +296,10 @@ mod tests {
             ("alloc::raw_vec::finish_grow", true),
             ("make_table", false),
             ("xmalloc", true),
+            (
+                "item& std::vector<item, std::allocator<item> >::emplace_back<item>(item&&)",
+                true,
+            ),
         ] {
             assert_eq!(is_plumbing(function), plumbing, "{function}");
         }
@@ -179,12 +314,45 @@ mod tests {
         // An address without code is a number.
         let original = |_: &Path, _: u64| None;
         let mut names = Names::new(&original);
-        let nowhere = names.site(&[Frame {
-            file: file.clone(),
-            address: 1 << 60,
-        }]);
-        assert!(nowhere.name.ends_with("+0x1000000000000000"), "{nowhere:?}");
-        assert_eq!(names.site(&[]).name, "[unknown call]");
+        let nowhere = names.sites(&[
+            vec![Frame {
+                file: file.clone(),
+                address: 1 << 60,
+            }],
+            Vec::new(),
+        ]);
+        assert!(
+            nowhere[0].name.ends_with("+0x1000000000000000"),
+            "{nowhere:?}"
+        );
+        assert_eq!(nowhere[1].name, "[unknown call]");
         drop(loader);
+    }
+
+    #[test]
+    fn calls_of_one_line_are_told_apart() {
+        let site = |column: u32, of_type: &str, kept_in: &str| Site {
+            name: "main a.c:3".into(),
+            stack: "malloc < main a.c:3".into(),
+            allocated: Allocated {
+                of_type: of_type.into(),
+                kept_in: kept_in.into(),
+                ..Allocated::default()
+            },
+            column,
+        };
+        let names = |mut sites: Vec<Site>| -> Vec<String> {
+            tell_apart(&mut sites);
+            sites.into_iter().map(|s| s.name).collect()
+        };
+        let two = vec![site(13, "double", "a"), site(30, "double", "b")];
+        assert_eq!(names(two), ["main a.c:3 (a)", "main a.c:3 (b)"]);
+        let nameless = vec![site(13, "", ""), site(30, "", "")];
+        assert_eq!(names(nameless), ["main a.c:3:13", "main a.c:3:30"]);
+        // Types tell already; one call that was compiled twice is one.
+        let typed = vec![site(13, "int", "a"), site(30, "double", "b")];
+        assert_eq!(names(typed), ["main a.c:3"; 2]);
+        let twice = vec![site(13, "int", "a"), site(13, "int", "b")];
+        assert_eq!(names(twice), ["main a.c:3"; 2]);
     }
 }

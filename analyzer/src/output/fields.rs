@@ -1,0 +1,79 @@
+//! Which fields of their elements objects are loaded at, as text.
+
+use crate::output::text::{Style, heading, push, row, table};
+use crate::util::human::{bytes, count, percent};
+use crate::views::objects::ObjectRow;
+
+/// Fields that are shown of an object.
+const SHOWN: usize = 12;
+
+/// The table.
+pub(crate) fn fields(rows: &[ObjectRow], style: Style, out: &mut String) {
+    let known: Vec<&ObjectRow> = rows.iter().filter(|o| !o.fields.is_empty()).collect();
+    if known.is_empty() {
+        return;
+    }
+    let shown: Vec<ObjectRow> = known
+        .iter()
+        .take(style.rows)
+        .map(|o| (*o).clone())
+        .collect();
+    heading(
+        out,
+        &format!(
+            "Fields of elements ({} of {}; of the loads that findings are made from)",
+            shown.len(),
+            objects_text(known.len())
+        ),
+    );
+    let names = [
+        "object", "type", "element", "field", "offset", "bytes", "A", "A%",
+    ];
+    let mut t = table(style, &names, 2);
+    for (o, name) in shown.iter().zip(crate::output::names::objects(&shown, 40)) {
+        let mut fields: Vec<_> = o.fields.iter().collect();
+        fields.sort_by_key(|f| (std::cmp::Reverse(f.rows), f.offset));
+        let rest: u64 = fields.iter().skip(SHOWN).map(|f| f.rows).sum();
+        fields.truncate(SHOWN);
+        fields.sort_by_key(|f| f.offset);
+        for (number, f) in fields.iter().enumerate() {
+            let [object, of_type, element] = match number {
+                0 => [
+                    name.clone(),
+                    crate::output::elided::elided(&o.of_type),
+                    bytes(o.element_bytes),
+                ],
+                _ => Default::default(),
+            };
+            t.add_row(row(
+                vec![
+                    object,
+                    of_type,
+                    element,
+                    f.field.clone(),
+                    f.offset.to_string(),
+                    f.bytes.to_string(),
+                    count(f.rows),
+                    percent(Some(f.share)),
+                ],
+                2,
+            ));
+        }
+        if rest > 0 {
+            let share = rest as f64 * 100.0 / o.fields.iter().map(|f| f.rows).sum::<u64>() as f64;
+            let mut cells = vec![String::new(); 6];
+            cells[3] = format!("({} more)", o.fields.len() - SHOWN);
+            cells.extend([count(rest), percent(Some(share))]);
+            t.add_row(row(cells, 2));
+        }
+    }
+    push(out, &t);
+}
+
+fn objects_text(count: usize) -> String {
+    if count == 1 {
+        "1 object".into()
+    } else {
+        format!("{count} objects")
+    }
+}

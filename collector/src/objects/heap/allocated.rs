@@ -1,0 +1,133 @@
+//! What is allocated where: the type of the blocks that a call of an allocator returns.
+//!
+//! Nobody writes it down. Three things tell:
+//!
+//! * Containers call an allocator of their element's type, which is inlined or not: its debug
+//!   information has the type, in C++ as what it returns, in Rust as what it was made with.
+//! * The code behind the call: where the result goes to ([`flow`](super::flow)).
+//! * Functions that return the result are allocators themselves; their callers are asked.
+
+use crate::objects::heap::flow::{self, Goes};
+use crate::objects::heap::scope::Scope;
+use crate::objects::types::{self, Bytes, Layout, Types};
+use gimli::{EndianSlice, LittleEndian, UnitOffset};
+use mgz_elf::demangle::readable;
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+
+/// Calls that are looked at in a file, at most.
+const MOST_CALLS: usize = 4096;
+
+/// The blocks of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Allocated {
+    /// Type of their elements, as in the source; empty if it is not known.
+    pub of_type: String,
+    /// What these look like.
+    pub layout: Layout,
+    /// Variable or field that the address is kept in; empty if it is not known.
+    pub kept_in: String,
+}
+
+/// What one call tells.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// What it allocates, if it tells.
+    pub allocated: Option<Allocated>,
+    /// Its function returns the result.
+    pub returned: bool,
+}
+
+/// Asks the calls of a file, by the address of their last byte, as linked.
+pub fn of_calls(path: &Path, calls: &BTreeSet<u64>) -> HashMap<u64, Told> {
+    let read = || -> Option<HashMap<u64, Told>> {
+        let file = std::fs::File::open(path).ok()?;
+        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
+        // process could fault, as for every program that maps its input.
+        let data = unsafe { memmap2::Mmap::map(&file) }.ok()?;
+        let file = object::File::parse(&*data).ok()?;
+        let sections = types::sections(&file)?;
+        let view = || sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
+        let dwarf = view();
+        let units = addr2line::Context::from_dwarf(view()).ok()?;
+        let code = flow::Code::new(&file);
+        let calls = calls.iter().take(MOST_CALLS);
+        Some(
+            calls
+                .map(|&call| (call, told(&dwarf, &units, &code, call).unwrap_or_default()))
+                .collect(),
+        )
+    };
+    read().unwrap_or_default()
+}
+
+fn told(
+    dwarf: &gimli::Dwarf<Bytes<'_>>,
+    units: &addr2line::Context<Bytes<'_>>,
+    code: &flow::Code<'_>,
+    call: u64,
+) -> Option<Told> {
+    let unit = units.find_dwarf_and_unit(call).skip_all_loads()?;
+    let mut types = Types::new(dwarf, unit.unit);
+    let mut frames = units.find_frames(call).skip_all_loads().ok()?;
+    let mut function = None;
+    while let Ok(Some(frame)) = frames.next() {
+        let (Some(at), Some(name)) = (frame.dw_die_offset, frame.function) else {
+            continue;
+        };
+        function = Some(at);
+        let name = name.raw_name().map(|n| readable(&n)).ok()?;
+        if let Some(of) = by_signature(&types, at, &name) {
+            return Some(Told {
+                allocated: Some(make(&mut types, of, String::new())),
+                returned: false,
+            });
+        }
+    }
+    let scope = Scope::read(&types, function?)?;
+    let found = flow::follow(&types, &scope, code, call);
+    Some(match found {
+        Goes::To { of, kept_in } => Told {
+            allocated: Some(make(&mut types, of, kept_in)),
+            returned: false,
+        },
+        Goes::Named(of_type) => Told {
+            allocated: Some(Allocated {
+                of_type,
+                ..Allocated::default()
+            }),
+            returned: false,
+        },
+        Goes::Back => Told {
+            allocated: None,
+            returned: true,
+        },
+        Goes::Somewhere => Told::default(),
+    })
+}
+
+fn make(types: &mut Types<'_, '_>, of: UnitOffset, kept_in: String) -> Allocated {
+    Allocated {
+        of_type: types.name(of, 0),
+        layout: types.layout(types.element(of)),
+        kept_in,
+    }
+}
+
+/// The element's type of an allocator's function, from its debug information.
+fn by_signature(types: &Types<'_, '_>, function: UnitOffset, name: &str) -> Option<UnitOffset> {
+    let is_cpp = name.starts_with("std::") || name.starts_with("__gnu_cxx::");
+    let last = name.split('(').next().unwrap_or(name).rsplit("::").next();
+    if is_cpp && last.is_some_and(|n| matches!(n, "allocate" | "_M_allocate")) {
+        return types.pointee(types.type_of_instance(function)?);
+    }
+    let is_rust = ["alloc::", "<alloc::", "hashbrown::", "<hashbrown::"];
+    if is_rust.iter().any(|s| name.starts_with(s)) {
+        let made_with = |at| types.parameter(at, "T");
+        return types.origins(function).into_iter().find_map(made_with);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;
