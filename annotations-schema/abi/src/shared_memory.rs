@@ -426,7 +426,7 @@ pub const MAX_FUNCTIONS: usize = 64;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it
 /// calls. Not all libraries have all of them.
-pub const BEHIND_WRAPPERS: [&CStr; 46] = [
+pub const BEHIND_WRAPPERS: [&CStr; 47] = [
     c"_Fork",
     c"__longjmp_chk",
     c"__xpg_sigpause",
@@ -453,6 +453,7 @@ pub const BEHIND_WRAPPERS: [&CStr; 46] = [
     c"lio_listio",
     c"lio_listio64",
     c"longjmp",
+    c"mlockall",
     c"mq_notify",
     c"posix_spawn",
     c"posix_spawnp",

@@ -15,6 +15,8 @@ pub mod heap;
 #[cfg(not(test))]
 pub(crate) mod legacy_signals;
 #[cfg(not(test))]
+pub mod locked_memory;
+#[cfg(not(test))]
 pub mod raw_syscalls;
 #[cfg(not(test))]
 pub mod seccomp;
