@@ -49,6 +49,13 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
         ("", "process") => &["--process 7", "--process nobody"],
         ("", "function") => &["--function .", "--function nothing"],
         ("", "object") => &["--object .", "--object nothing"],
+        ("", "addresses") => &["--addresses 0x0-0xffffffffffff", "--addresses 5-6"],
+        ("ranks" | "compare", "html") => &["--html {out}/report.html"],
+        ("cache", "schedule") => &[
+            "--level 32K:8 --mimic 2 --schedule static,1",
+            "--level 32K:8 --mimic 2 --schedule dynamic",
+        ],
+        ("predict", "level") => &["--train {full} --train {larger} --test {full} --level 32K:8"],
         ("", "memory") => &["--memory 0", "--memory 1M"],
         ("reuse" | "affinity", "block") => &["--block 1", "--block 4K", "--block 1G"],
         ("reuse", "bins") => &["--bins log", "--bins linear", "--bins log-linear"],

@@ -40,7 +40,7 @@ pub struct Object {
 impl Object {
     /// How far into its element an address lies that is so many bytes into a block or variable of
     /// so many; how far into the block where elements are not known.
-    fn into_element(&self, into: u64, bytes: u64) -> u64 {
+    fn offset_in_element(&self, into: u64, bytes: u64) -> u64 {
         match self.element.bytes {
             0 => into,
             // Arrays with destructors have their length before them.
@@ -420,7 +420,7 @@ impl Resolver {
         let object = self.objects.get(answer.object as usize);
         let into = match object.filter(|_| answer.object != UNKNOWN) {
             Some(object) => {
-                object.into_element(address.wrapping_sub(answer.range.0), answer.range.1)
+                object.offset_in_element(address.wrapping_sub(answer.range.0), answer.range.1)
             }
             None => u64::MAX,
         };

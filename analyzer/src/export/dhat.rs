@@ -8,6 +8,17 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+/// What tells objects apart; what else is known of them is not read here.
+fn identity(object: &Object) -> [&str; 5] {
+    [
+        &object.kind,
+        &object.name,
+        &object.of_type,
+        &object.module,
+        &object.stack,
+    ]
+}
+
 /// The file; an error is a sentence for the user.
 pub fn write(folder: &Path, profile: &Profile) -> Result<Value, String> {
     let path = folder.join(OBJECTS_FILE);
@@ -32,11 +43,10 @@ pub fn write(folder: &Path, profile: &Profile) -> Result<Value, String> {
         true => frame::numbers(&table, "times").map_err(named)?,
         false => vec![1; table.height()],
     };
-    let mut read: HashMap<&Object, u64> = HashMap::new();
+    let mut read: HashMap<[&str; 5], u64> = HashMap::new();
     for sample in &profile.samples {
-        *read
-            .entry(&profile.objects[sample.object as usize])
-            .or_default() += sample.bytes;
+        let object = identity(&profile.objects[sample.object as usize]);
+        *read.entry(object).or_default() += sample.bytes;
     }
     // The heap as a whole is an object too, without a stack.
     // Blocks and bytes by object; the bytes of a row are those of its greatest block.
@@ -81,7 +91,7 @@ pub fn write(folder: &Path, profile: &Profile) -> Result<Value, String> {
                 })
                 .collect();
             let stack = if stack.is_empty() { vec![0] } else { stack };
-            json!({"tb": bytes, "tbk": count, "rb": read.get(&object).unwrap_or(&0), "wb": 0, "fs": stack})
+            json!({"tb": bytes, "tbk": count, "rb": read.get(&identity(&object)).unwrap_or(&0), "wb": 0, "fs": stack})
         })
         .collect();
     let notes = profile.notes.join("; ");

@@ -227,8 +227,10 @@ impl Walk<'_, '_, '_, '_> {
             }
             self.look_at_variables(at);
             if instruction.flow_control() == FlowControl::Return {
-                if self.registers.contains(&RAX) {
-                    match self.scope.returns.and_then(|r| self.types.pointee(r)) {
+                // (A function without a result leaves whatever it had there.)
+                if let Some(returns) = self.scope.returns.filter(|_| self.registers.contains(&RAX))
+                {
+                    match self.types.pointee(returns) {
                         Some(of) => self.goes(1, of, String::new()),
                         None => self.found(1, Goes::Back),
                     }
