@@ -311,6 +311,13 @@ impl Walk<'_, '_, '_, '_> {
         if let Some(&Value::Into(of, by)) = self.known.get(&base) {
             return Some((of, by.checked_add(distance)?, String::new()));
         }
+        let pointer = self.scope.variables.iter().find(|v| {
+            let here = |p: &&(u64, u64, Place)| p.0 <= instruction.ip() && instruction.ip() < p.1;
+            (v.places.iter().filter(here)).any(|p| matches!(p.2, Place::Register(r) if r == base))
+        });
+        if let Some(of) = pointer.and_then(|v| self.types.pointee(v.of)) {
+            return Some((of, distance, String::new()));
+        }
         if instruction.memory_index() != Register::None {
             return None;
         }

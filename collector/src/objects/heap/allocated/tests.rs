@@ -112,7 +112,11 @@ fn results_point_to_what_they_are_kept_in() {
                 ["two", "double", "b"],
                 ["whole", "struct node", "first"],
             ];
-            assert_eq!(found, wanted, "{compiler} {opt}");
+            // The table's pointer, loaded again in optimised code, has no type there.
+            let is_told = |f: &&[&str; 3]| opt == "-O0" || f[0] != "cell";
+            let told: Vec<_> = found.iter().filter(is_told).collect();
+            let wanted: Vec<_> = wanted.iter().filter(is_told).collect();
+            assert_eq!(told, wanted, "{compiler} {opt}");
         }
     }
 }
@@ -193,7 +197,17 @@ fn main() {
 fn generics_of_rust_tell_what_they_allocate() {
     // (Without optimisation one function of the library allocates for all.)
     for opt in ["opt-level=3"] {
-        let Some((_dir, program)) = compile(&["rustc", "-C", opt], "a.rs", RUST) else {
+        let Some((_dir, program)) = compile(
+            &[
+                "rustc",
+                "-C",
+                opt,
+                "-Crelocation-model=static",
+                "-Clink-arg=-no-pie",
+            ],
+            "a.rs",
+            RUST,
+        ) else {
             return;
         };
         let data = std::fs::read(&program).unwrap();
