@@ -34,7 +34,8 @@ def run(lab):
         last = lambda got, n: [l for l in got["levels"] if l["threads"] == n][-1]
         for n in counts:
             many = lab.record(
-                "many", [program, name, size],
+                "many",
+                [program, name, size],
                 environment={"OMP_NUM_THREADS": str(n), "OMP_DYNAMIC": "false"},
             )
             turns = lab.analyze("cache", many, *LEVELS, "--turns", "round-robin")
@@ -45,16 +46,28 @@ def run(lab):
                 level[k] for k in ("hit_rate_model", "hit_rate_sets", "hit_rate_one_thread")
             )
             for key, value, real in (
-                ("model", model, truth), ("sets", sets, truth), ("null", null, truth),
-                ("recorded", sets, recorded), ("null recorded", null, recorded),
+                ("model", model, truth),
+                ("sets", sets, truth),
+                ("null", null, truth),
+                ("recorded", sets, recorded),
+                ("null recorded", null, recorded),
             ):
                 errors[key].append(abs(value - real))
             rows.append(
                 [
                     name + ("" if aligned else " (regions not found in all threads)"),
-                    schedule, n, percent(null), percent(model), percent(sets), percent(truth),
-                    points(null - truth), points(model - truth), points(sets - truth),
-                    percent(recorded), points(null - recorded), points(sets - recorded),
+                    schedule,
+                    n,
+                    percent(null),
+                    percent(model),
+                    percent(sets),
+                    percent(truth),
+                    points(null - truth),
+                    points(model - truth),
+                    points(sets - truth),
+                    percent(recorded),
+                    points(null - recorded),
+                    points(sets - recorded),
                 ]
             )
             lab.drop(many)
@@ -63,9 +76,19 @@ def run(lab):
     lab.table(
         "Shared cache of 1 MiB, 16 ways, by threads",
         [
-            "program", "schedule", "threads", "one thread's rate", "paper's model", "set distances",
-            "measured in turns", "one thread − measured", "model − measured", "sets − measured",
-            "measured as recorded", "one thread − recorded", "sets − recorded",
+            "program",
+            "schedule",
+            "threads",
+            "one thread's rate",
+            "paper's model",
+            "set distances",
+            "measured in turns",
+            "one thread − measured",
+            "model − measured",
+            "sets − measured",
+            "measured as recorded",
+            "one thread − recorded",
+            "sets − recorded",
         ],
         rows,
         "Predicted from a run with one thread. *Measured in turns*: the exact cache on the recorded threads, an access of each in turn between barriers; "
@@ -89,8 +112,18 @@ def equation(lab):
         train = [lab.record(f"small-{i}", [program, size]) for i, size in enumerate(small)]
         test = lab.record("large", [program, *large])
         got = lab.analyze(
-            "predict", *(a for t in train for a in ("--train", t)), "--test", test,
-            "--block", "64", "--level", "32K:8", "--level", "256K:8", "--level", "1M:16",
+            "predict",
+            *(a for t in train for a in ("--train", t)),
+            "--test",
+            test,
+            "--block",
+            "64",
+            "--level",
+            "32K:8",
+            "--level",
+            "256K:8",
+            "--level",
+            "1M:16",
         )
         single = [a for a in got["accuracy"] if a["method"] == "single reference"][0]
         for row in got["by_code"]:
@@ -113,9 +146,16 @@ def equation(lab):
     lab.table(
         "Equation 1 from small to large inputs",
         [
-            "program", "inputs", "accesses over the largest of training", "cache", "rate of the largest training run",
-            "P(D|BB) and P(BB) scaled", "with P(BB) of the large run", "from its own distances",
-            "histogram's accuracy, by code", "without code",
+            "program",
+            "inputs",
+            "accesses over the largest of training",
+            "cache",
+            "rate of the largest training run",
+            "P(D|BB) and P(BB) scaled",
+            "with P(BB) of the large run",
+            "from its own distances",
+            "histogram's accuracy, by code",
+            "without code",
         ],
         rows,
         "Hit rates by the stack-distance model, 64-byte blocks; basic blocks are lines by class of load. The paper gives no accuracy from small to large.",

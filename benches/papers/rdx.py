@@ -2,7 +2,18 @@
 
 from papers.lab import mean, median, percent
 
-KERNELS = ["bfs", "bsearch", "chase", "hash", "histogram", "pagerank", "scan", "sort", "spmv", "stencil"]
+KERNELS = [
+    "bfs",
+    "bsearch",
+    "chase",
+    "hash",
+    "histogram",
+    "pagerank",
+    "scan",
+    "sort",
+    "spmv",
+    "stencil",
+]
 
 
 def traces(lab):
@@ -46,8 +57,14 @@ def run(lab):
         for samples in (20000, 10000, 4000, 2000):
             for label in ("survival", "proportional"):
                 s = lab.analyze(
-                    "reuse", trace, "--rdx", "--compare", "--attribution", label,
-                    "--period", max(1, accesses // samples),
+                    "reuse",
+                    trace,
+                    "--rdx",
+                    "--compare",
+                    "--attribution",
+                    label,
+                    "--period",
+                    max(1, accesses // samples),
                 )["summary"]
                 for key in ("S_hat_time", "S_stack"):
                     periods.setdefault((samples, label, key), []).append(s[key])
@@ -70,7 +87,13 @@ def run(lab):
     )
     lab.table(
         "RDX: sampling periods (figures 4, 7)",
-        ["samples", "Ŝ of time, median: survival", "paper's", "S of stack, median: survival", "paper's"],
+        [
+            "samples",
+            "Ŝ of time, median: survival",
+            "paper's",
+            "S of stack, median: survival",
+            "paper's",
+        ],
         [
             [samples]
             + [
@@ -86,7 +109,10 @@ def run(lab):
 
 
 def live(lab):
-    jobs = [("hot", "tests/programs/hot.c", ["3000"], (0, 3)), ("passes", "tests/programs/passes.c", ["2500"], (0,))]
+    jobs = [
+        ("hot", "tests/programs/hot.c", ["3000"], (0, 3)),
+        ("passes", "tests/programs/passes.c", ["2500"], (0,)),
+    ]
     rows = []
     for name, source, arguments, statuses in jobs:
         program = lab.compile(source, f"live-{name}")
@@ -100,8 +126,15 @@ def live(lab):
         for attribution in ("survival", "proportional"):
             for stores in ([], ["--stores"]):
                 s = lab.analyze(
-                    "reuse", seen, "--rdx", "--compare", "--accesses-from", full,
-                    "--attribution", attribution, *stores,
+                    "reuse",
+                    seen,
+                    "--rdx",
+                    "--compare",
+                    "--accesses-from",
+                    full,
+                    "--attribution",
+                    attribution,
+                    *stores,
                 )["summary"]
                 rows.append(
                     [
@@ -110,14 +143,27 @@ def live(lab):
                         attribution,
                         s["samples"],
                         s["samples_reused"],
-                        *(percent(s[k]) for k in ("S_time", "S_hat_time", "S_stack", "S_hat_stack")),
+                        *(
+                            percent(s[k])
+                            for k in ("S_time", "S_hat_time", "S_stack", "S_hat_stack")
+                        ),
                     ]
                 )
         lab.drop(full)
         lab.drop(seen)
     lab.table(
         "RDX live against full traces of the same commands",
-        ["program", "counted", "attribution", "samples", "reused", "S time", "Ŝ time", "S stack", "Ŝ stack"],
+        [
+            "program",
+            "counted",
+            "attribution",
+            "samples",
+            "reused",
+            "S time",
+            "Ŝ time",
+            "S stack",
+            "Ŝ stack",
+        ],
         rows,
         "mgz-record --mode watch, 1,000 samples a second, contexts are call paths; blocks of 8 bytes. Nothing counts accesses on this machine, so "
         "intervals are stepped accesses and CPU time at the run's mean rate.",

@@ -4,7 +4,7 @@
 //!
 //! * Containers call an allocator of their element's type, which is inlined or not: its debug
 //!   information has the type, in C++ as what it returns, in Rust as what it was made with.
-//! * The code behind the call: where the result goes to ([`flow`](super::flow)).
+//! * The code behind the call: where the result goes to (`heap/flow.rs`).
 //! * Functions that return the result are allocators themselves; their callers are asked.
 
 use crate::objects::heap::flow::{self, Goes};
