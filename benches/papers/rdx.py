@@ -110,8 +110,8 @@ def run(lab):
 
 def live(lab):
     jobs = [
-        ("hot", "tests/programs/hot.c", ["3000"], (0, 3)),
-        ("passes", "tests/programs/passes.c", ["2500"], (0,)),
+        ("hot", "tests/programs/hot.c", ["1000"], (0, 3)),
+        ("passes", "tests/programs/passes.c", ["800"], (0,)),
     ]
     rows = []
     for name, source, arguments, statuses in jobs:
