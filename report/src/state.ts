@@ -63,14 +63,16 @@ export function changed(patch: { [K in Key]?: string | undefined }, view?: View)
   return { view: view ?? place.value.view, selection };
 }
 
-/** Selects something, as a step that "back" undoes. */
+/** Selects something, as a step that "back" undoes. It counts at once: the next key may come before the event of the new address. */
 export function go(patch: { [K in Key]?: string | undefined }, view?: View): void {
   const next = write(changed(patch, view));
-  if (next !== location.hash) location.hash = next;
+  if (next === location.hash) return;
+  location.hash = next;
+  place.value = parse(next);
 }
 
 export function watchAddress(): void {
   addEventListener("hashchange", () => {
-    place.value = parse(location.hash);
+    if (write(place.value) !== location.hash) place.value = parse(location.hash);
   });
 }

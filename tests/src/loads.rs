@@ -43,6 +43,8 @@ pub enum Reads {
     BitString(u64),
     /// `xlat`.
     Xlat,
+    /// A call or jump to an entry of a linkage table, which reads this word.
+    Linkage(u64),
     /// Gather with this lane size.
     Gather(u64),
     /// String instruction: element size, and whether it reads through rsi and through rdi.
@@ -56,6 +58,28 @@ pub enum Reads {
         /// Has a repeat prefix.
         repeated: bool,
     },
+}
+
+/// The entry of a linkage table that a call or jump goes to, if it is a direct one.
+pub fn branches_to(insn: &Instruction) -> Option<u64> {
+    let direct = insn.is_call_near() || insn.is_jmp_short_or_near();
+    direct.then(|| insn.near_branch_target())
+}
+
+/// The word that the entry of a linkage table at `address` jumps through, from its bytes.
+pub fn linkage_word(bytes: &[u8], address: u64) -> Option<u64> {
+    let mut at = 0;
+    if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
+        at = 4;
+    }
+    if bytes.get(at) == Some(&0xf2) {
+        at += 1;
+    }
+    if bytes.get(at..at + 2)? != [0xff, 0x25] {
+        return None;
+    }
+    let distance = i32::from_le_bytes(bytes.get(at + 2..at + 6)?.try_into().ok()?);
+    Some(address.wrapping_add_signed(at as i64 + 6 + i64::from(distance)))
 }
 
 fn reads_memory(access: OpAccess) -> bool {
@@ -242,6 +266,7 @@ pub fn evaluate(insn: &Instruction, reads: &Reads, state: &mut dyn State, out: &
                 size: 1,
             });
         }
+        Reads::Linkage(address) => out.push(Read { address, size: 8 }),
         Reads::Gather(size) => gather(insn, size, state, out),
         Reads::String {
             element, rsi, rdi, ..

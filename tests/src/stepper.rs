@@ -24,7 +24,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-use image::{Image, original, same_form, segments};
+use image::{Image, linkage, original, same_form, segments};
 use process::{CodeAddress, Process, entry_point, find, group_of, parent_of};
 
 /// What to run and what to look at.
@@ -168,6 +168,7 @@ impl<W: Write> Stepper<W> {
             };
             images.push(Image {
                 segments: segments(&bytes)?,
+                linkage: linkage(&bytes),
                 original,
                 original_segments,
             });
@@ -773,11 +774,14 @@ impl<W: Write> Stepper<W> {
                 what: What::Lea,
             }));
         }
-        let reads = loads::classify(&insn, &mut self.factory);
-        if matches!(reads, Reads::None) {
-            return Ok(None);
-        }
         let link = ip - place.bias;
+        let mut reads = loads::classify(&insn, &mut self.factory);
+        if matches!(reads, Reads::None) {
+            match self.by_linkage(pid, &insn, link, place) {
+                Some(word) => reads = Reads::Linkage(word),
+                None => return Ok(None),
+            }
+        }
         let thread_pointer = insn.mnemonic() == iced_x86::Mnemonic::Mov
             && insn.memory_segment() == iced_x86::Register::FS
             && insn.memory_base() == iced_x86::Register::None
@@ -805,7 +809,9 @@ impl<W: Write> Stepper<W> {
             if let Ok(i) = watch.copies.binary_search_by_key(&link, |c| c.0) {
                 at = watch.copies[i].1;
                 kind = Kind::Clone;
-                if let Some(original) = original(&self.images[place.watch], at, place.bias) {
+                if let Some(original) = original(&self.images[place.watch], at, place.bias)
+                    && !matches!(reads, Reads::Linkage(_))
+                {
                     if same_form(&insn, &original) {
                         // Only literals differ: what counts is what the original would have read.
                         insn = original;
@@ -824,6 +830,37 @@ impl<W: Write> Stepper<W> {
             moved,
             what: What::Load,
         }))
+    }
+}
+
+/// Calls and jumps by way of linkage tables.
+impl<W: Write> Stepper<W> {
+    /// The word that an instruction reads by way of a linkage table; in a clone that of its original, whose call
+    /// may be several instructions there.
+    fn by_linkage(
+        &self,
+        pid: i32,
+        insn: &Instruction,
+        link: u64,
+        place: CodeAddress,
+    ) -> Option<u64> {
+        let image = &self.images[place.watch];
+        let insn = match place.clone {
+            true => {
+                let copies = &self.options.watches[place.watch].copies;
+                let i = copies.binary_search_by_key(&link, |c| c.0).ok()?;
+                original(image, copies[i].1, place.bias)?
+            }
+            false => *insn,
+        };
+        let entry = loads::branches_to(&insn)?;
+        let table = entry.wrapping_sub(place.bias);
+        if !image.linkage.iter().any(|r| (r.0..r.1).contains(&table)) {
+            return None;
+        }
+        let mut bytes = [0; 11];
+        let n = self.processes.get(&pid)?.memory.read(entry, &mut bytes);
+        loads::linkage_word(&bytes[..n], entry)
     }
 }
 

@@ -22,6 +22,7 @@ use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching, SpecialCalls};
 use crate::plan::{Plan, cursor, origin, plan};
 use crate::program::fixed_memory::FaultPolicy;
+use crate::program::linkage::linkage_load;
 use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
 use crate::util::ranges::overlaps;
 use crate::x86::decode::{Body, Source};
@@ -250,8 +251,13 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         // Where handlers may go on anywhere, with any register, none may be lost. (Soft probes
         // borrow one for an address.)
         let owned = self.options.flavour == FLAVOUR_PT && !self.faults.shows_faults;
-        let start = self.info.range.start;
-        Facts::of(&flow.graph.insns, start, owned, &mut self.factory)
+        let (start, insns) = (self.info.range.start, &flow.graph.insns);
+        let mut facts = Facts::of(insns, start, owned, &mut self.factory);
+        let by_linkage = |(i, insn): (usize, &Insn)| Some((i, linkage_load(self.input, insn)?));
+        facts
+            .accesses
+            .add(insns.iter().enumerate().filter_map(by_linkage));
+        facts
     }
 
     /// Gives up copies of jump tables that the code may use in other ways.

@@ -10,6 +10,7 @@
 
 pub mod fixed_memory;
 pub(crate) mod imports;
+pub mod linkage;
 pub mod markers;
 pub(crate) mod packed;
 pub mod sanitizers;

@@ -172,6 +172,18 @@ impl AccessList {
         }
     }
 
+    /// Adds one to each of some instructions that have none.
+    pub fn add(&mut self, more: impl Iterator<Item = (usize, Access)>) {
+        let before = self.insns.len();
+        for (insn, access) in more {
+            debug_assert!(self[insn].is_empty());
+            self.set(insn, access);
+        }
+        if self.insns.len() > before {
+            self.insns.sort_unstable();
+        }
+    }
+
     /// Numbers of the instructions that have some, in order.
     pub fn insns(&self) -> &[u32] {
         &self.insns

@@ -7,6 +7,8 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 pub(crate) struct Image {
     /// `(file offset, file size, vaddr)` of the executable segments.
     pub segments: Vec<(u64, u64, u64)>,
+    /// Linkage tables, link-time.
+    pub linkage: Vec<(u64, u64)>,
     /// The file before instrumentation.
     pub original: Vec<u8>,
     /// Its executable segments.
@@ -27,6 +29,19 @@ pub(crate) fn segments(bytes: &[u8]) -> Result<Vec<(u64, u64, u64)>> {
         })
         .map(|p| (p.p_offset(e), p.p_filesz(e), p.p_vaddr(e)))
         .collect())
+}
+
+/// The linkage tables of an ELF file, by the names of sections.
+pub(crate) fn linkage(bytes: &[u8]) -> Vec<(u64, u64)> {
+    use object::{Object, ObjectSection};
+    let Ok(file) = object::File::parse(bytes) else {
+        return Vec::new();
+    };
+    let named = |n: &str| n.starts_with(".plt") || n.starts_with(".iplt");
+    file.sections()
+        .filter(|s| s.name().is_ok_and(named))
+        .map(|s| (s.address(), s.address() + s.size()))
+        .collect()
 }
 
 /// The original instruction as it stands in the file before instrumentation.
