@@ -1,0 +1,445 @@
+"""The case studies of the MemGaze report at their real sizes (its section 8; tables 4 to 9, figures 10 and 11).
+
+Programs are ours (benches/papers/programs), sampled in `ring` with one window of 1,000 records in each million: 1 in 1,000.
+Only the studied functions are recorded (`--from-function`), as the report ignores how graphs are built.
+"""
+
+import os
+import subprocess
+
+from .lab import count, mean
+
+PROGRAMS = "benches/papers/programs"
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+class Study:
+    def __init__(self, lab):
+        self.lab = lab
+        self.options = ["--period", "100000" if lab.quick else "1000000", "--window", "1000"]
+
+    def program(self, source, flags=("-O3",)):
+        program = self.lab.compile(f"{PROGRAMS}/{source}", flags=flags)
+        return program, self.lab.instrument(program)
+
+    def report(self, name, instrumented, arguments, start, heap=False):
+        options = [*self.options, "--from-function", start, *(["--heap"] if heap else [])]
+        trace = self.lab.record(name, [instrumented, *arguments], "ring", options)
+        return trace, self.lab.analyze(trace, "--zoom")
+
+    def seconds(self, program, arguments):
+        """CPU seconds of the program as it is."""
+        before = os.times()
+        subprocess.run([program, *arguments], check=True, stdout=subprocess.DEVNULL)
+        after = os.times()
+        return after.children_user - before.children_user
+
+
+def sampled(row):
+    """Growth inside samples, and its strided share by the static classes."""
+    loads = row["A"] / max(1, row["samples_seen"])
+    growth = row["F_sample"] / max(1, loads)
+    strided = row["F_str_sample"] / max(1e-9, row["F_sample"])
+    return growth, 100 * strided
+
+
+def footprint(row):
+    text = count(row["F_hat"])
+    if row["F_lo"] is not None:
+        text += f" [{count(row['F_lo'])}, {count(row['F_hi'])}]"
+    return text
+
+
+def loads(row):
+    if row["A_lo"] is None:
+        return count(row["A_hat"])
+    return f"{count(row['A_hat'])} [{count(row['A_lo'])}, {count(row['A_hi'])}]"
+
+
+def named(rows, *starts):
+    """The rows of functions whose names begin so, the hottest first."""
+    return [
+        r
+        for r in rows
+        if r["function"].split("::")[-1].startswith(starts) or r["function"].startswith(starts)
+    ]
+
+
+def verdict(is_so):
+    return "yes" if is_so else "no"
+
+
+def communities(lab, study):
+    variants = [("v1", "chained"), ("v2", "hopscotch"), ("v3", "sized")]
+    program, instrumented = study.program("communities.cpp", ("-O3", "-std=c++17"))
+    size = ["16"] if lab.quick else ["20"]
+    paper = {
+        "buildMap": {"v1": "2.3G, 0.156, 66.4, 291K", "v2": "2.1G, 0.151, 66.9, 273K", "v3": "2.1G, 0.160, 66.8, 270K"},
+        "insert": {"v1": ">0.7G, 0.011, 73.3, 106K", "v2": "2.4G, 0.003, 93.7, 318K", "v3": "0.5G, 0.009, 92.8, 67.8K"},
+        "getMax": {"v1": "0.4G, 0.150, 0.5, 44.7K", "v2": "1.3G, 0.040, 98.4, 182K", "v3": "1.5G, 0.040, 97.8, 194K"},
+    }  # fmt: skip
+    parts = {
+        "buildMap": ("buildMap",),
+        "insert": ("insert", "grow", "_M_rehash", "_M_fill_assign"),
+        "getMax": ("getMax",),
+    }
+    rows, objects, all_loads, strided, distances, times = [], [], {}, {}, {}, {}
+    for version, kind in variants:
+        trace, got = study.report(version, instrumented, [kind, *size], "sweep", heap=True)
+        times[version] = study.seconds(program, [kind, *size])
+        for part, starts in parts.items():
+            found = named(got["functions"], *starts)
+            if not found:
+                continue
+            growth, share = sampled(found[0])
+            total = sum(f["A_hat"] for f in found)
+            all_loads[part, version], strided[part, version] = total, share
+            rows.append(
+                [
+                    part,
+                    version,
+                    footprint(found[0]),
+                    f"{growth:.3f}",
+                    f"{share:.1f}",
+                    loads(found[0]),
+                ]
+                + [count(total) if len(found) > 1 else "", count(sum(f["A"] for f in found))]
+                + [paper[part][version]]
+            )
+        wanted = {
+            "map (hash table)": lambda o: (
+                o["kind"] == "heap" and ("make" in o["object"] or "insert" in o["object"])
+            ),
+            "edges": lambda o: o["kind"] == "heap" and "graph.h" in o["object"],
+            "community of a neighbour": lambda o: o["kind"] == "heap" and "main" in o["object"],
+        }
+        theirs = {
+            "map (hash table)": {"v1": "2.65, 71.9", "v2": "2.79, 155.2", "v3": "1.97, 111.3"},
+            "edges": {"v1": "8.71, 4.9", "v2": "4.90, 3.9", "v3": "3.32, 3.9"},
+            "community of a neighbour": {"v1": "0.37, 0.2", "v2": "0.15, 0.2", "v3": "0.24, 0.2"},
+        }
+        for name, is_it in wanted.items():
+            of = [o for o in got["objects"] if is_it(o)]
+            if not of:
+                continue
+            blocks, accesses = sum(o["blocks"] for o in of), sum(o["A"] for o in of)
+            reuses = sum(o["reuses"] for o in of)
+            distance = sum((o["D_mean"] or 0) * o["reuses"] for o in of) / max(1, reuses)
+            distances[name, version] = distance
+            objects.append(
+                [name, version, f"{distance:.2f}", blocks, count(accesses), f"{accesses / blocks:.1f}", theirs[name][version]]
+            )  # fmt: skip
+        lab.drop(trace)
+    nodes = 1 << int(size[0])
+    lab.table(
+        "MemGaze: hash tables of community detection (table 4)",
+        ["function", "table", "F^", "ΔF in samples", "F_str%", "loads", "with growing", "recorded", "paper: F, ΔF, F_str%, A"],
+        rows,
+        f"R-MAT graph of {nodes:,} vertices. v1: std::unordered_map; v2: hopscotch, default size; v3: hopscotch of the right size. "
+        "F^ with its 95 % interval; F_str% by static classes per sample, as in the report. `insert` stands for what it calls to grow as well where "
+        "loads are summed.",
+    )  # fmt: skip
+    lab.table(
+        "MemGaze: hot objects of community detection (table 5)",
+        ["object", "table", "D", "blocks", "recorded", "per block", "paper: D, A/block"],
+        objects,
+        "D inside windows, over the blocks of all objects.",
+    )
+    insert = {v: all_loads["insert", v] for v, _ in variants}
+    used = {v: all_loads["getMax", v] for v, _ in variants}
+    rows = [
+        ["v1 loads least in getMax, v3 most", "yes", verdict(used["v1"] < used["v2"] < used["v3"]), "a closed table is walked bucket by bucket, empty ones as well"],
+        ["v2 loads most in insert, v3 least", "yes", verdict(insert["v2"] > insert["v1"] > insert["v3"]), "tables that grow are walked and filled anew; the right size saves it"],
+        ["v1 loads least in all", "yes", verdict(insert["v1"] + used["v1"] == min(insert[v] + used[v] for v in insert)), "v3 saves all growing; unordered_map rehashes as it grows, and libstdc++ divides by a prime"],
+        ["getMax is irregular by chains, strided by closed tables", "yes", verdict(strided["getMax", "v1"] < 5 < strided["getMax", "v2"]), "here getMax also looks up weights and totals, which stay irregular: F_str% stays below the report's"],
+        ["insert is more strided by closed tables", "yes", verdict(strided["insert", "v2"] > strided["insert", "v1"]), "mgz calls a load strided by flow through the code; a chain's head is not, in the report it is"],
+        ["D of the map is highest or high by chains", "yes", verdict(distances["map (hash table)", "v1"] >= distances["map (hash table)", "v3"]), ""],
+        ["time falls from v1 to v3", "yes", verdict(times["v1"] > times["v2"] > times["v3"]), ", ".join(f"{v} {t:.1f} s" for v, t in times.items()) + " of CPU with the graph's making"],
+    ]  # fmt: skip
+    lab.table("MemGaze: findings about hash tables", ["finding", "paper", "here", "why"], rows)
+
+
+def slices(lab, trace, got, name, wanted=8):
+    """Metrics of a function in parts of the run of equal length."""
+    root = got["time_zoom"]["root"]
+    start, end = root["from_ns"], root["to_ns"]
+    out = []
+    for i in range(wanted):
+        ends = [(end - start) * j / wanted / 1e9 for j in (i, i + 1)]
+        part = lab.analyze(
+            trace, "--from", f"{ends[0]:.6f}", "--to", f"{ends[1]:.6f}", "--function", name
+        )
+        found = part["functions"]
+        out.append(found[0] if found else None)
+    return out
+
+
+def layers(lab, study):
+    program, instrumented = study.program("layers.c")
+    paper = {
+        ("gemm", "alexnet"): "69M, 0.113, 100, 1.2M", ("gemm", "resnet"): "3855M, 0.478, 100, 2.6M",
+        ("im2col", "alexnet"): "3.4M, 0.138, 100, 0.05M", ("im2col", "resnet"): "244M, 0.813, 100, 0.09M",
+    }  # fmt: skip
+    rows, objects, over_time, share = [], [], {}, {}
+    for network in ["alexnet"] if lab.quick else ["alexnet", "resnet"]:
+        trace, got = study.report(
+            network, instrumented, [network], "^(alexnet|resnet|convolution|im2col)$", heap=True
+        )
+        total = sum(f["A_hat"] for f in got["functions"])
+        for part in ("gemm", "im2col"):
+            found = [f for f in got["functions"] if f["function"].startswith(part)]
+            growth, strided = sampled(found[0])
+            share[part, network] = (sum(f["A_hat"] for f in found) / total, strided)
+            rows.append(
+                [part, network, footprint(found[0]), f"{growth:.3f}", f"{strided:.1f}", loads(found[0]), count(found[0]["A"]), paper[part, network]]
+            )  # fmt: skip
+        for o in got["objects"][:4]:
+            distance = "–" if o["D_mean"] is None else f"{o['D_mean']:.2f}"
+            objects.append(
+                [
+                    o["object"],
+                    network,
+                    distance,
+                    o["blocks"],
+                    count(o["A"]),
+                    f"{o['A_per_block']:.1f}",
+                ]
+            )
+        over_time[network] = slices(lab, trace, got, "^gemm")
+        lab.drop(trace)
+    lab.table(
+        "MemGaze: layers of neural networks (table 6)",
+        [
+            "function",
+            "network",
+            "F^",
+            "ΔF in samples",
+            "F_str%",
+            "loads",
+            "recorded",
+            "paper: F, ΔF, F_str%, A",
+        ],
+        rows,
+        "All layers of AlexNet and ResNet-152 at Darknet's sizes, one image, one thread.",
+    )
+    lab.table(
+        "MemGaze: hot objects of neural networks (table 7)",
+        ["object", "network", "D", "blocks", "recorded", "per block"],
+        objects,
+        "The paper: D of A, B, C together 0.76 (AlexNet, 14.8 accesses a block) and 0.01 (ResNet, 15.6); of im2col's region 1.87 and 2.54.",
+    )
+    theirs = {
+        "alexnet": [(0.475, 0.01), (0.675, 0.02), (0.983, 0.02), (0.794, 0.14), (0.489, 1.64), (0.627, 1.66), (0.493, 1.66), (0.644, 1.49)],
+        "resnet": [(0.747, 0.47), (0.799, 0.57), (0.617, 2.71), (0.599, 2.62), (0.574, 2.69), (0.618, 2.65), (0.625, 2.63), (0.514, 2.66)],
+    }  # fmt: skip
+    rows, growths, distances = [], {}, {}
+    for network, parts in over_time.items():
+        growths[network] = [sampled(p)[0] for p in parts if p]
+        distances[network] = [p["D_mean"] or 0 for p in parts if p]
+        for i, p in enumerate(parts):
+            ours = (
+                [
+                    f"{sampled(p)[0]:.3f}",
+                    "–" if p["D_mean"] is None else f"{p['D_mean']:.2f}",
+                    count(p["A"]),
+                ]
+                if p
+                else ["–"] * 3
+            )
+            rows.append([network, i, *ours, *(str(x) for x in theirs[network][i])])
+    lab.table(
+        "MemGaze: gemm over time (table 8)",
+        ["network", "interval", "ΔF in samples", "D", "recorded", "paper: ΔF", "paper: D"],
+        rows,
+        "Eight intervals of equal time.",
+    )
+    spread = {n: max(g) - min(g) for n, g in growths.items()}
+    halves = {n: (mean(d[: len(d) // 2]), mean(d[len(d) // 2 :])) for n, d in distances.items()}
+    rows = [
+        ["gemm dominates", "yes (> 90 % of F)", verdict(all(s[0] > 0.9 for (p, _), s in share.items() if p == "gemm")), ", ".join(f"{n} {100 * s[0]:.1f} % of loads" for (p, n), s in share.items() if p == "gemm")],
+        ["nearly all of gemm is strided", "yes", verdict(all(s[1] > 97 for (p, _), s in share.items() if p == "gemm")), ""],
+        *[[f"D rises over time ({n})", "yes", verdict(b > a), f"{a:.2f} in the first half, {b:.2f} in the second"] for n, (a, b) in halves.items()],
+    ]  # fmt: skip
+    if "resnet" in spread:
+        rows.append(["ΔF varies more in AlexNet", "yes", verdict(spread["alexnet"] > spread["resnet"]), ", ".join(f"{n} by {s:.3f}" for n, s in spread.items())])  # fmt: skip
+        first, last = (mean(growths["resnet"][:4]), mean(growths["resnet"][4:]))
+        rows.append(
+            [
+                "ΔF of ResNet falls over time",
+                "yes",
+                verdict(last < first),
+                f"{first:.3f}, then {last:.3f}",
+            ]
+        )
+    lab.table("MemGaze: findings about neural networks", ["finding", "paper", "here", "why"], rows)
+
+
+def bars(values):
+    most = max((v for v in values if v is not None), default=0)
+    return "".join("·" if v is None else BARS[round(8 * v / most)] if most else " " for v in values)
+
+
+def graphs(lab, study):
+    program, instrumented = study.program("kernels.cpp", ("-O3", "-std=c++17"))
+    size = ["16"] if lab.quick else ["20"]
+    kinds = [
+        ("gs", "pagerank_gs", "o_score", "1.13, 152, 64K, 0.76"),
+        ("jacobi", "pagerank_jacobi", "o_score", "2.41, 132, 82K, 1.14"),
+        ("afforest", "components_afforest", "cc", "5.21, 154, 581K, 8.87"),
+        ("sv", "components_sv", "cc", "0.83, 36, 476K, 8.65"),
+    ]
+    objects, functions, by_size, maps, kept, times = [], [], {}, [], {}, {}
+    for kind, function, name, theirs in kinds:
+        trace, got = study.report(kind, instrumented, [kind, *size], "^" + function)
+        times[kind] = study.seconds(program, [kind, *size])
+        own = lab.analyze(trace, "--object", name)
+        thing = next(o for o in got["objects"] if o["object"] == name)
+        alone = next(o for o in own["objects"] if o["object"] == name)
+        # The report's D is over all accesses: one that is first in its sample counts nothing.
+        spread = alone["D_mean"] * alone["reuses"] / max(1, alone["A"]) if alone["D_mean"] else 0
+        kept[kind] = (thing, alone, spread, got)
+        objects.append(
+            [name, kind]
+            + [
+                f"{thing['D_mean'] or 0:.1f}",
+                f"{alone['D_mean'] or 0:.1f}",
+                f"{spread:.2f}",
+                thing["D_max"],
+            ]
+            + [
+                f"{thing['first_pct']:.1f}",
+                count(thing["A"]),
+                f"{thing['A_per_block']:.2f}",
+                theirs,
+            ]
+        )
+        for f in [f for f in got["functions"] if f["A_pct"] >= 5]:
+            growth, strided = sampled(f)
+            distance = f"{f['D_mean']:.2f}" if f["D_mean"] is not None else "–"
+            if f["D_mean_lo"] is not None:
+                distance += f" [{f['D_mean_lo']:.2f}, {f['D_mean_hi']:.2f}]"
+            functions.append(
+                [
+                    f["function"],
+                    kind,
+                    footprint(f),
+                    f"{growth:.3f}",
+                    f"{strided:.1f}",
+                    distance,
+                    loads(f),
+                ]
+            )
+        by_size[kind] = {w["W"]: w for w in got["windows"]}
+        for row in got["heat_map"]["rows"]:
+            if row["label"]:
+                maps.append(
+                    [
+                        kind,
+                        row["label"],
+                        "`" + bars(row["A"]) + "`",
+                        "`" + bars(row["D_mean"]) + "`",
+                    ]
+                )
+        lab.drop(trace)
+    nodes = 1 << int(size[0])
+    lab.table(
+        "MemGaze: hot objects of page rank and components (table 9)",
+        ["object", "algorithm", "D", "D of its own blocks", "that over all accesses", "max D", "first touches %", "recorded", "per block", "paper: D, max D, A, A/block"],
+        objects,
+        f"Kronecker graph of {nodes:,} vertices, 16 pairs a vertex, neighbours sorted. D is a mean over reuses inside windows.",
+    )  # fmt: skip
+    lab.table(
+        "MemGaze: functions of page rank and components",
+        ["function", "algorithm", "F^", "ΔF in samples", "F_str%", "D", "loads"],
+        functions,
+    )
+    lab.table(
+        "MemGaze: heat maps of the hot objects (figure 10)",
+        ["algorithm", "region", "loads over time", "D over time"],
+        maps,
+        "From the run's start to its end; a bar is as high as its share of the row's greatest value, a point where there is no reuse.",
+    )
+    sizes = sorted(set.intersection(*(set(s) for s in by_size.values())))
+    lab.table(
+        "MemGaze: locality by interval length (figure 11)",
+        ["accesses", *(f"{k}: {m}" for k, *_ in kinds for m in ("ΔF", "F_irr%", "D"))],
+        [
+            [w, *(x for k, *_ in kinds for x in (f"{by_size[k][w]['dF']:.3f}", f"{by_size[k][w]['dF_irr_pct']:.1f}", f"{by_size[k][w]['D_mean'] or 0:.2f}"))]
+            for w in sizes
+        ],
+    )  # fmt: skip
+    last = sizes[-1]
+
+    def all_loads(kind):
+        return kept[kind][3]["summary"]["A_hat"]
+
+    def growth(kind):
+        return by_size[kind][last]["dF"]
+
+    rows = [
+        ["at once needs fewer accesses than by rounds", "yes", verdict(all_loads("gs") < all_loads("jacobi")), f"{count(all_loads('gs'))} and {count(all_loads('jacobi'))}"],
+        ["D of o_score is smaller at once", "yes", verdict(kept["gs"][2] < kept["jacobi"][2]), f"over all accesses {kept['gs'][2]:.2f} and {kept['jacobi'][2]:.2f}"],
+        ["growth is slightly smaller at once", "yes", verdict(growth("gs") < growth("jacobi")), f"{growth('gs'):.3f} and {growth('jacobi'):.3f} in windows of {last}"],
+        ["Afforest takes more accesses than Shiloach–Vishkin", "yes", verdict(all_loads("afforest") > all_loads("sv")), f"{count(all_loads('afforest'))} and {count(all_loads('sv'))}: it skips the edges of the largest component, which is nearly all of this graph; in the report it is 17 times faster all the same"],
+        ["D of cc is greater by Afforest", "yes", verdict(kept["afforest"][2] > kept["sv"][2]), f"over all accesses {kept['afforest'][2]:.2f} and {kept['sv'][2]:.2f}"],
+        ["growth is greater by Afforest", "yes", verdict(growth("afforest") > growth("sv")), f"{growth('afforest'):.3f} and {growth('sv'):.3f}"],
+        ["irregular share is greater by Afforest", "yes", verdict(by_size["afforest"][last]["dF_irr_pct"] > by_size["sv"][last]["dF_irr_pct"]), f"{by_size['afforest'][last]['dF_irr_pct']:.1f} and {by_size['sv'][last]['dF_irr_pct']:.1f} %"],
+        ["Afforest is faster", "yes", verdict(times["afforest"] < times["sv"]), f"{times['afforest']:.1f} and {times['sv']:.1f} s of CPU with the graph's making"],
+    ]  # fmt: skip
+    lab.table("MemGaze: findings about graphs", ["finding", "paper", "here", "why"], rows)
+
+
+def packaged(lab, study):
+    """Programs of the same kinds as packages have them: igraph's Louvain method and page rank, OpenBLAS."""
+    rows = []
+    for source, library, cases in [  # fmt: skip
+        (
+            "igraph.c",
+            "libigraph.so.3",
+            [
+                ("louvain", "igraph_community_multilevel"),
+                ("pagerank", "igraph_pagerank"),
+                ("components", "igraph_connected_components"),
+            ],
+        ),
+        ("openblas.c", "libopenblas.so.0", [("alexnet", "cblas_sgemm")]),
+    ]:
+        program, name = os.path.join(lab.work, source[:-2]), source[:-2]
+        command = ["gcc", "-O2", "-g", "-I/usr/include/igraph", "-o", program, os.path.join(os.path.dirname(__file__), "programs", source), f"-l{name}", "-lm"]  # fmt: skip
+        if subprocess.run(command, capture_output=True).returncode:
+            rows.append([source[:-2], "not installed", *[""] * 6])
+            continue
+        instrumented = program + ".inst"
+        lab.run([lab.tool("mgz-instrument"), "--backend", "soft", "--for", "ring", f"--libs={library}", "-o", instrumented, program], seconds=1800)  # fmt: skip
+        for case, start in cases:
+            size = "14" if lab.quick else "18"
+            options = [*study.options, "--from-function", f"^{start}$"]
+            trace = lab.record(f"{source}-{case}", [instrumented, case, size], "ring", options)
+            got = lab.analyze(trace)
+            s = got["summary"]
+            hot = [f for f in got["functions"] if f["A_pct"] >= 5][:3]
+            first = got["diagnoses"][0]["title"] if got["diagnoses"] else got["no_diagnosis"] or ""
+            for f in hot:
+                growth, strided = sampled(f)
+                distance = "–" if f["D_mean"] is None else f"{f['D_mean']:.2f}"
+                rows.append([f"{name} {case}", f["function"], f"{f['A_pct']:.1f}", footprint(f), f"{growth:.3f}", f"{strided:.1f}", distance, first])  # fmt: skip
+                first = ""
+            if not hot:
+                rows.append(
+                    [f"{name} {case}", "no function with 5 %", "", footprint(s), "", "", "", first]
+                )
+            lab.drop(trace)
+    lab.table(
+        "MemGaze: packaged programs of the same kinds",
+        ["program", "function", "loads %", "F^", "ΔF in samples", "F_str%", "D", "first finding"],
+        rows,
+        "As Debian has them, with the library instrumented.",
+    )
+
+
+def run(lab):
+    study = Study(lab)
+    communities(lab, study)
+    layers(lab, study)
+    graphs(lab, study)
+    packaged(lab, study)
