@@ -122,6 +122,9 @@ pub struct Args {
     /// Form of the report on stdout
     #[arg(long, value_enum, default_value = "text")]
     pub format: Format,
+    /// No report: only errors are printed
+    #[arg(short, long, conflicts_with = "format")]
+    pub quiet: bool,
     /// One record per load, nothing shared (for tests of mgz itself)
     #[arg(long, hide = true)]
     pub naive: bool,
@@ -395,6 +398,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         &report,
     )?);
     Ok(match args.format {
+        _ if args.quiet => String::new(),
         Format::Text => report.text(),
         Format::Json => {
             serde_json::to_string_pretty(&report).map_err(|e| Stop::error(e.to_string()))? + "\n"

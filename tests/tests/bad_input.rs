@@ -621,3 +621,20 @@ fn a_closed_pipe_is_quiet() {
     assert_eq!(output.stdout.len(), 10);
     assert_eq!(text(&output), "");
 }
+
+/// `--quiet` prints nothing where all is well, and the error where it is not.
+#[test]
+fn quiet_instrumentation_prints_errors_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |input: &str| {
+        let mut command = tools::tool("mgz-instrument");
+        command.arg("-q").arg("-o").arg(dir.path().join("out"));
+        tools::run(command.arg(input), LIMIT).unwrap()
+    };
+    let well = run("/bin/true");
+    assert_eq!(well.status.code(), Some(0));
+    assert!(well.stdout.is_empty() && well.stderr.is_empty());
+    let badly = run("/etc/passwd");
+    assert_ne!(badly.status.code(), Some(0));
+    assert!(badly.stdout.is_empty() && !badly.stderr.is_empty());
+}

@@ -87,8 +87,13 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     if s.metrics.accesses > 0 {
         let hats = &s.hats;
         lines.push(format!(
-            "memory    about {} addresses in use in the whole run{}, {} of 64 bytes seen",
+            "memory    about {} {} in use in the whole run{}, {} of 64 bytes seen",
             number(hats.footprint),
+            if hats.footprint == Some(1.0) {
+                "address"
+            } else {
+                "addresses"
+            },
             if hats.footprint_undersampled {
                 " (too vague to act on)"
             } else {
