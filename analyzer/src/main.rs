@@ -38,6 +38,9 @@ fn main() -> ExitCode {
 /// system has them. Otherwise nearly all is read in order, and large tables have huge pages of their own: small pages are cheaper to get where a
 /// hypervisor has to find memory for each huge one first, which was up to a fifth of a run, and a quarter with `--zoom`.
 fn keep_memory(at_random: bool) {
+    // Other C libraries have no such settings.
+    #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+    let _ = at_random;
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         const ROOM: usize = 512 << 20;

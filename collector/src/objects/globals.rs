@@ -27,13 +27,17 @@ pub fn variables(path: &Path) -> Result<Vec<Variable>, String> {
     // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
     // process could fault, as for every program that maps its input.
     let data = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| e.to_string())?;
-    parse(&data).map_err(|e| e.to_string())
+    let separate = mgz_elf::debug_files::separate(path);
+    parse(&data, separate.as_deref()).map_err(|e| e.to_string())
 }
 
-fn parse(data: &[u8]) -> Result<Vec<Variable>, object::Error> {
+/// From a file, and the one that has its debug information and the symbols that were stripped.
+fn parse(data: &[u8], separate: Option<&[u8]>) -> Result<Vec<Variable>, object::Error> {
     let file = object::File::parse(data)?;
+    let apart = separate.and_then(|data| object::File::parse(data).ok());
     let mut found: BTreeMap<u64, Variable> = BTreeMap::new();
-    for symbol in file.symbols().chain(file.dynamic_symbols()) {
+    let symbols = apart.iter().flat_map(|f| f.symbols());
+    for symbol in file.symbols().chain(file.dynamic_symbols()).chain(symbols) {
         if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || symbol.size() == 0 {
             continue;
         }
@@ -57,7 +61,7 @@ fn parse(data: &[u8]) -> Result<Vec<Variable>, object::Error> {
         }
     }
     // Types are a help on top: what is wrong with them is no reason to lose the names.
-    let _ = add_types(&file, &mut found);
+    let _ = add_types(apart.as_ref().unwrap_or(&file), &mut found);
     Ok(found.into_values().collect())
 }
 

@@ -5,6 +5,7 @@
 //! goes into one appended segment and behind it.
 
 pub mod archive;
+pub mod debug_files;
 pub mod demangle;
 pub mod dynamic;
 pub mod function_names;

@@ -23,8 +23,7 @@ use crate::program::{
 };
 use crate::report::Report;
 use crate::sidecar::columns::{Columns, OfClone};
-use crate::sidecar::debug_files::{DebugFiles, Source};
-use crate::sidecar::{Annotations, Entry, Strings, debug_files, lines};
+use crate::sidecar::{Annotations, Entry, Strings, lines};
 use crate::signals::{Finding, Wrapped};
 use crate::unwind::{Tables, UnwindRange};
 use crate::{report, sidecar, signals};
@@ -35,6 +34,7 @@ use mgz_abi::phases::Marker;
 use mgz_abi::slot::ID_LIMIT;
 use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
+use mgz_elf::debug_files::{self, DebugFiles, Source};
 use mgz_elf::image::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use mgz_elf::library_search::is_c_library;
 use mgz_elf::payload::Payload;

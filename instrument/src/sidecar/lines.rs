@@ -6,11 +6,11 @@
 
 use crate::emit::Rows;
 use crate::sidecar::Strings;
-use crate::sidecar::debug_files::Source;
 use addr2line::gimli;
 use addr2line::gimli::{EndianSlice, LittleEndian, SectionId};
 use mgz_annotations_schema::sidecar::{Location, NONE};
 use mgz_elf::Elf;
+use mgz_elf::debug_files::Source;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -2,7 +2,6 @@
 //! addresses.
 
 pub mod columns;
-pub mod debug_files;
 pub mod lines;
 
 use crate::emit::{Emitted, state_key as key};

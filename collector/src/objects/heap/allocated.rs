@@ -11,6 +11,7 @@ use crate::objects::heap::flow::{self, Goes};
 use crate::objects::heap::scope::Scope;
 use crate::objects::types::{self, Bytes, Layout, Types};
 use gimli::{EndianSlice, LittleEndian, UnitOffset};
+use mgz_elf::debug_files;
 use mgz_elf::demangle::readable;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -46,11 +47,17 @@ pub fn of_calls(path: &Path, calls: &BTreeSet<u64>) -> HashMap<u64, Told> {
         // process could fault, as for every program that maps its input.
         let data = unsafe { memmap2::Mmap::map(&file) }.ok()?;
         let file = object::File::parse(&*data).ok()?;
-        let sections = types::sections(&file)?;
+        let separate = debug_files::separate(path);
+        let apart = separate
+            .as_deref()
+            .map(object::File::parse)
+            .transpose()
+            .ok()?;
+        let sections = types::sections(apart.as_ref().unwrap_or(&file))?;
         let view = || sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
         let dwarf = view();
         let units = addr2line::Context::from_dwarf(view()).ok()?;
-        let code = flow::Code::new(&file);
+        let code = flow::Code::new(&file, apart.as_ref());
         let calls = calls.iter().take(MOST_CALLS);
         Some(
             calls

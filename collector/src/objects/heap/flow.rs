@@ -50,8 +50,13 @@ pub(crate) struct Code<'f> {
 }
 
 impl<'f> Code<'f> {
-    pub(crate) fn new(file: &'f object::File<'f>) -> Code<'f> {
+    /// `separate`: the file with the symbols that were stripped.
+    pub(crate) fn new(
+        file: &'f object::File<'f>,
+        separate: Option<&'f object::File<'f>>,
+    ) -> Code<'f> {
         let symbols = file.symbols().chain(file.dynamic_symbols());
+        let symbols = symbols.chain(separate.into_iter().flat_map(|f| f.symbols()));
         let data = symbols.filter(|s| s.kind() == object::SymbolKind::Data && !s.is_undefined());
         let named = data.filter_map(|s| Some((s.address(), s.name().ok()?.to_owned())));
         Code {

@@ -229,12 +229,9 @@ fn generics_of_rust_tell_what_they_allocate() {
     }
 }
 
-#[test]
-fn fields_of_elements_are_told() {
-    let Some((_dir, program)) = compile(&["g++", "-O0"], "a.cpp", CPP) else {
-        return;
-    };
-    let data = std::fs::read(&program).unwrap();
+/// Element types, their sizes and fields, of all calls of a program.
+fn layouts_of(program: &Path) -> BTreeSet<(String, u64, String)> {
+    let data = std::fs::read(program).unwrap();
     let file = object::File::parse(&*data).unwrap();
     let section = file.section_by_name(".text").unwrap();
     let calls: BTreeSet<u64> = Decoder::with_ip(
@@ -247,11 +244,19 @@ fn fields_of_elements_are_told() {
     .filter(|i| i.is_call_near())
     .map(|i| i.next_ip() - 1)
     .collect();
-    let layouts: BTreeSet<(String, u64, String)> = of_calls(&program, &calls)
+    of_calls(program, &calls)
         .into_values()
         .filter_map(|told| told.allocated)
         .map(|a| (a.of_type, a.layout.bytes, a.layout.text()))
-        .collect();
+        .collect()
+}
+
+#[test]
+fn fields_of_elements_are_told() {
+    let Some((_dir, program)) = compile(&["g++", "-O0"], "a.cpp", CPP) else {
+        return;
+    };
+    let layouts = layouts_of(&program);
     let of = |start: &str| {
         let found = layouts.iter().find(|l| l.0.starts_with(start));
         found.map(|l| (l.1, l.2.as_str()))
@@ -262,4 +267,23 @@ fn fields_of_elements_are_told() {
         Some((32, "0:8:_M_next,8:8:_M_prev,16:8:key,24:8:weight"))
     );
     assert_eq!(of("struct circle"), Some((16, "0:8:_vptr.shape,8:8:r")));
+    // The same from a file apart.
+    let debug = program.with_extension("debug");
+    let objcopy = |arguments: &[&std::ffi::OsStr]| {
+        let done = std::process::Command::new("objcopy")
+            .args(arguments)
+            .status();
+        assert!(done.unwrap().success());
+    };
+    objcopy(&[
+        "--only-keep-debug".as_ref(),
+        program.as_ref(),
+        debug.as_ref(),
+    ]);
+    let mut link = std::ffi::OsString::from("--add-gnu-debuglink=");
+    link.push(&debug);
+    objcopy(&["--strip-all".as_ref(), link.as_ref(), program.as_ref()]);
+    assert_eq!(layouts_of(&program), layouts);
+    std::fs::remove_file(&debug).unwrap();
+    assert_eq!(layouts_of(&program), BTreeSet::new());
 }

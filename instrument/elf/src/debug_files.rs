@@ -9,8 +9,8 @@
 //! A file that is named and cannot be found is said: what it would have told is unknown, and is not
 //! made up from the rest.
 
+use crate::Elf;
 use memchr::memmem;
-use mgz_elf::Elf;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -239,6 +239,13 @@ fn is_split(elf: &Elf) -> bool {
 fn contents<'a>(data: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
     let file = object::File::parse(data).ok()?;
     file.section_by_name(name)?.uncompressed_data().ok()
+}
+
+/// The file with the debug information of the one at `path`, if it is another one on this machine.
+pub fn separate(path: &Path) -> Option<memmap2::Mmap> {
+    let data = map(path).ok()?;
+    let found = find(&Elf::parse(&data).ok()?, path, false);
+    map(&found.symbols?).ok()
 }
 
 fn map(path: &Path) -> std::io::Result<memmap2::Mmap> {
