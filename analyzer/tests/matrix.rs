@@ -92,7 +92,13 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
             "--level 64:1",
             "--level 32K:8 --level 1M:16",
             "--level 32K:8:128",
+            "--level 32K:8:plru:stride --level 1M:16:exclusive:rrip --level 8M:16:fifo:inclusive:next-line",
+            "--level 32K:8:random --level 1M:16:inclusive --stores",
         ],
+        ("cache", "tlb") => &["--level 32K:8 --tlb 64:4:4K --tlb 32:4:2M:plru --tlb 1536:12"],
+        ("cache", "skip") => &["--level 32K:8 --skip 1", "--level 32K:8 --skip 1000000"],
+        ("cache", "warm-up") => &["--level 32K:8 --warm-up 1 --skip 1"],
+        ("cache", "stack-reads") => &["--level 32K:8 --stack-reads 100"],
         ("cache", "shared-from") => &[
             "--level 32K:8 --level 1M:16 --shared-from 1",
             "--level 32K:8 --shared-from 9",
@@ -105,7 +111,7 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
             "--level 32K:8 --turns sequential",
         ],
         ("cache", "chunk") => &["--level 32K:8 --turns chunks --chunk 2"],
-        ("cache", "sets") => &["--level 1M:16 --sets 16"],
+        ("cache", "sets") => &["--level 1M:16 --sets 16", "--level 64:1 --sets 16"],
         ("cache", "weights-from") => &[
             "--level 32K:8 --weights-from {full}",
             "--level 32K:8 --weights-from {trace}",
