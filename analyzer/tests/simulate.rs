@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Life, Random, Row, manifest, sidecar, write_lives, write_trace};
+use common::{Random, Row, manifest, sidecar, write_lives, write_trace};
 use mgz_models::cache::policy::Policy;
 use mgz_models::cache::prefetch::Prefetch;
 use mgz_models::cache::{Inclusion, LevelSpec, Shape, System};
@@ -62,12 +62,12 @@ fn threads_are_streamed_in_the_order_of_their_times() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(11);
     let mut all = Vec::new();
-    // The third has no loads, the fourth begins when the others are done.
+    // The third has no loads, the fourth begins when the others are done. No two rows have one time.
     for (thread, start, step, length) in [
-        (8, 5, 7, 3000),
-        (9, 0, 11, 2500),
-        (10, 1, 30, 400),
-        (11, 90_000, 3, 600),
+        (8, 0, 8, 3000),
+        (9, 1, 12, 2500),
+        (10, 2, 32, 400),
+        (11, 90_003, 4, 600),
     ] {
         let accesses: Vec<(u64, u32, bool)> = (0..length)
             .map(|_| {
@@ -115,56 +115,52 @@ fn threads_are_streamed_in_the_order_of_their_times() {
     ];
     let mut order: Vec<&Row> = all.iter().collect();
     order.sort_by_key(|r| (r.time_ns, r.thread));
-    for (stores, skip, warm) in [(true, 0, 0), (false, 0, 0), (true, 1000, 777)] {
-        let mut system = System::new(&levels, 2, if stores { 4 } else { 3 }).unwrap();
-        let taken = order.iter().filter(|r| stores || !r.store);
+    for (skip, warm) in [(0, 0), (1000, 777)] {
+        let mut system = System::new(&levels, 2, 4).unwrap();
         let mut counted = 0;
-        for (i, row) in taken.enumerate() {
+        for (i, row) in order.iter().enumerate() {
             system.count(i >= skip + warm);
             counted += u64::from(i >= skip + warm);
             if i >= skip {
-                let core = [8, 9, 10, 11]
-                    .iter()
-                    .position(|&t| t == row.thread)
-                    .unwrap();
-                // Without stores the thread that only stores has no core.
-                let core = if stores || core < 2 { core } else { core - 1 };
+                let core = row.thread as usize - 8;
                 system.access(core, row.address, row.size, row.store, row.site);
             }
         }
-        let more = if stores { "--stores" } else { "" };
         let got = cache(
             folder.path(),
-            &format!("{words} {more} --skip {skip} --warm-up {warm}"),
+            &format!("{words} --stores --skip {skip} --warm-up {warm}"),
         );
         let summed = number(&got["summary"], "loads") + number(&got["summary"], "stores");
         assert_eq!(summed as u64, counted);
         for (row, seen) in got["levels"].as_array().unwrap().iter().zip(system.seen()) {
-            assert_eq!(number(row, "load_misses") as u64, seen.load_misses, "{row}");
-            if stores {
-                assert_eq!(
-                    number(row, "store_misses") as u64,
-                    seen.store_misses,
-                    "{row}"
-                );
-                assert_eq!(number(row, "write_backs") as u64, seen.write_backs, "{row}");
+            for (key, count) in [
+                ("load_misses", seen.load_misses),
+                ("store_misses", seen.store_misses),
+                ("write_backs", seen.write_backs),
+            ] {
+                assert_eq!(number(row, key) as u64, count, "{key} {row}");
             }
         }
+        let (first, second) = (system.seen()[0], system.seen()[1]);
         assert_eq!(
             number(&got["levels"][0], "prefetches") as u64,
-            system.seen()[0].prefetches
+            first.prefetches
         );
         assert_eq!(
             number(&got["levels"][1], "useful_prefetches") as u64,
-            system.seen()[1].useful_prefetches
+            second.useful_prefetches
         );
-        if stores {
-            let lines = system.shared_lines();
-            let sum: u64 = lines.iter().map(|l| l.1.false_misses).sum();
-            assert_eq!(number(&got["summary"], "false_sharing_misses") as u64, sum);
-            assert_eq!(got["sharing"].as_array().unwrap().len(), lines.len());
-        }
+        assert!(first.prefetches > 100 && first.back_invalidations > 100);
+        let lines = system.shared_lines();
+        let sum: u64 = lines.iter().map(|l| l.1.false_misses).sum();
+        assert_eq!(number(&got["summary"], "false_sharing_misses") as u64, sum);
+        assert_eq!(got["sharing"].as_array().unwrap().len(), lines.len());
+        assert!(sum > 10);
     }
+    // Loads alone: nothing is written back or taken.
+    let got = cache(folder.path(), words);
+    assert_eq!(number(&got["summary"], "stores"), 0.0);
+    assert!(got["levels"][0]["write_backs"].is_null() && got["sharing"].is_null());
 }
 
 #[test]
@@ -212,18 +208,11 @@ fn misses_have_a_place_and_some_are_foreseeable() {
         };
     }
     write(folder.path(), &all);
-    let life = |start, bytes, name: &str| Life {
-        process: 7,
-        start,
-        bytes,
-        name: name.into(),
-        ..Life::default()
-    };
     write_lives(
         folder.path(),
         &[
-            life(0x10_0000, 1 << 20, "array"),
-            life(0x1000_0000, 64 << 20, "table"),
+            (0x10_0000, 1 << 20, 0, u64::MAX, 1, "heap", "array"),
+            (0x1000_0000, 64 << 20, 0, u64::MAX, 2, "heap", "table"),
         ],
     );
     let got = cache(
