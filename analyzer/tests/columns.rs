@@ -152,7 +152,9 @@ fn all_columns_have_the_types_that_are_listed() {
         ),
         (
             "mgz-analyze cache --misses --tlb",
-            vec!["cache", &full, "--level", "32K:8", "--misses", "--tlb", "64:4"],
+            vec![
+                "cache", &full, "--level", "32K:8", "--misses", "--tlb", "64:4",
+            ],
         ),
         (
             "mgz-analyze predict",
