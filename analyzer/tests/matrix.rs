@@ -145,6 +145,7 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
             "--model {model} --size 100 --cache 1",
             "--model {model} --size 100 --cache 64K",
         ],
+        ("predict", "no-annotations") => &["--model {model} --test {full} --no-annotations"],
         ("predict", "stores") => &["--train {trace} --train {trace} --stores"],
         ("affinity", "hot") => &["--hot 2", "--hot 512"],
         ("affinity", "reach") => &["--reach 1", "--reach 1000000"],
