@@ -127,7 +127,7 @@ fn all_columns_have_the_types_that_are_listed() {
     write_watch(Path::new(&at("watch")), &[(1, true), (2, false), (3, true)]);
     let out = folder.path().join("out");
     let [full, larger, ring, watch] = ["full", "larger", "ring", "watch"].map(at);
-    let commands: [(&str, Vec<&str>); 9] = [
+    let commands: [(&str, Vec<&str>); 10] = [
         ("mgz-analyze --zoom", vec![&ring, "--zoom"]),
         (
             "mgz-analyze reuse",
@@ -149,6 +149,12 @@ fn all_columns_have_the_types_that_are_listed() {
         (
             "mgz-analyze cache --turns",
             vec!["cache", &full, "--level", "32K:8", "--turns", "round-robin"],
+        ),
+        (
+            "mgz-analyze cache --misses --tlb",
+            vec![
+                "cache", &full, "--level", "32K:8", "--misses", "--tlb", "64:4",
+            ],
         ),
         (
             "mgz-analyze predict",

@@ -320,7 +320,13 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
         );
         // A cache of one set, seen by both: hits are accesses all of whose lines are among the most recent.
         let ways = 2048u64;
-        let found = analyze(&["cache", trace, "--level", &format!("{}:{ways}", ways * 64)]);
+        let found = analyze(&[
+            "cache",
+            trace,
+            "--models",
+            "--level",
+            &format!("{}:{ways}", ways * 64),
+        ]);
         let mut recent: Vec<u64> = Vec::new();
         let mut hits = 0;
         for r in &order {
@@ -398,7 +404,7 @@ fn every_command_takes_linear_time_for_accesses_of_64_mib() {
     };
     let trace = trace_of("trace", BYTES);
     let (less, least) = (trace_of("less", BYTES / 8), trace_of("least", BYTES / 16));
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 12] = [
         &[&trace],
         &[&trace, "--zoom"],
         &[&trace, "--objects", "--block", "4096"],
@@ -408,6 +414,7 @@ fn every_command_takes_linear_time_for_accesses_of_64_mib() {
         &["reuse", &trace, "--rdx", "--period", "1", "--compare"],
         &["spectra", &trace],
         &["cache", &trace, "--level", "32K:8", "--level", "1M:16"],
+        &["cache", &trace, "--models", "--misses", "--tlb", "64:4"],
         &["affinity", &trace],
         // In blocks of 8 bytes.
         &[

@@ -275,7 +275,9 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
     );
     let got = json(
         &folder.path().join("one"),
-        &["cache", "@", "--level", "16K:8", "--level", "64K:8"],
+        &[
+            "cache", "@", "--models", "--level", "16K:8", "--level", "64K:8",
+        ],
     );
     for level in got["levels"].as_array().unwrap() {
         assert!(
@@ -300,8 +302,10 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
             .iter()
             .find(|r| r["level"] == 2 && r["ways"] == ways)
             .unwrap();
-        let level =
-            &json(&folder.path().join("one"), &["cache", "@", "--level", size])["levels"][0];
+        let level = &json(
+            &folder.path().join("one"),
+            &["cache", "@", "--models", "--level", size],
+        )["levels"][0];
         assert_eq!(
             (&row["size"], &row["hit_rate_sets"]),
             (&level["size"], &level["hit_rate_alone"]),
@@ -328,7 +332,7 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
     // Fully associative, all in: only first touches miss.
     let got = json(
         &folder.path().join("one"),
-        &["cache", "@", "--level", "128K:2048"],
+        &["cache", "@", "--models", "--level", "128K:2048"],
     );
     assert_eq!(got["levels"][0]["misses"], 2000);
     assert_eq!(
@@ -365,7 +369,9 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
     trace_of(&folder.path().join("two"), "full", &both);
     let got = json(
         &folder.path().join("two"),
-        &["cache", "@", "--level", "4K:8", "--level", "32K:8"],
+        &[
+            "cache", "@", "--models", "--level", "4K:8", "--level", "32K:8",
+        ],
     );
     let levels = got["levels"].as_array().unwrap();
     assert_eq!(

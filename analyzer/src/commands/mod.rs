@@ -5,6 +5,7 @@ pub mod cache;
 mod contexts;
 pub mod counted;
 pub mod mimic;
+pub mod ordered;
 pub(crate) mod owners;
 pub mod predict;
 mod predict_code;

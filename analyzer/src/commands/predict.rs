@@ -1,6 +1,6 @@
 //! `mgz-analyze predict`: locality of inputs that were not run (Zhong, Shen, Ding 2009).
 
-use crate::commands::cache::level;
+use crate::commands::cache::spec::level;
 use crate::commands::predict_code::{ByCode, by_code};
 use crate::commands::reuse::histogram_rows;
 use crate::commands::stream::Accesses;

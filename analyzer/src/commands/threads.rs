@@ -94,7 +94,7 @@ pub fn load(
 
 /// When a thread is due.
 #[derive(PartialEq)]
-struct Due(f64, usize);
+pub(crate) struct Due(pub(crate) f64, pub(crate) usize);
 
 impl Eq for Due {}
 

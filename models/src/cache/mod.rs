@@ -1,19 +1,35 @@
-//! Caches: the stack-distance cache model, distances inside sets, and an exact simulator of
-//! set-associative LRU caches.
+//! Caches: the stack-distance cache model, distances inside sets, and exact simulators of
+//! set-associative caches.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`shape`] | size, ways and line of a cache |
 //! | [`model`] | P(h\|D): hits from reuse distances alone, sets being random (Barai et al., equation 2) |
 //! | [`sets`] | hits from distances inside the sets of the cache, measured on all sets or on a sample of them |
-//! | [`simulate`] | exact caches and hierarchies |
+//! | [`simulate`] | exact LRU caches behind one another |
+//! | [`policy`] | which line of a full set goes |
+//! | [`spec`] | what a level of a hierarchy is |
+//! | [`system`] | exact hierarchies of several cores: policies, inclusion, write-backs |
+//! | [`prefetch`] | next-line and stride prefetchers; which misses they would have foreseen |
+//! | [`coherence`] | lines that cores take from each other, true and false sharing |
+//! | [`tlb`] | translation look-aside buffers |
 
+pub mod coherence;
+mod level;
 pub mod model;
+pub mod policy;
+pub mod prefetch;
 pub mod sets;
 pub mod shape;
 pub mod simulate;
+pub mod spec;
+pub mod system;
+pub mod tlb;
 
 pub use model::{expected_hits, hit_probability};
+pub use policy::Policy;
 pub use sets::{SetDistances, SetHits};
 pub use shape::{Shape, ShapeError};
 pub use simulate::{Cache, Hierarchy, LevelCounts};
+pub use spec::{Inclusion, LevelSpec};
+pub use system::{Seen, System};

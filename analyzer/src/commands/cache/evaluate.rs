@@ -2,18 +2,24 @@
 
 use crate::commands::stream::Accesses;
 use crate::commands::threads::Thread;
-use mgz_models::cache::{Hierarchy, LevelCounts, SetDistances, SetHits, Shape, expected_hits};
+use crate::data::code_map::CLASS_STORE;
+use mgz_models::cache::prefetch::NO_INSTRUCTION;
+use mgz_models::cache::{
+    Hierarchy, LevelSpec, Seen, SetDistances, SetHits, Shape, System, expected_hits,
+};
 use mgz_models::histogram::{Fine, WHOLE};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 
 /// The caches of a setting.
 pub struct Setup {
     /// First level first.
-    pub levels: Vec<Shape>,
+    pub levels: Vec<LevelSpec>,
     /// Levels from here on are shared.
     pub shared: usize,
-    /// Sets that are followed at most, see [`SetDistances`].
-    pub follow: u64,
+    /// Sets that are followed at most, see [`SetDistances`]; without it there are no models.
+    pub follow: Option<u64>,
+    /// Whether the hierarchy is simulated.
+    pub simulate: bool,
 }
 
 /// Model and simulation of one level.
@@ -26,7 +32,7 @@ pub struct Outcome {
     /// The same by simulation of the cache alone.
     pub alone: u64,
     /// In the hierarchy.
-    pub counts: LevelCounts,
+    pub seen: Seen,
 }
 
 impl Outcome {
@@ -75,53 +81,58 @@ impl ReuseSink for Profile {
     }
 }
 
+/// What tells addresses of a process from those of the first one.
+pub fn space(process: u32, first: u32) -> u64 {
+    (u64::from(process != first) * u64::from(process)) << 48
+}
+
 /// An order of accesses: calls back with (thread, access).
 pub type Order<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 
-/// Model and simulation of all levels. Private levels see one thread each, shared ones all in `order`.
-pub fn evaluate(threads: &[Thread], order: Order<'_>, setup: &Setup) -> Vec<Outcome> {
+/// Model and simulation of all levels, as far as asked for. Private levels see one thread each, shared ones all in `order`.
+///
+/// # Errors
+///
+/// A sentence about levels that do not go together.
+pub fn evaluate(
+    threads: &[Thread],
+    order: Order<'_>,
+    setup: &Setup,
+) -> Result<Vec<Outcome>, String> {
     let mut out = vec![Outcome::default(); setup.levels.len()];
     let address = |thread: usize, access: usize| {
         let t = &threads[thread];
         // Processes have address spaces of their own.
-        let space = (u64::from(t.process != threads[0].process) * u64::from(t.process)) << 48;
+        let space = space(t.process, threads[0].process);
         (t.accesses.address[access] ^ space, t.accesses.size[access])
     };
-    for (number, shape) in setup.levels.iter().enumerate() {
-        if number < setup.shared {
-            for (t, thread) in threads.iter().enumerate() {
-                let whole = |next: &mut dyn FnMut(usize, usize)| {
-                    (0..thread.accesses.address.len()).for_each(|i| next(t, i))
-                };
-                out[number].add(profile(&whole, &address, shape, setup.follow));
+    if let Some(follow) = setup.follow {
+        for (number, level) in setup.levels.iter().enumerate() {
+            let shape = &level.shape;
+            if number < setup.shared {
+                for (t, thread) in threads.iter().enumerate() {
+                    let whole = |next: &mut dyn FnMut(usize, usize)| {
+                        (0..thread.accesses.address.len()).for_each(|i| next(t, i))
+                    };
+                    out[number].add(profile(&whole, &address, shape, follow));
+                }
+            } else {
+                out[number] = profile(order, &address, shape, follow);
             }
-        } else {
-            out[number] = profile(order, &address, shape, setup.follow);
         }
     }
-    let mut private: Vec<Hierarchy> = threads
-        .iter()
-        .map(|_| Hierarchy::new(&setup.levels[..setup.shared]))
-        .collect();
-    let mut shared = Hierarchy::new(&setup.levels[setup.shared..]);
-    order(&mut |thread, access| {
-        let (address, size) = address(thread, access);
-        if setup.shared == 0 || private[thread].misses(address, size) {
-            shared.access(address, size);
-        }
-    });
-    for (number, outcome) in out.iter_mut().enumerate() {
-        if number < setup.shared {
-            for hierarchy in &private {
-                let counts = hierarchy.counts()[number];
-                outcome.counts.accesses += counts.accesses;
-                outcome.counts.misses += counts.misses;
-            }
-        } else {
-            outcome.counts = shared.counts()[number - setup.shared];
+    if setup.simulate {
+        let mut system = System::new(&setup.levels, setup.shared, threads.len())?;
+        order(&mut |thread, access| {
+            let (address, size) = address(thread, access);
+            let store = threads[thread].accesses.group[access] & 3 == CLASS_STORE;
+            system.access(thread, address, size, store, NO_INSTRUCTION);
+        });
+        for (outcome, seen) in out.iter_mut().zip(system.seen()) {
+            outcome.seen = *seen;
         }
     }
-    out
+    Ok(out)
 }
 
 /// Hits of one cache that sees the stream: by the model, by set distances, and by simulation.
@@ -166,6 +177,6 @@ fn profile(
         model: expected_hits(sink.fine.bins(), shape),
         by_ways,
         alone: counts.accesses - counts.misses,
-        counts: LevelCounts::default(),
+        seen: Seen::default(),
     }
 }

@@ -1,18 +1,27 @@
-//! `mgz-analyze cache`: hit rates by the stack-distance cache model, beside an exact simulation (Barai et al. 2019).
+//! `mgz-analyze cache`: hit rates of caches by exact simulation, and by the stack-distance cache model (Barai et al. 2019).
 
 mod evaluate;
+mod exact;
+mod levels;
+mod misses;
 mod pieces;
+pub(crate) mod spec;
 
+use crate::commands::cache::exact::Counted;
+use crate::commands::cache::levels::{LevelRows, Of};
+use crate::commands::cache::spec::{TlbSpec, full_level, tlb_level};
 use crate::commands::mimic::{Mimic, aligned, in_phases, mimic};
 use crate::commands::private_data::PrivateData;
 use crate::commands::threads::{Thread, load, recorded};
 use crate::commands::{Common, open, require_full, size, warn_of_gaps};
-use crate::data::code_map::CodeMap;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::input::Trace;
+use crate::output::document::{Document, Unit, value};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use evaluate::{Outcome, Setup};
-use mgz_models::cache::{SetHits, Shape};
+use mgz_models::cache::spec::check_levels;
+use mgz_models::cache::{Inclusion, LevelSpec, Shape};
 use mgz_models::threads::interleave::Turns;
 use mgz_models::threads::schedule::Schedule;
 use serde_json::Value;
@@ -21,12 +30,18 @@ use std::path::{Path, PathBuf};
 const EXAMPLES: &str = "\
 Examples:
   mgz-analyze cache trace                                      the caches of this machine
-  mgz-analyze cache trace --level 32K:8 --level 1M:16 --level 25M:20
+  mgz-analyze cache trace --level 32K:8:plru:stride --level 1M:16:rrip:inclusive --level 24M:12:exclusive
+  mgz-analyze cache trace --tlb 64:4:4K --tlb 32:4:2M --tlb 1536:12      TLBs with pages of 4 KiB, and of 2 MiB
+  mgz-analyze cache trace --misses --skip 1000000 --warm-up 500000       what misses once the program has started
+  mgz-analyze cache omp4 --stores --level 32K:8 --level 6M:12            write-backs, false sharing
+  mgz-analyze cache trace --models                                       beside it, what models say; other numbers of ways
   mgz-analyze cache omp1 --mimic 1,2,4,8,16,32 --level 6M:12   shared cache with n threads, from a run with OMP_NUM_THREADS=1
   mgz-analyze cache omp4 --level 32K:8 --level 6M:12           private first level, shared last level, as recorded
   mgz-analyze cache small --weights-from large                 profiles of code pieces, recombined for another input
 
-A level is SIZE:WAYS or SIZE:WAYS:LINE. docs/reference/models.md has the definitions,
+A level is SIZE:WAYS, then in any order a line (:128) and words: lru, fifo, random, plru, rrip; non-inclusive,
+inclusive, exclusive (of the levels in front); next-line, stride (prefetchers). A TLB is ENTRIES:WAYS, then :4K or :2M
+if it is for such pages only, and a policy. docs/reference/models/cache.md has the definitions,
 docs/reference/models-json.md the keys.";
 
 /// Arguments of `cache`.
@@ -38,9 +53,27 @@ pub struct CacheArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
-    /// A cache level, first level first: SIZE:WAYS or SIZE:WAYS:LINE. Without it: the data caches of this machine.
-    #[arg(long, value_name = "SIZE:WAYS[:LINE]", value_parser = level)]
-    pub level: Vec<Shape>,
+    /// A cache level, first level first: SIZE:WAYS, then in any order the line and words, see below. Without it: the data caches of this machine.
+    #[arg(long, value_name = "SIZE:WAYS[:LINE][:WORD…]", value_parser = full_level)]
+    pub level: Vec<LevelSpec>,
+    /// A level of TLBs, first level first; without a size of pages it is for both.
+    #[arg(long, value_name = "ENTRIES:WAYS[:PAGE][:POLICY]", value_parser = tlb_level, conflicts_with_all = ["mimic", "turns"])]
+    pub tlb: Vec<TlbSpec>,
+    /// Leaves out so many accesses at the beginning.
+    #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["mimic", "turns"])]
+    pub skip: u64,
+    /// Simulates so many accesses (behind those of --skip) and does not count them.
+    #[arg(long, default_value_t = 0, value_name = "N", conflicts_with_all = ["mimic", "turns"])]
+    pub warm_up: u64,
+    /// Adds tables of misses by function, line and object, and which of them prefetchers would have foreseen.
+    #[arg(long, conflicts_with_all = ["mimic", "turns"])]
+    pub misses: bool,
+    /// Implicit stack reads of the run (pop, ret, leave), which no trace has, as another tool counts them; for hit_rate_all_reads.
+    #[arg(long, value_name = "N")]
+    pub stack_reads: Option<u64>,
+    /// Adds the stack-distance model, set distances with other numbers of ways, and pieces of code. All accesses are held in memory then.
+    #[arg(long)]
+    pub models: bool,
     /// First level (from 1) that all threads share; without it: the last one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16))]
     pub shared_from: Option<u64>,
@@ -56,13 +89,13 @@ pub struct CacheArguments {
     /// Accesses of a turn with --turns chunks.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk: u64,
-    /// Follows so many sets of a level at most for hit_rate_sets; with fewer than it has, the rate is an estimate with an interval.
-    #[arg(long, default_value_t = 4096, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
-    pub sets: u64,
+    /// With models: follows so many sets of a level at most for hit_rate_sets (4096 without it); with fewer than it has, the rate is an estimate with an interval.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
+    pub sets: Option<u64>,
     /// Takes P(BB), how often each piece of code runs, from this trace of the same program (any mode) and recombines the profiles.
     #[arg(long, value_name = "TRACE")]
     pub weights_from: Option<PathBuf>,
-    /// Counts recorded stores as accesses too.
+    /// Takes recorded stores too: they bring in lines, are written back, and take lines from other threads.
     #[arg(long)]
     pub stores: bool,
 }
@@ -98,27 +131,8 @@ fn schedule(text: &str) -> Result<Schedule, String> {
     Schedule::parse(text).ok_or_else(|| "write static, static,C, dynamic or dynamic,C".into())
 }
 
-/// A cache from `SIZE:WAYS` or `SIZE:WAYS:LINE`.
-pub(crate) fn level(text: &str) -> Result<Shape, String> {
-    let parts: Vec<&str> = text.split(':').collect();
-    let number = |t: &str| {
-        t.parse::<u64>()
-            .map_err(|_| format!("{t:?} is not a number"))
-    };
-    let (bytes, ways, line) = match parts.as_slice() {
-        [bytes, ways] => (size(bytes)?, number(ways)?, 64),
-        [bytes, ways, line] => (size(bytes)?, number(ways)?, size(line)?),
-        _ => return Err("write SIZE:WAYS or SIZE:WAYS:LINE, e.g. 32K:8".into()),
-    };
-    let shape = Shape::new(bytes, ways, line).map_err(|e| e.to_string())?;
-    if shape.blocks() > 1 << 28 {
-        return Err("more than 256 Mi lines".into());
-    }
-    Ok(shape)
-}
-
 /// The data caches of this machine.
-fn machine() -> anyhow::Result<Vec<Shape>> {
+fn machine() -> anyhow::Result<Vec<LevelSpec>> {
     let folder = Path::new("/sys/devices/system/cpu/cpu0/cache");
     let mut levels: Vec<(u64, Shape)> = Vec::new();
     let remedy = "name the caches with --level SIZE:WAYS";
@@ -163,25 +177,24 @@ fn machine() -> anyhow::Result<Vec<Shape>> {
         "{}: this machine does not tell its caches; {remedy}",
         folder.display()
     );
-    Ok(levels.into_iter().map(|l| l.1).collect())
+    Ok(levels.into_iter().map(|l| l.1.into()).collect())
 }
 
-/// Runs the command. Also tells whether something could not be read.
-pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
-    let mut document = Document::new("cache");
+/// The levels, and the first one that is shared, from 0.
+fn given_levels(arguments: &CacheArguments) -> anyhow::Result<(Vec<LevelSpec>, usize)> {
     let levels = if arguments.level.is_empty() {
         machine()?
     } else {
         arguments.level.clone()
     };
     for pair in levels.windows(2) {
+        let (front, behind) = (pair[0].shape.size, pair[1].shape.size);
         anyhow::ensure!(
-            pair[0].size <= pair[1].size,
-            "a level of {} bytes cannot lie behind one of {} bytes; give the first level first",
-            pair[1].size,
-            pair[0].size
+            front <= behind || pair[1].inclusion == Inclusion::Exclusive,
+            "a level of {behind} bytes cannot lie behind one of {front} bytes; give the first level first",
         );
     }
+    check_levels(&levels).map_err(anyhow::Error::msg)?;
     let shared = arguments
         .shared_from
         .map_or(levels.len() - 1, |n| n as usize - 1);
@@ -191,51 +204,146 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         shared + 1,
         levels.len()
     );
+    let in_order = arguments.mimic.is_empty() && arguments.turns.is_none();
+    anyhow::ensure!(
+        in_order || !levels.iter().any(|l| l.prefetch.stride),
+        "stride: instructions are followed in the recorded order only; leave out stride, or --mimic and --turns"
+    );
+    Ok((levels, shared))
+}
+
+/// Runs the command. Also tells whether something could not be read.
+pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
+    let mut document = Document::new("cache");
+    let (levels, shared) = given_levels(arguments)?;
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "the hit rate of a cache", "")?;
     warn_of_gaps(&trace, &mut document);
-    let (threads, implied, damaged) = load(&trace, arguments.stores, &mut document)?;
+    let models = arguments.models
+        || arguments.sets.is_some()
+        || arguments.weights_from.is_some()
+        || !arguments.mimic.is_empty();
+    let follow = models.then(|| arguments.sets.unwrap_or(4096));
+    let mut rows = LevelRows::new(arguments.stack_reads);
+    if arguments.mimic.is_empty() && arguments.turns.is_none() {
+        let mut beside = Document::new("cache");
+        let found = exact::simulate(&trace, &levels, shared, arguments, &mut beside)?;
+        document.put("A", Unit::Count, found.counted.rows);
+        document.put("A_const", Unit::Count, found.counted.implied);
+        document.put("threads", Unit::Count, found.threads);
+        put_counted(&mut document, arguments, found.counted);
+        document.summary.append(&mut beside.summary);
+        document.warnings.append(&mut beside.warnings);
+        let setup = Setup {
+            levels,
+            shared: found.shared,
+            follow,
+            simulate: false,
+        };
+        let (mut outcomes, mut thread) = (vec![Outcome::default(); setup.levels.len()], None);
+        if models {
+            // Read again, and kept.
+            let (mut threads, ..) = load(&trace, arguments.stores, &mut Document::new("cache"))?;
+            let order = |next: &mut dyn FnMut(usize, usize)| recorded(&threads, next);
+            outcomes = evaluate::evaluate(&threads, &order, &setup).map_err(anyhow::Error::msg)?;
+            thread = threads.pop().filter(|_| threads.is_empty());
+        }
+        for (outcome, seen) in outcomes.iter_mut().zip(&found.seen) {
+            outcome.seen = *seen;
+        }
+        let accesses = found.counted.loads + found.counted.stores;
+        let modelled = models.then_some(found.counted.rows);
+        let run = Of {
+            threads: found.threads as u64,
+            order: "recorded",
+            accesses,
+            implied: found.counted.implied,
+            modelled,
+        };
+        rows.push(&run, &setup, &outcomes, None);
+        rows.tables(&mut document);
+        document.tables.append(&mut beside.tables);
+        if let Some(thread) = thread {
+            let shapes: Vec<Shape> = setup.levels.iter().map(|l| l.shape).collect();
+            pieces::pieces(&thread, &trace, &shapes, arguments, &mut document)?;
+        }
+        return Ok((document, found.damaged));
+    }
+    let damaged = arranged(
+        arguments,
+        &trace,
+        &levels,
+        shared,
+        follow,
+        rows,
+        &mut document,
+    )?;
+    Ok((document, damaged))
+}
+
+/// What the counts are of.
+fn put_counted(document: &mut Document, arguments: &CacheArguments, counted: Counted) {
+    document.put("skipped", Unit::Count, arguments.skip);
+    document.put("warm_up", Unit::Count, arguments.warm_up);
+    document.put("loads", Unit::Count, counted.loads);
+    document.put("stores", Unit::Count, counted.stores);
+    document.put(
+        "stack_reads",
+        Unit::Count,
+        arguments.stack_reads.map_or(Value::Null, Value::from),
+    );
+}
+
+/// Threads that take turns, or more threads than have run. Also tells whether something could not be read.
+fn arranged(
+    arguments: &CacheArguments,
+    trace: &Trace,
+    levels: &[LevelSpec],
+    shared: usize,
+    follow: Option<u64>,
+    mut rows: LevelRows,
+    document: &mut Document,
+) -> anyhow::Result<bool> {
+    let (threads, implied, damaged) = load(trace, arguments.stores, document)?;
     let accesses: u64 = threads
         .iter()
         .map(|t| t.accesses.address.len() as u64)
         .sum();
+    let stores = threads.iter().flat_map(|t| &t.accesses.group);
+    let stores = stores.filter(|&g| g & 3 == CLASS_STORE).count() as u64;
     document.put("A", Unit::Count, accesses);
     document.put("A_const", Unit::Count, implied);
     document.put("threads", Unit::Count, threads.len());
-    let (mut rows, mut ways) = (Vec::new(), Vec::new());
-    if arguments.mimic.is_empty() {
+    let counted = Counted {
+        rows: accesses,
+        loads: accesses - stores,
+        stores,
+        implied,
+    };
+    put_counted(document, arguments, counted);
+    if let Some(turns) = arguments.turns.filter(|_| arguments.mimic.is_empty()) {
         let setup = Setup {
             shared: if threads.len() > 1 { shared } else { 0 },
-            levels: levels.clone(),
-            follow: arguments.sets,
+            levels: levels.to_vec(),
+            follow,
+            simulate: true,
         };
-        let outcomes = match arguments.turns.map(|t| t.turns(arguments.chunk)) {
-            None => evaluate::evaluate(&threads, &|next| recorded(&threads, next), &setup),
-            Some(turns) => {
-                let aligned = aligned(&threads, &trace.code);
-                if threads.len() > 1 {
-                    document.put("regions", Unit::Count, aligned.regions);
-                    document.put("aligned", Unit::Flag, aligned.regions > 0);
-                }
-                evaluate::evaluate(
-                    &threads,
-                    &|next| in_phases(&aligned.phases, turns, next),
-                    &setup,
-                )
-            }
-        };
-        let order = turns_name(arguments, "recorded");
-        push_rows(
-            &mut rows,
-            &mut ways,
-            threads.len() as u64,
-            &order,
-            &setup,
-            &outcomes,
-            None,
+        let aligned = aligned(&threads, &trace.code);
+        if threads.len() > 1 {
+            document.put("regions", Unit::Count, aligned.regions);
+            document.put("aligned", Unit::Flag, aligned.regions > 0);
+        }
+        let turns = turns.turns(arguments.chunk);
+        let order = |next: &mut dyn FnMut(usize, usize)| in_phases(&aligned.phases, turns, next);
+        let outcomes = evaluate::evaluate(&threads, &order, &setup).map_err(anyhow::Error::msg)?;
+        let run = Of {
+            threads: threads.len() as u64,
+            order: &turns_name(arguments, "recorded"),
             accesses,
             implied,
-        );
+            modelled: follow.map(|_| accesses),
+        };
+        rows.push(&run, &setup, &outcomes, None);
     } else {
         if threads.len() != 1 {
             bail!(
@@ -249,14 +357,14 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         // What is predicted by one who knows nothing of threads: the rate of one.
         let setup = Setup {
             shared: 0,
-            levels: levels.clone(),
-            follow: arguments.sets,
+            levels: levels.to_vec(),
+            follow,
+            simulate: false,
         };
-        let one = evaluate::evaluate(
-            &threads,
-            &|next| (0..accesses as usize).for_each(|i| next(0, i)),
-            &setup,
-        );
+        let order = |next: &mut dyn FnMut(usize, usize)| {
+            (0..accesses as usize).for_each(|i| next(0, i));
+        };
+        let one = evaluate::evaluate(&threads, &order, &setup).map_err(anyhow::Error::msg)?;
         let null: Vec<f64> = one
             .iter()
             .map(|o| o.alone as f64 / accesses as f64)
@@ -271,10 +379,14 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
                 &trace.code,
                 n as usize,
                 arguments,
-                &levels,
-                shared,
+                Setup {
+                    shared,
+                    levels: levels.to_vec(),
+                    follow,
+                    simulate: true,
+                },
                 &own,
-            );
+            )?;
             if made.regions == 0 {
                 bail!(
                     "{}: no OpenMP region was found (functions named *._omp_fn.* or *omp_outlined*); compile with -fopenmp and symbols, and instrument that file",
@@ -304,66 +416,22 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
                     value(made.private_heap as f64 / made.parallel.max(1) as f64),
                 );
             }
-            push_rows(
-                &mut rows,
-                &mut ways,
-                n,
-                &turns_name(arguments, "round-robin"),
-                &setup,
-                &outcomes,
-                Some(&null),
-                divided,
+            let run = Of {
+                threads: n,
+                order: &turns_name(arguments, "round-robin"),
+                accesses: divided,
                 implied,
-            );
+                modelled: Some(divided),
+            };
+            rows.push(&run, &setup, &outcomes, Some(&null));
         }
     }
-    document.tables.push(Table {
-        name: "levels",
-        title: "Hit rates (model, sets and alone: the cache sees every access; hierarchy: hits in this level or before it; lo and hi: 95% interval)".into(),
-        columns: vec![
-            Column("threads", Unit::Id),
-            Column("order", Unit::Text),
-            Column("level", Unit::Id),
-            Column("size", Unit::Bytes),
-            Column("ways", Unit::Id),
-            Column("line", Unit::Bytes),
-            Column("shared", Unit::Flag),
-            Column("hit_rate_model", Unit::Share),
-            Column("hit_rate_sets", Unit::Share),
-            Column("hit_rate_alone", Unit::Share),
-            Column("difference_points", Unit::Number),
-            Column("difference_points_sets", Unit::Number),
-            Column("hit_rate_sets_lo", Unit::Share),
-            Column("hit_rate_sets_hi", Unit::Share),
-            Column("hit_rate_hierarchy", Unit::Share),
-            Column("hit_rate_local", Unit::Share),
-            Column("hit_rate_with_implied", Unit::Share),
-            Column("misses", Unit::Count),
-            Column("hit_rate_one_thread", Unit::Share),
-        ],
-        rows,
-        text_rows: usize::MAX,
-    });
-    document.tables.push(Table {
-        name: "ways",
-        title: "Hit rates with other numbers of ways (as many sets as the level; by set distances)"
-            .into(),
-        columns: vec![
-            Column("threads", Unit::Id),
-            Column("level", Unit::Id),
-            Column("ways", Unit::Id),
-            Column("size", Unit::Bytes),
-            Column("hit_rate_sets", Unit::Share),
-            Column("hit_rate_sets_lo", Unit::Share),
-            Column("hit_rate_sets_hi", Unit::Share),
-        ],
-        rows: ways,
-        text_rows: usize::MAX,
-    });
-    if threads.len() == 1 {
-        pieces::pieces(&threads[0], &trace, &levels, arguments, &mut document)?;
+    rows.tables(document);
+    if let ([thread], true) = (&threads[..], follow.is_some()) {
+        let shapes: Vec<Shape> = levels.iter().map(|l| l.shape).collect();
+        pieces::pieces(thread, trace, &shapes, arguments, document)?;
     }
-    Ok((document, damaged))
+    Ok(damaged)
 }
 
 struct Mimicked {
@@ -372,35 +440,25 @@ struct Mimicked {
     made: Mimic,
 }
 
-#[allow(clippy::too_many_arguments, reason = "what a prediction depends on")]
 fn mimicked(
     thread: &Thread,
     code: &CodeMap,
     n: usize,
     arguments: &CacheArguments,
-    levels: &[Shape],
-    shared: usize,
+    setup: Setup,
     own: &PrivateData,
-) -> Mimicked {
+) -> anyhow::Result<Mimicked> {
     let made = mimic(thread, code, n, arguments.schedule, own);
     let turns = arguments
         .turns
         .map_or(Turns::RoundRobin, |t| t.turns(arguments.chunk));
-    let setup = Setup {
-        shared,
-        levels: levels.to_vec(),
-        follow: arguments.sets,
-    };
-    let outcomes = evaluate::evaluate(
-        &made.threads,
-        &|next| in_phases(&made.phases, turns, next),
-        &setup,
-    );
-    Mimicked {
+    let order = |next: &mut dyn FnMut(usize, usize)| in_phases(&made.phases, turns, next);
+    let outcomes = evaluate::evaluate(&made.threads, &order, &setup).map_err(anyhow::Error::msg)?;
+    Ok(Mimicked {
         outcomes,
         setup,
         made,
-    }
+    })
 }
 
 fn turns_name(arguments: &CacheArguments, default: &str) -> String {
@@ -408,96 +466,4 @@ fn turns_name(arguments: &CacheArguments, default: &str) -> String {
         .turns
         .and_then(|t| t.to_possible_value().map(|v| v.get_name().to_string()))
         .unwrap_or_else(|| default.into())
-}
-
-#[allow(clippy::too_many_arguments, reason = "a row's parts")]
-fn push_rows(
-    rows: &mut Vec<Vec<Value>>,
-    ways: &mut Vec<Vec<Value>>,
-    threads: u64,
-    order: &str,
-    setup: &Setup,
-    outcomes: &[Outcome],
-    null: Option<&[f64]>,
-    accesses: u64,
-    implied: u64,
-) {
-    let all = accesses as f64;
-    for (number, (shape, outcome)) in setup.levels.iter().zip(outcomes).enumerate() {
-        let (model, alone) = (outcome.model / all, outcome.alone as f64 / all);
-        let missed = outcome.counts.misses as f64;
-        let local =
-            (outcome.counts.accesses > 0).then(|| 1.0 - missed / outcome.counts.accesses as f64);
-        let rates = |hits: &SetHits| {
-            let error = 1.96 * hits.variance.sqrt();
-            [
-                hits.hits,
-                (hits.hits - error).max(0.0),
-                (hits.hits + error).min(all),
-            ]
-            .map(|n| n / all)
-        };
-        let sets = outcome
-            .by_ways
-            .first()
-            .map_or([0.0; 3], |(_, hits)| rates(hits));
-        rows.push(vec![
-            Value::from(threads),
-            Value::from(order),
-            Value::from(number + 1),
-            Value::from(shape.size),
-            Value::from(shape.ways),
-            Value::from(shape.line),
-            Value::from(threads > 1 && number >= setup.shared),
-            value(model),
-            value(sets[0]),
-            value(alone),
-            value(100.0 * (model - alone)),
-            value(100.0 * (sets[0] - alone)),
-            value(sets[1]),
-            value(sets[2]),
-            value(1.0 - missed / all),
-            maybe(local),
-            value(1.0 - missed / (all + implied as f64)),
-            Value::from(outcome.counts.misses),
-            maybe(null.and_then(|null| null.get(number)).copied()),
-        ]);
-        let mut by_ways: Vec<&(usize, SetHits)> = outcome.by_ways.iter().collect();
-        by_ways.sort_by_key(|w| w.0);
-        ways.extend(by_ways.into_iter().map(|(n, hits)| {
-            let [rate, low, high] = rates(hits);
-            vec![
-                Value::from(threads),
-                Value::from(number + 1),
-                Value::from(*n),
-                Value::from(shape.sets() * *n as u64 * shape.line),
-                value(rate),
-                value(low),
-                value(high),
-            ]
-        }));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn levels_are_read_and_refused() {
-        assert_eq!(
-            level("32K:8").unwrap(),
-            Shape {
-                size: 32768,
-                ways: 8,
-                line: 64
-            }
-        );
-        assert_eq!(level("1M:16:128").unwrap().line, 128);
-        for bad in [
-            "32K", "32K:0", "x:8", "1000:8", "32K:8:48", "1:2:3:4", "99999G:1",
-        ] {
-            assert!(level(bad).is_err(), "{bad}");
-        }
-    }
 }

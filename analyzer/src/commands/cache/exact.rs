@@ -1,0 +1,298 @@
+//! The exact simulation of one hierarchy on rows that are streamed.
+
+use crate::commands::cache::CacheArguments;
+use crate::commands::cache::evaluate::space;
+use crate::commands::cache::misses::Misses;
+use crate::commands::cache::spec::{PAGES, TlbSpec};
+use crate::commands::ordered::{Ordered, Stretch};
+use crate::commands::owners::Owners;
+use crate::commands::progress_bar;
+use crate::data::code_map::CLASS_STORE;
+use crate::input::{ColumnSet, Trace};
+use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use mgz_models::cache::tlb::{Tlb, TlbLevel};
+use mgz_models::cache::{LevelSpec, Seen, System};
+use serde_json::Value;
+use std::ops::Range;
+
+/// What is counted of the rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Rows of the trace, counted or not.
+    pub rows: u64,
+    /// Loads that were counted.
+    pub loads: u64,
+    /// Stores that were counted.
+    pub stores: u64,
+    /// Constant loads that counted rows imply.
+    pub implied: u64,
+}
+
+/// TLBs for one size of pages.
+struct Pages {
+    page: u32,
+    levels: Vec<TlbLevel>,
+    /// By core.
+    tlbs: Vec<Tlb>,
+}
+
+/// The simulation.
+struct Exact {
+    system: System,
+    pages: Vec<Pages>,
+    misses: Option<Misses>,
+    counted: Counted,
+    /// Rows before these are skipped; before those they warm up.
+    skip: u64,
+    warm: u64,
+    first_process: u32,
+    stores: bool,
+}
+
+impl Exact {
+    /// Rows of a thread, in order.
+    fn rows(&mut self, core: usize, rows: &Stretch, range: Range<usize>) {
+        let mut from = range.start;
+        while from < range.end {
+            let left = (range.end - from) as u64;
+            let (upto, counting) = if self.counted.rows < self.skip {
+                (self.skip, None)
+            } else if self.counted.rows < self.warm {
+                (self.warm, Some(false))
+            } else {
+                (u64::MAX, Some(true))
+            };
+            let now = left.min(upto - self.counted.rows);
+            self.counted.rows += now;
+            let to = from + now as usize;
+            if let Some(counting) = counting {
+                self.part(core, rows, from..to, counting);
+            }
+            from = to;
+        }
+    }
+
+    fn part(&mut self, core: usize, rows: &Stretch, range: Range<usize>, counting: bool) {
+        self.system.count(counting);
+        let space = space(rows.process, self.first_process);
+        let mut stores = 0;
+        for row in range.clone() {
+            let address = rows.address[row] ^ space;
+            let (size, site) = (rows.size[row], rows.site[row]);
+            let store = self.stores && rows.group[row] & 3 == CLASS_STORE;
+            stores += u64::from(store);
+            let reached = self.system.access(core, address, size, store, site);
+            if let Some(misses) = &mut self.misses {
+                misses.access(core, rows, row, reached, counting);
+            }
+        }
+        for pages in &mut self.pages {
+            let tlb = &mut pages.tlbs[core];
+            for row in range.clone() {
+                tlb.access(rows.address[row], rows.size[row], counting);
+            }
+        }
+        if counting {
+            let implied = rows.implied[range.clone()].iter().map(|&n| u64::from(n));
+            self.counted.implied += implied.sum::<u64>();
+            self.counted.stores += stores;
+            self.counted.loads += range.len() as u64 - stores;
+        }
+    }
+}
+
+/// What was found.
+pub struct Found {
+    /// By level.
+    pub seen: Vec<Seen>,
+    /// What the counts are of.
+    pub counted: Counted,
+    /// Threads with rows.
+    pub threads: usize,
+    /// First shared level, from 0.
+    pub shared: usize,
+    /// Part of the trace could not be read.
+    pub damaged: bool,
+}
+
+/// Levels of the TLBs for each size of pages.
+fn tlbs(given: &[TlbSpec]) -> Vec<(u32, Vec<TlbLevel>)> {
+    let of = |page: u32| {
+        given
+            .iter()
+            .filter(move |t| t.page.is_none_or(|p| p == page))
+    };
+    PAGES
+        .iter()
+        .map(|&page| (page, of(page).map(|t| t.level).collect::<Vec<_>>()))
+        .filter(|(_, levels)| !levels.is_empty())
+        .collect()
+}
+
+/// Simulates the levels on a trace. Tables besides that of the levels go into the document.
+pub fn simulate(
+    trace: &Trace,
+    levels: &[LevelSpec],
+    shared: usize,
+    arguments: &CacheArguments,
+    document: &mut Document,
+) -> anyhow::Result<Found> {
+    let source = trace.source(ColumnSet { time: true });
+    let mut ordered = Ordered::new(&*source);
+    let threads = ordered.threads();
+    let cores = threads.len();
+    let shared = if cores > 1 { shared } else { 0 };
+    let misses = arguments.misses.then(|| {
+        let owners = Owners::open(trace, document);
+        let line = levels[0].shape.line;
+        Misses::new(levels.len(), line, cores, trace.code.groups(), owners)
+    });
+    let pages = tlbs(&arguments.tlb)
+        .into_iter()
+        .map(|(page, levels)| Pages {
+            page,
+            tlbs: (0..cores).map(|_| Tlb::new(&levels, page)).collect(),
+            levels,
+        });
+    let mut exact = Exact {
+        system: System::new(levels, shared, cores).map_err(anyhow::Error::msg)?,
+        pages: pages.collect(),
+        misses,
+        counted: Counted::default(),
+        skip: arguments.skip,
+        warm: arguments.skip.saturating_add(arguments.warm_up),
+        first_process: threads.first().map_or(0, |t| t.0),
+        stores: arguments.stores,
+    };
+    let rows: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
+    let bar = progress_bar(rows);
+    ordered.visit(
+        arguments.stores,
+        &|n| bar.inc(n),
+        &mut |core, rows, range| exact.rows(core, rows, range),
+    );
+    bar.finish_and_clear();
+    document.warnings.extend(source.notes());
+    // What cannot be read is met twice: when threads are looked up, and when rows are read.
+    let mut damage = std::mem::take(&mut ordered.damage);
+    damage.sort();
+    damage.dedup();
+    let damaged = !damage.is_empty() || !trace.damage.is_empty();
+    document.warnings.extend(damage);
+    let counted = exact.counted;
+    anyhow::ensure!(
+        counted.rows > 0,
+        "{}: the trace has no accesses to measure",
+        trace.folder.display()
+    );
+    anyhow::ensure!(
+        counted.loads + counted.stores > 0,
+        "{}: --skip and --warm-up leave none of its {} accesses to count",
+        trace.folder.display(),
+        counted.rows
+    );
+    exact.tables(trace, document);
+    Ok(Found {
+        seen: exact.system.seen().to_vec(),
+        counted,
+        threads: cores,
+        shared,
+        damaged,
+    })
+}
+
+impl Exact {
+    fn tables(&self, trace: &Trace, document: &mut Document) {
+        if !self.pages.is_empty() {
+            document.tables.push(self.tlb_table());
+        }
+        if self.system.is_coherent() && self.counted.stores > 0 {
+            let table = self.sharing_table(document);
+            document.tables.push(table);
+        }
+        if let Some(misses) = &self.misses {
+            misses.tables(&trace.code, document);
+        }
+    }
+
+    fn tlb_table(&self) -> Table {
+        let mut rows = Vec::new();
+        for pages in &self.pages {
+            for (number, level) in pages.levels.iter().enumerate() {
+                let of = |tlb: &Tlb| tlb.counts()[number];
+                let accesses: u64 = pages.tlbs.iter().map(|t| of(t).accesses).sum();
+                let misses: u64 = pages.tlbs.iter().map(|t| of(t).misses).sum();
+                let all = (self.counted.loads + self.counted.stores) as f64;
+                let local = (accesses > 0).then(|| 1.0 - misses as f64 / accesses as f64);
+                rows.push(vec![
+                    Value::from(1u64 << pages.page),
+                    Value::from(number + 1),
+                    Value::from(level.entries),
+                    Value::from(level.ways),
+                    Value::from(level.policy.name()),
+                    value(1.0 - misses as f64 / all),
+                    maybe(local),
+                    Value::from(misses),
+                ]);
+            }
+        }
+        Table {
+            name: "tlb",
+            title: "Translation look-aside buffers, one of each thread, if all memory had pages of this size".into(),
+            columns: vec![
+                Column("page", Unit::Bytes),
+                Column("level", Unit::Id),
+                Column("entries", Unit::Id),
+                Column("ways", Unit::Id),
+                Column("policy", Unit::Text),
+                Column("hit_rate_hierarchy", Unit::Share),
+                Column("hit_rate_local", Unit::Share),
+                Column("misses", Unit::Count),
+            ],
+            rows,
+            text_rows: usize::MAX,
+        }
+    }
+
+    fn sharing_table(&self, document: &mut Document) -> Table {
+        let mut lines = self.system.shared_lines();
+        let sum = |of: fn(&mgz_models::cache::coherence::Sharing) -> u64| -> u64 {
+            lines.iter().map(|l| of(&l.1)).sum()
+        };
+        document.put("invalidations", Unit::Count, sum(|s| s.invalidations));
+        document.put("true_sharing_misses", Unit::Count, sum(|s| s.true_misses));
+        document.put("false_sharing_misses", Unit::Count, sum(|s| s.false_misses));
+        lines.sort_by_key(|(address, s)| {
+            (
+                std::cmp::Reverse((s.false_misses, s.true_misses, s.invalidations)),
+                *address,
+            )
+        });
+        let bytes = self.system.shared_line_bytes();
+        let rows = lines.into_iter().map(|(address, s)| {
+            vec![
+                // Without what tells processes apart.
+                Value::from(address & ((1 << 48) - 1)),
+                Value::from(bytes),
+                Value::from(s.invalidations),
+                Value::from(s.false_misses),
+                Value::from(s.true_misses),
+                Value::from(s.interventions),
+            ]
+        });
+        Table {
+            name: "sharing",
+            title: "Lines that stores of one thread take from others (false: the access that missed touches no byte that was written since)".into(),
+            columns: vec![
+                Column("address", Unit::Address),
+                Column("bytes", Unit::Bytes),
+                Column("invalidations", Unit::Count),
+                Column("false_sharing_misses", Unit::Count),
+                Column("true_sharing_misses", Unit::Count),
+                Column("interventions", Unit::Count),
+            ],
+            rows: rows.collect(),
+            text_rows: usize::MAX,
+        }
+    }
+}

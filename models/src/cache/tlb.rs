@@ -1,0 +1,65 @@
+//! Translation look-aside buffers: caches of page numbers, for one size of pages.
+
+use crate::cache::level::Level;
+use crate::cache::policy::Policy;
+use crate::cache::simulate::LevelCounts;
+
+/// The shape of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlbLevel {
+    /// Entries; a multiple of the ways.
+    pub entries: u64,
+    /// Ways.
+    pub ways: u64,
+    /// Which entry goes.
+    pub policy: Policy,
+}
+
+/// Levels behind one another, as if all memory were in pages of one size. A miss goes on to the next
+/// level, and each level that was asked keeps the page.
+pub struct Tlb {
+    page: u32,
+    levels: Vec<Level>,
+    counts: Vec<LevelCounts>,
+}
+
+impl Tlb {
+    /// Empty; pages are of 2^`page` bytes.
+    pub fn new(levels: &[TlbLevel], page: u32) -> Tlb {
+        let level = |l: &TlbLevel| Level::new(l.entries / l.ways, l.ways, l.policy);
+        Tlb {
+            page,
+            levels: levels.iter().map(level).collect(),
+            counts: vec![LevelCounts::default(); levels.len()],
+        }
+    }
+
+    /// An access to `size` bytes at `address`. One across pages counts once: as a miss of a level if
+    /// any of its pages missed there. `count`: whether it is counted.
+    #[inline]
+    pub fn access(&mut self, address: u64, size: u32, count: bool) {
+        let last = address.saturating_add(u64::from(size.max(1)) - 1);
+        let mut reached = 0;
+        for page in (address >> self.page)..=(last >> self.page) {
+            let hit = self.levels.iter_mut().position(|level| {
+                let hit = level.touch(page).is_some();
+                if !hit {
+                    level.insert(page, 0);
+                }
+                hit
+            });
+            reached = reached.max(hit.unwrap_or(self.levels.len()));
+        }
+        if count {
+            for (level, counts) in self.counts.iter_mut().enumerate().take(reached + 1) {
+                counts.accesses += 1;
+                counts.misses += u64::from(level < reached);
+            }
+        }
+    }
+
+    /// Counts by level.
+    pub fn counts(&self) -> &[LevelCounts] {
+        &self.counts
+    }
+}
