@@ -88,6 +88,7 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
         ("spectra", "granularity") => {
             &["--granularity 1", "--granularity 64", "--granularity 8,1G"]
         }
+        ("spectra", "intervals") => &["--intervals 1", "--intervals 7 --functions --stores"],
         ("cache", "level") => &[
             "--level 64:1",
             "--level 32K:8 --level 1M:16",
