@@ -129,6 +129,10 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
             "--model {model} --test {trace}",
             "--model {model} --test {full}",
         ],
+        ("predict", "beginning") => &[
+            "--model {model} --beginning {full}",
+            "--train {full} --train {larger} --size-from sampling --beginning {full}",
+        ],
         ("predict", "size-from") => &[
             "--train {full} --train {larger} --size-from data",
             "--train {full} --train {larger} --size-from sampling",

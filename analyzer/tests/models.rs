@@ -494,6 +494,23 @@ fn prediction_extrapolates_and_refuses_other_programs() {
             );
         }
     }
+    // The beginning of a run tells the same as the whole, once the sampled size has shown.
+    let whole = passes(16_000);
+    let begun = at("begun");
+    trace_of(Path::new(&begun), "full", &whole[..whole.len() * 3 / 4]);
+    let histograms = |words: &[&str]| {
+        let got = json(folder.path(), words);
+        let rows = got["histograms"].as_array().unwrap().iter();
+        let cut = |r: &Value| (r["method"].clone(), r["from"].clone(), r["share"].clone());
+        rows.map(cut).collect::<Vec<_>>()
+    };
+    let from_begun = histograms(&["predict", "--model", &model, "--beginning", &begun]);
+    let from_whole = histograms(&["predict", "--model", &model, "--test", &c]);
+    assert!(!from_begun.is_empty());
+    assert!(from_begun.iter().all(|row| from_whole.contains(row)));
+    trace_of(Path::new(&begun), "full", &whole[..16_000]);
+    let error = refusal(&["predict", "--model", &model, "--beginning", &begun], 1);
+    assert!(error.contains("record more of the run"), "{error}");
     let got = json(
         folder.path(),
         &[
