@@ -17,8 +17,10 @@ int main(int argc, char **argv) {
         for (long i = 1; i < n - 1; i++)
             to[i] = 0.3 * (from[i - 1] + from[i] + from[i + 1]);
         for (long i = 1; i < n - 1; i++)
-            from[i] = 0.5 * to[i] + sum;
+            from[i] = 0.5 * to[i];
+        for (long i = 0; i < n; i++)
+            sum += from[i] * from[i];
     }
-    printf("%.6f\n", from[n / 2]);
+    printf("%.6f\n", sum);
     return 0;
 }
