@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     double sum = 0;
     for (long i = 0; i < ALL; i++)
         sum += from[i] + to[i];
-    for (int step = 0; step < 40; step++) {
+    for (int step = 0; step < 10; step++) {
         for (long i = 1; i < n - 1; i++)
             to[i] = 0.3 * (from[i - 1] + from[i] + from[i + 1]);
         for (long i = 1; i < n - 1; i++)
