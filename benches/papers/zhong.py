@@ -46,7 +46,12 @@ class Programs:
 
 
 def tools(lab):
-    """The examples of the models, built."""
+    """The examples of the models: beside the programs, or built."""
+    beside = os.path.join(lab.binaries, "examples")
+    if all(
+        os.path.exists(os.path.join(beside, e)) for e in ("bench_analyzers", "bench_scale_tree")
+    ):
+        return beside
     lab.run(
         ["cargo", "build", "--release", "-p", "mgz-models", "--examples", "-q"],
         cwd=ROOT,
