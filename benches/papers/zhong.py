@@ -119,25 +119,31 @@ def analyzers(lab, folder, beside):
 
 def fft_errors(lab, programs):
     trace = programs.trace("benches/models/fft.c", "14")
-    linear = ["--block", "8", "--bins", "linear", "--width", "2048"]
     shares = lambda got: {row["from"]: row["share"] for row in got["distances"]}
-    exact = shares(lab.analyze("reuse", trace, *linear))
+    linear = lambda width: ["--block", "8", "--bins", "linear", "--width", width]
+    widths = ["2048", "2000"]
+    exact = {w: shares(lab.analyze("reuse", trace, *linear(w))) for w in widths}
     rows = []
     for name, more, paper in (
         ("99%", ["--relative-error", "0.01"], "2 %, 823 nodes"),
         ("99.9%", ["--relative-error", "0.001"], "0.2 %, 5,869"),
         ("b=2048", ["--absolute-error", "2048"], "under 4 %, 2,080"),
     ):
-        got = lab.analyze("reuse", trace, *linear, *more)
-        near = shares(got)
-        error = sum(abs(near.get(k, 0) - exact.get(k, 0)) for k in {*near, *exact}) / 2
+        cells = []
+        for width in widths:
+            got = lab.analyze("reuse", trace, *linear(width), *more)
+            near, true = shares(got), exact[width]
+            error = sum(abs(near.get(k, 0) - true.get(k, 0)) for k in {*near, *true}) / 2
+            cells.append(percent(error, 2))
         nodes = next((v for k, v in got["summary"].items() if "nodes" in k), "–")
-        rows.append([name, percent(error, 2), nodes, paper])
+        rows.append([name, *cells, nodes, paper])
     lab.table(
         "Histogram of FFT by approximate analyzers (figure 7, below)",
-        ["analyzer", "error of the histogram", "nodes", "the paper"],
+        ["analyzer", "error, bins of 2,048", "error, bins of 2,000", "most nodes", "the paper"],
         rows,
-        f"{count(lab.rows(trace))} accesses; linear bins as wide as the paper's (2,048 elements), all of the histogram. Error: half the sum of the differences over all bins.",
+        f"{count(lab.rows(trace))} accesses; the whole histogram in linear bins. Error: half the sum of the differences over all bins. Distances of an FFT lie at multiples of powers of two, which are edges of "
+        "the paper's bins of 2,048: there an estimate that is one too small is in another bin. Bins of 2,000 do not have that. The paper's errors are of its range from 55K to 66K; its ZDK-2k "
+        "keeps short distances exact, b=2048 here does not. mgz spends more nodes: it merges seldom.",
     )
 
 
