@@ -13,7 +13,7 @@ LARGE = [
     ("stencil", "benches/models/stencil.c", ["20", "28", "40"], "400"),
     ("list", "benches/models/list.c", ["500", "1000", "2000"], "200000"),
     ("part", "benches/models/part.c", ["1000", "1500", "2000"], "200000"),
-    ("matmul", "benches/models/matmul.c", ["8", "12", "16"], "160"),
+    ("matmul", "benches/models/matmul.c", ["12", "14", "16"], "160"),
     ("fft", "benches/models/fft.c", ["7", "8", "9"], "16"),
     ("bfs", "benches/models/bfs.c", ["300", "600", "1200"], "120000"),
     ("cube", "benches/models/cube.c", ["8", "11", "15"], "70"),
