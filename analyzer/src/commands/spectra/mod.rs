@@ -84,6 +84,11 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
         .iter()
         .map(|t| ((t.process, t.thread), t.rows))
         .collect();
+    anyhow::ensure!(
+        arguments.intervals.is_none() || rows_of.values().any(|&rows| rows > 0),
+        "{}: the manifest does not tell how many rows each thread has, so the run cannot be cut into intervals; leave out --intervals, or record again",
+        arguments.trace.display()
+    );
     let mut rows_seen: HashMap<(u32, u32), u64> = HashMap::new();
     let mut objects = Vec::new();
     let mut each = |segment: &Segment<'_>| {
