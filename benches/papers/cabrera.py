@@ -97,7 +97,7 @@ def pages(lab, program, rewritten):
     with open("/sys/kernel/mm/transparent_hugepage/enabled") as file:
         enabled = file.read().strip()
     mib = 64 if lab.quick else 1024
-    turns, most = (1, 200_000) if lab.quick else (3, 2_000_000)
+    turns, most = (5, 200_000) if lab.quick else (3, 2_000_000)
     small = {"stream": 64, "chase": 16, "sparse": 64, "scattered": 256}
     rows = []
     for kind in ("stream", "chase", "sparse", "scattered"):
