@@ -241,7 +241,7 @@ def small_inputs(lab, programs):
 def beginning(lab, programs):
     """A run predicted from what was recorded of its first part."""
     rows = []
-    for name, source, small, big in (LARGE[0], LARGE[2], LARGE[3]):
+    for name, source, small, big in (LARGE[0], LARGE[2]):
         train = [programs.trace(source, size) for size in small]
         test = programs.trace(source, big)
         model = os.path.join(lab.work, f"{name}.model")
