@@ -88,6 +88,7 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
         ("spectra", "granularity") => {
             &["--granularity 1", "--granularity 64", "--granularity 8,1G"]
         }
+        ("spectra", "intervals") => &["--intervals 1", "--intervals 7 --functions --stores"],
         ("cache", "level") => &[
             "--level 64:1",
             "--level 32K:8 --level 1M:16",
@@ -133,6 +134,10 @@ fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
         ("predict", "test") => &[
             "--model {model} --test {trace}",
             "--model {model} --test {full}",
+        ],
+        ("predict", "beginning") => &[
+            "--model {model} --beginning {full}",
+            "--train {full} --train {larger} --size-from sampling --beginning {full}",
         ],
         ("predict", "size-from") => &[
             "--train {full} --train {larger} --size-from data",

@@ -262,6 +262,52 @@ fn spectra_of_cabrera_figure_1() {
 }
 
 #[test]
+fn spectra_of_intervals_and_functions_add_up_to_the_programs() {
+    // First half: one page again and again; second half: page after page.
+    let folder = tempfile::tempdir().unwrap();
+    let near = (0..512u64).map(|i| 0x100_0000 + i % 64 * 64);
+    let far = (0..512u64).map(|i| 0x4000_0000 + i % 256 * 4096);
+    let addresses: Vec<u64> = near.chain(far).collect();
+    let path = folder.path().join("halves");
+    let all = rows(&addresses, 8, 0, 10);
+    let sidecar = sidecar(10);
+    let mut manifest = manifest("full", &sidecar);
+    write_trace(&path, &manifest, &sidecar, &[all.clone()], 100);
+    let said = refusal(&["spectra", path.to_str().unwrap(), "--intervals", "2"], 1);
+    assert!(said.contains("how many rows each thread has"), "{said}");
+    manifest.threads = vec![mgz_annotations_schema::manifest::Thread {
+        process: 7,
+        thread: 8,
+        rows: all.len() as u64,
+        ..Default::default()
+    }];
+    write_trace(&path, &manifest, &sidecar, &[all], 100);
+    let got = json(&path, &["spectra", "@", "--functions", "--intervals", "2"]);
+    let cell = |table: &str, place: &str, granularity: u64, key: &str| -> f64 {
+        let all = got[table].as_array().unwrap().iter();
+        all.filter(|r| {
+            r["where"].as_str().unwrap().starts_with(place) && r["granularity"] == granularity
+        })
+        .map(|r| r[key].as_f64().unwrap())
+        .sum()
+    };
+    for size in [64, 4096, 2 << 20] {
+        let whole = cell("signatures", "program", size, "count");
+        assert_eq!(cell("signatures", "interval", size, "count"), whole);
+        assert_eq!(cell("signatures", "function", size, "count"), whole);
+    }
+    assert_eq!(cell("footprints", "interval 0", 64, "blocks"), 64.0);
+    assert_eq!(cell("footprints", "interval 0", 4096, "blocks"), 1.0);
+    assert_eq!(cell("footprints", "interval 1", 64, "blocks"), 256.0);
+    assert_eq!(cell("footprints", "interval 1", 4096, "blocks"), 256.0);
+    // Functions share what they touch.
+    assert!(cell("footprints", "function", 4096, "blocks") >= 257.0);
+    // What is named is what was asked for.
+    let plain = json(&path, &["spectra", "@"]);
+    assert!(!plain["advice"].to_string().contains("interval"));
+}
+
+#[test]
 fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all_threads() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(9);
@@ -467,6 +513,23 @@ fn prediction_extrapolates_and_refuses_other_programs() {
             );
         }
     }
+    // The beginning of a run tells the same as the whole, once the sampled size has shown.
+    let whole = passes(16_000);
+    let begun = at("begun");
+    trace_of(Path::new(&begun), "full", &whole[..whole.len() * 3 / 4]);
+    let histograms = |words: &[&str]| {
+        let got = json(folder.path(), words);
+        let rows = got["histograms"].as_array().unwrap().iter();
+        let cut = |r: &Value| (r["method"].clone(), r["from"].clone(), r["share"].clone());
+        rows.map(cut).collect::<Vec<_>>()
+    };
+    let from_begun = histograms(&["predict", "--model", &model, "--beginning", &begun]);
+    let from_whole = histograms(&["predict", "--model", &model, "--test", &c]);
+    assert!(!from_begun.is_empty());
+    assert!(from_begun.iter().all(|row| from_whole.contains(row)));
+    trace_of(Path::new(&begun), "full", &whole[..16_000]);
+    let error = refusal(&["predict", "--model", &model, "--beginning", &begun], 1);
+    assert!(error.contains("record more of the run"), "{error}");
     let got = json(
         folder.path(),
         &[

@@ -35,6 +35,13 @@ def count(x):
     return f"{x:.3g}"
 
 
+def shown(table):
+    """A table as text."""
+    lines = [table["head"], ["---"] * len(table["head"]), *table["rows"]]
+    rows = "\n".join("| " + " | ".join(map(str, row)) + " |" for row in lines)
+    return f"\n### {table['title']}\n\n{table['text']}\n\n{rows}"
+
+
 class Lab:
     def __init__(self, binaries, work, quick):
         self.binaries, self.work, self.quick = binaries, work, quick
@@ -101,7 +108,9 @@ class Lab:
     def table(self, title, head, rows, text=""):
         """A table of the result; `text` says what the paper has and what to look at."""
         self.tables.append({"title": title, "text": text, "head": list(head), "rows": rows})
-        print(f"\n### {title}\n\n{text}\n")
-        for row in [head, ["---"] * len(head), *rows]:
-            print("| " + " | ".join(map(str, row)) + " |")
+        print(shown(self.tables[-1]))
         sys.stdout.flush()
+
+    def text(self):
+        """All tables, for people."""
+        return "\n".join(map(shown, self.tables)) + "\n"

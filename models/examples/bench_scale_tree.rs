@@ -5,30 +5,14 @@
 //! last access time is known beforehand ("the hashing step is bypassed"). Then whole engines,
 //! tables included, on the same streams: the approximate one and the exact one.
 
+mod shared;
+
 use mgz_models::histogram::{Fine, Scale, WHOLE};
 use mgz_models::reuse::approx::ApproxEngine;
 use mgz_models::reuse::scale_tree::{Bound, ScaleTree};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use mgz_models::sampling::time_to_stack::{Spread, convert};
-
-/// CPU time of this thread so far, seconds: other work on the machine does not count.
-struct Instant(f64);
-
-impl Instant {
-    fn now() -> Instant {
-        let mut time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: the pointer is to a local of the right type.
-        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-        Instant(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
-    }
-
-    fn seconds(&self) -> f64 {
-        Instant::now().0 - self.0
-    }
-}
+use shared::{Instant, stream};
 
 #[derive(Default)]
 struct Sum(u64);
@@ -39,12 +23,6 @@ impl ReuseSink for Sum {
         self.0 = self.0.wrapping_add(distance);
     }
     fn done(&mut self, _: u64, _: u32) {}
-}
-
-/// Blocks in the order of the test: chunks of N/100, each twice.
-fn stream(n: u64) -> impl Iterator<Item = u64> {
-    let step = (n / 100).max(1);
-    (0..n / step).flat_map(move |c| (0..2).flat_map(move |_| c * step..(c + 1) * step))
 }
 
 fn main() {

@@ -27,6 +27,7 @@ Examples:
   mgz-analyze predict --train a --train b --train c --test large        train, predict, compare
   mgz-analyze predict --model app.model --size 1000000 --cache 1M       a histogram and miss ratio for a size
   mgz-analyze predict --model app.model --test large --format json
+  mgz-analyze predict --model app.model --beginning trace               a run from what was recorded of it so far
 
 The input size is the number of distinct blocks that a run touches, or, with --size-from sampling, what
 distance-based sampling sees early in it.";
@@ -53,6 +54,9 @@ pub struct PredictArguments {
     /// A full trace to compare with; its input size is measured.
     #[arg(long, value_name = "TRACE")]
     pub test: Vec<PathBuf>,
+    /// A full trace of the beginning of a run, also one that is still being recorded: the sampled input size is taken from it, and the whole run predicted.
+    #[arg(long, value_name = "TRACE")]
+    pub beginning: Vec<PathBuf>,
     /// Where the input size comes from.
     #[arg(long, value_enum, default_value_t = SizeFrom::Data)]
     pub size_from: SizeFrom,
@@ -262,6 +266,47 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
         let name = folder.display().to_string();
         results.predict(&model, size, &name, arguments);
         results.compare(&model, size, known, &name, &measured);
+    }
+    let mut begun = Vec::new();
+    for folder in &arguments.beginning {
+        anyhow::ensure!(
+            model.sampling.is_some(),
+            "{}: the beginning of a run does not show how many blocks it will touch, which is the model's input size; train with --size-from sampling",
+            folder.display()
+        );
+        let (block, stores) = (model.block, model.stores);
+        let (measured, bad) = measure(folder, block, stores, &arguments.common, &mut document)?;
+        damaged |= bad;
+        same_program(&model.program, &measured.program, folder)?;
+        let (size, known) = input_size(&model, &measured).with_context(|| {
+            format!(
+                "{}: the sampled input size does not show yet; record more of the run",
+                folder.display()
+            )
+        })?;
+        let name = folder.display().to_string();
+        results.predict(&model, size, &name, arguments);
+        begun.push(vec![
+            Value::from(name),
+            value(size),
+            Value::from(known),
+            Value::from(measured.accesses),
+        ]);
+    }
+    if !begun.is_empty() {
+        document.tables.push(Table {
+            name: "beginnings",
+            title: "Input sizes of runs of which the beginning is known (shown after: accesses)"
+                .into(),
+            columns: vec![
+                Column("of", Unit::Text),
+                Column("size", Unit::Number),
+                Column("shown_after", Unit::Count),
+                Column("A", Unit::Count),
+            ],
+            rows: begun,
+            text_rows: usize::MAX,
+        });
     }
     results.finish(&mut document);
     if !arguments.level.is_empty() {

@@ -627,14 +627,10 @@ mod tests {
     #[test]
     fn the_attributes_are_those_of_perf_for_the_same_request() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../../shared/data/ubench-ptwrite-geminilake.perf.data");
-        let Ok(file) = std::fs::read(&path) else {
-            eprintln!(
-                "SKIPPED: {} is not there, so perf's attributes are not compared",
-                path.display()
-            );
-            return;
-        };
+            .join("tests/pt/data/ubench-ptwrite-geminilake.perf.data.zst");
+        let packed = std::fs::File::open(&path)
+            .unwrap_or_else(|e| panic!("{}: part of the repository: {e}", path.display()));
+        let file = zstd::decode_all(packed).unwrap();
         let layout = mgz_perf::data_file::header::layout(&file).unwrap();
         let machine = Machine {
             pt: Some(pt()),

@@ -1,8 +1,7 @@
 //! PT recordings that the tests make themselves, read by us and by `perf script`.
 //!
 //! The encoder knows what was written, so both readers are held against the truth and against each
-//! other. Parts that need `perf`, or the real capture, say so and are skipped where those are
-//! absent.
+//! other. Parts that need `perf` say so and are skipped where it is absent.
 
 #![allow(missing_docs, reason = "tests")]
 #![allow(clippy::too_many_arguments, reason = "records have many fields")]
@@ -654,13 +653,12 @@ fn damaged_files_never_panic() {
 /// sample.
 #[test]
 fn the_real_capture_reads_as_perf_reads_it() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("../../shared/data/ubench-ptwrite-geminilake.perf.data");
-    if !path.exists() {
-        eprintln!("SKIPPED: {} is not here", path.display());
-        return;
-    }
-    let (rows, report) = ours(&std::fs::read(&path).expect("readable"));
+    let packed = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/pt/data/ubench-ptwrite-geminilake.perf.data.zst");
+    let file = std::fs::File::open(&packed)
+        .unwrap_or_else(|e| panic!("{}: part of the repository: {e}", packed.display()));
+    let capture = zstd::decode_all(file).expect("whole");
+    let (rows, report) = ours(&capture);
     assert_eq!(rows.len(), 85_859);
     let totals = report.totals;
     assert_eq!(
@@ -681,6 +679,9 @@ fn the_real_capture_reads_as_perf_reads_it() {
     );
     assert_eq!(report.file.aux_overwritten, 2);
     if has_perf() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("perf.data");
+        std::fs::write(&path, &capture).expect("written");
         let theirs = perf_file(&path).remove(&19568).expect("its thread");
         assert_eq!(theirs.len(), rows.len());
         for (at, ((_, time, mine), (their_time, their))) in rows.iter().zip(&theirs).enumerate() {

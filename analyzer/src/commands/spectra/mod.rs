@@ -1,17 +1,21 @@
 //! `mgz-analyze spectra`: reuse distance at several block sizes at once (Cabrera, Chamberlain, Beard 2019).
 
 mod bands;
+mod parts;
 mod verdict;
 
 use crate::commands::owners::Owners;
 use crate::commands::stream::{Accesses, Segment};
 use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
+use crate::data::code_map::CodeMap;
 use crate::input::ColumnSet;
 use crate::output::document::{Column, Document, Table, Unit, maybe, value};
 use bands::{BINS, Band, CHUNK, Signature, chunk_of};
 use clap::Args;
 use mgz_models::emd;
+use parts::{NOBODY, Part, Parts, Place};
 use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use verdict::judge;
 
@@ -19,6 +23,7 @@ const EXAMPLES: &str = "\
 Examples:
   mgz-analyze spectra trace                              64 B, 4 KiB and 2 MiB
   mgz-analyze spectra trace --granularity 64,4K,64K,2M   other block sizes
+  mgz-analyze spectra trace --functions --intervals 8    by function, and by eighths of the run
   mgz-analyze spectra trace --format json | jq .advice
 
 docs/reference/models.md says what the advice rests on.";
@@ -35,6 +40,12 @@ pub struct SpectraArguments {
     /// Block sizes, powers of two.
     #[arg(long, value_delimiter = ',', default_value = "64,4K,2M", value_parser = block_size)]
     pub granularity: Vec<u64>,
+    /// Also by function: the signature of the reuses by its accesses, and what it touches.
+    #[arg(long)]
+    pub functions: bool,
+    /// Also by interval: N parts of each thread's run, of equally many rows.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub intervals: Option<u32>,
     /// Counts recorded stores as accesses too.
     #[arg(long)]
     pub stores: bool,
@@ -62,6 +73,23 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
     if let Some(finest) = bands.first_mut().filter(|_| known) {
         finest.counts.owned = Some(Vec::new());
     }
+    let mut parts = Parts::new(
+        arguments.functions,
+        arguments.intervals.unwrap_or(0),
+        bands.first().map_or(0, |b| b.shift),
+    );
+    let rows_of: HashMap<(u32, u32), u64> = trace
+        .manifest
+        .threads
+        .iter()
+        .map(|t| ((t.process, t.thread), t.rows))
+        .collect();
+    anyhow::ensure!(
+        arguments.intervals.is_none() || rows_of.values().any(|&rows| rows > 0),
+        "{}: the manifest does not tell how many rows each thread has, so the run cannot be cut into intervals; leave out --intervals, or record again",
+        arguments.trace.display()
+    );
+    let mut rows_seen: HashMap<(u32, u32), u64> = HashMap::new();
     let mut objects = Vec::new();
     let mut each = |segment: &Segment<'_>| {
         if segment.starts {
@@ -76,6 +104,19 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
             (segment.run.first_time, segment.run.last_time),
             &mut objects,
         );
+        if parts.wanted() {
+            let thread = (segment.run.process, segment.run.thread);
+            let rows = (segment.loads.len() + segment.stores.len()) as u64;
+            let seen = rows_seen.entry(thread).or_default();
+            let place = Place {
+                process: thread.0,
+                before: *seen,
+                rows,
+                all: rows_of.get(&thread).copied().unwrap_or(0),
+            };
+            *seen += rows;
+            parts.tag(&trace.code, place, view, &mut objects);
+        }
         let mut at = 0;
         while at < view.len() {
             let end = (at + PIECE).min(view.len());
@@ -96,7 +137,7 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
         band.counts.touched.dedup();
     }
     document.put("A", Unit::Count, accesses);
-    results(&sizes, &bands, &owners, &mut document);
+    results(&sizes, &bands, &owners, &parts, &trace.code, &mut document);
     Ok((document, damaged))
 }
 
@@ -197,12 +238,30 @@ struct Found {
     bytes: Vec<u64>,
 }
 
+/// The signatures of what has certain tags, by block size.
+fn by_tags(bands: &[Band], tags: impl Iterator<Item = u32> + Clone) -> Vec<Vec<f64>> {
+    let of = |band: &Band| {
+        let mut sum = vec![0.0; BINS];
+        for signature in tags
+            .clone()
+            .filter_map(|t| band.counts.objects.get(t as usize))
+        {
+            sum.iter_mut()
+                .zip(signature)
+                .for_each(|(s, &n)| *s += n as f64);
+        }
+        sum
+    };
+    bands.iter().map(of).collect()
+}
+
 /// Objects, each with its signatures. A block of the smallest size belongs to the object that touched it first.
-fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners) -> Vec<Found> {
+fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners, parts: &Parts) -> Vec<Found> {
     let Some(finest) = bands.first() else {
         return Vec::new();
     };
     let mut owned = finest.counts.owned.clone().unwrap_or_default();
+    owned.iter_mut().for_each(|o| o.0 = parts.object(o.0));
     owned.sort_unstable();
     owned.dedup();
     let most = bands
@@ -210,17 +269,16 @@ fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners) -> Vec<Found> {
         .map(|b| b.counts.objects.len())
         .max()
         .unwrap_or(0) as u32;
+    let mut tags: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for tag in 0..most {
+        tags.entry(parts.object(tag)).or_default().push(tag);
+    }
+    for &(object, ..) in &owned {
+        tags.entry(object).or_default();
+    }
     let mut out = Vec::new();
-    for number in 0..most {
-        let signatures: Vec<Vec<f64>> = bands
-            .iter()
-            .map(|b| {
-                b.counts.objects.get(number as usize).map_or_else(
-                    || vec![0.0; BINS],
-                    |s| s.iter().map(|&n| n as f64).collect(),
-                )
-            })
-            .collect();
+    for (number, tags) in tags {
+        let signatures = by_tags(bands, tags.iter().copied());
         let mine = &owned
             [owned.partition_point(|o| o.0 < number)..owned.partition_point(|o| o.0 <= number)];
         if mine.is_empty() && signatures.iter().flatten().all(|&n| n == 0.0) {
@@ -252,7 +310,37 @@ fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners) -> Vec<Found> {
     out
 }
 
-fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Document) {
+/// Functions and intervals.
+fn of_parts(sizes: &[u64], bands: &[Band], parts: &Parts, code: &CodeMap) -> Vec<Found> {
+    let finest = bands.first().map_or(0, |b| b.shift);
+    let found = |(part, tags, blocks): (Part, Vec<u32>, &parts::BlockSet)| Found {
+        name: Value::from(match part {
+            Part::Function(f) => {
+                let known = code.functions.get(f as usize).filter(|_| f != NOBODY);
+                let name = known.map_or("[unknown]", |f| f.function.as_str());
+                format!("function {name}")
+            }
+            Part::Interval(n) => format!("interval {n}"),
+        }),
+        process: Value::Null,
+        signatures: by_tags(bands, tags.iter().copied()),
+        bytes: bands
+            .iter()
+            .zip(sizes)
+            .map(|(b, size)| blocks.count(b.shift - finest) * size)
+            .collect(),
+    };
+    parts.list().into_iter().map(found).collect()
+}
+
+fn results(
+    sizes: &[u64],
+    bands: &[Band],
+    owners: &Owners,
+    parts: &Parts,
+    code: &CodeMap,
+    document: &mut Document,
+) {
     let name = |r: &Region| {
         // What lies behind the address space has no address of 64 bits.
         let end = u128::from(r.last + 1) << CHUNK;
@@ -276,8 +364,9 @@ fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Docume
         })
         .collect();
     if owners.known() {
-        all.extend(of_objects(sizes, bands, owners));
+        all.extend(of_objects(sizes, bands, owners, parts));
     }
+    all.extend(of_parts(sizes, bands, parts, code));
     let mut signatures = Vec::new();
     let mut footprints = Vec::new();
     let mut moves = Vec::new();
