@@ -74,7 +74,7 @@ fn without_a_trace_the_analysis_is_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let recorder = keeping(dir.path());
     for (number, name) in [
-        "small", "chase", "hash", "loops", "sorts", "strings", "bits", "recurse", "threads",
+        "small", "chase", "hash", "loops", "jumps", "strings", "bits", "recurse", "threads",
         "forks",
     ]
     .into_iter()
