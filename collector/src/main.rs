@@ -1,6 +1,6 @@
 //! `mgz-record`: see `mgz-record --help`.
 
-use mgz_collector::commands::{hot, import_probe, record};
+use mgz_collector::commands::{analyze, hot, import_probe, record};
 use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
 use mgz_collector::options::launcher;
@@ -49,6 +49,7 @@ fn run() -> i32 {
         Request::Import(file) => import_probe::import(&cli, file),
         Request::Recover(trace) => record::recover(&cli, trace),
         Request::Hot => hot::run(&cli),
+        Request::Record(_) if cli.analyze.is_some() => analyze::record(&cli),
         Request::Record(request) => record::record(request),
     });
     done.unwrap_or_else(|failure| tell(&failure))

@@ -1,5 +1,6 @@
 //! One function for each way that `mgz-record` runs.
 
+pub mod analyze;
 mod calibrate;
 pub mod hot;
 pub mod import_probe;

@@ -385,6 +385,9 @@ fn into_trace(
         return Err(failure);
     }
     session.ended(&outcome);
+    if outcome.ended_early {
+        session.manifest.program_status = "ended by --exit-after".into();
+    }
     session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
     session.cover();
     if session.manifest.mode == "count" {
@@ -395,7 +398,7 @@ fn into_trace(
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();
     let written = session.finish();
-    report(&session.manifest, &cli.output, cli.format);
+    report(&session.manifest, cli.shown_output(), cli.format);
     if let Err(error) = written {
         eprintln!(
             "mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`",
@@ -403,7 +406,11 @@ fn into_trace(
             cli.output.display()
         );
     }
-    Ok(outcome.status.exit_status())
+    Ok(if outcome.ended_early {
+        0
+    } else {
+        outcome.status.exit_status()
+    })
 }
 
 /// Converts what a recording has left behind.

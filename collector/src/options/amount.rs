@@ -24,6 +24,8 @@ pub struct Wanted {
     pub function: Option<Regex>,
     /// Markers are not looked at.
     pub ignore_markers: bool,
+    /// End the program when all of it has been recorded.
+    pub exit: bool,
 }
 
 const UNITS: [(&str, f64); 4] = [("ms", 1e-3), ("us", 1e-6), ("min", 60.0), ("s", 1.0)];

@@ -8,7 +8,7 @@ use crate::watch::events::Counter;
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -139,6 +139,22 @@ pub struct Cli {
     /// Record the whole run, although the program marks phases by mgz_start() and mgz_stop()
     #[arg(long)]
     pub ignore_markers: bool,
+
+    /// End the program when its phase has been recorded: when --stop-after or --duration is over, at
+    /// the stop marker of the first phase, or when --max-size is reached. It gets SIGTERM, two
+    /// seconds later SIGKILL; the exit status is 0 then
+    #[arg(long, conflicts_with_all = ["attach", "hot", "recover", "import"])]
+    pub exit_after: bool,
+
+    /// Keep the trace in memory, analyse it when the recording is over, and leave nothing on disk;
+    /// OPTIONS are those of mgz-analyze, as in --analyze='--all --rows 20'. The analysis goes to
+    /// standard error, since standard output is the program's
+    #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["output", "keep_spill", "hot", "recover", "import", "probe"])]
+    pub analyze: Option<String>,
+
+    /// With --analyze: write the analysis to this file
+    #[arg(long, value_name = "FILE", requires = "analyze")]
+    pub analysis: Option<PathBuf>,
 
     /// Record a process that runs already from a file that mgz-instrument has made, until it ends,
     /// --duration is over or Ctrl-C comes; the process runs on (mode burst)
@@ -317,6 +333,15 @@ impl Cli {
             stop: self.stop_after,
             function: self.from_function.as_ref().map(|p| p.0.clone()),
             ignore_markers: self.ignore_markers,
+            exit: self.exit_after,
+        }
+    }
+
+    /// Where the trace is, for the user.
+    pub fn shown_output(&self) -> &Path {
+        match self.analyze {
+            Some(_) => Path::new("memory"),
+            None => &self.output,
         }
     }
 

@@ -116,7 +116,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 41] = [
+const RULES: [Rule; 44] = [
     rule(
         "output",
         MAKES,
@@ -144,6 +144,19 @@ const RULES: [Rule; 41] = [
         Idle::Told,
         "markers are for recording by software",
     ),
+    rule(
+        "exit_after",
+        SOFT,
+        Idle::Refused,
+        "the program ends by itself there",
+    ),
+    rule(
+        "analyze",
+        RUNS.and(ATTACH),
+        Idle::Refused,
+        "no trace is made there that could be analysed",
+    ),
+    rule("analysis", RUNS.and(ATTACH), Idle::Refused, "there is none"),
     rule(
         "period",
         Way::RING
@@ -421,12 +434,14 @@ mod tests {
             "format" => "text",
             "ranks" => "0",
             "ignore_markers" | "progress" | "force" | "heap" | "no_stacks" | "keep_spill"
-            | "no_aslr" => "",
+            | "no_aslr" | "exit_after" | "analyze" => "",
+            "analysis" => "a.txt",
             _ => return Vec::new(),
         };
         let flag = flag(id);
         match value {
             "" => vec![flag],
+            value if id == "analysis" => vec!["--analyze".into(), flag, value.into()],
             value if id == "heap_hook" => vec!["--heap".into(), flag, value.into()],
             value => vec![flag, value.into()],
         }

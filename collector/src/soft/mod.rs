@@ -8,6 +8,7 @@
 
 pub mod attach;
 pub mod drain;
+mod ending;
 pub mod outcome;
 pub mod phases;
 pub mod run;

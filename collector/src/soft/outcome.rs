@@ -87,6 +87,8 @@ pub enum Event {
 pub struct RunOutcome {
     /// How the program ended.
     pub status: ProgramStatus,
+    /// It was ended because all that was asked for had been recorded.
+    pub ended_early: bool,
     /// Threads that recorded.
     pub threads: Vec<ThreadSeen>,
     /// `count`: how often records were written.

@@ -66,6 +66,8 @@ pub struct Tracker<'a> {
     phases: u64,
     list: Vec<Phase>,
     used: bool,
+    /// All processes have left a phase, at least one.
+    left: bool,
     /// Functions that were found.
     functions: u64,
     problems: Vec<String>,
@@ -95,9 +97,15 @@ impl<'a> Tracker<'a> {
             phases: 0,
             list: Vec::new(),
             used: false,
+            left: false,
             functions: 0,
             problems: Vec::new(),
         }
+    }
+
+    /// Whether all has been recorded, and the program is to end then.
+    pub fn over(&self) -> bool {
+        self.wanted.exit && (self.gate == abi::GATE_OVER || self.left || self.arena.stopped())
     }
 
     /// How long the supervisor may sleep.
@@ -159,6 +167,9 @@ impl<'a> Tracker<'a> {
         }
         if self.gate == abi::GATE_OPEN && self.stop.is_some_and(|at| now >= at) {
             self.stop = None;
+            self.move_gate(abi::GATE_OVER);
+        }
+        if self.wanted.exit && self.left && self.gate == abi::GATE_OPEN {
             self.move_gate(abi::GATE_OVER);
         }
         if self.used {
@@ -278,6 +289,10 @@ impl<'a> Tracker<'a> {
                 if was_on {
                     self.settle(pid, cpu, ns);
                 }
+                // (Processes that ended in a phase do not tell.)
+                self.left |= was_on
+                    && self.phases > 0
+                    && !self.processes.iter().any(|(&p, of)| of.on && is_there(p));
             }
             abi::BEGINS_ON | abi::TURNED_ON | abi::ENTERED => {
                 process.on = true;
@@ -366,6 +381,11 @@ impl<'a> Tracker<'a> {
             ));
         }
     }
+}
+
+/// Whether there is such a process.
+fn is_there(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
 }
 
 /// CPU time of a process, nanoseconds; `None` if it is gone.

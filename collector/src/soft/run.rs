@@ -153,6 +153,7 @@ fn outcome(
         .collect();
     RunOutcome {
         status: supervised.status,
+        ended_early: supervised.ended_early,
         threads: tally.threads,
         counts: tally.counts,
         modules: supervised.modules,

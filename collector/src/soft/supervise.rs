@@ -4,6 +4,7 @@ use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
 use crate::paths::Paths;
 use crate::soft::drain::{Drainer, KnownProcess};
+use crate::soft::ending::Ending;
 use crate::soft::outcome::{DriverError, Event, ModuleSeen, own};
 use crate::soft::phases::Tracker;
 use crate::soft::setup::Setup;
@@ -17,7 +18,7 @@ use crate::target::signals::Signals;
 use crate::target::status::ProgramStatus;
 use mgz_abi::shared_memory::{CLOSING, LIVE, MODULE_OK, MODULE_PLAIN, STACK_ROWS, count};
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -31,6 +32,8 @@ const GRACE: Duration = Duration::from_millis(200);
 pub struct Supervised {
     /// How the program ended.
     pub status: ProgramStatus,
+    /// It was ended because all that was asked for had been recorded.
+    pub ended_early: bool,
     /// From its start to its end.
     pub wall: Duration,
     /// Heap blocks, if they were logged.
@@ -72,6 +75,7 @@ pub fn supervise(
         segment: EncodedSegment::default(),
         until: duration.map(|d| began + d),
         unseen: Unseen::new(),
+        ending: Ending::default(),
     };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
     let (status, wall, heap, paths) = std::thread::scope(|scope| {
@@ -122,6 +126,7 @@ pub fn supervise(
     })?;
     Ok(Supervised {
         status,
+        ended_early: supervisor.ending.begun(),
         wall,
         heap,
         paths,
@@ -160,6 +165,7 @@ struct Supervisor<'a> {
     /// When recording is to end, if not with the program.
     until: Option<Instant>,
     unseen: Unseen,
+    ending: Ending,
 }
 
 impl Supervisor<'_> {
@@ -202,11 +208,23 @@ impl Supervisor<'_> {
                 self.until = None;
                 self.arena.stop();
             }
+            if phases.over() {
+                self.ending.tick(pid, &self.recorded_processes());
+            }
             self.report(false, phases, on_event);
             if matches!(subject, Subject::Child(_)) && !self.arena.stopped() {
                 self.unseen.look(self.threads.iter().copied());
             }
         }
+    }
+
+    /// Processes that have threads with rings now.
+    fn recorded_processes(&self) -> BTreeSet<u32> {
+        let slots = (0..self.arena.slots_tried()).map(|index| self.arena.slot(index));
+        slots
+            .filter(|slot| slot.state() == LIVE)
+            .map(|slot| slot.snapshot().pid)
+            .collect()
     }
 
     /// Whether a thread has claimed a slot.
@@ -226,6 +244,7 @@ impl Supervisor<'_> {
     ) {
         let cause = match status {
             ProgramStatus::Exited(_) | ProgramStatus::Ended => cause::END_OF_PROCESS,
+            ProgramStatus::Signaled(_) if self.ending.begun() => cause::END_OF_PROCESS,
             ProgramStatus::Signaled(_) => cause::KILLED,
             ProgramStatus::RunsOn => {
                 self.drainer.abandon(&mut self.segment);

@@ -44,6 +44,62 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut
     }
 }
 
+static CAME: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_signal(_: libc::c_int) {
+    CAME.store(true, Ordering::Relaxed);
+}
+
+/// Keeps the signals that would end the recorder from doing so, until dropped: what it holds in
+/// memory would stay there. Executed programs do not notice, since handlers are not inherited.
+pub struct Held {
+    before: Vec<(libc::c_int, libc::sigaction)>,
+}
+
+impl Held {
+    /// From now on.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Held {
+        let mut before = Vec::new();
+        for signal in HANDLED {
+            let mut old = action(libc::SIG_DFL, 0);
+            let new = action(
+                note_signal as *const () as libc::sighandler_t,
+                libc::SA_RESTART,
+            );
+            // SAFETY: the structs live across the calls; the handler only touches an atomic.
+            unsafe {
+                libc::sigaction(signal, std::ptr::null(), &raw mut old);
+                if old.sa_sigaction == libc::SIG_DFL
+                    && libc::sigaction(signal, &raw const new, std::ptr::null_mut()) == 0
+                {
+                    before.push((signal, old));
+                }
+            }
+        }
+        Held { before }
+    }
+
+    /// Forgets those that came.
+    pub fn forget(&self) {
+        CAME.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether one came.
+    pub fn came(&self) -> bool {
+        CAME.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for (signal, old) in &self.before {
+            // SAFETY: a setting that the kernel gave us.
+            unsafe { libc::sigaction(*signal, &raw const *old, std::ptr::null_mut()) };
+        }
+    }
+}
+
 /// Lifts the soft limit on file sizes as far as it goes, until dropped. The limit is meant for
 /// files on disks, but the kernel applies it to memory files as well.
 pub struct FileSizesLifted(libc::rlimit);

@@ -242,8 +242,15 @@ fn command(cli: &Cli, options: &[String]) -> String {
         words.push(format!("--window {}", cli.window));
     }
     words.extend(options.iter().cloned());
-    words.push("--force".into());
-    if cli.output != Path::new("trace") {
+    if let Some(options) = &cli.analyze {
+        words.push(match options.as_str() {
+            "" => "--analyze".into(),
+            options => format!("--analyze={}", quoted(options)),
+        });
+    } else {
+        words.push("--force".into());
+    }
+    if cli.analyze.is_none() && cli.output != Path::new("trace") {
         words.push(format!("-o {}", quoted(&cli.output.to_string_lossy())));
     }
     match cli.attach {

@@ -4,5 +4,6 @@ pub mod clock;
 pub mod failure;
 pub mod folder;
 pub mod memfd;
+pub(crate) mod memory_folder;
 pub mod small_table;
 pub mod text;

@@ -40,3 +40,41 @@ pub(crate) fn scaled(n: f64, base: f64, units: &[&str]) -> String {
     };
     format!("{value:.places$}{}", units[unit])
 }
+
+/// The words of a text as a shell would part them: quotes keep blanks together, a backslash keeps
+/// the next character. `None` if a quote is not closed.
+pub(crate) fn words(text: &str) -> Option<Vec<String>> {
+    let (mut all, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match (c, quote) {
+            (c, Some(q)) if c == q => quote = None,
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            ('\\', None | Some('"')) => word.get_or_insert_default().extend(rest.next()),
+            (c, None) if c.is_whitespace() => all.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    all.extend(word);
+    quote.is_none().then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_a_shell() {
+        let parted = |text| words(text).map(|w| w.join("|"));
+        assert_eq!(parted(""), Some(String::new()));
+        assert_eq!(parted(" --all  --rows 3 "), Some("--all|--rows|3".into()));
+        assert_eq!(
+            parted(r#"--function 'a b' "c \" d"\ e ''"#),
+            Some(r#"--function|a b|c " d e|"#.into())
+        );
+        assert_eq!(parted("'a"), None);
+    }
+}
