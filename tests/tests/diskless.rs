@@ -130,13 +130,16 @@ fn without_a_trace_the_analysis_is_the_same() {
         if matches!(name, "threads" | "forks") || options == "--all" {
             continue;
         }
-        let tables = |bytes: &[u8]| {
+        // (Footprints are a matter of addresses, and the stack lies elsewhere.)
+        let loads = |bytes: &[u8]| {
             let all: Value = serde_json::from_slice(bytes).unwrap();
-            (all["functions"].clone(), all["lines"].clone())
+            let rows = all["functions"].as_array().unwrap().iter();
+            rows.map(|row| (row["function"].to_string(), row["A"].to_string()))
+                .collect::<std::collections::BTreeSet<_>>()
         };
-        let on_disk = tables(&analyse(&trace, &words).stdout);
-        assert!(on_disk.0.as_array().is_some_and(|rows| !rows.is_empty()));
-        assert_eq!(tables(&diskless), on_disk, "{name}");
+        let on_disk = loads(&analyse(&trace, &words).stdout);
+        assert!(!on_disk.is_empty());
+        assert_eq!(loads(&diskless), on_disk, "{name}");
     }
 }
 
@@ -151,18 +154,21 @@ fn marked(dir: &Path) -> Option<PathBuf> {
 
 const FOR_HOURS: [&str; 2] = ["100000000", "1000"];
 
-/// Waits until a child of the process has used some CPU time; gives its id.
-fn busy_child(parent: i32) -> i32 {
+/// Waits until a child of the process has used some CPU time.
+fn until_busy_child(parent: i32) {
+    let is_busy = |stat: String| {
+        let (name, rest) = stat.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let ticks: u64 = fields.get(11)?.parse().ok()?;
+        let ours = fields.get(1)? == &parent.to_string() && name.contains("(marked");
+        (ours && ticks >= 20).then_some(())
+    };
     loop {
-        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
-        for child in children.unwrap_or_default().split_whitespace() {
-            let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
-            let ticks = stat.rsplit(')').next().and_then(|s| s.split(' ').nth(12));
-            if stat.contains("(marked")
-                && ticks.and_then(|t| t.parse::<u64>().ok()).unwrap_or(0) >= 20
-            {
-                return child.parse().unwrap();
-            }
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut stats = processes
+            .filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+        if stats.any(|stat| is_busy(stat).is_some()) {
+            return;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -181,7 +187,7 @@ fn interrupted_recordings_are_analysed() {
         .arg(&app)
         .args(FOR_HOURS);
     let output = leaving_nothing(&mut command, |recorder| {
-        busy_child(recorder);
+        until_busy_child(recorder);
         // SAFETY: a call with plain numbers, to a process of our own.
         unsafe { libc::kill(recorder, libc::SIGINT) };
     });
@@ -277,5 +283,5 @@ fn a_program_ends_when_its_phase_is_recorded() {
         |_| {},
     );
     assert_eq!(tools::code(&output), 0, "{}", said(&output));
-    assert!(said(&output).contains("hot_part"), "{}", said(&output));
+    assert!(said(&output).contains("\nsum "), "{}", said(&output));
 }
