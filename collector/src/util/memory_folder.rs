@@ -10,8 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const PREFIX: &str = "mgz-analyze.";
-const TMPFS: i64 = 0x0102_1994;
-const RAMFS: i64 = 0x8584_58f6;
+const TMPFS: u64 = 0x0102_1994;
+const RAMFS: u64 = 0x8584_58f6;
 
 /// A folder of our own. It is removed when this is dropped; what a killed recorder has left is
 /// removed when the next one makes its own.
@@ -94,7 +94,7 @@ fn room(path: &Path) -> Option<u64> {
         libc::statfs(path.as_ptr(), &raw mut info) == 0
             && libc::access(path.as_ptr(), libc::W_OK | libc::X_OK) == 0
     };
-    let in_memory = matches!(i64::from(info.f_type), TMPFS | RAMFS);
+    let in_memory = matches!(info.f_type as u64, TMPFS | RAMFS);
     // A tmpfs without a limit, and ramfs, say that they have no blocks.
     let free = match info.f_blocks {
         0 => u64::MAX,

@@ -63,6 +63,11 @@ impl Strides {
     /// Where the instruction will load next, by what it has done before, if its last two strides
     /// were equal and not zero.
     pub fn next(&self, instruction: u32) -> Option<u64> {
+        self.step(instruction).map(|(_, next)| next)
+    }
+
+    /// Where the instruction was last, and where it will load next.
+    fn step(&self, instruction: u32) -> Option<(u64, u64)> {
         let at = instruction as usize;
         let walk = if at < DENSE {
             self.walks.get(at)?
@@ -70,7 +75,7 @@ impl Strides {
             self.others.get(&instruction)?
         };
         walk.steady
-            .then(|| walk.last.wrapping_add_signed(walk.stride))
+            .then(|| (walk.last, walk.last.wrapping_add_signed(walk.stride)))
     }
 
     /// The instruction loads from here.
@@ -124,7 +129,8 @@ pub struct Foresight {
 /// Which prefetchers would have foreseen a miss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Foreseen {
-    /// The instruction's last two strides were equal, and the next one leads to this line.
+    /// The instruction's last two strides were equal, and the next one leads to this line, in the
+    /// same page.
     pub stride: bool,
     /// The line before it is one of the last sixteen that were missed, in the same page.
     pub next_line: bool,
@@ -149,8 +155,8 @@ impl Foresight {
             let block = address >> self.shift;
             foreseen.stride = self
                 .strides
-                .next(instruction)
-                .is_some_and(|next| next >> self.shift == block);
+                .step(instruction)
+                .is_some_and(|(last, next)| next >> self.shift == block && same_page(last, next));
             foreseen.next_line = block
                 .checked_sub(1)
                 .is_some_and(|b| self.recent.contains(&b) && same_page(b << self.shift, address));
@@ -203,6 +209,8 @@ mod tests {
         let mut foresight = Foresight::new(64);
         let seen: Vec<(bool, bool)> = [(0, 0), (0, 128), (0, 256), (0, 384), (1, 448), (1, 9000)]
             .into_iter()
+            // Even strides, but each to another page.
+            .chain((0..4).map(|i| (2, 1 << 20 | i << 14)))
             .map(|(ip, address)| foresight.access(ip, address, true))
             .map(|f| (f.stride, f.next_line))
             .collect();
@@ -214,6 +222,10 @@ mod tests {
                 (false, false),
                 (true, false),
                 (false, true),
+                (false, false),
+                (false, false),
+                (false, false),
+                (false, false),
                 (false, false)
             ]
         );

@@ -117,7 +117,7 @@ impl Parts {
         code: &CodeMap,
         place: Place,
         accesses: View<'_>,
-        objects: &mut Vec<u32>,
+        objects: &mut [u32],
     ) {
         let steps = accesses.len().max(1) as u64;
         let mut sets: [Option<(Part, BlockSet)>; 2] = [None, None];
