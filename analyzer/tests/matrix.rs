@@ -8,7 +8,7 @@ mod common;
 use clap::CommandFactory;
 use common::{Life, Row, Watched, manifest, sidecar, write_lives, write_trace, write_watch};
 use mgz_analyzer::cli::Arguments;
-use mgz_annotations_schema::manifest::Manifest;
+use mgz_annotations_schema::manifest::{Manifest, Thread};
 use mgz_annotations_schema::sidecar::NONE;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -446,6 +446,19 @@ fn write(folder: &Path, made: &Made) {
     if made.mode == "full" {
         manifest.totals.loads_executed = Some(manifest.totals.rows);
     }
+    let mut of_threads: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for row in &rows {
+        *of_threads.entry((row.process, row.thread)).or_default() += 1;
+    }
+    let threads = of_threads.into_iter();
+    manifest.threads = threads
+        .map(|((process, thread), rows)| Thread {
+            process,
+            thread,
+            rows,
+            ..Thread::default()
+        })
+        .collect();
     manifest.cpu_seconds = f64::from(u8::from(made.mode == "watch"));
     (made.change)(&mut manifest);
     write_trace(folder, &manifest, &sidecar, &made.parts, 1000);

@@ -272,7 +272,7 @@ fn spectra_of_intervals_and_functions_add_up_to_the_programs() {
     let all = rows(&addresses, 8, 0, 10);
     let sidecar = sidecar(10);
     let mut manifest = manifest("full", &sidecar);
-    write_trace(&path, &manifest, &sidecar, &[all.clone()], 100);
+    write_trace(&path, &manifest, &sidecar, std::slice::from_ref(&all), 100);
     let said = refusal(&["spectra", path.to_str().unwrap(), "--intervals", "2"], 1);
     assert!(said.contains("how many rows each thread has"), "{said}");
     manifest.threads = vec![mgz_annotations_schema::manifest::Thread {

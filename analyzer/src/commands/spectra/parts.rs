@@ -112,13 +112,7 @@ impl Parts {
     }
 
     /// Turns the objects of accesses into their tags.
-    pub fn tag(
-        &mut self,
-        code: &CodeMap,
-        place: Place,
-        accesses: View<'_>,
-        objects: &mut [u32],
-    ) {
+    pub fn tag(&mut self, code: &CodeMap, place: Place, accesses: View<'_>, objects: &mut [u32]) {
         let steps = accesses.len().max(1) as u64;
         let mut sets: [Option<(Part, BlockSet)>; 2] = [None, None];
         for (i, object) in objects.iter_mut().enumerate() {
