@@ -7,6 +7,7 @@ use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -186,6 +187,14 @@ fn interrupted_recordings_are_analysed() {
         .args(["--ignore-markers", "--analyze=--all", "--"])
         .arg(&app)
         .args(FOR_HOURS);
+    // A shell that runs the tests in the background has it ignored.
+    // SAFETY: only a call that is safe after a fork.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let output = leaving_nothing(&mut command, |recorder| {
         until_busy_child(recorder);
         // SAFETY: a call with plain numbers, to a process of our own.
@@ -244,7 +253,6 @@ fn a_program_ends_when_its_phase_is_recorded() {
     let (_, read) = record(&["--mode", "full"]);
     let phases = read.manifest.phases.as_ref().unwrap();
     assert!(phases.count >= 1, "{phases:?}");
-    assert!(read.manifest.totals.loads_executed.is_some());
     // An amount, and a time.
     let (_, read) = record(&[
         "--mode",

@@ -360,12 +360,12 @@ fn stores_on_request() {
         let trace = mgz_tests::rows::read(&trace).unwrap();
         let totals = &trace.manifest.totals;
         let stores = trace.threads.values().flatten().filter(|r| r.store).count();
+        // A store may stand for Constant loads.
         let loads: u64 = trace
             .threads
             .values()
             .flatten()
-            .filter(|r| !r.store)
-            .map(|r| 1 + u64::from(r.implied_const))
+            .map(|r| u64::from(!r.store) + u64::from(r.implied_const))
             .sum();
         assert_eq!(totals.stores, Some(stores as u64));
         assert_eq!(totals.loads_executed, Some(loads), "stores are no loads");
