@@ -17,6 +17,18 @@ pub fn binaries() -> Result<PathBuf> {
     Ok(dir.to_path_buf())
 }
 
+/// Lets a command be interrupted: a shell that runs the tests in the background has that ignored.
+pub fn interruptible(command: &mut Command) -> &mut Command {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: only a call that is safe after a fork.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        })
+    }
+}
+
 /// Path of a binary of this workspace. They are not built by `cargo test`.
 pub fn binary(name: &str) -> PathBuf {
     let path = binaries().expect("the folder of the test").join(name);

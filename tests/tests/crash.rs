@@ -31,12 +31,10 @@ fn start(options: &[&str], trace: &Path, app: &Instrumented, how: &str) -> Child
     unsafe {
         command.pre_exec(|| {
             libc::setsid();
-            // Whoever starts the tests in the background makes them ignore it.
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
             Ok(())
         });
     }
-    command.spawn().unwrap()
+    tools::interruptible(&mut command).spawn().unwrap()
 }
 
 /// The recorded program: the child of the recorder that runs `app`.

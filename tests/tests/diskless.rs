@@ -7,7 +7,6 @@ use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -187,14 +186,7 @@ fn interrupted_recordings_are_analysed() {
         .args(["--ignore-markers", "--analyze=--all", "--"])
         .arg(&app)
         .args(FOR_HOURS);
-    // A shell that runs the tests in the background has it ignored.
-    // SAFETY: only a call that is safe after a fork.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            Ok(())
-        });
-    }
+    tools::interruptible(&mut command);
     let output = leaving_nothing(&mut command, |recorder| {
         until_busy_child(recorder);
         // SAFETY: a call with plain numbers, to a process of our own.

@@ -161,7 +161,7 @@ fn comparisons_and_ranks_become_reports_and_a_server_answers_its_user_alone() {
     // The server.
     let mut command = place.mgz(&["serve", "base", "--no-open"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut server = Server(command.spawn().unwrap());
+    let mut server = Server(tools::interruptible(&mut command).spawn().unwrap());
     let mut address = String::new();
     let out = server.0.stdout.take().unwrap();
     BufReader::new(out).read_line(&mut address).unwrap();
