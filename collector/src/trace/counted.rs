@@ -66,8 +66,16 @@ pub(crate) fn divide(
         let Some(sidecar) = sidecar_of(manifest, sidecars, module) else {
             continue;
         };
+        let folded = folded(sidecar);
         for (number, site) in sidecar.sites.iter().enumerate() {
             let times = executed.get(site.region as usize).copied().unwrap_or(0);
+            if let Some(more) = folded.get(&(number as u32)) {
+                let loads = times.saturating_mul(*more);
+                out.loads += loads;
+                if loads > 0 {
+                    *out.by_site.entry((module, number as u32)).or_default() += loads;
+                }
+            }
             if times == 0 || site.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) != 0 {
                 continue;
             }
@@ -88,6 +96,27 @@ pub(crate) fn divide(
         }
     }
     out
+}
+
+/// Constant loads of blocks before that a region stands for (their regions have no record), by the
+/// region's first site, which they are counted at as in the rows of other modes.
+fn folded(sidecar: &Sidecar) -> BTreeMap<u32, u64> {
+    let mut first = vec![None; sidecar.regions.len()];
+    let mut own = vec![0; sidecar.regions.len()];
+    for (number, site) in sidecar.sites.iter().enumerate() {
+        let region = site.region as usize;
+        if region < first.len() {
+            first[region].get_or_insert(number as u32);
+            own[region] += u64::from(site.flags & SiteFlags::IMPLIED != 0);
+        }
+    }
+    let regions = sidecar.regions.iter().zip(first).zip(own);
+    regions
+        .filter_map(|((region, first), own)| {
+            let more = u64::from(region.implied_const).saturating_sub(own);
+            Some((first?, more)).filter(|_| more > 0)
+        })
+        .collect()
 }
 
 fn sidecar_of<'s>(
