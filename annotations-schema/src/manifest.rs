@@ -109,17 +109,17 @@ pub struct Manifest {
     pub cpu: String,
     /// Its data caches as the kernel tells them, first level first; empty if it does not.
     pub caches: Vec<Cache>,
-    /// `soft` or `pt`.
+    /// `soft` or `pt`; `watchpoints` in mode `watch`.
     pub backend: String,
     /// Why that one; empty in imports.
     pub backend_why: String,
-    /// `full`, `count`, `ring`, `burst` or `watch`.
+    /// `full`, `count`, `ring`, `burst` or `watch`; of imports also `samples` or `snapshot`.
     pub mode: String,
     /// What starts a sample: `records`, or `loads` or `cpu time` with its source.
     pub trigger: String,
     /// `burst`: why that one.
     pub trigger_why: String,
-    /// Unit of `period` and `window`: `records`.
+    /// Unit of `period` and `window`: `records`, `loads`, or a time.
     pub unit: String,
     /// Records from one window's end to the next window's end (w + z); 0 in `full`. `burst`: loads
     /// from trigger to trigger, if these begin windows.
@@ -361,7 +361,7 @@ pub struct Totals {
     pub records_executed: u64,
     /// Records that were kept.
     pub records_kept: u64,
-    /// Executed loads (rows plus implied Constants), if known: in `full`.
+    /// Executed loads (rows plus implied Constants), if known: in `full` and `count`.
     pub loads_executed: Option<u64>,
     /// The same where it is only an estimate from the kept windows.
     pub loads_executed_estimate: Option<f64>,

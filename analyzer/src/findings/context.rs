@@ -136,7 +136,32 @@ impl<'a> Context<'a> {
             .chain(piece.chain.iter().map(String::as_str))
             .any(|text| {
                 let head = text.split(['<', '(']).next().unwrap_or(text);
-                names.iter().any(|name| head.contains(name))
+                names.iter().any(|name| has_word(head, name))
             })
+    }
+}
+
+/// Whether a name is in a path at the begin of a word: `btree` is in `alloc::btree_map`, not in
+/// `sum_subtree`.
+fn has_word(path: &str, name: &str) -> bool {
+    let begins = |at: usize| {
+        let before = path[..at].chars().next_back();
+        !before.is_some_and(char::is_alphanumeric)
+    };
+    path.match_indices(name).any(|(at, _)| begins(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_word;
+
+    #[test]
+    fn names_begin_words() {
+        assert!(has_word("alloc::collections::btree::map::insert", "btree"));
+        assert!(has_word("std::__lower_bound", "lower_bound"));
+        assert!(has_word("std::_Rb_tree_increment", "_Rb_tree"));
+        assert!(has_word("std::map", "std::map"));
+        assert!(!has_word("sum_subtree", "btree"));
+        assert!(!has_word("", "btree"));
     }
 }

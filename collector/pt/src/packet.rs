@@ -1,7 +1,7 @@
 //! One packet: its kinds, its bytes, its text.
 //!
-//! [`decode`] is a pure function of the bytes in front of it and of one bit of context (whether a
-//! block of BIPs is open, and how wide they are). It allocates nothing and reads nothing beyond the
+//! [`decode`] is a pure function of the bytes in front of it and of the block of BIPs that is open,
+//! if there is one (how wide they are). It allocates nothing and reads nothing beyond the
 //! slice. Formats are those of the chapter "Intel Processor Trace" in Intel's Software Developer's
 //! Manual.
 

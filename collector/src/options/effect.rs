@@ -39,9 +39,11 @@ impl Way {
     pub const IMPORT_TEXT: Way = Way(1 << 13);
     /// `--probe`.
     pub const PROBE: Way = Way(1 << 14);
+    /// `--count`.
+    pub const COUNT: Way = Way(1 << 15);
 
     /// All of them, with their names in messages.
-    pub const ALL: [(Way, &'static str); 15] = [
+    pub const ALL: [(Way, &'static str); 16] = [
         (Way::FULL, "--mode full"),
         (Way::RING, "--mode ring"),
         (Way::BURST_BY_TIME, "bursts by CPU time"),
@@ -57,6 +59,7 @@ impl Way {
         (Way::IMPORT, "--import"),
         (Way::IMPORT_TEXT, "--import with --raw or --packets"),
         (Way::PROBE, "--probe"),
+        (Way::COUNT, "--count"),
     ];
 
     fn name(self) -> &'static str {
@@ -80,7 +83,9 @@ const BURST: Way = Way::BURST_BY_TIME.and(Way::BURST_BY_LOADS);
 const ATTACH: Way = Way::ATTACH_BY_TIME.and(Way::ATTACH_BY_LOADS);
 const WATCH: Way = Way::WATCH_BY_TIME.and(Way::WATCH_BY_LOADS);
 const PT: Way = Way::PT_FULL.and(Way::PT_RING);
-const RUNS: Way = SOFT.and(WATCH).and(PT);
+/// Recorded by software, with addresses or without.
+const COUNTED: Way = SOFT.and(Way::COUNT);
+const RUNS: Way = COUNTED.and(WATCH).and(PT);
 /// Makes a trace folder anew.
 const MAKES: Way = RUNS.and(ATTACH).and(Way::IMPORT);
 const EVERYWHERE: Way = Way(u32::MAX);
@@ -131,22 +136,22 @@ const RULES: [Rule; 44] = [
     ),
     rule(
         "backend",
-        SOFT.and(PT).and(ATTACH),
+        COUNTED.and(PT).and(ATTACH),
         Idle::Refused,
         "it is for runs of instrumented programs",
     ),
-    rule("start_after", SOFT.and(ATTACH), Idle::Refused, PHASES),
-    rule("stop_after", SOFT.and(ATTACH), Idle::Refused, PHASES),
-    rule("from_function", SOFT, Idle::Refused, PHASES),
+    rule("start_after", COUNTED.and(ATTACH), Idle::Refused, PHASES),
+    rule("stop_after", COUNTED.and(ATTACH), Idle::Refused, PHASES),
+    rule("from_function", COUNTED, Idle::Refused, PHASES),
     rule(
         "ignore_markers",
-        SOFT.and(ATTACH),
+        COUNTED.and(ATTACH),
         Idle::Told,
         "markers are for recording by software",
     ),
     rule(
         "exit_after",
-        SOFT,
+        COUNTED,
         Idle::Refused,
         "the program ends by itself there",
     ),
@@ -214,14 +219,14 @@ const RULES: [Rule; 44] = [
     rule("near", WATCH, Idle::Refused, "it is for --mode watch"),
     rule(
         "duration",
-        SOFT.and(ATTACH).and(WATCH),
+        COUNTED.and(ATTACH).and(WATCH),
         Idle::Refused,
         "the recording ends with the program there; `timeout` ends that",
     ),
     rule("attach", EVERYWHERE, Idle::Told, ""),
     rule(
         "progress",
-        SOFT.and(ATTACH),
+        COUNTED.and(ATTACH),
         Idle::Told,
         "nothing is counted while the program runs there",
     ),
@@ -265,7 +270,11 @@ const RULES: [Rule; 44] = [
     ),
     rule(
         "max_size",
-        SOFT.and(ATTACH).and(PT).and(Way::IMPORT).and(Way::RECOVER),
+        COUNTED
+            .and(ATTACH)
+            .and(PT)
+            .and(Way::IMPORT)
+            .and(Way::RECOVER),
         Idle::Refused,
         "the size is not bounded there",
     ),
@@ -515,6 +524,11 @@ mod tests {
             refused(&["--period", "10"], Way::BURST_BY_TIME).contains("--rate is for CPU time")
         );
         assert!(refused(&["--rate", "10"], Way::PT_RING).contains("--pt clock=HZ"));
+        let counted = refused(&["--window", "9"], Way::COUNT);
+        assert!(
+            counted.contains("--window has no effect in --count"),
+            "{counted}"
+        );
         assert!(refused(&["--duration", "1"], Way::PT_FULL).contains("timeout"));
         assert!(refused(&["--near", "1"], Way::BURST_BY_LOADS).contains("--mode watch"));
         // Defaults were not given.

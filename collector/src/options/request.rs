@@ -1,6 +1,7 @@
 //! What `mgz-record` is asked to do. A command line becomes a request once, here: options that do
 //! not go together are refused, and those without effect told of ([`effect`]), as soon as it is
-//! known what is done. What follows does not look for contradictions again.
+//! known what is done. What depends on the machine or the program is refused where that is known:
+//! what begins windows in `machine::trigger`, markers and flavours in `commands::record`.
 
 use crate::machine::backend::Backend;
 use crate::options::args::{Cli, Mode};
@@ -215,7 +216,8 @@ impl ModedRequest<'_> {
     /// Software records it. (What windows of bursts begin with is known later.)
     pub fn by_software(self) -> Result<(), Failure> {
         match self.mode {
-            Mode::Full | Mode::Count => check_effects(self.cli, Way::FULL),
+            Mode::Full => check_effects(self.cli, Way::FULL),
+            Mode::Count => check_effects(self.cli, Way::COUNT),
             Mode::Ring => check_effects(self.cli, Way::RING),
             Mode::Burst | Mode::Watch | Mode::Off => Ok(()),
         }

@@ -8,7 +8,7 @@
 //!
 //! # Classes
 //!
-//! After the report: **Constant** is a scalar in the frame or at a fixed address (static,
+//! After the MemGaze report (section 4.2): **Constant** is a scalar in the frame or at a fixed address (static,
 //! thread-local, or one that the global offset table holds). **Strided** is an address affine in an
 //! induction variable of the innermost loop in which it varies, with the sum of all steps per
 //! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the

@@ -2,8 +2,8 @@
 //!
 //! Classes say whether an address is affine. This says more of those that are not: a pointer chase
 //! loads its own next address, a gather takes an index from another load, a hash table's place is
-//! mixed from a key, and a binary search halves a range. Reports tell mechanisms apart by it, so
-//! that nothing depends on it but words: what is not understood is [`Origin::Unknown`].
+//! mixed from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
+//! nothing else depends on it: what is not understood is [`Origin::Unknown`].
 //!
 //! Each address is followed backwards through the instructions that made it, over registers and
 //! variables in the frame, up to loads from elsewhere. Loads whose addresses come from each other
