@@ -289,7 +289,13 @@ def signatures(lab):
     """Figure 9: inputs of one program, and programs, compared."""
     compiler = os.path.realpath(lab.run(["gcc", "-print-prog-name=cc1"]).stdout.decode().strip())
     kernels = os.path.join(ROOT, "benches/kernels")
-    compiled = lambda file: [compiler, "-quiet", "-O1", "-o", "/dev/null", file]
+
+    def compiled(file):
+        """cc1 alone does not know where the system's headers are."""
+        whole = os.path.join(lab.work, os.path.basename(file) + ".i")
+        lab.run(["gcc", "-E", "-o", whole, file])
+        return [compiler, "-quiet", "-fpreprocessed", "-O1", "-o", "/dev/null", whole]
+
     jobs = []
     for file in ("sort.c", "bfs.c", "matmul.c")[: 2 if lab.quick else 3]:
         jobs.append((f"cc1 {file}", compiled(os.path.join(kernels, file))))
