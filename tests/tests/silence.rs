@@ -228,7 +228,13 @@ fn libraries_that_look_elsewhere_first() {
                 "burst" => t.samples > 0,
                 _ => t.records_executed > 500_000,
             });
-            assert_eq!(workers.count(), threads, "{what}: {said}");
+            // A window may also meet another thread while it is in the plug-in for a moment.
+            let most = if mode == "burst" { 5 } else { threads };
+            let workers = workers.count();
+            assert!(
+                (threads..=most).contains(&workers),
+                "{what}: {workers} of {threads}: {said}"
+            );
             assert!(
                 !m.totals.dropped.contains_key("foreign_threads"),
                 "{what}: {said}"
