@@ -7,7 +7,7 @@ use crate::findings::mechanisms::{Claim, RULES, Rule};
 use crate::findings::sites::SiteFacts;
 use crate::findings::working_set::WorkingSet;
 use crate::util::fast_hash::Mixed;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Cycles of a load that hits, other work included: what loads cost is compared with it.
 const HIT: f64 = 1.5;
@@ -79,13 +79,87 @@ pub fn causes(context: &Context) -> Vec<Cause> {
             parts.entry(key).or_default().push((facts.site, claim));
         }
     }
+    join_nodes(context, &mut parts);
     let mut all: Vec<Cause> = parts
         .into_iter()
         .map(|(key, sites)| cause(context, RULES[key.0], sites))
         .collect();
+    come_back(context, &mut all);
     weigh(context, &mut all);
     all.sort_by(|a, b| b.cycles.total_cmp(&a.cycles));
     all
+}
+
+/// Loads of the nodes that a chase comes to belong to it, where data flow does not say so: comparisons of keys, for one, are often
+/// functions of their own.
+fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<(u32, Claim)>>) {
+    let kind = |key: &Key| RULES[key.0].kind;
+    let chases: Vec<Key> = (parts.keys())
+        .filter(|k| matches!(kind(k), "list" | "tree" | "hash_chain"))
+        .cloned()
+        .collect();
+    let nodes: HashMap<u32, usize, Mixed> = (chases.iter().enumerate())
+        .flat_map(|(number, key)| parts[key].iter().map(move |s| (s.0, number)))
+        .collect();
+    let others: HashSet<u32, Mixed> = (parts.iter())
+        .filter(|p| kind(p.0) == "irregular")
+        .flat_map(|p| p.1.iter().map(|s| s.0))
+        .collect();
+    let beside = beside(context, &others, &nodes);
+    let mut joined: Vec<(usize, u32)> = Vec::new();
+    parts.retain(|key, sites| {
+        if kind(key) == "irregular" {
+            sites.retain(|s| match beside.get(&s.0) {
+                Some(&chase) => {
+                    joined.push((chase, s.0));
+                    false
+                }
+                None => true,
+            });
+        }
+        !sites.is_empty()
+    });
+    for (chase, site) in joined {
+        let of = parts.entry(chases[chase].clone()).or_default();
+        let claim = of[0].1;
+        of.push((site, claim));
+    }
+}
+
+/// Of some load instructions those of which most rows are in the node that one of others is in, just before or after: the number of the
+/// chase that has most of these others.
+fn beside(
+    context: &Context,
+    sites: &HashSet<u32, Mixed>,
+    nodes: &HashMap<u32, usize, Mixed>,
+) -> HashMap<u32, usize, Mixed> {
+    /// Rows between, and bytes.
+    const NEAR: (usize, u64) = (8, 128);
+    let mut rows: HashMap<u32, BTreeMap<usize, u64>, Mixed> = HashMap::default();
+    for window in &context.windows {
+        for (at, row) in window.rows.iter().enumerate() {
+            if !sites.contains(&row.site) {
+                continue;
+            }
+            let around = at.saturating_sub(NEAR.0)..(at + NEAR.0 + 1).min(window.rows.len());
+            let near = (window.rows[around].iter())
+                .filter(|o| o.address.abs_diff(row.address) < NEAR.1)
+                .find_map(|o| nodes.get(&o.site));
+            if let Some(&chase) = near {
+                *(rows.entry(row.site).or_default())
+                    .entry(chase)
+                    .or_default() += 1;
+            }
+        }
+    }
+    let all = |site: &u32| context.sites.get(site).map_or(0, |s| s.rows);
+    (rows.into_iter())
+        .filter(|(site, near)| near.values().sum::<u64>() * 10 >= all(site) * 6)
+        .filter_map(|(site, near)| {
+            let most = near.into_iter().max_by_key(|n| n.1)?;
+            Some((site, most.0))
+        })
+        .collect()
 }
 
 fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Cause {
@@ -159,6 +233,33 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         regions,
         cycles: 0.0,
         lost: 0.0,
+    }
+}
+
+/// Walks that come back to where they have been go through no more than what is touched until then, though it may be elsewhere later.
+fn come_back(context: &Context, causes: &mut [Cause]) {
+    let mut firsts: HashMap<(u32, Option<u32>), (u64, u64), Mixed> = HashMap::default();
+    for facts in context.sites.values() {
+        let all = firsts
+            .entry(context.users.region(facts.group / 4))
+            .or_default();
+        all.0 += facts.firsts;
+        all.1 += facts.first_pages;
+    }
+    for cause in causes.iter_mut() {
+        if !matches!(cause.rule.kind, "streaming" | "capacity") || cause.firsts == 0 {
+            continue;
+        }
+        let (mut bytes, mut extent) = (0.0, 0.0);
+        for facts in cause.sites.iter().filter_map(|s| context.sites.get(s)) {
+            let region = context.users.region(facts.group / 4);
+            let until = facts.returns().map_or(f64::INFINITY, |n| 1.0 / n as f64);
+            let &(lines, pages) = firsts.get(&region).unwrap_or(&(0, 0));
+            let weight = facts.firsts as f64 / cause.firsts as f64;
+            bytes += weight * (cause.set.bytes as f64).min(lines as f64 * 64.0 * until);
+            extent += weight * (cause.set.extent as f64).min(pages as f64 * 4096.0 * until);
+        }
+        (cause.set.bytes, cause.set.extent) = (bytes as u64, extent as u64);
     }
 }
 

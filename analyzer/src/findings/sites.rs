@@ -6,6 +6,8 @@ use std::collections::HashMap;
 
 /// Different steps that are kept of an instruction.
 const STEPS: usize = 48;
+/// A step back by so many bytes may end a walk through a block.
+const RETURN: i64 = 4096;
 
 /// A load instruction, as the windows saw it.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +58,27 @@ impl SiteFacts {
             .map(|s| s.1)
             .sum();
         near as f64 / self.all_steps.max(1) as f64
+    }
+
+    /// How often a walk was seen to come back to where it has been: loops in blocks do, after a block. Nothing where it came back by
+    /// different ways, or goes on from where it came to.
+    pub fn returns(&self) -> Option<u64> {
+        let back = |s: &i64| *s <= -RETURN;
+        let all: u64 = self.steps.iter().filter(|s| back(s.0)).map(|s| s.1).sum();
+        let best = (self.steps.iter())
+            .filter(|s| back(s.0))
+            .max_by_key(|&(&s, &n)| (n, s));
+        let (&step, &times) = best?;
+        if times < 4 || times * 10 < all * 6 {
+            return None;
+        }
+        // What it has moved by until then.
+        let moved: f64 = (self.steps.iter())
+            .filter(|s| *s.0 != step)
+            .map(|(&s, &n)| s as f64 * n as f64)
+            .sum();
+        let part = moved / (times as f64 * step.unsigned_abs() as f64);
+        (0.7..1.4).contains(&part).then_some(times)
     }
 
     /// Steps that were seen.
@@ -147,6 +170,33 @@ mod tests {
         assert_eq!((site.rows, site.steps(), site.windows), (40, 38, 2));
         assert_eq!(site.regular(), Some(64));
         assert_eq!(site.near(63), 0.0);
+    }
+
+    /// Windows of 300 loads anywhere in a walk through rows of 64 words, of which `rows` are 8 KiB apart, again and again.
+    fn blocked(rows: u64, back: impl Fn(u64) -> u64) -> SiteFacts {
+        let at = |i: u64| {
+            let (turn, i) = (i / (64 * rows), i % (64 * rows));
+            (1 << 30) + back(turn) + i / 64 * 8192 + i % 64 * 8
+        };
+        let windows: Vec<Window> = (0..400u64)
+            .map(|w| window((0..300).map(|i| at(w * 7919 + i))))
+            .collect();
+        facts(&windows)[&3].clone()
+    }
+
+    #[test]
+    fn walks_in_blocks_come_back() {
+        let block = blocked(64, |_| 0);
+        let times = block.returns().unwrap();
+        let each = block.rows as f64 / times as f64;
+        assert!((3000.0..5500.0).contains(&each), "{each}");
+        // Rows from the last to the first: each step back leads to new ones.
+        assert_eq!(blocked(1, |turn| (1 << 29) - turn * 8192).returns(), None);
+        // Blocks anywhere.
+        let anywhere = |turn: u64| turn.wrapping_mul(6364136223846793005) >> 38 << 12;
+        assert_eq!(blocked(8, anywhere).returns(), None);
+        // One walk through all.
+        assert_eq!(blocked(1 << 20, |_| 0).returns(), None);
     }
 
     #[test]

@@ -78,9 +78,10 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
         (Origin::Hash, _) => return next_is_chain(context, facts.site),
         _ => return None,
     };
+    // Lists behind an index that was loaded as it is are those of a graph's vertices, say.
     let begins_in_table = head.is_some_and(|head| {
         let (of_head, _) = context.origin(head);
-        matches!(of_head, Origin::Hash | Origin::Index | Origin::Call)
+        matches!(of_head, Origin::Hash | Origin::Call)
     });
     Some(match origin {
         _ if begins_in_table => Shape::HashChain,
