@@ -101,6 +101,19 @@ NOINLINE static uint64_t search_flat(uint64_t key, uint64_t n) {
 }
 
 static uint32_t picks[WORDS];
+struct edge { struct edge *next; uint32_t to; uint32_t rest[5]; };
+static struct edge edges[NODES];
+static struct edge *first[NODES];
+
+/* A graph whose vertices have lists of their neighbours: there is no key that a place is computed from. */
+NOINLINE static uint64_t neighbours(const uint32_t *vertices, uint32_t n) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (const struct edge *e = first[vertices[i]]; e; e = e->next) /* verdict: adjacency */
+            sum += e->to;                                              /* verdict: adjacency */
+    return sum;
+}
+
 static double left[WORDS], right[WORDS];
 
 NOINLINE static double gather(uint32_t n) {
@@ -216,6 +229,18 @@ int main(int argc, char **argv) {
         while (verdict_goes_on(seconds))
             for (int i = 0; i < 1000; i++)
                 sum += find_chain(verdict_random() % NODES);
+    } else if (CASE("adjacency")) {
+        uint32_t *order = verdict_order(NODES);
+        for (uint32_t i = 0; i < NODES; i++) {
+            struct edge *e = &edges[order[i]];
+            struct edge **head = &first[i / 8];
+            e->to = i;
+            e->next = *head;
+            *head = e;
+        }
+        uint32_t *vertices = verdict_order(NODES / 8);
+        while (verdict_goes_on(seconds))
+            sum += neighbours(vertices, NODES / 8);
     } else if (CASE("open") || CASE("small_open")) {
         uint64_t mask = CASE("open") ? (1 << 21) - 1 : 511;
         for (uint64_t k = 1; k <= mask / 4; k++) {
