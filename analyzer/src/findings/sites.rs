@@ -193,7 +193,10 @@ mod tests {
         // Rows from the last to the first: each step back leads to new ones.
         assert_eq!(blocked(1, |turn| (1 << 29) - turn * 8192).returns(), None);
         // Blocks anywhere.
-        let anywhere = |turn: u64| turn.wrapping_mul(6364136223846793005) >> 38 << 12;
+        let anywhere = |turn: u64| {
+            let mixed = (turn + 1).wrapping_mul(6364136223846793005);
+            ((mixed ^ (mixed >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38) << 12
+        };
         assert_eq!(blocked(8, anywhere).returns(), None);
         // One walk through all.
         assert_eq!(blocked(1 << 20, |_| 0).returns(), None);

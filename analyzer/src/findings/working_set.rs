@@ -2,8 +2,10 @@
 //!
 //! Windows see a small part of it. Two things tell more. *Extent*: the lowest and the highest address of each object; of w windows at
 //! random places these are (w − 1)/(w + 1) of it apart. *Recapture*: how many lines several windows share; n lines that were drawn at
-//! random N times are N(1 − e^(−n/N)) different ones. The extent holds for walks, and is an upper end for what is scattered; where
-//! windows share many lines, recapture says more.
+//! random n times are N(1 − e^(−n/N)) different ones. Where some are drawn more often than others, as the upper nodes of a tree are, that
+//! is too few: there are at least f₁²/2f₂ more than were seen, f₁ being those that one window has seen and f₂ those that two have (Chao,
+//! *Scandinavian Journal of Statistics* 11, 1984). The extent holds for walks, and is an upper end for what is scattered; where windows
+//! share many lines, recapture says more.
 
 use crate::findings::windows::{Row, Window};
 use crate::util::fast_hash::Mixed;
@@ -34,7 +36,7 @@ pub fn of(windows: &[Window], mut rows: Vec<(u32, Row)>, step: Option<i64>) -> W
     rows.sort_by_key(|r| r.0);
     let mut set = WorkingSet::default();
     let mut objects: HashMap<(u32, u32), Vec<(u64, u64)>, Mixed> = HashMap::default();
-    let mut lines: HashSet<u64, Mixed> = HashSet::default();
+    let mut lines: HashMap<u64, u32, Mixed> = HashMap::default();
     let mut pages: HashSet<u64, Mixed> = HashSet::default();
     let mut drawn = 0u64;
     for rows in rows.chunk_by(|a, b| a.0 == b.0) {
@@ -52,7 +54,9 @@ pub fn of(windows: &[Window], mut rows: Vec<(u32, Row)>, step: Option<i64>) -> W
         }
         set.windows += 1;
         drawn += own.len() as u64;
-        lines.extend(own);
+        for line in own {
+            *lines.entry(line).or_default() += 1;
+        }
         for (object, ends) in ends {
             objects
                 .entry((window.process, object))
@@ -71,7 +75,10 @@ pub fn of(windows: &[Window], mut rows: Vec<(u32, Row)>, step: Option<i64>) -> W
     let repeated = 1.0 - set.lines as f64 / drawn.max(1) as f64;
     let seen = set.lines as f64 * 64.0;
     let bytes = if repeated >= SHARED {
-        walked.min(population(drawn as f64, set.lines as f64) * 64.0)
+        let times = |n: u32| lines.values().filter(|&&l| l == n).count() as f64;
+        let unseen = times(1).powi(2) / (2.0 * times(2).max(1.0));
+        let equal = population(drawn as f64, set.lines as f64);
+        walked.min(equal.max(set.lines as f64 + unseen) * 64.0)
     } else {
         walked
     };
@@ -153,6 +160,32 @@ mod tests {
         // A step of four lines leaves three out.
         let quarter = all(&windows, Some(256)).bytes;
         assert!((15 << 20..18 << 20).contains(&quarter), "{quarter}");
+    }
+
+    /// Searches in a tree of 2¹⁷ nodes: half of what a window sees are the few nodes near the root.
+    #[test]
+    fn a_tree_is_larger_than_what_searches_share() {
+        let mut at = 7u64;
+        let mut next = move || {
+            at = at
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            at >> 33
+        };
+        let windows: Vec<Window> = (0..200)
+            .map(|_| {
+                let mut nodes = Vec::new();
+                for _ in 0..60 {
+                    let key = next() & ((1 << 17) - 1);
+                    nodes.extend(
+                        (0..17u32).map(|level| ((1 << level) | (key >> (17 - level))) * 64),
+                    );
+                }
+                window(nodes.into_iter())
+            })
+            .collect();
+        let set = all(&windows, None);
+        assert!((3 << 20..9 << 20).contains(&set.bytes), "{set:?}");
     }
 
     #[test]
