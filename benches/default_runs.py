@@ -10,7 +10,6 @@ out of the means.
 """
 
 import collections
-import datetime
 import json
 import math
 import os
@@ -20,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from kept import keep
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCES = os.path.join(ROOT, "benches/runs")
@@ -351,11 +352,7 @@ def run(options):
         runs.go()
         runs.say(f"took {time.monotonic() - began:.0f} s")
     if options.keep:
-        date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H%M%SZ")
-        base = os.path.join(ROOT, "benches/results", f"runs-{date}")
-        with open(base + ".txt", "w") as f:
-            f.write("\n".join(runs.lines) + "\n")
-        with open(base + ".json", "w") as f:
-            f.write(json.dumps(runs.rows) + "\n")
-        print(f"kept in {os.path.relpath(base, os.getcwd())}.txt and .json")
+        lengths = ",".join(f"{l:g}" for l in options.lengths)
+        command = f"scripts/validate --runs --lengths {lengths} --repeats {options.repeats}"
+        keep("runs", command, runs.lines, runs.rows)
     return 1 if runs.failed else 0

@@ -1,0 +1,108 @@
+"""What a default run costs: pairs of a program alone and recorded, for `scripts/bench-burst --default`.
+
+`mgz-record` without options samples by a budget, so the cost depends on how long a program runs: each is measured at two lengths.
+"""
+
+import os
+import random
+import statistics
+
+import subjects
+from measure import Failed, geometric_mean, run
+
+# Seconds of CPU time, turns, and what the upper end of the interval and the mean may be.
+LENGTHS = [(0.5, 12, 1.06, None), (10, 3, 1.01, 1.02)]
+
+
+def pairs(subject, seconds, tool, scratch, turns):
+    """CPU time, user and system, of program and recorder together, and wall time: `(recorded, alone)` of each, turn by turn."""
+    size = subject.size(seconds)
+    out = os.path.join(scratch, f"{subject.name}.inst")
+    libraries = [f"--libs={subject.libs}"] if subject.libs else []
+    if not os.path.exists(out):
+        run([tool("mgz-instrument"), *libraries, "-o", out, subject.path])
+    trace = os.path.join(scratch, "trace")
+    alone = [subject.path, *subject.arguments(size)]
+    recorded = [tool("mgz-record"), "--force", "-o", trace, "--", out, *subject.arguments(size)]
+    found = []
+    # The first turn of a short program fills caches.
+    spare = seconds < 5
+    for turn in range(turns + spare):
+        runs = {}
+        # Which comes first changes, since a machine's pace does.
+        for what in (alone, recorded) if turn % 2 else (recorded, alone):
+            runs[what is recorded] = run(what)
+        if runs[True].out != runs[False].out:
+            raise Failed(f"{subject.name}: recorded: another output than alone")
+        if turn or not spare:
+            found.append(
+                tuple((runs[True].cpu, runs[False].cpu, runs[True].wall, runs[False].wall))
+            )
+    return found
+
+
+def result(name, found):
+    """What is kept of a program at one length."""
+    return {
+        "name": name,
+        "seconds": statistics.median(f[1] for f in found),
+        "cpu": [f[0] / f[1] for f in found],
+        "wall": [f[2] / f[3] for f in found],
+    }
+
+
+def interval(results):
+    """95% of what 2,000 draws of turns give for the geometric mean of the programs' medians of CPU time."""
+    draw = random.Random(1)
+    means = sorted(
+        geometric_mean(
+            [statistics.median(draw.choices(r["cpu"], k=len(r["cpu"]))) for r in results]
+        )
+        for _ in range(2000)
+    )
+    return means[50], means[-51]
+
+
+def line(r):
+    """A program's row."""
+    cpu, wall = statistics.median(r["cpu"]), statistics.median(r["wall"])
+    return f"{r['name']:<13}{r['seconds']:>8.2f}{cpu:>9.4f}{min(r['cpu']):>9.4f}{max(r['cpu']):>9.4f}{wall:>9.4f}"
+
+
+def table(results, most, upper):
+    """Lines of text: each program's median with its ends, and the mean of all."""
+    lines = [f"{'program':<13}{'alone s':>8}{'CPU':>9}{'from':>9}{'to':>9}{'wall':>9}"]
+    lines += [line(r) for r in results]
+    mean = geometric_mean([statistics.median(r["cpu"]) for r in results])
+    wall = geometric_mean([statistics.median(r["wall"]) for r in results])
+    low, high = interval(results)
+    fine = mean <= most and (upper is None or high <= upper)
+    target = f"target <= {most}" + (f", upper end <= {upper}" if upper else "")
+    lines.append(
+        f"{'pass' if fine else 'MISS'}  CPU time of default runs, recorder included, geometric mean of {len(results)} programs: {mean:.4f} (95% {low:.4f} to {high:.4f}; {target}); wall time {wall:.4f}"
+    )
+    return lines
+
+
+def measure(tool, scratch, only, say, turns=None):
+    """`({length: results}, errors)`."""
+    results, errors = {}, []
+    for subject in (subjects.kernels(scratch, only) | subjects.programs(scratch, only)).values():
+        for seconds, usual, _, _ in LENGTHS:
+            try:
+                found = pairs(subject, seconds, tool, scratch, turns or usual)
+            except (Failed, OSError, ValueError) as error:
+                errors.append(f"{subject.name}: {error}")
+                continue
+            results.setdefault(seconds, []).append(result(subject.name, found))
+            say(line(results[seconds][-1]))
+    return results, errors
+
+
+def report(results):
+    """All tables."""
+    lines = []
+    for seconds, _, most, upper in LENGTHS:
+        if results.get(seconds):
+            lines += [f"Programs of {seconds} s", *table(results[seconds], most, upper), ""]
+    return lines
