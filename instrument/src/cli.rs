@@ -103,6 +103,10 @@ pub struct Args {
     /// (names like liblzma.so.5 or liblzma, separated by commas)
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
+    /// Let $ORIGIN in the library search path of OUT mean BINARY's folder, so that OUT may lie
+    /// elsewhere and finds the libraries that BINARY finds
+    #[arg(long)]
+    pub keep_origin: bool,
     /// Instrument only functions whose name matches (functions without a name are called
     /// fn_ADDRESS, in hex)
     #[arg(long, value_name = "REGEX")]
@@ -363,7 +367,10 @@ fn run(args: &Args) -> Result<String, Stop> {
     )?;
     let libs_folder = appended(&output, ".libs");
     let search_path = if chosen.is_empty() {
-        None
+        (args
+            .keep_origin
+            .then(|| runpath::absolute_path(&elf, &input)))
+        .filter(|p| !p.is_empty())
     } else {
         let name = libs_folder
             .file_name()

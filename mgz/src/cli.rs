@@ -113,6 +113,10 @@ pub struct Run {
     /// look for their files where they themselves lie
     #[arg(long)]
     pub beside: bool,
+    /// Leave extension modules of Python as they are; else those that the program imports are
+    /// instrumented too
+    #[arg(long)]
+    pub no_modules: bool,
     /// Leave the source lines out of the report
     #[arg(long)]
     pub no_source: bool,

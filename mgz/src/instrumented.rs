@@ -34,6 +34,108 @@ pub enum Outcome {
     Refused(i32),
 }
 
+/// What became of a module that a program opens by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Module {
+    /// Its instrumented form.
+    Ready {
+        /// The file.
+        file: PathBuf,
+        /// It was there already.
+        cached: bool,
+    },
+    /// It is opened as it is, for this reason.
+    Left(String),
+}
+
+impl Module {
+    /// The file to be opened instead.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Module::Ready { file, .. } => Some(file),
+            Module::Left(_) => None,
+        }
+    }
+}
+
+/// Instruments modules that programs open by themselves.
+pub struct Modules {
+    tool: PathBuf,
+    cache: PathBuf,
+    /// Where the loader looks first, before a module's own search path.
+    search: OsString,
+}
+
+/// A file of an entry of a module that the instrumenter declines: why.
+const DECLINED: &str = "declined";
+
+impl Modules {
+    /// Finds the instrumenter and the cache.
+    pub fn new() -> anyhow::Result<Modules> {
+        Ok(Modules {
+            tool: tools::find("mgz-instrument")?,
+            cache: cache::folder()?,
+            search: std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default(),
+        })
+    }
+
+    /// Instruments a module, or finds it instrumented; what is amiss is a reason to leave it.
+    pub fn prepare(&mut self, module: &Path) -> Module {
+        self.prepared(module)
+            .unwrap_or_else(|error| Module::Left(format!("{error:#}")))
+    }
+
+    fn prepared(&self, module: &Path) -> anyhow::Result<Module> {
+        let module = std::fs::canonicalize(module).context("cannot be found")?;
+        let bytes = std::fs::read(&module).context("cannot be read")?;
+        if instrumented_note(&module)
+            .context("cannot be read")?
+            .is_some()
+        {
+            return Ok(Module::Left("instrumented already".into()));
+        }
+        // An instrumented file has one search path for itself and for what it needs, which comes before this one.
+        if !self.search.is_empty() && finds_libraries_beside_itself(&bytes) {
+            return Ok(Module::Left(
+                "it finds libraries beside itself, and LD_LIBRARY_PATH is set".into(),
+            ));
+        }
+        let name = module.file_name().context("has no name")?;
+        let maker = format!("module {:?}", Source::of(&self.tool)?);
+        let key = cache::key(&bytes, [module.as_os_str(), OsStr::new(&maker)]);
+        let entry = self.cache.join(key);
+        let file = entry.join(name);
+        let cached = cache::look_up(&entry) && (file.exists() || entry.join(DECLINED).exists());
+        if !cached {
+            cache::make(&entry, |folder| self.fill(&module, folder, name))?;
+        }
+        Ok(match std::fs::read_to_string(entry.join(DECLINED)) {
+            Ok(why) => Module::Left(why),
+            Err(_) => Module::Ready { file, cached },
+        })
+    }
+
+    /// Writes the instrumented module into a folder, or why there is none.
+    fn fill(&self, module: &Path, folder: &Path, name: &OsStr) -> anyhow::Result<Vec<Source>> {
+        let done = Command::new(&self.tool)
+            .args(["--quiet", "--keep-origin", "-o"])
+            .arg(folder.join(name))
+            .arg("--")
+            .arg(module)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("{}: cannot be executed", self.tool.display()))?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            let line = said.lines().last().unwrap_or("no reason was given");
+            let path = format!("mgz-instrument: {}: ", module.display());
+            let why = line.strip_prefix(&path).unwrap_or(line);
+            std::fs::write(folder.join(DECLINED), why)?;
+        }
+        Ok(Vec::new())
+    }
+}
+
 /// Instruments a program, or finds it instrumented.
 pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
     let program = std::fs::canonicalize(program)

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod html;
 pub mod instrumented;
 pub mod program;
+pub mod python;
 pub mod report;
 pub mod run;
 pub mod serve;

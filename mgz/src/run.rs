@@ -4,6 +4,7 @@ use crate::cli::{FAILED, Run};
 use crate::html::Options;
 use crate::instrumented::{self, Asked, Outcome};
 use crate::program::Program;
+use crate::python::{self, Hook};
 use crate::{report, signals, tools};
 use anyhow::{Context, bail};
 use std::ffi::{OsStr, OsString};
@@ -32,11 +33,6 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
             program.file.display()
         );
     }
-    if is_python(&program.file) {
-        eprintln!(
-            "mgz: extension modules that Python opens are not instrumented, since it opens them by their paths; those in which time goes are named below. To record one: mgz instrument -o ext/MODULE.so MODULE.so, then PYTHONPATH=ext mgz run …"
-        );
-    }
     let asked = Asked {
         libs: run.libs.as_deref(),
         beside: run.beside,
@@ -51,9 +47,19 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
         }
         Outcome::Refused(status) => return Ok(status),
     };
-    let arguments = program.first.iter().chain(rest);
     let trace = folder.join(TRACE);
-    let status = match recorded(&record, &options(run), &file, arguments, &trace)? {
+    let hook = hook(run, &program, rest)?;
+    let mut command = Command::new(&record);
+    command.arg("-o").arg(&trace).args(options(run));
+    // By its name a program knows what it is, and where its files are.
+    command.arg("--argv0").arg(shown_name(&program, name));
+    command.arg("--").arg(&file).args(&program.first).args(rest);
+    command.envs(hook.iter().flat_map(Hook::environment));
+    let recorded = recorded(command, &trace);
+    if let Some(said) = hook.and_then(Hook::end) {
+        eprintln!("mgz: {said}");
+    }
+    let status = match recorded? {
         Recorded::Trace(status) => status,
         Recorded::Nothing(status) => return Ok(status),
     };
@@ -70,11 +76,26 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
     }
 }
 
-/// Whether it is an interpreter of Python: `python3.11`.
-fn is_python(file: &Path) -> bool {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let rest = name.strip_prefix("python");
-    rest.is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+/// For a program of Python: its extension modules are instrumented when it imports them.
+fn hook(run: &Run, program: &Program, rest: &[OsString]) -> anyhow::Result<Option<Hook>> {
+    if run.no_modules || !python::is_python(&program.file) {
+        return Ok(None);
+    }
+    if let Some(flag) = python::ignores_hook(program.first.iter().chain(rest)) {
+        eprintln!(
+            "mgz: with -{flag} Python reads nothing that mgz gives it, so that extension modules are not instrumented; those in which time goes are named below"
+        );
+        return Ok(None);
+    }
+    Hook::start().map(Some)
+}
+
+/// What the program is told that its name is: what the shell would tell it, or the path in a script's first line.
+fn shown_name<'a>(program: &'a Program, name: &'a OsStr) -> &'a OsStr {
+    match program.script {
+        Some(_) => program.file.as_os_str(),
+        None => name,
+    }
 }
 
 /// The folder of the run, made if need be.
@@ -146,22 +167,13 @@ enum Recorded {
 
 /// Records the program. The last run's trace is out of the way meanwhile, and comes back if there is no
 /// new one, which the recorder explains by itself.
-fn recorded<'a>(
-    record: &Path,
-    options: &[OsString],
-    file: &Path,
-    arguments: impl Iterator<Item = &'a OsString>,
-    trace: &Path,
-) -> anyhow::Result<Recorded> {
+fn recorded(mut command: Command, trace: &Path) -> anyhow::Result<Recorded> {
     let old = trace.with_extension(format!("old-{}", std::process::id()));
     let had_one = trace.exists();
     if had_one {
         std::fs::rename(trace, &old)
             .with_context(|| format!("{}: cannot be renamed", trace.display()))?;
     }
-    let mut command = Command::new(record);
-    command.arg("-o").arg(trace).args(options);
-    command.arg("--").arg(file).args(arguments);
     let status = signals::wait_for(&mut command);
     let is_there = trace.join("manifest.json").exists();
     if !is_there && had_one {
@@ -173,7 +185,7 @@ fn recorded<'a>(
         std::fs::remove_dir_all(&old)
             .with_context(|| format!("{}: cannot be removed", old.display()))?;
     }
-    let status = status.with_context(|| format!("{}: cannot be executed", record.display()))?;
+    let status = status.context("mgz-record cannot be executed")?;
     let status = status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
@@ -224,23 +236,5 @@ pub fn open(file: &OsStr) {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interpreters_of_python_are_known_by_name() {
-        for (file, is) in [
-            ("/usr/bin/python3.11", true),
-            ("python", true),
-            ("/opt/python-tool", false),
-            ("pythonize", false),
-            ("/usr/bin/perl", false),
-        ] {
-            assert_eq!(is_python(Path::new(file)), is, "{file}");
-        }
     }
 }

@@ -39,7 +39,7 @@ const WORTH: f64 = 2.0;
 /// Rows that say anything.
 const FEWEST_ROWS: u64 = 64;
 /// Windows that say anything.
-const FEWEST_WINDOWS: usize = 4;
+const FEWEST_WINDOWS: usize = 8;
 
 /// A finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -45,12 +45,23 @@ pub fn of(windows: &[Window], mut rows: Vec<(u32, Row)>, step: Option<i64>) -> W
         };
         let mut own: HashSet<u64, Mixed> = HashSet::default();
         let mut ends: HashMap<u32, (u64, u64), Mixed> = HashMap::default();
+        let mut unknown = Vec::new();
         for (_, row) in rows {
             own.insert(row.address >> 6);
             pages.insert(row.address >> 12);
             let end = row.address + u64::from(row.size);
+            if row.object == 0 {
+                unknown.push((row.address, end));
+                continue;
+            }
             let known = ends.entry(row.object).or_insert((row.address, end));
             *known = (known.0.min(row.address), known.1.max(end));
+        }
+        // One window may be in a heap, a stack and a library, which are far apart.
+        unknown.sort_unstable();
+        for piece in unknown.chunk_by(|a, b| b.0.saturating_sub(a.1) < FAR) {
+            let end = piece.iter().map(|p| p.1).max().unwrap_or(0);
+            (objects.entry((window.process, 0)).or_default()).push((piece[0].0, end));
         }
         set.windows += 1;
         drawn += own.len() as u64;
@@ -160,6 +171,23 @@ mod tests {
         // A step of four lines leaves three out.
         let quarter = all(&windows, Some(256)).bytes;
         assert!((15 << 20..18 << 20).contains(&quarter), "{quarter}");
+    }
+
+    #[test]
+    fn a_window_may_be_in_several_places() {
+        let windows: Vec<Window> = (0..8u64)
+            .map(|w| {
+                let places = [1 << 30, 0x7f00_0000_0000, 0x7fff_0000_0000u64];
+                let at = move |place: u64| (0..50).map(move |i| place + w * 4096 + i * 64);
+                let mut window = window(places.into_iter().flat_map(at));
+                for row in &mut window.rows {
+                    row.object = 0;
+                }
+                window
+            })
+            .collect();
+        let set = all(&windows, None);
+        assert!(set.extent < 1 << 20, "{set:?}");
     }
 
     /// Searches in a tree of 2¹⁷ nodes: half of what a window sees are the few nodes near the root.

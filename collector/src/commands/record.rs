@@ -69,6 +69,9 @@ pub fn record(request: RecordRequest) -> Result<i32, Failure> {
             record_watch::record(request, program)
         }
         RecordRequest::Run(request) if request.cli.calibrate => {
+            let program = resolve(request.cli)?;
+            let files = modules::check(&program, &request.cli.program[1..])?;
+            no_counts_only(&files.instrumented)?;
             calibrate::record(request.cli, |cli| run(RunRequest { cli }))
         }
         RecordRequest::Run(request) => run(request),
@@ -80,6 +83,10 @@ fn find_program(cli: &Cli) -> Result<PathBuf, Failure> {
     if let (Some(sentence), Format::Text) = (effect::behind_program(cli), cli.format) {
         eprintln!("mgz-record: {sentence}");
     }
+    resolve(cli)
+}
+
+fn resolve(cli: &Cli) -> Result<PathBuf, Failure> {
     let name = cli.program.first().map_or(OsStr::new(""), |name| name);
     Ok(modules::resolve(name, std::env::var_os("PATH").as_deref())?)
 }
@@ -150,7 +157,7 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         duration: cli.duration.map(std::time::Duration::from_secs_f64),
         spill_dir: cli.output.join(SPILL_DIR),
         program,
-        argv: cli.program.clone(),
+        argv: cli.argv(),
         no_aslr: cli.no_aslr,
         phases: cli.phases(),
         max_bytes: cli.max_size,
@@ -203,6 +210,19 @@ fn counts_loads(cli: &Cli, by_loads: bool) -> Result<(), Failure> {
     }
 }
 
+/// Refuses files that tell how often code is executed, and nothing else.
+fn no_counts_only(instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
+    let counts = instrumented
+        .iter()
+        .find(|m| m.note.features & FEATURE_COUNTS != 0);
+    counts.map_or(Ok(()), |counts| {
+        Err(Failure::own(format!(
+            "{}: made by `mgz-instrument --for count`, it tells how often code is executed and no addresses; record it with --count, or run mgz-instrument without --for count",
+            counts.path.display()
+        )))
+    })
+}
+
 /// Refuses files that cannot be recorded in this mode, or with heap blocks.
 fn check_files(
     request: ModedRequest,
@@ -210,6 +230,9 @@ fn check_files(
     instrumented: &[modules::Instrumented],
 ) -> Result<(), Failure> {
     let (cli, asked) = (request.cli, request.mode);
+    if asked != Mode::Count {
+        no_counts_only(instrumented)?;
+    }
     if asked == Mode::Burst && !backend::serves_burst(instrumented) {
         let not = instrumented
             .iter()
@@ -217,16 +240,6 @@ fn check_files(
         let path = not.map_or_else(String::new, |m| m.path.display().to_string());
         return Err(Failure::own(format!(
             "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
-        )));
-    }
-    if asked != Mode::Count
-        && let Some(counts) = instrumented
-            .iter()
-            .find(|m| m.note.features & FEATURE_COUNTS != 0)
-    {
-        return Err(Failure::own(format!(
-            "{}: made by `mgz-instrument --for count`, it tells how often code is executed and no addresses; record it with --count, or run mgz-instrument without --for count",
-            counts.path.display()
         )));
     }
     if matches!(asked, Mode::Full | Mode::Ring | Mode::Count)

@@ -71,7 +71,7 @@ pub fn record(
     let settings = cli.pt.unwrap_or_default();
     let job = Job {
         program,
-        argv: cli.program.clone(),
+        argv: cli.argv(),
         no_aslr: cli.no_aslr,
         request: settings.request(windows, filter),
         file: file.clone(),

@@ -45,7 +45,7 @@ pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
     };
     let job = Job {
         program,
-        argv: cli.program.clone(),
+        argv: cli.argv(),
         no_aslr: cli.no_aslr,
         trigger: Trigger {
             period,

@@ -268,6 +268,10 @@ pub struct Cli {
     #[arg(long, exclusive = true)]
     pub man: bool,
 
+    /// What the program is told that its name is (for mgz run, which starts another file than the user has named)
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub argv0: Option<OsString>,
+
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM [ARGS]…")]
     pub program: Vec<OsString>,
@@ -314,6 +318,12 @@ impl Cli {
         }
         cli.separated = before > 0 && line[before - 1] == "--";
         Ok(cli)
+    }
+
+    /// The program's arguments, its name included.
+    pub fn argv(&self) -> Vec<OsString> {
+        let name = self.argv0.iter().chain(self.program.first()).take(1);
+        name.chain(self.program.iter().skip(1)).cloned().collect()
     }
 
     /// `--period` where records are counted, or loads by Intel PT.

@@ -24,6 +24,14 @@ pub struct Change {
 /// The search path of a file that will lie elsewhere: `first`, then what it has, with `$ORIGIN`
 /// replaced by the folder that it means now.
 pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
+    match absolute_path(elf, file) {
+        own if own.is_empty() => first.to_owned(),
+        own => format!("{first}:{own}"),
+    }
+}
+
+/// The search path of a file, with `$ORIGIN` replaced by the folder that it means now; empty if it has none.
+pub fn absolute_path(elf: &Elf, file: &Path) -> String {
     let runpath = elf.dynamic_strings(dt(elf::DT_RUNPATH));
     let old = if runpath.is_empty() {
         elf.dynamic_strings(dt(elf::DT_RPATH))
@@ -34,20 +42,12 @@ pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
     let origin = file
         .parent()
         .map_or_else(|| "/".into(), |p| p.to_string_lossy().into_owned());
-    let mut path = first.to_owned();
-    for part in old
-        .iter()
-        .flat_map(|s| s.split(':'))
-        .filter(|s| !s.is_empty())
-    {
-        path.push(':');
-        path.push_str(
-            &part
-                .replace("${ORIGIN}", &origin)
-                .replace("$ORIGIN", &origin),
-        );
-    }
-    path
+    let parts = old.iter().flat_map(|s| s.split(':'));
+    let absolute = parts.filter(|s| !s.is_empty()).map(|part| {
+        part.replace("${ORIGIN}", &origin)
+            .replace("$ORIGIN", &origin)
+    });
+    absolute.collect::<Vec<String>>().join(":")
 }
 
 /// Makes `path` the library search path, as `DT_RPATH` (which, other than `DT_RUNPATH`, holds for
