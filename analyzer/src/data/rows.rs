@@ -177,8 +177,8 @@ impl Chunk {
             Some(begin) => *begin,
             None => {
                 let run = self.runs.get(run)?;
-                let waited = self.waited.load(run.sample);
-                Beginning::of(&self.loads, run.loads.clone(), waited)
+                let places = (&self.waited, run.sample);
+                Beginning::of(&self.loads, run.loads.clone(), places)
             }
         }
     }

@@ -31,21 +31,46 @@ impl Spot {
     }
 }
 
-/// Load instructions ([`crate::data::code_map::CodeMap::site`]) that samples' threads had waited for
-/// when they began, by sample.
+/// Where samples' threads were when they began, by load instructions ([`crate::data::code_map::CodeMap::site`]).
 #[derive(Clone, Default)]
-pub struct Waited(Arc<HashMap<u32, u32>>);
+pub struct Waited(Arc<Places>);
 
-impl Waited {
-    /// That of a sample, if it is known.
-    pub fn load(&self, sample: u32) -> Option<u32> {
-        self.0.get(&sample).copied()
-    }
+#[derive(Default)]
+struct Places {
+    /// By sample: the load that the thread had waited for.
+    loads: HashMap<u32, u32>,
+    /// By sample: a load of the function that the thread was in.
+    within: HashMap<u32, u32>,
+    /// Functions of pieces of code.
+    functions: Vec<u32>,
 }
 
-impl FromIterator<(u32, u32)> for Waited {
-    fn from_iter<I: IntoIterator<Item = (u32, u32)>>(samples: I) -> Waited {
-        Waited(Arc::new(samples.into_iter().collect()))
+impl Waited {
+    /// From both, by sample, and the functions of pieces of code.
+    pub(crate) fn new(
+        loads: HashMap<u32, u32>,
+        within: HashMap<u32, u32>,
+        functions: Vec<u32>,
+    ) -> Waited {
+        Waited(Arc::new(Places {
+            loads,
+            within,
+            functions,
+        }))
+    }
+
+    /// The load that a sample's thread had waited for, if it is known.
+    fn load(&self, sample: u32) -> Option<u32> {
+        self.0.loads.get(&sample).copied()
+    }
+
+    /// A load of the function that it was in, if that is known.
+    fn within(&self, sample: u32) -> Option<u32> {
+        self.0.within.get(&sample).copied()
+    }
+
+    fn function(&self, spot: Spot) -> Option<u32> {
+        self.0.functions.get(spot.group as usize / 4).copied()
     }
 }
 
@@ -53,7 +78,7 @@ impl FromIterator<(u32, u32)> for Waited {
 ///
 /// A timer's interrupt waits until the oldest instruction under way is done, so what runs for long is over when a window begins, and the first load of the window is the one *behind* it. What
 /// came before is not recorded. Where the recorder tells which load that was, its next execution stands for it. Else: code repeats, and what comes before the next execution of the first
-/// instruction is what most likely came before this one.
+/// instruction is what most likely came before this one. If that is in another function than the interrupt, a load of the right function stands for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beginning {
     /// The first load; the one that had been waited for, if that is known.
@@ -72,31 +97,50 @@ impl Beginning {
         before: Spot::NONE,
     };
 
-    /// Of some rows; none if there are none. `waited`: the load that the thread had waited for.
+    /// Of some rows of a sample; none if there are none.
     pub(crate) fn of(
         rows: &RowColumns,
         range: std::ops::Range<usize>,
-        waited: Option<u32>,
+        (places, sample): (&Waited, u32),
     ) -> Option<Beginning> {
         if range.is_empty() {
             return None;
         }
         let sites = rows.sites(range.start..range.end.min(range.start + AGAIN));
-        if let Some(at) = waited.and_then(|load| sites.iter().position(|&s| s == load)) {
-            let waited = Spot::of(rows, range.start + at);
-            return Some(Beginning {
-                first: waited,
-                before: waited,
-            });
+        let next = |load: u32| {
+            let at = sites.iter().position(|&s| s == load)?;
+            Some(Beginning::at(Spot::of(rows, range.start + at)))
+        };
+        if let Some(begin) = places.load(sample).and_then(next) {
+            return Some(begin);
         }
         let again = sites.split_first().and_then(|(first, rest)| {
             let known = *first != u32::MAX;
             rest.iter().position(|s| s == first).filter(|_| known)
         });
-        Some(Beginning {
+        let begin = Beginning {
             first: Spot::of(rows, range.start),
             before: again.map_or(Spot::NONE, |at| Spot::of(rows, range.start + at)),
-        })
+        };
+        let within = places.within(sample).and_then(next);
+        let is_elsewhere = |within: &Beginning| {
+            let of = |spot| places.function(spot);
+            of(begin.chosen(of)) != of(within.first)
+        };
+        Some(within.filter(is_elsewhere).unwrap_or(begin))
+    }
+
+    fn at(spot: Spot) -> Beginning {
+        Beginning {
+            first: spot,
+            before: spot,
+        }
+    }
+
+    /// The load that the sample counts for; `function`: that of a load.
+    pub(crate) fn chosen<F: PartialEq>(self, function: impl Fn(Spot) -> F) -> Spot {
+        let same = self.before.group != NO_LOAD && function(self.before) == function(self.first);
+        if same { self.before } else { self.first }
     }
 }
 
@@ -169,18 +213,26 @@ mod tests {
             site: vec![1u32, 2, 3, 1, 2].into(),
             ..RowColumns::default()
         };
-        let begin = Beginning::of(&rows, 0..5, None).unwrap();
+        let nowhere = Waited::default();
+        let begin = Beginning::of(&rows, 0..5, (&nowhere, 0)).unwrap();
         assert_eq!((begin.first.group, begin.first.address), (4, 100));
         assert_eq!((begin.before.group, begin.before.address), (12, 300));
         // An instruction that does not come again tells nothing.
-        let begin = Beginning::of(&rows, 2..5, None).unwrap();
+        let begin = Beginning::of(&rows, 2..5, (&nowhere, 0)).unwrap();
         assert_eq!((begin.first.group, begin.before), (12, Spot::NONE));
-        assert_eq!(Beginning::of(&rows, 3..3, None), None);
+        assert_eq!(Beginning::of(&rows, 3..3, (&nowhere, 0)), None);
         // What the thread had waited for is known, or does not come again.
-        let begin = Beginning::of(&rows, 0..5, Some(2)).unwrap();
+        let waited = |load| Waited::new([(0, load)].into(), HashMap::new(), Vec::new());
+        let begin = Beginning::of(&rows, 0..5, (&waited(2), 0)).unwrap();
         assert_eq!((begin.first.group, begin.first.address), (8, 200));
         assert_eq!(begin.first, begin.before);
-        let begin = Beginning::of(&rows, 0..5, Some(7)).unwrap();
+        let begin = Beginning::of(&rows, 0..5, (&waited(7), 0)).unwrap();
         assert_eq!((begin.first.group, begin.before.group), (4, 12));
+        // It was in the function of instructions 1 and 3, or in the other one, whatever the next load is.
+        let within = |load| Waited::new(HashMap::new(), [(0, load)].into(), vec![0, 8, 9, 8]);
+        let begin = Beginning::of(&rows, 0..5, (&within(1), 0)).unwrap();
+        assert_eq!((begin.first.group, begin.before.group), (4, 12));
+        let begin = Beginning::of(&rows, 0..5, (&within(2), 0)).unwrap();
+        assert_eq!((begin.first.group, begin.before.group), (8, 8));
     }
 }

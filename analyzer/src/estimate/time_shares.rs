@@ -4,7 +4,7 @@
 //! on for a number of records, which in fast code is less time than in slow code, and it leaves the code in which it began.
 //!
 //! *Which load.* Each window counts for one load, which stands for the time up to the load that follows it: the one that came before the window's first, as far as the window tells
-//! ([`Beginning`]), if both are in the same function, and else the first itself. The first one is no good where loads wait for memory: the interrupt lets the
+//! ([`Beginning`]), if both are in the same function, and else the first itself; or a load of the function that the tick fell on, if the recorder tells that it was another one. The first one is no good where loads wait for memory: the interrupt lets the
 //! load that waits finish, so a loop that misses in one line and hits in the next would have all of its windows in the line that hits. One load per window, so functions, lines, loops, objects,
 //! regions and threads all have shares of the same thing, and those of a table's rows that do not overlap add up to the whole.
 //!
@@ -249,9 +249,7 @@ impl TimeShares {
 
 /// The load that a window counts for.
 pub(crate) fn counts_for(begin: Beginning, code: &CodeMap) -> Spot {
-    let function = |spot: Spot| code.targets(Target::Function, spot.group).first();
-    let same = begin.before.group != NO_LOAD && function(begin.before) == function(begin.first);
-    if same { begin.before } else { begin.first }
+    begin.chosen(|spot| code.targets(Target::Function, spot.group).first().copied())
 }
 
 /// Wilson's interval of a share that was found in `n` windows.

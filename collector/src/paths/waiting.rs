@@ -2,7 +2,8 @@
 //!
 //! An interrupt lets the oldest instruction under way finish. A load that waits for memory is the
 //! oldest for as long as it waits, so the trigger comes right behind it: the instruction before the
-//! one that comes next is the load that had the time.
+//! one that comes next is the load that had the time. Where no load stands right before it, the function that it is in had the time all the
+//! same: one of its loads stands for it.
 
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
 use mgz_annotations_schema::manifest::Module;
@@ -38,18 +39,36 @@ impl Code {
         }
     }
 
-    /// The load that stands right before `ip`, as its site. `None` if there is none, or if control
-    /// may have come to `ip` from elsewhere: to the head of a loop from its end.
-    fn load_before(&self, ip: u64) -> Option<u32> {
+    /// The function of an address.
+    fn function(&self, ip: u64) -> Option<u32> {
         let behind = self.functions.partition_point(|f| f.0 <= ip);
         let function = behind
             .checked_sub(1)
-            .filter(|&f| ip < self.functions[f].1)? as u32;
+            .filter(|&f| ip < self.functions[f].1)?;
+        Some(function as u32)
+    }
+
+    /// The last load of a function before an address, or else its first one: where, and its site.
+    fn nearest(&self, function: u32, ip: u64) -> Option<(u64, u32)> {
         let behind = self
             .loads
             .partition_point(|&(of, at, _)| (of, at) < (function, ip));
-        let &(of, at, site) = self.loads.get(behind.checked_sub(1)?)?;
-        if of != function || at + LONGEST < ip {
+        let before = behind.checked_sub(1).and_then(|at| self.loads.get(at));
+        let own = |load: &&(u32, u64, u32)| load.0 == function;
+        let found = before.filter(own).or(self.loads.get(behind).filter(own))?;
+        Some((found.1, found.2))
+    }
+
+    /// A load of the function that `ip` is in, as its site.
+    fn load_within(&self, ip: u64) -> Option<u32> {
+        Some(self.nearest(self.function(ip)?, ip)?.1)
+    }
+
+    /// The load that stands right before `ip`, as its site. `None` if there is none, or if control
+    /// may have come to `ip` from elsewhere: to the head of a loop from its end.
+    fn load_before(&self, ip: u64) -> Option<u32> {
+        let (at, site) = self.nearest(self.function(ip)?, ip)?;
+        if at >= ip || at + LONGEST < ip {
             return None;
         }
         let next_head = self.heads.partition_point(|&head| head <= at);
@@ -83,11 +102,26 @@ impl LoadLocator {
 
     /// The load right before an address of a process, at a time: module and site.
     pub fn load_before(&self, process: u32, time: u64, ip: u64) -> Option<(u16, u32)> {
+        self.load(process, time, ip, Code::load_before)
+    }
+
+    /// A load of the function that an address is in: module and site.
+    pub fn load_within(&self, process: u32, time: u64, ip: u64) -> Option<(u16, u32)> {
+        self.load(process, time, ip, Code::load_within)
+    }
+
+    fn load(
+        &self,
+        process: u32,
+        time: u64,
+        ip: u64,
+        find: impl Fn(&Code, u64) -> Option<u32>,
+    ) -> Option<(u16, u32)> {
         let mut placements: Vec<Placement> = Vec::new();
         self.modules.at(process, time, &mut placements);
         placements.iter().find_map(|placement| {
             let code = self.code.get(placement.sidecar)?;
-            let site = code.load_before(ip.wrapping_sub(placement.bias))?;
+            let site = find(code, ip.wrapping_sub(placement.bias))?;
             Some((placement.module, site))
         })
     }
@@ -141,5 +175,10 @@ mod tests {
         assert_eq!(before(0x218), Some(3), "a store does not wait");
         assert_eq!(before(0x190), None, "in no function");
         assert_eq!(before(0), None);
+        let within = |ip| code.load_within(ip);
+        assert_eq!(within(0x120), Some(0), "the last one before it");
+        assert_eq!(within(0x100), Some(0), "or else the first");
+        assert_eq!(within(0x27f), Some(3));
+        assert_eq!(within(0x190), None, "in no function");
     }
 }

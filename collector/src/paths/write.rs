@@ -23,6 +23,8 @@ pub struct SamplePath {
     /// The load that its thread had waited for, as far as known: module (index into the manifest's)
     /// and site.
     pub waited: Option<(u16, u32)>,
+    /// A load of the function that its thread was in, in the same way.
+    pub within: Option<(u16, u32)>,
 }
 
 /// Writes both files into a trace folder, mode 0600.
@@ -67,6 +69,16 @@ fn u32s(values: &mut dyn Iterator<Item = u32>) -> ArrayRef {
 }
 
 fn windows(folder: &Path, samples: &[SamplePath]) -> anyhow::Result<()> {
+    let modules = |of: fn(&SamplePath) -> Option<(u16, u32)>| {
+        u32s(
+            &mut samples
+                .iter()
+                .map(|s| of(s).map_or(NO_LOAD, |w| w.0.into())),
+        )
+    };
+    let sites = |of: fn(&SamplePath) -> Option<(u16, u32)>| {
+        u32s(&mut samples.iter().map(|s| of(s).map_or(NO_LOAD, |w| w.1)))
+    };
     table(
         folder,
         WINDOW_PATHS,
@@ -79,18 +91,10 @@ fn windows(folder: &Path, samples: &[SamplePath]) -> anyhow::Result<()> {
                     samples.iter().map(|s| Some(s.whole)),
                 )),
             ),
-            (
-                "waited_module",
-                u32s(
-                    &mut samples
-                        .iter()
-                        .map(|s| s.waited.map_or(NO_LOAD, |w| w.0.into())),
-                ),
-            ),
-            (
-                "waited_site",
-                u32s(&mut samples.iter().map(|s| s.waited.map_or(NO_LOAD, |w| w.1))),
-            ),
+            ("waited_module", modules(|s| s.waited)),
+            ("waited_site", sites(|s| s.waited)),
+            ("within_module", modules(|s| s.within)),
+            ("within_site", sites(|s| s.within)),
         ],
     )
 }

@@ -51,6 +51,7 @@ impl Recording {
             let window = paths.of(process, thread, seen.first_slot, seen.end_ns);
             let node = window.map_or(tree::NONE, |w| w.node);
             let waited = window.and_then(|w| places?.load_before(process, seen.end_ns, w.ip));
+            let within = window.and_then(|w| places?.load_within(process, seen.end_ns, w.ip));
             let whole = node != tree::NONE && paths.tree.is_whole(node);
             *match (node, whole) {
                 (tree::NONE, _) => &mut told.unknown,
@@ -62,6 +63,7 @@ impl Recording {
                 path: named.of_node.get(node as usize).copied().unwrap_or(0),
                 whole,
                 waited,
+                within,
             });
         }
         if paths.lost > 0 {
