@@ -101,7 +101,14 @@ pub fn find(
     by_time: bool,
     caches: Caches,
 ) -> Findings {
-    let count = windows.len();
+    let mut samples: Vec<(u32, u32)> = windows.iter().map(|w| (w.thread, w.sample)).collect();
+    samples.sort_unstable();
+    samples.dedup();
+    // Long samples, and full traces, are read in pieces.
+    let count = match samples.len() {
+        few if few < FEWEST_WINDOWS => windows.len(),
+        many => many,
+    };
     let context = Context::new(code, (objects, paths), windows, caches);
     let fields = fields::of_objects(&context);
     if count < FEWEST_WINDOWS {

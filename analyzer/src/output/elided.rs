@@ -10,6 +10,8 @@ pub(crate) fn elided(name: &str) -> String {
     if name.starts_with('[') {
         return name.to_owned();
     }
+    // Copies that a compiler has made of a function.
+    let name = name.split(" [clone ").next().unwrap_or(name);
     let mut out = String::new();
     let (mut angles, mut rounds) = (0u32, 0u32);
     let mut rest = name;
@@ -97,6 +99,10 @@ mod tests {
                 "core::slice::<…>::binary_search",
             ),
             ("[stack of thread 3]", "[stack of thread 3]"),
+            (
+                "unsigned long part<wide<double>, 8>(double*, double) [clone .constprop.0]",
+                "part<…>",
+            ),
         ] {
             assert_eq!(elided(long), short);
         }
