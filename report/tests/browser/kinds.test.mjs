@@ -41,6 +41,31 @@ test("a comparison says first what changed, draws both sides, and asks for nothi
   await page.close();
 });
 
+test("a changed line is shown as it is in both builds", async () => {
+  const { page, seen } = await open(writePart(join(folder, "lines.html"), "compare", comparison()));
+  await show(page, "changes?tab=line");
+  const fresh = page.getByRole("region", { name: /^Source: new: file_0\.c:5/ });
+  const base = page.getByRole("region", { name: /^Source: base: file_0\.c:3/ });
+  assert.match(await fresh.locator("tr.selected").innerText(), /5\s+fresh\(\);/);
+  assert.match(await base.locator("tr.selected").innerText(), /3\s+old\(\); \/\/ <\/script>/);
+  assert.match(await page.locator("main").innerText(), /changed after the recording/);
+  // Nothing differs: one side is enough. And a report that was made without source says so.
+  const same = comparison();
+  const files = same.sources.new;
+  same.sources = { base: files, new: files };
+  Object.assign(same.changes.find((r) => r.kind === "line"), { place: "file_0.c:5" });
+  const { sources: _, ...without } = comparison();
+  for (const [data, count, says] of [[same, 1, /the same in both builds/], [without, 0, /made without source/]]) {
+    const other = await open(writePart(join(folder, "lines-2.html"), "compare", data));
+    await show(other.page, "changes?tab=line");
+    assert.equal(await other.page.getByRole("region", { name: /^Source: / }).count(), count);
+    assert.match(await other.page.locator("main").innerText(), says);
+    await other.page.close();
+  }
+  clean(seen);
+  await page.close();
+});
+
 test("the differential icicle tells what is more and less, and what may be chance", async () => {
   const { page, seen } = await open(writePart(join(folder, "tree.html"), "compare", comparison()));
   await show(page, "tree");
