@@ -4,8 +4,6 @@ use crate::cache::{self, Source};
 use crate::{elsewhere, tools};
 use anyhow::Context;
 use mgz_collector::program::note::instrumented_note;
-use mgz_elf::Elf;
-use mgz_elf::image::dt;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};

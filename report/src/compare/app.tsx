@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { Chart, Histogram, type Curve } from "../components/chart.tsx";
 import { DataTable, type Column } from "../components/data-table.tsx";
 import { Frame } from "../components/frame.tsx";
+import { Marked } from "../components/marked.tsx";
 import { missRatio } from "../data/curves.ts";
 import { list, num, obj, objs, str, strs, type Obj } from "../data/values.ts";
 import { bytes, count, percent, seconds, short } from "../format.ts";
@@ -76,11 +77,6 @@ function Verdict_({ c }: { c: Obj }) {
 function runsWord(c: Obj): string {
   const [a, b] = [strs(c["base"]).length, strs(c["new"]).length];
   return `${a} ${a === 1 ? "run" : "runs"} with ${b}`;
-}
-
-/** A sentence with its names, which stand in backquotes, as code. */
-function Marked({ text }: { text: string }) {
-  return <>{text.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;
 }
 
 const KINDS: [string, string][] = [["function", "functions"], ["loop", "loops"], ["line", "lines"], ["object", "data"], ["run", "the run"]];
