@@ -9,6 +9,10 @@ use std::path::Path;
 /// Functions that tell a module the path of the file that it was loaded from.
 const TELL_THE_FILE: [&[u8]; 3] = [b"dladdr", b"dladdr1", b"dlinfo"];
 
+/// Modules that call them and look at base addresses and names of functions alone: NumPy's core, which
+/// asks whether the interpreter is its caller.
+const DO_NOT_LOOK_AT_IT: [&str; 1] = ["_multiarray_umath"];
+
 /// Whether the loader looks for libraries relative to the file: then it cannot lie elsewhere as it is.
 pub fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
     Elf::parse(bytes).is_ok_and(|elf| names_origin(&elf))
@@ -44,6 +48,10 @@ pub fn why_not(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     // Who needs it by that name would load the original beside the copy.
     if elf.dynamic_value(dt(object::elf::DT_SONAME)).is_some() {
         return Some("it is a library that others may need");
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if DO_NOT_LOOK_AT_IT.contains(&name.split('.').next().unwrap_or_default()) {
+        return None;
     }
     let asks = file
         .dynamic_symbols()
