@@ -4,7 +4,7 @@ use crate::common::io;
 use crate::common::io::{Content, Refused};
 use crate::link::elf_writer::Image;
 use crate::link::runpath;
-use crate::link::runpath::Library;
+use crate::link::runpath::{Library, SearchPath};
 use crate::pipeline::rewrite::{Rewritten, Settings, rewrite};
 use crate::program::Options;
 use crate::program::sanitizers::is_runtime_library;
@@ -285,7 +285,7 @@ struct Target {
     output: PathBuf,
     annotations: PathBuf,
     note_path: Option<Vec<u8>>,
-    search_path: Option<String>,
+    search_path: Option<SearchPath>,
     id_first: Option<u32>,
     /// No other is written behind it.
     is_last: bool,
@@ -367,20 +367,19 @@ fn run(args: &Args) -> Result<String, Stop> {
     )?;
     let libs_folder = appended(&output, ".libs");
     let search_path = if chosen.is_empty() {
-        (args
-            .keep_origin
-            .then(|| runpath::absolute_path(&elf, &input)))
-        .filter(|p| !p.is_empty())
+        args.keep_origin
+            .then(|| SearchPath::kept(&elf, &input))
+            .flatten()
     } else {
         let name = libs_folder
             .file_name()
             .map(|n| n.to_string_lossy().into_owned())
             .unwrap_or_default();
-        Some(runpath::joined_path(
+        Some(SearchPath::inherited(runpath::joined_path(
             &elf,
             &format!("$ORIGIN/{name}"),
             &input,
-        ))
+        )))
     };
     let target = Target {
         input: input.clone(),
@@ -603,7 +602,9 @@ fn libraries(
             annotations,
             output,
             note_path: None,
-            search_path: own_path.then(|| runpath::joined_path(&elf, "$ORIGIN", &library.path)),
+            search_path: own_path.then(|| {
+                SearchPath::inherited(runpath::joined_path(&elf, "$ORIGIN", &library.path))
+            }),
             id_first: Some(next_id),
             is_last: n + 1 == chosen.len(),
         };

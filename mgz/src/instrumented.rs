@@ -1,11 +1,9 @@
 //! The instrumented form of a program: out of the cache, or made by `mgz-instrument`.
 
 use crate::cache::{self, Source};
-use crate::tools;
+use crate::{elsewhere, tools};
 use anyhow::Context;
 use mgz_collector::program::note::instrumented_note;
-use mgz_elf::Elf;
-use mgz_elf::image::dt;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -62,12 +60,14 @@ impl Module {
 pub struct Modules {
     tool: PathBuf,
     cache: PathBuf,
-    /// Where the loader looks first, before a module's own search path.
-    search: OsString,
+    /// It was said that this takes time.
+    was_told: bool,
 }
 
 /// A file of an entry of a module that the instrumenter declines: why.
 const DECLINED: &str = "declined";
+/// The instrumenter's status then.
+const DECLINED_STATUS: i32 = 3;
 
 impl Modules {
     /// Finds the instrumenter and the cache.
@@ -75,7 +75,7 @@ impl Modules {
         Ok(Modules {
             tool: tools::find("mgz-instrument")?,
             cache: cache::folder()?,
-            search: std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default(),
+            was_told: false,
         })
     }
 
@@ -85,20 +85,16 @@ impl Modules {
             .unwrap_or_else(|error| Module::Left(format!("{error:#}")))
     }
 
-    fn prepared(&self, module: &Path) -> anyhow::Result<Module> {
-        let module = std::fs::canonicalize(module).context("cannot be found")?;
-        let bytes = std::fs::read(&module).context("cannot be read")?;
-        if instrumented_note(&module)
+    fn prepared(&mut self, module: &Path) -> anyhow::Result<Module> {
+        let bytes = std::fs::read(module).context("cannot be read")?;
+        if instrumented_note(module)
             .context("cannot be read")?
             .is_some()
         {
             return Ok(Module::Left("instrumented already".into()));
         }
-        // An instrumented file has one search path for itself and for what it needs, which comes before this one.
-        if !self.search.is_empty() && finds_libraries_beside_itself(&bytes) {
-            return Ok(Module::Left(
-                "it finds libraries beside itself, and LD_LIBRARY_PATH is set".into(),
-            ));
+        if let Some(why) = elsewhere::why_not(module, &bytes) {
+            return Ok(Module::Left(why.into()));
         }
         let name = module.file_name().context("has no name")?;
         let maker = format!("module {:?}", Source::of(&self.tool)?);
@@ -107,7 +103,12 @@ impl Modules {
         let file = entry.join(name);
         let cached = cache::look_up(&entry) && (file.exists() || entry.join(DECLINED).exists());
         if !cached {
-            cache::make(&entry, |folder| self.fill(&module, folder, name))?;
+            if !std::mem::replace(&mut self.was_told, true) {
+                eprintln!(
+                    "mgz: extension modules are instrumented as Python imports them, which takes time in this run; the next one finds them in the cache"
+                );
+            }
+            cache::make(&entry, |folder| self.fill(module, folder, name))?;
         }
         Ok(match std::fs::read_to_string(entry.join(DECLINED)) {
             Ok(why) => Module::Left(why),
@@ -130,6 +131,10 @@ impl Modules {
             let line = said.lines().last().unwrap_or("no reason was given");
             let path = format!("mgz-instrument: {}: ", module.display());
             let why = line.strip_prefix(&path).unwrap_or(line);
+            // What else is amiss may be otherwise the next time.
+            if done.status.code() != Some(DECLINED_STATUS) {
+                anyhow::bail!("{why}");
+            }
             std::fs::write(folder.join(DECLINED), why)?;
         }
         Ok(Vec::new())
@@ -151,7 +156,7 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
         });
     }
     let name = program.file_name().context("the program has no name")?;
-    if asked.beside || finds_libraries_beside_itself(&bytes) {
+    if asked.beside || elsewhere::finds_libraries_beside_itself(&bytes) {
         return beside(&program, asked);
     }
     let tool = tools::find("mgz-instrument")?;
@@ -178,17 +183,6 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
             cached: false,
         }),
     }
-}
-
-/// Whether the loader looks for libraries relative to the file: then it cannot lie elsewhere.
-fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
-    let Ok(elf) = Elf::parse(bytes) else {
-        return false;
-    };
-    [object::elf::DT_RUNPATH, object::elf::DT_RPATH]
-        .into_iter()
-        .flat_map(|tag| elf.dynamic_strings(dt(tag)))
-        .any(|path| path.contains("$ORIGIN") || path.contains("${ORIGIN}"))
 }
 
 fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyhow::Result<String> {

@@ -8,6 +8,7 @@ pub mod affinity;
 pub mod cache;
 pub mod cli;
 pub mod doctor;
+pub mod elsewhere;
 pub mod html;
 pub mod instrumented;
 pub mod program;

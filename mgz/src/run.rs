@@ -48,13 +48,12 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
         Outcome::Refused(status) => return Ok(status),
     };
     let trace = folder.join(TRACE);
-    let hook = hook(run, &program, rest)?;
+    let hook = hook(run, &program, rest);
     let mut command = Command::new(&record);
     command.arg("-o").arg(&trace).args(options(run));
     // By its name a program knows what it is, and where its files are.
     command.arg("--argv0").arg(shown_name(&program, name));
     command.arg("--").arg(&file).args(&program.first).args(rest);
-    command.envs(hook.iter().flat_map(Hook::environment));
     let recorded = recorded(command, &trace);
     if let Some(said) = hook.and_then(Hook::end) {
         eprintln!("mgz: {said}");
@@ -77,17 +76,23 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
 }
 
 /// For a program of Python: its extension modules are instrumented when it imports them.
-fn hook(run: &Run, program: &Program, rest: &[OsString]) -> anyhow::Result<Option<Hook>> {
+fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
     if run.no_modules || !python::is_python(&program.file) {
-        return Ok(None);
+        return None;
     }
     if let Some(flag) = python::ignores_hook(program.first.iter().chain(rest)) {
         eprintln!(
             "mgz: with -{flag} Python reads nothing that mgz gives it, so that extension modules are not instrumented; those in which time goes are named below"
         );
-        return Ok(None);
+        return None;
     }
-    Hook::start().map(Some)
+    match Hook::start() {
+        Ok(hook) => Some(hook),
+        Err(error) => {
+            eprintln!("mgz: extension modules of Python are not instrumented: {error:#}");
+            None
+        }
+    }
 }
 
 /// What the program is told that its name is: what the shell would tell it, or the path in a script's first line.

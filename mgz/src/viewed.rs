@@ -10,11 +10,12 @@ use std::process::Command;
 
 /// Runs the subcommand. Without `--html` this process becomes it.
 pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i32> {
-    let Some((file, rest)) = html_of(&arguments)? else {
+    let Some((file, mut rest)) = html_of(&arguments)? else {
         let mut all = vec![OsString::from(name)];
         all.extend(arguments);
         return tools::become_tool("mgz-analyze", &all);
     };
+    let source = name == "compare" && !take(&mut rest, "--no-source");
     let tool = tools::find("mgz-analyze")?;
     let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut command = Command::new(&tool);
@@ -30,8 +31,11 @@ pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i
         // It has said why.
         return Ok(if code == 0 { 1 } else { code });
     }
-    let found: Value = serde_json::from_slice(&bytes)
+    let mut found: Value = serde_json::from_slice(&bytes)
         .context("mgz-analyze has written no result that can be read")?;
+    if source {
+        html::add_sources(&mut found);
+    }
     report::write(&file, &html::page(&[(name, found)])?)?;
     eprintln!("\nmgz: report: {}", file.display());
     Ok(code)
@@ -60,6 +64,14 @@ fn html_of(arguments: &[OsString]) -> anyhow::Result<Option<(PathBuf, Vec<OsStri
     Ok(file.map(|file| (file, rest)))
 }
 
+/// Takes an option out. Whether it was there.
+fn take(arguments: &mut Vec<OsString>, option: &str) -> bool {
+    let end = arguments.iter().position(|a| a == "--");
+    let end = end.unwrap_or(arguments.len());
+    let found = arguments[..end].iter().position(|a| a == option);
+    found.map(|at| arguments.remove(at)).is_some()
+}
+
 /// What follows a prefix.
 fn after<'a>(word: &'a OsStr, prefix: &str) -> Option<&'a OsStr> {
     use std::os::unix::ffi::OsStrExt;
@@ -81,5 +93,8 @@ mod tests {
             assert_eq!(found(line), Some(("o.html".into(), words("a -- --html"))));
         }
         assert!(html_of(&words("a --html")).is_err());
+        let mut line = words("a --no-source -- --no-source");
+        assert!(take(&mut line, "--no-source") && !take(&mut line, "--no-source"));
+        assert_eq!(line, words("a -- --no-source"));
     }
 }

@@ -112,11 +112,15 @@ export function comparison({ name = (kind, i) => `${kind}_${i}`, same = false } 
   });
   const changes = same
     ? [change("run", 0, "loads", 1e7, 1e7, "same"), change("function", 0, "time", 40, 41, "unclear")]
-    : [change("function", 0, "time", 30, 45, "worse"), change("function", 1, "time", 50, 25, "better"), change("run", 0, "loads", 1e7, 1.5e7, "worse"), change("line", 0, "time", 30, 45, "worse", { place: "a.c:3", new_place: "a.c:5" }), change("object", 0, "F", 1e5, 2e5, "worse"), change("run", 0, "D90", 100, 130, "unclear", { new: { value: 130, lo: null, hi: null } }), change("run", 0, "F", 5e5, 5e5, "same"), change("function", 2, "loads", 0, 500, "unclear")];
+    : [change("function", 0, "time", 30, 45, "worse"), change("function", 1, "time", 50, 25, "better"), change("run", 0, "loads", 1e7, 1.5e7, "worse"), change("line", 0, "time", 30, 45, "worse", { place: `${name("file", 0)}.c:3`, new_place: `${name("file", 0)}.c:5` }), change("object", 0, "F", 1e5, 2e5, "worse"), change("run", 0, "D90", 100, 130, "unclear", { new: { value: 130, lo: null, hi: null } }), change("run", 0, "F", 5e5, 5e5, "same"), change("function", 2, "loads", 0, 500, "unclear")];
   return {
     format: "mgz-comparison", version: 1, verdict: same ? ["no change was found (1 comparison cannot be told)"] : [`\`${name("function", 0)}\` takes 45% [41, 50] of the time instead of 30% [27, 33]`, "no other change was found (2 comparisons cannot be told)"],
     base: [`/runs/${name("base", 0)}/trace`], new: [`/runs/${name("new", 0)}/trace`], conditions: [], gate: same ? [] : ["FAILED time.kernel>5%: it takes more", "passed F>10%"], remarks: ["Of the run, changes of loads below 9% cannot be told from chance."], warnings: [],
     changes, only_base: same ? [] : [{ kind: "function", name: name("function", 7), weight: 3 }], only_new: [], tests: 12, too_few_runs: false,
+    sources: {
+      base: { [`/old/${name("file", 0)}.c`]: { lines: [[2, "{"], [3, "  old(); // </script>"], [4, "}"]], changed: false } },
+      new: { [`/src/${name("file", 0)}.c`]: { lines: [[4, "{"], [5, "  fresh();"], [6, "}"]], changed: true } },
+    },
     pictures: { base: [picture(`/runs/${name("base", 0)}/trace`, [[0, 30], [1, 50], [2, 10]], 1)], new: [picture(`/runs/${name("new", 0)}/trace`, same ? [[0, 31], [1, 49], [2, 11]] : [[0, 45], [1, 25], [3, 12]], 2)] },
   };
 }

@@ -67,7 +67,7 @@ pub struct LayoutInput<'a> {
     /// Absolute path of the sidecar if it is not the file's own with `.mgza`.
     pub sidecar_path: Option<Vec<u8>>,
     /// Library search path to be put in front.
-    pub search_path: Option<String>,
+    pub search_path: Option<crate::link::runpath::SearchPath>,
     /// Libraries that the runtime is to come behind.
     pub before_runtime: &'a [String],
     /// Markers of phases, by address.

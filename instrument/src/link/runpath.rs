@@ -21,6 +21,41 @@ pub struct Change {
     pub dynamic: Option<Vec<u8>>,
 }
 
+/// A library search path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SearchPath {
+    /// Folders, separated by colons.
+    pub folders: String,
+    /// It holds for the libraries' own needs as well (`DT_RPATH`, other than `DT_RUNPATH`).
+    pub is_inherited: bool,
+}
+
+impl SearchPath {
+    /// One that holds for the libraries' own needs as well.
+    pub fn inherited(folders: String) -> SearchPath {
+        SearchPath {
+            folders,
+            is_inherited: true,
+        }
+    }
+
+    /// That of a file that will lie elsewhere and is to find what it finds now; none if it does not
+    /// name its own folder.
+    pub fn kept(elf: &Elf, file: &Path) -> Option<SearchPath> {
+        let mut own = elf.dynamic_strings(dt(elf::DT_RUNPATH));
+        // The loader looks at the other one only if there is none.
+        let is_inherited = own.is_empty();
+        if is_inherited {
+            own = elf.dynamic_strings(dt(elf::DT_RPATH));
+        }
+        let names_origin = |s: &String| s.contains("$ORIGIN") || s.contains("${ORIGIN}");
+        own.iter().any(names_origin).then(|| SearchPath {
+            folders: absolute_path(elf, file),
+            is_inherited,
+        })
+    }
+}
+
 /// The search path of a file that will lie elsewhere: `first`, then what it has, with `$ORIGIN`
 /// replaced by the folder that it means now.
 pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
@@ -50,10 +85,9 @@ pub fn absolute_path(elf: &Elf, file: &Path) -> String {
     absolute.collect::<Vec<String>>().join(":")
 }
 
-/// Makes `path` the library search path, as `DT_RPATH` (which, other than `DT_RUNPATH`, holds for
-/// the libraries' own needs as well). The string table, grown by the path, will lie at
-/// `strings_at`.
-pub fn search_path(elf: &Elf, path: &str, strings_at: u64) -> Result<Change, Refusal> {
+/// Makes `path` the library search path, in place of what the file has. The string table, grown by
+/// the path, will lie at `strings_at`.
+pub fn search_path(elf: &Elf, path: &SearchPath, strings_at: u64) -> Result<Change, Refusal> {
     let cannot = |why: &str| {
         Refusal::declined(format!(
             "its library search path cannot be changed ({why}); leave out --libs"
@@ -81,12 +115,17 @@ pub fn search_path(elf: &Elf, path: &str, strings_at: u64) -> Result<Change, Ref
 
     let mut strings = old.to_vec();
     let text_at = strings.len() as u64;
-    strings.extend_from_slice(path.as_bytes());
+    strings.extend_from_slice(path.folders.as_bytes());
     strings.push(0);
     let mut entries = elf.dynamic.clone();
     entries[strtab].1 = strings_at;
     entries[strsz].1 = strings.len() as u64;
-    let own = (dt(elf::DT_RPATH), text_at);
+    let tag = if path.is_inherited {
+        elf::DT_RPATH
+    } else {
+        elf::DT_RUNPATH
+    };
+    let own = (dt(tag), text_at);
     match slot.filter(|&s| s < entries.len()) {
         Some(slot) => entries[slot] = own,
         None => entries.push(own),

@@ -58,7 +58,7 @@ pub struct Settings {
     /// Path of the sidecar for the note, if it is not the output's with `.mgza`.
     pub sidecar_path: Option<Vec<u8>>,
     /// Library search path to put in front.
-    pub search_path: Option<String>,
+    pub search_path: Option<crate::link::runpath::SearchPath>,
     /// Libraries that the software backend's runtime is to come behind, for the note.
     pub before_runtime: Vec<String>,
     /// First record id; by default the input's hash chooses.

@@ -67,6 +67,11 @@ fn filled(viewer: &str, parts: &[Part]) -> anyhow::Result<Vec<u8>> {
     Ok(out)
 }
 
+/// Adds the source lines of both sides to a comparison.
+pub fn add_sources(comparison: &mut Value) {
+    comparison["sources"] = sources::of_comparison(comparison);
+}
+
 /// Everything of one trace by name. `run` is what the first screen needs.
 pub fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<Part> {
     let empty = Map::new();

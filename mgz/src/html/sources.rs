@@ -18,6 +18,39 @@ const ALL_BYTES: usize = 24 << 20;
 /// or `missing`, why there are none.
 pub fn of(lines: &[Value], manifest: &Value) -> Value {
     let recorded = manifest["started"].as_str().and_then(seconds);
+    let mut left = ALL_BYTES;
+    excerpts(lines.iter(), recorded, &mut left)
+}
+
+/// Those of both sides of a comparison (`base` and `new`), as [`of`] gives them. The base has no lines of
+/// files that were changed since: they are not what was recorded, and the new side has them.
+pub fn of_comparison(found: &Value) -> Value {
+    let mut left = ALL_BYTES;
+    let mut side = |name: &str| {
+        let runs = found["pictures"][name].as_array();
+        let runs = runs.map(Vec::as_slice).unwrap_or_default();
+        let started = runs
+            .iter()
+            .filter_map(|run| seconds(run["started"].as_str()?));
+        // What was changed after the first of them may be another file than it had.
+        let first = started.min();
+        let lines = runs.iter().filter_map(|run| run["lines"].as_array());
+        excerpts(lines.flatten(), first, &mut left)
+    };
+    let (new, mut base) = (side("new"), side("base"));
+    for (_, file) in base.as_object_mut().into_iter().flatten() {
+        if file["changed"] == true {
+            *file = json!({ "missing": "it was changed after the base was recorded" });
+        }
+    }
+    json!({ "base": base, "new": new })
+}
+
+fn excerpts<'a>(
+    lines: impl Iterator<Item = &'a Value>,
+    recorded: Option<u64>,
+    left: &mut usize,
+) -> Value {
     let mut files: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
     for row in lines {
@@ -33,11 +66,10 @@ pub fn of(lines: &[Value], manifest: &Value) -> Value {
         });
         shown.extend(line.saturating_sub(AROUND).max(1)..=line.saturating_add(AROUND));
     }
-    let mut left = ALL_BYTES;
     let mut out = Map::new();
     // The rows come with the most loads first.
     for file in order {
-        let found = excerpt(Path::new(file), &files[file], recorded, &mut left);
+        let found = excerpt(Path::new(file), &files[file], recorded, left);
         let value = found.unwrap_or_else(|why| json!({ "missing": why }));
         out.insert(file.to_string(), value);
     }
@@ -135,5 +167,28 @@ mod tests {
         }
         let found = of(&rows, &json!({"started": "2999-01-01T00:00:00Z"}));
         assert_eq!(found[name]["changed"], false);
+    }
+
+    #[test]
+    fn both_sides_of_a_comparison_have_lines_as_they_were_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.c");
+        std::fs::write(&file, "one\ntwo\n").unwrap();
+        let name = file.to_str().unwrap();
+        let run =
+            |started: &str| json!([{"started": started, "lines": [{"file": name, "line": 2}]}]);
+        let (early, late) = ("2000-01-01T00:00:00Z", "2999-01-01T00:00:00Z");
+        let found = of_comparison(&json!({"pictures": {"base": run(late), "new": run(late)}}));
+        for side in ["base", "new"] {
+            assert_eq!(found[side][name]["lines"][1], json!([2, "two"]), "{side}");
+        }
+        let found = of_comparison(&json!({"pictures": {"base": run(early), "new": run(late)}}));
+        assert!(found["base"][name]["missing"].is_string());
+        assert_eq!(found["new"][name]["changed"], false);
+        // The new side's files may be newer than its run: then the reader is told.
+        let found = of_comparison(&json!({"pictures": {"base": run(late), "new": run(early)}}));
+        assert_eq!(found["new"][name]["changed"], true);
+        let none = json!({"base": {}, "new": {}});
+        assert_eq!(of_comparison(&json!({})), none);
     }
 }

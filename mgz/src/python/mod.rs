@@ -2,8 +2,8 @@
 //!
 //! `mgz run` lets Python read a `sitecustomize` of its own ([`HOOK`]) first. That one asks, over a pipe, for the instrumented form of each
 //! module before it is opened, and lets Python open that file instead; all that the program can see of a module stays what it was. A
-//! thread here answers, out of the same cache as for programs. Modules that cannot be instrumented, or might not find their libraries
-//! from elsewhere, are opened as they are.
+//! thread here answers, out of the same cache as for programs. Modules that cannot be instrumented, or might notice that they
+//! lie elsewhere ([`crate::elsewhere`]), are opened as they are.
 
 mod pipe;
 
@@ -19,6 +19,8 @@ use std::thread::JoinHandle;
 const HOOK: &str = include_str!("sitecustomize.py");
 /// How it is called.
 const HOOK_FILE: &str = "sitecustomize.py";
+/// Folders that Python searches first.
+const PATH_VARIABLE: &str = "PYTHONPATH";
 
 /// Whether it is an interpreter of Python: `python3.11`.
 pub fn is_python(file: &Path) -> bool {
@@ -28,22 +30,29 @@ pub fn is_python(file: &Path) -> bool {
 }
 
 /// The option of Python by which it would not read [`HOOK`], if one of its arguments is that.
-pub fn ignores_hook<'a>(arguments: impl Iterator<Item = &'a OsString>) -> Option<char> {
-    for argument in arguments {
+pub fn ignores_hook<'a>(mut arguments: impl Iterator<Item = &'a OsString>) -> Option<char> {
+    while let Some(argument) = arguments.next() {
         let argument = argument.to_string_lossy();
-        let Some(flags) = argument
-            .strip_prefix('-')
-            .filter(|f| !f.starts_with('-') && !f.is_empty())
-        else {
-            // A script, or a long option, behind which only scripts and modules come.
-            return None;
-        };
-        for flag in flags.chars() {
+        let flags = argument.strip_prefix('-').filter(|f| !f.is_empty())?;
+        if flags.starts_with('-') {
+            if flags == "-check-hash-based-pycs" {
+                arguments.next();
+            }
+            continue;
+        }
+        let mut flags = flags.chars();
+        while let Some(flag) = flags.next() {
             match flag {
                 'S' | 'E' | 'I' => return Some(flag),
-                // What follows is for the program, or a value.
+                // What follows is for the program.
                 'c' | 'm' => return None,
-                'W' | 'X' => break,
+                // The rest is its value, or the next argument.
+                'W' | 'X' => {
+                    if flags.next().is_none() {
+                        arguments.next();
+                    }
+                    break;
+                }
                 _ => {}
             }
         }
@@ -53,7 +62,10 @@ pub fn ignores_hook<'a>(arguments: impl Iterator<Item = &'a OsString>) -> Option
 
 /// The thread that answers, and the folder of the pipes.
 pub struct Hook {
-    folder: tempfile::TempDir,
+    /// Removed at the end.
+    _folder: tempfile::TempDir,
+    /// `PYTHONPATH` as it was.
+    old: Option<OsString>,
     requests: Requests,
     thread: JoinHandle<Answers>,
 }
@@ -62,15 +74,23 @@ pub struct Hook {
 type Answers = BTreeMap<PathBuf, Module>;
 
 impl Hook {
-    /// Begins to answer.
+    /// Begins to answer, and has programs that are started from now on ask.
     pub fn start() -> anyhow::Result<Hook> {
         let folder = tempfile::Builder::new()
             .prefix("mgz-python-")
             .tempdir()
             .context("cannot make a folder for Python's modules")?;
-        let hook = folder.path().join(HOOK_FILE);
-        std::fs::write(&hook, HOOK).with_context(|| format!("{}: cannot write", hook.display()))?;
-        let requests = Requests::new(&folder.path().join("request"))?;
+        // As Python will have it in its search path.
+        let path = std::fs::canonicalize(folder.path())?;
+        let old = std::env::var_os(PATH_VARIABLE);
+        let hook = path.join(HOOK_FILE);
+        let text = format!(
+            "FOLDER = {}\nOLD = {}\n{HOOK}",
+            literal(path.as_os_str()),
+            old.as_deref().map_or("None".into(), literal)
+        );
+        std::fs::write(&hook, text).with_context(|| format!("{}: cannot write", hook.display()))?;
+        let requests = Requests::new(&path.join("request"))?;
         let mut modules = Modules::new()?;
         let asked = requests.reader()?;
         let thread = std::thread::spawn(move || {
@@ -83,36 +103,43 @@ impl Hook {
             });
             answers
         });
+        let mut list = path.into_os_string();
+        // An empty list is none; with a colon behind it, it would be the current folder.
+        if let Some(old) = old.as_deref().filter(|old| !old.is_empty()) {
+            list.push(":");
+            list.push(old);
+        }
+        // Here, and not for the child alone, for which the variables would be sorted.
+        // SAFETY: the thread above reads variables only when it is asked, and nobody asks yet.
+        unsafe { std::env::set_var(PATH_VARIABLE, list) };
         Ok(Hook {
-            folder,
+            _folder: folder,
+            old,
             requests,
             thread,
         })
     }
 
-    /// Variables of the program's environment, which the hook takes out again.
-    pub fn environment(&self) -> Vec<(&'static str, OsString)> {
-        let folder = self.folder.path();
-        let old = std::env::var_os("PYTHONPATH");
-        let mut path = folder.as_os_str().to_owned();
-        if let Some(old) = &old {
-            path.push(":");
-            path.push(old);
-        }
-        let kept = old.map(|old| ("MGZ_PYTHONPATH", old));
-        let own = [
-            ("PYTHONPATH", path),
-            ("MGZ_MODULES", folder.as_os_str().to_owned()),
-        ];
-        own.into_iter().chain(kept).collect()
-    }
-
     /// Stops answering. What is to be said of it, if modules were loaded.
     pub fn end(self) -> Option<String> {
         self.requests.end();
-        let answers = self.thread.join().ok()?;
-        said(&answers)
+        let answers = self.thread.join();
+        // SAFETY: there is no other thread any more.
+        unsafe {
+            match &self.old {
+                Some(old) => std::env::set_var(PATH_VARIABLE, old),
+                None => std::env::remove_var(PATH_VARIABLE),
+            }
+        }
+        said(&answers.ok()?)
     }
+}
+
+/// A literal of bytes in Python.
+fn literal(text: &OsStr) -> String {
+    let bytes = text.as_encoded_bytes().iter();
+    let escaped: String = bytes.map(|b| format!("\\x{b:02x}")).collect();
+    format!("b\"{escaped}\"")
 }
 
 /// `3 extension modules were instrumented (2 of them out of the cache); left as they are: …`.
@@ -185,6 +212,10 @@ mod tests {
             ("", None),
             ("- -S", None),
             ("--version", None),
+            ("-W ignore -S app.py", Some('S')),
+            ("-W ignore app.py -S", None),
+            ("-XS app.py", None),
+            ("--check-hash-based-pycs never -E x", Some('E')),
         ] {
             let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
             assert_eq!(ignores_hook(words.iter()), found, "{line}");

@@ -2,123 +2,149 @@
 
 The program sees nothing of it: the search path and the environment are as they were, modules keep their names and
 paths, and a sitecustomize of the user's own comes next. Whatever goes wrong here, the original module is loaded.
+The lines in front of this set FOLDER, which holds this file, and OLD, the user's PYTHONPATH or None.
 """
 
 
+def _restore():
+    """Makes the search path and the environment what they are without this file."""
+    import os
+    import sys
+
+    here = os.fsdecode(FOLDER)
+    while here in sys.path:
+        sys.path.remove(here)
+    sys.path_importer_cache.pop(here, None)
+    # Another interpreter of the same process finds it done.
+    if os.environb.get(b"PYTHONPATH", b"").split(b":")[0] == FOLDER:
+        if OLD is None:
+            del os.environb[b"PYTHONPATH"]
+        else:
+            os.environb[b"PYTHONPATH"] = OLD
+
+
 def _install():
+    """Takes the place of the function of the import system that opens extension modules."""
     # Of what Python has loaded by now, so that no module is loaded for this that the program would find loaded.
     import _frozen_importlib_external as machinery
     import posix
     import sys
     import time
-    from _frozen_importlib import ModuleSpec
     from _thread import get_ident
 
-    here = __file__.rpartition("/")[0]
-    folder = posix.environ.get(b"MGZ_MODULES", b"")
-    request = folder + b"/request"
-
-    def restore():
-        # The environment as mgz was started with; `os` may have copied it already.
-        kept = posix.environ.get(b"MGZ_PYTHONPATH")
-        old = None if kept is None else kept.decode(sys.getfilesystemencoding(), "surrogateescape")
-        import os
-
-        for name in ("MGZ_MODULES", "MGZ_PYTHONPATH", "PYTHONPATH"):
-            os.environ.pop(name, None)
-        if old is not None:
-            os.environ["PYTHONPATH"] = old
-        for name in (b"MGZ_MODULES", b"MGZ_PYTHONPATH", b"PYTHONPATH"):
-            posix.environ.pop(name, None)
-        if kept is not None:
-            posix.environ[b"PYTHONPATH"] = kept
-        while here in sys.path:
-            sys.path.remove(here)
-        sys.path_importer_cache.pop(here, None)
-
+    if sys.implementation.name != "cpython" or sys.version_info < (3, 8):
+        return
+    request = FOLDER + b"/request"
+    encoding = sys.getfilesystemencoding()
+    # The program may put its own functions in the place of these.
+    open_file, close, read, write, stat = posix.open, posix.close, posix.read, posix.write, posix.stat
+    mkfifo, unlink, getpid, sleep = posix.mkfifo, posix.unlink, posix.getpid, time.sleep
+    to_write = posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC
+    to_read = posix.O_RDWR | posix.O_NONBLOCK | posix.O_CLOEXEC
     count = [0]
-
-    def listening():
-        """Whether mgz still answers: only a pipe that somebody reads can be opened so."""
-        return posix.open(request, posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC)
 
     def ask(path):
         """The instrumented form of a module's file, or nothing."""
-        name = path.encode(sys.getfilesystemencoding(), "surrogateescape")
+        name = path.encode(encoding, "surrogateescape")
         count[0] += 1
-        reply = folder + ("/%d-%d-%d" % (posix.getpid(), get_ident(), count[0])).encode()
+        reply = FOLDER + ("/%d-%d-%d" % (getpid(), get_ident(), count[0])).encode()
         line = reply + b"\0" + name + b"\n"
         # Longer ones are not written in one piece.
-        if len(line) > 4000 or b"\n" in name:
+        if len(line) > 4000 or b"\n" in name or not name.startswith(b"/"):
             return None
-        to = listening()
+        # Fails if nobody is there who answers.
+        to = open_file(request, to_write)
         try:
-            posix.mkfifo(reply, 0o600)
+            mkfifo(reply, 0o600)
             try:
-                answer = posix.open(reply, posix.O_RDWR | posix.O_NONBLOCK | posix.O_CLOEXEC)
+                answer = open_file(reply, to_read)
                 try:
-                    posix.write(to, line)
+                    write(to, line)
                     text, turns = b"", 0
                     while not text.endswith(b"\n"):
                         try:
-                            text += posix.read(answer, 4096)
+                            text += read(answer, 4096)
                         except BlockingIOError:
                             turns += 1
-                            time.sleep(0.001 if turns < 50 else 0.02)
+                            sleep(0.001 if turns < 50 else 0.02)
                             if turns % 50 == 0:
-                                posix.close(listening())
+                                close(open_file(request, to_write))
                 finally:
-                    posix.close(answer)
+                    close(answer)
             finally:
-                posix.unlink(reply)
+                unlink(reply)
         finally:
-            posix.close(to)
-        found = text[:-1]
-        return found.decode(sys.getfilesystemencoding(), "surrogateescape") or None
+            close(to)
+        return text[:-1].decode(encoding, "surrogateescape") or None
 
-    known = {}
+    # What was answered, and which files are open under another name.
+    known, opened = {}, {}
     loader = machinery.ExtensionFileLoader
     create = loader.create_module
 
+    def form_of(path):
+        try:
+            file = stat(path)
+            key = (path, file.st_ino, file.st_size, file.st_mtime)
+            if key not in known:
+                known[key] = ask(path)
+            return known[key]
+        except Exception:
+            return None
+
     def create_module(self, spec):
-        path = spec.origin
-        if path not in known:
-            try:
-                known[path] = ask(path)
-            except Exception:
-                known[path] = None
-        other = known[path]
+        other = form_of(spec.origin)
         if other is None:
             return create(self, spec)
-        module = create(self, ModuleSpec(spec.name, spec.loader, origin=other))
+        shown = object.__new__(type(spec))
+        shown.__dict__.update(spec.__dict__)
+        shown.origin = other
+        try:
+            module = create(self, shown)
+        except ImportError as error:
+            # With this path it could not be opened, and nothing of it has run. Else the module itself has failed.
+            if error.path != other:
+                raise
+            module = None
+        if module is None:
+            return create(self, spec)
+        opened[spec.origin] = other
         # Modules of the old kind name their file by themselves.
         if getattr(module, "__file__", None) == other:
-            module.__file__ = path
+            module.__file__ = spec.origin
+        if spec.name == "_ctypes" and hasattr(module, "dlopen"):
+            _open_once(module, opened)
         return module
 
     create_module.__doc__ = create.__doc__
     create_module.__qualname__ = create.__qualname__
-    restore()
-    if folder:
-        loader.create_module = create_module
+    # Python leaves its import system out of the tracebacks of failed imports.
+    for function in (create_module, form_of, ask):
+        function.__code__ = function.__code__.replace(co_filename=create.__code__.co_filename)
+    loader.create_module = create_module
+
+
+def _open_once(ctypes, opened):
+    """Who opens a module's `__file__` gets the module that is loaded, not another one with data of its own."""
+    real = ctypes.dlopen
+
+    def dlopen(name, *rest):
+        return real(opened.get(name, name) if isinstance(name, str) else name, *rest)
+
+    ctypes.dlopen = dlopen
 
 
 def _next():
     """The sitecustomize that would have been read, if there is one."""
     import sys
-    from _frozen_importlib import module_from_spec
-    from _frozen_importlib_external import PathFinder
 
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
-    if spec is None or spec.loader is None:
-        # The module `site` takes this as: there is none.
-        raise ImportError("No module named 'sitecustomize'", name="sitecustomize")
-    module = module_from_spec(spec)
-    sys.modules["sitecustomize"] = module
-    spec.loader.exec_module(module)
+    # The import system puts what is here in the end into the place of this module.
+    sys.modules.pop("sitecustomize", None)
+    import sitecustomize  # noqa: F401
 
 
 try:
+    _restore()
     _install()
 except Exception:
     pass

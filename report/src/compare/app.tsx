@@ -1,13 +1,16 @@
 // A comparison of two builds: what is better, worse or the same, and where.
+import { useState } from "preact/hooks";
 import { Chart, Histogram, type Curve } from "../components/chart.tsx";
 import { DataTable, type Column } from "../components/data-table.tsx";
 import { Frame } from "../components/frame.tsx";
+import { Marked } from "../components/marked.tsx";
 import { missRatio } from "../data/curves.ts";
 import { list, num, obj, objs, str, strs, type Obj } from "../data/values.ts";
 import { bytes, count, percent, seconds, short } from "../format.ts";
 import { go, place } from "../state.ts";
 import { Panel } from "../views/common.tsx";
 import { Change, metricName, Side, valueOf, verdictOf, Word, type Verdict } from "./change.tsx";
+import { Lines } from "./lines.tsx";
 import { distances } from "./merge.ts";
 import { Tree } from "./tree.tsx";
 
@@ -76,11 +79,6 @@ function runsWord(c: Obj): string {
   return `${a} ${a === 1 ? "run" : "runs"} with ${b}`;
 }
 
-/** A sentence with its names, which stand in backquotes, as code. */
-function Marked({ text }: { text: string }) {
-  return <>{text.split("`").map((part, i) => (i % 2 ? <code key={i}>{part}</code> : part))}</>;
-}
-
 const KINDS: [string, string][] = [["function", "functions"], ["loop", "loops"], ["line", "lines"], ["object", "data"], ["run", "the run"]];
 
 function Changes({ c }: { c: Obj }) {
@@ -90,6 +88,10 @@ function Changes({ c }: { c: Obj }) {
   const metrics = [...new Set(changes.filter((r) => r["kind"] === kind).map((r) => str(r["metric"])))];
   const metric = metrics.find((m) => m === s.metric);
   const rows = changes.filter((r) => r["kind"] === kind && (!metric || r["metric"] === metric));
+  const [chosen, choose] = useState<{ kind: string; row: Obj } | null>(null);
+  const hasLines = kind === "line" || kind === "loop";
+  const at = Math.max(0, chosen?.kind === kind ? rows.indexOf(chosen.row) : 0);
+  const line = hasLines ? rows[at] : undefined;
   return (
     <Panel title="Changes" note="What both builds have, matched by name, inline chain and moved lines. First what changed, the most important first; then what cannot be told; then what is the same.">
       <div class="tabs" role="group" aria-label="Kind of rows">
@@ -99,7 +101,8 @@ function Changes({ c }: { c: Obj }) {
         <button type="button" aria-pressed={!metric} onClick={() => go({ metric: undefined })}>all numbers</button>
         {metrics.map((m) => <button type="button" key={m} aria-pressed={m === metric} onClick={() => go({ metric: m })}>{metricName(m)[0]}</button>)}
       </div>
-      {rows.length > 0 ? <DataTable key={`${kind} ${metric ?? ""}`} name={`changes of ${kind}`} columns={columnsOf(kind !== "run")(rows)} rows={rows.map((_, i) => i)} most={18} /> : <p class="empty hatched">Nothing of this kind has enough of the time or the loads on either side to be compared.</p>}
+      {rows.length > 0 ? <DataTable key={`${kind} ${metric ?? ""}`} name={`changes of ${kind}`} columns={columnsOf(kind !== "run")(rows)} rows={rows.map((_, i) => i)} most={hasLines ? 10 : 18} {...(hasLines ? { selected: at, onSelect: (i: number) => choose({ kind, row: rows[i] ?? {} }) } : {})} /> : <p class="empty hatched">Nothing of this kind has enough of the time or the loads on either side to be compared.</p>}
+      {line && <Lines c={c} row={line} />}
       <Alone c={c} />
     </Panel>
   );

@@ -2,9 +2,10 @@
 import { useState } from "preact/hooks";
 import { Chart, type Curve } from "../components/chart.tsx";
 import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx";
+import { Marked } from "../components/marked.tsx";
 import { Term } from "../components/tip.tsx";
 import { missRatio } from "../data/curves.ts";
-import { caches, command, isComplete, moreWindows, placeOf, shareKey, shareWord, type Model } from "../data/model.ts";
+import { caches, command, forRun, isComplete, moreWindows, placeOf, shareKey, shareWord, type Model } from "../data/model.ts";
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
@@ -110,24 +111,42 @@ function Fact({ name, k, text, children }: { name: string; k?: string; text?: st
   );
 }
 
-/** What a reader must know before believing a number. */
+/** What a reader must know before believing a number: what is missing first, what only leads to the list last. */
 function Doubts({ m }: { m: Model }) {
-  const said = [...strs(m.run["warnings"]), ...strs(m.manifest["problems"]), ...strs(m.trace["not_recorded"])];
-  if (said.length === 0) return null;
+  const missing = strs(m.trace["not_recorded"]);
+  const problems = strs(m.manifest["problems"]);
+  const others = strs(m.run["warnings"]).filter((w) => !problems.includes(w.replace(/^recorder: /, "")));
+  const said = [...missing, ...problems, ...others];
+  // Where nothing is recorded that is told below.
+  if (said.length === 0 || num(m.summary["samples"]) === 0) return null;
   return (
     <p class="doubts">
-      <strong>Not all is recorded:</strong> {short(said[0] ?? "", 220)}{" "}
+      <strong>{missing.length > 0 ? "Not all is recorded:" : "Before you believe it:"}</strong> <Marked text={short(forRun(m, said[0] ?? ""), 220)} />{" "}
       <a href="#quality">{said.length > 1 ? `and ${said.length - 1} more` : "details"}</a>
     </p>
+  );
+}
+
+/** Where the time went of a run none of which was in code that is recorded, and how that code is taken in. */
+function Elsewhere({ m }: { m: Model }) {
+  const said = strs(m.trace["not_recorded"]);
+  const went = said.map((s) => /the time went to ([^)]*)\)/.exec(s)?.[1]).find(Boolean);
+  const library = said.map((s) => /--libs=([^`\s]+)/.exec(s)?.[1]).find(Boolean);
+  if (!went || !library) return null;
+  return (
+    <div class="empty hatched">
+      <p>Nothing was recorded: the time went to libraries, which are left out unless they are asked for ({went.replace(/[^\s,]*\//g, "")}).</p>
+      <p>Run it again with them: <code>mgz run --libs={library} -- {short(command(m), 100)}</code></p>
+    </div>
   );
 }
 
 function Nothing({ m }: { m: Model }) {
   const samples = num(m.summary["samples"]) ?? 0;
   if (samples === 0)
-    return (
+    return Elsewhere({ m }) ?? (
       <p class="empty hatched">
-        Nothing was recorded, so that nothing can be said. {strs(m.trace["not_recorded"])[0] ?? ""} A short program is recorded as a whole by <code>mgz run --full</code>.
+        Nothing was recorded, so that nothing can be said. <Marked text={sentence(strs(m.trace["not_recorded"])[0])} /> A short program is recorded as a whole by <code>mgz run --full</code>.
       </p>
     );
   if (str(m.run["no_diagnosis"])) return <p class="empty">{sentence(m.run["no_diagnosis"])}</p>;

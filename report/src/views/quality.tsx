@@ -1,8 +1,9 @@
 // What was recorded, what was not and why, and how far the numbers can be believed.
+import { Marked } from "../components/marked.tsx";
 import { Unknown } from "../components/interval.tsx";
 import { DataTable, type Column } from "../components/data-table.tsx";
 import { Term } from "../components/tip.tsx";
-import { moreWindows, type Model } from "../data/model.ts";
+import { forRun, moreWindows, type Model } from "../data/model.ts";
 import { list, num, obj, objs, str, strs } from "../data/values.ts";
 import { bytes, count, percent, seconds, short } from "../format.ts";
 import { Panel } from "./common.tsx";
@@ -32,7 +33,7 @@ export function Quality({ m }: { m: Model }) {
   return (
     <div class="stack">
       <Panel title="Data quality">
-        {said.length === 0 ? <p>Nothing is known to be missing or doubtful.</p> : <ul class="said">{said.map((s, i) => <li key={i}>{s}</li>)}</ul>}
+        {said.length === 0 ? <p>Nothing is known to be missing or doubtful.</p> : <ul class="said">{said.map((s, i) => <li key={i}><Marked text={forRun(m, s)} /></li>)}</ul>}
       </Panel>
       <div class="grid2">
         <Panel title="How it was recorded">

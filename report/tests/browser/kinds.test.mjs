@@ -41,6 +41,54 @@ test("a comparison says first what changed, draws both sides, and asks for nothi
   await page.close();
 });
 
+test("a changed line is shown as it is in both builds", async () => {
+  const { page, seen } = await open(writePart(join(folder, "lines.html"), "compare", comparison()));
+  await show(page, "changes?tab=line");
+  const fresh = page.getByRole("region", { name: /^Source: new: file_0\.c:5/ });
+  const base = page.getByRole("region", { name: /^Source: base: file_0\.c:3/ });
+  assert.match(await fresh.locator("tr.selected").innerText(), /5\s+fresh\(\);/);
+  assert.match(await base.locator("tr.selected").innerText(), /3\s+old\(\); \/\/ <\/script>/);
+  assert.match(await page.locator("main").innerText(), /changed after the recording/);
+  // Nothing differs: one side is enough. And a report that was made without source says so.
+  const same = comparison();
+  const files = same.sources.new;
+  same.sources = { base: files, new: files };
+  Object.assign(same.changes.find((r) => r.kind === "line"), { place: "file_0.c:5" });
+  const { sources: _, ...without } = comparison();
+  for (const [data, count, says] of [[same, 1, /the same in both builds/], [without, 0, /made without source/]]) {
+    const other = await open(writePart(join(folder, "lines-2.html"), "compare", data));
+    await show(other.page, "changes?tab=line");
+    assert.equal(await other.page.getByRole("region", { name: /^Source: / }).count(), count);
+    assert.match(await other.page.locator("main").innerText(), says);
+    await other.page.close();
+  }
+  clean(seen);
+  await page.close();
+});
+
+test("what is missing is said with what mgz run has for it", async () => {
+  const { analysis, manifest, sources } = example();
+  const trace = analysis.summary.trace;
+  const hint = "`mgz-instrument --libs=libsql` takes that library in as well";
+  trace.not_recorded = [`30% of the time was in libsql.so.0; ${hint}`];
+  const given = { ...analysis, command: ["./app", "a b"] };
+  const first = await open(write(join(folder, "missing.html"), given, manifest, sources));
+  const doubts = first.page.locator(".doubts");
+  assert.match(await doubts.innerText(), /^Not all is recorded: 30% of the time was in libsql\.so\.0; mgz run --libs=libsql takes/);
+  assert.equal(await doubts.locator("code").innerText(), "mgz run --libs=libsql");
+  await first.page.close();
+  // Without a sample the way out comes first, without the recorder's own commands.
+  trace.not_recorded = ["no samples: none of 9 triggers met instrumented code (the time went to /lib/libsql.so.0 80%, /lib/libc.so.6 20%); `mgz-record --hot -- /cache/app` shows where", `9 of 9 triggers came where no window can begin; ${hint}`];
+  analysis.summary.samples = 0;
+  const { page, seen } = await open(write(join(folder, "elsewhere.html"), { ...given, diagnoses: [] }, manifest, sources));
+  const text = await page.locator("main").innerText();
+  assert.match(text, /the time went to libraries, which are left out unless they are asked for \(libsql\.so\.0 80%, libc\.so\.6 20%\)/);
+  assert.match(text, /mgz run --libs=libsql -- \.\/app 'a b'/);
+  assert.doesNotMatch(text, /--hot/);
+  clean(seen);
+  await page.close();
+});
+
 test("the differential icicle tells what is more and less, and what may be chance", async () => {
   const { page, seen } = await open(writePart(join(folder, "tree.html"), "compare", comparison()));
   await show(page, "tree");

@@ -1,0 +1,65 @@
+//! Which files do the same from another folder.
+
+use mgz_elf::Elf;
+use mgz_elf::image::dt;
+use object::{Object, ObjectSymbol};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Functions that tell a module the path of the file that it was loaded from.
+const TELL_THE_FILE: [&[u8]; 3] = [b"dladdr", b"dladdr1", b"dlinfo"];
+
+/// Modules that call them and look at base addresses and names of functions alone: NumPy's core, which
+/// asks whether the interpreter is its caller.
+const DO_NOT_LOOK_AT_IT: [&str; 1] = ["_multiarray_umath"];
+
+/// Whether the loader looks for libraries relative to the file: then it cannot lie elsewhere as it is.
+pub fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
+    Elf::parse(bytes).is_ok_and(|elf| names_origin(&elf))
+}
+
+fn names_origin(elf: &Elf) -> bool {
+    [object::elf::DT_RUNPATH, object::elf::DT_RPATH]
+        .into_iter()
+        .flat_map(|tag| elf.dynamic_strings(dt(tag)))
+        .any(|path| path.contains("$ORIGIN") || path.contains("${ORIGIN}"))
+}
+
+/// Why a module that a program opens by its path, or the program, could notice that a copy of it
+/// in another folder is opened instead; none if it cannot. The copy finds the libraries that the
+/// module finds.
+pub fn why_not(path: &Path, bytes: &[u8]) -> Option<&'static str> {
+    let (Ok(elf), Ok(file)) = (Elf::parse(bytes), object::File::parse(bytes)) else {
+        return Some("it cannot be read as an ELF file");
+    };
+    let separators = b":;$";
+    if path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|b| separators.contains(b))
+    {
+        return Some("its path cannot stand in a library search path");
+    }
+    // The loader takes the link's folder, not that of the file behind it.
+    if names_origin(&elf) && path.is_symlink() {
+        return Some("it finds libraries beside a symbolic link to it");
+    }
+    // Who needs it by that name would load the original beside the copy.
+    if elf.dynamic_value(dt(object::elf::DT_SONAME)).is_some() {
+        return Some("it is a library that others may need");
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if DO_NOT_LOOK_AT_IT.contains(&name.split('.').next().unwrap_or_default()) {
+        return None;
+    }
+    let asks = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_undefined())
+        .any(|symbol| {
+            symbol
+                .name_bytes()
+                .is_ok_and(|name| TELL_THE_FILE.contains(&name))
+        });
+    asks.then_some("it asks which file it was loaded from")
+}
