@@ -52,7 +52,6 @@ def test_a_job_is_cancelled_during_the_reduction(cluster, eight, tmp_path):
             steps.append((done, total))
             # In the middle of the merges.
             if done == 10:
-                subprocess.run(["scancel", "--signal=KILL", "--full", min(jobs.values())], check=True)
                 subprocess.run(["scancel", min(jobs.values())], check=True)
 
         there = distributed.analyze(
@@ -64,7 +63,7 @@ def test_a_job_is_cancelled_during_the_reduction(cluster, eight, tmp_path):
             text=True,
             check=True,
         ).stdout
-    assert states.split()[0] in ("CANCELLED", "COMPLETING", "FAILED"), states
+    assert states.split()[0] in ("CANCELLED", "COMPLETING"), states
     assert steps[-1] == (15, 15) and len(steps) == 15
     assert pathlib.Path(there.path).read_bytes() == pathlib.Path(here.path).read_bytes()
     assert there.summary["ranks"] == 8 and len(there.gaps) == 0
