@@ -1,5 +1,6 @@
 """Traces of small programs, recorded by the commands that the wheel carries."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -97,4 +98,18 @@ def ranks(program, folder) -> list[pathlib.Path]:
         options = ("--mode", "ring", "--period", "20000")
         record(program, folder, "rank.%r", *options, words=words, env=env)
         found.append(folder / f"rank.{rank}")
+    return found
+
+
+@pytest.fixture
+def eight(ranks, tmp_path) -> list[pathlib.Path]:
+    """Eight ranks: copies of the four that differ in their manifests."""
+    found = []
+    for number in range(8):
+        copy = tmp_path / f"trace.{number}"
+        shutil.copytree(ranks[number % 4], copy)
+        manifest = json.loads((copy / "manifest.json").read_text())
+        manifest.update(rank=number, world_size=8)
+        (copy / "manifest.json").write_text(json.dumps(manifest))
+        found.append(copy)
     return found

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 
@@ -90,17 +89,8 @@ def test_urls(ranks, tmp_path):
     assert len(memory.ls("/results")) == 4
 
 
-def test_a_worker_dies_during_the_reduction(ranks, tmp_path):
-    # Eight ranks: copies that differ in their manifests.
-    many = []
-    for number in range(8):
-        copy = tmp_path / f"trace.{number}"
-        shutil.copytree(ranks[number % 4], copy)
-        manifest = json.loads((copy / "manifest.json").read_text())
-        manifest.update(rank=number, world_size=8)
-        (copy / "manifest.json").write_text(json.dumps(manifest))
-        many.append(copy)
-    here = distributed.analyze(many, fanin=2, workdir=tmp_path / "here")
+def test_a_worker_dies_during_the_reduction(eight, tmp_path):
+    here = distributed.analyze(eight, fanin=2, workdir=tmp_path / "here")
     steps = []
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
@@ -115,7 +105,7 @@ def test_a_worker_dies_during_the_reduction(ranks, tmp_path):
                 os.kill(pid, signal.SIGKILL)
 
         there = distributed.analyze(
-            many, client, fanin=2, workdir=tmp_path / "there", progress=progress
+            eight, client, fanin=2, workdir=tmp_path / "there", progress=progress
         )
     assert steps[-1] == (15, 15) and len(steps) == 15
     assert pathlib.Path(there.path).read_bytes() == pathlib.Path(here.path).read_bytes()

@@ -179,6 +179,18 @@ fn loads(analysis: &Value) -> HashMap<String, u64> {
         .collect()
 }
 
+/// A count by function, of the tables.
+fn by_function_of(analysis: &Value, key: &str) -> HashMap<String, u64> {
+    let rows = analysis["functions"].as_array().unwrap();
+    rows.iter()
+        .map(|row| {
+            let function = row["function"].as_str().unwrap();
+            (function.to_string(), row[key].as_u64().unwrap())
+        })
+        .filter(|row| row.1 > 0)
+        .collect()
+}
+
 #[test]
 fn profiles_have_the_loads_of_the_analysis() {
     let place = TestFolder {
@@ -197,7 +209,9 @@ fn profiles_have_the_loads_of_the_analysis() {
         let by_function = loads(&analysis);
         let all: u64 = by_function.values().sum();
         assert!(all > 1000);
-        pprof(&place.export(trace, "pprof"), &by_function);
+        let reuses = by_function_of(&analysis, "reuses");
+        assert!(reuses.values().sum::<u64>() == analysis["summary"]["reuses"]);
+        pprof(&place.export(trace, "pprof"), &by_function, &reuses);
 
         let collapsed = String::from_utf8(place.export(trace, "collapsed")).unwrap();
         let mut found: HashMap<String, u64> = HashMap::new();
@@ -280,7 +294,7 @@ fn profiles_have_the_loads_of_the_analysis() {
     }
 }
 
-fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>) {
+fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>, reuses: &HashMap<String, u64>) {
     let mut bytes = Vec::new();
     GzDecoder::new(gzip).read_to_end(&mut bytes).unwrap();
     let profile = fields(&bytes);
@@ -294,6 +308,7 @@ fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>) {
         .collect();
     assert_eq!(kinds[0], "loads");
     assert!(kinds.contains(&"footprint"));
+    let again = kinds.iter().position(|k| *k == "reuses").unwrap();
     let named = |message: &[u8], field: u64| {
         let message = fields(message);
         (
@@ -313,17 +328,23 @@ fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>) {
         })
         .collect();
     let mut found: HashMap<String, u64> = HashMap::new();
+    let mut found_reuses: HashMap<String, u64> = HashMap::new();
     let mut labels = Vec::new();
     for sample in inside(&profile, 2) {
         let sample = fields(sample);
         let place = packed(inside(&sample, 1)[0]);
-        *found.entry(locations[&place[0]].clone()).or_default() += packed(inside(&sample, 2)[0])[0];
+        let values = packed(inside(&sample, 2)[0]);
+        *found.entry(locations[&place[0]].clone()).or_default() += values[0];
+        let of_function = found_reuses.entry(locations[&place[0]].clone());
+        *of_function.or_default() += values[again];
         for label in inside(&sample, 3) {
             let label = fields(label);
             labels.push(texts[number(&label, 1).unwrap() as usize].clone());
         }
     }
     assert_eq!(&found, by_function);
+    found_reuses.retain(|_, count| *count > 0);
+    assert_eq!(&found_reuses, reuses);
     for key in ["class", "object", "thread", "process"] {
         assert!(labels.iter().any(|l| l == key), "{key}");
     }

@@ -42,7 +42,7 @@ docs/reference/export.md tells what stands where in each format.";
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum To {
-    /// pprof: loads, misses, footprint, by place, class, object and thread.
+    /// pprof: loads, misses, footprint, reuses, by place, class, object and thread.
     Pprof,
     /// The Firefox profiler: loads in time.
     Firefox,

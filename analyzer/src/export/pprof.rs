@@ -44,6 +44,7 @@ pub fn write(profile: &Profile) -> std::io::Result<Vec<u8>> {
             .map(|m| (format!("misses_{}", m.0), "count")),
     );
     kinds.push(("footprint".into(), "addresses"));
+    kinds.push(("reuses".into(), "count"));
     if profile.load_ns.is_some() {
         kinds.push(("time".into(), "nanoseconds"));
     }
@@ -64,6 +65,7 @@ pub fn write(profile: &Profile) -> std::io::Result<Vec<u8>> {
                 .map(|m| (m.1[sample.place] * loads).round() as u64),
         );
         values.push(sample.footprint);
+        values.push(sample.reuses);
         values.extend(
             profile
                 .load_ns

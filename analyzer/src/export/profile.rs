@@ -13,6 +13,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Pieces that the time of a thread of a complete trace is cut into, at most.
 const SLICES: u64 = 1000;
+/// Bytes of a block of reuse: that of the tables unless they are asked for another.
+const BLOCK: u64 = 64;
 
 /// A frame of a call stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +55,8 @@ pub struct Sample {
     pub bytes: u64,
     /// Distinct addresses.
     pub footprint: u64,
+    /// Touches of a block of [`BLOCK`] bytes that the window has touched before.
+    pub reuses: u64,
 }
 
 /// Loads of a stretch of time.
@@ -147,18 +151,37 @@ fn frames(code: &CodeMap, piece: usize) -> FrameChain {
     }
 }
 
+/// Loads of one group, object and thread.
+#[derive(Default)]
+struct Counted {
+    loads: u64,
+    bytes: u64,
+    addresses: HashSet<u64, Mixed>,
+    reuses: u64,
+}
+
 #[derive(Default)]
 struct Building {
     places: HashMap<FrameChain, usize>,
     of_piece: Vec<Option<usize>>,
     threads: Vec<(u32, u32)>,
-    samples: HashMap<(u32, u32, u32), (u64, u64, HashSet<u64, Mixed>)>,
+    samples: HashMap<(u32, u32, u32), Counted>,
+    /// Blocks of the window that is read.
+    met: HashSet<u64, Mixed>,
     slices: Vec<Slice>,
     /// Rows of the open slice, and of a slice.
     rows: (u64, u64),
 }
 
 impl Building {
+    /// Touches of an access that are reuses. An access touches all blocks that it has bytes in.
+    fn reuses(&mut self, address: u64, size: u32) -> u64 {
+        let last = address.saturating_add(u64::from(size.max(1)) - 1) / BLOCK;
+        (address / BLOCK..=last)
+            .map(|block| u64::from(!self.met.insert(block)))
+            .sum()
+    }
+
     fn place(&mut self, code: &CodeMap, profile: &mut Profile, group: u32) -> usize {
         let piece = group as usize / 4;
         if self.of_piece.len() <= piece {
@@ -245,6 +268,9 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
             },
         };
         let rows = segment.loads;
+        if segment.starts {
+            building.met.clear();
+        }
         building.rows.1 = match full {
             true => (rows_of.get(&id).copied().unwrap_or(0) / SLICES).max(1 << 12),
             false => u64::MAX,
@@ -269,13 +295,15 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
                     let time = run.first_time + (row as f64 * step) as u64;
                     resolver.find_recent(&mut recent, run.process, rows.address[row], time)
                 });
+                let reuses = building.reuses(rows.address[row], rows.size[row]);
                 let entry = building
                     .samples
                     .entry((group, object, thread as u32))
                     .or_default();
-                entry.0 += loads;
-                entry.1 += u64::from(rows.size[row]);
-                entry.2.insert(rows.address[row]);
+                entry.loads += loads;
+                entry.bytes += u64::from(rows.size[row]);
+                entry.addresses.insert(rows.address[row]);
+                entry.reuses += reuses;
                 let place = building.place(code, &mut profile, group);
                 match by_place.iter_mut().rev().find(|p| p.0 == place) {
                     Some(known) => known.1 += loads,
@@ -310,22 +338,19 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
             name: names.get(&(process, thread)).unwrap_or(&"").to_string(),
         })
         .collect();
-    let mut samples: Vec<((u32, u32, u32), u64, u64, u64)> = building
-        .samples
-        .into_iter()
-        .map(|(key, (loads, bytes, addresses))| (key, loads, bytes, addresses.len() as u64))
-        .collect();
-    samples.sort_unstable();
-    for ((group, object, thread), loads, bytes, footprint) in samples {
+    let mut samples: Vec<((u32, u32, u32), Counted)> = building.samples.into_iter().collect();
+    samples.sort_unstable_by_key(|s| s.0);
+    for ((group, object, thread), counted) in samples {
         let place = building.of_piece[group as usize / 4].unwrap_or(0);
         profile.samples.push(Sample {
             place,
             class: group & 3,
             object,
             thread: thread as usize,
-            loads,
-            bytes,
-            footprint,
+            loads: counted.loads,
+            bytes: counted.bytes,
+            footprint: counted.addresses.len() as u64,
+            reuses: counted.reuses,
         });
     }
     profile.slices = building.slices;

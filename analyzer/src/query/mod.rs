@@ -13,11 +13,11 @@ use crate::report::Analysis;
 use crate::report::build::{Questions, examine};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
-use comfy_table::{Cell, CellAlignment, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use serde_json::Value;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -226,7 +226,12 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
                     more += 1;
                 }
             }
-            write!(out, "{}", text(&columns, &shown))?;
+            // As other tables: a file or a pipe has no width.
+            let to_terminal = arguments.output.is_none() && std::io::stdout().is_terminal();
+            let width = to_terminal
+                .then(|| comfy_table::Table::new().width())
+                .flatten();
+            write!(out, "{}", text(&columns, &shown, width))?;
             if more > 0 {
                 writeln!(out, "… {more} more (--rows 0 shows all)")?;
             }
@@ -249,9 +254,39 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn text(columns: &[String], rows: &[Vec<Value>]) -> String {
+/// Columns narrower than this on average are no use: the table is turned then.
+const NARROW: usize = 10;
+
+/// Rows as a table that fits into `width`. Where columns are too many for that, each row is a block of names and values.
+fn text(columns: &[String], rows: &[Vec<Value>], width: Option<u16>) -> String {
+    if let Some(width) = width.filter(|w| columns.len() * NARROW > usize::from(*w))
+        && !fits(&flat(columns, rows, None), width)
+    {
+        return turned(columns, rows, width);
+    }
+    flat(columns, rows, width)
+}
+
+fn fits(text: &str, width: u16) -> bool {
+    text.lines()
+        .all(|line| line.trim_end().chars().count() <= width.into())
+}
+
+fn arranged(width: Option<u16>) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_style(presets::NOTHING);
+    table.set_content_arrangement(match width {
+        Some(_) => ContentArrangement::Dynamic,
+        None => ContentArrangement::Disabled,
+    });
+    if let Some(width) = width {
+        table.set_width(width);
+    }
+    table
+}
+
+fn flat(columns: &[String], rows: &[Vec<Value>], width: Option<u16>) -> String {
+    let mut table = arranged(width);
     let numbers: Vec<bool> = (0..columns.len())
         .map(|at| rows.iter().any(|r| r[at].is_number()))
         .collect();
@@ -273,6 +308,22 @@ fn text(columns: &[String], rows: &[Vec<Value>]) -> String {
         );
     }
     format!("{table}\n")
+}
+
+/// A block for each row. What has no value there is not shown.
+fn turned(columns: &[String], rows: &[Vec<Value>], width: u16) -> String {
+    let blocks: Vec<String> = rows
+        .iter()
+        .enumerate()
+        .map(|(number, row)| {
+            let mut table = arranged(Some(width));
+            for (name, value) in columns.iter().zip(row).filter(|c| !c.1.is_null()) {
+                table.add_row([name.clone(), plain(value)]);
+            }
+            format!("row {}\n{table}\n", number + 1)
+        })
+        .collect();
+    blocks.join("\n")
 }
 
 /// Columns have the type of all their values: whole numbers, numbers, or texts.
@@ -317,6 +368,29 @@ mod tests {
             words("SELECT a.F FROM rows WHERE x = 'lines'''"),
             ["select", "a", "f", "from", "rows", "where", "x"]
         );
+    }
+
+    #[test]
+    fn tables_fit_into_the_width() {
+        for count in [1, 4, 8, 12, 40] {
+            let columns: Vec<String> = (0..count).map(|n| format!("column_{n}")).collect();
+            let long = Value::from("a long text of several words ".repeat(8));
+            let mut row: Vec<Value> = (0..count)
+                .map(|n| Value::from(n * 1_000_000_000_000_000i64))
+                .collect();
+            row[0] = long;
+            let rows = vec![row.clone(), row];
+            for width in [60, 80, 132] {
+                let table = text(&columns, &rows, Some(width));
+                assert!(fits(&table, width), "{width}:\n{table}");
+                let joined: String = table.split_whitespace().collect();
+                for at in 0..count {
+                    assert!(joined.contains(&columns[at as usize]) || count > 1 && !table.contains("row 1"), "{table}");
+                }
+            }
+            // Nothing is folded where there is no terminal.
+            assert_eq!(text(&columns, &rows, None).lines().count(), 3);
+        }
     }
 
     #[test]
