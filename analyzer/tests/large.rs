@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Random, Row, manifest, sidecar, write_lives, write_trace};
+use common::{Random, Row, manifest, sidecar, write_lives, write_plain_part, write_trace};
+use parquet::basic::Compression;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::process::{Command, Stdio};
@@ -423,5 +424,55 @@ fn every_command_takes_linear_time_for_accesses_of_64_mib() {
     ];
     for arguments in commands {
         in_time(arguments, Duration::from_secs(200));
+    }
+}
+
+/// Greatest resident memory of a command, in bytes.
+fn peak(command: &mut Command) -> u64 {
+    #[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
+    let child = command.stdout(Stdio::null()).spawn().unwrap();
+    let mut status = 0;
+    // SAFETY: zeros are a value of this plain struct.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: our own child, and places that live across the call.
+    let waited = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
+    assert_eq!((waited, status), (child.id() as i32, 0));
+    usage.ru_maxrss as u64 * 1024
+}
+
+/// Files are mapped: pages of a row group that has been read do not count until the end.
+#[test]
+fn what_has_been_read_of_a_trace_is_let_go() {
+    const PARTS: u64 = 8;
+    let dir = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(16);
+    write_trace(dir.path(), &manifest("full", &sidecar), &sidecar, &[], 1);
+    let mut random = Random(5);
+    // Few lines, so that what is known of them is small.
+    let rows: Vec<Row> = (0..1 << 20)
+        .map(|seq| row(seq, 8, 0x7f00_0000_0000 + random.below(1 << 18), 8))
+        .collect();
+    let part = |number: u64| dir.path().join(format!("samples/part-{number:05}.parquet"));
+    write_plain_part(&part(0), &rows, 1 << 17, Compression::UNCOMPRESSED);
+    drop(rows);
+    // The same file many times: every mapping of it counts.
+    (1..PARTS).for_each(|number| std::fs::hard_link(part(0), part(number)).unwrap());
+    let trace = std::fs::metadata(part(0)).unwrap().len() * PARTS;
+    for command in [
+        &["reuse"][..],
+        &["cache", "--level", "32K:8"],
+        &["reuse", "--windows", "1000"],
+    ] {
+        let mut analyzer = Command::new(env!("CARGO_BIN_EXE_mgz-analyze"));
+        let peak = peak(
+            analyzer
+                .args(command)
+                .arg(dir.path())
+                .args(["--threads", "2"]),
+        );
+        assert!(
+            peak < trace / 2,
+            "{command:?}: {peak} bytes for a trace of {trace}"
+        );
     }
 }

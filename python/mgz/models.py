@@ -103,19 +103,27 @@ def footprint_curve(addresses: object, windows: Sequence[int], block: int = 64) 
     return Table("footprint_curve", _mgz.footprint_curve(_accesses(addresses), windows, block))
 
 
-def simulate(accesses: object, levels: Sequence[tuple[int, int] | tuple[int, int, int]]) -> Table:
-    """Set-associative LRU caches behind one another, exactly simulated.
+def simulate(
+    accesses: object, levels: str | Sequence[str | tuple[int, int] | tuple[int, int, int]]
+) -> Table:
+    """A hierarchy of caches, exactly simulated, as ``mgz-analyze cache`` does it.
 
     accesses
-        array of addresses, or a full trace.
+        array of addresses, or a full trace, whose threads share the last level.
     levels
-        (bytes, ways) or (bytes, ways, bytes of a line) of each, first level first.
+        levels as behind ``mgz-analyze cache --level``, first level first:
+        ``["32K:8:plru:next-line", "1M:16:exclusive"]``, or one text with commas between; also
+        (bytes, ways) or (bytes, ways, bytes of a line). ``stride`` needs a trace.
 
-    Returns a row for each level: ``level`` from 1, ``size`` in bytes, ``ways``, ``accesses`` that
-    reached it, ``misses``, and ``miss_ratio``, the quotient of the two.
+    Returns a row for each level: ``level`` from 1, ``size`` in bytes, ``ways``, ``line`` in bytes,
+    ``policy``, ``inclusion``, ``prefetch``, ``accesses`` that reached it, ``misses``, and
+    ``miss_ratio``, the quotient of the two.
     """
-    shapes = [(level[0], level[1], level[2] if len(level) > 2 else 64) for level in levels]
-    return Table("simulate", _mgz.simulate(_accesses(accesses), shapes))
+    if not isinstance(levels, str):
+        levels = ",".join(
+            level if isinstance(level, str) else ":".join(map(str, level)) for level in levels
+        )
+    return Table("simulate", _mgz.simulate(_accesses(accesses), levels))
 
 
 def emd(a: Sequence[float], b: Sequence[float]) -> float | None:

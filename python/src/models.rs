@@ -4,11 +4,12 @@ use crate::arrow::Frame;
 use crate::buffer::{Numbers, block_shift};
 use crate::trace::Trace;
 use crate::{failed, failed_by};
+use mgz_analyzer::commands::cache::levels_of_trace;
+use mgz_analyzer::commands::cache::spec::hierarchy;
 use mgz_analyzer::commands::require_full;
 use mgz_analyzer::commands::stream::visit;
 use mgz_analyzer::input::ColumnSet;
-use mgz_models::cache::Shape;
-use mgz_models::cache::simulate::Hierarchy;
+use mgz_models::cache::System;
 use mgz_models::footprint::Footprint;
 use mgz_models::histogram::{Fine, Scale, WHOLE};
 use mgz_models::miss_ratio::MissRatio;
@@ -237,45 +238,64 @@ fn footprint(py: Python<'_>, addresses: Bound<'_, PyAny>, block: u64) -> PyResul
     }))
 }
 
-/// Hits and misses of set-associative LRU caches behind one another: size, ways and line of each level.
+/// Accesses and misses of a hierarchy of caches, whose levels are given as on the command line.
 #[pyfunction]
-fn simulate(
-    py: Python<'_>,
-    accesses: Bound<'_, PyAny>,
-    levels: Vec<(u64, u64, u64)>,
-) -> PyResult<Frame> {
+fn simulate(py: Python<'_>, accesses: Bound<'_, PyAny>, levels: &str) -> PyResult<Frame> {
     let accesses = Accesses::of(&accesses)?;
     py.detach(|| {
-        let shapes = levels
-            .iter()
-            .map(|&(size, ways, line)| Shape::new(size, ways, line));
-        let shapes: Vec<Shape> = shapes
-            .collect::<Result<_, _>>()
-            .map_err(|e| failed_by(e.to_string()))?;
-        let mut caches = Hierarchy::new(&shapes);
-        accesses
-            .visit("the simulation of caches", |_, addresses, sizes| {
-                for (&address, &size) in addresses.iter().zip(sizes) {
-                    caches.access(address, size);
+        let levels = hierarchy(levels).map_err(failed_by)?;
+        let seen = match &accesses {
+            Accesses::Trace(trace) => {
+                let (seen, lacking) = levels_of_trace(trace, &levels).map_err(failed)?;
+                if let Some(sentence) = lacking.first() {
+                    return Err(failed_by(sentence.clone()));
                 }
-            })
-            .map_err(failed)?;
-        let counts = caches.counts();
+                seen
+            }
+            Accesses::Array(numbers) => {
+                if levels.iter().any(|l| l.prefetch.stride) {
+                    return Err(failed_by(
+                        "stride: it follows instructions, and an array has addresses alone; leave out stride, or give a full trace".into(),
+                    ));
+                }
+                let mut caches = System::new(&levels, 0, 1).map_err(failed_by)?;
+                numbers.visit(|addresses| {
+                    for &address in addresses {
+                        caches.access(0, address, 1, false, 0);
+                    }
+                });
+                caches.seen().to_vec()
+            }
+        };
         let numbers =
-            |value: &dyn Fn(usize) -> u64| -> Vec<u64> { (0..shapes.len()).map(value).collect() };
+            |value: &dyn Fn(usize) -> u64| -> Vec<u64> { (0..levels.len()).map(value).collect() };
+        let texts = |value: &dyn Fn(usize) -> String| -> Vec<String> {
+            (0..levels.len()).map(value).collect()
+        };
+        let of = |level: usize| {
+            let seen = seen[level];
+            (seen.loads + seen.stores, seen.load_misses + seen.store_misses)
+        };
         let ratio = |level: usize| {
-            let all = counts[level].accesses;
-            (all > 0).then(|| counts[level].misses as f64 / all as f64)
+            let (all, misses) = of(level);
+            (all > 0).then(|| misses as f64 / all as f64)
         };
         frame(vec![
             Series::new("level".into(), numbers(&|level| level as u64 + 1)),
-            Series::new("size".into(), numbers(&|level| shapes[level].size)),
-            Series::new("ways".into(), numbers(&|level| shapes[level].ways)),
-            Series::new("accesses".into(), numbers(&|level| counts[level].accesses)),
-            Series::new("misses".into(), numbers(&|level| counts[level].misses)),
+            Series::new("size".into(), numbers(&|level| levels[level].shape.size)),
+            Series::new("ways".into(), numbers(&|level| levels[level].shape.ways)),
+            Series::new("line".into(), numbers(&|level| levels[level].shape.line)),
+            Series::new("policy".into(), texts(&|level| levels[level].policy.name().into())),
+            Series::new(
+                "inclusion".into(),
+                texts(&|level| levels[level].inclusion.name().into()),
+            ),
+            Series::new("prefetch".into(), texts(&|level| levels[level].prefetch.names())),
+            Series::new("accesses".into(), numbers(&|level| of(level).0)),
+            Series::new("misses".into(), numbers(&|level| of(level).1)),
             Series::new(
                 "miss_ratio".into(),
-                (0..shapes.len()).map(ratio).collect::<Vec<_>>(),
+                (0..levels.len()).map(ratio).collect::<Vec<_>>(),
             ),
         ])
     })

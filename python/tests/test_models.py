@@ -1,6 +1,7 @@
 """The models on arrays, against simple definitions of them."""
 
 import array
+import json
 import random
 import threading
 import time
@@ -58,6 +59,16 @@ def test_histogram_curve_and_simulation_agree(addresses):
         assert exact[0]["misses"] == misses
     two = models.simulate(addresses, [(1024, 16), (4096, 4)]).to_dicts()
     assert two[1]["accesses"] == two[0]["misses"] > two[1]["misses"] > 0
+    assert models.simulate(addresses, "1K:16,4K:4").to_dicts() == two
+    # Each level has all that the one in front has lost: together they are one cache.
+    victim = models.simulate(addresses, ["1K:16:lru", "3K:48:exclusive"])
+    whole = models.simulate(addresses, [(4096, 64)])
+    assert victim[1]["misses"] == whole[0]["misses"]
+    assert victim["inclusion"] == ["non-inclusive", "exclusive"]
+    with pytest.raises(mgz.Error, match="instructions"):
+        models.simulate(addresses, ["1K:16:stride"])
+    with pytest.raises(mgz.Error, match="mru"):
+        models.simulate(addresses, ["1K:16:mru"])
 
 
 def test_footprints(addresses):
@@ -108,6 +119,10 @@ def test_traces_have_models_too(full, sampled):
     assert histogram[-1]["count"] == trace.summary["first_touches"]
     ratios = models.miss_ratio_curve(trace, [1 << 12, 1 << 20])["miss_ratio"]
     assert ratios[0] > ratios[1] > 0
+    words = ["--level=4K:4:plru:stride", "--level=32K:8:rrip", "--format", "json"]
+    by_command = json.loads(mgz.command("mgz-analyze", "cache", full, *words))
+    levels = models.simulate(trace, "4K:4:plru:stride,32K:8:rrip")
+    assert levels["misses"] == [row["misses"] for row in by_command["levels"]]
     with pytest.raises(mgz.Error, match="needs every load of the run"):
         models.simulate(mgz.open(sampled), [(1 << 15, 8)])
 

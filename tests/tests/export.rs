@@ -420,34 +420,40 @@ fn accesses_go_out_and_come_back() {
         }
     }
 
-    // What misses is what the simulation says.
-    let levels = ["--level", "4K:4", "--level", "32K:8"];
-    let simulated = place.good(
-        &[
-            &["analyze", "cache", "full", "--format", "json"][..],
-            &levels,
-        ]
-        .concat(),
-    );
-    let simulated: Value = serde_json::from_slice(&simulated).unwrap();
-    let misses = place.good(&[
-        "export",
-        "full",
-        "--to",
-        "din",
-        "--behind",
-        "L1=4K/4,L2=32K/8",
-    ]);
-    let misses = String::from_utf8(misses).unwrap();
-    assert_eq!(
-        misses.lines().count() as u64,
-        simulated["levels"][1]["misses"].as_u64().unwrap()
-    );
-    assert!(
-        misses
-            .lines()
-            .all(|l| u64::from_str_radix(&l[2..], 16).unwrap() % 64 == 0)
-    );
+    // What misses is what the simulation says, whatever the levels are.
+    let stores = ["--stores"];
+    for (levels, behind) in [
+        (&["4K:4", "32K:8"][..], "L1=4K/4,L2=32K/8"),
+        (&["4K:4", "32K:8"], "4K:4,32K:8"),
+        (
+            &["4K:4:plru:stride", "16K:8:rrip:inclusive:next-line"],
+            "4K:4:plru:stride,16K:8:rrip:inclusive:next-line",
+        ),
+        (
+            &["4K:4:fifo:128", "2K:2:exclusive:128"],
+            "4K:4:fifo:128,2K:2:exclusive:128",
+        ),
+    ] {
+        let line = if behind.contains("128") { 128 } else { 64 };
+        for trace in ["full", "two"] {
+            let mut command = vec!["analyze", "cache", trace, "--format", "json"];
+            command.extend(stores);
+            command.extend(levels.iter().flat_map(|l| ["--level", l]));
+            let simulated: Value = serde_json::from_slice(&place.good(&command)).unwrap();
+            let misses = place.good(&["export", trace, "--to", "din", "--behind", behind]);
+            let misses = String::from_utf8(misses).unwrap();
+            assert_eq!(
+                misses.lines().count() as u64,
+                simulated["levels"][1]["misses"].as_u64().unwrap(),
+                "{trace} {behind}"
+            );
+            assert!(
+                misses
+                    .lines()
+                    .all(|l| u64::from_str_radix(&l[2..], 16).unwrap() % line == 0)
+            );
+        }
+    }
 
     for (arguments, word) in [
         (

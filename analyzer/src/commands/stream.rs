@@ -3,9 +3,9 @@
 use crate::data::rows::{Chunk, Rows, Run};
 use crate::input::source::Source;
 
-/// Rows that are decoded ahead, about. Two batches are there at a time, at 22 bytes a row, and what takes rows in their order is slower
-/// than those who decode.
-const BATCH_ROWS: u64 = 1 << 20;
+/// Rows that are decoded ahead, at least: a row group of the recorder. Two batches are there at a time, at 22 bytes a row. What takes rows
+/// in their order is slower than one who decodes, so that more would lie there and wait.
+const BATCH_ROWS: u64 = 1 << 18;
 
 /// Consecutive accesses of one sample of one thread.
 pub struct Segment<'a> {

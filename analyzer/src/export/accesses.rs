@@ -1,14 +1,14 @@
 //! Formats that have every access in order: lackey, din, drmemtrace, ChampSim, Ramulator 2; or those that miss in simulated caches.
 
+use crate::commands::cache::evaluate::space;
+use crate::commands::ordered::Ordered;
 use crate::commands::stream::segments;
-use crate::commands::threads::{load, recorded};
 use crate::data::code_map::CLASS_STORE;
 use crate::data::rows::Run;
 use crate::input::{ColumnSet, Trace};
-use crate::output::document::Document;
 use anyhow::Context;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_models::cache::{Hierarchy, Shape};
+use mgz_models::cache::{LevelSpec, System};
 use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -164,25 +164,48 @@ pub struct Written {
     pub damaged: bool,
 }
 
-/// Caches in front of what is written.
+/// Caches in front of what is written, those of `mgz-analyze cache`.
 struct Filter {
-    caches: Option<Hierarchy>,
+    caches: Option<System>,
+    levels: usize,
     line: u64,
 }
 
 impl Filter {
-    /// The access as it goes on behind the caches; none if it ends there.
-    fn pass(&mut self, access: Access) -> Option<Access> {
+    /// Empty caches of some threads, the last level being shared; without levels all goes on.
+    fn new(levels: &[LevelSpec], threads: usize) -> anyhow::Result<Filter> {
+        let shared = if threads > 1 {
+            levels.len().saturating_sub(1)
+        } else {
+            0
+        };
+        let caches = (!levels.is_empty()).then(|| System::new(levels, shared, threads));
+        Ok(Filter {
+            caches: caches.transpose().map_err(anyhow::Error::msg)?,
+            levels: levels.len(),
+            line: levels.last().map_or(64, |l| l.shape.line),
+        })
+    }
+
+    /// The access as it goes on behind the caches; none if it ends there. `space` tells addresses of
+    /// its process from those of others, `site` is its instruction.
+    fn pass(&mut self, thread: usize, space: u64, site: u32, access: Access) -> Option<Access> {
         let Some(caches) = &mut self.caches else {
             return Some(access);
         };
-        caches
-            .misses(access.address, access.size)
-            .then_some(Access {
-                address: access.address & !(self.line - 1),
-                size: self.line as u32,
-                ..access
-            })
+        let Access {
+            address,
+            size,
+            store,
+            ip,
+        } = access;
+        let reached = caches.access(thread, address ^ space, size, store, site);
+        (reached == self.levels).then_some(Access {
+            address: address & !(self.line - 1),
+            size: self.line as u32,
+            store,
+            ip,
+        })
     }
 }
 
@@ -201,7 +224,7 @@ fn instructions(trace: &Trace) -> Vec<u64> {
     all
 }
 
-fn create(path: &Path) -> anyhow::Result<Box<dyn Write>> {
+fn create(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
     let file =
         std::fs::File::create(path).with_context(|| format!("{}: cannot write", path.display()))?;
     Ok(Box::new(std::io::BufWriter::with_capacity(1 << 20, file)))
@@ -212,7 +235,7 @@ pub fn export(
     trace: &Trace,
     format: Format,
     path: Option<&Path>,
-    behind: &[Shape],
+    behind: &[LevelSpec],
 ) -> anyhow::Result<Written> {
     let mut written = Written::default();
     let several = trace.manifest.threads.len() > 1;
@@ -228,13 +251,6 @@ pub fn export(
         ));
     }
     Ok(written)
-}
-
-fn filter(behind: &[Shape]) -> Filter {
-    Filter {
-        caches: (!behind.is_empty()).then(|| Hierarchy::new(behind)),
-        line: behind.last().map_or(64, |s| s.line),
-    }
 }
 
 fn file_of(format: Format, path: &Path, run: &Run, several: bool) -> PathBuf {
@@ -256,7 +272,7 @@ fn in_rows(
     trace: &Trace,
     format: Format,
     path: Option<&Path>,
-    behind: &[Shape],
+    behind: &[LevelSpec],
     written: &mut Written,
 ) -> anyhow::Result<()> {
     let several = trace.manifest.threads.len() > 1;
@@ -269,8 +285,8 @@ fn in_rows(
     }
     let instructions = instructions(trace);
     let source = trace.source(ColumnSet::default());
-    let (mut caches, mut thread) = (filter(behind), None);
-    let mut out: Box<dyn Write> = Box::new(std::io::sink());
+    let (mut caches, mut thread) = (Filter::new(behind, 1)?, None);
+    let mut out: Box<dyn Write + Send> = Box::new(std::io::sink());
     let mut last = None;
     let end = |out: &mut dyn Write, thread: Option<(u32, u32)>| -> std::io::Result<()> {
         if let (Format::Drmemtrace, Some((_, thread))) = (format, thread) {
@@ -296,7 +312,7 @@ fn in_rows(
                     thread = Some((run.process, run.thread));
                     if format.by_thread() && several {
                         // Each has caches of its own.
-                        caches = filter(behind);
+                        caches = Filter::new(behind, 1)?;
                     }
                     if format.by_thread() || written.files.is_empty() {
                         out = match path {
@@ -317,13 +333,8 @@ fn in_rows(
                     chunk.loads.sites(run.loads.clone()),
                     chunk.stores.sites(run.stores.clone()),
                 );
-                let ip = |sites: &[u32], at: usize| {
-                    sites
-                        .get(at)
-                        .and_then(|&s| instructions.get(s as usize))
-                        .copied()
-                        .unwrap_or(0)
-                };
+                let site = |sites: &[u32], at: usize| sites.get(at).copied().unwrap_or(u32::MAX);
+                let ip = |site: u32| instructions.get(site as usize).copied().unwrap_or(0);
                 let before = chunk
                     .loads_before
                     .get(run.stores.clone())
@@ -335,14 +346,15 @@ fn in_rows(
                         .get(store)
                         .is_some_and(|&b| b.saturating_sub(base) as usize <= load)
                     {
+                        let site = site(stores, store);
                         let access = Access {
                             address: segment.stores.address[store],
                             size: segment.stores.size[store],
                             store: true,
-                            ip: ip(stores, store),
+                            ip: ip(site),
                         };
                         store += 1;
-                        if let Some(access) = caches.pass(access) {
+                        if let Some(access) = caches.pass(0, 0, site, access) {
                             written.stores += 1;
                             write(&mut *out, format, access)?;
                         }
@@ -350,13 +362,14 @@ fn in_rows(
                     if load == segment.loads.len() {
                         break;
                     }
+                    let site = site(loads, load);
                     let access = Access {
                         address: segment.loads.address[load],
                         size: segment.loads.size[load],
                         store: false,
-                        ip: ip(loads, load),
+                        ip: ip(site),
                     };
-                    if let Some(access) = caches.pass(access) {
+                    if let Some(access) = caches.pass(0, 0, site, access) {
                         written.loads += 1;
                         write(&mut *out, format, access)?;
                     }
@@ -374,47 +387,55 @@ fn in_time(
     trace: &Trace,
     format: Format,
     path: Option<&Path>,
-    behind: &[Shape],
+    behind: &[LevelSpec],
     written: &mut Written,
 ) -> anyhow::Result<()> {
-    let mut document = Document::new("export");
-    let (threads, implied, damaged) = load(trace, true, &mut document)?;
-    (written.implied, written.damaged) = (implied, damaged);
-    written.notes.extend(document.warnings);
+    let source = trace.source(ColumnSet { time: true });
+    let mut ordered = Ordered::new(&*source);
+    let threads = ordered.threads();
+    let first = threads.first().map_or(0, |t| t.0);
     written.notes.push("threads are in one file in the order of their recorded times, which are approximate between threads".into());
-    let mut out: Box<dyn Write> = match path {
+    let mut out: Box<dyn Write + Send> = match path {
         Some(path) => {
             written.files.push(path.to_path_buf());
             create(path)?
         }
         None => Box::new(std::io::BufWriter::new(std::io::stdout())),
     };
-    let mut caches = filter(behind);
+    let mut caches = Filter::new(behind, threads.len())?;
     if !behind.is_empty() {
         written
             .notes
-            .push("all threads share the simulated caches".into());
+            .push("all threads share the last level of the simulated caches; each has those in front to itself".into());
     }
-    let mut failed = None;
-    recorded(&threads, |thread, at| {
-        let accesses = &threads[thread].accesses;
-        let access = Access {
-            address: accesses.address[at],
-            size: accesses.size[at],
-            store: accesses.group[at] & 3 == CLASS_STORE,
-            ip: 0,
-        };
-        if failed.is_none()
-            && let Some(access) = caches.pass(access)
-        {
-            *(if access.store {
-                &mut written.stores
-            } else {
-                &mut written.loads
-            }) += 1;
-            failed = write(&mut *out, format, access).err();
+    let (mut failed, mut implied, mut counts) = (None, 0, [0u64; 2]);
+    ordered.visit(true, &|_| (), &mut |thread, rows, range| {
+        let space = space(rows.process, first);
+        for row in range {
+            implied += u64::from(rows.implied[row]);
+            let access = Access {
+                address: rows.address[row],
+                size: rows.size[row],
+                store: rows.group[row] & 3 == CLASS_STORE,
+                ip: 0,
+            };
+            if failed.is_none()
+                && let Some(access) = caches.pass(thread, space, rows.site[row], access)
+            {
+                counts[usize::from(access.store)] += 1;
+                failed = write(&mut *out, format, access).err();
+            }
         }
     });
+    written.implied = implied;
+    [written.loads, written.stores] = counts;
+    let mut damage = std::mem::take(&mut ordered.damage);
+    // What cannot be read is met twice: when threads are looked up, and when rows are read.
+    damage.sort();
+    damage.dedup();
+    written.damaged = !damage.is_empty();
+    written.notes.append(&mut damage);
+    written.notes.extend(source.notes());
     match failed {
         Some(error) => Err(error.into()),
         None => Ok(out.flush()?),

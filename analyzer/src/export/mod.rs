@@ -13,6 +13,7 @@ pub mod protobuf;
 pub mod sarif;
 pub mod text_profiles;
 
+use crate::commands::cache::spec::hierarchy;
 use crate::commands::{is_watched, refuse_watched};
 use crate::input::{ColumnSet, Trace};
 use crate::report::Analysis;
@@ -21,7 +22,7 @@ use accesses::Format;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use mgz_annotations_schema::manifest::Cache;
-use mgz_models::cache::Shape;
+use mgz_models::cache::{LevelSpec, Shape};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -35,7 +36,7 @@ Examples:
   mgz export trace --to collapsed | flamegraph.pl > loads.svg
   mgz export trace --to sarif -o mgz.sarif         findings beside the lines of a pull request
   mgz export full --to drmemtrace -o drmemtrace.app.dir
-  mgz export full --to ramulator2 --behind L1=32K/8,L2=1M/16 -o misses.trace
+  mgz export full --to ramulator2 --behind 32K:8:plru:stride,1M:16 -o misses.trace
 
 docs/reference/export.md tells what stands where in each format.";
 
@@ -104,7 +105,7 @@ pub struct ExportArguments {
     /// The file, or the folder of drmemtrace; without it: standard output.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Formats of every access: writes only what misses in these caches, as lines (L1=32K/8,L2=1M/16, or a name as with mgz-analyze --caches).
+    /// Formats of every access: writes only what misses in these caches, as lines: levels as with mgz-analyze cache (32K:8:plru:stride,1M:16:exclusive), or as with mgz-analyze --caches (L1=32K/8,L2=1M/16, or a name).
     #[arg(long, value_name = "CACHES", value_parser = caches)]
     pub behind: Option<Behind>,
     /// Adds predicted misses of a sampled trace. (Of full traces they are always there.)
@@ -117,10 +118,16 @@ pub struct ExportArguments {
 
 /// Caches in front of a memory.
 #[derive(Clone, Debug)]
-pub struct Behind(pub Vec<Cache>);
+pub struct Behind(pub Vec<LevelSpec>);
 
 fn caches(text: &str) -> Result<Behind, String> {
-    crate::misses::caches::parse(text).map(Behind)
+    if text.contains(':') {
+        return hierarchy(text).map(Behind);
+    }
+    let of = |c: &Cache| Shape::new(c.size, c.ways, c.line).map(LevelSpec::from);
+    let caches = crate::misses::caches::parse(text)?;
+    let levels: Result<Vec<_>, _> = caches.iter().map(of).collect();
+    levels.map(Behind).map_err(|e| e.to_string())
 }
 
 /// The tables of a trace.
@@ -221,11 +228,8 @@ fn every_access(
     format: Format,
     arguments: &ExportArguments,
 ) -> anyhow::Result<ExitCode> {
-    let levels = arguments.behind.iter().flat_map(|b| &b.0);
-    let shapes = levels
-        .map(|c| Shape::new(c.size, c.ways, c.line).map_err(anyhow::Error::from))
-        .collect::<anyhow::Result<Vec<Shape>>>()?;
-    let mut done = accesses::export(trace, format, arguments.output.as_deref(), &shapes)?;
+    let levels = arguments.behind.as_ref().map_or(&[][..], |b| &b.0);
+    let mut done = accesses::export(trace, format, arguments.output.as_deref(), levels)?;
     if format == Format::Champsim {
         done.notes.push("the file has accesses alone: no branches, no registers, no other instructions; instructions per cycle say nothing".into());
     }

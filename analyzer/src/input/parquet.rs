@@ -46,9 +46,21 @@ pub struct ColumnSet {
     pub time: bool,
 }
 
+/// A mapped file.
+#[derive(Clone)]
+struct Mapped(Arc<memmap2::Mmap>);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// An opened part.
 struct PartFile {
     path: PathBuf,
+    map: Mapped,
+    /// What `map` maps.
     bytes: Buffer<u8>,
     metadata: FileMetadata,
     /// Arrow fields of the columns, in the order of [`COLUMNS`].
@@ -185,7 +197,8 @@ fn open(path: &Path) -> Result<PartFile, String> {
     // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
     // could fault, as for every program that maps its input.
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| e.to_string())?;
-    let bytes = Buffer::from_owner(map);
+    let map = Mapped(Arc::new(map));
+    let bytes = Buffer::from_owner(map.clone());
     let metadata = quietly(|| read_metadata(&mut io::Cursor::new(&bytes[..])))
         .and_then(|r| r.map_err(|e| e.to_string()))
         .map_err(|e| format!("damaged or unfinished Parquet file ({e})"))?;
@@ -205,6 +218,7 @@ fn open(path: &Path) -> Result<PartFile, String> {
     }
     Ok(PartFile {
         path: path.to_path_buf(),
+        map,
         bytes,
         metadata,
         fields,
@@ -230,7 +244,30 @@ impl RowGroup {
         let decoded = quietly(|| self.decode(columns))
             .and_then(|r| r)
             .map_err(|cause| self.error(cause))?;
+        self.let_go();
         Ok(decoded.into_chunk(code))
+    }
+
+    /// The pages of the file that hold this row group count as ours once they were read, all of the
+    /// trace in the end. They stay in the system's cache, and come back should they be read again.
+    fn let_go(&self) {
+        let columns = self.part.metadata.row_groups[self.group].parquet_columns();
+        let ranges = || columns.iter().map(|column| column.byte_range());
+        let start = ranges().map(|r| r.start).min().unwrap_or(0);
+        let end = ranges().map(|r| r.end).max().unwrap_or(0);
+        let end = end.min(self.part.bytes.len() as u64);
+        if start < end {
+            let advice = memmap2::UncheckedAdvice::DontNeed;
+            let (start, length) = (start as usize, (end - start) as usize);
+            // SAFETY: the map is of a file and nobody writes to it, so that pages come back as they were.
+            // A refusal costs memory only.
+            let _ = unsafe {
+                self.part
+                    .map
+                    .0
+                    .unchecked_advise_range(advice, start, length)
+            };
+        }
     }
 
     /// Reads where samples begin and end.
@@ -254,6 +291,7 @@ impl RowGroup {
         let decoded = quietly(decode)
             .and_then(|r| r)
             .map_err(|cause| self.error(cause))?;
+        self.let_go();
         let mut runs = decoded.runs(&mut 0);
         if let Some(store) = &decoded.store {
             part_stores(store, &mut runs);

@@ -15,6 +15,14 @@ pub struct Segment {
     header_bytes: usize,
 }
 
+impl Segment {
+    /// Offset of the first byte behind it in its file.
+    pub fn end(&self) -> u64 {
+        let streams: u64 = self.lengths.iter().map(|&l| u64::from(l)).sum();
+        self.offset + self.header_bytes as u64 + streams
+    }
+}
+
 /// A spill file opened for reading. Segments may be decoded in any order and from several threads.
 pub struct SpillFile {
     map: Option<memmap2::Mmap>,

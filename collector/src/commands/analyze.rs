@@ -134,8 +134,8 @@ fn analyse(
     }
 }
 
-/// What a trace may take in memory, where nothing is said: spill and columns lie side by side for a
-/// moment, and the analysis needs some too.
+/// What a trace may take in memory, where nothing is said: records give way to columns, of which a part
+/// lies beside them for a moment, and the analysis needs some too.
 fn bound(free: u64) -> u64 {
     const LEAST: u64 = 8 << 20;
     let available = std::fs::read_to_string("/proc/meminfo")
@@ -149,5 +149,5 @@ fn bound(free: u64) -> u64 {
         .ok()
         .and_then(|text| text.trim().parse().ok())
         .unwrap_or(u64::MAX);
-    (available.min(allowed) / 8).min(free / 3).max(LEAST)
+    (available.min(allowed) / 6).min(free / 2).max(LEAST)
 }

@@ -1,6 +1,7 @@
 //! A recording from beginning to end: folder, program, conversion, manifest.
 
 use crate::commands::{calibrate, record_pt, record_watch};
+use crate::convert;
 use crate::machine::backend::Chosen;
 use crate::machine::{backend, capabilities, trigger};
 use crate::objects::{Objects, heap};
@@ -455,7 +456,12 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         .retain(|p| !p.starts_with("the records stay in "));
     recount(&mut session.manifest, &trace.join(SPILL_DIR))
         .map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
-    session.expand(cli.compress, cli.max_size, None);
+    let options = convert::Options {
+        compression: cli.compress.into(),
+        max_bytes: cli.max_size,
+        ..convert::Options::default()
+    };
+    session.expand(&options, None);
     if session.manifest.data != "samples" {
         let why = session
             .manifest

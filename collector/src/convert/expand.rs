@@ -1,5 +1,6 @@
 //! The reading half: spill files to groups of rows, in order.
 
+use crate::convert::release::Release;
 use crate::convert::windows::Collector;
 use crate::convert::{ConvertError, Outcome, SampleSeen, ThreadRows};
 use mgz_abi::slot::Slot;
@@ -87,6 +88,8 @@ pub(crate) struct Source {
     files: Vec<(ThreadKey, PathBuf)>,
     /// `burst`.
     windows: Option<Collector>,
+    /// See [`crate::convert::Options::release`].
+    pub(crate) release: bool,
 }
 
 impl Source {
@@ -113,6 +116,7 @@ impl Source {
             modules,
             files,
             windows,
+            release: false,
         })
     }
 
@@ -149,6 +153,11 @@ impl Source {
                 let Some(file) = open(key, path, &mut outcome) else {
                     continue;
                 };
+                // Who cannot write to it reads it all the same.
+                let mut release = match self.release {
+                    true => Release::new(path).ok(),
+                    false => None,
+                };
                 for segment in file.segments() {
                     if let Err(error) = file.decode(segment, &mut slots) {
                         outcome.damaged_segments += 1;
@@ -160,6 +169,9 @@ impl Source {
                     if now != placements {
                         expander.place(&now);
                         std::mem::swap(&mut now, &mut placements);
+                    }
+                    if let Some(release) = &mut release {
+                        release.upto(segment.end());
                     }
                     let first = group.rows.len();
                     expander.stage(&segment.header, &slots, &mut next_sample, &mut group.rows);

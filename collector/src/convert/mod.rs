@@ -13,6 +13,7 @@
 mod encode;
 mod expand;
 mod pages;
+mod release;
 pub(crate) mod speed;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,9 @@ pub struct Options {
     pub threads: usize,
     /// Bound on the parts together.
     pub max_bytes: Option<u64>,
+    /// Gives the bytes of spill files back to the file system as soon as they are read, so that records
+    /// and columns do not lie side by side. What cannot be converted is lost then.
+    pub release: bool,
 }
 
 impl Default for Options {
@@ -55,6 +59,7 @@ impl Default for Options {
             group_rows: 1 << 18,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             max_bytes: None,
+            release: false,
         }
     }
 }
@@ -228,7 +233,8 @@ pub fn convert(
     let samples = trace.join(SAMPLES_DIR);
     make_dir(&samples).map_err(io(&samples))?;
     remove_parts(&samples);
-    let source = expand::Source::new(manifest, &sidecars, files)?;
+    let mut source = expand::Source::new(manifest, &sidecars, files)?;
+    source.release = options.release;
     let places = (manifest.mode == "burst").then(|| LoadLocator::new(&manifest.modules, &sidecars));
     drop(sidecars);
     let done = encode::run(source, &samples, options).and_then(|mut outcome| {

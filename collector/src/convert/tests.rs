@@ -230,6 +230,7 @@ fn rows_are_sorted_by_thread_across_parts_and_row_groups() {
             group_rows: 100,
             threads: 3,
             max_bytes: None,
+            release: false,
         };
         let outcome = convert(dir.path(), &manifest, &options).unwrap();
         let mut seq = 0;
@@ -355,6 +356,49 @@ fn failures_leave_no_parts_and_do_not_hang() {
     )
     .unwrap();
     assert_eq!(rows(dir.path()).len() as u64, done.counters.rows);
+}
+
+/// Records and columns lie side by side no more: what is read is given back, to the last piece.
+#[test]
+fn spill_files_are_given_back_while_they_are_read() {
+    use std::os::unix::fs::MetadataExt;
+    let run = |release: bool| {
+        // Where holes can be made for sure.
+        let memory = std::path::Path::new("/dev/shm");
+        let dir = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory).unwrap(),
+            false => tempfile::tempdir().unwrap(),
+        };
+        let manifest = folder(dir.path());
+        // Payloads that no predictor foresees.
+        let segments: Vec<_> = (0..64u64)
+            .map(|i| {
+                let (header, mut slots) = full(i * 10_000, i * 10_000..(i + 1) * 10_000);
+                for (at, slot) in (i * 10_000..).zip(&mut slots) {
+                    slot.payload = at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+                }
+                (header, slots)
+            })
+            .collect();
+        let path = write(dir.path(), 1, 1, &segments);
+        let before = std::fs::metadata(&path).unwrap();
+        let options = Options {
+            release,
+            ..Options::default()
+        };
+        let outcome = convert(dir.path(), &manifest, &options).unwrap();
+        assert_eq!(outcome.damaged_segments, 0, "{:?}", outcome.problems);
+        let after = std::fs::metadata(&path).unwrap();
+        assert_eq!(after.len(), before.len());
+        let blocks = (before.blocks() * 512, after.blocks() * 512);
+        (rows(dir.path()), blocks)
+    };
+    let (kept, (before, after)) = run(false);
+    assert_eq!(before, after);
+    assert!(before > 3 << 20, "{before}");
+    let (released, (_, after)) = run(true);
+    assert!(kept == released && !kept.is_empty());
+    assert!(after < 1 << 19, "{after} of {before} bytes are still there");
 }
 
 #[test]

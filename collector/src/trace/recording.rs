@@ -5,7 +5,7 @@ use crate::objects::Objects;
 use crate::objects::heap::Heap;
 use crate::objects::heap::names::Names;
 use crate::objects::write::Blocks;
-use crate::options::args::{Cli, Codec, Format};
+use crate::options::args::{Cli, Format};
 use crate::paths::Paths;
 use crate::program::modules;
 use crate::soft::drain::count::Counts;
@@ -389,7 +389,15 @@ impl Recording {
         if cli.keep_spill {
             return;
         }
-        self.expand(cli.compress, cli.max_size, paths);
+        // In memory there is no second try: records give way to columns, and the sum of both is bounded as
+        // the records were.
+        let options = convert::Options {
+            compression: cli.compress.into(),
+            max_bytes: cli.max_size.filter(|_| cli.analyze.is_none()),
+            release: cli.analyze.is_some(),
+            ..convert::Options::default()
+        };
+        self.expand(&options, paths);
     }
 
     /// Divides what was counted by site and writes it.
@@ -428,25 +436,18 @@ impl Recording {
         }
     }
 
-    pub(crate) fn expand(
-        &mut self,
-        compress: Codec,
-        max_bytes: Option<u64>,
-        paths: Option<&Paths>,
-    ) {
-        let options = convert::Options {
-            compression: compress.into(),
-            max_bytes,
-            ..convert::Options::default()
-        };
+    pub(crate) fn expand(&mut self, options: &convert::Options, paths: Option<&Paths>) {
         let path = self.folder.path().to_owned();
-        match convert::convert(&path, &self.manifest, &options) {
+        match convert::convert(&path, &self.manifest, options) {
             Ok(outcome) => {
                 self.converted(&outcome);
                 if let Some(paths) = paths {
                     self.write_paths(paths, &outcome.samples, outcome.places.as_ref());
                 }
                 self.manifest.data = "samples".into();
+            }
+            Err(error) if options.release => {
+                self.problem(format!("the records could not be converted to columns and are lost in part: {error} (free memory, or record with -o)"));
             }
             Err(error) => {
                 let again = format!("run `mgz-record --recover {}`", path.display());

@@ -1,15 +1,15 @@
 //! `mgz-analyze cache`: hit rates of caches by exact simulation, and by the stack-distance cache model (Barai et al. 2019).
 
-mod evaluate;
+pub(crate) mod evaluate;
 mod exact;
 mod levels;
 mod misses;
 mod pieces;
-pub(crate) mod spec;
+pub mod spec;
 
 use crate::commands::cache::exact::Counted;
 use crate::commands::cache::levels::{LevelRows, Of};
-use crate::commands::cache::spec::{TlbSpec, full_level, tlb_level};
+use crate::commands::cache::spec::{TlbSpec, check_hierarchy, full_level, tlb_level};
 use crate::commands::mimic::{Mimic, aligned, in_phases, mimic};
 use crate::commands::private_data::PrivateData;
 use crate::commands::threads::{Thread, load, recorded};
@@ -18,10 +18,9 @@ use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::input::Trace;
 use crate::output::document::{Document, Unit, value};
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use evaluate::{Outcome, Setup};
-use mgz_models::cache::spec::check_levels;
-use mgz_models::cache::{Inclusion, LevelSpec, Shape};
+use mgz_models::cache::{LevelSpec, Seen, Shape};
 use mgz_models::threads::interleave::Turns;
 use mgz_models::threads::schedule::Schedule;
 use serde_json::Value;
@@ -187,14 +186,7 @@ fn given_levels(arguments: &CacheArguments) -> anyhow::Result<(Vec<LevelSpec>, u
     } else {
         arguments.level.clone()
     };
-    for pair in levels.windows(2) {
-        let (front, behind) = (pair[0].shape.size, pair[1].shape.size);
-        anyhow::ensure!(
-            front <= behind || pair[1].inclusion == Inclusion::Exclusive,
-            "a level of {behind} bytes cannot lie behind one of {front} bytes; give the first level first",
-        );
-    }
-    check_levels(&levels).map_err(anyhow::Error::msg)?;
+    check_hierarchy(&levels).map_err(anyhow::Error::msg)?;
     let shared = arguments
         .shared_from
         .map_or(levels.len() - 1, |n| n as usize - 1);
@@ -279,6 +271,34 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         &mut document,
     )?;
     Ok((document, damaged))
+}
+
+/// What the levels see of a full trace, all its threads in the order of their recorded times, the last
+/// level shared: the counts of this command without options, for those that want nothing else. The
+/// sentences say what could not be read.
+///
+/// # Errors
+///
+/// A trace that is sampled or empty, and levels that do not go together.
+pub fn levels_of_trace(
+    trace: &Trace,
+    levels: &[LevelSpec],
+) -> anyhow::Result<(Vec<Seen>, Vec<String>)> {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        cache: CacheArguments,
+    }
+    require_full(trace, "the simulation of caches", "")?;
+    let arguments = Line::try_parse_from(["cache".as_ref(), trace.folder.as_os_str()])?.cache;
+    let mut document = Document::new("cache");
+    let shared = levels.len().saturating_sub(1);
+    let found = exact::simulate(trace, levels, shared, &arguments, &mut document)?;
+    let mut lacking = trace.damage.clone();
+    if found.damaged {
+        lacking.append(&mut document.warnings);
+    }
+    Ok((found.seen, lacking))
 }
 
 /// What the counts are of.

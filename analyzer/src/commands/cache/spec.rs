@@ -3,7 +3,7 @@
 use crate::commands::size;
 use mgz_models::cache::Shape;
 use mgz_models::cache::policy::Policy;
-use mgz_models::cache::spec::{Inclusion, LevelSpec, check_ways};
+use mgz_models::cache::spec::{Inclusion, LevelSpec, check_levels, check_ways};
 use mgz_models::cache::tlb::TlbLevel;
 
 /// Sizes of pages that TLBs are simulated for, as powers of two.
@@ -33,7 +33,7 @@ pub(crate) fn level(text: &str) -> Result<Shape, String> {
 }
 
 /// A level from `SIZE:WAYS`, then the line and words, in any order.
-pub(crate) fn full_level(text: &str) -> Result<LevelSpec, String> {
+pub fn full_level(text: &str) -> Result<LevelSpec, String> {
     let mut parts = text.split(':');
     let (Some(bytes), Some(ways)) = (parts.next(), parts.next()) else {
         return Err("write SIZE:WAYS, then if need be :LINE and words, e.g. 32K:8:plru".into());
@@ -69,6 +69,32 @@ pub(crate) fn full_level(text: &str) -> Result<LevelSpec, String> {
     spec.inclusion = inclusion.unwrap_or_default();
     spec.check()?;
     Ok(spec)
+}
+
+/// Refuses levels that do not make a hierarchy, with a sentence.
+pub fn check_hierarchy(levels: &[LevelSpec]) -> Result<(), String> {
+    for pair in levels.windows(2) {
+        let (front, behind) = (pair[0].shape.size, pair[1].shape.size);
+        if front > behind && pair[1].inclusion != Inclusion::Exclusive {
+            return Err(format!(
+                "a level of {behind} bytes cannot lie behind one of {front} bytes; give the first level first"
+            ));
+        }
+    }
+    check_levels(levels)
+}
+
+/// A hierarchy from its levels with commas between, each as in `cache --level`, first level first:
+/// `32K:8:plru:stride,1M:16:exclusive`.
+///
+/// # Errors
+///
+/// A sentence that names the level, or says what does not go together.
+pub fn hierarchy(text: &str) -> Result<Vec<LevelSpec>, String> {
+    let level = |part: &str| full_level(part.trim()).map_err(|e| format!("{part:?}: {e}"));
+    let levels = text.split(',').map(level).collect::<Result<Vec<_>, _>>()?;
+    check_hierarchy(&levels)?;
+    Ok(levels)
 }
 
 /// A level of TLBs, and the pages that it is for.
@@ -164,6 +190,24 @@ mod tests {
             let error = full_level(bad).unwrap_err();
             assert!(error.contains(word), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn levels_make_a_hierarchy() {
+        let levels = hierarchy("32K:8:plru:stride, 1M:16:exclusive").unwrap();
+        let one = |text| full_level(text).unwrap();
+        assert_eq!(levels, [one("32K:8:plru:stride"), one("1M:16:exclusive")]);
+        for (bad, word) in [
+            ("", "write SIZE:WAYS"),
+            ("32K:8,1M:16:mru", "\"1M:16:mru\""),
+            ("1M:16,32K:8", "cannot lie behind"),
+            ("32K:8:inclusive", "the first level"),
+        ] {
+            let error = hierarchy(bad).unwrap_err();
+            assert!(error.contains(word), "{bad}: {error}");
+        }
+        // A victim cache may be smaller.
+        assert!(hierarchy("32K:8,4K:4:exclusive").is_ok());
     }
 
     #[test]

@@ -1,0 +1,47 @@
+//! Spill files that become smaller while they are read.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+/// Bytes that are given back at a time, at least.
+const STEP: u64 = 1 << 18;
+/// The file's header stays, so that the file still says what it is. It is also a multiple of the size
+/// of a page, of which the file system keeps no part.
+const KEPT: u64 = 1 << 16;
+
+/// Gives back what has been read of a file.
+pub(crate) struct Release {
+    file: File,
+    done: u64,
+}
+
+impl Release {
+    /// Nothing is given back yet.
+    pub(crate) fn new(path: &Path) -> io::Result<Release> {
+        Ok(Release {
+            file: OpenOptions::new().write(true).open(path)?,
+            done: KEPT,
+        })
+    }
+
+    /// The bytes before `end` are not needed any more. A file system that cannot free them keeps them,
+    /// which costs memory and nothing else.
+    pub(crate) fn upto(&mut self, end: u64) {
+        let end = end / KEPT * KEPT;
+        if end < self.done + STEP {
+            return;
+        }
+        // SAFETY: integers, and a descriptor of our own.
+        unsafe {
+            libc::fallocate(
+                self.file.as_raw_fd(),
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                self.done as libc::off_t,
+                (end - self.done) as libc::off_t,
+            );
+        }
+        self.done = end;
+    }
+}
