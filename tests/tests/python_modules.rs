@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 const WALK: &str = r#"
 #include <Python.h>
 enum { ROWS = 2048, COLUMNS = 512 };
-static double table[ROWS][COLUMNS];
+double table[ROWS][COLUMNS];
 int state;
 static PyObject *walk(PyObject *self, PyObject *rounds) {
     double sum = 0;
