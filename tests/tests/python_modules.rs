@@ -2,6 +2,7 @@
 //! imported, and the programs see nothing of it. What they print is compared with a run without mgz.
 
 use mgz_tests::tools::{self, LIMIT, code};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -9,7 +10,7 @@ use std::process::{Command, Output};
 const WALK: &str = r#"
 #include <Python.h>
 enum { ROWS = 2048, COLUMNS = 512 };
-static double table[ROWS][COLUMNS];
+double table[ROWS][COLUMNS];
 int state;
 static PyObject *walk(PyObject *self, PyObject *rounds) {
     double sum = 0;
@@ -256,6 +257,7 @@ fn an_environment_is_found_by_the_name_of_its_interpreter() {
         python.display()
     );
     tools::write_program(&script, source.as_bytes()).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let plain = place.run(Command::new(&script));
     let mut command = tools::tool("mgz");
     command.args(["run", "-o", "out", "--"]).arg(&script);

@@ -93,6 +93,7 @@ function Changes({ c }: { c: Obj }) {
   const at = Math.max(0, chosen?.kind === kind ? rows.indexOf(chosen.row) : 0);
   const line = hasLines ? rows[at] : undefined;
   return (
+    <div class="stack">
     <Panel title="Changes" note="What both builds have, matched by name, inline chain and moved lines. First what changed, the most important first; then what cannot be told; then what is the same.">
       <div class="tabs" role="group" aria-label="Kind of rows">
         {KINDS.map(([k, name]) => <button type="button" key={k} aria-pressed={k === kind} onClick={() => go({ tab: k, metric: undefined })}>{name} ({changes.filter((r) => r["kind"] === k).length})</button>)}
@@ -102,9 +103,10 @@ function Changes({ c }: { c: Obj }) {
         {metrics.map((m) => <button type="button" key={m} aria-pressed={m === metric} onClick={() => go({ metric: m })}>{metricName(m)[0]}</button>)}
       </div>
       {rows.length > 0 ? <DataTable key={`${kind} ${metric ?? ""}`} name={`changes of ${kind}`} columns={columnsOf(kind !== "run")(rows)} rows={rows.map((_, i) => i)} most={hasLines ? 10 : 18} {...(hasLines ? { selected: at, onSelect: (i: number) => choose({ kind, row: rows[i] ?? {} }) } : {})} /> : <p class="empty hatched">Nothing of this kind has enough of the time or the loads on either side to be compared.</p>}
-      {line && <Lines c={c} row={line} />}
       <Alone c={c} />
     </Panel>
+    {line && <Lines c={c} row={line} />}
+    </div>
   );
 }
 
