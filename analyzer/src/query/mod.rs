@@ -385,7 +385,11 @@ mod tests {
                 assert!(fits(&table, width), "{width}:\n{table}");
                 let joined: String = table.split_whitespace().collect();
                 for at in 0..count {
-                    assert!(joined.contains(&columns[at as usize]) || count > 1 && !table.contains("row 1"), "{table}");
+                    assert!(
+                        joined.contains(&columns[at as usize])
+                            || count > 1 && !table.contains("row 1"),
+                        "{table}"
+                    );
                 }
             }
             // Nothing is folded where there is no terminal.

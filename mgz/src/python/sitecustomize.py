@@ -37,7 +37,13 @@ def _install():
     request = FOLDER + b"/request"
     encoding = sys.getfilesystemencoding()
     # The program may put its own functions in the place of these.
-    open_file, close, read, write, stat = posix.open, posix.close, posix.read, posix.write, posix.stat
+    open_file, close, read, write, stat = (
+        posix.open,
+        posix.close,
+        posix.read,
+        posix.write,
+        posix.stat,
+    )
     mkfifo, unlink, getpid, sleep = posix.mkfifo, posix.unlink, posix.getpid, time.sleep
     to_write = posix.O_WRONLY | posix.O_NONBLOCK | posix.O_CLOEXEC
     to_read = posix.O_RDWR | posix.O_NONBLOCK | posix.O_CLOEXEC
