@@ -255,7 +255,7 @@ fn simulate(py: Python<'_>, accesses: Bound<'_, PyAny>, levels: &str) -> PyResul
             Accesses::Array(numbers) => {
                 if levels.iter().any(|l| l.prefetch.stride) {
                     return Err(failed_by(
-                        "stride: it follows instructions, and an array has addresses alone; leave out stride, or give a full trace".into(),
+                        "stride: it follows instructions, and an array has addresses alone; leave out stride, or give a full trace",
                     ));
                 }
                 let mut caches = System::new(&levels, 0, 1).map_err(failed_by)?;
