@@ -218,7 +218,8 @@ fn recording_begins_and_ends_by_time() {
     let app = session::instrument(&original, "soft", &["--for", "burst"])
         .unwrap()
         .path;
-    let arguments = ["100", "500000"];
+    // Long enough on any machine.
+    let arguments = ["600", "500000"];
     let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
     for mode in ["burst", "ring"] {
         let options = [

@@ -317,12 +317,12 @@ fn assert_same(got: &rows::Trace, expected: &rows::Trace, what: &str) {
     );
 }
 
-/// The analysis without what it says of the recording itself, and of moments.
+/// The analysis without what it says of the recording itself, and of moments. An import knows nothing of the caches.
 fn analysis(trace: &Path) -> serde_json::Value {
     let output = tools::succeed(
         tools::tool("mgz-analyze")
             .arg(trace)
-            .args(["--format", "json"]),
+            .args(["--format", "json", "--caches", "zen3"]),
         LIMIT,
     )
     .unwrap();
