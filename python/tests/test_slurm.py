@@ -16,7 +16,9 @@ from mgz import distributed
 @pytest.fixture
 def cluster(monkeypatch):
     """Two jobs of a Slurm of this machine's, each with one worker of Dask."""
-    jobqueue = pytest.importorskip("dask_jobqueue", reason="SKIPPED: dask-jobqueue is not installed")
+    jobqueue = pytest.importorskip(
+        "dask_jobqueue", reason="SKIPPED: dask-jobqueue is not installed"
+    )
     # A short path: names of sockets have a limit.
     with tempfile.TemporaryDirectory(prefix="mgz-slurm-") as name:
         folder = pathlib.Path(name)
