@@ -383,13 +383,10 @@ mod tests {
             for width in [60, 80, 132] {
                 let table = text(&columns, &rows, Some(width));
                 assert!(fits(&table, width), "{width}:\n{table}");
-                let joined: String = table.split_whitespace().collect();
-                for at in 0..count {
-                    assert!(
-                        joined.contains(&columns[at as usize])
-                            || count > 1 && !table.contains("row 1"),
-                        "{table}"
-                    );
+                // Names and values of a turned table stay whole.
+                if count == 40 {
+                    assert_eq!(table.matches("row ").count(), 2);
+                    assert!(columns.iter().all(|name| table.contains(name.as_str())));
                 }
             }
             // Nothing is folded where there is no terminal.
