@@ -45,12 +45,15 @@ export function Search({ m }: { m: Model }) {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
   const box = useRef<HTMLDialogElement>(null);
+  const input = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const keys = (e: KeyboardEvent): void => {
       const typing = e.target instanceof HTMLInputElement;
       if ((e.key === "k" && (e.ctrlKey || e.metaKey)) || (e.key === "/" && !typing)) {
         e.preventDefault();
         searching.value = true;
+        // At once, not with the next picture: what is typed meanwhile would go nowhere.
+        if (box.current && !box.current.open) box.current.showModal();
       }
     };
     addEventListener("keydown", keys);
@@ -60,24 +63,27 @@ export function Search({ m }: { m: Model }) {
     if (searching.value && box.current && !box.current.open) box.current.showModal();
     if (!searching.value && box.current?.open) box.current.close();
   }, [searching.value]);
-  if (!searching.value) return null;
-  const hits = find(m, text);
+  const hits = searching.value ? find(m, text) : [];
   const open = (hit: Hit | undefined): void => {
     if (!hit) return;
     searching.value = false;
     setText("");
+    if (input.current) input.current.value = "";
     hit.open();
   };
   const move = (e: KeyboardEvent): void => {
     if (e.key === "ArrowDown") setAt(Math.min(hits.length - 1, at + 1));
     else if (e.key === "ArrowUp") setAt(Math.max(0, at - 1));
-    else if (e.key === "Enter") open(hits[at]);
-    else return;
+    else if (e.key === "Enter" && e.target === input.current) {
+      // The list may still be that of fewer letters.
+      const typed = input.current?.value ?? "";
+      open(typed === text ? hits[at] : find(m, typed)[0]);
+    } else return;
     e.preventDefault();
   };
   return (
     <dialog ref={box} class="search" aria-label="Search" onClose={() => (searching.value = false)} onKeyDown={move}>
-      <input autofocus type="search" aria-label="Function, line or object" placeholder="Function, line or object" value={text} onInput={(e) => { setText(e.currentTarget.value); setAt(0); }} />
+      <input ref={input} autofocus type="search" aria-label="Function, line or object" placeholder="Function, line or object" value={text} onInput={(e) => { setText(e.currentTarget.value); setAt(0); }} />
       <ul>
         {hits.map((h, i) => (
           <li key={i}>
