@@ -11,7 +11,7 @@ import subjects
 from measure import Failed, geometric_mean, run
 
 # Seconds of CPU time, turns, and what the upper end of the interval and the mean may be.
-LENGTHS = [(0.5, 12, 1.06, None), (10, 3, 1.01, 1.02)]
+LENGTHS = [(0.5, 8, 1.06, None), (10, 2, 1.01, 1.02)]
 
 
 def pairs(subject, seconds, tool, scratch, turns):
