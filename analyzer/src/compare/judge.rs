@@ -601,9 +601,14 @@ fn exact(one: &mut Pending) {
     (change.change_lo, change.change_hi) = (change.change_pct, change.change_pct);
 }
 
+/// Predicted misses per load of two runs that are nearer than this may be the same: the intervals say nothing of what the model of the
+/// caches takes for granted, and what windows happen to share of a set just above a cache moves it by this much.
+const MODEL: f64 = 0.03;
+
 /// Estimates that differ by less are the same, whatever their ratio.
-fn least(change: &Change) -> f64 {
+fn least(change: &Change, test: Test) -> f64 {
     match change.metric {
+        Metric::Misses(_) if change.unit == Metric::PER_LOAD && test == Test::Intervals => MODEL,
         Metric::Misses(_) if change.unit == Metric::PER_LOAD => 1e-4,
         Metric::Loads | Metric::Footprint | Metric::Distance(_) | Metric::Misses(_) => 1.0,
         Metric::Time | Metric::Share => 0.1,
@@ -630,7 +635,7 @@ fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone
             .iter()
             .all(|end| end.is_some_and(|e| (e * scale).abs() <= limit))
     };
-    change.verdict = if difference.abs() < least(change) {
+    change.verdict = if difference.abs() < least(change, test) {
         Verdict::Same
     } else if chance <= WRONG {
         if difference > 0.0 {

@@ -81,6 +81,26 @@ fn chance_is_no_change() {
     assert_eq!(of(&found, "kernel").test, Test::Intervals);
 }
 
+/// Nearer than what the model of the caches can tell, and farther.
+#[test]
+fn predicted_misses_are_as_good_as_their_model() {
+    let run = |ratio: f64| {
+        let mut run = shares(&[("gather", 60.0), ("rest", 40.0)], 3.0);
+        let gather = &mut run.tables.get_mut(&Kind::Function).unwrap()[0];
+        let metric = Metric::Misses("L2".into());
+        gather.per_load.insert(metric, cell(ratio, 0.002));
+        run
+    };
+    let verdict = |base: f64, new: f64| {
+        let found = judged(&[run(base)], &[run(new)]);
+        let is = |c: &&Change| matches!(c.metric, Metric::Misses(_));
+        found.changes.iter().find(is).unwrap().verdict
+    };
+    assert_eq!(verdict(0.9165, 0.9336), Verdict::Same);
+    assert_eq!(verdict(0.80, 0.88), Verdict::Worse);
+    assert_eq!(verdict(0.88, 0.80), Verdict::Better);
+}
+
 #[test]
 fn new_functions_are_told() {
     let base = shares(&[("kernel", 100.0)], 0.5);
