@@ -42,9 +42,16 @@ fn mechanisms_are_told_apart_and_placed() {
         opt: "1",
         pie: true,
     };
+    // A chain's nodes and its buckets have as many loads each.
     let cases = [
         ("pointers", "list", "list", "walk_list", "nodes"),
-        ("pointers", "chain", "hash_chain", "find_chain", "entries"),
+        (
+            "pointers",
+            "chain",
+            "hash_chain",
+            "find_chain",
+            "entries|buckets",
+        ),
         ("pointers", "search", "binary_search", "search", "words"),
         ("pointers", "gather", "gather", "gather", "left"),
         ("pointers", "small_open", "", "", ""),
@@ -78,7 +85,8 @@ fn mechanisms_are_told_apart_and_placed() {
             let line = first["line"].as_u64().unwrap();
             assert!(marked(&source, case).contains(&line), "{first:#}");
             let named = first["object"].as_str().unwrap();
-            assert!(named.contains(object), "{first:#}");
+            let is_named = object.split('|').any(|object| named.contains(object));
+            assert!(is_named, "{first:#}");
             assert!(!first["advice"].as_str().unwrap().is_empty());
         }
     }
