@@ -5,7 +5,7 @@ import os
 import random
 import statistics
 
-from measure import Failed, geometric_mean, run
+from measure import geometric_mean, in_pairs, run
 
 
 def pairs(name, command, tool, scratch, turns):
@@ -24,18 +24,8 @@ def pairs(name, command, tool, scratch, turns):
     )
     trace = os.path.join(scratch, "counts")
     counted = [tool("mgz-record"), "--count", "--force", "-o", trace, "--", out, *command[1:]]
-    found = []
-    # The first turn fills caches.
-    for turn in range(turns + 1):
-        # Which comes first changes, since a machine's pace does.
-        runs = {}
-        for what in (command, counted) if turn % 2 else (counted, command):
-            runs[what is counted] = run(what)
-        if runs[True].out != runs[False].out:
-            raise Failed(f"{name}: counted: another output than alone")
-        if turn:
-            found.append((runs[True].cpu, runs[False].cpu))
-    return found
+    runs = in_pairs(name, command, counted, turns, True)
+    return [(with_it.cpu, without.cpu) for with_it, without in runs]
 
 
 def interval(results):

@@ -11,7 +11,7 @@ import random
 import statistics
 
 import subjects
-from measure import Failed, geometric_mean, run
+from measure import Failed, geometric_mean, in_pairs, run
 
 # Seconds of CPU time, turns, and what the upper end of the interval and the mean may be.
 LENGTHS = [(0.5, 8, 1.06, None), (10, 2, 1.01, 1.02)]
@@ -29,18 +29,10 @@ def pairs(subject, seconds, tool, scratch, turns):
     recorded = [tool("mgz-record"), "--force", "-o", trace, "--", out, *subject.arguments(size)]
     found = []
     # The first turn of a short program fills caches.
-    spare = seconds < 5
-    for turn in range(turns + spare):
-        runs = {}
-        # Which comes first changes, since a machine's pace does.
-        for what in (alone, recorded) if turn % 2 else (recorded, alone):
-            runs[what is recorded] = run(what)
-        if runs[True].out != runs[False].out:
-            raise Failed(f"{subject.name}: recorded: another output than alone")
-        if turn or not spare:
-            with open(os.path.join(trace, "manifest.json")) as f:
-                own = json.load(f)["cpu_seconds"]
-            found.append((own, runs[False].cpu, runs[True].cpu, runs[True].wall, runs[False].wall))
+    for with_it, without in in_pairs(subject.name, alone, recorded, turns, seconds < 5):
+        with open(os.path.join(trace, "manifest.json")) as f:
+            own = json.load(f)["cpu_seconds"]
+        found.append((own, without.cpu, with_it.cpu, with_it.wall, without.wall))
     return found
 
 

@@ -78,6 +78,19 @@ def in_turns(variants, turns):
     return times
 
 
+def in_pairs(name, alone, recorded, turns, spare):
+    """Runs of a program by itself and recorded, turn by turn: `(recorded, alone)`. `spare`: one turn before the first is thrown away."""
+    for turn in range(turns + spare):
+        # Which comes first changes, since a machine's pace does.
+        runs = {}
+        for what in (alone, recorded) if turn % 2 else (recorded, alone):
+            runs[what is recorded] = run(what)
+        if runs[True].out != runs[False].out:
+            raise Failed(f"{name}: recorded: another output than alone")
+        if turn or not spare:
+            yield runs[True], runs[False]
+
+
 def ratio(times, over):
     """`{"min": minimum over minimum, "median": median of the ratios turn by turn}`."""
     return {

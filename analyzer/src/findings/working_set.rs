@@ -161,6 +161,17 @@ mod tests {
         of(windows, rows.collect(), step)
     }
 
+    /// Numbers without an order, the same each time.
+    fn random() -> impl FnMut() -> u64 {
+        let mut at = 7u64;
+        move || {
+            at = at
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            at >> 33
+        }
+    }
+
     #[test]
     fn a_walk_has_its_extent() {
         let windows: Vec<Window> = (0..32u64)
@@ -193,13 +204,7 @@ mod tests {
     /// Searches in a tree of 2¹⁷ nodes: half of what a window sees are the few nodes near the root.
     #[test]
     fn a_tree_is_larger_than_what_searches_share() {
-        let mut at = 7u64;
-        let mut next = move || {
-            at = at
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            at >> 33
-        };
+        let mut next = random();
         let windows: Vec<Window> = (0..200)
             .map(|_| {
                 let mut nodes = Vec::new();
@@ -218,13 +223,7 @@ mod tests {
 
     #[test]
     fn what_windows_share_is_not_larger_than_it_is() {
-        let mut at = 7u64;
-        let mut next = move || {
-            at = at
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            at >> 33
-        };
+        let mut next = random();
         // 1,000 lines of 64 bytes, spread over 64 MiB.
         let windows: Vec<Window> = (0..20)
             .map(|_| {
