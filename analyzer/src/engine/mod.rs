@@ -24,6 +24,7 @@ use crate::stages::pages::BlockStore;
 use crate::stages::reuse::by_page::{Wanted, ZoomSums};
 use crate::stages::reuse::by_region::HeatRegions;
 use crate::stages::reuse::{SampleOrigin, SampleReuse};
+use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
 use batch::{Handover, SampleRows, Span, Task};
@@ -57,8 +58,8 @@ pub struct Options {
     pub samples: bool,
     /// Whether it is to be known which sample saw which address, for estimates of what samples hide.
     pub incidence: Collect,
-    /// Sets of the first-level cache, if lines that samples visit are wanted for predictions of misses.
-    pub lines: Option<u32>,
+    /// Caches, if lines that samples visit are wanted for predictions of misses.
+    pub lines: Option<[Sets; LEVELS]>,
     /// Number of sites whose strides are counted.
     pub sites: u32,
     /// Rows per thread and batch.
@@ -545,8 +546,8 @@ impl Driver {
                         sample.begin(span.run.sample, reuse);
                         windows.begin(self.weight(span.run.sample));
                         strides.begin();
-                        if let Some(sets) = self.options.lines {
-                            lines.begin(span.space, span.run.sample, sets);
+                        if let Some(caches) = &self.options.lines {
+                            lines.begin(span.space, span.run.sample, caches);
                         }
                         for part in &span.parts {
                             let rows = rows(part);
@@ -564,7 +565,7 @@ impl Driver {
                                 incidence.add(&rows, span.space, span.run.sample);
                             }
                             if self.options.lines.is_some() {
-                                lines.run(&rows);
+                                lines.run(&rows, sites(part));
                             }
                         }
                         fetches.finish();

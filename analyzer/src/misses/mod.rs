@@ -3,7 +3,9 @@
 //! A row of functions, lines, loops and objects, and the summary, has a field `misses`; it is `None` where nothing is known. `docs/design/miss-prediction.md` tells how it is found.
 
 pub mod caches;
+mod crowded;
 mod far;
+mod laps;
 mod near;
 mod predict;
 mod rows;

@@ -8,6 +8,11 @@ use crate::stages::line_visits::{GroupLines, start};
 /// Share of the accesses that have seen so many lines of their sample, at the distance up to which a sample is trusted.
 const REACH: f64 = 0.4;
 
+/// The same, if it is trusted further because much is reused there.
+const FURTHER: f64 = 0.2;
+/// That is much: the part of those left that are reused in one bin.
+const LAP: f64 = 0.1;
+
 /// Distances of a group of code.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Near {
@@ -65,14 +70,23 @@ impl Near {
         }
         let mut survival = Vec::with_capacity(bins + 1);
         let (mut left, mut at_risk) = (1.0, known.iter().chain(&censored).sum::<f64>());
+        let (trusted, mut behind) = (reach, all);
         for at in 0..bins {
             survival.push(left);
             // Censored ones are somewhere in their bin.
             let exposed = at_risk - censored[at] / 2.0;
-            if exposed > 0.0 {
-                left *= (1.0 - known[at] / exposed).max(0.0);
-            }
+            let reused = if exposed > 0.0 {
+                known[at] / exposed
+            } else {
+                0.0
+            };
+            left *= (1.0 - reused).max(0.0);
             at_risk -= known[at] + censored[at];
+            // A lap that ends just behind is taken in.
+            behind -= before.get(at).copied().unwrap_or(0.0);
+            if start(at) >= trusted && reused >= LAP && behind >= FURTHER * all {
+                reach = start(at + 1);
+            }
         }
         survival.push(left);
         Near {

@@ -4,9 +4,12 @@
 //! sample lengths with a probability that other samples tell ([`far`](super::far)). Which `v` it takes to fill a cache follows from the same: new lines come at the rate of what survives, over all cells that run beside it.
 
 use crate::data::samples::SampleInfo;
+use crate::misses::crowded::{self, Crowded, LateVisit};
 use crate::misses::far::{Far, Fit, GRID, RADII, grid};
+use crate::misses::laps::{self, Lap};
 use crate::misses::near::Near;
 use crate::stages::line_visits::{GroupLines, LineVisits, PARTS, Visit, part};
+use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -16,8 +19,14 @@ const CELLS: usize = 1500;
 /// Cells of a sample that are seen beside each other.
 const BESIDE: usize = 24;
 
-/// What is added to the interval of a share s, over s(1 − s): accesses are not quite as they are taken to be.
-const DOUBT: f64 = 0.1;
+/// What is added to the interval of a share s: this over s(1 − s), and over s; accesses are not quite as they are taken to be.
+const DOUBT: [f64; 2] = [0.1, 0.02];
+/// The time until a cache is full, and that until a loop is back, are known but for this factor.
+const EDGE: f64 = 1.25;
+/// Laps over so many times the lines that samples reach are long.
+const LONG: f64 = 1.1;
+/// And to that of misses per access: what less than this misses is not told apart.
+const FLOOR: f64 = 5e-4;
 /// Class of groups whose addresses come in even steps.
 const STRIDED: u32 = 1;
 
@@ -49,6 +58,12 @@ pub(crate) struct VisitTable<'a> {
     distinct: Vec<f64>,
     /// By cell: visits in sequence, all.
     sequence: Vec<(f64, f64)>,
+    /// By group: the distance up to which samples are trusted.
+    reach: HashMap<u32, u64, Mixed>,
+    /// By cell: walks that come back.
+    laps: Vec<Vec<Lap>>,
+    caches: [Sets; LEVELS],
+    crowded: Crowded,
     groups: Vec<u32>,
 }
 
@@ -68,10 +83,11 @@ fn order(samples: &[SampleInfo], by_process: bool) -> (HashMap<u32, (u32, u32), 
 }
 
 impl<'a> VisitTable<'a> {
-    /// Collects what is known of each cell. `object`: whose a visited line is.
+    /// Collects what is known of each cell. `caches`: first level first; `object`: whose a visited line is.
     pub(crate) fn new(
         lines: &'a LineVisits,
         samples: &[SampleInfo],
+        caches: &[Sets; LEVELS],
         by_process: bool,
         object: impl Fn(&Visit) -> u32 + Sync,
     ) -> VisitTable<'a> {
@@ -124,6 +140,7 @@ impl<'a> VisitTable<'a> {
                 *of_sample += scale;
             }
         }
+        let mut late: Vec<LateVisit> = Vec::new();
         for same in visits.chunk_by(|a, b| (a.0, a.1, a.2) == (b.0, b.1, b.2)) {
             let length = lengths[same[0].2 as usize] as usize;
             let mut ends = [(0usize, 0usize); RADII.len()];
@@ -142,10 +159,21 @@ impl<'a> VisitTable<'a> {
                     // Samples are one visit each: several groups of one sample are not there twice.
                     *seen = (last - first, ends.1 - ends.0 - 1);
                 }
-                let Some(cell) = keys[number as usize].and_then(|key| numbers.get(&key)) else {
+                let Some(key) = keys[number as usize] else {
                     continue;
                 };
-                let cell = *cell as usize;
+                let cell = numbers.get(&key).copied();
+                late.push(LateVisit {
+                    line: visit.line,
+                    thread: same[0].2,
+                    samples: length,
+                    met: seen[RADII.len() - 1].1 + 1,
+                    cell,
+                });
+                let Some(cell) = cell else {
+                    continue;
+                };
+                let cell = cell as usize;
                 cells[cell].1.add(part(visit.sample), &seen);
                 sequence[cell].0 += f64::from(u8::from(visit.sequence));
                 sequence[cell].1 += 1.0;
@@ -160,12 +188,31 @@ impl<'a> VisitTable<'a> {
             of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
             of_sample.truncate(BESIDE);
         }
+        let mut laps = laps::of_cells(&lines.walks, &numbers, object);
+        let mut sums = vec![(0.0, 0.0); cells.len()];
+        for (of_sample, lines) in beside.iter().zip(&distinct) {
+            for &(cell, weight) in of_sample {
+                let sum = &mut sums[cell as usize];
+                *sum = (sum.0 + weight, sum.1 + weight * lines);
+            }
+        }
+        // Laps that samples see from end to end are known already.
+        for (cell, laps) in laps.iter_mut().enumerate() {
+            let of_sample = sums[cell].1 / f64::max(sums[cell].0, 1.0);
+            let reach = reach.get(&cells[cell].0.0).copied().unwrap_or(0) as f64;
+            laps.retain(|lap| lap.samples * of_sample > LONG * reach);
+        }
+        let crowded = crowded::find(lines, caches, &late, cells.len());
         VisitTable {
             lines,
             cells,
             beside,
             distinct,
             sequence,
+            reach,
+            laps,
+            caches: *caches,
+            crowded,
             groups,
         }
     }
@@ -179,17 +226,22 @@ impl<'a> VisitTable<'a> {
     }
 
     /// Misses of all groups at capacities in lines, by all replicates but one.
-    /// `ways`: those of the first-level cache, if the first of the capacities is its.
+    /// `levels`: of which of the caches the first of the capacities are.
     pub(crate) fn estimate(
         &self,
         capacities: &[f64],
-        ways: Option<u64>,
+        levels: &[usize],
         without: Option<usize>,
     ) -> ByGroup {
         let nears: HashMap<u32, Near, Mixed> = self
             .groups
             .iter()
-            .map(|&g| (g, near_of(self.lines, g, without)))
+            .map(|&g| {
+                let mut near = near_of(self.lines, g, without);
+                // Replicates differ by what they have seen, not by what they trust.
+                near.reach = self.reach.get(&g).copied().unwrap_or(near.reach);
+                (g, near)
+            })
             .collect();
         let mut accesses: HashMap<u32, f64, Mixed> = HashMap::default();
         let kept = |sample: u32| Some(part(sample)) != without;
@@ -251,13 +303,26 @@ impl<'a> VisitTable<'a> {
                 ]
             })
             .collect();
-        let survive = |cell: usize, v: f64, share: f64| {
-            share * fits[cell].at_random(v) + (1.0 - share) * fits[cell].in_loops(v)
+        // `which` of the ends of what comes again with the next lap.
+        let survive = |cell: usize, [v, edge]: [f64; 2], share: f64, which: usize| {
+            let again: f64 = self.laps[cell]
+                .iter()
+                .map(|l| l.part * l.again[which])
+                .sum();
+            let waits = self.laps[cell]
+                .iter()
+                .map(|l| l.waits(v, which))
+                .sum::<f64>();
+            // Other samples count visits of all laps: those that laps leave come as much more rarely.
+            let v = v * (1.0 - again);
+            let in_loops = fits[cell].in_loops(v * edge);
+            let other = share * fits[cell].at_random(v) + (1.0 - share) * in_loops;
+            waits + (1.0 - again) * other
         };
         let curves: Vec<Vec<f64>> = (0..self.cells.len())
             .map(|cell| {
                 grid()
-                    .map(|v| survive(cell, v, at_random[cell][1]))
+                    .map(|v| survive(cell, [v, 1.0], at_random[cell][1], 1))
                     .collect()
             })
             .collect();
@@ -302,7 +367,7 @@ impl<'a> VisitTable<'a> {
             let known = |c: f64| near.at_least(c.min(near.reach as f64));
             let ratio: Vec<f64> = capacities.iter().map(|&c| known(c)).collect();
             let doubt = |sign: f64| {
-                let of = ratio.iter().map(|r| r + sign * DOUBT * r * (1.0 - r));
+                let of = ratio.iter().map(|&r| r + sign * doubt_of(r));
                 of.collect::<Vec<f64>>()
             };
             all.insert(
@@ -321,24 +386,41 @@ impl<'a> VisitTable<'a> {
                 let reach = nears[&self.cells[cell].0.0].reach as f64;
                 let filled = filled(cell);
                 let mut ends: [Vec<f64>; 3] = Default::default();
-                for (&capacity, &v) in capacities.iter().zip(&filled) {
+                for (at, (&capacity, &v)) in capacities.iter().zip(&filled).enumerate() {
                     if capacity <= reach {
                         ends.iter_mut().for_each(|e| e.push(1.0));
                         continue;
                     }
                     let v = v.min(2f64.powi(40));
-                    let mut of = at_random[cell].map(|share| survive(cell, v, share));
+                    let sooner = levels.get(at).and_then(|&l| self.crowded.get(l)?.get(cell));
+                    let survive = |share: f64, which: usize, edge: f64| {
+                        let (mut sum, mut part) = (0.0, 1.0);
+                        for &(until, some) in sooner.into_iter().flatten() {
+                            sum += some * survive(cell, [v.min(until), edge], share, which);
+                            part -= some;
+                        }
+                        sum + part.max(0.0) * survive(cell, [v, edge], share, which)
+                    };
+                    let [_, share, _] = at_random[cell];
+                    let of = at_random[cell].map(|share| survive(share, 1, 1.0));
+                    let of_laps = [0, 2].map(|end| survive(share, end, 1.0));
+                    // Whether a loop just fits, nobody can tell.
+                    let of_edges = [1.0 / EDGE, EDGE].map(|edge| survive(share, 1, edge));
+                    let all = || of.into_iter().chain(of_laps).chain(of_edges);
                     // Neither is quite true.
-                    let doubt = DOUBT * of[1] * (1.0 - of[1]);
-                    of = [
-                        of[0].min(of[1]).min(of[2]) - doubt,
+                    let doubt = doubt_of(of[1]);
+                    let mut of = [
+                        all().fold(1.0, f64::min) - doubt,
                         of[1],
-                        of[0].max(of[1]).max(of[2]) + doubt,
+                        all().fold(0.0, f64::max) + doubt,
                     ];
                     // Loops over arrays come in nests: what was swept as a whole may have been swept in parts,
                     // each many times, between two samples.
-                    let (group, [_, share, _]) = (self.cells[cell].0.0, at_random[cell]);
-                    if group & 3 == STRIDED && fits[cell].evidence > 0.0 {
+                    let group = self.cells[cell].0.0;
+                    if group & 3 == STRIDED
+                        && fits[cell].evidence > 0.0
+                        && self.laps[cell].is_empty()
+                    {
                         of[0] = of[0].min(share * fits[cell].at_random(v));
                     }
                     ends.iter_mut()
@@ -367,8 +449,8 @@ impl<'a> VisitTable<'a> {
                 all.objects.push((*object, part));
             }
         }
-        if let Some(ways) = ways {
-            self.first_level(ways, without, &mut all, &mut mixed);
+        if let Some(0) = levels.first() {
+            self.first_level(without, &mut all, &mut mixed);
         }
         for (group, [least, middle, most]) in mixed {
             let Some(all) = all.get_mut(&group) else {
@@ -380,7 +462,12 @@ impl<'a> VisitTable<'a> {
             scaled(&mut all.least, least);
             scaled(&mut all.ratio, middle);
             scaled(&mut all.most, most);
+            all.least
+                .iter_mut()
+                .for_each(|e| *e = (*e - FLOOR).max(0.0));
+            all.most.iter_mut().for_each(|e| *e = (*e + FLOOR).min(1.0));
         }
+        self.conflicts(levels, without, &mut all);
         all
     }
 }
@@ -389,11 +476,11 @@ impl VisitTable<'_> {
     /// Where samples show what becomes of sets of the first-level cache, that counts.
     fn first_level(
         &self,
-        ways: u64,
         without: Option<usize>,
         all: &mut ByGroup,
         far: &mut HashMap<u32, [Vec<f64>; 3], Mixed>,
     ) {
+        let ways = u64::from(self.caches[0].ways);
         for (&group, of) in all.iter_mut() {
             let near = Near::in_set(parts(self.lines, group, without).iter().copied());
             if near.reach < ways {
@@ -407,13 +494,44 @@ impl VisitTable<'_> {
             for (_, part) in &mut of.objects {
                 part[0] *= ratio / objects;
             }
-            let doubt = DOUBT * ratio * (1.0 - ratio);
+            let doubt = doubt_of(ratio);
             (of.least[0], of.ratio[0], of.most[0]) = (ratio - doubt, ratio, ratio + doubt);
             for end in far.get_mut(&group).into_iter().flatten() {
                 end[0] = 1.0;
             }
         }
     }
+
+    /// What comes again inside of a sample, and finds its set filled by others, in levels behind the first.
+    fn conflicts(&self, levels: &[usize], without: Option<usize>, all: &mut ByGroup) {
+        for (&group, of) in all.iter_mut() {
+            let parts = parts(self.lines, group, without);
+            let late: f64 = parts.iter().map(|p| f64::from(p.late)).sum();
+            for (at, &level) in levels.iter().enumerate() {
+                let count: f64 = parts.iter().map(|p| f64::from(p.conflicts[level])).sum();
+                if count <= 0.0 {
+                    continue;
+                }
+                let (before, more) = (of.ratio[at], count / late.max(1.0));
+                let with = |ratio: f64, more: f64| (ratio + more).min(1.0);
+                let doubt = 2.0 * more / count.sqrt();
+                of.least[at] = with(of.least[at], (more - doubt).max(0.0));
+                of.ratio[at] = with(of.ratio[at], more);
+                of.most[at] = with(of.most[at], more + doubt);
+                // Which objects they are of, the others tell.
+                if before > 0.0 {
+                    let times = of.ratio[at] / before;
+                    of.objects
+                        .iter_mut()
+                        .for_each(|(_, part)| part[at] *= times);
+                }
+            }
+        }
+    }
+}
+
+fn doubt_of(share: f64) -> f64 {
+    DOUBT[0] * share * (1.0 - share) + DOUBT[1] * share
 }
 
 fn parts(lines: &LineVisits, group: u32, without: Option<usize>) -> Vec<&GroupLines> {

@@ -6,6 +6,7 @@ use crate::estimate::Estimate;
 use crate::misses::predict::{ByGroup, VisitTable};
 use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches};
 use crate::stages::line_visits::{PARTS, Visit, part};
+use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::manifest::Cache;
 use rayon::prelude::*;
@@ -149,22 +150,26 @@ impl Predicted {
         };
         let sizes = sizes(&caches);
         let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE) as f64).collect();
-        let ways = caches.first().map(|c| c.ways);
-        let private = VisitTable::new(lines, &outcome.samples, false, object);
+        let mut sets = [Sets::default(); LEVELS];
+        for (to, of) in sets.iter_mut().zip(&caches) {
+            *to = Sets::new(of.size, of.ways);
+        }
+        let levels: Vec<usize> = (0..caches.len().min(LEVELS)).collect();
+        let private = VisitTable::new(lines, &outcome.samples, &sets, false, object);
         let mut estimates: Vec<ByGroup> = (0..=PARTS)
             .into_par_iter()
-            .map(|p| private.estimate(&capacities, ways, p.checked_sub(1)))
+            .map(|p| private.estimate(&capacities, &levels, p.checked_sub(1)))
             .collect();
         // Levels that several threads share are filled by all of them.
-        let shared: Vec<usize> = (0..caches.len())
+        let shared: Vec<usize> = (0..levels.len())
             .filter(|&c| caches[c].shared_by > 1 && outcome.census.threads > 1)
             .collect();
         if !shared.is_empty() {
             let of: Vec<f64> = shared.iter().map(|&c| capacities[c]).collect();
-            let together = VisitTable::new(lines, &outcome.samples, true, object);
+            let together = VisitTable::new(lines, &outcome.samples, &sets, true, object);
             let others: Vec<ByGroup> = (0..=PARTS)
                 .into_par_iter()
-                .map(|p| together.estimate(&of, None, p.checked_sub(1)))
+                .map(|p| together.estimate(&of, &shared, p.checked_sub(1)))
                 .collect();
             for (mine, theirs) in estimates.iter_mut().zip(&others) {
                 for (group, of_group) in mine.iter_mut() {

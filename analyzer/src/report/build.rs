@@ -20,6 +20,7 @@ use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::LINE;
 use crate::stages::pages;
 use crate::stages::reuse::by_page::Wanted;
+use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::views::context::Basis;
 use crate::views::objects::{add_fields, bounds, table};
 use crate::views::time_tree::{Look, TimeZoom};
@@ -220,13 +221,13 @@ fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     levels
 }
 
-/// Sets of the first level.
-fn sets(trace: &Trace, questions: &Questions) -> u32 {
-    let levels = levels(trace, questions);
-    let sets = levels
-        .first()
-        .map_or(64, |c| c.size / c.ways.saturating_mul(c.line).max(1));
-    u32::try_from(sets).unwrap_or(u32::MAX)
+/// How they are divided.
+fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
+    let mut sets = [Sets::default(); LEVELS];
+    for (to, of) in sets.iter_mut().zip(levels(trace, questions)) {
+        *to = Sets::new(of.size, of.ways);
+    }
+    sets
 }
 
 /// Whether loads are left out between others: what is left says nothing of caches.

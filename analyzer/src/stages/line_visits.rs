@@ -5,6 +5,8 @@
 //! sample, by which code. Of many visits those of some lines are kept, chosen by a hash of the line, so that the samples that have met a line that is kept are all known.
 
 use crate::data::rows::Rows;
+use crate::stages::set_conflicts::{Conflicts, LEVELS, Sets};
+use crate::stages::walks::Walks;
 use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
 use std::collections::HashMap;
@@ -83,6 +85,10 @@ pub struct GroupLines {
     pub before: Bins,
     /// The same three of lines in the same set of the first-level cache.
     pub in_set: [Bins; 3],
+    /// Accesses in the second halves of samples.
+    pub late: u32,
+    /// How many of these find their line driven out of a set that the sample fills, by level.
+    pub conflicts: [u32; LEVELS],
 }
 
 impl GroupLines {
@@ -92,6 +98,10 @@ impl GroupLines {
         self.before.merge(&other.before);
         for (mine, theirs) in self.in_set.iter_mut().zip(&other.in_set) {
             mine.merge(theirs);
+        }
+        self.late += other.late;
+        for (mine, theirs) in self.conflicts.iter_mut().zip(other.conflicts) {
+            *mine += theirs;
         }
     }
 }
@@ -137,6 +147,8 @@ pub struct LineVisits {
     pub samples: Vec<SampleGroup>,
     /// Log2 of the number of lines of which the visits of one are kept.
     pub level: u32,
+    /// Walks that come back.
+    pub walks: Walks,
     work: Work,
 }
 
@@ -153,6 +165,12 @@ struct Work {
     address: Vec<u64>,
     group: Vec<u32>,
     implied: Vec<u16>,
+    /// Instructions, where all are known.
+    site: Vec<u32>,
+    /// Whether it is the first row in its line.
+    first: Vec<bool>,
+    caches: [Sets; LEVELS],
+    conflicts: Conflicts,
     sample: u32,
     space: u32,
 }
@@ -162,21 +180,27 @@ fn kept(line: u64, space: u32, level: u32) -> bool {
 }
 
 impl LineVisits {
-    /// A sample begins; the first-level cache has so many sets.
-    pub fn begin(&mut self, space: u32, sample: u32, sets: u32) {
+    /// A sample begins, to be looked at for such caches.
+    pub fn begin(&mut self, space: u32, sample: u32, caches: &[Sets; LEVELS]) {
+        self.work.caches = *caches;
         self.work
             .in_set
-            .resize(sets.clamp(1, 4096) as usize, Vec::new());
+            .resize(caches[0].sets.clamp(1, 4096) as usize, Vec::new());
         self.work.in_set.iter_mut().for_each(Vec::clear);
         (self.work.space, self.work.sample) = (space, sample);
         self.work.address.clear();
         self.work.group.clear();
         self.work.implied.clear();
+        self.work.site.clear();
+        self.work.first.clear();
     }
 
-    /// Further loads of the sample.
-    pub fn run(&mut self, rows: &Rows<'_>) {
+    /// Further loads of the sample, and their instructions, if they are known.
+    pub fn run(&mut self, rows: &Rows<'_>, sites: &[u32]) {
         let n = rows.len();
+        self.work
+            .site
+            .extend_from_slice(sites.get(..n).unwrap_or_default());
         self.work.address.extend_from_slice(&rows.address[..n]);
         self.work.group.extend_from_slice(&rows.group[..n]);
         self.work.implied.extend_from_slice(&rows.implied[..n]);
@@ -186,6 +210,19 @@ impl LineVisits {
     pub fn finish(&mut self) {
         let mut work = std::mem::take(&mut self.work);
         self.sample(&mut work);
+        let n = work.address.len();
+        if work.site.len() == n && work.first.len() == n {
+            let row = |at| {
+                (
+                    work.site[at],
+                    work.group[at],
+                    work.address[at],
+                    work.first[at],
+                )
+            };
+            self.walks
+                .sample((work.sample, work.space), (0..n).map(row));
+        }
         self.work = work;
         if self.visits.len() > LIMIT + LIMIT / 2 {
             self.thin();
@@ -243,6 +280,7 @@ impl LineVisits {
             of.3 += 1;
             of.4 += u32::from(work.implied[at]);
             of.0.before.add(distinct);
+            of.0.late += u32::from(2 * at >= n);
             let sets = work.in_set.len() as u64;
             let in_set = &mut work.in_set[(line % sets) as usize];
             of.0.in_set[2].add(in_set.len() as u64);
@@ -258,6 +296,7 @@ impl LineVisits {
             }
             let place = slot(&work.table, line);
             let (there, before) = work.table[place];
+            work.first.push(there == 0);
             if there == 0 {
                 let has = |line: u64| work.table[slot(&work.table, line)].0 != 0;
                 let step = line.wrapping_sub(of.1) as i64;
@@ -290,6 +329,18 @@ impl LineVisits {
             work.table[place] = (line + 1, at as u32);
             last = line;
         }
+        let (address, groups) = (&work.address, &work.group);
+        work.conflicts.of_sample(
+            &work.caches,
+            n,
+            |row| address[row] >> LINE,
+            &work.first,
+            |row, level| {
+                if let Some(of) = local.get_mut(&groups[row]) {
+                    of.0.conflicts[level] += 1;
+                }
+            },
+        );
         for (group, (lines, _, _, accesses, implied)) in local {
             let all = self.groups.entry((group, of_part)).or_default();
             all.merge(&lines);
@@ -307,6 +358,7 @@ impl LineVisits {
         for (key, lines) in other.groups {
             self.groups.entry(key).or_default().merge(&lines);
         }
+        self.walks.merge(other.walks);
         self.samples.extend(other.samples);
         self.visits.extend(other.visits);
         if self.level != other.level {
@@ -347,25 +399,29 @@ mod tests {
             .collect();
         let group: Vec<u32> = (0..600).map(|i| i % 3).collect();
         let mut found = LineVisits::default();
-        found.begin(0, 3, 1);
-        found.run(&Rows {
+        found.begin(0, 3, &[Sets { sets: 1, ways: 8 }; LEVELS]);
+        let rows = Rows {
             address: &address,
             size: &[8; 600],
             group: &group,
             implied: &[0; 600],
-        });
+        };
+        found.run(&rows, &[]);
         found.finish();
         let mut expected: HashMap<u32, GroupLines> = HashMap::new();
         let (mut list, mut visits): (Vec<u64>, Vec<(u64, u16)>) = Default::default();
-        for (address, group) in address.iter().zip(group) {
+        for (row, (address, group)) in address.iter().zip(group).enumerate() {
             let line = address >> 6;
             let of = expected.entry(group).or_default();
             of.in_set[2].add(list.len() as u64);
             of.before.add(list.len() as u64);
+            of.late += u32::from(row >= 300);
             match list.iter().position(|&l| l == line) {
                 Some(at) => {
                     of.known.add(at as u64);
                     of.in_set[0].add(at as u64);
+                    let driven_out = u32::from(row >= 300 && at >= 8);
+                    of.conflicts[1..].iter_mut().for_each(|c| *c += driven_out);
                     list.remove(at);
                 }
                 None => {

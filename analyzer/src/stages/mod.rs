@@ -7,5 +7,7 @@ pub mod line_visits;
 pub mod observed_class;
 pub mod pages;
 pub mod reuse;
+pub mod set_conflicts;
 pub mod strides;
+pub mod walks;
 pub mod windows;

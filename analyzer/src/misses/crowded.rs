@@ -1,0 +1,202 @@
+//! Sets of caches that fill sooner than others.
+//!
+//! A set holds few lines. Where much of what is visited lies in some of the sets, these are full long before the cache is. c of the N
+//! samples of a thread have met a line; that some v of them do has a chance of 1 − (1 − v/N)^c. The sum over the lines of a set tells after
+//! how many samples it is full.
+
+use crate::stages::line_visits::LineVisits;
+use crate::stages::set_conflicts::{LEVELS, Sets};
+
+/// Visits of a set at least.
+const EVIDENCE: u32 = 32;
+/// A set has so many times the visits of the mean set, or it is not looked at.
+const MORE: f64 = 2.0;
+/// A set fills sooner than the mean set by this factor, or it counts as any other.
+const SOONER: f64 = 1.5;
+/// Sets of all threads at most.
+const MOST: usize = 1 << 22;
+/// Sample lengths at which the lines of a set are counted.
+const GRID: usize = 26;
+
+fn grid() -> impl Iterator<Item = f64> {
+    (0..GRID).map(|at| 2f64.powf(at as f64 / 2.0 - 4.0))
+}
+
+/// A visit that came late in its sample.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateVisit {
+    pub(crate) line: u64,
+    /// Its thread, and how many samples that has.
+    pub(crate) thread: u32,
+    pub(crate) samples: usize,
+    /// How many of them have met the line.
+    pub(crate) met: usize,
+    /// Its cell, if it is one of those that stay apart.
+    pub(crate) cell: Option<u32>,
+}
+
+/// By level and cell: sample lengths until sets are full, and the part of the cell's late visits that are in such sets.
+pub(crate) type Crowded = [Vec<Vec<(f64, f64)>>; LEVELS];
+
+/// Finds them for all levels but the first.
+pub(crate) fn find(
+    lines: &LineVisits,
+    caches: &[Sets; LEVELS],
+    late: &[LateVisit],
+    cells: usize,
+) -> Crowded {
+    let mut found: Crowded = Default::default();
+    let threads = late.iter().map(|v| v.thread + 1).max().unwrap_or(0) as usize;
+    // Lines that were not kept, and those that samples met early.
+    let each = (1u64 << lines.level) as f64 * lines.visits.len() as f64 / late.len().max(1) as f64;
+    let mut all = vec![0.0; cells];
+    for visit in late {
+        if let Some(cell) = visit.cell {
+            all[cell as usize] += 1.0;
+        }
+    }
+    for (level, cache) in caches.iter().enumerate().skip(1) {
+        if cache.sets < 2 || threads * cache.sets as usize > MOST {
+            continue;
+        }
+        let filled = filled(cache, threads, late, each);
+        if filled.iter().all(|f| f.is_none()) {
+            continue;
+        }
+        let mut of_cells: Vec<Vec<(f64, f64)>> = vec![Vec::new(); cells];
+        for visit in late {
+            let (Some(cell), Some(until)) = (visit.cell, filled[set_of(cache, visit)]) else {
+                continue;
+            };
+            let of_cell = &mut of_cells[cell as usize];
+            let part = 1.0 / all[cell as usize];
+            match of_cell.iter_mut().find(|c| c.0 == until) {
+                Some(there) => there.1 += part,
+                None => of_cell.push((until, part)),
+            }
+        }
+        for of_cell in &mut of_cells {
+            of_cell.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        found[level] = of_cells;
+    }
+    found
+}
+
+fn set_of(cache: &Sets, visit: &LateVisit) -> usize {
+    visit.thread as usize * cache.sets as usize + cache.of(visit.line) as usize
+}
+
+/// By thread and set: sample lengths, one of few, until it is full, if that is sooner than others are.
+fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Option<f64>> {
+    let sets = cache.sets as usize;
+    let mut visits = vec![0u32; threads * sets];
+    let mut of_thread = vec![0u32; threads];
+    for visit in late {
+        visits[set_of(cache, visit)] += 1;
+        of_thread[visit.thread as usize] += 1;
+    }
+    let mean = |set: usize| f64::from(of_thread[set / sets]) / sets as f64;
+    let has_many =
+        |set: usize| visits[set] >= EVIDENCE && f64::from(visits[set]) > MORE * mean(set);
+    let mut filled = vec![None; visits.len()];
+    let many: Vec<usize> = (0..visits.len()).filter(|&s| has_many(s)).collect();
+    if many.is_empty() {
+        return filled;
+    }
+    let mut number = vec![u32::MAX; visits.len()];
+    for (at, &set) in many.iter().enumerate() {
+        number[set] = at as u32;
+    }
+    let mut counts = vec![[0.0; GRID]; many.len()];
+    let mut means = vec![[0.0; GRID]; threads];
+    for visit in late {
+        let met = visit.met.max(1) as f64;
+        let mut chances = [0.0; GRID];
+        for (chance, v) in chances.iter_mut().zip(grid()) {
+            let left = (1.0 - v / visit.samples.max(1) as f64).max(0.0);
+            *chance = each * (1.0 - left.powf(met)) / met;
+        }
+        let of_thread = &mut means[visit.thread as usize];
+        let add = |to: &mut [f64; GRID], of: f64| {
+            to.iter_mut().zip(chances).for_each(|(t, c)| *t += c / of);
+        };
+        add(of_thread, sets as f64);
+        if let Some(of_set) = counts.get_mut(number[set_of(cache, visit)] as usize) {
+            add(of_set, 1.0);
+        }
+    }
+    let full = |lines: &[f64; GRID]| {
+        let over = lines.iter().position(|&l| l >= f64::from(cache.ways));
+        over.and_then(|at| grid().nth(at)).unwrap_or(f64::INFINITY)
+    };
+    for (set, lines) in many.into_iter().zip(&counts) {
+        let until = full(lines);
+        if until * SOONER < full(&means[set / sets]) {
+            filled[set] = Some(until);
+        }
+    }
+    filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::line_visits::Visit;
+
+    fn found(late: &[LateVisit]) -> Vec<(f64, f64)> {
+        let mut lines = LineVisits::default();
+        lines.visits = vec![Visit::default(); late.len()];
+        let cache = Sets {
+            sets: 1024,
+            ways: 16,
+        };
+        let caches = [Sets::default(), cache, Sets::default(), Sets::default()];
+        find(&lines, &caches, late, 1)[1]
+            .first()
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// 200 samples visit 300 of 40,000 lines each, at random.
+    fn visits(line: impl Fn(u64) -> u64) -> Vec<LateVisit> {
+        let mut state = 11u64;
+        let mut all: Vec<u64> = Vec::new();
+        for _ in 0..200 * 300 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+            all.push(line((state >> 30) % 40_000));
+        }
+        let mut times = std::collections::HashMap::new();
+        for &line in &all {
+            *times.entry(line).or_insert(0) += 1;
+        }
+        let visit = |line| LateVisit {
+            line,
+            thread: 0,
+            samples: 200,
+            met: times[&line],
+            cell: Some(0),
+        };
+        all.into_iter().map(visit).collect()
+    }
+
+    #[test]
+    fn a_set_that_has_much_fills_soon() {
+        assert_eq!(found(&visits(|l| l)), []);
+        // A tenth of the lines are in one set: 30 visits a sample, of 4,000 lines; 16 of them come within half a sample.
+        let crowded = found(&visits(|l| if l % 10 == 0 { l * 1024 } else { l }));
+        let part: f64 = crowded.iter().map(|c| c.1).sum();
+        assert!((part - 0.1).abs() < 0.01, "{crowded:?}");
+        assert!(
+            crowded.iter().all(|c| (0.4..0.8).contains(&c.0)),
+            "{crowded:?}"
+        );
+    }
+
+    #[test]
+    fn a_line_that_all_have_is_one_line() {
+        // Each sample has it, several times as often as the mean set is visited.
+        let hot = visits(|l| if l % 100 == 0 { 5 } else { l });
+        assert_eq!(found(&hot), []);
+    }
+}

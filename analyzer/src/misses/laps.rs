@@ -1,0 +1,68 @@
+//! Walks that come back, or follow another, by cell: a lap ago most of their lines were touched, whatever other samples say.
+
+use crate::misses::predict::Key;
+use crate::stages::line_visits::Visit;
+use crate::stages::walks::Walks;
+use crate::util::fast_hash::Mixed;
+use std::collections::HashMap;
+
+/// A lap is longer or shorter by this part of it: other code runs meanwhile.
+const EDGE: f64 = 0.25;
+
+/// A walk of a cell that comes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lap {
+    /// Part of the cell's late visits that are its.
+    pub(crate) part: f64,
+    /// Sample lengths until it is back.
+    pub(crate) samples: f64,
+    /// Chance that a line was touched then: ends of the interval, estimate between.
+    pub(crate) again: [f64; 3],
+}
+
+impl Lap {
+    /// Part of the cell's late visits that come again, but not within `v` sample lengths. `which` of the three of `again`.
+    pub(crate) fn waits(&self, v: f64, which: usize) -> f64 {
+        let late = (v / self.samples - 1.0 + EDGE) / (2.0 * EDGE);
+        self.part * self.again[which] * (1.0 - late.clamp(0.0, 1.0))
+    }
+}
+
+/// Laps of all cells, by their numbers. `object`: whose the line of a visit is.
+pub(crate) fn of_cells(
+    walks: &Walks,
+    numbers: &HashMap<Key, u32, Mixed>,
+    object: impl Fn(&Visit) -> u32,
+) -> Vec<Vec<Lap>> {
+    let mut laps: Vec<Vec<Lap>> = vec![Vec::new(); numbers.len()];
+    let mut late = vec![0.0; numbers.len()];
+    let mut sites: Vec<_> = walks.sites.iter().collect();
+    sites.sort_unstable_by_key(|s| s.0);
+    for (&site, walk) in sites {
+        let Some((line, sample, space)) = walk.place else {
+            continue;
+        };
+        let visit = Visit {
+            line,
+            sample,
+            space,
+            group: walk.group,
+            ..Visit::default()
+        };
+        let Some(&cell) = numbers.get(&(walk.group, object(&visit))) else {
+            continue;
+        };
+        late[cell as usize] += walk.late as f64;
+        if let Some(lap) = walks.lap(site) {
+            laps[cell as usize].push(Lap {
+                part: walk.late as f64,
+                samples: lap.rows * walk.samples as f64 / walk.rows.max(1) as f64,
+                again: lap.again,
+            });
+        }
+    }
+    for (laps, late) in laps.iter_mut().zip(late) {
+        laps.iter_mut().for_each(|lap| lap.part /= late);
+    }
+    laps
+}

@@ -1,0 +1,153 @@
+//! Sets of caches that a sample alone fills: what comes again within it may miss all the same.
+//!
+//! A cache of 1,024 sets holds all lines of a sample, unless many of them are in one set: columns of arrays whose rows are a power of
+//! two long, binary searches, and headers of aligned blocks are like that.
+
+use crate::util::fast_hash::Mixed;
+use std::collections::HashMap;
+
+/// Levels of caches that are told apart.
+pub const LEVELS: usize = 4;
+/// Sets of a level at most.
+const MOST: u32 = 1 << 20;
+
+/// How a cache is divided; no sets: there is no such level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sets {
+    /// Number of sets.
+    pub sets: u32,
+    /// Lines of each.
+    pub ways: u32,
+}
+
+impl Sets {
+    /// A cache of so many bytes and ways, with lines of 64 bytes.
+    pub fn new(bytes: u64, ways: u64) -> Sets {
+        let sets = (bytes / ways.saturating_mul(64).max(1)).clamp(1, u64::from(MOST));
+        Sets {
+            sets: sets as u32,
+            ways: u32::try_from(ways).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The set of a line.
+    pub fn of(&self, line: u64) -> u32 {
+        (line % u64::from(self.sets.max(1))) as u32
+    }
+}
+
+/// Finds them, sample by sample.
+#[derive(Clone, Default)]
+pub struct Conflicts {
+    /// By level and set: lines.
+    lines: [Vec<u32>; LEVELS],
+    /// By set: its lines, the last one first.
+    recent: HashMap<u32, Vec<u64>, Mixed>,
+}
+
+impl Conflicts {
+    /// Tells of each access in the second half of a sample that comes again, and finds its line driven out of a level: the number of the
+    /// row, and of the level. `line`: of a row; `first`: whether the sample had not touched the line before.
+    pub fn of_sample(
+        &mut self,
+        caches: &[Sets; LEVELS],
+        rows: usize,
+        line: impl Fn(usize) -> u64,
+        first: &[bool],
+        mut tell: impl FnMut(usize, usize),
+    ) {
+        let new = || (0..rows.min(first.len())).filter(|&row| first[row]);
+        // Sets of the first level are followed by line_visits.rs.
+        for level in 1..LEVELS {
+            let cache = caches[level];
+            if cache.sets == 0 {
+                continue;
+            }
+            let lines = &mut self.lines[level];
+            lines.resize(cache.sets as usize, 0);
+            let mut crowded = false;
+            for row in new() {
+                let of_set = &mut lines[cache.of(line(row)) as usize];
+                *of_set += 1;
+                crowded |= *of_set > cache.ways;
+            }
+            if crowded {
+                self.recent.clear();
+                for row in 0..rows.min(first.len()) {
+                    let line = line(row);
+                    let set = cache.of(line);
+                    if lines[set as usize] <= cache.ways {
+                        continue;
+                    }
+                    let recent = self.recent.entry(set).or_default();
+                    match recent.iter().position(|&l| l == line) {
+                        Some(at) => {
+                            if at >= cache.ways as usize && row >= rows / 2 {
+                                tell(row, level);
+                            }
+                            recent[..=at].rotate_right(1);
+                        }
+                        None => recent.insert(0, line),
+                    }
+                }
+            }
+            let lines = &mut self.lines[level];
+            new().for_each(|row| lines[cache.of(line(row)) as usize] = 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mgz_models::cache::{Cache, Shape};
+
+    /// What a simulated cache misses although it had the line.
+    #[test]
+    fn they_are_misses_of_a_cache() {
+        let mut state = 3u64;
+        let lines: Vec<u64> = (0..2000)
+            .map(|at| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                // Half of them lie in one set of 64.
+                let random = state >> 40;
+                if at % 2 == 0 {
+                    random % 9 * 64
+                } else {
+                    random % 60
+                }
+            })
+            .collect();
+        let cache = Sets::new(64 * 64 * 4, 4);
+        assert_eq!((cache.sets, cache.ways), (64, 4));
+        let shape = Shape::new(64 * 64 * 4, 4, 64).unwrap();
+        let mut simulated = Cache::new(&shape);
+        let mut seen = std::collections::HashSet::new();
+        let (mut first, mut expected) = (Vec::new(), Vec::new());
+        for (row, &line) in lines.iter().enumerate() {
+            let hit = simulated.access(line);
+            first.push(seen.insert(line));
+            if !hit && !first[row] && row >= 1000 {
+                expected.push(row);
+            }
+        }
+        let mut found = Vec::new();
+        let mut conflicts = Conflicts::default();
+        let caches = [Sets::default(), Sets::default(), cache, Sets::default()];
+        for _ in 0..2 {
+            found.clear();
+            conflicts.of_sample(
+                &caches,
+                2000,
+                |row| lines[row],
+                &first,
+                |row, level| {
+                    assert_eq!(level, 2);
+                    found.push(row);
+                },
+            );
+            assert!(found.len() > 300);
+            assert_eq!(found, expected);
+        }
+    }
+}

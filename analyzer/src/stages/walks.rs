@@ -1,0 +1,466 @@
+//! Walks that come back: load instructions that go through memory in even steps, step back, and go the same way again.
+//!
+//! A column of an array that is read again for its next element, and a block that is used twenty times, come back after more loads than a
+//! sample has. The step back is seen all the same, in the samples that it falls into: it tells how far back the walk begins again, so
+//! after how many loads, and whether the lines are those of the last time.
+//!
+//! The same is known of walks that follow one another through an array: a stencil reads the row below first, and the row above last.
+
+use crate::stages::strides::NO_SITE;
+use crate::util::fast_hash::Mixed;
+use std::collections::HashMap;
+
+/// A step back by so many bytes may end a walk.
+const BACK: i64 = 4096;
+/// Steps of a sample that must be even for each step back.
+const EVEN: u32 = 16;
+/// Rows after a step back that are compared with what came before.
+const COMPARED: usize = 64;
+/// Log2 of the bytes of a line.
+const LINE: u32 = 6;
+/// Steps back, or samples, from which on they say anything.
+const EVIDENCE: u64 = 8;
+/// Mean steps that are longer than even ones by this factor leave gaps.
+const GAPS: f64 = 1.3;
+/// Part of its memory that a walk shares with one that it follows.
+const COMMON: f64 = 0.1;
+/// Rows of a sample that make a walk.
+const FEW: usize = 16;
+
+/// A row of a sample that stands for others: line, sample, address space.
+pub type Place = (u64, u32, u32);
+
+/// Steps back of one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Back {
+    times: u64,
+    /// Rows that followed, and those in a line that the walk before had been in.
+    compared: u64,
+    same: u64,
+}
+
+/// What a load instruction was seen to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Walk {
+    /// Code and class.
+    pub group: u32,
+    /// Rows.
+    pub rows: u64,
+    /// Samples that have it.
+    pub samples: u64,
+    /// First touches of a line in the second halves of samples.
+    pub late: u64,
+    /// One of them.
+    pub place: Option<Place>,
+    /// Steps other than back, and the bytes that they lead to.
+    forward: u64,
+    moved: i64,
+    back: HashMap<i64, Back, Mixed>,
+    /// Steps back of samples in which the walk is not even.
+    uneven: u64,
+    /// Samples in which most steps are one and the same, and the range of their addresses.
+    even: u64,
+    low: u64,
+    high: u64,
+    /// The next walk ahead in these samples: by instruction.
+    ahead: HashMap<u32, Ahead, Mixed>,
+}
+
+/// How far a walk is ahead of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ahead {
+    times: u64,
+    /// Bytes: least and most.
+    by: (i64, i64),
+    /// Greatest step of the walks, bytes.
+    step: u64,
+}
+
+/// A walk that comes back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lap {
+    /// Rows of its instruction until then.
+    pub rows: f64,
+    /// Chance that a line was touched a lap ago: lower end of its 95 % interval, estimate, upper end.
+    pub again: [f64; 3],
+}
+
+impl Walk {
+    /// Whether it comes back, mostly by one and the same step.
+    fn lap(&self) -> Option<Lap> {
+        let all: u64 = self.back.values().map(|b| b.times).sum::<u64>() + self.uneven;
+        let (&step, back) = (self.back.iter()).max_by_key(|&(&s, b)| (b.times, s))?;
+        let times = back.times as f64;
+        if back.times < EVIDENCE || back.times * 10 < all * 6 || back.compared == 0 {
+            return None;
+        }
+        // The other way round for walks towards lower addresses.
+        let length = step.unsigned_abs() as f64;
+        let moved = -(step.signum() as f64) * self.moved as f64;
+        if moved <= 0.0 {
+            return None;
+        }
+        let rows = length / (moved / self.forward.max(1) as f64) + 1.0;
+        let same = back.same as f64 / back.compared as f64;
+        // Walks that are not as long as the step back do not come back each time.
+        let share = times * length / moved;
+        let doubt = 2.0 * share / times.sqrt();
+        let again = [share - doubt, share, share + doubt].map(|s| s.clamp(0.0, 1.0) * same);
+        (share < 1.5).then_some(Lap { rows, again })
+    }
+
+    /// When a walk that is ahead of it has been where it is, if there is one.
+    fn behind(&self, all: &HashMap<u32, Walk, Mixed>) -> Option<Lap> {
+        let (site, ahead) = (self.ahead.iter()).max_by_key(|&(&s, a)| (a.times, s))?;
+        let first = all.get(site)?;
+        let each = self.moved.unsigned_abs() as f64 / self.forward.max(1) as f64;
+        let apart = (ahead.by.0.abs() + ahead.by.1.abs()) as f64 / 2.0;
+        // Which of its rows is compared with which of the other's may differ by one.
+        let same = ahead.by.1.abs_diff(ahead.by.0) <= 4 * ahead.step;
+        // What leaves gaps may do so where the other one was.
+        let gaps = each > GAPS * ahead.step as f64;
+        if ahead.times < EVIDENCE || ahead.times * 10 < self.even * 6 || !same || gaps {
+            return None;
+        }
+        // Two arrays that are walked through together are apart as well.
+        let common = (self.high.min(first.high)).saturating_sub(self.low.max(first.low));
+        let part = common as f64 / (self.high - self.low).max(1) as f64;
+        if part < COMMON {
+            return None;
+        }
+        let doubt = part * 2.0 / (ahead.times as f64).sqrt();
+        Some(Lap {
+            rows: apart / each,
+            again: [part - doubt, part, part + doubt].map(|p| p.clamp(0.0, 1.0)),
+        })
+    }
+
+    fn merge(&mut self, other: Walk) {
+        self.group = other.group;
+        if other.even > 0 {
+            self.reach(other.low, other.high);
+        }
+        self.even += other.even;
+        for (site, of) in other.ahead {
+            self.follow(site, of);
+        }
+        self.rows += other.rows;
+        self.samples += other.samples;
+        self.late += other.late;
+        self.place = [self.place, other.place].into_iter().flatten().min();
+        self.forward += other.forward;
+        self.moved += other.moved;
+        self.uneven += other.uneven;
+        for (step, of) in other.back {
+            let back = self.back.entry(step).or_default();
+            back.times += of.times;
+            back.compared += of.compared;
+            back.same += of.same;
+        }
+    }
+}
+
+impl Walk {
+    fn reach(&mut self, low: u64, high: u64) {
+        self.low = if self.even == 0 {
+            low
+        } else {
+            low.min(self.low)
+        };
+        self.high = self.high.max(high);
+    }
+
+    fn follow(&mut self, site: u32, by: Ahead) {
+        let Some(of) = self.ahead.get_mut(&site) else {
+            self.ahead.insert(site, by);
+            return;
+        };
+        of.times += by.times;
+        of.by = (of.by.0.min(by.by.0), of.by.1.max(by.by.1));
+        of.step = of.step.max(by.step);
+    }
+}
+
+/// Walks by load instruction.
+#[derive(Clone, Debug, Default)]
+pub struct Walks {
+    /// By number of the instruction in the whole trace.
+    pub sites: HashMap<u32, Walk, Mixed>,
+    work: HashMap<u32, Rows, Mixed>,
+}
+
+/// Rows of an instruction in the sample at hand: group, addresses and whether they are late first touches.
+type Rows = (u32, Vec<(u64, bool)>);
+
+impl Walks {
+    /// Rows of a sample: instruction, group, address, whether the line is new to the sample.
+    pub fn sample(
+        &mut self,
+        (sample, space): (u32, u32),
+        rows: impl ExactSizeIterator<Item = (u32, u32, u64, bool)>,
+    ) {
+        let half = rows.len() / 2;
+        for (at, (site, group, address, first)) in rows.enumerate() {
+            if site == NO_SITE {
+                continue;
+            }
+            let of = self.work.entry(site).or_default();
+            of.0 = group;
+            of.1.push((address, first && at >= half));
+        }
+        for (&site, (group, rows)) in &mut self.work {
+            if rows.is_empty() {
+                continue;
+            }
+            let of = self.sites.entry(site).or_default();
+            of.group = *group;
+            of.samples += 1;
+            of.rows += rows.len() as u64;
+            of.late += rows.iter().filter(|r| r.1).count() as u64;
+            let lines = rows.iter().filter(|r| r.1).map(|r| r.0 >> LINE);
+            let place = lines.min().map(|line| (line, sample, space));
+            of.place = [of.place, place].into_iter().flatten().min();
+            add(of, rows);
+        }
+        self.followers();
+        self.work.values_mut().for_each(|w| w.1.clear());
+    }
+
+    /// Which walks of the sample at hand follow which.
+    fn followers(&mut self) {
+        let mut even: Vec<(i64, u32)> = Vec::new();
+        for (&site, (_, rows)) in &self.work {
+            if rows.len() < FEW {
+                continue;
+            }
+            let (step, times) = self::even(&steps(rows));
+            if step != 0 && times as usize * 10 >= rows.len() * 6 {
+                even.push((step, site));
+            }
+        }
+        even.sort_unstable();
+        for same in even.chunk_by(|a, b| a.0 == b.0) {
+            for &(step, site) in same {
+                let own = &self.work[&site].1;
+                let others = same.iter().filter(|o| o.1 != site);
+                let next = others
+                    .filter_map(|&(_, other)| {
+                        let by = ahead(own, &self.work[&other].1, step)?;
+                        Some((by.abs(), other, by))
+                    })
+                    .min();
+                let Some(of) = self.sites.get_mut(&site) else {
+                    continue;
+                };
+                let addresses = || own.iter().map(|r| r.0);
+                let low = addresses().min().unwrap_or(0);
+                of.reach(low, addresses().max().unwrap_or(low));
+                of.even += 1;
+                if let Some((_, other, by)) = next {
+                    let by = Ahead {
+                        times: 1,
+                        by: (by, by),
+                        step: step.unsigned_abs(),
+                    };
+                    of.follow(other, by);
+                }
+            }
+        }
+    }
+
+    /// When the lines of an instruction were touched before, if samples tell.
+    pub fn lap(&self, site: u32) -> Option<Lap> {
+        let walk = self.sites.get(&site)?;
+        walk.behind(&self.sites).or_else(|| walk.lap())
+    }
+
+    /// Adds what another one has found.
+    pub fn merge(&mut self, other: Walks) {
+        for (site, walk) in other.sites {
+            self.sites.entry(site).or_default().merge(walk);
+        }
+    }
+}
+
+/// The most frequent difference and how often it is there.
+fn even(steps: &[i64]) -> (i64, u32) {
+    let mut sorted = steps.to_vec();
+    sorted.sort_unstable();
+    let best = sorted
+        .chunk_by(|a, b| a == b)
+        .max_by_key(|same| same.len())
+        .unwrap_or_default();
+    (best.first().copied().unwrap_or(0), best.len() as u32)
+}
+
+fn steps(rows: &[(u64, bool)]) -> Vec<i64> {
+    let step = |w: &[(u64, bool)]| w[1].0.wrapping_sub(w[0].0) as i64;
+    rows.windows(2).map(step).collect()
+}
+
+/// How far `other` is ahead, in the direction of the step and by a line at least, where it is so all the time.
+fn ahead(own: &[(u64, bool)], other: &[(u64, bool)], step: i64) -> Option<i64> {
+    let rows = own.len().min(other.len());
+    if own.len().abs_diff(other.len()) > 1 {
+        return None;
+    }
+    let at = |row: usize| other[row].0.wrapping_sub(own[row].0) as i64;
+    let by = at(rows / 2);
+    let alike = [0, rows / 4, rows * 3 / 4, rows - 1]
+        .iter()
+        .all(|&r| at(r).abs_diff(by) <= step.unsigned_abs());
+    (alike && by.signum() == step.signum() && by.unsigned_abs() >= 1 << LINE).then_some(by)
+}
+
+fn add(of: &mut Walk, rows: &[(u64, bool)]) {
+    let steps = steps(rows);
+    let (step, times) = even(&steps);
+    let is_back = |s: i64| {
+        let s = if step < 0 { s.saturating_neg() } else { s };
+        s <= -BACK
+    };
+    let backs = steps.iter().filter(|&&s| is_back(s)).count() as u32;
+    if step == 0 || times < EVEN * backs {
+        of.uneven += u64::from(backs);
+        return;
+    }
+    for (at, &back) in steps.iter().enumerate() {
+        if !is_back(back) {
+            of.forward += 1;
+            of.moved = of.moved.saturating_add(back);
+            continue;
+        }
+        let seen = of.back.entry(back).or_default();
+        seen.times += 1;
+        let last = rows[at].0;
+        for &(address, _) in rows[at + 1..].iter().take(COMPARED) {
+            // The walk before was in every so many bytes: in the line of this row, or not.
+            let off = (address.wrapping_sub(last) as i64).rem_euclid(step.abs());
+            let (below, above) = (address.wrapping_sub(off as u64), step.abs() - off);
+            let above = address.wrapping_add(above as u64);
+            seen.compared += 1;
+            let line = address >> LINE;
+            seen.same += u64::from(below >> LINE == line || above >> LINE == line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples of `length` rows anywhere in a walk.
+    fn walks(samples: u64, length: u64, at: impl Fn(u64) -> u64) -> Walks {
+        let mut walks = Walks::default();
+        for s in 0..samples {
+            // No sample begins where another does.
+            let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            let rows: Vec<_> = (begin..begin + length)
+                .map(|i| (7, 1, at(i), true))
+                .collect();
+            walks.sample((s as u32, 0), rows.into_iter());
+        }
+        walks
+    }
+
+    fn near(lap: Lap, rows: f64, again: f64) {
+        assert!((lap.rows / rows - 1.0).abs() < 0.02, "{lap:?}");
+        let [low, _, high] = lap.again;
+        assert!(
+            low <= again && again <= high && high - low < 0.25,
+            "{lap:?} for {again}"
+        );
+    }
+
+    #[test]
+    fn a_column_comes_again_with_the_next_element() {
+        // 1,500 rows of 6,000 bytes; a line has 16 elements.
+        let column = walks(400, 1000, |i| i / 1500 % 1500 * 4 + i % 1500 * 6000);
+        near(column.lap(7).unwrap(), 1500.0, 0.9375);
+        // The same towards lower addresses.
+        let down = walks(400, 1000, |i| {
+            (1 << 40) - (i / 1500 % 1500 * 4 + i % 1500 * 6000)
+        });
+        near(down.lap(7).unwrap(), 1500.0, 0.9375);
+    }
+
+    #[test]
+    fn a_block_is_used_many_times_and_left() {
+        let lines = 8192;
+        let block = walks(3000, 1000, |i| (i / (20 * lines) * lines + i % lines) * 64);
+        near(block.lap(7).unwrap(), lines as f64, 0.95);
+    }
+
+    #[test]
+    fn what_goes_on_elsewhere_does_not_come_again() {
+        // Elements of 128 bytes, the second half of each in the second round.
+        let halves = walks(400, 1000, |i| i % 1200 * 128 + i / 1200 % 2 * 64);
+        let lap = halves.lap(7);
+        assert!(lap.is_none_or(|l| l.again[1] < 0.05), "{lap:?}");
+        // At random, and one walk through all.
+        let random = walks(400, 1000, |i| {
+            i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 34 << 3
+        });
+        assert_eq!(random.lap(7), None);
+        assert_eq!(walks(400, 1000, |i| i * 8).lap(7), None);
+    }
+
+    #[test]
+    fn rows_of_a_stencil_follow_one_another() {
+        let mut walks = Walks::default();
+        let (columns, rows) = (4000, 300);
+        let apart = 1u64 << 30;
+        for s in 0..60u64 {
+            let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            let at = (0..200).flat_map(|i| {
+                let here = (begin + i) % ((rows - 2) * columns);
+                // The row above, this one, the row below, and another array.
+                let places = [here, here + columns, here + 2 * columns, here];
+                (0..4u32).map(move |n| {
+                    let array = if n == 3 { apart } else { 0 };
+                    (n, 1, array + places[n as usize] * 8, true)
+                })
+            });
+            let all: Vec<_> = at.collect();
+            walks.sample((s as u32, 0), all.into_iter());
+        }
+        for site in [0, 1] {
+            let lap = walks.lap(site).unwrap();
+            assert!((lap.rows / columns as f64 - 1.0).abs() < 0.01, "{lap:?}");
+            assert!(lap.again[1] > 0.97, "{lap:?}");
+        }
+        assert_eq!(walks.lap(2), None);
+        assert_eq!(walks.lap(3), None);
+    }
+
+    /// Halves of blocks are walked through together: none goes where the other was.
+    #[test]
+    fn halves_of_blocks_do_not_follow_one_another() {
+        let mut walks = Walks::default();
+        for s in 0..60u64 {
+            let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            let at = (begin..begin + 500).flat_map(|i| {
+                let low = (i / 100 * 200 + i % 100) * 8;
+                [(0, 1, low, true), (1, 1, low + 800, true)]
+            });
+            let all: Vec<_> = at.collect();
+            walks.sample((s as u32, 0), all.into_iter());
+        }
+        assert_eq!((walks.lap(0), walks.lap(1)), (None, None));
+    }
+
+    #[test]
+    fn it_does_not_matter_who_saw_what() {
+        let at = |i: u64| i % 1500 * 640;
+        let all = walks(40, 1000, at);
+        let mut parts = walks(20, 1000, at);
+        let mut rest = Walks::default();
+        for s in 20..40u64 {
+            let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            let rows: Vec<_> = (begin..begin + 1000).map(|i| (7, 1, at(i), true)).collect();
+            rest.sample((s as u32, 0), rows.into_iter());
+        }
+        parts.merge(rest);
+        assert_eq!(parts.sites, all.sites);
+    }
+}
