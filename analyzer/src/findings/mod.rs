@@ -24,6 +24,7 @@ use crate::data::code_map::CodeMap;
 use crate::data::object_map::Resolver;
 use crate::engine::Outcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
+use crate::misses::{Misses, Predicted};
 use caches::Caches;
 use cause::{Cause, causes};
 use context::Context;
@@ -75,6 +76,8 @@ pub struct Finding {
     pub path_pct: Option<f64>,
     /// Bytes that the loads go through, estimated.
     pub working_set: u64,
+    /// Predicted misses of its loads, without the curve; nothing where they are not predicted.
+    pub misses: Option<Misses>,
     /// What was found, with the numbers that led to it.
     pub finding: String,
     /// What to try.
@@ -92,12 +95,12 @@ pub struct Findings {
     pub fields: BTreeMap<u32, Fields>,
 }
 
-/// Finds what there is. `times`: where windows come by time.
+/// Finds what there is. `by_time`: whether windows come by time.
 pub fn find(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
     windows: Vec<Window>,
-    outcome: &Outcome,
+    (outcome, predicted): (&Outcome, Option<&Predicted>),
     by_time: bool,
     caches: Caches,
 ) -> Findings {
@@ -163,6 +166,7 @@ pub fn find(
             path: called.calls,
             path_pct: called.share,
             working_set: cause.set.bytes,
+            misses: predicted.and_then(|p| misses(&context, cause, p)),
             finding: told.finding,
             advice: told.advice,
         });
@@ -192,6 +196,18 @@ fn is_worth(context: &Context, cause: &Cause) -> bool {
     let level = usize::from(cause.rule.kind != "column");
     let beyond = context.caches.level(level).map_or(1 << 20, |l| l.bytes);
     cause.rule.kind != "resident" && cause.rows >= FEWEST_ROWS && cause.set.bytes > beyond
+}
+
+/// Predicted misses of the loads of a cause.
+fn misses(context: &Context, cause: &Cause, predicted: &Predicted) -> Option<Misses> {
+    let mut groups: Vec<u32> = (cause.sites.iter())
+        .filter_map(|s| Some(context.sites.get(s)?.group))
+        .collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let mut misses = predicted.of_groups(groups.into_iter())?;
+    misses.curve.clear();
+    Some(misses)
 }
 
 /// The share of the time of the code that a cause is in.

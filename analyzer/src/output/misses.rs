@@ -6,6 +6,8 @@ use crate::report::Analysis;
 use crate::util::human::bytes;
 use serde::Serialize;
 
+/// Misses per load that a finding names.
+const SAID: f64 = 1e-3;
 /// Share of the misses of some level from which on a row stands in the table.
 const WORTH: f64 = 0.01;
 
@@ -132,7 +134,41 @@ pub(crate) fn summary(misses: &Misses) -> String {
     let bound = misses.memory_bound_pct.map_or(String::new(), |b| {
         format!("; waits for memory ≈ {:.0} % of the time", b[1])
     });
-    format!("{} of the loads miss (predicted){bound}", levels.join(", "))
+    let how = how(misses);
+    format!("{} of the loads miss{how}{bound}", levels.join(", "))
+}
+
+/// A sentence of a finding; nothing where next to nothing misses.
+pub(crate) fn in_words(misses: &Misses) -> Option<String> {
+    let worth = |l: &&LevelMisses| l.ratio.is_some_and(|r| r[1] >= SAID);
+    let levels: Vec<&LevelMisses> = misses.levels.iter().filter(worth).collect();
+    let last = levels.last()?;
+    let said: Vec<String> = (levels.iter())
+        .map(|l| format!("the {} with {} %", l.level, within(l.ratio)))
+        .collect();
+    let share = match last.share {
+        Some(share) => format!("; {} % of all {} misses", within(Some(share)), last.level),
+        None => String::new(),
+    };
+    let how = how(misses);
+    Some(format!("Its loads miss {}{how}{share}.", said.join(", ")))
+}
+
+/// Whether they are predicted: those that are counted have no interval.
+fn how(misses: &Misses) -> &'static str {
+    let range = |l: &LevelMisses| l.ratio.is_some_and(|r| r[2] > r[0]);
+    if misses.levels.iter().any(range) {
+        " (predicted)"
+    } else {
+        ""
+    }
+}
+
+/// Misses of the run on one screen.
+pub(crate) fn of_run(misses: &Misses) -> String {
+    let level = |l: &LevelMisses| format!("{} {} %", l.level, within(l.ratio));
+    let levels: Vec<String> = misses.levels.iter().map(level).collect();
+    format!("{} of the loads{}", levels.join(", "), how(misses))
 }
 
 fn cells(misses: &Misses) -> Vec<String> {

@@ -101,6 +101,12 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
             },
             counted(s.metrics.lines64, "line", "lines"),
         ));
+        if let Some(misses) = &s.misses {
+            lines.push(format!(
+                "misses    {}",
+                crate::output::misses::of_run(misses)
+            ));
+        }
     } else {
         lines.push("loads     none recorded: there is nothing to measure".into());
     }

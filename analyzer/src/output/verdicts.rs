@@ -2,6 +2,7 @@
 
 use crate::findings::Finding;
 use crate::output::elided::elided;
+use crate::output::misses;
 use crate::output::text::{head, tail};
 use crate::report::Analysis;
 use crate::util::human::percent;
@@ -83,6 +84,9 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
     let mut lines = vec![title(number, finding, width)];
     lines.extend(place(finding, width));
     lines.extend(wrapped(&format!("{}.", finding.finding), width));
+    if let Some(misses) = finding.misses.as_ref().and_then(misses::in_words) {
+        lines.extend(wrapped(&misses, width));
+    }
     lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
     lines
 }

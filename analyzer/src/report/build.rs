@@ -55,6 +55,8 @@ pub struct Questions {
     pub by_path: bool,
     /// Predict misses from samples too; of full traces they are always counted.
     pub misses: bool,
+    /// They were asked for by name: then it is said if the caches of the machine are not known.
+    pub asked_for_misses: bool,
     /// Caches to predict misses of; empty: those of the machine that recorded.
     pub caches: Vec<Cache>,
     /// What another run of the same command has counted.
@@ -77,6 +79,7 @@ impl Questions {
             call_paths: false,
             by_path: false,
             misses,
+            asked_for_misses: misses,
             caches: Vec::new(),
             counted: None,
         }
@@ -265,7 +268,7 @@ fn predicted(
             objects.find(sample.process, visit.line << LINE, middle)
         })
     });
-    if predicted.is_some() && questions.caches.is_empty() && trace.manifest.caches.is_empty() {
+    if predicted.is_some() && questions.asked_for_misses && trace.manifest.caches.is_empty() {
         warnings.push("the trace does not tell the caches of its machine: misses are predicted of common ones (32K, 1M, 32M); --caches names others".into());
     }
     predicted
@@ -518,7 +521,7 @@ pub fn examine(
         &trace.code,
         (objects.as_deref(), paths.as_ref()),
         windows,
-        &outcome,
+        (&outcome, predicted.as_ref()),
         trace.manifest.triggers_by_time(),
         Caches::of(&levels(trace, questions)),
     );

@@ -146,7 +146,7 @@ mod tests {
                     found.push(row);
                 },
             );
-            assert!(found.len() > 300);
+            assert!(found.len() > 200);
             assert_eq!(found, expected);
         }
     }

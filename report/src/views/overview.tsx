@@ -195,7 +195,7 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
         {at >= 0 && (
           <>
             <span><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
-            {missesOf(row).slice(-1).map((l) => (
+            {missesOf(obj(v["misses"])["levels"] ? v : row).filter((l) => l.share).slice(-1).map((l) => (
               <span key={l.level}><small>{l.level} misses</small>{l.share ? <Interval e={{ value: 100 * (l.share.value ?? 0), lo: l.share.lo === null ? null : 100 * l.share.lo, hi: l.share.hi === null ? null : 100 * l.share.hi }} max={100} show={percent} /> : <Unknown why="Not predicted for this line." />}</span>
             ))}
             <span><small>of each line fetched</small><LineUse used={num(row["line_bytes"])} /></span>
