@@ -488,15 +488,19 @@ fn loop_name(sidecar: &Sidecar, at: usize, first_function: u32) -> LoopName {
 }
 
 /// Folders of headers and sources that come with the compiler or the system.
-const SYSTEM: [&str; 10] = [
+const SYSTEM: [&str; 12] = [
     "/usr/include/",
     "/usr/local/include/",
     "/include/c++/",
     "/usr/lib/",
     "/lib/gcc/",
     "/rustc/",
+    // Crates that the standard library is built with.
+    "/rust/deps/",
     "/.rustup/",
     "/.cargo/registry/",
+    // The same where CARGO_HOME is elsewhere.
+    "/registry/src/",
     "/usr/src/",
     "/opt/intel/",
 ];

@@ -58,6 +58,8 @@ pub struct Finding {
     pub loads: f64,
     /// Function of the user's code.
     pub function: String,
+    /// File with its machine code.
+    pub module: String,
     /// Source file.
     pub file: String,
     /// Line; 0 if unknown.
@@ -144,11 +146,12 @@ pub fn find(
         let place = |l: &crate::data::code_map::LineName| format!("{}:{}", l.file, l.line);
         list.push(Finding {
             kind: cause.rule.kind,
-            title: cause.rule.name.into(),
+            title: mechanisms::title(cause).into(),
             score,
             time,
             loads,
             function: cause.line.function.clone(),
+            module: cause.line.module.clone(),
             file: cause.line.file.clone(),
             line: cause.line.line,
             also: cause
@@ -179,7 +182,8 @@ pub fn find(
     list.truncate(MOST);
     let none = match list.is_empty() {
         true => format!(
-            "nothing: in the {count} windows that were recorded no code loses {WORTH} % of its time to loads that miss beyond the L1 cache"
+            "nothing: in the {count} windows that were recorded no code loses {WORTH} % of its time to loads that miss beyond the L1 cache{}",
+            sharing::unseen(&context)
         ),
         false => String::new(),
     };

@@ -4,9 +4,13 @@ use crate::data::code_map::is_system;
 use crate::data::object_map::Object;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
+use crate::util::fast_hash::Mixed;
+use std::collections::{HashMap, HashSet};
 
 /// An object of some rows is named from this share of them on.
 const MOST: f64 = 0.3;
+/// Fewer first touches tell nothing.
+const FEW: u64 = 32;
 
 /// A name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,17 +21,35 @@ pub(super) struct Named {
     pub allocated: String,
 }
 
-/// The object of most of a cause's rows.
+/// The object of most of what a cause has to fetch: of its first touches, or of its rows where these are few.
 pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     let Some(objects) = context.objects else {
         return Named::default();
     };
-    let known = (cause.objects.iter())
-        .filter(|(number, rows)| *number != 0 && *rows as f64 >= MOST * cause.rows as f64)
+    let fetched = fetched(context, cause);
+    let (parts, all) = match fetched.iter().map(|o| o.1).sum() {
+        few if few < FEW => (&cause.objects, cause.rows),
+        firsts => (&fetched, firsts),
+    };
+    let known = (parts.iter())
+        .filter(|(number, rows)| *number != 0 && *rows as f64 >= MOST * all as f64)
         .filter_map(|(number, _)| objects.objects.get(*number as usize));
     // Some causes have several objects, as an array and what its elements lead to: the one with a name of its own says most.
     let rank = |o: &&Object| u8::from(o.kind == "anonymous" || o.name.starts_with('['));
     known.min_by_key(rank).map(name).unwrap_or_default()
+}
+
+/// Objects and first touches of their lines by a cause, most first. Tables that are read all the time have few.
+fn fetched(context: &Context, cause: &Cause) -> Vec<(u32, u64)> {
+    let sites: HashSet<u32, Mixed> = cause.sites.iter().copied().collect();
+    let mut firsts: HashMap<u32, u64, Mixed> = HashMap::default();
+    let rows = context.windows.iter().flat_map(|w| &w.rows);
+    for row in rows.filter(|r| r.first && sites.contains(&r.site)) {
+        *firsts.entry(row.object).or_default() += 1;
+    }
+    let mut all: Vec<(u32, u64)> = firsts.into_iter().collect();
+    all.sort_unstable_by_key(|&(object, n)| (std::cmp::Reverse(n), object));
+    all
 }
 
 /// An object's name.

@@ -93,6 +93,7 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
                 score: cost * 100.0 / (cost + (all - rows) as f64 + 1.0),
                 loads: share,
                 function: line.function,
+                module: line.module,
                 file: line.file,
                 line: line.line,
                 object: named.map(|o| o.name.clone()).filter(|_| object != 0).unwrap_or_default(),
@@ -110,6 +111,17 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
             }
         })
         .collect()
+}
+
+/// What is to be said where sharing cannot be seen, for lack of stores.
+pub(super) fn unseen(context: &Context) -> &'static str {
+    let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
+    match threads.len() > 1 && context.windows.iter().all(|w| w.stores.is_empty()) {
+        true => {
+            "; whether threads take lines from each other is not known without stores, which `mgz run --stores` (mgz-instrument --stores) records as well"
+        }
+        false => "",
+    }
 }
 
 /// Whether a thread writes bytes that another uses.
