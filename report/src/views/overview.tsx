@@ -172,6 +172,8 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
   // What it costs is known of findings that name a mechanism.
   const cost = str(v["title"]) ? num(v["score"]) : null;
   const also = strs(v["also"]);
+  // Where the slow loads were inlined into the line, its own row tells of others.
+  const own = at >= 0 && 2 * (lines.num(shareKey(m), at) ?? 0) >= (cost ?? 0);
   const title = str(v["title"]) || TITLES[kind] || kind.replaceAll("_", " ");
   return (
     <li class="verdict">
@@ -180,7 +182,7 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
         <h3>{title}</h3>
       </div>
       <p class="where">
-        {fn ? <a href="#code" title={fn} onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>{short(fn, 60)}{line ? `, ${placeOf(file, line)}` : ""}</a> : "the whole run"}
+        {fn ? <a href="#code" title={fn} onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>{short(fn, 60)}{fn.startsWith("[") && str(v["module"]) ? ` of ${base(str(v["module"]))}` : ""}{line ? `, ${placeOf(file, line)}` : ""}</a> : "the whole run"}
         {object && <> · data <a href="#data" title={object} onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>{short(base(object), 60)}</a></>}
         {site >= 0 && objects.num("bytes", site) !== null ? ` (${str(objects.value("kind", site))}, ${bytes(objects.num("bytes", site))})` : ""}
         {wantsHeap(m, object) && <> · <code>mgz run --heap</code> names where they were allocated</>}
@@ -190,8 +192,8 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
       <div class="evidence">
         {cost !== null && <span data-tip="By a rough model of mechanism, working set and usual latencies; no interval is known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)} of the {shareWord(m)}</b></span>}
         {num(v["working_set"]) !== null && <span data-tip="Bytes that these loads go through, estimated."><small>goes through</small><b>{bytes(num(v["working_set"]))}</b></span>}
-        {at < 0 && num(v["time_pct"]) !== null && <span data-tip="Of the code that it is in, with what was inlined there."><small>share of {shareWord(m)}</small><Share m={m} row={v} /></span>}
-        {at >= 0 && (
+        {!own && num(v["time_pct"]) !== null && <span data-tip="Of the code that it is in, with what was inlined there."><small>share of {shareWord(m)}</small><Share m={m} row={v} /></span>}
+        {own && (
           <>
             <span><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
             {missesOf(row).slice(-1).map((l) => (
