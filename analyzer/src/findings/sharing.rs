@@ -6,6 +6,7 @@
 use crate::findings::Finding;
 use crate::findings::context::Context;
 use crate::util::fast_hash::Mixed;
+use crate::util::human::counted;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What a thread does to a line, by byte.
@@ -99,7 +100,8 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
                 object: named.map(|o| o.name.clone()).filter(|_| object != 0).unwrap_or_default(),
                 working_set: count * 64,
                 finding: format!(
-                    "{share:.0} % of the loads and stores are to {count} lines of 64 bytes that several threads use and at least one writes, {}",
+                    "{share:.0} % of the loads and stores are to {} of 64 bytes that several threads use and at least one writes, {}",
+                    counted(count, "line", "lines"),
                     if same { "the same bytes of them" } else { "each its own bytes of them" }
                 ),
                 advice: if same {

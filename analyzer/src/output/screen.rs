@@ -257,17 +257,16 @@ fn source(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
     let heads = heads(by_time);
     let name = width - heads.chars().count() - 1;
     let mut lines = vec![String::new(), format!("{:<name$}{heads}", "Lines")];
-    let worth = analysis
-        .lines
-        .iter()
-        .filter(|l| is_worth(&l.loads, by_time));
+    // What has no line stands among the functions.
+    let worth = (analysis.lines.iter()).filter(|l| l.line > 0 && is_worth(&l.loads, by_time));
     let shown: Vec<_> = worth.take(rows).collect();
+    if shown.is_empty() {
+        return Vec::new();
+    }
     let files = short_files(shown.iter().map(|l| l.file.as_str()), 28);
     for l in shown {
-        let place = match (l.line, files.get(l.file.as_str())) {
-            (0, _) | (_, None) => format!("[{}]", l.module),
-            (line, Some(file)) => format!("{file}:{line}"),
-        };
+        let file = files.get(l.file.as_str()).map_or("", String::as_str);
+        let place = format!("{file}:{}", l.line);
         let text = head(&format!("{place} {}", elided(&l.function)), name - 1);
         lines.push(format!("{text:<name$}{}", cells(&l.loads, by_time)));
     }

@@ -42,13 +42,14 @@ pub(crate) fn hanging(label: &str, text: &str, width: usize) -> Vec<String> {
 
 /// What a finding is and what it costs, in one line.
 fn title(number: usize, finding: &Finding, width: usize) -> String {
+    // Without windows by time it is known of loads alone what they cost, by a model.
     let of = match finding.time.value {
-        Some(_) => "time",
-        None => "loads",
+        Some(_) => " of the time",
+        None => "",
     };
     let cost = roughly(finding.score);
     head(
-        &format!("{number}. {}: costs {cost} of the {of}", finding.title),
+        &format!("{number}. {}: costs {cost}{of}", finding.title),
         width,
     )
 }
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(with_module("inflate", "/lib/libz.so.1"), "inflate");
         let lines = short(2, &finding, 80);
         assert!(lines.iter().all(|l| l.chars().count() <= 80), "{lines:#?}");
-        assert!(lines[0].starts_with("2. pointer chase along a list: costs a few % of the loads"));
+        assert!(lines[0].starts_with("2. pointer chase along a list: costs a few %"));
         assert!(lines.last().unwrap().ends_with(')'), "{lines:#?}");
     }
 

@@ -190,7 +190,7 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
         {also.length > 0 && <> · also <span title={also.join("\n")}>{also.slice(0, 3).map((a) => a.split("/").pop()).join(", ")}{also.length > 3 ? ` and ${also.length - 3} more` : ""}</span></>}
       </p>
       <div class="evidence">
-        {cost !== null && <span data-tip="By a rough model of mechanism, working set and usual latencies; no interval is known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)} of the {shareWord(m)}</b></span>}
+        {cost !== null && <span data-tip="By a rough model of mechanism, working set and usual latencies; no interval is known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)}{shareKey(m) === "time_pct" ? " of the time" : ""}</b></span>}
         {num(v["working_set"]) !== null && <span data-tip="Bytes that these loads go through, estimated."><small>goes through</small><b>{bytes(num(v["working_set"]))}</b></span>}
         {!own && num(v["time_pct"]) !== null && <span data-tip="Of the code that it is in, with what was inlined there."><small>share of {shareWord(m)}</small><Share m={m} row={v} /></span>}
         {own && (
