@@ -116,7 +116,7 @@ pub fn find(
     if count < FEWEST_WINDOWS {
         return Findings {
             none: format!(
-                "too few windows to tell ({count}): let the program run longer, or record more of it with mgz-record --rate 2000"
+                "too few windows to tell ({count}): let the program run longer, or record more of it with mgz run --overhead 10% (mgz-record --rate 2000)"
             ),
             fields,
             ..Findings::default()
