@@ -33,8 +33,8 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
         few if few < FEW => (&cause.objects, cause.rows),
         firsts => (&fetched, firsts),
     };
-    let known = (parts.iter())
-        .filter(|(number, rows)| *number != 0 && *rows as f64 >= MOST * all as f64);
+    let known =
+        (parts.iter()).filter(|(number, rows)| *number != 0 && *rows as f64 >= MOST * all as f64);
     let is_large = |o: u32| extent(context, cause, o).saturating_mul(SMALL) >= cause.set.bytes;
     let known = known.filter(|(number, _)| is_large(*number));
     let known = known.filter_map(|(number, _)| objects.objects.get(*number as usize));

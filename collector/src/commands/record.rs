@@ -412,7 +412,12 @@ fn into_trace(
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();
     let written = session.finish();
-    report(&session.manifest, cli.shown_output(), cli.format, cli.for_run);
+    report(
+        &session.manifest,
+        cli.shown_output(),
+        cli.format,
+        cli.for_run,
+    );
     if let Err(error) = written {
         eprintln!(
             "mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`",
