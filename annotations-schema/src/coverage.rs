@@ -110,6 +110,8 @@ pub struct Program {
 
 /// Shares below are not worth a sentence.
 const SMALL: f64 = 0.05;
+/// A library that takes less of the time reads hardly anything for the program.
+const HARDLY: f64 = 0.01;
 /// Fewer looks tell nothing of shares.
 const FEW: u64 = 20;
 /// Files, functions and programs that are named.
@@ -329,6 +331,8 @@ fn reading_functions(coverage: &Coverage) -> Option<String> {
         .files
         .iter()
         .filter(|f| !f.instrumented && !f.reads_for.is_empty())
+        // What takes no time reads little.
+        .filter(|f| coverage.time_samples < FEW || coverage.share_of(f).is_none_or(|s| s >= HARDLY))
         .collect();
     if files.is_empty() {
         return None;
@@ -605,6 +609,23 @@ mod tests {
                 "what the program lets libc.so.6 read and copy (memcmp, memcpy, strchr, strcmp and 1 more) is not in this trace; `mgz-instrument --libs=libc.so.6` takes them in"
             ]
         );
+    }
+
+    #[test]
+    fn functions_that_take_no_time_are_not_worth_a_sentence() {
+        let of = |samples| {
+            let libc = LoadedFile {
+                reads_for: vec!["strcmp".into()],
+                ..file("/lib/libc.so.6", Some(samples))
+            };
+            said(Coverage {
+                files: vec![libc],
+                time_samples: 500,
+                ..Coverage::default()
+            })
+        };
+        assert_eq!(of(4), Vec::<String>::new());
+        assert_eq!(of(10).len(), 1);
     }
 
     #[test]

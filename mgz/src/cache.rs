@@ -102,22 +102,39 @@ pub fn make(
     let text = serde_json::to_vec(&sources)?;
     std::fs::write(new.path().join(SOURCES), text)
         .with_context(|| format!("{}: cannot write", new.path().display()))?;
-    // One that is out of date, or that another run has made meanwhile: the new one is as good.
-    // It goes by way of another name, because programs may be starting from it.
-    let old = new.path().with_extension("old");
-    if std::fs::rename(entry, &old).is_ok() {
-        let _ = std::fs::remove_dir_all(&old);
-    }
-    let placed = std::fs::rename(new.path(), entry);
-    match placed {
+    // A folder that has files is never replaced so.
+    match std::fs::rename(new.path(), entry) {
         Ok(()) => {
             // It has moved, so that there is nothing to remove.
             let _ = new.keep();
             Ok(())
         }
+        // Another run has made it meanwhile, and may be starting the program from it.
         Err(_) if look_up(entry) => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("{}: cannot be made", entry.display())),
+        // One that is out of date; programs may be starting from it, so that there is one at any time.
+        Err(_) => exchange(new.path(), entry)
+            .with_context(|| format!("{}: cannot be made", entry.display())),
     }
+}
+
+/// Lets two folders change their places.
+fn exchange(new: &Path, entry: &Path) -> std::io::Result<()> {
+    let swapped = rustix::fs::renameat_with(
+        rustix::fs::CWD,
+        new,
+        rustix::fs::CWD,
+        entry,
+        rustix::fs::RenameFlags::EXCHANGE,
+    );
+    if swapped.is_ok() {
+        return Ok(());
+    }
+    // Not all file systems can.
+    let old = new.with_extension("old");
+    std::fs::rename(entry, &old)?;
+    let placed = std::fs::rename(new, entry);
+    let _ = std::fs::remove_dir_all(&old);
+    placed
 }
 
 /// Removes what was not used for long, and what runs have left that were killed.
@@ -181,6 +198,31 @@ mod tests {
             .map(|e| e.unwrap().file_name())
             .collect();
         assert_eq!(names, ["key"]);
+    }
+
+    #[test]
+    fn runs_that_make_one_entry_at_once_all_find_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let entry = dir.path().join("cache/key");
+        let start = std::sync::Barrier::new(4);
+        let run = || {
+            start.wait();
+            for _ in 0..50 {
+                let fill = |folder: &Path| {
+                    std::fs::write(folder.join("app"), "code")?;
+                    Ok(Vec::new())
+                };
+                make(&entry, fill).unwrap();
+                for _ in 0..20 {
+                    assert!(entry.join("app").exists());
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(run);
+            }
+        });
     }
 
     #[test]

@@ -96,9 +96,15 @@ pub struct Run {
     #[arg(long)]
     pub heap: bool,
     /// Instrument the libraries that the program needs as well: all but the C library, or those in
-    /// LIST
+    /// LIST [default: those of a program that has less code than they have]
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
+    /// Instrument the program's file alone, even if most of the code is in its libraries
+    #[arg(long, conflicts_with = "libs")]
+    pub no_libs: bool,
+    /// Record stores too: shows which lines threads take from each other
+    #[arg(long)]
+    pub stores: bool,
     /// Ask the servers of DEBUGINFOD_URLS, by debuginfod-find, for debug information that is not on
     /// this machine
     #[arg(long)]

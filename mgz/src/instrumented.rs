@@ -1,7 +1,7 @@
 //! The instrumented form of a program: out of the cache, or made by `mgz-instrument`.
 
 use crate::cache::{self, Source};
-use crate::{elsewhere, tools};
+use crate::{elsewhere, shell, tools};
 use anyhow::Context;
 use mgz_collector::program::note::instrumented_note;
 use serde_json::Value;
@@ -10,9 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is asked of the instrumenter.
+#[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// Libraries: none, all (an empty text), or a list.
     pub libs: Option<&'a str>,
+    /// No libraries, whatever they are.
+    pub alone: bool,
+    /// Stores too.
+    pub stores: bool,
     /// Debug information may come from servers.
     pub debuginfod: bool,
     /// The file is to lie beside the program.
@@ -167,7 +172,7 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
     }
     let mut refused = None;
     let made = cache::make(&entry, |folder| {
-        match instrument(&tool, &program, &folder.join(name), asked)? {
+        match instrument_with_libraries(&tool, &program, &folder.join(name), asked)? {
             Ok(report) => Ok(libraries(&report)),
             Err(status) => {
                 refused = Some(status);
@@ -187,7 +192,10 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
 
 fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyhow::Result<String> {
     let maker = format!("{:?}", Source::of(tool)?);
-    let libs = format!("{:?} {}", asked.libs, asked.debuginfod);
+    let libs = format!(
+        "{:?} {} {} {}",
+        asked.libs, asked.alone, asked.stores, asked.debuginfod
+    );
     // Which libraries are found hangs on it.
     let search = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let parts: [&OsStr; 4] = [
@@ -205,13 +213,50 @@ fn beside(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
     file.push(".inst");
     let file = PathBuf::from(file);
     let tool = tools::find("mgz-instrument")?;
-    Ok(match instrument(&tool, program, &file, asked)? {
-        Ok(_) => Outcome::Ready {
-            file,
-            cached: false,
+    Ok(
+        match instrument_with_libraries(&tool, program, &file, asked)? {
+            Ok(_) => Outcome::Ready {
+                file,
+                cached: false,
+            },
+            Err(status) => Outcome::Refused(status),
         },
-        Err(status) => Outcome::Refused(status),
-    })
+    )
+}
+
+/// Instruments a program; where that is a thin shell over its libraries, these too, unless the user has said what of them is wanted.
+fn instrument_with_libraries(
+    tool: &Path,
+    program: &Path,
+    output: &Path,
+    asked: &Asked,
+) -> anyhow::Result<Result<Value, i32>> {
+    let done = instrument(tool, program, output, asked)?;
+    let Ok(report) = &done else {
+        return Ok(done);
+    };
+    let wanted = shell::libraries(report);
+    if asked.libs.is_some() || asked.alone || wanted.is_empty() {
+        return Ok(done);
+    }
+    eprintln!(
+        "mgz: {} has little code of its own: {}",
+        program.display(),
+        match &wanted[..] {
+            [one] => format!("{one} is instrumented too (--no-libs leaves it out)"),
+            [first @ .., last] => format!(
+                "{} and {last} are instrumented too (--no-libs leaves them out)",
+                first.join(", ")
+            ),
+            [] => String::new(),
+        }
+    );
+    let list = wanted.join(",");
+    let asked = Asked {
+        libs: Some(&list),
+        ..*asked
+    };
+    instrument(tool, program, output, &asked)
 }
 
 /// Runs the instrumenter, which says by itself what is wrong. Its report, or its status.
@@ -231,6 +276,9 @@ fn instrument(
     }
     if asked.debuginfod {
         arguments.push("--debuginfod".into());
+    }
+    if asked.stores {
+        arguments.push("--stores".into());
     }
     arguments.push("--".into());
     arguments.push(program.into());

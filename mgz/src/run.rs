@@ -5,7 +5,7 @@ use crate::html::Options;
 use crate::instrumented::{self, Asked, Outcome};
 use crate::program::Program;
 use crate::python::{self, Hook};
-use crate::{report, signals, tools};
+use crate::{nothing, report, signals, tools};
 use anyhow::{Context, bail};
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -35,6 +35,8 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
     }
     let asked = Asked {
         libs: run.libs.as_deref(),
+        alone: run.no_libs,
+        stores: run.stores,
         beside: run.beside,
         debuginfod: run.debuginfod,
     };
@@ -149,7 +151,8 @@ pub fn read_command(folder: &Path) -> Vec<String> {
 
 /// Options of the recorder.
 fn options(run: &Run) -> Vec<OsString> {
-    let mut options: Vec<OsString> = Vec::new();
+    // What is missing stands in the analysis, with options of this command.
+    let mut options: Vec<OsString> = vec!["--for-run".into()];
     if run.heap {
         options.push("--heap".into());
     }
@@ -214,9 +217,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let screen = std::io::stderr().as_fd().try_clone_to_owned()?;
     let made = report::make(trace, &file, &options, screen.into())?;
     if made.is_empty {
-        eprintln!(
-            "mgz: `mgz run --full` records each load of a short program, `mgz run --libs` those of its libraries as well"
-        );
+        eprintln!("mgz: {}", nothing::remedy(&report::manifest(trace)?));
     }
     eprintln!("\nmgz: report: {}", file.display());
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {

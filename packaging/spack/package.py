@@ -28,7 +28,8 @@ class Mgz(Package):
         for folder in ("mgz", "instrument", "collector", "analyzer"):
             cargo("install", "--locked", "--path", folder, "--root", prefix)
         mkdirp(prefix.share.man.man1)
-        for name in ("mgz-instrument", "mgz-record", "mgz-analyze"):
-            page = Executable(prefix.bin.join(name))("--man", output=str)
+        for name in ("mgz", "mgz-instrument", "mgz-record", "mgz-analyze"):
+            manual = "man" if name == "mgz" else "--man"
+            page = Executable(prefix.bin.join(name))(manual, output=str)
             with open(join_path(prefix.share.man.man1, name + ".1"), "w") as file:
                 file.write(page)

@@ -209,6 +209,95 @@ fn what_cannot_be_instrumented_is_refused_as_the_instrumenter_does() {
 }
 
 #[test]
+fn a_shell_over_its_library_is_recorded_with_it() {
+    let place = TestFolder::new();
+    // The library has the work, and more code than the program.
+    let more: String = (0..400)
+        .map(|i| format!("long more{i}(long *a) {{ return a[{i}] * {i} + a[1]; }}\n"))
+        .collect();
+    // What others may write to is not known to be all zeros.
+    let work = PROGRAM
+        .replace("int main(", "int work(")
+        .replace("static double table", "double table");
+    std::fs::write(place.path("work.c"), work + &more).unwrap();
+    std::fs::write(
+        place.path("shell.c"),
+        "int work(int, char **); int main(int c, char **v) { return work(c, v); }",
+    )
+    .unwrap();
+    let cc = |arguments: &[&str]| {
+        let mut command = Command::new("cc");
+        command.current_dir(place.dir.path()).args(arguments);
+        tools::succeed(&mut command, LIMIT).unwrap();
+    };
+    cc(&[
+        "-O1",
+        "-g",
+        "-shared",
+        "-fPIC",
+        "-o",
+        "libwork.so",
+        "work.c",
+    ]);
+    cc(&[
+        "-o",
+        "shell",
+        "shell.c",
+        "-L.",
+        "-lwork",
+        "-Wl,-rpath,$ORIGIN",
+    ]);
+    let run = place.run(&["run", "-o", "out", "--", "./shell"]);
+    let said = stderr(&run);
+    assert_eq!(code(&run), 7, "{said}");
+    assert!(
+        said.contains("shell has little code of its own: libwork.so is instrumented too (--no-libs leaves it out)"),
+        "{said}"
+    );
+    assert!(said.contains("column-wise walk"), "{said}");
+    assert!(said.contains("work.c:"), "{said}");
+    // The user may want the program alone; then nothing is there, and what to do is said as a command of mgz.
+    let alone = place.run(&["run", "--no-libs", "-o", "alone", "--", "./shell"]);
+    let said = stderr(&alone);
+    assert_eq!(code(&alone), 7, "{said}");
+    assert!(!said.contains("little code"), "{said}");
+    assert!(said.contains("mgz run --libs=libwork"), "{said}");
+    assert!(!said.contains("mgz-record --hot"), "{said}");
+}
+
+/// Two threads that count in one line.
+const SHARING: &str = r#"
+#include <pthread.h>
+static volatile long counters[2];
+static void *count(void *own) {
+    for (long i = 0; i < 60000000; i++)
+        ++*(volatile long *)own;
+    return 0;
+}
+int main(void) {
+    pthread_t other;
+    pthread_create(&other, 0, count, (void *)&counters[1]);
+    count((void *)&counters[0]);
+    pthread_join(other, 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn what_threads_do_to_each_other_needs_stores_and_that_is_said() {
+    let place = TestFolder::new();
+    std::fs::write(place.path("sharing.c"), SHARING).unwrap();
+    let mut cc = Command::new("cc");
+    cc.current_dir(place.dir.path());
+    cc.args(["-O1", "-g", "-pthread", "-o", "sharing", "sharing.c"]);
+    tools::succeed(&mut cc, LIMIT).unwrap();
+    let plain = stderr(&place.run(&["run", "-o", "plain", "--", "./sharing"]));
+    assert!(plain.contains("`mgz run --stores`"), "{plain}");
+    let stores = stderr(&place.run(&["run", "--stores", "-o", "stores", "--", "./sharing"]));
+    assert!(stores.contains("false sharing between threads"), "{stores}");
+}
+
+#[test]
 fn scripts_are_recorded_by_their_interpreter() {
     let place = TestFolder::new();
     place.script(

@@ -1,6 +1,6 @@
 //! Call paths of samples: who called whom where each began.
 
-use crate::data::code_map::is_system;
+use mgz_annotations_schema::sources::is_system;
 
 /// A function, as called by way of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 //! (without line information: the code of the function in the same loops). Function, line and loop tables are sums of pieces.
 
 use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar};
+use mgz_annotations_schema::sources::is_system;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -485,25 +486,6 @@ fn loop_name(sidecar: &Sidecar, at: usize, first_function: u32) -> LoopName {
         line: frames.first().map_or(0, |f| f.line),
         chain: callers(sidecar, &frames),
     }
-}
-
-/// Folders of headers and sources that come with the compiler or the system.
-const SYSTEM: [&str; 10] = [
-    "/usr/include/",
-    "/usr/local/include/",
-    "/include/c++/",
-    "/usr/lib/",
-    "/lib/gcc/",
-    "/rustc/",
-    "/.rustup/",
-    "/.cargo/registry/",
-    "/usr/src/",
-    "/opt/intel/",
-];
-
-/// Whether a source file is none of the user's.
-pub fn is_system(file: &str) -> bool {
-    SYSTEM.iter().any(|folder| file.contains(folder))
 }
 
 /// The innermost frame that is the user's.

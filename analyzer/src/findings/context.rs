@@ -122,6 +122,19 @@ impl<'a> Context<'a> {
 
     /// Whether the code of a site, or something that it was inlined into up to the user's frame, has a name with one of these in it.
     pub fn is_named(&self, facts: &SiteFacts, names: &[&str]) -> bool {
+        self.is_called(facts, |text| {
+            let head = text.split(['<', '(']).next().unwrap_or(text);
+            names.iter().any(|name| has_word(head, name))
+        })
+    }
+
+    /// The same, where one of these is anywhere in a name, as a parameter say.
+    pub fn is_made_with(&self, facts: &SiteFacts, names: &[&str]) -> bool {
+        self.is_called(facts, |text| names.iter().any(|name| text.contains(name)))
+    }
+
+    /// Whether some name of a site's code is one of those that are sought.
+    fn is_called(&self, facts: &SiteFacts, is_sought: impl Fn(&str) -> bool) -> bool {
         let Some(piece) = self.code.pieces.get(facts.group as usize / 4) else {
             return false;
         };
@@ -134,10 +147,7 @@ impl<'a> Context<'a> {
             (self.code.functions.get(piece.function as usize)).map(|f| f.function.as_str());
         (own.into_iter().chain(machine))
             .chain(piece.chain.iter().map(String::as_str))
-            .any(|text| {
-                let head = text.split(['<', '(']).next().unwrap_or(text);
-                names.iter().any(|name| has_word(head, name))
-            })
+            .any(is_sought)
     }
 }
 

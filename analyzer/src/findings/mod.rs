@@ -59,6 +59,8 @@ pub struct Finding {
     pub loads: f64,
     /// Function of the user's code.
     pub function: String,
+    /// File with its machine code.
+    pub module: String,
     /// Source file.
     pub file: String,
     /// Line; 0 if unknown.
@@ -117,7 +119,7 @@ pub fn find(
     if count < FEWEST_WINDOWS {
         return Findings {
             none: format!(
-                "too few windows to tell ({count}): let the program run longer, or record more of it with mgz-record --rate 2000"
+                "too few windows to tell ({count}): let the program run longer, or record more of it with mgz run --overhead 10% (mgz-record --rate 2000)"
             ),
             fields,
             ..Findings::default()
@@ -147,11 +149,12 @@ pub fn find(
         let place = |l: &crate::data::code_map::LineName| format!("{}:{}", l.file, l.line);
         list.push(Finding {
             kind: cause.rule.kind,
-            title: cause.rule.name.into(),
+            title: mechanisms::title(cause).into(),
             score,
             time,
             loads,
             function: cause.line.function.clone(),
+            module: cause.line.module.clone(),
             file: cause.line.file.clone(),
             line: cause.line.line,
             also: cause
@@ -183,7 +186,8 @@ pub fn find(
     list.truncate(MOST);
     let none = match list.is_empty() {
         true => format!(
-            "nothing: in the {count} windows that were recorded no code loses {WORTH} % of its time to loads that miss beyond the L1 cache"
+            "nothing: in the {count} windows that were recorded no code loses {WORTH} % of its time to loads that miss beyond the L1 cache{}",
+            sharing::unseen(&context)
         ),
         false => String::new(),
     };

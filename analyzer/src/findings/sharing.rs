@@ -6,6 +6,7 @@
 use crate::findings::Finding;
 use crate::findings::context::Context;
 use crate::util::fast_hash::Mixed;
+use crate::util::human::counted;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// What a thread does to a line, by byte.
@@ -93,12 +94,14 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
                 score: cost * 100.0 / (cost + (all - rows) as f64 + 1.0),
                 loads: share,
                 function: line.function,
+                module: line.module,
                 file: line.file,
                 line: line.line,
                 object: named.map(|o| o.name.clone()).filter(|_| object != 0).unwrap_or_default(),
                 working_set: count * 64,
                 finding: format!(
-                    "{share:.0} % of the loads and stores are to {count} lines of 64 bytes that several threads use and at least one writes, {}",
+                    "{share:.0} % of the loads and stores are to {} of 64 bytes that several threads use and at least one writes, {}",
+                    counted(count, "line", "lines"),
                     if same { "the same bytes of them" } else { "each its own bytes of them" }
                 ),
                 advice: if same {
@@ -110,6 +113,17 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
             }
         })
         .collect()
+}
+
+/// What is to be said where sharing cannot be seen, for lack of stores.
+pub(super) fn unseen(context: &Context) -> &'static str {
+    let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
+    match threads.len() > 1 && context.windows.iter().all(|w| w.stores.is_empty()) {
+        true => {
+            "; whether threads take lines from each other is not known without stores, which `mgz run --stores` (mgz-instrument --stores) records as well"
+        }
+        false => "",
+    }
 }
 
 /// Whether a thread writes bytes that another uses.

@@ -137,5 +137,7 @@ fn is_own(code: &CodeMap, piece: u32) -> bool {
     }
     let at = code.pieces.get(piece as usize);
     at.and_then(|p| code.lines.get(p.line as usize))
-        .is_some_and(|l| !crate::data::code_map::is_system(&l.file) && !is_library(&l.module))
+        .is_some_and(|l| {
+            !mgz_annotations_schema::sources::is_system(&l.file) && !is_library(&l.module)
+        })
 }

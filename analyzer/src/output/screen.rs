@@ -1,32 +1,40 @@
 //! The text that is printed unless `--all` asks for every table: verdicts first, then the tables that matter, on one screen.
 
 use crate::output::elided::elided;
-use crate::output::text::{Style, head, tail};
+use crate::output::text::{Style, head, short_path};
 use crate::output::verdicts;
 use crate::report::{Analysis, Loads};
 use crate::util::human::{bytes, count, counted, number, percent};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines of a screen.
 const LINES: usize = 40;
-/// Lines that tables take at least: two headings each, a row or more, and what is empty.
-const TABLES: usize = 12;
+/// Lines that tables take at least: a heading each, some rows, what is empty, and what columns mean.
+const TABLES: usize = 16;
 /// Lines about what is not recorded at most.
 const MISSING: usize = 6;
 /// Findings that are told in full at most.
 const IN_FULL: usize = 3;
+/// Rows of a smaller share of the time are left out, percent: they would say 0.0.
+const LEAST: f64 = 0.05;
+/// What the columns of the tables are.
+const LEGEND: &str = "first%: loads of a line that is new in their window. D: other lines between two uses of one. memory: what is loaded.";
 
 /// The screen. `has_report`: the tables that are left out can be looked at elsewhere.
 pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let width = usize::from(style.width.unwrap_or(110)).clamp(80, 120);
-    let mut lines = run(analysis, width);
+    let mut lines = run(analysis, width, has_report);
     lines.push(String::new());
     let room = LINES - TABLES - lines.len();
     lines.extend(findings(analysis, width, room));
+    lines.extend(unnamed(analysis, width, has_report));
     if analysis.summary.metrics.accesses > 0 {
-        let left = LINES.saturating_sub(lines.len() + 2);
+        let legend = verdicts::hanging("", LEGEND, width);
+        let left = LINES.saturating_sub(lines.len() + legend.len() + 2);
         let rows = style.rows.min(left.saturating_sub(4) / 2);
         lines.extend(functions(analysis, width, rows));
         lines.extend(source(analysis, width, rows));
+        lines.extend(legend);
     }
     if !has_report {
         lines.push(String::new());
@@ -36,18 +44,40 @@ pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     format!("{}\n", cut.join("\n"))
 }
 
+/// A sentence of the recorder with the option that `mgz run` has, if that has made the trace.
+fn for_run(text: &str, has_report: bool) -> String {
+    match has_report {
+        true => text.replace("`mgz-instrument --libs=", "`mgz run --libs="),
+        false => text.to_string(),
+    }
+}
+
+/// How data without names get some, if the first findings are of such.
+fn unnamed(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
+    let is_unnamed = |object: &str| object.starts_with("0x") || object == "[heap]";
+    let first = analysis.diagnoses.iter().take(IN_FULL);
+    let has_heap = analysis.objects.iter().any(|o| !o.stack.is_empty());
+    if has_heap || !first.into_iter().any(|f| is_unnamed(&f.object)) {
+        return Vec::new();
+    }
+    let command = if has_report { "mgz run" } else { "mgz-record" };
+    let text =
+        format!("Data without a name are named by where they were allocated: {command} --heap");
+    verdicts::hanging("", &text, width)
+}
+
 /// What ran and how it was recorded.
-fn run(analysis: &Analysis, width: usize) -> Vec<String> {
+fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     let s = &analysis.summary;
     let t = &s.trace;
     let mut lines = vec![head(&format!("command   {}", t.command.join(" ")), width)];
     let loads = match (t.loads_executed, t.loads_executed_estimate) {
         (Some(n), _) => format!("; {} executed", counted(n, "load", "loads")),
-        (None, Some(n)) => format!("; ≈ {} loads executed", number(Some(n))),
+        (None, Some(n)) => format!("; ≈ {} loads in all", number(Some(n))),
         _ => String::new(),
     };
-    lines.push(format!(
-        "recorded  {}, mode {}, {}, {}, {}{loads}",
+    let mut recorded = format!(
+        "{} ({}), {}",
         if t.mode == "full" {
             counted(s.metrics.accesses, "load", "loads")
         } else {
@@ -58,13 +88,18 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
             )
         },
         t.mode,
-        t.state,
         counted(s.threads, "thread", "threads"),
-        if s.processes == 1 {
-            "1 process".to_string()
-        } else {
-            format!("{} processes", count(s.processes))
-        },
+    );
+    if s.processes != 1 {
+        recorded.push_str(&format!(", {} processes", count(s.processes)));
+    }
+    if t.state != "complete" {
+        recorded.push_str(&format!(", {}", t.state));
+    }
+    lines.extend(verdicts::hanging(
+        "recorded  ",
+        &format!("{recorded}{loads}"),
+        width,
     ));
     if let Some(filter) = &analysis.filter {
         let mut text = String::new();
@@ -73,7 +108,10 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     }
     let mut missing = Vec::new();
     for sentence in &t.not_recorded {
-        missing.extend(verdicts::wrapped(&format!("Missing: {sentence}"), width));
+        missing.extend(verdicts::wrapped(
+            &format!("Missing: {}", for_run(sentence, has_report)),
+            width,
+        ));
     }
     if missing.len() > MISSING {
         missing.truncate(MISSING - 1);
@@ -85,32 +123,38 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
         lines.push(format!("dropped   {} (--all tells why)", count(lost)));
     }
     if s.metrics.accesses > 0 {
-        let hats = &s.hats;
-        lines.push(format!(
-            "memory    about {} {} in use in the whole run{}, {} of 64 bytes seen",
-            number(hats.footprint),
-            if hats.footprint == Some(1.0) {
-                "address"
-            } else {
-                "addresses"
-            },
-            if hats.footprint_undersampled {
-                " (too vague to act on)"
-            } else {
-                ""
-            },
-            counted(s.metrics.lines64, "line", "lines"),
-        ));
+        lines.extend(verdicts::hanging("memory    ", &memory(analysis), width));
         if let Some(misses) = &s.misses {
-            lines.push(format!(
-                "misses    {}",
-                crate::output::misses::of_run(misses)
-            ));
+            let text = crate::output::misses::of_run(misses);
+            lines.extend(verdicts::hanging("misses    ", &text, width));
         }
     } else {
         lines.push("loads     none recorded: there is nothing to measure".into());
     }
     lines
+}
+
+/// How much memory is loaded from.
+fn memory(analysis: &Analysis) -> String {
+    let s = &analysis.summary;
+    let of = |lines: f64| bytes((lines * 64.0) as u64);
+    let seen = of(s.metrics.lines64 as f64);
+    if s.trace.mode == "full" {
+        return format!("{seen} are loaded from, in lines of 64 bytes");
+    }
+    let hats = &s.hats;
+    let range = match (hats.lines64_lo, hats.lines64_hi) {
+        (Some(lo), Some(hi)) => format!(" ({} to {})", of(lo), of(hi)),
+        (Some(lo), None) => format!(" (at least {})", of(lo)),
+        _ => String::new(),
+    };
+    match hats.lines64 {
+        Some(lines) => format!(
+            "about {}{range} are loaded from in the whole run; {seen} of it was seen",
+            of(lines)
+        ),
+        None => format!("{seen} was seen; the whole run's is not known"),
+    }
 }
 
 /// Findings: the first in full, as far as there is room, the others in short.
@@ -167,13 +211,43 @@ fn heads(by_time: bool) -> String {
     format!("{share}{:>8}{:>8}{:>9}", "first%", "D", "memory")
 }
 
+/// Whether a row's share is more than 0.0.
+fn is_worth(loads: &Loads, by_time: bool) -> bool {
+    let share = if by_time {
+        loads.time.value
+    } else {
+        loads.share
+    };
+    share.is_none_or(|s| s >= LEAST)
+}
+
+/// Files by their last part, or by as much as tells them apart.
+fn short_files<'a>(files: impl Iterator<Item = &'a str>, most: usize) -> BTreeMap<&'a str, String> {
+    let all: BTreeSet<&str> = files.collect();
+    let last = |file: &'a str| file.rsplit('/').next().unwrap_or(file);
+    let name = |&file: &&'a str| {
+        let alike = all.iter().filter(|f| last(f) == last(file)).count();
+        let short = match alike {
+            1 => short_path(last(file), most),
+            _ => short_path(file, most),
+        };
+        (file, short)
+    };
+    all.iter().map(name).collect()
+}
+
 fn functions(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
     let by_time = analysis.summary.trace.by_time;
     let heads = heads(by_time);
     let name = width - heads.chars().count() - 1;
     let mut lines = vec![String::new(), format!("{:<name$}{heads}", "Functions")];
-    for f in analysis.functions.iter().take(rows) {
-        let text = head(&elided(&f.function), name - 1);
+    let worth = analysis
+        .functions
+        .iter()
+        .filter(|f| is_worth(&f.loads, by_time));
+    for f in worth.take(rows) {
+        let function = verdicts::with_module(&f.function, &f.module);
+        let text = head(&function, name - 1);
         lines.push(format!("{text:<name$}{}", cells(&f.loads, by_time)));
     }
     lines
@@ -187,11 +261,16 @@ fn source(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
     let heads = heads(by_time);
     let name = width - heads.chars().count() - 1;
     let mut lines = vec![String::new(), format!("{:<name$}{heads}", "Lines")];
-    for l in analysis.lines.iter().take(rows) {
-        let place = match l.line {
-            0 => format!("[{}]", l.module),
-            line => format!("{}:{line}", tail(&l.file, 28)),
-        };
+    // What has no line stands among the functions.
+    let worth = (analysis.lines.iter()).filter(|l| l.line > 0 && is_worth(&l.loads, by_time));
+    let shown: Vec<_> = worth.take(rows).collect();
+    if shown.is_empty() {
+        return Vec::new();
+    }
+    let files = short_files(shown.iter().map(|l| l.file.as_str()), 28);
+    for l in shown {
+        let file = files.get(l.file.as_str()).map_or("", String::as_str);
+        let place = format!("{file}:{}", l.line);
         let text = head(&format!("{place} {}", elided(&l.function)), name - 1);
         lines.push(format!("{text:<name$}{}", cells(&l.loads, by_time)));
     }

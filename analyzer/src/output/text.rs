@@ -209,6 +209,18 @@ pub(crate) fn tail(text: &str, most: usize) -> String {
     )
 }
 
+/// A path of at most so many characters: whole, or as many of its last folders as fit.
+pub(crate) fn short_path(path: &str, most: usize) -> String {
+    if path.chars().count() <= most {
+        return path.into();
+    }
+    let parts: Vec<&str> = path.split('/').collect();
+    let fitting = (1..parts.len())
+        .map(|from| format!("…/{}", parts[from..].join("/")))
+        .find(|short| short.chars().count() <= most);
+    fitting.unwrap_or_else(|| tail(parts.last().unwrap_or(&path), most))
+}
+
 pub(crate) fn head(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.into();

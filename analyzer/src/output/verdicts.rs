@@ -3,7 +3,7 @@
 use crate::findings::Finding;
 use crate::output::elided::elided;
 use crate::output::misses;
-use crate::output::text::{head, tail};
+use crate::output::text::{head, short_path};
 use crate::report::Analysis;
 use crate::util::human::percent;
 
@@ -12,13 +12,23 @@ const INDENT: usize = 4;
 
 /// A text in lines of at most so many columns, indented.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
+    hanging(&" ".repeat(INDENT), text, width)
+}
+
+/// A text in lines of at most so many columns behind a label, whose width the other lines are indented by.
+pub(crate) fn hanging(label: &str, text: &str, width: usize) -> Vec<String> {
+    let indent = label.chars().count();
+    let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
+    let mut end = |line: &mut String| {
+        let begin = if lines.is_empty() { label } else { "" };
+        lines.push(format!("{begin:indent$}{line}"));
+        line.clear();
+    };
     for word in text.split_whitespace() {
-        let long = INDENT + line.chars().count() + 1 + word.chars().count() > width;
+        let long = indent + line.chars().count() + 1 + word.chars().count() > width;
         if long && !line.is_empty() {
-            lines.push(format!("{:INDENT$}{line}", ""));
-            line.clear();
+            end(&mut line);
         }
         if !line.is_empty() {
             line.push(' ');
@@ -26,32 +36,64 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
         line.push_str(word);
     }
     if !line.is_empty() {
-        lines.push(format!("{:INDENT$}{line}", ""));
+        end(&mut line);
     }
     lines
 }
 
 /// What a finding is and what it costs, in one line.
 fn title(number: usize, finding: &Finding, width: usize) -> String {
+    // Without windows by time it is known of loads alone what they cost, by a model.
+    let of = match finding.time.value {
+        Some(_) => " of the time",
+        None => "",
+    };
+    let cost = roughly(finding.score);
+    head(
+        &format!("{number}. {}: costs {cost}{of}", finding.title),
+        width,
+    )
+}
+
+/// A function; where it has no name, with the file that it is in.
+pub(crate) fn with_module(function: &str, module: &str) -> String {
+    let file = module.rsplit('/').next().unwrap_or(module);
+    match function.starts_with('[') && !file.is_empty() {
+        true => format!("{function} of {file}"),
+        false => elided(function),
+    }
+}
+
+/// A cost as far as it is known; the report rounds as well.
+fn roughly(share: f64) -> String {
+    match share {
+        few if few < 5.0 => "a few %".into(),
+        share => format!("about {} %", ((share / 10.0).round() * 10.0).max(5.0)),
+    }
+}
+
+/// Where it is, and the share of the code that it is in.
+fn code(finding: &Finding) -> String {
+    let function = with_module(&finding.function, &finding.module);
+    let place = match finding.line {
+        0 => function,
+        line => format!("{function}, {}:{line}", short_path(&finding.file, 40)),
+    };
     let mut share = format!("{}% of the loads", percent(Some(finding.loads)));
     if let (Some(lo), Some(hi)) = (finding.time.lo, finding.time.hi) {
         share = format!(
-            "{}% of the time ({}–{})",
+            "{}% of the time, {}–{}",
             percent(finding.time.value),
             percent(Some(lo)),
             percent(Some(hi))
         );
     }
-    head(&format!("{number}. {}: {share}", finding.title), width)
+    format!("{place} ({share})")
 }
 
 /// Where it is and of what.
 fn place(finding: &Finding, width: usize) -> Vec<String> {
-    let function = elided(&finding.function);
-    let place = match finding.line {
-        0 => function,
-        line => format!("{function}, {}:{line}", tail(&finding.file, 48)),
-    };
+    let place = code(finding);
     let object = match (finding.object.as_str(), finding.allocated.as_str()) {
         ("", _) => String::new(),
         (object, "") => format!("; object {}", head(&elided_object(object), 60)),
@@ -91,10 +133,10 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
     lines
 }
 
-/// One or two lines.
+/// What, how much and where.
 pub(crate) fn short(number: usize, finding: &Finding, width: usize) -> Vec<String> {
     let mut lines = vec![title(number, finding, width)];
-    lines.extend(place(finding, width).into_iter().take(1));
+    lines.extend(wrapped(&code(finding), width));
     lines
 }
 
@@ -170,5 +212,37 @@ mod tests {
         let lines = full(1, &finding, 80);
         assert!(lines.iter().all(|l| l.chars().count() <= 80), "{lines:#?}");
         assert!(lines[1].contains("std::vector<…>::at"));
+        assert_eq!(
+            with_module("[0x4f0]", "/lib/libz.so.1"),
+            "[0x4f0] of libz.so.1"
+        );
+        assert_eq!(with_module("inflate", "/lib/libz.so.1"), "inflate");
+        let lines = short(2, &finding, 80);
+        assert!(lines.iter().all(|l| l.chars().count() <= 80), "{lines:#?}");
+        assert!(lines[0].starts_with("2. pointer chase along a list: costs a few %"));
+        assert!(lines.last().unwrap().ends_with(')'), "{lines:#?}");
+    }
+
+    #[test]
+    fn lines_hang_behind_their_label() {
+        let lines = hanging("memory    ", &"word ".repeat(30), 80);
+        assert!(lines[0].starts_with("memory    word"));
+        assert!(lines[1].starts_with("          word"));
+        assert!(lines.iter().all(|l| l.chars().count() <= 80));
+    }
+
+    #[test]
+    fn costs_are_rounded_as_in_the_report() {
+        let said: Vec<String> = [2.4, 5.0, 14.0, 52.8, 97.0].map(roughly).to_vec();
+        assert_eq!(
+            said,
+            [
+                "a few %",
+                "about 10 %",
+                "about 10 %",
+                "about 50 %",
+                "about 100 %"
+            ]
+        );
     }
 }

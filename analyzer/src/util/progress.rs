@@ -9,7 +9,7 @@ pub fn bar(rows: u64) -> indicatif::ProgressBar {
     }
     let bar = indicatif::ProgressBar::new(rows);
     if let Ok(style) = indicatif::ProgressStyle::with_template(
-        "{bar:30} {human_pos} of {human_len} rows, {per_sec}, {eta} left",
+        "{bar:30} {human_pos} of {human_len} rows, {eta} left",
     ) {
         bar.set_style(style);
     }

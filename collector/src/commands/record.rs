@@ -412,7 +412,12 @@ fn into_trace(
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();
     let written = session.finish();
-    report(&session.manifest, cli.shown_output(), cli.format);
+    report(
+        &session.manifest,
+        cli.shown_output(),
+        cli.format,
+        cli.for_run,
+    );
     if let Err(error) = written {
         eprintln!(
             "mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`",
@@ -477,7 +482,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
     session
         .finish()
         .map_err(|e| Failure::own(format!("{}: {e}", trace.display())))?;
-    report(&session.manifest, trace, cli.format);
+    report(&session.manifest, trace, cli.format, cli.for_run);
     Ok(0)
 }
 

@@ -132,7 +132,7 @@ pub fn run_with(
     trace.convert(cli, None);
     account::settle(&mut trace.manifest, executed);
     let written = trace.finish();
-    crate::trace::recording::report(&trace.manifest, &cli.output, cli.format);
+    crate::trace::recording::report(&trace.manifest, &cli.output, cli.format, false);
     written.map_err(|e| {
         failure(format!(
             "{}: the manifest could not be written: {e}",

@@ -272,6 +272,10 @@ pub struct Cli {
     #[arg(long, value_name = "NAME", hide = true)]
     pub argv0: Option<OsString>,
 
+    /// For mgz run: what is missing is said by what follows
+    #[arg(long, hide = true)]
+    pub for_run: bool,
+
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM [ARGS]…")]
     pub program: Vec<OsString>,

@@ -121,7 +121,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 45] = [
+const RULES: [Rule; 46] = [
     rule(
         "output",
         MAKES,
@@ -285,6 +285,7 @@ const RULES: [Rule; 45] = [
         "it is for programs that are recorded from their start",
     ),
     rule("argv0", RUNS, Idle::Refused, "no program is started there"),
+    rule("for_run", EVERYWHERE, Idle::Told, ""),
     rule("ranks", RUNS, Idle::Refused, "no rank is started there"),
     rule("format", EVERYWHERE, Idle::Told, ""),
     rule("hot", EVERYWHERE, Idle::Told, ""),

@@ -38,8 +38,8 @@ pub(crate) struct Started {
     pub(crate) beside: Vec<modules::Instrumented>,
 }
 
-/// Prints the problems and the line at the end.
-pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
+/// Prints the problems and the line at the end. `for_run`: what is missing is said by `mgz run`.
+pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format, for_run: bool) {
     use std::io::Write;
     let shown = trace.display().to_string();
     let mut text = String::new();
@@ -48,22 +48,31 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
             for problem in &manifest.problems {
                 text.push_str(&format!("mgz-record: {problem}\n"));
             }
-            if let Some(times) = manifest.totals.triggers.get("slowed") {
-                text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
+            if for_run {
+                text.push_str(&summary::brief(manifest));
+            } else {
+                full(manifest, &shown, &mut text);
             }
-            if !manifest.no_samples.is_empty() {
-                text.push_str(&format!("mgz-record: {}\n", manifest.no_samples));
-            }
-            for sentence in sentences(manifest) {
-                text.push_str(&format!("mgz-record: {sentence}\n"));
-            }
-            text.push_str(&summary::text(manifest, &shown));
         }
         Format::Json => text.push_str(&summary::json(manifest, &shown)),
     }
     text.push('\n');
     // The program may have closed what we share with it.
     let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// What the recorder alone says.
+fn full(manifest: &Manifest, shown: &str, text: &mut String) {
+    if let Some(times) = manifest.totals.triggers.get("slowed") {
+        text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
+    }
+    if !manifest.no_samples.is_empty() {
+        text.push_str(&format!("mgz-record: {}\n", manifest.no_samples));
+    }
+    for sentence in sentences(manifest) {
+        text.push_str(&format!("mgz-record: {sentence}\n"));
+    }
+    text.push_str(&summary::text(manifest, shown));
 }
 
 /// A trace in the making.

@@ -14,6 +14,33 @@ fn pairs(map: &std::collections::BTreeMap<String, u64>) -> String {
     all.join(", ")
 }
 
+/// The same for people who see the analysis next.
+pub fn brief(manifest: &Manifest) -> String {
+    let t = &manifest.totals;
+    let how = if manifest.program_status.is_empty() {
+        &manifest.state
+    } else {
+        &manifest.program_status
+    };
+    let windows = match (manifest.mode.as_str(), t.samples) {
+        ("full", _) => String::new(),
+        (_, 1) => " in 1 window".into(),
+        (_, n) => format!(" in {} windows", count(n as f64)),
+    };
+    let cost = match slowdown(manifest) {
+        Some(share) => format!(
+            ", recording cost about {:.1}% of the CPU time",
+            100.0 * share
+        ),
+        None => String::new(),
+    };
+    format!(
+        "mgz-record: {how} after {:.2} s: {} loads recorded{windows}{cost}",
+        manifest.wall_seconds,
+        count(t.rows.saturating_sub(t.stores.unwrap_or(0)) as f64),
+    )
+}
+
 /// One line, without its end.
 pub fn text(manifest: &Manifest, trace: &str) -> String {
     let t = &manifest.totals;

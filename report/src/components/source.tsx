@@ -6,7 +6,7 @@ import { parser as rust } from "@lezer/rust";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Model } from "../data/model.ts";
 import { shareKey, shareWord } from "../data/model.ts";
-import { greatest, list, num, obj, str } from "../data/values.ts";
+import { greatest, list, num, obj, objs, str } from "../data/values.ts";
 import { count, percent } from "../format.ts";
 
 const PARSERS: [RegExp, { parse: (text: string) => import("@lezer/common").Tree }][] = [
@@ -60,6 +60,7 @@ export function Source({ m, file, line }: { m: Model; file: string; line: number
   const most = greatest([...hits.values()].map((h) => h.share), 1e-9);
   return (
     <div>
+      {inlinedHere(m, file, line, hits.get(line ?? 0)?.share ?? 0) && <p class="note">Most of what is slow here is in code that was inlined into line {line}: its time stands at its own lines (tab “lines”).</p>}
       {found?.["changed"] === true && <p class="doubt">This file was changed after the recording: lines may have moved.</p>}
       <div class="source" ref={box} tabindex={0} role="region" aria-label={`Source of ${file}`}>
         <table>
@@ -100,4 +101,9 @@ export function Source({ m, file, line }: { m: Model; file: string; line: number
       </div>
     </div>
   );
+}
+
+/** Whether a finding is at a line that takes little of the time by itself. */
+function inlinedHere(m: Model, file: string, line: number | null, share: number): boolean {
+  return line !== null && objs(m.run["diagnoses"]).some((v) => str(v["file"]) === file && num(v["line"]) === line && (num(v["score"]) ?? 0) > 2 * share);
 }

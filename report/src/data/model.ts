@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { part } from "./load.ts";
 import { Table } from "./table.ts";
-import { num, obj, objs, str, strs, type Obj } from "./values.ts";
+import { list, num, obj, objs, str, strs, type Obj } from "./values.ts";
 
 /** Names of tables. */
 export type TableName = "functions" | "lines" | "loops" | "objects";
@@ -168,3 +168,15 @@ export function command(m: Model): string {
 export const shortFile = (path: string): string => path.split("/").pop() ?? path;
 export const placeOf = (file: string, line: number | null): string => (file && line ? `${shortFile(file)}:${line}` : file ? shortFile(file) : "");
 export const nameOf = (row: Obj): string => str(row["function"]) || "[unknown]";
+
+/** A text as a sentence. */
+export const sentence = (v: unknown): string => {
+  const text = str(v).replace(/^[a-z]+(?=[\s:,])/, (word) => word[0]!.toUpperCase() + word.slice(1));
+  return /[.!?]$/.test(text) || text === "" ? text : `${text}.`;
+};
+
+/** Whether an object has no name of its own, and the run's blocks of the heap are not known, which would give it one. */
+export function wantsHeap(m: Model, object: string): boolean {
+  const t = m.tables.objects;
+  return t.rows > 0 && (/^0x[0-9a-f]+/.test(object) || object === "[heap]") && !t.all().some((i) => list(t.value("stack", i)).length > 0);
+}

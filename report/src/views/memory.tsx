@@ -47,9 +47,11 @@ function holding(all: Region[], object: string): Region | undefined {
 }
 
 function nameOf(row: Obj): string {
-  const top = objs(row["objects"])[0];
+  const first = objs(row["objects"])[0];
+  // A region of many objects is none of them.
+  const top = first && 2 * (num(first["A"]) ?? 0) >= (num(row["A"]) ?? 0) ? first : undefined;
   const range = `${address(str(row["start"]))}…`;
-  return top ? `${short(base(str(top["object"])), 40)} (${bytes(num(row["bytes"]))})` : num(row["bytes"]) === null ? range : `${range} ${bytes(num(row["bytes"]))}`;
+  return top ? `${short(base(str(top["object"])), 40)} (in ${bytes(num(row["bytes"]))})` : num(row["bytes"]) === null ? range : `${range} ${bytes(num(row["bytes"]))}`;
 }
 
 export function Memory({ m }: { m: Model }) {

@@ -5,7 +5,7 @@ import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx"
 import { Marked } from "../components/marked.tsx";
 import { Term } from "../components/tip.tsx";
 import { missRatio } from "../data/curves.ts";
-import { caches, command, forRun, isComplete, moreWindows, placeOf, shareKey, shareWord, type Model } from "../data/model.ts";
+import { caches, command, forRun, isComplete, moreWindows, placeOf, sentence, shareKey, shareWord, wantsHeap, type Model } from "../data/model.ts";
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
@@ -149,7 +149,7 @@ function Nothing({ m }: { m: Model }) {
         Nothing was recorded, so that nothing can be said. <Marked text={sentence(strs(m.trace["not_recorded"])[0])} /> A short program is recorded as a whole by <code>mgz run --full</code>.
       </p>
     );
-  if (str(m.run["no_diagnosis"])) return <p class="empty">{sentence(m.run["no_diagnosis"])}</p>;
+  if (str(m.run["no_diagnosis"])) return <p class="empty"><Marked text={sentence(m.run["no_diagnosis"])} /></p>;
   return samples < 30 || m.summary["undersampled"] === true ? (
     <p class="empty hatched">
       Too few windows ({count(samples)}) to be sure of anything. More come by <code>{moreWindows(m)}</code>, or by a longer run.
@@ -158,9 +158,6 @@ function Nothing({ m }: { m: Model }) {
     <p class="empty">No line of code that matters shows one of the patterns that are known: steps that waste cache lines, irregular access to much data, data read once, sparse pages, arrays apart, or a working set just above a cache.</p>
   );
 }
-
-/** A text as a sentence. */
-const sentence = (v: unknown): string => (/[.!?]$/.test(str(v)) || str(v) === "" ? str(v) : `${str(v)}.`);
 
 function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const lines = m.tables.lines;
@@ -175,6 +172,8 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
   // What it costs is known of findings that name a mechanism.
   const cost = str(v["title"]) ? num(v["score"]) : null;
   const also = strs(v["also"]);
+  // Where the slow loads were inlined into the line, its own row tells of others.
+  const own = at >= 0 && 2 * (lines.num(shareKey(m), at) ?? 0) >= (cost ?? 0);
   const title = str(v["title"]) || TITLES[kind] || kind.replaceAll("_", " ");
   return (
     <li class="verdict">
@@ -183,16 +182,18 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
         <h3>{title}</h3>
       </div>
       <p class="where">
-        {fn ? <a href="#code" title={fn} onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>{short(fn, 60)}{line ? `, ${placeOf(file, line)}` : ""}</a> : "the whole run"}
+        {fn ? <a href="#code" title={fn} onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>{short(fn, 60)}{fn.startsWith("[") && str(v["module"]) ? ` of ${base(str(v["module"]))}` : ""}{line ? `, ${placeOf(file, line)}` : ""}</a> : "the whole run"}
         {object && <> · data <a href="#data" title={object} onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>{short(base(object), 60)}</a></>}
         {site >= 0 && objects.num("bytes", site) !== null ? ` (${str(objects.value("kind", site))}, ${bytes(objects.num("bytes", site))})` : ""}
+        {wantsHeap(m, object) && <> · <code>mgz run --heap</code> names where they were allocated</>}
         {str(v["allocated"]) && <> · allocated by <span title={str(v["allocated"])}>{short(str(v["allocated"]), 70)}</span></>}
         {also.length > 0 && <> · also <span title={also.join("\n")}>{also.slice(0, 3).map((a) => a.split("/").pop()).join(", ")}{also.length > 3 ? ` and ${also.length - 3} more` : ""}</span></>}
       </p>
       <div class="evidence">
-        {cost !== null && <span data-tip="By a rough model of mechanism, working set and usual latencies; no interval is known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)} of the {shareWord(m)}</b></span>}
+        {cost !== null && <span data-tip="By a rough model of mechanism, working set and usual latencies; no interval is known. Findings are ranked by it."><small>rough cost</small><b>{roughly(cost)}{shareKey(m) === "time_pct" ? " of the time" : ""}</b></span>}
         {num(v["working_set"]) !== null && <span data-tip="Bytes that these loads go through, estimated."><small>goes through</small><b>{bytes(num(v["working_set"]))}</b></span>}
-        {at >= 0 && (
+        {!own && num(v["time_pct"]) !== null && <span data-tip="Of the code that it is in, with what was inlined there."><small>share of {shareWord(m)}</small><Share m={m} row={v} /></span>}
+        {own && (
           <>
             <span><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
             {missesOf(obj(v["misses"])["levels"] ? v : row).filter((l) => l.share).slice(-1).map((l) => (

@@ -79,20 +79,21 @@ function Lanes({ m, root, metrics, width, start }: { m: Model; root: Node; metri
   const nodes = root.children.length > 0 ? root.children : [root];
   const selected = place.value.selection.node;
   const x = (t: number): number => LEFT + ((W - LEFT - 10) * (t - root.from)) / Math.max(1, root.to - root.from);
-  const H = metrics.length * (LANE + 8) + 22;
+  // A lane of which nothing is known says nothing; the run card tells why.
+  const lanes = metrics.filter(([key]) => nodes.some((n) => valueOf(m, n, key) !== null));
+  const H = lanes.length * (LANE + 8) + 22;
   const stretch = brush.now ?? (from === null && to === null ? null : [from ?? 0, to ?? after(root.to)]);
   const place_ = (s: number): number => Math.max(LEFT, Math.min(W - 10, x(start + 1e9 * s)));
   return (
     <svg class="lanes" viewBox={`0 0 ${W} ${H}`} role="img" aria-label="Metrics of the intervals of the run. The view Time has a table of them." {...brush.handlers}>
-      {metrics.map(([key, name, show], lane) => {
+      {lanes.map(([key, name, show], lane) => {
         const y = lane * (LANE + 8);
         const values = nodes.map((n) => valueOf(m, n, key));
         const most = greatest(values, 1e-300);
-        const known = values.some((v) => v !== null);
         return (
           <g key={key}>
             <text class="axis" x={0} y={y + 14}>{name}</text>
-            <text class="axis dim" x={0} y={y + 28}>{known ? `up to ${show(most)}` : "not known"}</text>
+            <text class="axis dim" x={0} y={y + 28}>{`up to ${show(most)}`}</text>
             <line class="grid" x1={LEFT} x2={W - 10} y1={y + LANE} y2={y + LANE} />
             {nodes.map((s, i) => {
               const v = values[i];

@@ -10,6 +10,7 @@ import { parse, write } from "../../src/state.ts";
 import { readDefinitions } from "../../src/build/definitions.ts";
 import definitions from "virtual:definitions";
 import { coloured } from "../../src/components/source.tsx";
+import { sentence, wantsHeap, type Model } from "../../src/data/model.ts";
 import { layout } from "../../src/views/memory.tsx";
 
 describe("numbers", () => {
@@ -105,4 +106,19 @@ test("regions lie side by side inside the one around them", () => {
   const root = layout({ A: 10, id: "", children: [{ A: 6, id: "0", children: [] }, { A: 4, id: "1", children: [{ A: 99, id: "1.0" }] }] });
   expect(root.children.map((c) => [c.x, c.w])).toEqual([[0, 0.6], [0.6, 0.4]]);
   expect(root.children[1]?.children[0]?.w).toBeCloseTo(0.4);
+});
+
+test("texts of the analysis become sentences", () => {
+  expect(sentence("nothing: no code loses 2 %")).toBe("Nothing: no code loses 2 %.");
+  expect(sentence("8 of each element's 64 bytes")).toBe("8 of each element's 64 bytes.");
+  expect(sentence("x2_y is a name")).toBe("x2_y is a name.");
+  expect(sentence("")).toBe("");
+});
+
+test("data without a name want the blocks of the heap, unless these are known", () => {
+  const of = (rows: { object: string; stack: string[] }[]): Model => ({ tables: { objects: new Table({ columns: { object: rows.map((r) => r.object), stack: rows.map((r) => r.stack) }, rows: rows.length }) } }) as unknown as Model;
+  const plain = of([{ object: "0x7f00 (1 MiB)", stack: [] }]);
+  expect([wantsHeap(plain, "0x7f00 (1 MiB)"), wantsHeap(plain, "[heap]"), wantsHeap(plain, "nodes")]).toEqual([true, true, false]);
+  expect(wantsHeap(of([{ object: "build", stack: ["build at a.c:3"] }]), "0x7f00 (1 MiB)")).toBe(false);
+  expect(wantsHeap(of([]), "[heap]")).toBe(false);
 });

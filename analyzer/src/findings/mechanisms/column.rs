@@ -15,6 +15,17 @@ pub(super) const RULE: Rule = Rule {
     tell,
 };
 
+/// The name where arrays are stored by columns.
+pub(super) const BY_COLUMNS: &str = "row-wise walk of a column-major array";
+
+/// Whether the language of a source stores arrays by columns: Fortran's.
+pub(super) fn by_columns(file: &str) -> bool {
+    let ending = file.rsplit_once('.').map_or("", |f| f.1);
+    ["f", "for", "ftn", "f77", "f90", "f95", "f03", "f08", "f18"]
+        .iter()
+        .any(|f| ending.eq_ignore_ascii_case(f))
+}
+
 /// Steps from here on are rows, not elements.
 const ROW: u64 = 128;
 
@@ -44,15 +55,34 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     let (name, side) = cache.map_or(("cache".to_string(), 32), |c| {
         (c.name.clone(), block(c.bytes, u64::from(element)))
     });
+    let (part, subscript) = match by_columns(&cause.line.file) {
+        true => ("column", ", over the first subscript"),
+        false => ("row", ""),
+    };
     Told {
         finding: format!(
-            "the inner loop moves by {} from row to row, so that each line of 64 bytes is fetched for {element} of them; {}, {}",
+            "the inner loop moves by {} from {part} to {part}, so that each line of 64 bytes is fetched for {element} of them; {}, {}",
             bytes(step),
             cold(cause),
             over(context, cause)
         ),
         advice: format!(
-            "exchange the loops, so that the inner one walks along a row; where both orders are needed, work in blocks of {side} × {side} elements, which fit the {name}"
+            "exchange the loops, so that the inner one walks along a {part}{subscript}; where both orders are needed, work in blocks of {side} × {side} elements, which fit the {name}"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fortran_stores_by_columns() {
+        for file in ["/a/b.f90", "x.F", "solver.F90"] {
+            assert!(by_columns(file), "{file}");
+        }
+        for file in ["/a/b.c", "f90", "x.rs", ""] {
+            assert!(!by_columns(file), "{file}");
+        }
     }
 }

@@ -55,6 +55,14 @@ pub struct Rule {
     pub tell: fn(&Context, &Cause) -> Told,
 }
 
+/// The name of a cause's mechanism, in the words of the source's language.
+pub fn title(cause: &Cause) -> &'static str {
+    match cause.rule.kind == "column" && column::by_columns(&cause.line.file) {
+        true => column::BY_COLUMNS,
+        false => cause.rule.name,
+    }
+}
+
 /// All, in the order in which they are asked.
 pub const RULES: [&Rule; 15] = [
     &copies::RULE,

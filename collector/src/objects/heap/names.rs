@@ -3,6 +3,7 @@
 use crate::objects::heap::allocated::{self, Allocated, Told};
 use crate::objects::heap::unwind::Frame;
 use addr2line::Loader;
+use mgz_annotations_schema::sources::is_system;
 use mgz_elf::demangle::readable;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -27,9 +28,16 @@ struct Call {
     function: String,
     place: String,
     column: u32,
+    /// Its source comes with a compiler or the system, whatever its name.
+    library: bool,
 }
 
 impl Call {
+    /// Whether it is none of the user's.
+    fn is_plumbing(&self) -> bool {
+        self.library || is_plumbing(&self.function)
+    }
+
     fn text(&self) -> String {
         if self.place.is_empty() {
             self.function.clone()
@@ -126,7 +134,7 @@ impl<'a> Names<'a> {
                 let address = self.address(frame);
                 let of = calls.entry(frame.file.as_path().to_owned()).or_default();
                 of.insert(address);
-                if self.calls(frame).iter().any(|c| !is_plumbing(&c.function)) {
+                if self.calls(frame).iter().any(|c| !c.is_plumbing()) {
                     // Its function may be an allocator of the user's own: the next one is asked, too.
                     if let Some(next) = stack.iter().skip_while(|f| *f != frame).nth(1) {
                         let address = self.address(next);
@@ -148,10 +156,7 @@ impl<'a> Names<'a> {
 
     fn site(&mut self, frames: &[Frame], told: &HashMap<(PathBuf, u64), Told>) -> Site {
         let calls: Vec<Call> = frames.iter().flat_map(|f| self.calls(f)).collect();
-        let site = calls
-            .iter()
-            .find(|c| !is_plumbing(&c.function))
-            .or(calls.first());
+        let site = calls.iter().find(|c| !c.is_plumbing()).or(calls.first());
         let mut allocated = Allocated::default();
         for frame in frames {
             let told = told.get(&(frame.file.as_path().to_owned(), self.address(frame)));
@@ -159,7 +164,7 @@ impl<'a> Names<'a> {
                 allocated = found.clone();
                 break;
             }
-            let is_users = self.calls(frame).iter().any(|c| !is_plumbing(&c.function));
+            let is_users = self.calls(frame).iter().any(|c| !c.is_plumbing());
             if is_users && !told.is_some_and(|t| t.returned) {
                 break;
             }
@@ -222,7 +227,8 @@ impl<'a> Names<'a> {
                     place: place.map_or_else(String::new, |(file, line)| {
                         format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))
                     }),
-                    column: frame.location.and_then(|l| l.column).unwrap_or(0),
+                    column: frame.location.as_ref().and_then(|l| l.column).unwrap_or(0),
+                    library: place.is_some_and(|(file, _)| is_system(file)),
                 });
             }
         }
@@ -303,6 +309,13 @@ mod tests {
         ] {
             assert_eq!(is_plumbing(function), plumbing, "{function}");
         }
+        // Inlined functions of Rust's library have everyday names.
+        let call = |library| Call {
+            function: "with_capacity<u64>".into(),
+            library,
+            ..Call::default()
+        };
+        assert!(call(true).is_plumbing() && !call(false).is_plumbing());
         assert_eq!(plain("demo::run::h0123456789abcdef"), "demo::run");
         assert_eq!(plain("free@@GLIBC_2.2.5"), "free");
     }

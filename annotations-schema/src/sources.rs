@@ -1,0 +1,49 @@
+//! Source files: whose they are.
+
+/// Folders of headers and sources that come with the compiler or the system.
+const SYSTEM: [&str; 12] = [
+    "/usr/include/",
+    "/usr/local/include/",
+    "/include/c++/",
+    "/usr/lib/",
+    "/lib/gcc/",
+    "/rustc/",
+    // Crates that the standard library is built with.
+    "/rust/deps/",
+    "/.rustup/",
+    "/.cargo/registry/",
+    // The same where CARGO_HOME is elsewhere.
+    "/registry/src/",
+    "/usr/src/",
+    "/opt/intel/",
+];
+
+/// Whether a source file is none of the user's.
+pub fn is_system(file: &str) -> bool {
+    SYSTEM.iter().any(|folder| file.contains(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_with_a_compiler_is_not_the_users() {
+        for file in [
+            "/usr/include/c++/12/bits/stl_tree.h",
+            "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/core/src/cmp.rs",
+            "/rust/deps/hashbrown-0.16.1/src/raw/mod.rs",
+            "/usr/local/cargo/registry/src/index.crates.io-1949cf8c6b5b557f/indexmap-2.14.0/src/map.rs",
+        ] {
+            assert!(is_system(file), "{file}");
+        }
+        for file in [
+            "/home/me/rust/app/src/main.rs",
+            "src/lib.rs",
+            "/work/registry/main.c",
+            "",
+        ] {
+            assert!(!is_system(file), "{file}");
+        }
+    }
+}
