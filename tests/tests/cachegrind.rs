@@ -8,6 +8,8 @@
 //! - Cachegrind counts scalars at constant places and implicit reads of the stack (`pop`, `ret`), which
 //!   are no rows here. They are in few lines, which are used all the time: the rates are of
 //!   cachegrind's accesses, and the numbers of misses are compared.
+//! - What the C library reads and writes for a program is not in its trace: these programs let it do
+//!   nothing in their rounds.
 //! - The last level of cachegrind has instructions too: few lines, in loops.
 //! - An instruction that changes memory is one read to cachegrind; here it is a load, and a store behind
 //!   it that hits.
