@@ -219,7 +219,7 @@ fn rows_are_simulated_while_the_program_runs_with_the_same_results() {
         let app = session::instrument(&original, "soft", more).unwrap().path;
         let options = match number % 3 {
             0 => format!("cache --format json {levels} --tlb 16:4 --stores"),
-            1 => format!("cache {levels} --skip 1000 --warm-up 500"),
+            1 => format!("cache {levels} --skip 50 --warm-up 20"),
             _ => format!("cache --format json {levels}:next-line"),
         };
         let said = beside_and_behind(&app, arguments, &options, &folder);
@@ -397,7 +397,7 @@ fn memory_is_the_same_however_long_the_program_runs() {
     let Some(app) = large(dir.path()) else {
         return;
     };
-    let mut run = |rounds: &str| {
+    let run = |rounds: &str| {
         let mut command = tools::tool("mgz-record");
         command
             .args(["--mode", "full", "--max-size", "1M"])
