@@ -233,7 +233,7 @@ pub fn decode_alone(bytes: &[u8], out: &mut Vec<Slot>) -> Result<SegmentHeader, 
     let (_, segments, ..) = find_segments(bytes)?;
     let segment = segments.first().ok_or(SpillError::Damaged {
         offset: 0,
-        what: "is not there",
+        what: "is cut off",
     })?;
     decode(bytes, segment, out)?;
     Ok(segment.header)
