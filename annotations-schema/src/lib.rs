@@ -14,6 +14,7 @@ pub mod coverage;
 pub mod expand;
 pub mod manifest;
 pub mod ring;
+pub mod row_stream;
 pub mod sidecar;
 pub mod sources;
 pub mod spill;

@@ -37,6 +37,7 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
         heap_all: false,
         before_runtime: Vec::new(),
         heap_place: None,
+        online: None,
     }
 }
 

@@ -596,6 +596,47 @@ fn hierarchies_agree_with_a_second_simulator() {
     assert!(counts.iter().all(|&n| n > 1000), "{counts:?}");
 }
 
+/// Simulation may begin before it is known how many threads there will be.
+#[test]
+fn a_core_that_was_alone_goes_on_as_one_of_several() {
+    let mut random = Random::new(7);
+    let mut shared_lines = 0;
+    for case in 0..2000 {
+        let specs = levels(&mut random);
+        let cores = 2 + random.below(3) as usize;
+        let active = random.below(cores as u64) as usize;
+        let first_shared = random.below(specs.len() as u64) as usize;
+        let mut alone = System::new(&specs, 0, 1).unwrap();
+        let mut want = System::new(&specs, first_shared, cores).unwrap();
+        let warm = random.below(100) as usize;
+        for (i, &(_, address, size, store, ip)) in
+            trace(&mut random, 1, 150, 3000).iter().enumerate()
+        {
+            alone.count(i >= warm);
+            want.count(i >= warm);
+            assert_eq!(
+                alone.access(0, address, size, store, ip),
+                want.access(active, address, size, store, ip)
+            );
+        }
+        let mut got = alone.with_cores(first_shared, cores, active).unwrap();
+        for (core, address, size, store, ip) in trace(&mut random, cores, 150, 3000) {
+            let reached = want.access(core, address, size, store, ip);
+            let context = || format!("case {case}: {specs:?} {first_shared} {cores} {active}");
+            assert_eq!(
+                got.access(core, address, size, store, ip),
+                reached,
+                "{}",
+                context()
+            );
+            assert_eq!(got.seen(), want.seen(), "{}", context());
+        }
+        assert_eq!(got.shared_lines(), want.shared_lines(), "case {case}");
+        shared_lines += got.shared_lines().len();
+    }
+    assert!(shared_lines > 1000, "{shared_lines}");
+}
+
 fn want_has(
     private: &mut [Vec<Plain>],
     shared: &mut [Plain],

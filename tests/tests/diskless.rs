@@ -143,6 +143,283 @@ fn without_a_trace_the_analysis_is_the_same() {
     }
 }
 
+/// What the recorder says of how the analysis got its rows.
+const BESIDE: &str = " were analysed while the program ran";
+
+const FULL: [&str; 3] = ["--mode", "full", "--no-aslr"];
+
+/// What a complete run without a trace on disk prints, and the analysis.
+fn without_trace(app: &Path, arguments: &[&str], options: &str, dir: &Path) -> (Output, Vec<u8>) {
+    let file = dir.join("analysis");
+    let mut command = tools::tool("mgz-record");
+    command
+        .args(FULL)
+        .arg(format!("--analyze={options}"))
+        .arg("--analysis")
+        .arg(&file)
+        .arg("--")
+        .arg(app)
+        .args(arguments);
+    let output = leaving_nothing(&mut command, |_| {});
+    (output, std::fs::read(&file).unwrap())
+}
+
+/// A run whose analysis takes the rows while the program runs, and one with a trace on disk: programs
+/// that make the same accesses in each run. Returns what the first recorder said.
+fn beside_and_behind(app: &Path, arguments: &[&str], options: &str, dir: &Path) -> String {
+    let trace = dir.join("trace");
+    let mut record = record_command(&FULL, &trace, app, arguments);
+    let recorded = tools::run(&mut record, LIMIT).unwrap();
+    let words: Vec<&str> = options.split(' ').collect();
+    let through = analyse(&trace, &words);
+    let (output, beside) = without_trace(app, arguments, options, dir);
+    let context = || format!("{} {options}: {}", app.display(), said(&output));
+    assert_eq!(output.status, recorded.status, "{}", context());
+    assert_eq!(output.stdout, recorded.stdout, "{}", context());
+    assert!(
+        beside == through.stdout,
+        "{}\n{}\n{}",
+        context(),
+        String::from_utf8_lossy(&beside),
+        String::from_utf8_lossy(&through.stdout)
+    );
+    said(&output)
+}
+
+#[test]
+fn rows_are_simulated_while_the_program_runs_with_the_same_results() {
+    let dir = tempfile::tempdir().unwrap();
+    let levels = "--level 4K:4 --level 32K:8:plru:inclusive --level 256K:16:rrip";
+    for (number, (name, arguments)) in [
+        ("levels/sort", &["2"][..]),
+        ("levels/search", &["2"]),
+        ("chase", &[]),
+        ("hash", &[]),
+        ("loops", &[]),
+        ("jumps", &[]),
+        ("strings", &[]),
+        ("bits", &[]),
+        ("recurse", &[]),
+        ("switches", &[]),
+        ("gathers", &[]),
+        ("forms", &[]),
+        ("vector", &[]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = dir.path().join(number.to_string());
+        std::fs::create_dir_all(folder.join("levels")).unwrap();
+        let flags = ["-g", "-pthread", "-mavx2"];
+        let Some(original) = programs::build(name, PLAIN, &flags, &folder).unwrap() else {
+            continue;
+        };
+        let stores = number % 2 == 0;
+        let more: &[&str] = if stores { &["--stores"] } else { &[] };
+        let app = session::instrument(&original, "soft", more).unwrap().path;
+        let options = match number % 3 {
+            0 => format!("cache --format json {levels} --tlb 16:4 --stores"),
+            1 => format!("cache {levels} --skip 50 --warm-up 20"),
+            _ => format!("cache --format json {levels}:next-line"),
+        };
+        let said = beside_and_behind(&app, arguments, &options, &folder);
+        assert!(said.contains(BESIDE), "{name}: {said}");
+        assert!(!said.contains("others began to run"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn libraries_may_come_while_rows_are_simulated() {
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = programs::build("plugin", PLAIN, &["-shared", "-fPIC"], dir.path());
+    let loader = programs::build("loader", PLAIN, &["-ldl"], dir.path());
+    let (Some(plugin), Some(loader)) = (plugin.unwrap(), loader.unwrap()) else {
+        return;
+    };
+    let library = session::instrument(&plugin, "soft", &[]).unwrap().path;
+    let app = session::instrument(&loader, "soft", &[]).unwrap().path;
+    let said = beside_and_behind(
+        &app,
+        &[library.to_str().unwrap()],
+        "cache --format json --level 1K:4 --level 8K:8",
+        dir.path(),
+    );
+    assert!(said.contains(BESIDE), "{said}");
+}
+
+/// What runs beside others follows from memory. (Its order is that of recorded times, which differ from run
+/// to run: the same rows are compared in `collector/src/convert/tests.rs` and `analyzer/tests/beside.rs`.)
+#[test]
+fn threads_that_begin_later_follow() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = programs::build("relay", PLAIN, &["-g"], dir.path()).unwrap() else {
+        return;
+    };
+    let app = session::instrument(&original, "soft", &["--stores"]);
+    let app = app.unwrap().path;
+    let trace = dir.path().join("trace");
+    tools::succeed(&mut record_command(&FULL, &trace, &app, &[]), LIMIT).unwrap();
+    let options = "cache --format json --stores --level 4K:4 --level 32K:8";
+    let (output, beside) = without_trace(&app, &[], options, dir.path());
+    let text = said(&output);
+    assert_eq!(tools::code(&output), 0, "{text}");
+    assert!(
+        text.contains(BESIDE) && text.contains("others began to run"),
+        "{text}"
+    );
+    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+    let words: Vec<&str> = options.split(' ').collect();
+    let (beside, through) = (read(&beside), read(&analyse(&trace, &words).stdout));
+    assert_eq!(through["summary"]["threads"], 3, "{through}");
+    for key in ["A", "A_const", "threads", "loads", "stores"] {
+        assert_eq!(beside["summary"][key], through["summary"][key], "{key}");
+    }
+    let rate = |all: &Value| all["levels"][1]["hit_rate_hierarchy"].as_f64().unwrap();
+    assert!((rate(&beside) - rate(&through)).abs() < 0.01);
+}
+
+/// What needs more than one row after the other has the trace in memory.
+#[test]
+fn analyses_that_look_back_read_the_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(original) = programs::build("loops", PLAIN, &["-g"], dir.path()).unwrap() else {
+        return;
+    };
+    let app = session::instrument(&original, "soft", &[]).unwrap().path;
+    for options in [
+        "reuse --format json",
+        "cache --format json --misses --level 4K:4",
+        "cache --format json --level 4K:4:stride",
+    ] {
+        let (output, analysis) = without_trace(&app, &[], options, dir.path());
+        let text = said(&output);
+        assert_eq!(tools::code(&output), 0, "{options}: {text}");
+        assert!(!text.contains(BESIDE), "{options}: {text}");
+        assert!(!analysis.is_empty());
+    }
+}
+
+/// The most that a recorder has taken, in bytes.
+#[derive(Debug, Default)]
+struct Peak {
+    /// In its folders in memory.
+    folder: u64,
+    /// By itself and by the analysis, without what they share with the program and files that they map.
+    processes: u64,
+}
+
+/// Bytes of all files in a folder.
+fn allocated(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let meta = entry.metadata().ok()?;
+            Some(match meta.is_dir() {
+                true => allocated(&entry.path()),
+                false => meta.blocks() * 512,
+            })
+        })
+        .sum()
+}
+
+impl Peak {
+    /// Looks until the recorder has ended.
+    fn watch(&mut self, recorder: i32) {
+        let field = |process: &str, name: &str| -> Option<u64> {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+            let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse().ok()
+        };
+        let own = recorder.to_string();
+        let ended = || {
+            let status = std::fs::read_to_string(format!("/proc/{own}/status"));
+            status.map_or(true, |s| s.lines().any(|l| l.starts_with("State:\tZ")))
+        };
+        while !ended() {
+            let folders = left_in_memory(recorder as u32);
+            // (One may be seen by several names.)
+            let folder = folders.iter().map(|folder| allocated(folder)).max();
+            let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+            let children = children.unwrap_or_default();
+            let analyzers = children.split_whitespace().filter(|child| {
+                std::fs::read_to_string(format!("/proc/{child}/comm"))
+                    .is_ok_and(|name| name.starts_with("mgz-analyze"))
+            });
+            let processes = analyzers.chain([own.as_str()]);
+            let memory = processes.filter_map(|process| field(process, "RssAnon:"));
+            self.processes = self.processes.max(memory.sum::<u64>() << 10);
+            self.folder = self.folder.max(folder.unwrap_or(0));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A program with so many loads that they are known to be too many.
+fn large(dir: &Path) -> Option<PathBuf> {
+    std::fs::create_dir_all(dir.join("levels")).unwrap();
+    let original = programs::build("levels/histogram", PLAIN, &["-g"], dir).unwrap()?;
+    Some(session::instrument(&original, "soft", &[]).unwrap().path)
+}
+
+#[test]
+fn what_does_not_fit_into_memory_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = large(dir.path()) else {
+        return;
+    };
+    const BOUND: u64 = 8 << 20;
+    let mut command = tools::tool("mgz-record");
+    command
+        .args(["--mode", "full", "--max-size", "8M"])
+        .args(["--analyze=reuse --format json", "--"])
+        .arg(&app)
+        .arg("20");
+    let mut peak = Peak::default();
+    let output = leaving_nothing(&mut command, |recorder| peak.watch(recorder));
+    let text = said(&output);
+    assert_eq!(tools::code(&output), 0, "{text}");
+    assert!(
+        text.contains("recording ended early: the size limit of 8388608 bytes was reached"),
+        "{text}"
+    );
+    // Records; columns that take their place; sidecars.
+    assert!(
+        peak.folder > BOUND / 2 && peak.folder < BOUND * 2,
+        "{peak:?} {text}"
+    );
+    assert!(peak.processes < 200 << 20, "{peak:?}");
+}
+
+#[test]
+fn memory_is_the_same_however_long_the_program_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(app) = large(dir.path()) else {
+        return;
+    };
+    let run = |rounds: &str| {
+        let mut command = tools::tool("mgz-record");
+        command
+            .args(["--mode", "full", "--max-size", "1M"])
+            .args(["--analyze=cache --level 32K:8", "--"])
+            .arg(&app)
+            .arg(rounds);
+        let mut peak = Peak::default();
+        let output = leaving_nothing(&mut command, |recorder| peak.watch(recorder));
+        let text = said(&output);
+        assert_eq!(tools::code(&output), 0, "{text}");
+        assert!(text.contains(BESIDE), "{text}");
+        assert!(!text.contains("ended early"), "{text}");
+        peak
+    };
+    // 5 and 20 million loads, which are some 20 and 80 MB of records.
+    for peak in [run("5"), run("20")] {
+        println!("{peak:?}");
+        assert!(peak.folder < 1 << 20, "{peak:?}");
+        assert!(peak.processes < 100 << 20, "{peak:?}");
+    }
+}
+
 /// The markers' program, which would run for hours.
 fn marked(dir: &Path) -> Option<PathBuf> {
     let include = format!("-I{}", programs::sources().join("../../markers").display());

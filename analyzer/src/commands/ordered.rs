@@ -1,8 +1,10 @@
 //! Rows of a trace in the order of their recorded times, streamed: of each thread one stretch of rows is in memory.
 
 use crate::commands::threads::Due;
+use crate::data::code_map::CLASS_STORE;
 use crate::data::rows::{Chunk, Run};
 use crate::input::source::Source;
+use mgz_annotations_schema::row_stream::Batch;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -25,6 +27,9 @@ pub struct Stretch {
     pub site: Vec<u32>,
     /// Implied Constant loads.
     pub implied: Vec<u16>,
+    /// When they ran, where that is known of each.
+    time: Vec<u64>,
+    /// Where it is not, the times of the first and the last are.
     first_time: u64,
     last_time: u64,
 }
@@ -34,11 +39,35 @@ impl Stretch {
         self.address.len()
     }
 
-    /// When a row ran: times in between are taken as even.
+    /// When a row ran. Where not all times are known, those in between are taken as even.
     pub fn time(&self, row: usize) -> f64 {
+        if let Some(&time) = self.time.get(row) {
+            return time as f64;
+        }
         let steps = self.len().saturating_sub(1).max(1) as f64;
         let span = self.last_time.saturating_sub(self.first_time) as f64;
         self.first_time as f64 + span * (row as f64 / steps)
+    }
+
+    /// Takes rows that have no times, without stores unless they are asked for; returns what it had
+    /// before, to be filled again.
+    pub(crate) fn take(&mut self, mut rows: Batch, stores: bool) -> Batch {
+        if !stores && rows.store.contains(&true) {
+            let kept: Vec<usize> = (0..rows.len()).filter(|&row| !rows.store[row]).collect();
+            rows.address = kept.iter().map(|&row| rows.address[row]).collect();
+            rows.size = kept.iter().map(|&row| rows.size[row]).collect();
+            rows.implied = kept.iter().map(|&row| rows.implied[row]).collect();
+            rows.store = vec![false; kept.len()];
+        }
+        (self.process, self.thread) = (rows.process, rows.thread);
+        std::mem::swap(&mut self.address, &mut rows.address);
+        std::mem::swap(&mut self.size, &mut rows.size);
+        std::mem::swap(&mut self.implied, &mut rows.implied);
+        let class = |&store: &bool| if store { CLASS_STORE } else { 0 };
+        self.group.clear();
+        self.group.extend(rows.store.iter().map(class));
+        self.site.resize(self.address.len(), u32::MAX);
+        rows
     }
 
     /// Reads a run of a chunk.
@@ -55,16 +84,30 @@ impl Stretch {
         self.group.clear();
         self.site.clear();
         self.implied.clear();
+        self.time.clear();
         let before = chunk.loads_before.get(run.stores.clone());
-        let before = before.filter(|_| stores).unwrap_or_default();
         let mut done = run.loads.start;
-        for (store, &loads) in run.stores.clone().zip(before) {
+        for (store, &loads) in run.stores.clone().zip(before.unwrap_or_default()) {
             let upto = (loads as usize).clamp(done, run.loads.end);
-            self.extend(&chunk.loads, done..upto);
-            self.extend(&chunk.stores, store..store + 1);
+            if stores {
+                self.extend(&chunk.loads, done..upto);
+                self.extend(&chunk.stores, store..store + 1);
+            }
+            self.times(chunk, done + store..upto + store + usize::from(stores));
             done = upto;
         }
-        self.extend(&chunk.loads, done..run.loads.end);
+        if !stores {
+            self.extend(&chunk.loads, run.loads.clone());
+        } else {
+            self.extend(&chunk.loads, done..run.loads.end);
+        }
+        self.times(chunk, done + run.stores.end..run.loads.end + run.stores.end);
+    }
+
+    /// Times of rows, which are numbered in the order of the trace.
+    fn times(&mut self, chunk: &Chunk, rows: Range<usize>) {
+        let known = chunk.time.get(rows).unwrap_or_default();
+        self.time.extend_from_slice(known);
     }
 
     fn extend(&mut self, from: &crate::data::rows::RowColumns, range: Range<usize>) {
@@ -86,6 +129,8 @@ type Places = VecDeque<(usize, Range<usize>)>;
 pub struct Ordered<'a> {
     source: &'a dyn Source,
     threads: Vec<((u32, u32), Places)>,
+    /// The process of the row that ran first.
+    pub first_process: u32,
     /// What could not be read.
     pub damage: Vec<String>,
 }
@@ -95,11 +140,15 @@ impl<'a> Ordered<'a> {
     pub fn new(source: &'a dyn Source) -> Ordered<'a> {
         let mut threads: BTreeMap<(u32, u32), Places> = BTreeMap::new();
         let mut damage = Vec::new();
+        let mut first = (u64::MAX, 0);
         for piece in 0..source.pieces() {
             for read in source.runs(&[piece]) {
                 match read {
                     Ok(chunk) => {
                         for (at, run) in chunk.runs.iter().enumerate() {
+                            if run.first_time < first.0 || first.0 == u64::MAX {
+                                first = (run.first_time, run.process);
+                            }
                             let places = threads.entry((run.process, run.thread)).or_default();
                             match places.back_mut() {
                                 Some((p, runs)) if *p == piece && runs.end == at => runs.end += 1,
@@ -114,6 +163,7 @@ impl<'a> Ordered<'a> {
         Ordered {
             source,
             threads: threads.into_iter().collect(),
+            first_process: first.1,
             damage,
         }
     }

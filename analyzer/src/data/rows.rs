@@ -144,6 +144,8 @@ pub struct Chunk {
     pub stores: RowColumns,
     /// Number of the chunk's loads before each store.
     pub loads_before: Vec<u32>,
+    /// `time_ns` of loads and stores in the order of the trace; empty where it was not asked for.
+    pub time: Buffer<u64>,
     /// Number of the piece of the trace.
     pub piece: usize,
     /// Samples, in order.

@@ -530,6 +530,7 @@ impl Decoded {
         let mut group = self.groups(code, &mut chunk);
         let site = self.instructions(code);
         let mut runs = self.runs(&mut chunk.out_of_order);
+        chunk.time = self.time.clone();
         match &self.store {
             None => {
                 chunk.loads = RowColumns {

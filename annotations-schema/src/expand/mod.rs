@@ -245,6 +245,30 @@ impl<'a> Expander<'a> {
         self.current = 0;
     }
 
+    /// Goes on with other tables, which begin with what the tables so far have and have more sidecars
+    /// behind that. To be followed by [`Expander::place`].
+    pub fn with_tables(self, tables: &Tables) -> Expander<'_> {
+        Expander {
+            tables,
+            bounds: self.bounds,
+            current: self.current,
+            open: self.open,
+            suspended: self.suspended,
+            pending_implied: self.pending_implied,
+            counters: self.counters,
+            started: self.started,
+            at_start: self.at_start,
+            sample: self.sample,
+            seq: self.seq,
+            seq_floor: self.seq_floor,
+            next_slot: self.next_slot,
+            last_time: self.last_time,
+            spare: self.spare,
+            repeated: self.repeated,
+            staged: Staged::default(),
+        }
+    }
+
     /// What was met so far.
     pub fn counters(&self) -> &Counters {
         &self.counters

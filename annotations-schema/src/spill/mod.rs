@@ -75,7 +75,7 @@ mod write;
 
 use mgz_abi::slot::Slot;
 use read::u32_at;
-pub use read::{Segment, SpillFile, SpillReader};
+pub use read::{Segment, SpillFile, SpillReader, decode_alone};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

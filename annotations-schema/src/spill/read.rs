@@ -227,6 +227,18 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
     }
 }
 
+/// Decodes what [`EncodedSegment::alone`] has made into `out`, which is cleared first.
+pub fn decode_alone(bytes: &[u8], out: &mut Vec<Slot>) -> Result<SegmentHeader, SpillError> {
+    out.clear();
+    let (_, segments, ..) = find_segments(bytes)?;
+    let segment = segments.first().ok_or(SpillError::Damaged {
+        offset: 0,
+        what: "is cut off",
+    })?;
+    decode(bytes, segment, out)?;
+    Ok(segment.header)
+}
+
 pub(crate) fn decode(
     file: &[u8],
     segment: &Segment,

@@ -76,6 +76,16 @@ impl EncodedSegment {
         Ok(slots)
     }
 
+    /// The segment, which was ended, as a spill file of its own.
+    pub fn alone(&self, key: ThreadKey) -> Vec<u8> {
+        let parts = self.parts();
+        let length = parts.iter().map(|part| part.len()).sum::<usize>();
+        let mut bytes = Vec::with_capacity(FILE_HEADER + length);
+        file_header(key, &mut bytes);
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        bytes
+    }
+
     /// The header and the streams, of a segment that was ended.
     fn parts(&self) -> [&[u8]; 5] {
         assert!(!self.header.is_empty(), "the segment was not ended");
@@ -118,10 +128,7 @@ impl SpillWriter {
             }
         };
         let mut header = Vec::with_capacity(FILE_HEADER);
-        header.extend_from_slice(FILE_MAGIC);
-        for word in [SPILL_VERSION, FILE_HEADER as u32, key.process, key.thread] {
-            header.extend_from_slice(&word.to_le_bytes());
-        }
+        file_header(key, &mut header);
         file.write_all(&header)?;
         Ok(SpillWriter {
             file,
@@ -160,6 +167,14 @@ impl SpillWriter {
     /// Closes the file; returns its size in bytes.
     pub fn finish(self) -> Result<u64> {
         Ok(self.good)
+    }
+}
+
+/// What a thread's file begins with.
+fn file_header(key: ThreadKey, out: &mut Vec<u8>) {
+    out.extend_from_slice(FILE_MAGIC);
+    for word in [SPILL_VERSION, FILE_HEADER as u32, key.process, key.thread] {
+        out.extend_from_slice(&word.to_le_bytes());
     }
 }
 

@@ -1,7 +1,8 @@
 //! `--analyze`: the trace lies in memory, and what stays of it is its analysis.
 
 use crate::commands::record;
-use crate::options::args::Cli;
+use crate::convert::online::Online;
+use crate::options::args::{Cli, Format, Mode};
 use crate::options::request::Request;
 use crate::program::modules;
 use crate::target::signals::Held;
@@ -10,8 +11,11 @@ use crate::util::memory_folder::MemoryFolder;
 use crate::util::text::words;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Status of mgz-analyze for a wrong command line.
@@ -43,23 +47,106 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         })?),
         None => None,
     };
-    let inner = Cli {
+    let mut inner = Cli {
         output: trace.clone(),
         max_size: cli.max_size.or_else(|| Some(bound(memory.free))),
         ..cli.clone()
     };
+    let failed = |error| Failure::own(format!("{}: {error}", analyzer.display()));
+    let mut beside = match takes_rows(cli, &analyzer, &options, &trace)? {
+        true => Some(Beside::start(&analyzer, &options, &trace, &output, &held).map_err(failed)?),
+        false => None,
+    };
+    inner.online = beside.as_ref().map(|beside| beside.online.clone());
     let Request::Record(request) = Request::new(&inner)? else {
         return Err(Failure::own("--analyze is for recording a program"));
     };
     let status = record::record(request)?;
-    let analysed = analyse(&analyzer, &options, &trace, output, &held)
-        .map_err(|error| Failure::own(format!("{}: {error}", analyzer.display())))?;
+    if let (Some(beside), Format::Text) = (&beside, cli.format) {
+        eprintln!("mgz-record: {}", beside.online.account());
+    }
+    let analysed = match &mut beside {
+        Some(beside) => beside.finish(&held),
+        None => start(&analyzer, &options, &trace, &output, &held, Stdio::null())
+            .and_then(|mut child| wait(&mut child, &held)),
+    };
+    let analysed = analysed.map_err(failed)?;
     if !analysed.success() {
         return Err(Failure::own(format!(
             "--analyze: the analysis failed ({analysed}; what mgz-analyze said stands above), and the trace was not kept; record with -o to keep it"
         )));
     }
     Ok(status)
+}
+
+/// Says to mgz-analyze that rows come on its standard input.
+const ONLINE: &str = "--online";
+
+/// Whether the analysis can take rows while the program runs.
+fn takes_rows(
+    cli: &Cli,
+    analyzer: &Path,
+    options: &[String],
+    trace: &Path,
+) -> Result<bool, Failure> {
+    if cli.mode != Some(Mode::Full) || cli.calibrate {
+        return Ok(false);
+    }
+    let tried = Command::new(analyzer)
+        .args(options)
+        .arg(ONLINE)
+        .arg(trace)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Failure::own(format!("{}: {error}", analyzer.display())))?;
+    // No rows come: that is what it should complain of.
+    Ok(tried.status.code() == Some(1))
+}
+
+/// An analysis that runs beside the program.
+struct Beside {
+    child: Child,
+    online: Arc<Online>,
+}
+
+impl Beside {
+    fn start(
+        analyzer: &Path,
+        options: &[String],
+        trace: &Path,
+        output: &Option<File>,
+        held: &Held,
+    ) -> std::io::Result<Beside> {
+        let options = [options, &[ONLINE.to_owned()]].concat();
+        let mut child = start(analyzer, &options, trace, output, held, Stdio::piped())?;
+        let pipe = child.stdin.take().map(OwnedFd::from).map(File::from);
+        let pipe = pipe.ok_or(std::io::ErrorKind::BrokenPipe)?;
+        // The longer the pipe, the less often both wake each other; who may not have it has less.
+        // SAFETY: an integer call on our own descriptor.
+        unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
+        Ok(Beside {
+            child,
+            online: Arc::new(Online::new(pipe)?),
+        })
+    }
+
+    /// The trace has the rest.
+    fn finish(&mut self, held: &Held) -> std::io::Result<ExitStatus> {
+        // Who does not take it has ended, which its status tells.
+        let _ = self.online.finish();
+        wait(&mut self.child, held)
+    }
+}
+
+impl Drop for Beside {
+    /// Where there was nothing to analyse, it has nothing to say.
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // It is our child and was not waited for.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
 }
 
 /// mgz-analyze, beside this program or in PATH.
@@ -103,31 +190,37 @@ fn check_options(analyzer: &Path, options: &[String], trace: &Path) -> Result<()
     }
 }
 
-fn analyse(
+fn start(
     analyzer: &Path,
     options: &[String],
     trace: &Path,
-    output: Option<File>,
+    output: &Option<File>,
     held: &Held,
-) -> std::io::Result<ExitStatus> {
-    use std::os::fd::AsFd;
+    input: Stdio,
+) -> std::io::Result<Child> {
     let output = match output {
-        Some(file) => Stdio::from(file),
+        Some(file) => Stdio::from(file.try_clone()?),
         None => Stdio::from(std::io::stderr().as_fd().try_clone_to_owned()?),
     };
     held.forget();
-    let mut child = Command::new(analyzer)
+    Command::new(analyzer)
         .args(options)
         .arg(trace)
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(output)
-        .spawn()?;
+        // Ctrl-C at a terminal ends the program, whose analysis is wanted all the same.
+        .process_group(0)
+        .spawn()
+}
+
+/// Waits for its end, unless somebody wants ours.
+fn wait(child: &mut Child, held: &Held) -> std::io::Result<ExitStatus> {
+    held.forget();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         if held.came() {
-            // Ctrl-C at a terminal has reached it as well.
             child.kill()?;
         }
         std::thread::sleep(Duration::from_millis(5));

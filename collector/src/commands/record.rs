@@ -2,6 +2,7 @@
 
 use crate::commands::{calibrate, record_pt, record_watch};
 use crate::convert;
+use crate::convert::online::{Carried, Online};
 use crate::machine::backend::Chosen;
 use crate::machine::{backend, capabilities, trigger};
 use crate::objects::{Objects, heap};
@@ -167,6 +168,7 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         heap_all: cli.heap == Some(HeapBlocks::All),
         before_runtime,
         heap_place,
+        online: cli.online.clone().filter(|_| asked == Mode::Full),
     };
     if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
@@ -344,6 +346,7 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
         heap_all: false,
         before_runtime: Vec::new(),
         heap_place: None,
+        online: None,
     };
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest {
@@ -385,10 +388,13 @@ fn into_trace(
     }
     let started = session
         .start(instrumented)
-        .and_then(|()| Ok(run(&mut |event| session.event(event, &ticker))?));
+        .and_then(|()| match &cli.online {
+            Some(online) => run_beside(online, &mut session, &ticker, run),
+            None => Ok((run(&mut |event| session.event(event, &ticker))?, None)),
+        });
     drop(ticker);
-    let outcome = match started {
-        Ok(outcome) => outcome,
+    let (outcome, carried) = match started {
+        Ok(done) => done,
         Err(failure) => {
             session.folder.remove();
             return Err(failure);
@@ -407,7 +413,7 @@ fn into_trace(
     if session.manifest.mode == "count" {
         session.count(&outcome.counts);
     } else {
-        session.convert(cli, outcome.paths.as_ref());
+        session.convert(cli, outcome.paths.as_ref(), carried);
     }
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();
@@ -430,6 +436,47 @@ fn into_trace(
     } else {
         outcome.status.exit_status()
     })
+}
+
+/// Runs the program with an analysis beside it, which takes what it can take while the program runs.
+fn run_beside(
+    online: &Online,
+    session: &mut Recording,
+    ticker: &Ticker,
+    run: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError>,
+) -> Result<(RunOutcome, Option<Carried>), Failure> {
+    struct Close<'a>(&'a Online);
+    impl Drop for Close<'_> {
+        fn drop(&mut self) {
+            self.0.close();
+        }
+    }
+    let trace = session.folder.path().to_owned();
+    let (outcome, carried) = std::thread::scope(|scope| {
+        let taking = scope.spawn(|| online.run(&trace));
+        // Whatever happens, it must end, or the scope waits for ever.
+        let end = Close(online);
+        let outcome = run(&mut |event| {
+            session.event(event, ticker);
+            if matches!(event, Event::Module(_)) {
+                online.know(&session.manifest.modules);
+            }
+        });
+        drop(end);
+        (outcome, taking.join())
+    });
+    let carried = match carried {
+        Ok(Ok(carried)) => carried,
+        Ok(Err(why)) => {
+            session.problem(format!("records could not be given to the analysis: {why}"));
+            None
+        }
+        Err(_) => {
+            session.problem("giving records to the analysis failed: it panicked".into());
+            None
+        }
+    };
+    Ok((outcome?, carried))
 }
 
 /// Converts what a recording has left behind.
@@ -466,7 +513,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         max_bytes: cli.max_size,
         ..convert::Options::default()
     };
-    session.expand(&options, None);
+    session.expand(&options, None, None);
     if session.manifest.data != "samples" {
         let why = session
             .manifest

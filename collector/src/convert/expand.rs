@@ -1,5 +1,6 @@
 //! The reading half: spill files to groups of rows, in order.
 
+use crate::convert::online::Carried;
 use crate::convert::release::Release;
 use crate::convert::windows::Collector;
 use crate::convert::{ConvertError, Outcome, SampleSeen, ThreadRows};
@@ -90,6 +91,8 @@ pub(crate) struct Source {
     windows: Option<Collector>,
     /// See [`crate::convert::Options::release`].
     pub(crate) release: bool,
+    /// A thread's first records were expanded before.
+    carried: Mutex<Option<Carried>>,
 }
 
 impl Source {
@@ -97,13 +100,19 @@ impl Source {
         manifest: &Manifest,
         sidecars: &BTreeMap<String, Sidecar>,
         files: Vec<(ThreadKey, PathBuf)>,
+        carried: Option<Carried>,
     ) -> Result<Source, ConvertError> {
-        let tables = Tables::new(sidecars.values()).map_err(|error| ConvertError::Sidecar {
+        // What is carried on knows the tables by their places.
+        let before = carried.as_ref().map_or(&[][..], |c| &c.sidecars);
+        let behind = sidecars.keys().filter(|id| !before.contains(id));
+        let ids: Vec<&String> = before.iter().chain(behind).collect();
+        let ordered = ids.iter().filter_map(|id| sidecars.get(*id));
+        let tables = Tables::new(ordered).map_err(|error| ConvertError::Sidecar {
             path: "annotations".into(),
             error,
         })?;
-        let numbers: BTreeMap<&str, usize> = sidecars
-            .keys()
+        let numbers: BTreeMap<&str, usize> = ids
+            .iter()
             .enumerate()
             .map(|(i, id)| (id.as_str(), i))
             .collect();
@@ -117,6 +126,7 @@ impl Source {
             files,
             windows,
             release: false,
+            carried: Mutex::new(carried),
         })
     }
 
@@ -140,15 +150,37 @@ impl Source {
             windows: self.windows.clone(),
             ..Outcome::default()
         };
-        let mut next_sample = 0;
+        let mut carried = self
+            .carried
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mut next_sample = carried.as_ref().map_or(0, |c| c.next_sample);
         let mut group = Group::default();
         let mut slots: Vec<Slot> = Vec::new();
         let mut placements: Vec<Placement> = Vec::new();
         let mut now: Vec<Placement> = Vec::new();
-        for files in self.files.chunk_by(|a, b| a.0 == b.0) {
-            let key = files[0].0;
+        let mut threads: BTreeMap<ThreadKey, &[(ThreadKey, PathBuf)]> = self
+            .files
+            .chunk_by(|a, b| a.0 == b.0)
+            .map(|files| (files[0].0, files))
+            .collect();
+        // It may have left nothing but what is in flight.
+        if let Some(carried) = &carried {
+            threads.entry(carried.key).or_default();
+        }
+        for (key, files) in threads {
             self.modules.at(key.process, u64::MAX, &mut placements);
-            let mut expander = Expander::new(&self.tables, &placements);
+            let mut expander = match carried.take_if(|c| c.key == key) {
+                Some(carried) => {
+                    outcome.stores += carried.stores;
+                    outcome.damaged_segments += carried.damaged;
+                    let mut expander = carried.expander.with_tables(&self.tables);
+                    expander.place(&placements);
+                    expander
+                }
+                None => Expander::new(&self.tables, &placements),
+            };
             for (_, path) in files {
                 let Some(file) = open(key, path, &mut outcome) else {
                     continue;
@@ -194,6 +226,11 @@ impl Source {
                     }
                 }
                 // The next file of the same ids is another thread.
+                let first = group.rows.len();
+                expander.finish_staged(&mut group.rows);
+                outcome.stores += self.stores(&group.rows, first);
+            }
+            if files.is_empty() {
                 let first = group.rows.len();
                 expander.finish_staged(&mut group.rows);
                 outcome.stores += self.stores(&group.rows, first);

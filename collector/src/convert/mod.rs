@@ -12,6 +12,7 @@
 
 mod encode;
 mod expand;
+pub(crate) mod online;
 mod pages;
 mod release;
 pub(crate) mod speed;
@@ -24,6 +25,7 @@ pub(crate) use crate::util::folder::make_dir;
 pub use crate::convert::speed::measure::{Executed, ExecutedLoads};
 pub use encode::Compression;
 
+use crate::convert::online::Carried;
 use crate::paths::waiting::LoadLocator;
 use mgz_annotations_schema::expand::Counters;
 use mgz_annotations_schema::manifest::{Manifest, SAMPLES_DIR, SPILL_DIR};
@@ -214,6 +216,17 @@ pub fn convert(
     manifest: &Manifest,
     options: &Options,
 ) -> Result<Outcome, ConvertError> {
+    convert_rest(trace, manifest, options, None)
+}
+
+/// As [`convert`], where the first records of a thread were expanded while the program ran: the outcome
+/// counts these too.
+pub(crate) fn convert_rest(
+    trace: &Path,
+    manifest: &Manifest,
+    options: &Options,
+    carried: Option<Carried>,
+) -> Result<Outcome, ConvertError> {
     let spill_dir = trace.join(SPILL_DIR);
     let files = spill::list(&spill_dir).map_err(io(&spill_dir))?;
     for (_, path) in &files {
@@ -233,7 +246,7 @@ pub fn convert(
     let samples = trace.join(SAMPLES_DIR);
     make_dir(&samples).map_err(io(&samples))?;
     remove_parts(&samples);
-    let mut source = expand::Source::new(manifest, &sidecars, files)?;
+    let mut source = expand::Source::new(manifest, &sidecars, files, carried)?;
     source.release = options.release;
     let places = (manifest.mode == "burst").then(|| LoadLocator::new(&manifest.modules, &sidecars));
     drop(sidecars);

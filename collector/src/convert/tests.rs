@@ -1,10 +1,12 @@
+use crate::convert::online::Online;
 use crate::convert::*;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::manifest::{COLUMNS, Module};
+use mgz_annotations_schema::row_stream::{Batch, RowReader};
 use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, Record, Region, Site};
-use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter};
+use mgz_annotations_schema::spill::{EncodedSegment, SegmentHeader, SegmentKind, SpillWriter};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 const ID: u32 = 77;
@@ -209,6 +211,123 @@ fn expected(
         }
     }
     out
+}
+
+/// What a stream of rows has, as (address, store, implied).
+fn streamed(path: &Path) -> Vec<(u64, bool, u16)> {
+    let mut reader = RowReader::new(std::fs::File::open(path).unwrap());
+    let (mut batch, mut out) = (Batch::default(), Vec::new());
+    while reader.batch(&mut batch).unwrap() {
+        assert_eq!((batch.process, batch.thread), (20, 21));
+        let rows = batch.address.iter().zip(&batch.store).zip(&batch.implied);
+        out.extend(rows.map(|((&address, &store), &implied)| (address, store, implied)));
+    }
+    out
+}
+
+/// Wherever records begin to be kept, even inside a pass: the rows that were sent and those of the
+/// trace are those of the whole trace, and so are all counts.
+#[test]
+fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
+    let key = ThreadKey {
+        process: 20,
+        thread: 21,
+    };
+    // Cut anywhere; the last ones have a gap before them.
+    let mut first = Vec::new();
+    for (slot, payloads) in [
+        (0, 0..700),
+        (700, 700..701),
+        (701, 701..1500),
+        (1600, 1600..1700),
+    ] {
+        first.push(full(slot, payloads));
+    }
+    let options = Options {
+        group_rows: 100,
+        ..Options::default()
+    };
+    let others = |dir: &Path| {
+        write(dir, 3, 3, &[full(0, 0..500)]);
+        write(dir, 20, 22, &[full(0, 0..50)]);
+        // The ids of the first thread, taken over by another.
+        write(dir, 20, 21, &[full(0, 0..60)]);
+    };
+    let whole = tempfile::tempdir().unwrap();
+    let manifest = folder(whole.path());
+    write(whole.path(), 20, 21, &first);
+    others(whole.path());
+    let want = convert(whole.path(), &manifest, &options).unwrap();
+    let of_first = |rows: Vec<Row>| -> Vec<(u64, bool, u16)> {
+        let rows = rows.into_iter().filter(|r| (r.0, r.1) == (20, 21));
+        rows.map(|r| (r.5, r.6, r.7)).collect()
+    };
+    let all = of_first(rows(whole.path()));
+    let mut segment = EncodedSegment::default();
+    for sent in 0..=first.len() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = folder(dir.path());
+        let pipe = dir.path().join("rows");
+        let online = Online::new(std::fs::File::create(&pipe).unwrap()).unwrap();
+        assert!(sent == 0 || online.begin(key) && !online.begin(key));
+        let carried = std::thread::scope(|scope| {
+            let run = scope.spawn(|| online.run(dir.path()));
+            for (header, slots) in &first[..sent] {
+                segment.begin(slots.len());
+                segment.push(slots);
+                segment.finish(header).unwrap();
+                // The module is told behind the segment.
+                online.take(1, &segment).unwrap();
+            }
+            online.know(&manifest.modules);
+            online.told(1);
+            online.close();
+            run.join().unwrap().unwrap()
+        });
+        online.finish().unwrap();
+        assert_eq!(carried.is_some(), sent > 0);
+        if sent < first.len() {
+            write(dir.path(), 20, 21, &first[sent..]);
+        }
+        others(dir.path());
+        let outcome = convert_rest(dir.path(), &manifest, &options, carried).unwrap();
+        let mut got = streamed(&pipe);
+        got.extend(of_first(rows(dir.path())));
+        assert!(got == all, "{sent} segments sent");
+        assert_eq!(outcome.counters, want.counters, "{sent} segments sent");
+        assert_eq!(outcome.threads, want.threads, "{sent} segments sent");
+        assert_eq!(outcome.stores, want.stores, "{sent} segments sent");
+    }
+}
+
+/// A recorder whose analysis is gone waits for nobody.
+#[test]
+fn records_are_refused_when_nobody_takes_the_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = folder(dir.path());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let online = Online::new(std::fs::File::from(std::os::fd::OwnedFd::from(writer))).unwrap();
+    drop(reader);
+    online.know(&manifest.modules);
+    let mut segment = EncodedSegment::default();
+    let refused = std::thread::scope(|scope| {
+        let run = scope.spawn(|| online.run(dir.path()));
+        let mut slot = 0;
+        let refused = loop {
+            let (header, slots) = full(slot, slot..slot + 1000);
+            slot += 1000;
+            segment.begin(slots.len());
+            segment.push(&slots);
+            segment.finish(&header).unwrap();
+            if let Err(error) = online.take(0, &segment) {
+                break error;
+            }
+        };
+        online.close();
+        run.join().unwrap().unwrap();
+        refused
+    });
+    assert_eq!(refused.kind(), std::io::ErrorKind::BrokenPipe);
 }
 
 #[test]

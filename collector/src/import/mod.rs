@@ -129,7 +129,7 @@ pub fn run_with(
             cli.output.display()
         ))
     })?;
-    trace.convert(cli, None);
+    trace.convert(cli, None, None);
     account::settle(&mut trace.manifest, executed);
     let written = trace.finish();
     crate::trace::recording::report(&trace.manifest, &cli.output, cli.format, false);

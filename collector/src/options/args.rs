@@ -288,6 +288,10 @@ pub struct Cli {
     /// `--` stands before the program.
     #[arg(skip)]
     pub separated: bool,
+
+    /// An analysis that takes rows while the program runs.
+    #[arg(skip)]
+    pub online: Option<std::sync::Arc<crate::convert::online::Online>>,
 }
 
 /// A regular expression on the command line.

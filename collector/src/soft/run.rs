@@ -1,5 +1,6 @@
 //! A run in three steps: [`Setup`], [`supervise`], [`RunOutcome`].
 
+use crate::convert::online::Online;
 use crate::machine::trigger::Trigger;
 use crate::objects::heap::hooks::Hook;
 use crate::options::amount::Wanted;
@@ -18,6 +19,7 @@ use mgz_abi::shared_memory::count;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What is recorded.
@@ -74,6 +76,8 @@ pub struct RunOptions {
     /// Where the runtime comes among preloaded libraries if it stands in for an allocator that is
     /// in one of them, bytes of the list before it.
     pub heap_place: Option<usize>,
+    /// `full`: an analysis that takes records while the program runs.
+    pub online: Option<Arc<Online>>,
 }
 
 /// Runs a program to its end and records it.
@@ -107,7 +111,8 @@ fn record(
     begin: impl FnOnce(&Setup) -> Result<Subject, DriverError>,
 ) -> Result<RunOutcome, DriverError> {
     let setup = Setup::new(options)?;
-    let drainer = Drainer::new(&setup.arena, &options.spill_dir, options.max_bytes);
+    let drainer = Drainer::new(&setup.arena, &options.spill_dir, options.max_bytes)
+        .feeding(options.online.clone());
     let began = Instant::now();
     let mut subject = begin(&setup)?;
     let mut tracker = Tracker::new(&setup.arena, &options.phases, began);

@@ -332,6 +332,7 @@ impl Supervisor<'_> {
             on_event(&Event::Module(module));
         }
         self.arena.modules_read(self.rows);
+        self.drainer.modules_told(self.rows);
         // First who has begun: of those who begin from now on nobody expects that they are there.
         while let Some(seen) = self.next_stack() {
             on_event(&Event::Thread(seen));

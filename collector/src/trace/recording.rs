@@ -1,6 +1,7 @@
 //! A trace in the making: what is met while a program runs goes into its manifest.
 
 use crate::convert::ConvertError;
+use crate::convert::online::Carried;
 use crate::objects::Objects;
 use crate::objects::heap::Heap;
 use crate::objects::heap::names::Names;
@@ -391,7 +392,7 @@ impl Recording {
     }
 
     /// Turns the spill files into columns, unless they are to stay.
-    pub(crate) fn convert(&mut self, cli: &Cli, paths: Option<&Paths>) {
+    pub(crate) fn convert(&mut self, cli: &Cli, paths: Option<&Paths>, carried: Option<Carried>) {
         if matches!(self.manifest.mode.as_str(), "ring" | "burst") && cli.no_stacks {
             self.manifest.call_paths.state = "off".into();
         }
@@ -406,7 +407,7 @@ impl Recording {
             release: cli.analyze.is_some(),
             ..convert::Options::default()
         };
-        self.expand(&options, paths);
+        self.expand(&options, paths, carried);
     }
 
     /// Divides what was counted by site and writes it.
@@ -445,9 +446,14 @@ impl Recording {
         }
     }
 
-    pub(crate) fn expand(&mut self, options: &convert::Options, paths: Option<&Paths>) {
+    pub(crate) fn expand(
+        &mut self,
+        options: &convert::Options,
+        paths: Option<&Paths>,
+        carried: Option<Carried>,
+    ) {
         let path = self.folder.path().to_owned();
-        match convert::convert(&path, &self.manifest, options) {
+        match convert::convert_rest(&path, &self.manifest, options, carried) {
             Ok(outcome) => {
                 self.converted(&outcome);
                 if let Some(paths) = paths {

@@ -97,6 +97,12 @@ impl Level {
         Some(found & FLAGS)
     }
 
+    /// The blocks that are there.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+        let lines = self.lines.iter().filter(|&&line| line != EMPTY);
+        lines.map(|line| (line >> 2) - 1)
+    }
+
     /// Whether a block is there; changes nothing.
     pub(crate) fn has(&self, block: u64) -> bool {
         self.index(block).is_some()

@@ -118,6 +118,33 @@ impl System {
         })
     }
 
+    /// What a system of so many cores is when one of them, `active`, has made the accesses that this
+    /// one has seen, which is of one core. The levels from `shared` on are shared.
+    ///
+    /// # Errors
+    ///
+    /// A sentence about levels that do not go together.
+    pub fn with_cores(self, shared: usize, cores: usize, active: usize) -> Result<System, String> {
+        let mut wide = System::new(&self.specs, shared, cores)?;
+        // With one core, nodes are levels, shared or not.
+        for (level, node) in self.nodes.into_iter().enumerate() {
+            let at = wide.index(active, level);
+            wide.nodes[at] = node;
+        }
+        wide.seen = self.seen;
+        wide.counting = self.counting;
+        if let Some(directory) = &mut wide.directory {
+            // A line in front is part of the longest private one.
+            let private = &wide.nodes[active * wide.shared..(active + 1) * wide.shared];
+            for (node, shift) in private.iter().zip(&wide.shifts) {
+                for block in node.cache.blocks() {
+                    directory.add(active, (block << shift) >> wide.granule);
+                }
+            }
+        }
+        Ok(wide)
+    }
+
     /// Whether accesses are counted from now on; before, they warm up the caches.
     pub fn count(&mut self, counting: bool) {
         self.counting = counting;

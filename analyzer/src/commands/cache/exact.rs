@@ -129,47 +129,119 @@ fn tlbs(given: &[TlbSpec]) -> Vec<(u32, Vec<TlbLevel>)> {
         .collect()
 }
 
-/// Simulates the levels on a trace. Tables besides that of the levels go into the document.
+impl Exact {
+    fn new(
+        system: System,
+        cores: usize,
+        misses: Option<Misses>,
+        arguments: &CacheArguments,
+    ) -> Exact {
+        let pages = tlbs(&arguments.tlb)
+            .into_iter()
+            .map(|(page, levels)| Pages {
+                page,
+                tlbs: (0..cores).map(|_| Tlb::new(&levels, page)).collect(),
+                levels,
+            });
+        Exact {
+            system,
+            pages: pages.collect(),
+            misses,
+            counted: Counted::default(),
+            skip: arguments.skip,
+            warm: arguments.skip.saturating_add(arguments.warm_up),
+            first_process: 0,
+            stores: arguments.stores,
+        }
+    }
+}
+
+/// The simulation of rows that came before those of the trace, see [`crate::commands::cache::beside`].
+pub(crate) struct Begun {
+    exact: Exact,
+    /// Whose rows they were, if there were any.
+    thread: Option<(u32, u32)>,
+}
+
+impl Begun {
+    /// No row has come.
+    pub(crate) fn new(levels: &[LevelSpec], arguments: &CacheArguments) -> anyhow::Result<Begun> {
+        let system = System::new(levels, 0, 1).map_err(anyhow::Error::msg)?;
+        Ok(Begun {
+            exact: Exact::new(system, 1, None, arguments),
+            thread: None,
+        })
+    }
+
+    /// Takes the next rows, all of one thread.
+    pub(crate) fn rows(&mut self, rows: &Stretch) {
+        self.thread = Some((rows.process, rows.thread));
+        self.exact.first_process = rows.process;
+        self.exact.rows(0, rows, 0..rows.address.len());
+    }
+
+    /// What it is with so many cores, of which one was its thread's.
+    fn with_cores(self, shared: usize, cores: usize, own: usize) -> anyhow::Result<Exact> {
+        let mut exact = self.exact;
+        if cores > 1 {
+            exact.system = exact
+                .system
+                .with_cores(shared, cores, own)
+                .map_err(anyhow::Error::msg)?;
+            for pages in &mut exact.pages {
+                let others = (1..cores).map(|_| Tlb::new(&pages.levels, pages.page));
+                pages.tlbs.extend(others);
+                pages.tlbs.swap(0, own);
+            }
+        }
+        Ok(exact)
+    }
+}
+
+/// Simulates the levels on a trace, behind what has `begun`. Tables besides that of the levels go into
+/// the document.
 pub fn simulate(
     trace: &Trace,
     levels: &[LevelSpec],
     shared: usize,
     arguments: &CacheArguments,
+    begun: Option<Begun>,
     document: &mut Document,
 ) -> anyhow::Result<Found> {
     let source = trace.source(ColumnSet { time: true });
     let mut ordered = Ordered::new(&*source);
-    let threads = ordered.threads();
+    let of_trace = ordered.threads();
+    let mut threads = of_trace.clone();
+    let before = begun.as_ref().and_then(|begun| begun.thread);
+    if let Some(thread) = before
+        && let Err(at) = threads.binary_search(&thread)
+    {
+        threads.insert(at, thread);
+    }
+    let number = |thread: &(u32, u32)| threads.binary_search(thread).unwrap_or(0);
     let cores = threads.len();
     let shared = if cores > 1 { shared } else { 0 };
-    let misses = arguments.misses.then(|| {
-        let owners = Owners::open(trace, document);
-        let line = levels[0].shape.line;
-        Misses::new(levels.len(), line, cores, trace.code.groups(), owners)
-    });
-    let pages = tlbs(&arguments.tlb)
-        .into_iter()
-        .map(|(page, levels)| Pages {
-            page,
-            tlbs: (0..cores).map(|_| Tlb::new(&levels, page)).collect(),
-            levels,
-        });
-    let mut exact = Exact {
-        system: System::new(levels, shared, cores).map_err(anyhow::Error::msg)?,
-        pages: pages.collect(),
-        misses,
-        counted: Counted::default(),
-        skip: arguments.skip,
-        warm: arguments.skip.saturating_add(arguments.warm_up),
-        first_process: threads.first().map_or(0, |t| t.0),
-        stores: arguments.stores,
+    let mut exact = match begun.filter(|_| before.is_some()) {
+        Some(begun) => begun.with_cores(shared, cores, before.as_ref().map_or(0, number))?,
+        None => {
+            let misses = arguments.misses.then(|| {
+                let owners = Owners::open(trace, document);
+                let line = levels[0].shape.line;
+                Misses::new(levels.len(), line, cores, trace.code.groups(), owners)
+            });
+            let system = System::new(levels, shared, cores).map_err(anyhow::Error::msg)?;
+            let mut exact = Exact::new(system, cores, misses, arguments);
+            exact.first_process = ordered.first_process;
+            exact
+        }
     };
     let rows: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
     let bar = progress_bar(rows);
+    let core: Vec<usize> = of_trace.iter().map(number).collect();
     ordered.visit(
         arguments.stores,
         &|n| bar.inc(n),
-        &mut |core, rows, range| exact.rows(core, rows, range),
+        &mut |thread, rows, range| exact.rows(core[thread], rows, range),
     );
     bar.finish_and_clear();
     document.warnings.extend(source.notes());

@@ -1,5 +1,6 @@
 //! `mgz-analyze cache`: hit rates of caches by exact simulation, and by the stack-distance cache model (Barai et al. 2019).
 
+mod beside;
 pub(crate) mod evaluate;
 mod exact;
 mod levels;
@@ -18,7 +19,7 @@ use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::input::Trace;
 use crate::output::document::{Document, Unit, value};
 use anyhow::{Context, bail};
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, CommandFactory, Parser, ValueEnum};
 use evaluate::{Outcome, Setup};
 use mgz_models::cache::{LevelSpec, Seen, Shape};
 use mgz_models::threads::interleave::Turns;
@@ -97,6 +98,9 @@ pub struct CacheArguments {
     /// Takes recorded stores too: they bring in lines, are written back, and take lines from other threads.
     #[arg(long)]
     pub stores: bool,
+    /// For mgz-record: rows come on standard input, and the trace has those that follow.
+    #[arg(long, hide = true)]
+    pub online: bool,
 }
 
 /// See [`Turns`].
@@ -208,6 +212,15 @@ fn given_levels(arguments: &CacheArguments) -> anyhow::Result<(Vec<LevelSpec>, u
 pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("cache");
     let (levels, shared) = given_levels(arguments)?;
+    let begun = arguments.online.then(|| {
+        if let Some(what) = beside::refusal(arguments, &levels) {
+            let text = format!("--online cannot be used with {what}");
+            let kind = clap::error::ErrorKind::ArgumentConflict;
+            crate::cli::Arguments::command().error(kind, text).exit();
+        }
+        beside::simulate(&levels, arguments)
+    });
+    let begun = begun.transpose()?;
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "the hit rate of a cache", "")?;
     warn_of_gaps(&trace, &mut document);
@@ -219,7 +232,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     let mut rows = LevelRows::new(arguments.stack_reads);
     if arguments.mimic.is_empty() && arguments.turns.is_none() {
         let mut beside = Document::new("cache");
-        let found = exact::simulate(&trace, &levels, shared, arguments, &mut beside)?;
+        let found = exact::simulate(&trace, &levels, shared, arguments, begun, &mut beside)?;
         document.put("A", Unit::Count, found.counted.rows);
         document.put("A_const", Unit::Count, found.counted.implied);
         document.put("threads", Unit::Count, found.threads);
@@ -293,7 +306,7 @@ pub fn levels_of_trace(
     let arguments = Line::try_parse_from(["cache".as_ref(), trace.folder.as_os_str()])?.cache;
     let mut document = Document::new("cache");
     let shared = levels.len().saturating_sub(1);
-    let found = exact::simulate(trace, levels, shared, &arguments, &mut document)?;
+    let found = exact::simulate(trace, levels, shared, &arguments, None, &mut document)?;
     let mut lacking = trace.damage.clone();
     if found.damaged {
         lacking.append(&mut document.warnings);

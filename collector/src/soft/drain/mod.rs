@@ -17,6 +17,7 @@ pub(crate) mod queue;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use crate::convert::online::Online;
 use crate::soft::shared_memory::{Arena, SLOT, ThreadSlot};
 use crate::target::thread_alive::{Owner, owner};
 use count::{Counter, Counts, Table};
@@ -30,7 +31,7 @@ use queue::{Intake, Outlet, Queue, Ticket};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// How often a ring that is still being written is read again.
@@ -65,6 +66,8 @@ pub(crate) struct Stream {
     /// `full`: numbers that were left out between phases.
     skipped: u64,
     lost: bool,
+    /// Its records go to an analysis at once.
+    online: bool,
 }
 
 impl Stream {
@@ -160,6 +163,7 @@ pub struct Drainer<'a> {
     kept: AtomicU64,
     last_write: Mutex<Option<Instant>>,
     full: AtomicBool,
+    online: Option<Arc<Online>>,
 }
 
 fn key(info: &ChunkInfo) -> ThreadKey {
@@ -189,6 +193,20 @@ impl<'a> Drainer<'a> {
             kept: AtomicU64::new(0),
             last_write: Mutex::new(None),
             full: AtomicBool::new(false),
+            online: None,
+        }
+    }
+
+    /// Gives the records of the first thread to an analysis, as long as there is no second one.
+    pub fn feeding(mut self, online: Option<Arc<Online>>) -> Self {
+        self.online = online;
+        self
+    }
+
+    /// So many rows of the module table were read and told.
+    pub fn modules_told(&self, rows: usize) {
+        if let Some(online) = &self.online {
+            online.told(rows);
         }
     }
 
@@ -359,6 +377,7 @@ impl<'a> Drainer<'a> {
             segments: 0,
             skipped: 0,
             lost: false,
+            online: self.online.as_ref().is_some_and(|o| o.begin(key(info))),
         });
         let end = info.first_slot + u64::from(info.slots);
         stream.executed = stream.executed.max(info.executed).max(end);
@@ -401,6 +420,12 @@ impl<'a> Drainer<'a> {
             Err(error) => {
                 stream.lost = true;
                 self.count("no_space", info.slots.into());
+                if stream.online {
+                    return self.give_up(
+                        "recording ended early: the analysis, which was to take the records, has ended; the program went on unrecorded"
+                            .into(),
+                    );
+                }
                 self.give_up(format!(
                     "recording ended early: {}: {error}; the program went on unrecorded (remedy: free space there, or record with --mode ring or a larger --period)",
                     self.dir.display()
@@ -415,6 +440,18 @@ impl<'a> Drainer<'a> {
         slots: u64,
         segment: &EncodedSegment,
     ) -> std::io::Result<()> {
+        if let Some(online) = self.online.as_ref().filter(|_| stream.online) {
+            // Who begins from now on has later times than these records.
+            stream.online = self.arena.slots_tried() <= 1;
+            if !stream.online {
+                online.others_began();
+            }
+        }
+        if let Some(online) = self.online.as_ref().filter(|_| stream.online) {
+            online.take(self.arena.modules_claimed(), segment)?;
+            self.wrote(stream, slots, 0);
+            return Ok(());
+        }
         let mut bytes = 0;
         let writer = match &mut stream.writer {
             Some(writer) => writer,
@@ -425,17 +462,22 @@ impl<'a> Drainer<'a> {
             }
         };
         bytes += writer.append(segment)?;
-        stream.kept += slots;
-        stream.segments += 1;
-        *lock(&self.last_write) = Some(Instant::now());
-        self.kept.fetch_add(slots, Ordering::Relaxed);
-        let total = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let total = self.wrote(stream, slots, bytes);
         if let Some(limit) = self.max_bytes.filter(|&limit| total >= limit) {
             self.give_up(format!(
                 "recording ended early: the size limit of {limit} bytes was reached; the program went on unrecorded (remedy: a larger --max-size, --mode ring, or a larger --period)"
             ));
         }
         Ok(())
+    }
+
+    /// Enters a segment in the books; returns the bytes of the spill folder.
+    fn wrote(&self, stream: &mut Stream, slots: u64, bytes: u64) -> u64 {
+        stream.kept += slots;
+        stream.segments += 1;
+        *lock(&self.last_write) = Some(Instant::now());
+        self.kept.fetch_add(slots, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
     }
 
     /// Writes nothing from now on.

@@ -1,0 +1,220 @@
+//! `mgz-analyze cache --online`: rows on standard input, and a trace with those that follow, against the
+//! trace that has all of them.
+
+mod common;
+
+use common::{Random, Row};
+use mgz_annotations_schema::manifest::SPILL_DIR;
+use mgz_annotations_schema::row_stream::{Batch, RowWriter};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const OPTIONS: [&[&str]; 4] = [
+    &["--level", "1K:4", "--level", "8K:8", "--stores"],
+    &[
+        "--level",
+        "1K:4:plru",
+        "--level",
+        "4K:4:random:inclusive",
+        "--level",
+        "16K:8:rrip",
+    ],
+    &[
+        "--level",
+        "512:2",
+        "--level",
+        "4K:8:exclusive",
+        "--stores",
+        "--shared-from",
+        "1",
+        "--tlb",
+        "8:2",
+    ],
+    &[
+        "--level",
+        "1K:4:fifo:next-line",
+        "--skip",
+        "500",
+        "--warm-up",
+        "700",
+        "--stores",
+    ],
+];
+
+/// Rows of a thread, whose times rise from `begin`, unevenly.
+fn thread(random: &mut Random, process: u32, thread: u32, begin: u64, count: u64) -> Vec<Row> {
+    let mut time = begin;
+    let row = |seq| {
+        time += [0, 1, 2, 40][random.below(4) as usize] + 500 * u64::from(random.below(100) == 0);
+        let site = random.below(8) as u32;
+        Row {
+            process,
+            thread,
+            seq,
+            sample: thread,
+            time_ns: time,
+            ip: u64::from(site) * 4,
+            site,
+            address: 0x10_0000 + random.below(3000) * 8 + random.below(2) * 3,
+            size: [1, 4, 8, 32][random.below(4) as usize],
+            class: 1,
+            store: random.below(3) == 0,
+            implied_const: random.below(3) as u16,
+            ..Row::default()
+        }
+    };
+    (0..count).map(row).collect()
+}
+
+fn batch(rows: &[Row]) -> Batch {
+    Batch {
+        process: rows.first().map_or(0, |r| r.process),
+        thread: rows.first().map_or(0, |r| r.thread),
+        address: rows.iter().map(|r| r.address).collect(),
+        size: rows.iter().map(|r| r.size).collect(),
+        implied: rows.iter().map(|r| r.implied_const).collect(),
+        store: rows.iter().map(|r| r.store).collect(),
+    }
+}
+
+fn analyse(trace: &Path, options: &[&str], input: Option<&[u8]>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mgz-analyze"));
+    command.args(["cache", "--format", "json"]).args(options);
+    if input.is_some() {
+        command.arg("--online");
+    }
+    command.arg(trace).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Who refuses it does not read it.
+            let _ = pipe.write_all(input.unwrap_or_default());
+        });
+        child.wait_with_output().unwrap()
+    })
+}
+
+fn write(folder: &Path, rows: &[Row], group: usize) {
+    let sidecar = common::sidecar(8);
+    let manifest = common::manifest("full", &sidecar);
+    common::write_trace(folder, &manifest, &sidecar, &[rows.to_vec()], group);
+    assert!(!folder.join(SPILL_DIR).exists());
+}
+
+/// The threads of a run; the rows of the first, up to the number given, ran before all others.
+fn runs(random: &mut Random) -> Vec<(Vec<Vec<Row>>, usize)> {
+    let first = |random: &mut Random| thread(random, 50, 50, 1000, 3000);
+    let mut out = Vec::new();
+    // One thread, of which all is sent, or all but some.
+    for sent in [3000, 2999, 1, 0] {
+        out.push((vec![first(random)], sent));
+    }
+    // Others behind it in the order of ids, and before it (process 7: ids were taken up again).
+    for ids in [
+        &[(50, 51), (50, 60)][..],
+        &[(60, 60), (7, 7)],
+        &[(50, 3), (7, 9), (51, 51)],
+    ] {
+        let main = first(random);
+        for sent in [1500, 1] {
+            let begin = main[sent - 1].time_ns + 1;
+            let mut threads = vec![main.clone()];
+            for &(process, tid) in ids {
+                let begin = begin + random.below(300);
+                threads.push(thread(random, process, tid, begin, 900));
+            }
+            out.push((threads, sent));
+        }
+        // The first has nothing left.
+        let begin = main[2999].time_ns + 1;
+        let &(process, tid) = &ids[0];
+        out.push((vec![main, thread(random, process, tid, begin, 700)], 3000));
+    }
+    out
+}
+
+#[test]
+fn rows_before_a_trace_are_as_if_it_had_them() {
+    let mut random = Random(1);
+    for (number, (threads, sent)) in runs(&mut random).into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stream = Vec::new();
+        let mut writer = RowWriter::new(&mut stream).unwrap();
+        for rows in threads[0][..sent].chunks(700) {
+            writer.batch(&batch(rows)).unwrap();
+        }
+        writer.finish().unwrap();
+        let (whole, rest) = (dir.path().join("whole"), dir.path().join("rest"));
+        let sorted = |mut rows: Vec<Row>| {
+            rows.sort_by_key(|r| (r.process, r.thread, r.seq));
+            rows
+        };
+        write(&whole, &sorted(threads.concat()), 512);
+        let behind = [&threads[0][sent..], &threads[1..].concat()].concat();
+        write(&rest, &sorted(behind), 300);
+        for options in OPTIONS {
+            let want = analyse(&whole, options, None);
+            let got = analyse(&rest, options, Some(&stream));
+            let context = || {
+                format!(
+                    "run {number}, {sent} sent, {options:?}: {}",
+                    String::from_utf8_lossy(&got.stderr)
+                )
+            };
+            assert!(want.status.success(), "{}", context());
+            assert_eq!(got.status, want.status, "{}", context());
+            assert!(got.stdout == want.stdout, "{}", context());
+        }
+    }
+}
+
+/// Threads take turns by the times of their rows, wherever row groups end.
+#[test]
+fn the_order_of_threads_does_not_depend_on_row_groups() {
+    let mut random = Random(2);
+    let dir = tempfile::tempdir().unwrap();
+    let rows: Vec<Row> = (0..3)
+        .flat_map(|n| thread(&mut random, 5, 5 + n, 1000 + u64::from(n) * 777, 2000))
+        .collect();
+    let analysed = [64, 999, 100_000].map(|group| {
+        let folder = dir.path().join(group.to_string());
+        write(&folder, &rows, group);
+        let output = analyse(&folder, OPTIONS[0], None);
+        assert!(output.status.success());
+        output.stdout
+    });
+    assert!(analysed[0] == analysed[1] && analysed[1] == analysed[2]);
+}
+
+#[test]
+fn streams_that_are_cut_off_or_of_no_use_are_told() {
+    let mut random = Random(3);
+    let dir = tempfile::tempdir().unwrap();
+    let rows = thread(&mut random, 5, 5, 1000, 200);
+    let trace = dir.path().join("trace");
+    write(&trace, &rows, 1000);
+    let mut stream = Vec::new();
+    let mut writer = RowWriter::new(&mut stream).unwrap();
+    writer.batch(&batch(&rows)).unwrap();
+    writer.finish().unwrap();
+    for input in [&[][..], &stream[..stream.len() - 4], b"not rows at all"] {
+        let output = analyse(&trace, OPTIONS[0], Some(input));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("before it had sent all rows"), "{said}");
+    }
+    for more in [
+        &["--misses"][..],
+        &["--models"],
+        &["--level", "32K:8:stride"],
+    ] {
+        let options = [&["--level", "1K:4"], more].concat();
+        let output = analyse(&trace, &options, Some(&stream));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("--online cannot be used with"), "{said}");
+    }
+}

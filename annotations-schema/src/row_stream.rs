@@ -1,0 +1,259 @@
+//! Rows on their way from the recorder to an analysis that runs beside the program.
+//!
+//! What a simulation of caches takes of a row, and no more: no code, no times, no samples. The rows are
+//! those that a trace would have, in its order.
+//!
+//! # Format (all numbers little-endian)
+//!
+//! `MGZROWS1`, then batches: number of rows u32 (not 0), process u32, thread u32, then the columns:
+//! addresses u64, sizes u32, implied Constant loads u16, and for each row a byte that is 1 for a
+//! store. A batch without rows, four zero bytes, says that all rows were sent. A stream that ends
+//! without it was cut off.
+
+use std::io::{Error, ErrorKind, Read, Result, Write};
+
+const MAGIC: &[u8; 8] = b"MGZROWS1";
+/// Bytes of a row.
+const ROW: usize = 8 + 4 + 2 + 1;
+/// Rows of a batch at most: what a stream says beyond is damage.
+const MOST: usize = 1 << 24;
+
+/// Rows of one thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+    /// Start address.
+    pub address: Vec<u64>,
+    /// Bytes.
+    pub size: Vec<u32>,
+    /// Constant loads that the row stands for besides itself.
+    pub implied: Vec<u16>,
+    /// A store.
+    pub store: Vec<bool>,
+}
+
+impl Batch {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.address.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.address.is_empty()
+    }
+
+    /// Removes the rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.address.clear();
+        self.size.clear();
+        self.implied.clear();
+        self.store.clear();
+    }
+}
+
+/// Writes a stream of rows.
+pub struct RowWriter<W: Write> {
+    to: W,
+    buffer: Vec<u8>,
+}
+
+impl<W: Write> RowWriter<W> {
+    /// Begins a stream.
+    pub fn new(mut to: W) -> Result<RowWriter<W>> {
+        to.write_all(MAGIC)?;
+        Ok(RowWriter {
+            to,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Sends rows; none are sent as nothing.
+    pub fn batch(&mut self, rows: &Batch) -> Result<()> {
+        let mut from = 0;
+        while from < rows.len() {
+            let to = rows.len().min(from + MOST);
+            self.part(rows, from..to)?;
+            from = to;
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, rows: &Batch, range: std::ops::Range<usize>) -> Result<()> {
+        let (rows_here, out) = (range.len(), &mut self.buffer);
+        out.clear();
+        for word in [rows_here as u32, rows.process, rows.thread] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        let columns = out.len();
+        out.resize(columns + rows_here * ROW, 0);
+        let (address, rest) = out[columns..].split_at_mut(rows_here * 8);
+        let (size, rest) = rest.split_at_mut(rows_here * 4);
+        let (implied, store) = rest.split_at_mut(rows_here * 2);
+        for (to, value) in address
+            .chunks_exact_mut(8)
+            .zip(&rows.address[range.clone()])
+        {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        for (to, value) in size.chunks_exact_mut(4).zip(&rows.size[range.clone()]) {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        for (to, value) in implied
+            .chunks_exact_mut(2)
+            .zip(&rows.implied[range.clone()])
+        {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        for (to, &value) in store.iter_mut().zip(&rows.store[range]) {
+            *to = u8::from(value);
+        }
+        self.to.write_all(out)
+    }
+
+    /// Says that all rows were sent.
+    pub fn finish(mut self) -> Result<()> {
+        self.to.write_all(&0u32.to_le_bytes())?;
+        self.to.flush()
+    }
+}
+
+/// Reads a stream of rows.
+pub struct RowReader<R: Read> {
+    from: R,
+    begun: bool,
+    buffer: Vec<u8>,
+}
+
+impl<R: Read> RowReader<R> {
+    /// Nothing is read yet.
+    pub fn new(from: R) -> RowReader<R> {
+        RowReader {
+            from,
+            begun: false,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Reads rows into `out`, in the place of what was there; false at the end. A stream that is cut
+    /// off is an error.
+    pub fn batch(&mut self, out: &mut Batch) -> Result<bool> {
+        out.clear();
+        if !self.begun {
+            let mut magic = [0; MAGIC.len()];
+            self.from.read_exact(&mut magic)?;
+            if &magic != MAGIC {
+                return Err(Error::new(ErrorKind::InvalidData, "not a stream of rows"));
+            }
+            self.begun = true;
+        }
+        let rows = self.word()? as usize;
+        if rows == 0 {
+            return Ok(false);
+        }
+        if rows > MOST {
+            return Err(Error::new(
+                ErrorKind::InvalidData,
+                "a batch is longer than any",
+            ));
+        }
+        (out.process, out.thread) = (self.word()?, self.word()?);
+        self.buffer.clear();
+        // As much as comes: no memory is taken for what a damaged stream says.
+        (&mut self.from)
+            .take((rows * ROW) as u64)
+            .read_to_end(&mut self.buffer)?;
+        if self.buffer.len() < rows * ROW {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let (address, rest) = self.buffer.split_at(rows * 8);
+        let (size, rest) = rest.split_at(rows * 4);
+        let (implied, store) = rest.split_at(rows * 2);
+        let address = address.as_chunks().0.iter().copied();
+        out.address.extend(address.map(u64::from_le_bytes));
+        let size = size.as_chunks().0.iter().copied();
+        out.size.extend(size.map(u32::from_le_bytes));
+        let implied = implied.as_chunks().0.iter().copied();
+        out.implied.extend(implied.map(u16::from_le_bytes));
+        out.store.extend(store.iter().map(|&store| store != 0));
+        Ok(true)
+    }
+
+    fn word(&mut self) -> Result<u32> {
+        let mut word = [0; 4];
+        self.from.read_exact(&mut word)?;
+        Ok(u32::from_le_bytes(word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(thread: u32, rows: std::ops::Range<u64>) -> Batch {
+        Batch {
+            process: 7,
+            thread,
+            address: rows.clone().map(|i| i << 40 | i).collect(),
+            size: rows.clone().map(|i| 1 << (i % 32)).collect(),
+            implied: rows.clone().map(|i| i as u16).collect(),
+            store: rows.map(|i| i % 3 == 0).collect(),
+        }
+    }
+
+    fn written() -> (Vec<u8>, [Batch; 2]) {
+        let sent = [batch(1, 0..1000), batch(2, 70_000..70_001)];
+        let mut bytes = Vec::new();
+        let mut writer = RowWriter::new(&mut bytes).unwrap();
+        writer.batch(&sent[0]).unwrap();
+        writer.batch(&Batch::default()).unwrap();
+        writer.batch(&sent[1]).unwrap();
+        writer.finish().unwrap();
+        (bytes, sent)
+    }
+
+    #[test]
+    fn rows_come_as_they_were_sent() {
+        let (bytes, sent) = written();
+        let mut reader = RowReader::new(&bytes[..]);
+        let mut got = Batch::default();
+        for batch in &sent {
+            assert!(reader.batch(&mut got).unwrap());
+            assert_eq!(&got, batch);
+        }
+        assert!(!reader.batch(&mut got).unwrap());
+        assert!(got.is_empty());
+    }
+
+    #[test]
+    fn what_is_cut_off_or_damaged_is_an_error() {
+        let (bytes, _) = written();
+        for length in [0, 5, 8, 10, 21, 4000, bytes.len() - 1] {
+            let mut reader = RowReader::new(&bytes[..length]);
+            let mut got = Batch::default();
+            let end = loop {
+                match reader.batch(&mut got) {
+                    Ok(true) => {}
+                    other => break other,
+                }
+            };
+            assert!(end.is_err(), "{length}");
+        }
+        let mut wild = bytes;
+        wild[8..12].fill(0xff);
+        assert!(
+            RowReader::new(&wild[..])
+                .batch(&mut Batch::default())
+                .is_err()
+        );
+        wild[0] = 0;
+        assert!(
+            RowReader::new(&wild[..])
+                .batch(&mut Batch::default())
+                .is_err()
+        );
+    }
+}

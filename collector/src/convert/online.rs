@@ -1,0 +1,364 @@
+//! Records that become rows while the program runs, and go to an analysis at once.
+//!
+//! `--analyze` keeps a trace in memory until the program ends. Where an analysis takes one row after the
+//! other, in the order of time, the rows of the first thread need not wait, as long as no second thread
+//! has begun: whoever begins later has later rows. From then on records are kept as always, and what
+//! expansion has in flight goes on with them ([`Carried`]), so that both parts together are the rows of
+//! the trace.
+//!
+//! Workers give encoded segments ([`Online::take`]); a thread of its own expands them and writes the
+//! rows to a pipe ([`Online::run`]). Memory is bounded: when the pipe is full, segments wait, and when
+//! enough of them do, so do the workers, and so does the program.
+//!
+//! Two things must not happen. Records of a module that nobody has told us of must not be taken for
+//! unknown: with each segment comes the number of modules that had been announced by then, and it is
+//! expanded when all these are known. And who tells of modules must not wait for room: while we wait
+//! for modules, nobody waits for us.
+
+use mgz_abi::slot::Slot;
+use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
+use mgz_annotations_schema::manifest::Module;
+use mgz_annotations_schema::row_stream::{Batch, RowWriter};
+use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::spill::{EncodedSegment, ThreadKey, decode_alone};
+use std::collections::VecDeque;
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Result};
+use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Encoded bytes that wait, at most.
+const MOST_WAITING: usize = 8 << 20;
+/// Rows that are sent together, at most: what takes them decodes the next while it looks at these.
+const BATCH_ROWS: usize = 1 << 15;
+
+/// What workers, the supervisor and the expanding thread share.
+pub struct Online {
+    state: Mutex<State>,
+    changed: Condvar,
+    rows: Mutex<Option<RowWriter<File>>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Segments, each with the number of modules that had been announced when it was taken.
+    waiting: VecDeque<(usize, Vec<u8>)>,
+    /// Their bytes.
+    bytes: usize,
+    /// Modules that we were told of, and how many rows of the module table that were.
+    modules: Vec<Module>,
+    /// How often that was.
+    news: u64,
+    told: usize,
+    /// The thread whose records these are.
+    key: Option<ThreadKey>,
+    /// The first segment waits for modules.
+    starving: bool,
+    /// There will be no more segments.
+    over: bool,
+    /// Nobody reads the rows any more.
+    broken: bool,
+    /// Rows that were sent.
+    sent: u64,
+    /// More threads have begun.
+    others: bool,
+}
+
+impl fmt::Debug for Online {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Online").finish_non_exhaustive()
+    }
+}
+
+/// What expansion has in flight when records are kept from then on.
+pub struct Carried {
+    pub(crate) key: ThreadKey,
+    pub(crate) expander: Expander<'static>,
+    /// Identities of the sidecars, in the order of the expander's tables.
+    pub(crate) sidecars: Vec<String>,
+    /// Number of the next sample.
+    pub(crate) next_sample: u32,
+    pub(crate) stores: u64,
+    /// Segments that could not be decoded.
+    pub(crate) damaged: u64,
+}
+
+impl Online {
+    /// Rows go to `pipe`.
+    pub fn new(pipe: File) -> Result<Online> {
+        Ok(Online {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            rows: Mutex::new(Some(RowWriter::new(pipe)?)),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this thread's records are to be given, from its first on: one's are.
+    pub(crate) fn begin(&self, key: ThreadKey) -> bool {
+        let mut state = self.state();
+        let first = state.key.is_none();
+        state.key = state.key.or(Some(key));
+        first
+    }
+
+    /// Takes the thread's next segment, when there is room. `announced` modules may have records in it.
+    /// `BrokenPipe`: nobody takes records any more.
+    pub(crate) fn take(&self, announced: usize, segment: &EncodedSegment) -> Result<()> {
+        let mut state = self.state();
+        while state.bytes >= MOST_WAITING && !state.starving && !state.broken {
+            state = self.wait(state);
+        }
+        if state.broken {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let bytes = segment.alone(state.key.unwrap_or_default());
+        state.bytes += bytes.len();
+        state.waiting.push_back((announced, bytes));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// More threads have begun: from here on the order of rows is known at the end.
+    pub(crate) fn others_began(&self) {
+        self.state().others = true;
+    }
+
+    /// What became of it, for the user.
+    pub fn account(&self) -> String {
+        let state = self.state();
+        let rest = if state.others {
+            "; those behind lay in memory until the program's end, since others began to run beside its first thread"
+        } else {
+            ""
+        };
+        format!(
+            "{} loads and stores were analysed while the program ran{rest}",
+            state.sent
+        )
+    }
+
+    /// The modules so far.
+    pub(crate) fn know(&self, modules: &[Module]) {
+        let mut state = self.state();
+        modules.clone_into(&mut state.modules);
+        state.news += 1;
+    }
+
+    /// All modules among the first `rows` of the module table were told.
+    pub(crate) fn told(&self, rows: usize) {
+        let mut state = self.state();
+        if state.told != rows {
+            state.told = rows;
+            self.changed.notify_all();
+        }
+    }
+
+    /// There will be no more segments.
+    pub(crate) fn close(&self) {
+        self.state().over = true;
+        self.changed.notify_all();
+    }
+
+    /// Says that the trace has what was not sent, and is complete.
+    pub fn finish(&self) -> Result<()> {
+        let rows = self
+            .rows
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        rows.map_or(Ok(()), RowWriter::finish)
+    }
+
+    /// The next segment, and the modules for it if they are others than those that were known at the
+    /// `known`th news.
+    fn next(&self, known: &mut u64) -> Option<(Vec<u8>, Option<Vec<Module>>)> {
+        let mut state = self.state();
+        loop {
+            state.starving = false;
+            match state.waiting.front() {
+                None if state.over => return None,
+                Some(&(announced, _)) if state.told < announced && !state.over => {
+                    state.starving = true;
+                    self.changed.notify_all();
+                }
+                None => {}
+                Some(_) => break,
+            }
+            state = self.wait(state);
+        }
+        let modules = (*known != state.news).then(|| state.modules.clone());
+        *known = state.news;
+        let (_, bytes) = state.waiting.pop_front()?;
+        state.bytes -= bytes.len();
+        self.changed.notify_all();
+        Some((bytes, modules))
+    }
+
+    /// Expands what comes, until [`Online::close`], with the sidecars of the trace in the making.
+    /// `None` if nothing has come.
+    ///
+    /// # Errors
+    ///
+    /// A sentence about a sidecar that cannot be read: from then on, nothing is taken.
+    pub fn run(&self, trace: &Path) -> std::result::Result<Option<Carried>, String> {
+        /// Also where we panic, nobody is to wait for us.
+        struct Guard<'a>(&'a Online);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                self.0.give_up();
+            }
+        }
+        let guard = Guard(self);
+        let done = self.expand(trace)?;
+        std::mem::forget(guard);
+        Ok(done)
+    }
+
+    /// Takes nothing any more.
+    fn give_up(&self) {
+        let mut state = self.state();
+        state.broken = true;
+        state.waiting.clear();
+        state.bytes = 0;
+        self.changed.notify_all();
+    }
+
+    fn expand(&self, trace: &Path) -> std::result::Result<Option<Carried>, String> {
+        let (mut known, mut news) = (Known::default(), 0);
+        let mut work: Option<(Carried, Vec<Placement>)> = None;
+        let (mut slots, mut now) = (Vec::<Slot>::new(), Vec::new());
+        let (mut staged, mut batch) = (Staged::default(), Batch::default());
+        while let Some((bytes, modules)) = self.next(&mut news) {
+            let changed = match modules {
+                Some(modules) => known.update(trace, &modules)?,
+                None => false,
+            };
+            let tables = known.tables;
+            let (carried, placements) = work.get_or_insert_with(|| {
+                let key = self.state().key.unwrap_or_default();
+                let carried = Carried {
+                    key,
+                    expander: Expander::new(tables, &[]),
+                    sidecars: Vec::new(),
+                    next_sample: 0,
+                    stores: 0,
+                    damaged: 0,
+                };
+                (carried, Vec::new())
+            });
+            if changed {
+                let empty = Expander::new(tables, &[]);
+                let before = std::mem::replace(&mut carried.expander, empty);
+                carried.expander = before.with_tables(tables);
+                carried.sidecars.clone_from(&known.ids);
+                placements.clear();
+            }
+            let header = match decode_alone(&bytes, &mut slots) {
+                Ok(header) => header,
+                Err(_) => {
+                    carried.damaged += 1;
+                    continue;
+                }
+            };
+            known.map.at(carried.key.process, header.end_ns, &mut now);
+            if *placements != now {
+                carried.expander.place(&now);
+                placements.clone_from(&now);
+            }
+            let Carried {
+                expander,
+                next_sample,
+                ..
+            } = carried;
+            expander.stage(&header, &slots, next_sample, &mut staged);
+            carried.stores += match tables.has_stores() {
+                true => staged.stores(tables, 0..staged.len()),
+                false => 0,
+            };
+            self.send(carried.key, tables, &staged, &mut batch);
+            staged.clear();
+        }
+        Ok(work.map(|(carried, _)| carried))
+    }
+
+    /// Sends the rows. Where nobody takes them, the recording is at its end.
+    fn send(&self, key: ThreadKey, tables: &Tables, staged: &Staged, batch: &mut Batch) {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(writer) = &mut *rows else { return };
+        let mut from = 0;
+        while from < staged.len() {
+            let range = from..staged.len().min(from + BATCH_ROWS);
+            from = range.end;
+            batch.clear();
+            (batch.process, batch.thread) = (key.process, key.thread);
+            staged.address(range.clone(), &mut batch.address);
+            staged.size(tables, range.clone(), &mut batch.size);
+            staged.implied_const(tables, range.clone(), &mut batch.implied);
+            staged.store(tables, range, &mut batch.store);
+            if writer.batch(batch).is_err() {
+                *rows = None;
+                return self.give_up();
+            }
+            self.state().sent += batch.len() as u64;
+        }
+    }
+}
+
+/// The code that was met so far.
+struct Known {
+    map: ModuleMap,
+    /// Of the tables, in their order: only appended to, so that what an expander knows of them stays.
+    ids: Vec<String>,
+    sidecars: Vec<Sidecar>,
+    tables: &'static Tables,
+}
+
+impl Default for Known {
+    fn default() -> Known {
+        Known {
+            map: ModuleMap::default(),
+            ids: Vec::new(),
+            sidecars: Vec::new(),
+            tables: Box::leak(Box::default()),
+        }
+    }
+}
+
+impl Known {
+    /// Takes up new modules; whether the tables are others.
+    fn update(&mut self, trace: &Path, modules: &[Module]) -> std::result::Result<bool, String> {
+        let before = self.ids.len();
+        for module in modules {
+            if module.sidecar.is_empty() || self.ids.contains(&module.sidecar_id) {
+                continue;
+            }
+            let path = trace.join(&module.sidecar);
+            let sidecar =
+                Sidecar::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+            self.sidecars.push(sidecar);
+            self.ids.push(module.sidecar_id.clone());
+        }
+        let ids = &self.ids;
+        self.map = ModuleMap::new(modules, |module| {
+            ids.iter().position(|id| *id == module.sidecar_id)
+        });
+        if ids.len() == before {
+            return Ok(false);
+        }
+        let tables = Tables::new(&self.sidecars).map_err(|error| error.to_string())?;
+        // A run has few libraries, and what an expander has in flight refers to them until its end.
+        self.tables = Box::leak(Box::new(tables));
+        Ok(true)
+    }
+}
