@@ -723,10 +723,12 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
         jobs.len(),
         shown.join("\n")
     );
-    // What takes OpenMP regions is tested where these are; `mgz` alone makes pages.
+    // What takes OpenMP regions is tested where these are, and a recorder that sends rows in tests/diskless.rs;
+    // `mgz` alone makes pages.
     let mut taken = taken.into_inner().unwrap();
     for (command, option) in [
         ("cache", "mimic"),
+        ("cache", "online"),
         ("cache", "schedule"),
         ("ranks", "html"),
         ("compare", "html"),

@@ -6,6 +6,8 @@ use crate::report::Analysis;
 use crate::util::human::bytes;
 use serde::Serialize;
 
+/// A share that is all.
+const ALL: f64 = 0.995;
 /// Misses per load that a finding names.
 const SAID: f64 = 1e-3;
 /// Share of the misses of some level from which on a row stands in the table.
@@ -147,11 +149,13 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
         .map(|l| format!("the {} with {} %", l.level, within(l.ratio)))
         .collect();
     let share = match last.share {
+        Some(share) if share[0] >= ALL => format!("; all {} misses are among them", last.level),
         Some(share) => format!("; {} % of all {} misses", within(Some(share)), last.level),
         None => String::new(),
     };
     let how = how(misses);
-    Some(format!("Its loads miss {}{how}{share}.", said.join(", ")))
+    let text = format!("Its loads miss {}{how}{share}.", said.join(", "));
+    Some(text)
 }
 
 /// Whether they are predicted: those that are counted have no interval.
