@@ -635,6 +635,8 @@ fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone
             .iter()
             .all(|end| end.is_some_and(|e| (e * scale).abs() <= limit))
     };
+    // What is gone, or new, is not the same, however little it was.
+    let both = one.base.value > 0.0 && one.new.value > 0.0;
     change.verdict = if difference.abs() < least(change, test) {
         Verdict::Same
     } else if chance <= WRONG {
@@ -644,7 +646,7 @@ fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone
             Verdict::Better
         }
     } else if within(SAME * 100.0, 1.0)
-        || change.metric.is_share() && within(SAME_POINTS, expected / 100.0)
+        || both && change.metric.is_share() && within(SAME_POINTS, expected / 100.0)
     {
         Verdict::Same
     } else {

@@ -110,6 +110,14 @@ fn new_functions_are_told() {
     assert_eq!(of(&found, "copy").verdict, Verdict::Worse);
 }
 
+#[test]
+fn what_is_gone_is_not_the_same() {
+    let base = shares(&[("kernel", 98.9), ("tiny", 1.1)], 0.5);
+    let new = shares(&[("kernel", 100.0)], 0.5);
+    let found = judged(&[base], &[new]);
+    assert_ne!(of(&found, "tiny").verdict, Verdict::Same);
+}
+
 /// CPU seconds have no interval: with six runs a side their ranks decide.
 #[test]
 fn many_runs_are_compared_by_ranks() {

@@ -4,6 +4,7 @@
 //! samples of a thread have met a line; that some v of them do has a chance of 1 − (1 − v/N)^c. The sum over the lines of a set tells after
 //! how many samples it is full.
 
+use crate::misses::far::{Far, RADII};
 use crate::stages::line_visits::LineVisits;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 
@@ -26,17 +27,37 @@ fn grid() -> impl Iterator<Item = f64> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateVisit {
     pub(crate) line: u64,
-    /// Its thread, and how many samples that has.
+    /// Its replicate, its thread, and how many samples that has.
+    pub(crate) part: usize,
     pub(crate) thread: u32,
     pub(crate) samples: usize,
-    /// How many of them have met the line.
+    /// How many of them have met the line, itself included.
     pub(crate) met: usize,
     /// Its cell, if it is one of those that stay apart.
     pub(crate) cell: Option<u32>,
 }
 
-/// By level and cell: sample lengths until sets are full, and the part of the cell's late visits that are in such sets.
-pub(crate) type Crowded = [Vec<Vec<(f64, f64)>>; LEVELS];
+impl LateVisit {
+    /// Chance that visits which come at random leave its line alone for so many sample lengths.
+    fn survives(&self, v: f64) -> f64 {
+        let left = (1.0 - v / self.samples.max(1) as f64).max(0.0);
+        left.powf(self.met.max(1) as f64 - 1.0)
+    }
+}
+
+/// Late visits of a cell, some of which are in crowded sets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crowd {
+    /// The part that is.
+    pub(crate) part: f64,
+    /// The part that is, and survives until its set is full.
+    pub(crate) survives: f64,
+    /// The others.
+    pub(crate) rest: Far,
+}
+
+/// By level and cell, where there are any.
+pub(crate) type Crowded = [Vec<Option<Crowd>>; LEVELS];
 
 /// Finds them for all levels but the first.
 pub(crate) fn find(
@@ -49,12 +70,6 @@ pub(crate) fn find(
     let threads = late.iter().map(|v| v.thread + 1).max().unwrap_or(0) as usize;
     // Lines that were not kept, and those that samples met early.
     let each = (1u64 << lines.level) as f64 * lines.visits.len() as f64 / late.len().max(1) as f64;
-    let mut all = vec![0.0; cells];
-    for visit in late {
-        if let Some(cell) = visit.cell {
-            all[cell as usize] += 1.0;
-        }
-    }
     for (level, cache) in caches.iter().enumerate().skip(1) {
         if cache.sets < 2 || threads * cache.sets as usize > MOST {
             continue;
@@ -63,20 +78,27 @@ pub(crate) fn find(
         if filled.iter().all(|f| f.is_none()) {
             continue;
         }
-        let mut of_cells: Vec<Vec<(f64, f64)>> = vec![Vec::new(); cells];
+        let mut of_cells: Vec<Option<Crowd>> = vec![None; cells];
         for visit in late {
-            let (Some(cell), Some(until)) = (visit.cell, filled[set_of(cache, visit)]) else {
-                continue;
-            };
-            let of_cell = &mut of_cells[cell as usize];
-            let part = 1.0 / all[cell as usize];
-            match of_cell.iter_mut().find(|c| c.0 == until) {
-                Some(there) => there.1 += part,
-                None => of_cell.push((until, part)),
+            if let (Some(cell), Some(until)) = (visit.cell, filled[set_of(cache, visit)]) {
+                let crowd = of_cells[cell as usize].get_or_insert_default();
+                crowd.part += 1.0;
+                crowd.survives += visit.survives(until);
             }
         }
-        for of_cell in &mut of_cells {
-            of_cell.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+        for visit in late {
+            let Some(cell) = visit.cell else { continue };
+            if let (Some(crowd), None) =
+                (&mut of_cells[cell as usize], filled[set_of(cache, visit)])
+            {
+                let seen = (visit.samples.max(2) - 1, visit.met.max(1) - 1);
+                crowd.rest.add(visit.part, &[seen; RADII.len()]);
+            }
+        }
+        for crowd in of_cells.iter_mut().flatten() {
+            let all = crowd.part + crowd.rest.visits(None);
+            crowd.part /= all;
+            crowd.survives /= all;
         }
         found[level] = of_cells;
     }
@@ -144,7 +166,7 @@ mod tests {
     use super::*;
     use crate::stages::line_visits::Visit;
 
-    fn found(late: &[LateVisit]) -> Vec<(f64, f64)> {
+    fn found(late: &[LateVisit]) -> Option<Crowd> {
         let mut lines = LineVisits::default();
         lines.visits = vec![Visit::default(); late.len()];
         let cache = Sets {
@@ -152,10 +174,7 @@ mod tests {
             ways: 16,
         };
         let caches = [Sets::default(), cache, Sets::default(), Sets::default()];
-        find(&lines, &caches, late, 1)[1]
-            .first()
-            .cloned()
-            .unwrap_or_default()
+        find(&lines, &caches, late, 1)[1].first()?.clone()
     }
 
     /// 200 samples visit 300 of 40,000 lines each, at random.
@@ -172,6 +191,7 @@ mod tests {
         }
         let visit = |line| LateVisit {
             line,
+            part: 0,
             thread: 0,
             samples: 200,
             met: times[&line],
@@ -182,21 +202,19 @@ mod tests {
 
     #[test]
     fn a_set_that_has_much_fills_soon() {
-        assert_eq!(found(&visits(|l| l)), []);
+        assert!(found(&visits(|l| l)).is_none());
         // A tenth of the lines are in one set: 30 visits a sample, of 4,000 lines; 16 of them come within half a sample.
-        let crowded = found(&visits(|l| if l % 10 == 0 { l * 1024 } else { l }));
-        let part: f64 = crowded.iter().map(|c| c.1).sum();
-        assert!((part - 0.1).abs() < 0.01, "{crowded:?}");
-        assert!(
-            crowded.iter().all(|c| (0.4..0.8).contains(&c.0)),
-            "{crowded:?}"
-        );
+        let crowd = found(&visits(|l| if l % 10 == 0 { l * 1024 } else { l })).unwrap();
+        assert!((crowd.part - 0.1).abs() < 0.01, "{}", crowd.part);
+        assert!(crowd.survives > 0.99 * crowd.part && crowd.survives < crowd.part);
+        let rest = crowd.rest.visits(None);
+        assert!((rest / (200.0 * 300.0) - 0.9).abs() < 0.01, "{rest}");
     }
 
     #[test]
     fn a_line_that_all_have_is_one_line() {
         // Each sample has it, several times as often as the mean set is visited.
         let hot = visits(|l| if l % 100 == 0 { 5 } else { l });
-        assert_eq!(found(&hot), []);
+        assert!(found(&hot).is_none());
     }
 }

@@ -165,6 +165,7 @@ impl<'a> VisitTable<'a> {
                 let cell = numbers.get(&key).copied();
                 late.push(LateVisit {
                     line: visit.line,
+                    part: part(visit.sample),
                     thread: same[0].2,
                     samples: length,
                     met: seen[RADII.len() - 1].1 + 1,
@@ -304,25 +305,19 @@ impl<'a> VisitTable<'a> {
             })
             .collect();
         // `which` of the ends of what comes again with the next lap.
-        let survive = |cell: usize, [v, edge]: [f64; 2], share: f64, which: usize| {
-            let again: f64 = self.laps[cell]
-                .iter()
-                .map(|l| l.part * l.again[which])
-                .sum();
-            let waits = self.laps[cell]
-                .iter()
-                .map(|l| l.waits(v, which))
-                .sum::<f64>();
+        let survive = |cell: usize, fit: &Fit, [v, edge]: [f64; 2], share: f64, which: usize| {
+            let laps = || self.laps[cell].iter();
+            let again: f64 = laps().map(|l| l.part * l.again[which]).sum();
+            let waits = laps().map(|l| l.waits(v, which)).sum::<f64>();
             // Other samples count visits of all laps: those that laps leave come as much more rarely.
             let v = v * (1.0 - again);
-            let in_loops = fits[cell].in_loops(v * edge);
-            let other = share * fits[cell].at_random(v) + (1.0 - share) * in_loops;
+            let other = share * fit.at_random(v) + (1.0 - share) * fit.in_loops(v * edge);
             waits + (1.0 - again) * other
         };
         let curves: Vec<Vec<f64>> = (0..self.cells.len())
             .map(|cell| {
                 grid()
-                    .map(|v| survive(cell, [v, 1.0], at_random[cell][1], 1))
+                    .map(|v| survive(cell, &fits[cell], [v, 1.0], at_random[cell][1], 1))
                     .collect()
             })
             .collect();
@@ -385,6 +380,7 @@ impl<'a> VisitTable<'a> {
             .map(|cell| {
                 let reach = nears[&self.cells[cell].0.0].reach as f64;
                 let filled = filled(cell);
+                let near_parts = parts(self.lines, self.cells[cell].0.0, without);
                 let mut ends: [Vec<f64>; 3] = Default::default();
                 for (at, (&capacity, &v)) in capacities.iter().zip(&filled).enumerate() {
                     if capacity <= reach {
@@ -392,14 +388,20 @@ impl<'a> VisitTable<'a> {
                         continue;
                     }
                     let v = v.min(2f64.powi(40));
-                    let sooner = levels.get(at).and_then(|&l| self.crowded.get(l)?.get(cell));
+                    let level = levels.get(at);
+                    let crowd = level.and_then(|&l| self.crowded[l].get(cell)?.as_ref());
+                    let rest = crowd.map(|c| c.rest.fit(RADII.len() - 1, without));
+                    // Of those that come late, some find their set filled by the sample alone.
+                    let full = level.map_or(0.0, |&l| full(&near_parts, l));
                     let survive = |share: f64, which: usize, edge: f64| {
-                        let (mut sum, mut part) = (0.0, 1.0);
-                        for &(until, some) in sooner.into_iter().flatten() {
-                            sum += some * survive(cell, [v.min(until), edge], share, which);
-                            part -= some;
-                        }
-                        sum + part.max(0.0) * survive(cell, [v, edge], share, which)
+                        let of = |fit| survive(cell, fit, [v, edge], share, which);
+                        let survives = match (crowd, &rest) {
+                            (Some(crowd), Some(rest)) => {
+                                crowd.survives + (1.0 - crowd.part).max(0.0) * of(rest)
+                            }
+                            _ => of(&fits[cell]),
+                        };
+                        full + (1.0 - full) * survives
                     };
                     let [_, share, _] = at_random[cell];
                     let of = at_random[cell].map(|share| survive(share, 1, 1.0));
@@ -528,6 +530,14 @@ impl VisitTable<'_> {
             }
         }
     }
+}
+
+/// The part of late first touches that find their set filled by what their sample touched before.
+fn full(parts: &[&GroupLines], level: usize) -> f64 {
+    let sum = |of: fn(&GroupLines, usize) -> u32| {
+        parts.iter().map(|p| f64::from(of(p, level))).sum::<f64>()
+    };
+    sum(|p, l| p.full[l]) / sum(|p, _| p.late_firsts).max(1.0)
 }
 
 fn doubt_of(share: f64) -> f64 {

@@ -89,6 +89,10 @@ pub struct GroupLines {
     pub late: u32,
     /// How many of these find their line driven out of a set that the sample fills, by level.
     pub conflicts: [u32; LEVELS],
+    /// First touches in the second halves of samples.
+    pub late_firsts: u32,
+    /// How many of these come to a set that the sample has filled, by level.
+    pub full: [u32; LEVELS],
 }
 
 impl GroupLines {
@@ -100,9 +104,10 @@ impl GroupLines {
             mine.merge(theirs);
         }
         self.late += other.late;
-        for (mine, theirs) in self.conflicts.iter_mut().zip(other.conflicts) {
-            *mine += theirs;
-        }
+        self.late_firsts += other.late_firsts;
+        let theirs = other.conflicts.iter().chain(&other.full);
+        let mine = self.conflicts.iter_mut().chain(&mut self.full);
+        mine.zip(theirs).for_each(|(mine, theirs)| *mine += theirs);
     }
 }
 
@@ -305,6 +310,7 @@ impl LineVisits {
                     || step == of.2 && step.unsigned_abs() <= NEAR;
                 (of.1, of.2) = (line, step);
                 of.0.censored.add(distinct);
+                of.0.late_firsts += u32::from(2 * at >= n);
                 if kept(line, work.space, self.level) {
                     self.visits.push(Visit {
                         line,
@@ -335,9 +341,12 @@ impl LineVisits {
             n,
             |row| address[row] >> LINE,
             &work.first,
-            |row, level| {
-                if let Some(of) = local.get_mut(&groups[row]) {
-                    of.0.conflicts[level] += 1;
+            |row, level, again| {
+                if let Some((lines, ..)) = local.get_mut(&groups[row]) {
+                    match again {
+                        true => lines.conflicts[level] += 1,
+                        false => lines.full[level] += 1,
+                    }
                 }
             },
         );
@@ -426,6 +435,9 @@ mod tests {
                 }
                 None => {
                     of.censored.add(list.len() as u64);
+                    of.late_firsts += u32::from(row >= 300);
+                    let full = u32::from(row >= 300 && list.len() >= 8);
+                    of.full[1..].iter_mut().for_each(|c| *c += full);
                     of.in_set[1].add(list.len() as u64);
                     visits.push((line, list.len() as u16));
                 }

@@ -46,15 +46,15 @@ pub struct Conflicts {
 }
 
 impl Conflicts {
-    /// Tells of each access in the second half of a sample that comes again, and finds its line driven out of a level: the number of the
-    /// row, and of the level. `line`: of a row; `first`: whether the sample had not touched the line before.
+    /// Tells of each access in the second half of a sample that finds its set of a level filled by others: the number of the row, that of
+    /// the level, and whether it comes again. `line`: of a row; `first`: whether the sample had not touched the line before.
     pub fn of_sample(
         &mut self,
         caches: &[Sets; LEVELS],
         rows: usize,
         line: impl Fn(usize) -> u64,
         first: &[bool],
-        mut tell: impl FnMut(usize, usize),
+        mut tell: impl FnMut(usize, usize, bool),
     ) {
         let new = || (0..rows.min(first.len())).filter(|&row| first[row]);
         // Sets of the first level are followed by line_visits.rs.
@@ -80,13 +80,13 @@ impl Conflicts {
                         continue;
                     }
                     let recent = self.recent.entry(set).or_default();
-                    match recent.iter().position(|&l| l == line) {
-                        Some(at) => {
-                            if at >= cache.ways as usize && row >= rows / 2 {
-                                tell(row, level);
-                            }
-                            recent[..=at].rotate_right(1);
-                        }
+                    let place = recent.iter().position(|&l| l == line);
+                    let others = place.unwrap_or(recent.len());
+                    if others >= cache.ways as usize && 2 * row >= rows {
+                        tell(row, level, place.is_some());
+                    }
+                    match place {
+                        Some(at) => recent[..=at].rotate_right(1),
                         None => recent.insert(0, line),
                     }
                 }
@@ -141,9 +141,11 @@ mod tests {
                 2000,
                 |row| lines[row],
                 &first,
-                |row, level| {
+                |row, level, again| {
                     assert_eq!(level, 2);
-                    found.push(row);
+                    if again {
+                        found.push(row);
+                    }
                 },
             );
             assert!(found.len() > 200);
