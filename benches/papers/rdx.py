@@ -1,6 +1,12 @@
 """RDX (Wang, Liu, Chabbi 2019): figures 3, 4, 6 and 7, and live runs against full traces."""
 
-from papers.lab import mean, median, percent
+import os
+import statistics
+import subprocess
+import threading
+import time
+
+from papers.lab import count, mean, median, percent
 
 KERNELS = [
     "bfs",
@@ -106,6 +112,96 @@ def run(lab):
         "The paper: Ŝ of time above 96 % and S of stack distance 90 % in the median, at periods of 0.5 to 10 million.",
     )
     live(lab)
+    overhead(lab)
+
+
+def timed(command):
+    """Wall and CPU seconds, and the sum of the peaks of memory of the command and of what it starts, MiB."""
+    peaks, begin = {}, time.monotonic()
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    done = threading.Event()
+
+    def look():
+        while not done.wait(0.05):
+            for pid in [process.pid, *children(process.pid)]:
+                try:
+                    with open(f"/proc/{pid}/status") as status:
+                        peak = next((x for x in status if x.startswith("VmHWM")), None)
+                except OSError:
+                    continue
+                if peak:
+                    peaks[pid] = int(peak.split()[1]) / 1024
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.monotonic() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    done.set()
+    watcher.join()
+    if process.returncode:
+        raise RuntimeError(f"{command}: {process.returncode}: {errors[-300:]!r}")
+    return wall, usage.ru_utime + usage.ru_stime, sum(peaks.values())
+
+
+def children(pid):
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return [int(x) for x in file.read().split()]
+    except OSError:
+        return []
+
+
+def overhead(lab):
+    """What live sampling costs."""
+    length = 1.0 if lab.quick else 10.0
+    rates = (100, 1000)
+    rows, ratios = [], {rate: [] for rate in rates}
+    for name in KERNELS[:3] if lab.quick else KERNELS:
+        program = lab.compile(f"benches/kernels/{name}.c", f"kernel-{name}")
+        begin = timed([program, "0"])[1]
+        rounds = 1
+        while (taken := timed([program, str(rounds)])[1] - begin) < 0.2:
+            rounds *= 4
+        rounds = round(rounds * length / taken)
+        inst = lab.instrument(program)
+        base, one = (lab.rows(lab.record("one", [inst, str(n)])) for n in (0, 1))
+        accesses = base + rounds * (one - base)
+        wall, cpu, memory = timed([program, str(rounds)])
+        row = [name, f"{wall:.1f}", count(accesses)]
+        for rate in rates:
+            trace = os.path.join(lab.work, f"overhead-{name}.trace")
+            words = [lab.tool("mgz-record"), "-o", trace, "--force", "--mode", "watch"]
+            seen = timed([*words, "--rate", str(rate), "--", program, str(rounds)])
+            samples = lab.analyze("reuse", trace, "--rdx")["summary"]["samples"]
+            lab.drop(trace)
+            ratios[rate].append(seen[0] / wall)
+            row += [
+                count(accesses / max(1, samples)),
+                f"{seen[0] / wall:.2f}",
+                f"{seen[1] / cpu:.2f}",
+                f"{seen[2] - memory:.0f}",
+            ]
+        rows.append(row)
+    means = [
+        f"{statistics.geometric_mean(ratios[rate]):.2f} at {rate} samples a second"
+        for rate in rates
+    ]
+    heads = ["accesses a sample", "wall", "CPU", "MiB more"]
+    lab.table(
+        "RDX live: time and memory",
+        ["program", "s", "accesses"] + [f"{r}/s: {h}" for r in rates for h in heads],
+        rows,
+        f"Over the original, one run each; geometric means of wall time: {', '.join(means)}. The paper: 5 % of time and 7 % of memory, with a PMU that counts "
+        "accesses and hardware that tells where. Here a timer stops the program, and stops are stepped through.",
+    )
 
 
 def live(lab):

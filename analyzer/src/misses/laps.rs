@@ -1,6 +1,6 @@
 //! Walks that come back, or follow another, by cell: a lap ago most of their lines were touched, whatever other samples say.
 
-use crate::misses::predict::Key;
+use crate::misses::visit_table::Key;
 use crate::stages::line_visits::Visit;
 use crate::stages::walks::Walks;
 use crate::util::fast_hash::Mixed;

@@ -9,6 +9,8 @@ mod laps;
 mod near;
 mod predict;
 mod rows;
+mod sets;
+mod visit_table;
 
 pub use rows::Predicted;
 

@@ -3,7 +3,8 @@
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::Estimate;
-use crate::misses::predict::{ByGroup, VisitTable};
+use crate::misses::predict::ByGroup;
+use crate::misses::visit_table::VisitTable;
 use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches};
 use crate::stages::line_visits::{PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
