@@ -145,9 +145,12 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
     let worth = |l: &&LevelMisses| l.ratio.is_some_and(|r| r[1] >= SAID);
     let levels: Vec<&LevelMisses> = misses.levels.iter().filter(worth).collect();
     let last = levels.last()?;
-    let said: Vec<String> = (levels.iter())
-        .map(|l| format!("the {} with {} %", l.level, within(l.ratio)))
+    // One line: the interval of the last level is the one that counts.
+    let (upper, _) = levels.split_at(levels.len() - 1);
+    let mut said: Vec<String> = (upper.iter())
+        .filter_map(|l| Some(format!("{} {} %", l.level, pct(l.ratio?[1]))))
         .collect();
+    said.push(format!("{} {} %", last.level, within(last.ratio)));
     let share = match last.share {
         Some(share) if share[0] >= ALL => format!("; all {} misses are among them", last.level),
         Some(share) => format!("; {} % of all {} misses", within(Some(share)), last.level),
