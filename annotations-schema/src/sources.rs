@@ -40,7 +40,7 @@ mod tests {
         for file in [
             "/home/me/rust/app/src/main.rs",
             "src/lib.rs",
-            "/work/registry/main.c",
+            "/home/me/registry/main.c",
             "",
         ] {
             assert!(!is_system(file), "{file}");
