@@ -6,6 +6,8 @@ use crate::report::Analysis;
 use crate::util::human::bytes;
 use serde::Serialize;
 
+/// An interval that is wider says next to nothing.
+const VAGUE: f64 = 0.5;
 /// A share that is all.
 const ALL: f64 = 0.995;
 /// Misses per load that a finding names.
@@ -142,23 +144,30 @@ pub(crate) fn summary(misses: &Misses) -> String {
 
 /// A sentence of a finding; nothing where next to nothing misses.
 pub(crate) fn in_words(misses: &Misses) -> Option<String> {
-    let worth = |l: &&LevelMisses| l.ratio.is_some_and(|r| r[1] >= SAID);
+    let worth = |l: &&LevelMisses| l.ratio.is_some_and(|r| r[1] >= SAID || r[2] - r[0] > VAGUE);
     let levels: Vec<&LevelMisses> = misses.levels.iter().filter(worth).collect();
     let last = levels.last()?;
-    // One line: the interval of the last level is the one that counts.
-    let (upper, _) = levels.split_at(levels.len() - 1);
-    let mut said: Vec<String> = (upper.iter())
-        .filter_map(|l| Some(format!("{} {} %", l.level, pct(l.ratio?[1]))))
+    let said: Vec<String> = (levels.iter())
+        .map(|l| format!("{} {}", l.level, known(l.ratio)))
         .collect();
-    said.push(format!("{} {} %", last.level, within(last.ratio)));
     let share = match last.share {
-        Some(share) if share[0] >= ALL => format!("; all {} misses are among them", last.level),
+        Some(share) if share[2] - share[0] > VAGUE => String::new(),
+        Some(share) if share[0] >= ALL => format!("; all {} misses", last.level),
         Some(share) => format!("; {} % of all {} misses", within(Some(share)), last.level),
         None => String::new(),
     };
-    let how = how(misses);
-    let text = format!("Its loads miss {}{how}{share}.", said.join(", "));
+    let text = format!("Misses: {}{}{share}.", said.join(", "), how(misses));
     Some(text)
+}
+
+/// A ratio in percent; one whose interval says next to nothing is not known.
+fn known(ratio: Option<Range>) -> String {
+    match ratio {
+        Some([lo, _, hi]) if hi - lo > VAGUE => {
+            format!("not known ({}–{} %)", pct(lo), pct(hi))
+        }
+        ratio => format!("{} %", within(ratio)),
+    }
 }
 
 /// Whether they are predicted: those that are counted have no interval.
@@ -173,7 +182,7 @@ fn how(misses: &Misses) -> &'static str {
 
 /// Misses of the run on one screen.
 pub(crate) fn of_run(misses: &Misses) -> String {
-    let level = |l: &LevelMisses| format!("{} {} %", l.level, within(l.ratio));
+    let level = |l: &LevelMisses| format!("{} {}", l.level, known(l.ratio));
     let levels: Vec<String> = misses.levels.iter().map(level).collect();
     format!("{} of the loads{}", levels.join(", "), how(misses))
 }
