@@ -102,7 +102,9 @@ impl VisitTable<'_> {
             scaled(&mut all.least, least);
             scaled(&mut all.ratio, middle);
             scaled(&mut all.most, most);
-            let (least, most) = (all.least.iter_mut(), all.most.iter_mut());
+        }
+        for of in all.values_mut() {
+            let (least, most) = (of.least.iter_mut(), of.most.iter_mut());
             least.for_each(|e| *e = (*e - FLOOR).max(0.0));
             most.for_each(|e| *e = (*e + FLOOR).min(1.0));
         }

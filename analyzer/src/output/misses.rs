@@ -147,6 +147,13 @@ pub(crate) fn in_words(misses: &Misses) -> Option<String> {
     let worth = |l: &&LevelMisses| l.ratio.is_some_and(|r| r[1] >= SAID || r[2] - r[0] > VAGUE);
     let levels: Vec<&LevelMisses> = misses.levels.iter().filter(worth).collect();
     let last = levels.last()?;
+    if levels
+        .iter()
+        .all(|l| l.ratio.is_some_and(|r| r[2] - r[0] > VAGUE))
+    {
+        let text = "Misses: not known; no window tells when its lines come again.";
+        return Some(text.to_owned());
+    }
     let said: Vec<String> = (levels.iter())
         .map(|l| format!("{} {}", l.level, known(l.ratio)))
         .collect();
