@@ -28,6 +28,7 @@ u visit(struct list **p, u n) { u s = 0; for (u i = 0; i < n; i++) s += p[i]->va
 u chain(u key) { for (struct list *p = heads[key * 0x9e3779b97f4a7c15u >> 50]; p; p = p->next) if (p->value == key) return 1; return 0; }
 u open_table(u key) { u at = key * 0x9e3779b97f4a7c15u >> 50; while (table[at] && table[at] != key) at = (at + 1) & 16383; return at; }
 u search(u key, u n) { u low = 0, high = n; while (low < high) { u m = low + (high - low) / 2; if (table[m] < key) low = m + 1; else high = m; } return low; }
+u after_search(u key, u n, u m) { u low = 0, high = n, s = 0; while (low < high) { u x = low + (high - low) / 2; if (table[x] < key) low = x + 1; else high = x; } for (u i = 0; i < m; i++) s += keys[low * n + picks[i]]; return s; }
 double column(void) { double s = 0; for (int j = 0; j < 512; j++) for (int i = 0; i < 512; i++) s += grid[i][j]; return s; }
 double row(void) { double s = 0; for (int i = 0; i < 512; i++) for (int j = 0; j < 512; j++) s += grid[i][j]; return s; }
 u jump(u at, u n) { while (n--) at = table[at]; return at; }
@@ -75,6 +76,8 @@ fn origins_are_those_of_the_source() {
         ("chain", Origin::Hash),
         ("open_table", Origin::Hash),
         ("search", Origin::Search),
+        ("after_search", Origin::Search),
+        ("after_search", Origin::Index),
         ("column", Origin::Column),
         ("jump", Origin::Chain),
     ];
@@ -107,6 +110,7 @@ fn origins_are_those_of_the_source() {
             ("search", Origin::Hash),
             ("gather", Origin::Chain),
             ("open_table", Origin::Search),
+            ("after_search", Origin::Hash),
         ] {
             assert!(
                 !found[function].contains(&origin),

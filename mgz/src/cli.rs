@@ -2,6 +2,7 @@
 
 use crate::{doctor, report, run, serve, tools, viewed};
 use clap::{CommandFactory, Parser, Subcommand};
+use mgz_collector::options::args::HeapBlocks;
 use mgz_collector::program::modules::Refusal;
 use std::ffi::OsString;
 use std::io::Write;
@@ -92,9 +93,10 @@ pub struct Run {
     /// Folder for report and trace; those of an earlier run are replaced [default: NAME.mgz]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Log the program's heap blocks too, so that data are named by where they were allocated
-    #[arg(long)]
-    pub heap: bool,
+    /// Log the program's heap blocks too, so that data are named by where they were allocated: those
+    /// of 4 KiB and more and a sample of smaller ones, or all
+    #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "sampled")]
+    pub heap: Option<HeapBlocks>,
     /// Instrument the libraries that the program needs as well: all but the C library, or those in
     /// LIST [default: those of a program that has less code than they have]
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
@@ -252,7 +254,7 @@ mod tests {
         else {
             panic!("not a run");
         };
-        assert!(run.heap && run.libs.is_none() && run.output.is_none());
+        assert!(run.heap.is_some() && run.libs.is_none() && run.output.is_none());
         assert_eq!(run.program, ["./a", "--libs", "-o", "x"]);
         assert!(parse(&["run"]).is_err());
         assert!(parse(&["run", "--frobnicate", "--", "a"]).is_err());

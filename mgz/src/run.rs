@@ -7,6 +7,7 @@ use crate::program::Program;
 use crate::python::{self, Hook};
 use crate::{nothing, report, signals, tools};
 use anyhow::{Context, bail};
+use mgz_collector::options::args::HeapBlocks;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -153,8 +154,10 @@ pub fn read_command(folder: &Path) -> Vec<String> {
 fn options(run: &Run) -> Vec<OsString> {
     // What is missing stands in the analysis, with options of this command.
     let mut options: Vec<OsString> = vec!["--for-run".into()];
-    if run.heap {
-        options.push("--heap".into());
+    match run.heap {
+        Some(HeapBlocks::Sampled) => options.push("--heap".into()),
+        Some(HeapBlocks::All) => options.push("--heap=all".into()),
+        None => {}
     }
     if let Some(percent) = &run.overhead {
         options.push(format!("--overhead={percent}").into());
@@ -220,6 +223,8 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
         eprintln!("mgz: {}", nothing::remedy(&report::manifest(trace)?));
     }
     eprintln!("\nmgz: report: {}", file.display());
+    let tables = format!("mgz-analyze {} --all", trace.display());
+    eprintln!("mgz: every table: {tables}");
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {
         open(file.as_os_str());
     }

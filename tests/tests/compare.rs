@@ -134,6 +134,8 @@ fn planted_changes_are_told_and_nothing_else() {
         ("function", "walk", "loads", "worse"),
         ("function", "walk", "F", "worse"),
         ("object", "table", "F", "worse"),
+        ("object", "table", "size", "worse"),
+        ("object", "other", "size", "same"),
         ("function", "pick", "loads", "same"),
         ("function", "pick", "F", "same"),
         ("object", "other", "F", "same"),
@@ -154,6 +156,8 @@ fn planted_changes_are_told_and_nothing_else() {
         ("loads.walk>5%", 3),
         ("loads.pick>0%", 0),
         ("F.table>29%,loads.pick>5%", 3),
+        ("size.table>29%", 3),
+        ("size.other>0%", 0),
     ] {
         let output = place.compare(&["--fail-if", condition, "base1", "--", "larger1"]);
         assert_eq!(code(&output), status, "{condition}: {}", text(&output));
@@ -298,6 +302,11 @@ fn samples_of_one_program_do_not_differ() {
     place.record("c", &other, &ring("4001"));
     let same = place.compare(&["--fail-if", "F>0%,loads>0%", "a", "--", "b"]);
     assert_eq!(code(&same), 0, "{}", text(&same));
-    let three = place.compare(&["--fail-if", "loads>50%", "a", "--", "c"]);
-    assert_eq!(code(&three), 3, "{}", text(&three));
+    // What a variable takes stands in the file: it is known of samples too.
+    for condition in ["loads>50%", "size.table>199%"] {
+        let three = place.compare(&["--fail-if", condition, "a", "--", "c"]);
+        assert_eq!(code(&three), 3, "{condition}: {}", text(&three));
+    }
+    let same = place.compare(&["--fail-if", "size.*>0%", "a", "--", "b"]);
+    assert_eq!(code(&same), 0, "{}", text(&same));
 }

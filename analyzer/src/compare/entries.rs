@@ -55,6 +55,8 @@ pub enum Metric {
     Growth,
     /// Percentiles of reuse distance, blocks.
     Distance(u8),
+    /// Bytes of an object's largest block.
+    Size,
     /// Misses of a level: of the run, where that is known, else per load.
     Misses(String),
 }
@@ -73,6 +75,7 @@ impl Metric {
             Metric::Footprint => "F".into(),
             Metric::Growth => "growth".into(),
             Metric::Distance(p) => format!("D{p}"),
+            Metric::Size => "size".into(),
             Metric::Misses(level) => format!("misses.{level}"),
         }
     }
@@ -87,6 +90,7 @@ impl Metric {
             Metric::Footprint => "addresses",
             Metric::Growth => "addresses per load",
             Metric::Distance(_) => "blocks",
+            Metric::Size => "bytes",
             Metric::Misses(_) if per_load => Metric::PER_LOAD,
             Metric::Misses(_) => "misses",
         }
@@ -374,6 +378,9 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
             exact,
         }
         .cells(&mut entry);
+        // Not an estimate: it was logged, or stands in the file.
+        let size = row.largest.map(|bytes| Cell::exact(bytes as f64));
+        entry.cells.extend(size.map(|cell| (Metric::Size, cell)));
         entry
     });
     RunEntries {

@@ -37,7 +37,8 @@ struct Parser<'a> {
     at: usize,
 }
 
-const METRICS: &str = "time, share, cpu, loads, F, growth, D50, D90, D99, misses.L1, misses.L2, …";
+const METRICS: &str =
+    "time, share, cpu, loads, F, growth, D50, D90, D99, size, misses.L1, misses.L2, …";
 
 impl<'a> Parser<'a> {
     fn error(&self, at: usize, cause: impl Into<String>) -> GateError {
@@ -83,6 +84,7 @@ impl<'a> Parser<'a> {
             "D50" => Metric::Distance(50),
             "D90" => Metric::Distance(90),
             "D99" => Metric::Distance(99),
+            "size" => Metric::Size,
             "misses" => {
                 let (dot, level) = (self.eat("."), self.at);
                 let name = self.word();
@@ -140,9 +142,14 @@ impl<'a> Parser<'a> {
         } else {
             None
         };
-        if name.is_none() && metric.is_share() {
+        if name.is_none() && (metric.is_share() || metric == Metric::Size) {
+            let whose = if metric.is_share() {
+                "FUNCTION"
+            } else {
+                "OBJECT"
+            };
             let example = format!(
-                "of what is expected: {0}.FUNCTION, or {0}.* for any",
+                "of what is expected: {0}.{whose}, or {0}.* for any",
                 metric.name()
             );
             return Err(self.error(after, example));
@@ -287,6 +294,7 @@ mod tests {
             ("F>x%", 3, "a percentage of 0"),
             ("F>-1%", 3, "a percentage of 0"),
             ("time>5%", 5, "time.FUNCTION"),
+            ("size>5%", 5, "size.OBJECT"),
             ("misses>5%", 7, "misses.L2"),
             ("misses.L>5%", 8, "misses.L2"),
             ("loads.>5%", 7, "FILE:LINE"),

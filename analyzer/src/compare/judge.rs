@@ -610,7 +610,11 @@ fn least(change: &Change, test: Test) -> f64 {
     match change.metric {
         Metric::Misses(_) if change.unit == Metric::PER_LOAD && test == Test::Intervals => MODEL,
         Metric::Misses(_) if change.unit == Metric::PER_LOAD => 1e-4,
-        Metric::Loads | Metric::Footprint | Metric::Distance(_) | Metric::Misses(_) => 1.0,
+        Metric::Loads
+        | Metric::Footprint
+        | Metric::Distance(_)
+        | Metric::Size
+        | Metric::Misses(_) => 1.0,
         Metric::Time | Metric::Share => 0.1,
         Metric::Growth => 1e-9,
         Metric::Cpu => 0.001,

@@ -39,8 +39,9 @@ Examples:
   mgz compare --html changes.html old -- new          also a report to look at
   mgz compare --format markdown old -- new >> \"$GITHUB_STEP_SUMMARY\"
 
-Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99 or
-misses.L1, misses.L2, …; NAME is a function, an object, FILE:LINE, or * for any; without it the run.
+Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99, size
+(of an object) or misses.L1, misses.L2, …; NAME is a function, an object, FILE:LINE, or * for any;
+without it the run.
 docs/reference/compare.md has the definitions and the keys of the JSON.
 
 Exit status: 0 done; 1 error; 2 wrong usage; 3 a number is worse, not by chance, and beyond its limit.";

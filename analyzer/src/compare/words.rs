@@ -2,7 +2,7 @@
 
 use crate::compare::entries::{Cell, Kind, Metric};
 use crate::compare::judge::{Change, Comparison, Test, Verdict};
-use crate::util::human::{counted, number};
+use crate::util::human::{bytes, counted, number};
 
 /// Sentences of the verdict at most.
 const MOST: usize = 5;
@@ -24,10 +24,10 @@ fn percent(x: f64) -> String {
 
 /// A number with its interval.
 pub fn cell(metric: &Metric, cell: &Cell) -> String {
-    let (write, sign): (&dyn Fn(f64) -> String, &str) = if metric.is_share() {
-        (&percent, "%")
-    } else {
-        (&amount, "")
+    let (write, sign): (&dyn Fn(f64) -> String, &str) = match metric {
+        metric if metric.is_share() => (&percent, "%"),
+        Metric::Size => (&|x| bytes(x as u64), ""),
+        _ => (&amount, ""),
     };
     let value = format!("{}{sign}", write(cell.value));
     match (cell.lo, cell.hi) {
@@ -100,6 +100,7 @@ pub fn sentence(of: &Change) -> String {
         Metric::Distance(p) => {
             format!("{p}% of the reuses of {subject} are within {new} blocks instead of {old}{pct}")
         }
+        Metric::Size => format!("{subject} is {new} large instead of {old}{pct}"),
         Metric::Misses(level) => format!(
             "{subject} has {new} {} of {level} instead of {old}{pct}",
             of.unit

@@ -214,6 +214,8 @@ pub struct Resolver {
     pub instances: Vec<u64>,
     /// Sum of the bytes of the instances, by object.
     pub bytes: Vec<u64>,
+    /// Bytes of the smallest and of the largest instance, by object.
+    pub sizes: Vec<(u64, u64)>,
     /// What is known of objects of whose blocks only a sample was logged.
     pub samples: HashMap<u32, Sampled>,
     /// Objects that are only memory for others, by object.
@@ -228,6 +230,22 @@ pub struct Resolver {
 }
 
 impl Resolver {
+    /// Whether an object is only memory for others, as the heap is.
+    pub fn is_container(&self, object: u32) -> bool {
+        self.containers.get(object as usize) == Some(&true)
+    }
+
+    /// Bytes of the largest block of an object: a variable, a file, or blocks of the heap. None if not all of its blocks are known, and
+    /// those that are differ; none of memory that only holds others.
+    pub fn largest(&self, object: u32) -> Option<u64> {
+        let (at, kind) = (object as usize, self.objects.get(object as usize)?);
+        let whole =
+            matches!(kind.kind.as_str(), "global" | "heap" | "file") && !self.containers[at];
+        let (smallest, largest) = *self.sizes.get(at)?;
+        let known = !self.samples.contains_key(&object) || smallest == largest;
+        (whole && known && largest > 0).then_some(largest)
+    }
+
     /// Makes it from instances; `objects[0]` must be the unknown one. Instances of no bytes are left out.
     pub fn new(objects: Vec<Object>, instances: &[Instance]) -> Resolver {
         let container =
@@ -237,6 +255,7 @@ impl Resolver {
         let mut resolver = Resolver {
             instances: vec![0; objects.len()],
             bytes: vec![0; objects.len()],
+            sizes: vec![(u64::MAX, 0); objects.len()],
             containers,
             stacks,
             objects,
@@ -252,6 +271,9 @@ impl Resolver {
             let object = instance.object as usize;
             let (times, weight) = (instance.times, f64::from(instance.weight));
             let sampled = weight > 1.0;
+            let (smallest, largest) = &mut resolver.sizes[object];
+            *smallest = instance.bytes.min(*smallest);
+            *largest = instance.bytes.max(*largest);
             if sampled {
                 let stand_for = instance.bytes as f64 * weight;
                 resolver.instances[object] += (times as f64 * weight).round() as u64;

@@ -85,7 +85,7 @@ impl<'a> Context<'a> {
     /// What some load instructions go through.
     pub fn working_set(&self, sites: &[u32], step: Option<i64>) -> WorkingSet {
         let rows = sites.iter().flat_map(|&s| self.rows_of(s)).copied();
-        working_set::of(&self.windows, rows.collect(), step)
+        working_set::of(&self.windows, rows.collect(), step, self.objects)
     }
 
     /// Where the address of a load comes from.

@@ -1,6 +1,6 @@
 //! The object of a cause, named so that it can be recognised.
 
-use crate::data::object_map::Object;
+use crate::data::object_map::{Object, Resolver};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::util::fast_hash::Mixed;
@@ -11,6 +11,11 @@ use std::collections::{HashMap, HashSet};
 const MOST: f64 = 0.3;
 /// What is smaller than this part of what a cause goes through is not what it goes through.
 const SMALL: u64 = 16;
+/// First touches of logged blocks that tell of the others.
+const LOGGED: u64 = 4;
+/// Objects that are named together at most, and the share that they have.
+const SEVERAL: usize = 6;
+const TOGETHER: f64 = 0.7;
 /// Fewer first touches tell nothing.
 const FEW: u64 = 32;
 
@@ -33,14 +38,66 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
         few if few < FEW => (&cause.objects, cause.rows),
         firsts => (&fetched, firsts),
     };
-    let known =
-        (parts.iter()).filter(|(number, rows)| *number != 0 && *rows as f64 >= MOST * all as f64);
-    let is_large = |o: u32| extent(context, cause, o).saturating_mul(SMALL) >= cause.set.bytes;
-    let known = known.filter(|(number, _)| is_large(*number));
-    let known = known.filter_map(|(number, _)| objects.objects.get(*number as usize));
+    let parts = divided(objects, parts);
+    let is_large = |o: u32| {
+        objects.samples.contains_key(&o)
+            || extent(context, cause, o).saturating_mul(SMALL) >= cause.set.bytes
+    };
+    let known: Vec<(&Object, f64)> = (parts.iter())
+        .filter(|(number, _)| *number != 0 && is_large(*number))
+        .filter_map(|&(number, rows)| Some((objects.objects.get(number as usize)?, rows)))
+        .collect();
     // Some causes have several objects, as an array and what its elements lead to: the one with a name of its own says most.
-    let rank = |o: &&Object| u8::from(o.kind == "anonymous" || o.name.starts_with('['));
-    known.min_by_key(rank).map(name).unwrap_or_default()
+    let is_memory = |o: &Object| o.kind == "anonymous" || o.name.starts_with('[');
+    let mut most = known.iter().filter(|k| k.1 >= MOST * all as f64);
+    let first = most.clone().find(|k| !is_memory(k.0)).or(most.next());
+    if let Some((object, _)) = first {
+        return name(object);
+    }
+    // Or many of one kind, as the arrays that a loop goes through side by side.
+    let alike: Vec<&(&Object, f64)> = known.iter().filter(|k| !is_memory(k.0)).collect();
+    let together: f64 = alike.iter().take(SEVERAL).map(|k| k.1).sum();
+    match alike.first() {
+        Some((object, _)) if together >= TOGETHER * all as f64 => {
+            let mut named = name(object);
+            let others = alike.len().min(SEVERAL) - 1;
+            named.name = format!("{} and {others} more", named.name);
+            named
+        }
+        _ => Named::default(),
+    }
+}
+
+/// Parts of which those of the heap as a whole are divided among the sites of which a sample of blocks was logged, most first.
+fn divided(objects: &Resolver, parts: &[(u32, u64)]) -> Vec<(u32, f64)> {
+    // A logged block stands for so many that were not.
+    let others = |object: u32, rows: u64| {
+        let seen = objects.samples.get(&object)?;
+        Some(rows as f64 * (seen.stand_for / seen.bytes.max(1.0) - 1.0).max(0.0))
+    };
+    let mut all: Vec<(u32, f64)> = parts.iter().map(|&(o, rows)| (o, rows as f64)).collect();
+    let logged: u64 = (parts.iter())
+        .filter(|p| objects.samples.contains_key(&p.0))
+        .map(|p| p.1)
+        .sum();
+    let wanted: f64 = parts.iter().filter_map(|p| others(p.0, p.1)).sum();
+    let heap: f64 = (parts.iter())
+        .filter(|p| objects.is_container(p.0))
+        .map(|p| p.1 as f64)
+        .sum();
+    if logged < LOGGED || wanted <= 0.0 {
+        return all;
+    }
+    let part = (heap / wanted).min(1.0);
+    for (entry, &(object, rows)) in all.iter_mut().zip(parts) {
+        if objects.is_container(object) {
+            entry.1 *= 1.0 - (wanted / heap.max(1.0)).min(1.0);
+        } else if let Some(more) = others(object, rows) {
+            entry.1 += more * part;
+        }
+    }
+    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    all
 }
 
 /// Objects and first touches of their lines by a cause, most first. Tables that are read all the time have few.
@@ -121,6 +178,33 @@ fn is_user(frame: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of 100 loads 90 are of blocks that were not logged, and of the others each stands for nine.
+    #[test]
+    fn the_heap_is_divided_by_what_logged_blocks_stand_for() {
+        use crate::data::object_map::Sampled;
+        let object = |kind: &str, name: &str| Object {
+            kind: kind.into(),
+            name: name.into(),
+            ..Object::default()
+        };
+        let list = vec![
+            object("unknown", ""),
+            object("heap", "[heap]"),
+            object("heap", "build a.c:7"),
+        ];
+        let mut objects = Resolver::new(list, &[]);
+        let seen = Sampled {
+            logged: 50,
+            bytes: 1600.0,
+            stand_for: 16000.0,
+        };
+        objects.samples.insert(2, seen);
+        let parts = divided(&objects, &[(1, 90), (2, 10)]);
+        assert_eq!(parts, [(2, 100.0), (1, 0.0)]);
+        let few = divided(&objects, &[(1, 90), (2, 3)]);
+        assert_eq!(few, [(1, 90.0), (2, 3.0)]);
+    }
 
     #[test]
     fn the_recorder_knows_the_users_frame() {

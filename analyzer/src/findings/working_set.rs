@@ -7,11 +7,12 @@
 //! *Scandinavian Journal of Statistics* 11, 1984). The extent holds for walks, and is an upper end for what is scattered; where windows
 //! share many lines, recapture says more.
 
+use crate::data::object_map::Resolver;
 use crate::findings::windows::{Row, Window};
 use crate::util::fast_hash::Mixed;
 use std::collections::{HashMap, HashSet};
 
-/// Addresses of no known object that are farther apart belong to different ones.
+/// Addresses that are farther apart are in different blocks, of no known object or of one with many; but for one that has larger ones.
 const FAR: u64 = 256 << 20;
 /// Windows share lines from this share of repeated ones on.
 const SHARED: f64 = 0.1;
@@ -31,8 +32,22 @@ pub struct WorkingSet {
     pub windows: u64,
 }
 
-/// Of rows, each with the number of its window. `step`: their regular step in bytes, if they have one.
-pub fn of(windows: &[Window], mut rows: Vec<(u32, Row)>, step: Option<i64>) -> WorkingSet {
+/// Of rows, each with the number of its window. `step`: their regular step in bytes, if they have one. `objects`: what they are of.
+pub fn of(
+    windows: &[Window],
+    mut rows: Vec<(u32, Row)>,
+    step: Option<i64>,
+    resolver: Option<&Resolver>,
+) -> WorkingSet {
+    // Blocks of which a sample was logged lie between others, of the heap as a whole.
+    let place_of = |object: u32| match resolver {
+        Some(known) if known.samples.contains_key(&object) || known.is_container(object) => 0,
+        _ => object,
+    };
+    let gap_of = |object: u32| {
+        let largest = resolver.and_then(|known| known.largest(object));
+        largest.unwrap_or(0).max(FAR)
+    };
     rows.sort_by_key(|r| r.0);
     let mut set = WorkingSet::default();
     let mut objects: HashMap<(u32, u32), Vec<(u64, u64)>, Mixed> = HashMap::default();
@@ -44,42 +59,33 @@ pub fn of(windows: &[Window], mut rows: Vec<(u32, Row)>, step: Option<i64>) -> W
             continue;
         };
         let mut own: HashSet<u64, Mixed> = HashSet::default();
-        let mut ends: HashMap<u32, (u64, u64), Mixed> = HashMap::default();
-        let mut unknown = Vec::new();
+        let mut touched: Vec<(u32, u64, u64)> = Vec::with_capacity(rows.len());
         for (_, row) in rows {
             own.insert(row.address >> 6);
             pages.insert(row.address >> 12);
             let end = row.address + u64::from(row.size);
-            if row.object == 0 {
-                unknown.push((row.address, end));
-                continue;
-            }
-            let known = ends.entry(row.object).or_insert((row.address, end));
-            *known = (known.0.min(row.address), known.1.max(end));
+            touched.push((place_of(row.object), row.address, end));
         }
-        // One window may be in a heap, a stack and a library, which are far apart.
-        unknown.sort_unstable();
-        for piece in unknown.chunk_by(|a, b| b.0.saturating_sub(a.1) < FAR) {
-            let end = piece.iter().map(|p| p.1).max().unwrap_or(0);
-            (objects.entry((window.process, 0)).or_default()).push((piece[0].0, end));
+        // One window may be in a heap, a stack and a library, and in blocks of one call that lie in the heap and outside of it: far apart.
+        touched.sort_unstable();
+        for of_object in touched.chunk_by(|a, b| a.0 == b.0) {
+            let gap = gap_of(of_object[0].0);
+            for piece in of_object.chunk_by(|a, b| b.1.saturating_sub(a.2) < gap) {
+                let end = piece.iter().map(|p| p.2).max().unwrap_or(0);
+                let key = (window.process, piece[0].0);
+                objects.entry(key).or_default().push((piece[0].1, end));
+            }
         }
         set.windows += 1;
         drawn += own.len() as u64;
         for line in own {
             *lines.entry(line).or_default() += 1;
         }
-        for (object, ends) in ends {
-            objects
-                .entry((window.process, object))
-                .or_default()
-                .push(ends);
-        }
     }
     (set.lines, set.pages) = (lines.len() as u64, pages.len() as u64);
     for ((_, object), mut ends) in objects {
         ends.sort_unstable();
-        let gap = if object == 0 { FAR } else { u64::MAX };
-        set.extent += extent(&ends, gap);
+        set.extent += extent(&ends, gap_of(object));
     }
     let sparse = step.map_or(1.0, |s| 64.0 / (s.unsigned_abs() as f64).max(64.0));
     let walked = set.extent as f64 * sparse;
@@ -158,7 +164,7 @@ mod tests {
             .iter()
             .zip(0..)
             .flat_map(|(w, n)| w.rows.iter().map(move |r| (n, *r)));
-        of(windows, rows.collect(), step)
+        of(windows, rows.collect(), step, None)
     }
 
     /// Numbers without an order, the same each time.
@@ -186,13 +192,19 @@ mod tests {
 
     #[test]
     fn a_window_may_be_in_several_places() {
+        for object in [0, 1] {
+            in_several_places(object);
+        }
+    }
+
+    fn in_several_places(object: u32) {
         let windows: Vec<Window> = (0..8u64)
             .map(|w| {
                 let places = [1 << 30, 0x7f00_0000_0000, 0x7fff_0000_0000u64];
                 let at = move |place: u64| (0..50).map(move |i| place + w * 4096 + i * 64);
                 let mut window = window(places.into_iter().flat_map(at));
                 for row in &mut window.rows {
-                    row.object = 0;
+                    row.object = object;
                 }
                 window
             })

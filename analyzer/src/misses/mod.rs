@@ -6,6 +6,7 @@ pub mod caches;
 mod crowded;
 mod far;
 mod laps;
+mod load_weights;
 mod near;
 mod predict;
 mod rows;

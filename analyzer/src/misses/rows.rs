@@ -3,6 +3,7 @@
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::Estimate;
+use crate::misses::load_weights::{self, LoadWeights, Part};
 use crate::misses::predict::ByGroup;
 use crate::misses::visit_table::VisitTable;
 use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches};
@@ -11,7 +12,7 @@ use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::manifest::Cache;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Bytes of a line.
 const LINE: u64 = 64;
@@ -51,6 +52,8 @@ pub struct Predicted {
     groups: HashMap<u32, (Weighed, Ratios), Mixed>,
     /// By object and group: part of the misses of the group.
     objects: HashMap<u32, Vec<(u32, Ratios)>, Mixed>,
+    /// By group.
+    paces: HashMap<u32, Pace, Mixed>,
     /// Late visits in sequence and all, by group and by object.
     sequences: HashMap<u32, (f64, f64), Mixed>,
     of_objects: HashMap<u32, (f64, f64), Mixed>,
@@ -68,9 +71,14 @@ struct Sum {
     without: Vec<Vec<f64>>,
     loads: f64,
     loads_without: [f64; PARTS],
+    /// By function, whose weights are off together.
+    functions: BTreeMap<u32, Part>,
     sequence: f64,
     late: f64,
 }
+
+/// The function of a group, and how far its weight may be off.
+type Pace = (u32, f64);
 
 fn add(to: &mut Vec<f64>, of: &[f64], times: f64) {
     to.resize(to.len().max(of.len()), 0.0);
@@ -78,8 +86,11 @@ fn add(to: &mut Vec<f64>, of: &[f64], times: f64) {
 }
 
 impl Sum {
-    fn ratios(&mut self, weighed: &Weighed, ratios: &Ratios) {
+    fn ratios(&mut self, weighed: &Weighed, ratios: &Ratios, (function, error): Pace) {
         let all: f64 = weighed.accesses.iter().sum();
+        let part = self.functions.entry(function).or_default();
+        add(&mut part.misses, &ratios.value, all);
+        part.error = part.error.max(error);
         add(&mut self.value, &ratios.value, all);
         add(&mut self.least, &ratios.least, all);
         add(&mut self.most, &ratios.most, all);
@@ -90,8 +101,11 @@ impl Sum {
         }
     }
 
-    fn loads(&mut self, weighed: &Weighed) {
+    fn loads(&mut self, weighed: &Weighed, (function, error): Pace) {
         let all: f64 = weighed.loads.iter().sum();
+        let part = self.functions.entry(function).or_default();
+        part.loads += all;
+        part.error = part.error.max(error);
         self.loads += all;
         for (sum, of) in self.loads_without.iter_mut().zip(&weighed.loads) {
             *sum += all - of;
@@ -108,34 +122,13 @@ fn sizes(caches: &[Cache]) -> Vec<u64> {
         .collect()
 }
 
-/// Executed loads that each load of a sample stands for.
-fn weight(outcome: &Outcome) -> impl Fn(u32) -> f64 + '_ {
-    let weights = outcome.weights.as_deref();
-    let loads: HashMap<u32, u64, Mixed> = outcome
-        .samples
-        .iter()
-        .map(|s| (s.sample, s.loads))
-        .collect();
-    let measured = weights.is_some_and(|w| {
-        let mut with_loads = outcome.samples.iter().filter(|s| s.loads > 0);
-        with_loads.all(|s| w.executed(s.sample).is_some())
-    });
-    move |sample| match weights {
-        None => 1.0,
-        Some(weights) => match weights.executed(sample).filter(|_| measured) {
-            Some((executed, _)) => {
-                executed / loads.get(&sample).copied().unwrap_or(1).max(1) as f64
-            }
-            None => weights.of(sample) as f64,
-        },
-    }
-}
-
 impl Predicted {
-    /// From what samples saw. `object`: whose the line of a visit is.
+    /// From what samples saw. `by_time`: these come by time; `function`: whose a group is; `object`: whose the line of a visit is.
     pub fn new(
         outcome: &Outcome,
         caches: Vec<Cache>,
+        by_time: bool,
+        function: impl Fn(u32) -> u32,
         object: impl Fn(&Visit, &SampleInfo) -> u32 + Sync,
     ) -> Option<Predicted> {
         let lines = &outcome.lines;
@@ -197,13 +190,25 @@ impl Predicted {
             caches,
             ..Predicted::default()
         };
-        let weight = weight(outcome);
+        let weights = LoadWeights::new(outcome, by_time);
+        // By group: loads, and the same times the error of their weight.
+        let mut errors: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
         for of in &lines.samples {
-            let (weight, at) = (weight(of.sample), part(of.sample));
+            let ((weight, error), at) = (weights.of(of.sample), part(of.sample));
+            let sums = errors.entry(of.group).or_default();
+            let here = weight * f64::from(of.accesses + of.implied);
+            *sums = (sums.0 + here, sums.1 + here * error);
             let weighed = &mut predicted.groups.entry(of.group).or_default().0;
             weighed.accesses[at] += weight * f64::from(of.accesses);
             weighed.loads[at] += weight * f64::from(of.accesses + of.implied);
         }
+        predicted.paces = errors
+            .into_iter()
+            .map(|(group, (all, error))| {
+                let error = error / all.max(f64::MIN_POSITIVE);
+                (group, (function(group), error))
+            })
+            .collect();
         let mut estimates = estimates.into_iter();
         let value = estimates.next()?;
         let replicates: Vec<ByGroup> = estimates.collect();
@@ -299,13 +304,17 @@ impl Predicted {
             let Some((weighed, ratios)) = self.groups.get(&group) else {
                 continue;
             };
-            sum.ratios(weighed, ratios);
-            sum.loads(weighed);
+            sum.ratios(weighed, ratios, self.pace(group));
+            sum.loads(weighed, self.pace(group));
             let &(sequence, late) = self.sequences.get(&group).unwrap_or(&(0.0, 0.0));
             sum.sequence += sequence;
             sum.late += late;
         }
         sum
+    }
+
+    fn pace(&self, group: u32) -> Pace {
+        self.paces.get(&group).copied().unwrap_or_default()
     }
 
     /// Misses of the whole run.
@@ -331,14 +340,15 @@ impl Predicted {
                 continue;
             };
             let share = (some as f64 / all(group).max(1) as f64).min(1.0);
-            sum.loads(&Weighed {
+            let part = Weighed {
                 accesses: weighed.accesses,
                 loads: weighed.loads.map(|l| l * share),
-            });
+            };
+            sum.loads(&part, self.pace(group));
         }
         for (group, ratios) in self.objects.get(&object).into_iter().flatten() {
             if let Some((weighed, _)) = self.groups.get(group) {
-                sum.ratios(weighed, ratios);
+                sum.ratios(weighed, ratios, self.pace(*group));
             }
         }
         if sum.value.is_empty() {
@@ -394,7 +404,16 @@ impl Predicted {
             value - sum.least[at] / sum.loads,
             sum.most[at] / sum.loads - value,
         );
-        ends(value, half.hypot(less), half.hypot(more))
+        let parts = sum.functions.values().map(|part| {
+            let misses = part.misses.get(at).copied().unwrap_or(0.0);
+            (misses, part.loads, part.error)
+        });
+        let (down, up) = load_weights::spread(sum.value[at], sum.loads, parts);
+        ends(
+            value,
+            half.hypot(less).hypot(down),
+            half.hypot(more).hypot(up),
+        )
     }
 
     fn share(&self, sum: &Sum, at: usize) -> Option<Range> {
@@ -416,7 +435,17 @@ impl Predicted {
         let others = (all - sum.value[at]).max(0.0);
         let among = |misses: f64| misses / (misses + others).max(f64::MIN_POSITIVE);
         let (less, more) = (value - among(sum.least[at]), among(sum.most[at]) - value);
-        Some(ends(value, half.hypot(less), half.hypot(more)))
+        let misses = |part: Option<&Part>| part.and_then(|p| p.misses.get(at)).copied();
+        let parts = self.whole.functions.iter().map(|(function, whole)| {
+            let here = misses(sum.functions.get(function)).unwrap_or(0.0);
+            (here, misses(Some(whole)).unwrap_or(0.0), whole.error)
+        });
+        let (down, up) = load_weights::spread(sum.value[at].min(all), all, parts);
+        Some(ends(
+            value,
+            half.hypot(less).hypot(down),
+            half.hypot(more).hypot(up),
+        ))
     }
 }
 

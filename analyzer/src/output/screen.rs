@@ -11,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const LINES: usize = 40;
 /// Lines that tables take at least: a heading each, some rows, what is empty, and what columns mean.
 const TABLES: usize = 16;
+/// The same where findings are left that cost this much, percent.
+const FEWER: usize = 11;
+const MUCH: f64 = 10.0;
 /// Lines about what is not recorded at most.
 const MISSING: usize = 6;
 /// Findings that are told in full at most.
@@ -25,8 +28,9 @@ pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let width = usize::from(style.width.unwrap_or(110)).clamp(80, 120);
     let mut lines = run(analysis, width, has_report);
     lines.push(String::new());
-    let room = LINES - TABLES - lines.len();
-    lines.extend(findings(analysis, width, room));
+    let room = |tables: usize| (LINES - tables).saturating_sub(lines.len());
+    let rooms = (room(TABLES), room(FEWER));
+    lines.extend(findings(analysis, width, rooms));
     lines.extend(unnamed(analysis, width, has_report));
     if analysis.summary.metrics.accesses > 0 {
         let legend = verdicts::hanging("", LEGEND, width);
@@ -157,8 +161,8 @@ fn memory(analysis: &Analysis) -> String {
     }
 }
 
-/// Findings: the first in full, as far as there is room, the others in short.
-fn findings(analysis: &Analysis, width: usize, room: usize) -> Vec<String> {
+/// Findings: the first in full, as far as there is room, the others in short. `rooms`: for all, and for those that cost much.
+fn findings(analysis: &Analysis, width: usize, rooms: (usize, usize)) -> Vec<String> {
     let mut lines = vec![verdicts::HEADING.to_string()];
     if analysis.diagnoses.is_empty() {
         lines.extend(verdicts::wrapped(&verdicts::none(analysis), width));
@@ -167,12 +171,14 @@ fn findings(analysis: &Analysis, width: usize, room: usize) -> Vec<String> {
     let all = analysis.diagnoses.len();
     for (number, finding) in analysis.diagnoses.iter().enumerate() {
         let full = verdicts::full(number + 1, finding, width);
+        let medium = verdicts::medium(number + 1, finding, width);
         let short = verdicts::short(number + 1, finding, width);
-        let next = if number < IN_FULL && lines.len() + full.len() < room {
-            full
-        } else {
-            short
+        let room = match finding.score >= MUCH {
+            true => rooms.1,
+            false => rooms.0,
         };
+        let fits = |text: &Vec<String>| number < IN_FULL && lines.len() + text.len() < room;
+        let next = [full, medium].into_iter().find(fits).unwrap_or(short);
         if lines.len() + next.len() > room {
             lines.push(format!("… {} more: --all", all - number));
             break;

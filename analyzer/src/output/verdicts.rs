@@ -49,8 +49,13 @@ fn title(number: usize, finding: &Finding, width: usize) -> String {
         None => "",
     };
     let cost = roughly(finding.score);
+    // What lines cost that threads take from each other depends on which cores these run on, and when.
+    let costs = match finding.kind {
+        "false_sharing" | "true_sharing" => "may cost up to",
+        _ => "costs",
+    };
     head(
-        &format!("{number}. {}: costs {cost}{of}", finding.title),
+        &format!("{number}. {}: {costs} {cost}{of}", finding.title),
         width,
     )
 }
@@ -82,7 +87,7 @@ fn code(finding: &Finding) -> String {
     let mut share = format!("{}% of the loads", percent(Some(finding.loads)));
     if let (Some(lo), Some(hi)) = (finding.time.lo, finding.time.hi) {
         share = format!(
-            "{}% of the time, {}–{}",
+            "in code with {}% of the time, {}–{}",
             percent(finding.time.value),
             percent(Some(lo)),
             percent(Some(hi))
@@ -129,6 +134,14 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
     if let Some(misses) = finding.misses.as_ref().and_then(misses::in_words) {
         lines.extend(wrapped(&misses, width));
     }
+    lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
+    lines
+}
+
+/// What, how much, where and what to try.
+pub(crate) fn medium(number: usize, finding: &Finding, width: usize) -> Vec<String> {
+    let mut lines = vec![title(number, finding, width)];
+    lines.extend(place(finding, width));
     lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
     lines
 }

@@ -1,6 +1,8 @@
 //! From an opened trace and the options to the whole result.
 
+use crate::data::code_map::Target;
 use crate::data::object_map::{Resolver, UNKNOWN};
+use crate::data::samples::SampleInfo;
 use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
@@ -17,7 +19,7 @@ use crate::misses::{Predicted, caches};
 use crate::report::counted::reweighted;
 use crate::report::{Analysis, Built, build, build_with_code, threads};
 use crate::stages::incidence::Incidence;
-use crate::stages::line_visits::LINE;
+use crate::stages::line_visits::{LINE, Visit};
 use crate::stages::pages;
 use crate::stages::reuse::by_page::Wanted;
 use crate::stages::set_conflicts::{LEVELS, Sets};
@@ -262,12 +264,18 @@ fn predicted(
     if !questions.misses {
         return None;
     }
-    let predicted = Predicted::new(outcome, levels, |visit, sample| {
+    let function = |group: u32| {
+        let functions = trace.code.targets(Target::Function, group);
+        functions.first().copied().unwrap_or(u32::MAX)
+    };
+    let object = |visit: &Visit, sample: &SampleInfo| {
         objects.map_or(UNKNOWN, |objects| {
             let middle = sample.first_time + sample.last_time.saturating_sub(sample.first_time) / 2;
             objects.find(sample.process, visit.line << LINE, middle)
         })
-    });
+    };
+    let by_time = trace.manifest.triggers_by_time();
+    let predicted = Predicted::new(outcome, levels, by_time, function, object);
     if predicted.is_some() && questions.asked_for_misses && trace.manifest.caches.is_empty() {
         warnings.push("the trace does not tell the caches of its machine: misses are predicted of common ones (32K, 1M, 32M); --caches names others".into());
     }

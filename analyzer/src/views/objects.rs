@@ -75,6 +75,9 @@ pub struct ObjectRow {
     /// Where only a sample of its blocks was logged: what is estimated of all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<AllBlocks>,
+    /// Bytes of its largest block, where that is known for sure.
+    #[serde(rename = "largest_bytes")]
+    pub largest: Option<u64>,
     /// Its number among the trace's objects.
     #[serde(skip)]
     pub number: u32,
@@ -324,6 +327,7 @@ pub fn table(
                 misses: basis.misses(number, part.by_group.iter().map(|(&g, s)| (g, s.starts))),
                 element_bytes: 0,
                 fields: Vec::new(),
+                largest: resolver.largest(number),
                 number,
                 sampled: resolver
                     .samples

@@ -20,7 +20,7 @@ use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
 use crate::x86::insn::InsnId;
 use crate::x86::operands::Form;
-use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RCX, RDI, RDX, RSI, RSP};
+use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RCX, RDI, RDX, RSI, RSP, gpr};
 use iced_x86::{FlowControl, Mnemonic, OpKind};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED, Origin, SiteFlags};
 
@@ -82,6 +82,8 @@ struct Slice {
     marks: Marks,
     circle: Marks,
     has_circle: bool,
+    /// Instructions that halve, in circles.
+    halved: Vec<u32>,
     known: bool,
 }
 
@@ -250,7 +252,9 @@ impl<'f> Walk<'f> {
                 false => (Origin::Chain, head),
             };
         }
-        if slice.has_circle && slice.circle.has(Marks::HALF) && !slice.circle.has(Marks::MIX) {
+        // What is loaded at the place that a search has found is no step of it.
+        let searches = (slice.halved.iter()).any(|&halves| self.is_in_loop_of(load, halves));
+        if searches && !slice.circle.has(Marks::MIX) {
             return (Origin::Search, None);
         }
         let strided = |load: u32| self.strided.get(&load) == Some(&true);
@@ -277,6 +281,39 @@ impl<'f> Walk<'f> {
             None if slice.marks.has(Marks::CALL) => (Origin::Call, None),
             None => (Origin::Unknown, None),
         }
+    }
+
+    /// Whether an instruction is in the innermost loop of another one. (What is in none is in that of a function that calls itself.)
+    fn is_in_loop_of(&self, insn: u32, other: u32) -> bool {
+        let innermost = |i: u32| self.loops.of_block[self.block[i as usize] as usize];
+        let wanted = innermost(other);
+        if self.loops.all.get(wanted as usize).is_none() {
+            return true;
+        }
+        let mut at = innermost(insn);
+        while let Some(l) = self.loops.all.get(at as usize) {
+            if at == wanted {
+                return true;
+            }
+            at = l.parent;
+        }
+        false
+    }
+
+    /// Whether a product is of something and a large constant, as in a hash. A product of two numbers that vary is the place of a row.
+    fn is_mixed(&self, inst: &iced_x86::Instruction, insn: u32, steps: &mut usize) -> bool {
+        (0..inst.op_count()).any(|op| {
+            let register = inst.op_kind(op) == OpKind::Register;
+            let gpr = register.then(|| gpr(inst.op_register(op))).flatten();
+            gpr.is_some_and(|r| {
+                let made = self.definitions(r.0.into(), insn, steps);
+                made.into_iter().flatten().any(|at| {
+                    let by = &self.graph.insns[at as usize].inst;
+                    let constant = || by.try_immediate(1).is_ok_and(|c| c > ELEMENT);
+                    by.mnemonic() == Mnemonic::Mov && constant()
+                })
+            })
+        })
     }
 
     /// Loops around an instruction.
@@ -458,6 +495,12 @@ impl<'f> Walk<'f> {
             return;
         }
         let mut marks = marks_of(inst);
+        if inst.mnemonic() == Mnemonic::Imul
+            && inst.op_count() == 2
+            && !self.is_mixed(inst, insn, steps)
+        {
+            marks = Marks::INDEX;
+        }
         let mut variables: Vec<u32> = Vec::new();
         let mut address = Vec::new();
         if step.effect != Effect::None {
@@ -518,10 +561,8 @@ impl<'f> Walk<'f> {
 
 /// Whether a register is an operand, not only in an address.
 fn reads_register(inst: &iced_x86::Instruction, r: Gpr) -> bool {
-    (0..inst.op_count()).any(|op| {
-        inst.op_kind(op) == OpKind::Register
-            && crate::x86::regs::gpr(inst.op_register(op)) == Some(r)
-    })
+    (0..inst.op_count())
+        .any(|op| inst.op_kind(op) == OpKind::Register && gpr(inst.op_register(op)) == Some(r))
 }
 
 /// What an instruction does to its inputs.
@@ -634,6 +675,9 @@ fn summarise(nodes: &[Node], roots: &[(u32, Marks)], slice: &mut Slice) {
         if in_circle(nodes, number as u32) {
             slice.has_circle = true;
             slice.circle = slice.circle.with(node.marks);
+            if node.marks.has(Marks::HALF) {
+                slice.halved.extend(node.insn);
+            }
         }
     }
     slice.loads.sort_unstable_by_key(|l| l.0);

@@ -1,5 +1,6 @@
 /* Three kernels by turns. The second argument makes one thing larger by that many percent: the table that `walk` reads in order (footprint), the table
- * that `gather` reads at random (misses), or the rounds of `count` (its share of the time). scripts/validate-compare runs it. */
+ * that `gather` reads at random (misses), or the rounds of `count` (its share of the time). The third
+ * is how long it goes on, CPU seconds; the fourth how often instead. scripts/validate-compare runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "none";
     double more = 1 + (argc > 2 ? atof(argv[2]) : 0) / 100;
     double seconds = argc > 3 ? atof(argv[3]) : 2;
+    long times = argc > 4 ? atol(argv[4]) : 0;
     size_t walked = 1 << 18, gathered = 1 << 20;
     long rounds = 700;
     if (!strcmp(what, "footprint"))
@@ -55,7 +57,8 @@ int main(int argc, char **argv) {
     long sum = 0;
     memset(first, 1, walked * sizeof *first);
     memset(second, 1, gathered * sizeof *second);
-    for (double end = now() + seconds; now() < end;)
+    double end = now() + seconds;
+    for (long turn = 0; times ? turn < times : now() < end; turn++)
         sum += walk(first, walked) + gather(second, gathered, 60000, &seed) + count(small, rounds);
     printf("%ld\n", sum);
     return 0;

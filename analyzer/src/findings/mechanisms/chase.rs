@@ -113,17 +113,27 @@ fn tell_list(context: &Context, cause: &Cause) -> Told {
     }
 }
 
+/// Trees whose nodes are wide already.
+const WIDE: [&str; 3] = ["btree", "btree_map", "btree_set"];
+
 fn tell_tree(context: &Context, cause: &Cause) -> Told {
+    let main = cause.sites.first().and_then(|s| context.sites.get(s));
+    let is_wide = main.is_some_and(|facts| context.is_named(facts, &WIDE));
+    let instead = match is_wide {
+        true => {
+            "use a sorted array with binary search where the set seldom changes, or a hash table where nobody asks for the order; look up several keys at a time, or sorted ones, which share the way down"
+        }
+        false => {
+            "use wide nodes (a B-tree with the keys of a cache line or more in each), a sorted array where the set seldom changes, or nodes from one pool"
+        }
+    };
     Told {
         finding: format!(
             "each step down waits for the load of the node before; {}, {}",
             cold(cause),
             over(context, cause)
         ),
-        advice: format!(
-            "use wide nodes (a B-tree with the keys of a cache line or more in each), a sorted array where the set seldom changes, or nodes from one pool{}",
-            huge_pages(cause)
-        ),
+        advice: format!("{instead}{}", huge_pages(cause)),
     }
 }
 

@@ -28,7 +28,14 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
 /// Objects that are each read as often, with one index.
 fn together(context: &Context, cause: &Cause) -> usize {
     let mut by_index: std::collections::BTreeMap<u32, Vec<u32>> = Default::default();
-    for &site in &cause.sites {
+    // What holds the index of another is none of them.
+    let indices: Vec<u32> = (context.sites.keys())
+        .filter_map(|&site| match context.origin(site) {
+            (Origin::Index, from) => from,
+            _ => None,
+        })
+        .collect();
+    for &site in cause.sites.iter().filter(|s| !indices.contains(s)) {
         let Some(facts) = context.sites.get(&site) else {
             continue;
         };

@@ -84,7 +84,13 @@ pub const RULES: [&Rule; 15] = [
 
 /// `over 64.0M (x 2 what L3 holds)`.
 fn over(context: &Context, cause: &Cause) -> String {
-    let set = bytes(cause.set.bytes);
+    let mut set = bytes(cause.set.bytes);
+    if is_spread(cause) {
+        set.push_str(&format!(
+            " that lie spread over {}",
+            bytes(cause.set.extent)
+        ));
+    }
     match context.caches.missed(cause.set.bytes) {
         Some(level) => {
             let times = cause.set.bytes as f64 / level.bytes as f64;
@@ -108,8 +114,18 @@ fn cold(cause: &Cause) -> String {
     format!("{share:.0} % of the loads come to a new line")
 }
 
+/// Whether a cause has hardly more than a line in each page that it comes to.
+fn is_spread(cause: &Cause) -> bool {
+    cause.set.lines >= 64
+        && cause.set.pages * 4 > cause.set.lines * 3
+        && cause.set.extent / 8 > cause.set.bytes
+}
+
 /// What helps where pages are lost; empty if it is little memory.
 fn huge_pages(cause: &Cause) -> &'static str {
+    if is_spread(cause) && cause.set.extent > 4 * crate::findings::caches::TLB_REACH {
+        return "; keep what is loaded here together, in an array of its own: each load comes to a page of its own, whose address the TLB has lost as well; 2 MiB pages (madvise MADV_HUGEPAGE) help there";
+    }
     if cause.set.extent > 4 * crate::findings::caches::TLB_REACH {
         "; 2 MiB pages (madvise MADV_HUGEPAGE) save the TLB misses that come on top"
     } else {

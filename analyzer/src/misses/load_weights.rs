@@ -1,0 +1,128 @@
+//! How many executed loads each load of a window stands for, and how far off that may be.
+//!
+//! Windows by time stand for time. How many loads were executed meanwhile is counted by another run, or follows from how fast the code of
+//! the window runs. Where neither is known, the pace of other code stands in for it, which is off by factors. All windows of a function
+//! share such an error, so that the misses per load of a function do not depend on it, but those of the whole run do.
+
+use crate::engine::Outcome;
+use crate::input::weights::{UNIT, Weights};
+use crate::util::fast_hash::Mixed;
+use std::collections::HashMap;
+
+/// Half the width of the 95 % interval of the logarithm, where the pace of the window's own code is not known: a factor of ten.
+pub const UNKNOWN_PACE: f64 = std::f64::consts::LN_10;
+
+/// Weights of the loads of samples.
+pub struct LoadWeights<'a> {
+    weights: Option<&'a Weights>,
+    by_time: bool,
+    loads: HashMap<u32, u64, Mixed>,
+    /// Loads in a nanosecond of the windows whose pace is known.
+    pace: Option<f64>,
+    /// Nanoseconds that a window stands for in the mean.
+    time: f64,
+}
+
+impl<'a> LoadWeights<'a> {
+    /// Of the samples of a trace; `by_time`: these come by time.
+    pub fn new(outcome: &'a Outcome, by_time: bool) -> LoadWeights<'a> {
+        let weights = outcome.weights.as_deref();
+        let loads = outcome
+            .samples
+            .iter()
+            .map(|s| (s.sample, s.loads))
+            .collect();
+        let (mut executed, mut time) = (0.0, 0.0);
+        let times = || weights.map_or(&[][..], |w| w.times_by_sample()).iter();
+        let known = times().filter(|&&ns| ns > 0).count().max(1);
+        for sample in &outcome.samples {
+            let known =
+                weights.and_then(|w| Some((w.executed(sample.sample)?, w.time(sample.sample))));
+            if let Some(((loads, _), ns)) = known.filter(|k| k.1 > 0) {
+                executed += loads;
+                time += ns as f64;
+            }
+        }
+        LoadWeights {
+            weights,
+            by_time,
+            loads,
+            pace: (executed > 0.0).then(|| executed / time),
+            time: times().sum::<u64>() as f64 / known as f64,
+        }
+    }
+
+    /// The weight of a sample's loads, and half the width of the 95 % interval of its logarithm.
+    pub fn of(&self, sample: u32) -> (f64, f64) {
+        let Some(weights) = self.weights else {
+            return (1.0, 0.0);
+        };
+        if weights.counted().is_some() {
+            return (weights.of_loads(sample) as f64 / UNIT as f64, 0.0);
+        }
+        let here = self.loads.get(&sample).copied().unwrap_or(1).max(1) as f64;
+        if let Some((executed, error)) = weights.executed(sample) {
+            return (executed / here, error.ln_1p());
+        }
+        if !self.by_time {
+            return (weights.of(sample) as f64, 0.0);
+        }
+        let time = match weights.time(sample) {
+            0 => self.time,
+            ns => ns as f64,
+        };
+        match self.pace {
+            Some(pace) => (pace * time / here, UNKNOWN_PACE),
+            None => (weights.of(sample) as f64, UNKNOWN_PACE),
+        }
+    }
+}
+
+/// What a function has of a sum.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// Misses by capacity.
+    pub misses: Vec<f64>,
+    /// Loads.
+    pub loads: f64,
+    /// Half the width of the interval of the logarithm of the function's weight.
+    pub error: f64,
+}
+
+/// How far a/b is off, downwards and upwards, if each function's part of both is off by its own factor. `parts`: of a, of b, and half the
+/// width of the interval of the factor's logarithm.
+pub fn spread(a: f64, b: f64, parts: impl Iterator<Item = (f64, f64, f64)>) -> (f64, f64) {
+    let value = a / b;
+    let (mut down, mut up) = (0f64, 0f64);
+    for (in_a, in_b, error) in parts.filter(|p| p.2 > 0.0) {
+        let with = |factor: f64| (a + in_a * (factor - 1.0)) / (b + in_b * (factor - 1.0));
+        let ends = [with(error.exp()), with((-error).exp())];
+        up = up.hypot(ends[0].max(ends[1]).max(value) - value);
+        down = down.hypot(value - ends[0].min(ends[1]).min(value));
+    }
+    (down, up)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_of_one_function_does_not_depend_on_its_weight() {
+        let (down, up) = spread(10.0, 40.0, [(10.0, 40.0, 2.0)].into_iter());
+        assert!(down < 1e-12 && up < 1e-12);
+    }
+
+    #[test]
+    fn a_ratio_of_two_lies_between_theirs() {
+        // Of two functions with as many loads, one misses always.
+        let parts = [(50.0, 50.0, UNKNOWN_PACE), (0.0, 50.0, UNKNOWN_PACE)];
+        let (down, up) = spread(50.0, 100.0, parts.into_iter());
+        assert!(
+            (0.4..0.6).contains(&up) && (0.4..0.6).contains(&down),
+            "{down} {up}"
+        );
+        let known = spread(50.0, 100.0, parts.map(|p| (p.0, p.1, 0.0)).into_iter());
+        assert_eq!(known, (0.0, 0.0));
+    }
+}
