@@ -228,6 +228,11 @@ pub struct Resolver {
 }
 
 impl Resolver {
+    /// Whether some objects are known by where they were allocated.
+    pub fn knows_allocations(&self) -> bool {
+        self.objects.iter().any(|o| !o.stack.is_empty())
+    }
+
     /// Makes it from instances; `objects[0]` must be the unknown one. Instances of no bytes are left out.
     pub fn new(objects: Vec<Object>, instances: &[Instance]) -> Resolver {
         let container =

@@ -1,5 +1,7 @@
 //! From misses of groups of code to those of rows.
 
+use crate::data::detail::Detail;
+use crate::data::object_map::Recent;
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::Estimate;
@@ -57,6 +59,8 @@ pub struct Predicted {
     /// All misses and loads.
     whole: Sum,
     exact: bool,
+    /// Points of the curve; none if nobody asks for it.
+    curve: u32,
 }
 
 /// Misses at all capacities, and loads.
@@ -100,11 +104,11 @@ impl Sum {
 }
 
 /// Bytes of the capacities: the levels' and the curve's.
-fn sizes(caches: &[Cache]) -> Vec<u64> {
+fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
     caches
         .iter()
         .map(|c| c.size)
-        .chain((0..CURVE).map(|at| LINE << at))
+        .chain((0..curve).map(|at| LINE << at))
         .collect()
 }
 
@@ -132,11 +136,12 @@ fn weight(outcome: &Outcome) -> impl Fn(u32) -> f64 + '_ {
 }
 
 impl Predicted {
-    /// From what samples saw. `object`: whose the line of a visit is.
+    /// From what samples saw. `detail`: whether there are to be curves too; `object`: whose the line of a visit is.
     pub fn new(
         outcome: &Outcome,
         caches: Vec<Cache>,
-        object: impl Fn(&Visit, &SampleInfo) -> u32 + Sync,
+        detail: Detail,
+        object: impl Fn(&Visit, &SampleInfo, &mut Recent) -> u32 + Sync,
     ) -> Option<Predicted> {
         let lines = &outcome.lines;
         if lines.samples.is_empty() {
@@ -144,12 +149,13 @@ impl Predicted {
         }
         let by_number: HashMap<u32, &SampleInfo, Mixed> =
             outcome.samples.iter().map(|s| (s.sample, s)).collect();
-        let object = |visit: &Visit| {
+        let object = |visit: &Visit, recent: &mut Recent| {
             by_number
                 .get(&visit.sample)
-                .map_or(0, |sample| object(visit, sample))
+                .map_or(0, |sample| object(visit, sample, recent))
         };
-        let sizes = sizes(&caches);
+        let curve = if detail.is_all() { CURVE } else { 0 };
+        let sizes = sizes(&caches, curve);
         let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE) as f64).collect();
         let mut sets = [Sets::default(); LEVELS];
         for (to, of) in sets.iter_mut().zip(&caches) {
@@ -195,6 +201,7 @@ impl Predicted {
         }
         let mut predicted = Predicted {
             caches,
+            curve,
             ..Predicted::default()
         };
         let weight = weight(outcome);
@@ -254,9 +261,10 @@ impl Predicted {
     /// Of a trace in which all is known, from its reuse distances in lines.
     pub fn exact(outcome: &Outcome, caches: Vec<Cache>) -> Option<Predicted> {
         let bucket = outcome.buckets.first()?;
-        let sizes = sizes(&caches);
+        let sizes = sizes(&caches, CURVE);
         let mut predicted = Predicted {
             caches,
+            curve: CURVE,
             exact: true,
             ..Predicted::default()
         };
@@ -365,7 +373,7 @@ impl Predicted {
                 prefetchable,
             })
             .collect();
-        let curve = (0..CURVE as usize)
+        let curve = (0..self.curve as usize)
             .filter(|_| sum.loads >= CURVED * self.whole.loads)
             .map(|at| CurvePoint {
                 size: LINE << at,
