@@ -1,7 +1,9 @@
 //! The command line of `mgz-analyze`.
 
+use crate::data::detail::Detail;
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::Conditions;
+use crate::output::screen;
 use crate::report::build::Questions;
 use crate::views::time_tree::Look;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -234,6 +236,23 @@ impl Arguments {
         )
     }
 
+    /// How much of the result is shown.
+    pub fn detail(&self) -> Detail {
+        let more = [
+            self.all,
+            self.zoom,
+            self.objects,
+            self.misses,
+            self.call_paths,
+            self.by_path,
+            self.report_data.is_some(),
+        ];
+        match self.format == Format::Table && !more.contains(&true) {
+            true => Detail::Screen(self.rows.min(screen::ROWS)),
+            false => Detail::All,
+        }
+    }
+
     /// What is asked of the analysis.
     pub fn questions(&self) -> anyhow::Result<Questions> {
         Ok(Questions {
@@ -248,6 +267,7 @@ impl Arguments {
             asked_for_misses: self.misses,
             caches: self.caches.clone().map(|c| c.0).unwrap_or_default(),
             counted: None,
+            detail: Detail::All,
             by_path: self.by_path,
             call_paths: self.call_paths || self.all || self.report_data.is_some(),
             filter: self.filters.conditions(),

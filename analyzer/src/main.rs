@@ -13,7 +13,7 @@ use mgz_analyzer::output::export::{FileFormat, write};
 use mgz_analyzer::output::screen::screen;
 use mgz_analyzer::output::text::{Style, asked, render};
 use mgz_analyzer::report::Analysis;
-use mgz_analyzer::report::build::{examine, merge_all, partial, tables_of};
+use mgz_analyzer::report::build::{Questions, examine, merge_all, partial, tables_of};
 use mgz_analyzer::report::counted::find;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -200,7 +200,10 @@ fn rows_of(trace: &Trace) -> u64 {
 
 /// The analysis, and the damage that it met.
 fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec<String>)> {
-    let mut questions = arguments.questions()?;
+    let mut questions = Questions {
+        detail: arguments.detail(),
+        ..arguments.questions()?
+    };
     let given = arguments.weights_from.as_deref();
     if questions.filter.is_empty() {
         questions.counted = find(trace, given).map_err(anyhow::Error::msg)?;

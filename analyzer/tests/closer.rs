@@ -185,6 +185,25 @@ fn partial_results_merge_in_any_grouping_to_the_result_of_the_whole() {
     assert_eq!(merged["summary"]["processes"], 3);
 }
 
+/// Of a screen only what it shows is made; what is asked for beside it makes everything.
+#[test]
+fn a_screen_is_the_same_whatever_else_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    of_process(folder.path(), 7, &mut Random(5));
+    let of = |more: &[&str]| {
+        let output = analyze(&[&[text(folder.path())], more].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for rows in ["1", "3", "20"] {
+        let screen = of(&["--rows", rows]);
+        assert!(screen.contains("Functions"), "{screen}");
+        let all = of(&["--rows", rows, "--misses"]);
+        assert!(all.starts_with(&screen), "{screen}\n{all}");
+        assert!(all.len() > screen.len());
+    }
+}
+
 /// Whatever a partial result holds: it is refused, or tables come out of it.
 #[test]
 fn changed_partial_results_make_nothing_panic() {

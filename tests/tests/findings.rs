@@ -57,6 +57,8 @@ fn mechanisms_are_told_apart_and_placed() {
         ("pointers", "small_open", "", "", ""),
         ("arrays", "field", "strided", "sum_mass", "particles"),
         ("arrays", "columns", "column", "by_columns", "matrix"),
+        ("arrays", "transposed", "column", "transpose", "matrix"),
+        ("arrays", "transposed_blocked", "", "", ""),
         ("arrays", "small_stream", "", "", ""),
     ];
     for program in ["pointers", "arrays"] {

@@ -4,6 +4,7 @@
 //! piece is the code of one machine function that stems from one source position with one inline chain and is in the same loops
 //! (without line information: the code of the function in the same loops). Function, line and loop tables are sums of pieces.
 
+use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar};
 use mgz_annotations_schema::sources::is_system;
 use std::collections::HashMap;
@@ -229,7 +230,7 @@ impl CodeMap {
         let first_loop = self.loops.len() as u32;
         self.loops
             .extend((0..sidecar.loops.len()).map(|at| loop_name(sidecar, at, first)));
-        let mut pieces: HashMap<(u32, u32, u32), u32> = HashMap::new();
+        let mut pieces: HashMap<(u32, u32, u32), u32, Mixed> = HashMap::default();
         let mut out = Vec::with_capacity(sidecar.sites.len());
         for site in &sidecar.sites {
             let key = (site.function, site.location, site.in_loop);

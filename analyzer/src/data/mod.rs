@@ -3,6 +3,7 @@
 pub mod call_paths;
 pub mod code_map;
 pub mod counts;
+pub mod detail;
 pub mod elements;
 pub mod frame;
 pub mod histogram;

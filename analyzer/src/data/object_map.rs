@@ -246,6 +246,11 @@ impl Resolver {
         (whole && known && largest > 0).then_some(largest)
     }
 
+    /// Whether some objects are known by where they were allocated.
+    pub fn knows_allocations(&self) -> bool {
+        self.objects.iter().any(|o| !o.stack.is_empty())
+    }
+
     /// Makes it from instances; `objects[0]` must be the unknown one. Instances of no bytes are left out.
     pub fn new(objects: Vec<Object>, instances: &[Instance]) -> Resolver {
         let container =

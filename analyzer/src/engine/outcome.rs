@@ -100,6 +100,7 @@ impl Driver {
                 reuse[number].merge(bucket.reuse);
             }
         }
+        lines.sort();
         reuse
             .iter_mut()
             .filter_map(|r| r.zoom.as_mut())

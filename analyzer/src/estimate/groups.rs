@@ -1,5 +1,6 @@
 //! From marks to blocks: by function, line or class, at the granularity of addresses, lines or pages.
 
+use crate::data::detail::Detail;
 use crate::estimate::recapture::Listed;
 use crate::estimate::sample_shares::{EVEN, Shares};
 use crate::estimate::{Block, Design};
@@ -139,17 +140,7 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
     distinct.begin();
     let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
     // Lists that grew as they like would take twice the memory, which is dear before it has been used.
-    let distinct_of = |number: fn(u64) -> u64| {
-        list.len()
-            - list
-                .windows(2)
-                .filter(|pair| number(pair[0].number) == number(pair[1].number))
-                .count()
-    };
-    let (mut all, mut lines) = (
-        Vec::with_capacity(distinct_of(|n| n)),
-        Vec::with_capacity(distinct_of(line_of)),
-    );
+    let mut all = Vec::with_capacity(distinct_of(list, |n| n));
     let mut last = 0;
     list.iter().for_each(|one| {
         append(
@@ -171,6 +162,40 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
             .for_each(|one| append(&mut blocks, &mut last, one, class == IRREGULAR, shares));
         Some(Listed::from(blocks))
     };
+    let mut kinds = Kinds {
+        all: all.into(),
+        strided: of_class(STRIDED),
+        irregular: of_class(IRREGULAR),
+        lines: lines(list, distinct, shares),
+        samples,
+        sightings: Sightings::default(),
+    };
+    let count = |list: &Listed| {
+        list.blocks
+            .iter()
+            .map(|b| u64::from(b.samples))
+            .sum::<u64>() as f64
+    };
+    kinds.sightings = match shares {
+        Some(shares) => weighted(list, shares),
+        None => Sightings {
+            all: count(&kinds.all),
+            strided: count(kinds.strided()),
+            irregular: count(kinds.irregular()),
+        },
+    };
+    kinds
+}
+
+/// How many different numbers sightings have, which come in the order of these.
+fn distinct_of(list: &[Sighting], number: fn(u64) -> u64) -> usize {
+    let again = (list.windows(2)).filter(|pair| number(pair[0].number) == number(pair[1].number));
+    list.len() - again.count()
+}
+
+/// Lines of memory that a target has seen of which its sightings are these.
+fn lines(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) -> Listed {
+    let mut lines = Vec::with_capacity(distinct_of(list, line_of));
     for same in list.chunk_by(|a, b| line_of(a.number) == line_of(b.number)) {
         distinct.begin();
         let (mut samples, mut first) = (0, [u32::MAX; 2]);
@@ -191,29 +216,7 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
             stands: stands(first[0], shares),
         });
     }
-    let mut kinds = Kinds {
-        all: all.into(),
-        strided: of_class(STRIDED),
-        irregular: of_class(IRREGULAR),
-        lines: lines.into(),
-        samples,
-        sightings: Sightings::default(),
-    };
-    let count = |list: &Listed| {
-        list.blocks
-            .iter()
-            .map(|b| u64::from(b.samples))
-            .sum::<u64>() as f64
-    };
-    kinds.sightings = match shares {
-        Some(shares) => weighted(list, shares),
-        None => Sightings {
-            all: count(&kinds.all),
-            strided: count(kinds.strided()),
-            irregular: count(kinds.irregular()),
-        },
-    };
-    kinds
+    lines.into()
 }
 
 /// Addresses that samples have seen, summed over samples: each counts for what the rows of its sample stand for ([`Shares`]), or for one where all samples are alike.
@@ -280,12 +283,11 @@ pub struct Grouped {
 /// No place.
 const NOTHING: u32 = u32::MAX;
 
-/// Sorts the sightings of each target if need be, and tells what it has seen; `then` is told of that.
+/// Sorts the sightings of each target if need be, and gives what `of` makes of them.
 fn kinds_of(
     seen: Vec<Vec<Sighting>>,
     incidence: &Incidence,
-    shares: Option<&Shares>,
-    then: impl Fn(&mut Kinds) + Sync,
+    of: impl Fn(&[Sighting], &mut Distinct) -> Kinds + Sync,
 ) -> Vec<Kinds> {
     // Marks come in the order of addresses and samples, but for addresses that another space's number makes greater.
     let kinds = seen.into_par_iter().map_init(
@@ -294,10 +296,7 @@ fn kinds_of(
             if !list.is_sorted_by_key(|s| s.number) {
                 list.par_sort_unstable();
             }
-            let mut kinds = self::kinds(&list, distinct, shares);
-            drop(list);
-            then(&mut kinds);
-            kinds
+            of(&list, distinct)
         },
     );
     kinds.collect()
@@ -343,12 +342,13 @@ impl Lists {
 
 impl Grouped {
     /// Groups marks of samples that were taken so, for targets of several kinds. Each of `targets` gives the targets of a code group. Only what estimates need is kept: there is much more of the
-    /// lists. Targets that have the same code, as most functions have that lines are not known of, are estimated once.
-    pub fn several<'a, F: Fn(u32) -> &'a [u32]>(
+    /// lists. Targets that have the same code, as most functions have that lines are not known of, are estimated once. A screen needs the lines of memory alone.
+    pub fn several<I: Iterator<Item = u32>, F: Fn(u32) -> I>(
         incidence: &Incidence,
         shares: Option<&Shares>,
         design: Design,
         targets: &[F],
+        detail: Detail,
     ) -> Vec<Grouped> {
         let mut marks: Vec<usize> = Vec::new();
         for mark in incidence.spaces().iter().flatten() {
@@ -375,7 +375,7 @@ impl Grouped {
         let places_of = |targets: &F| -> Vec<u32> {
             let mut groups: Vec<Vec<u32>> = Vec::new();
             for group in (0..marks.len() as u32).filter(|&g| marks[g as usize] > 0) {
-                for &target in targets(group) {
+                for target in targets(group) {
                     if groups.len() <= target as usize {
                         groups.resize(target as usize + 1, Vec::new());
                     }
@@ -421,8 +421,16 @@ impl Grouped {
             .enumerate()
             .map(|(list, &thread)| std::mem::take(&mut filled[thread][list]))
             .collect();
-        let kinds = Arc::new(kinds_of(seen, incidence, shares, |kinds| {
-            kinds.settle(design)
+        let kinds = Arc::new(kinds_of(seen, incidence, |list, distinct| {
+            let mut kinds = match detail {
+                Detail::All => kinds(list, distinct, shares),
+                Detail::Screen(_) => Kinds {
+                    lines: lines(list, distinct, shares),
+                    ..Kinds::default()
+                },
+            };
+            kinds.settle(design);
+            kinds
         }));
         places
             .into_iter()
@@ -452,7 +460,9 @@ impl Grouped {
             }
         }
         Grouped {
-            kinds: Arc::new(kinds_of(seen, incidence, shares, |_| {})),
+            kinds: Arc::new(kinds_of(seen, incidence, |list, distinct| {
+                kinds(list, distinct, shares)
+            })),
             places: None,
         }
     }
@@ -484,6 +494,7 @@ fn lists_of(mark: &Mark) -> [usize; 2] {
 }
 
 /// Blocks with all samples that have seen them.
+#[derive(Default)]
 pub struct Blocks {
     /// The blocks.
     pub listed: Listed,

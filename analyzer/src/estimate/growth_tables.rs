@@ -1,6 +1,7 @@
 //! Footprint against window size beyond the sample, and reuse of pages from sample to sample: what the samples together tell.
 
 use crate::data::counts::{Bin, LogHistogram};
+use crate::data::detail::Detail;
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::sample_shares::Shares;
@@ -124,6 +125,7 @@ pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
 }
 
 /// What samples have seen of the whole trace.
+#[derive(Default)]
 pub struct WholeSightings {
     /// Addresses.
     pub all: Blocks,
@@ -138,8 +140,17 @@ pub struct WholeSightings {
 }
 
 impl WholeSightings {
-    /// From the marks. `shares`: what samples stand for, where that is not the same for all.
-    pub fn new(outcome: &Outcome, shares: Option<&Shares>) -> WholeSightings {
+    /// From the marks. `shares`: what samples stand for, where that is not the same for all. A screen needs no more than addresses and lines.
+    pub fn new(outcome: &Outcome, shares: Option<&Shares>, detail: Detail) -> WholeSightings {
+        if !detail.is_all() {
+            let blocks = |shift| Blocks::new(&outcome.incidence, shares, shift, |_| true);
+            let (all, lines) = rayon::join(|| blocks(0), || blocks(6));
+            return WholeSightings {
+                all,
+                lines,
+                ..WholeSightings::default()
+            };
+        }
         let ([all, strided, irregular], [lines, pages]) = rayon::join(
             || Blocks::addresses(&outcome.incidence, shares),
             || Blocks::lines_and_pages(&outcome.incidence, shares),
@@ -154,7 +165,10 @@ impl WholeSightings {
     }
 
     /// Divides all lists, each by itself: what asks for them first is one after the other.
-    pub(crate) fn divide(&self, design: Design) {
+    pub(crate) fn divide(&self, design: Design, detail: Detail) {
+        if !detail.is_all() {
+            return self.lines.listed.divide(design);
+        }
         [
             &self.all,
             &self.lines,

@@ -2,6 +2,7 @@
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::Counts;
+use crate::data::detail::Detail;
 use crate::engine::{BucketOutcome, Outcome};
 use crate::estimate::growth_tables::WholeSightings;
 use crate::estimate::sample_shares::Shares;
@@ -168,6 +169,7 @@ pub struct Maker<'a> {
     resonant: bool,
     sums: Sums,
     blocks: Option<Seers<'a>>,
+    detail: Detail,
     /// Addresses that the ends of the run may have for themselves ([`crate::estimate::growth_tables::hidden`]); of the whole run only.
     hidden: f64,
     shares: Option<&'a Shares>,
@@ -249,61 +251,52 @@ fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
     }
 }
 
-/// Makes the estimates of the whole, of functions, of lines and of loops. `seen`: what samples have seen of the whole, where that is known; `shares`: what they stand for, where that is not the same for all.
-pub fn makers<'a>(
+/// Makes the estimates of the whole, or of functions, lines or loops, but for those of memory: see [`Maker::seeing_whole`] and [`Maker::see_rows`]. `shares`: what samples stand for, where that is not the same for all.
+pub fn maker<'a>(
     outcome: &'a Outcome,
     code: &CodeMap,
+    target: Target,
     places: RegionEstimator,
-    seen: Option<&'a WholeSightings>,
     shares: Option<&'a Shares>,
-) -> [Maker<'a>; 4] {
-    const ALL: [Target; 4] = [Target::Whole, Target::Function, Target::Line, Target::Loop];
-    let wanted = places
-        .design
-        .filter(|d| !d.complete() && places.estimator == Estimator::Recapture);
-    // Of the whole there are lists already.
-    let grouped = if seen.is_some() { &ALL[1..] } else { &ALL };
-    let of = |design| {
-        let targets: Vec<_> = grouped
-            .iter()
-            .map(|&target| move |group| targets_of(code, target, group))
-            .collect();
-        Grouped::several(&outcome.incidence, shares, design, &targets)
+    detail: Detail,
+) -> Maker<'a> {
+    Maker {
+        hidden: 0.0,
+        outcome: &outcome.buckets[0],
+        scale: outcome.incidence.scale(),
+        design: places.design,
+        resonant: places.resonant,
+        sums: sums(&outcome.buckets[0], code, target),
+        blocks: None,
+        shares,
+        detail,
+    }
+}
+
+/// Which rows of a table have estimates of their memory.
+pub type Shown = Vec<bool>;
+
+/// What samples have seen of some rows of tables, of each table for one maker; nothing if estimates need it not.
+pub fn see_rows(
+    outcome: &Outcome,
+    code: &CodeMap,
+    places: RegionEstimator,
+    shares: Option<&Shares>,
+    tables: &[(Target, Shown)],
+    detail: Detail,
+) -> Vec<Grouped> {
+    let Some(design) = places.needs_blocks() else {
+        return Vec::new();
     };
-    let sums_of = |target| sums(&outcome.buckets[0], code, target);
-    let (rows, ((whole, functions), (lines, loops))) = rayon::join(
-        || wanted.map_or_else(Vec::new, of),
-        || {
-            rayon::join(
-                || rayon::join(|| sums_of(ALL[0]), || sums_of(ALL[1])),
-                || rayon::join(|| sums_of(ALL[2]), || sums_of(ALL[3])),
-            )
-        },
-    );
-    let mut blocks = seen
-        .filter(|_| wanted.is_some())
-        .map(Seers::Whole)
-        .into_iter()
-        .chain(rows.into_iter().map(Seers::Rows));
-    [whole, functions, lines, loops].map(|sums| {
-        let blocks = blocks.next();
-        let hidden = match (&blocks, places.design) {
-            (Some(Seers::Whole(seen)), Some(design)) => {
-                crate::estimate::growth_tables::hidden(outcome, seen, 1.0 / design.share)
+    let targets: Vec<_> = (tables.iter())
+        .map(|(target, shown)| {
+            move |group| {
+                let rows = targets_of(code, *target, group);
+                rows.iter().copied().filter(|&row| shown[row as usize])
             }
-            _ => 0.0,
-        };
-        Maker {
-            hidden,
-            outcome: &outcome.buckets[0],
-            scale: outcome.incidence.scale(),
-            design: places.design,
-            resonant: places.resonant,
-            sums,
-            blocks,
-            shares,
-        }
-    })
+        })
+        .collect();
+    Grouped::several(&outcome.incidence, shares, design, &targets, detail)
 }
 
 /// Replicate sums of all targets of a kind.
@@ -326,10 +319,43 @@ fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
     Sums(sums)
 }
 
-impl Maker<'_> {
+impl<'a> Maker<'a> {
     /// With whether the samples are in step with the program.
     pub fn in_step(self, resonant: bool) -> Self {
         Maker { resonant, ..self }
+    }
+
+    /// With what samples have seen of the whole.
+    pub fn seeing_whole(self, outcome: &Outcome, seen: Option<&'a WholeSightings>) -> Self {
+        let Some((seen, design)) = seen.zip(self.design) else {
+            return self;
+        };
+        let hidden = crate::estimate::growth_tables::hidden(outcome, seen, 1.0 / design.share);
+        Maker {
+            hidden,
+            blocks: Some(Seers::Whole(seen)),
+            ..self
+        }
+    }
+
+    /// Takes what samples have seen of rows.
+    pub fn see_rows(&mut self, rows: Option<Grouped>) {
+        self.blocks = rows.map(Seers::Rows);
+    }
+
+    /// The executed loads of a row with these counts. `measured` as in [`Maker::make`].
+    pub fn accesses(
+        &self,
+        target: u32,
+        counts: &Counts,
+        measured: Option<Option<Estimate>>,
+    ) -> Option<f64> {
+        let design = self.design?;
+        let loads = &self.sums.0[target as usize].1;
+        let all = measured.unwrap_or_else(|| executed(loads, &self.outcome.reuse.samples, design));
+        let plain = (counts.accesses + counts.implied) as f64 / design.share;
+        all.map(|e| e.value)
+            .or(Some(plain).filter(|_| measured.is_none()))
     }
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads; `measured`: where windows come by time, its executed loads if they were measured;
@@ -355,14 +381,13 @@ impl Maker<'_> {
         // How fast code runs is no matter of how many samples have seen the row.
         let sampled = executed(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
         let mean = distance(sums, samples, design);
+        let is_wanted = |list: &List| self.detail.is_all() || matches!(list, List::Lines);
         let lists = |list: List, observed: u64| {
-            self.blocks
-                .as_ref()
-                .map(|b| b.footprint(target, list, (design, self.scale), observed))
+            let blocks = self.blocks.as_ref().filter(|_| is_wanted(&list))?;
+            Some(blocks.footprint(target, list, (design, self.scale), observed))
         };
-        let sightings = self
-            .blocks
-            .as_ref()
+        let sightings = (self.blocks.as_ref())
+            .filter(|_| self.detail.is_all())
             .map(|b| b.sightings(target, self.shares));
         let hats = footprint_hats(
             lists,
@@ -372,12 +397,9 @@ impl Maker<'_> {
             (self.resonant, self.hidden),
             Limits::new(seen, all.map(|e| e.hi), counts, bytes),
         );
-        let plain = (counts.accesses + counts.implied) as f64 / design.share;
         Hats {
             samples_seen: Some(seen),
-            accesses: all
-                .map(|e| e.value)
-                .or(Some(plain).filter(|_| measured.is_none())),
+            accesses: self.accesses(target, counts, measured),
             accesses_lo: all.map(|e| e.lo),
             accesses_hi: all.map(|e| e.hi),
             distance_lo: mean.map(|e| e.lo),
@@ -493,6 +515,12 @@ pub struct RegionEstimator {
 }
 
 impl RegionEstimator {
+    /// How samples were taken, if it matters what they have seen.
+    pub(crate) fn needs_blocks(&self) -> Option<Design> {
+        let design = self.design.filter(|d| !d.complete());
+        design.filter(|_| self.estimator == Estimator::Recapture)
+    }
+
     /// Estimates of a place with these counts. `seen`: what samples have seen of it; `scale`: of how many pages these are one; `accesses`: its loads, estimated;
     /// `bytes`: its size, if it has one.
     pub fn make(

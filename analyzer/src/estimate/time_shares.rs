@@ -66,6 +66,12 @@ pub struct TimeShares {
     windows: Vec<(u32, Spot)>,
     /// What each stands for, in parts of the mean.
     times: Vec<f64>,
+    /// The same of each batch.
+    sizes: Counts,
+    /// And of all.
+    all: f64,
+    /// Windows of equal times that would tell as much.
+    effective: f64,
 }
 
 /// How much of each batch's time has something.
@@ -107,24 +113,26 @@ impl TimeShares {
             .map(|w| w.2 as f64)
             .collect();
         let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
-        TimeShares {
-            times: windows
-                .iter()
-                .map(|w| if w.2 > 0 { w.2 as f64 / mean } else { 1.0 })
-                .collect(),
+        let times: Vec<f64> = (windows.iter())
+            .map(|w| if w.2 > 0 { w.2 as f64 / mean } else { 1.0 })
+            .collect();
+        let all: f64 = times.iter().sum();
+        let squares: f64 = times.iter().map(|t| t * t).sum();
+        let mut shares = TimeShares {
+            times,
             windows: windows.into_iter().map(|w| (w.0, w.1)).collect(),
+            sizes: [0.0; BATCHES],
+            all,
+            effective: if squares > 0.0 {
+                all * all / squares
+            } else {
+                0.0
+            },
+        };
+        for number in 0..shares.len() {
+            shares.sizes[shares.batch(number)] += shares.times[number];
         }
-    }
-
-    /// Windows of equal times that would tell as much.
-    fn effective(&self) -> f64 {
-        let sum: f64 = self.times.iter().sum();
-        let squares: f64 = self.times.iter().map(|t| t * t).sum();
-        if squares > 0.0 {
-            sum * sum / squares
-        } else {
-            0.0
-        }
+        shares
     }
 
     /// Number of windows.
@@ -211,8 +219,7 @@ impl TimeShares {
         if self.is_empty() {
             return TimeShare::default();
         }
-        let n = self.effective();
-        let all: f64 = self.times.iter().sum();
+        let (n, all) = (self.effective, self.all);
         let p = (counts.iter().sum::<f64>() / all).clamp(0.0, 1.0);
         let batches = self.batches();
         let simple = p * (1.0 - p) / n;
@@ -220,8 +227,6 @@ impl TimeShares {
             let (lo, hi) = wilson(p, n, Z);
             return TimeShare::of((p, lo, hi));
         }
-        let mut sizes = [0.0; BATCHES];
-        (0..self.len()).for_each(|number| sizes[self.batch(number)] += self.times[number]);
         // Phases may be longer than a batch. Longer ones tell that, but there are fewer of them.
         let widest = [1, 2, 4]
             .into_iter()
@@ -230,7 +235,7 @@ impl TimeShares {
                 let parts = batches.div_ceil(together) as f64;
                 let varies: f64 = counts[..batches]
                     .chunks(together)
-                    .zip(sizes[..batches].chunks(together))
+                    .zip(self.sizes[..batches].chunks(together))
                     // Of a ratio: batches that stand for more time count for more.
                     .map(|(c, s)| {
                         let off = c.iter().sum::<f64>() - p * s.iter().sum::<f64>();

@@ -116,6 +116,16 @@ impl Caches {
         self.levels.iter().rev().find(|l| l.bytes < set)
     }
 
+    /// Whether so many lines that are a step apart are still in the second level when the last of them was loaded, and in the first as far as its size tells. A step of a power of two comes
+    /// to few sets only.
+    pub fn hold(&self, lines: f64, step: i64) -> bool {
+        let holds = |level: usize, apart: u64| {
+            let bytes = self.level(level).map_or(0, |l| l.bytes);
+            lines * apart as f64 <= bytes as f64
+        };
+        holds(0, LINE) && (self.levels.len() < 2 || holds(1, set_apart(step)))
+    }
+
     /// The level.
     pub fn level(&self, number: usize) -> Option<&Level> {
         self.levels.get(number)
@@ -125,6 +135,15 @@ impl Caches {
     pub fn last(&self) -> u64 {
         self.levels.last().map_or(0, |l| l.bytes)
     }
+}
+
+/// Bytes of a line.
+const LINE: u64 = 64;
+
+/// Bytes of a cache that each line takes of a walk in such steps: as much as its sets are apart.
+pub fn set_apart(step: i64) -> u64 {
+    let power = step.unsigned_abs().trailing_zeros().min(62);
+    (1u64 << power).max(LINE)
 }
 
 #[cfg(test)]
@@ -140,5 +159,15 @@ mod tests {
         let far = caches.cycles(1 << 30, Overlap::None);
         assert!(far > 200.0 && far < 220.0, "{far}");
         assert!(caches.cycles(1 << 30, Overlap::Prefetched) < 20.0);
+    }
+
+    #[test]
+    fn steps_of_powers_of_two_have_few_sets() {
+        let caches = Caches::default();
+        // 64 lines are in the sets of the second level that steps of 16 KiB come to.
+        assert!(caches.hold(64.0, 16 << 10) && !caches.hold(65.0, 16 << 10));
+        // Others come to all of its sets, and the first level is the limit.
+        assert!(caches.hold(512.0, (16 << 10) + 64) && !caches.hold(513.0, 8008));
+        assert_eq!([-24_576, 8, 100].map(set_apart), [8192, 64, 64]);
     }
 }

@@ -136,7 +136,7 @@ fn beside(
     /// Rows between, and bytes.
     const NEAR: (usize, u64) = (8, 128);
     let mut rows: HashMap<u32, BTreeMap<usize, u64>, Mixed> = HashMap::default();
-    for window in &context.windows {
+    for window in context.windows {
         for (at, row) in window.rows.iter().enumerate() {
             if !sites.contains(&row.site) {
                 continue;

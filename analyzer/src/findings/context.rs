@@ -22,7 +22,7 @@ pub struct Context<'a> {
     /// Call paths, where the trace has them.
     pub paths: Option<&'a CallPaths>,
     /// Rows.
-    pub windows: Vec<Window>,
+    pub windows: &'a [Window],
     /// Load instructions that windows have seen.
     pub sites: HashMap<u32, SiteFacts, Mixed>,
     /// The machine's caches.
@@ -40,7 +40,7 @@ impl<'a> Context<'a> {
     pub fn new(
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
-        windows: Vec<Window>,
+        windows: &'a [Window],
         caches: Caches,
     ) -> Context<'a> {
         let mut by_site: HashMap<u32, Vec<(u32, Row)>, Mixed> = HashMap::default();
@@ -52,8 +52,8 @@ impl<'a> Context<'a> {
         Context {
             rows: windows.iter().map(|w| w.rows.len() as u64).sum(),
             by_site,
-            sites: facts(&windows),
-            users: Users::new(code, &windows, paths),
+            sites: facts(windows),
+            users: Users::new(code, windows, paths),
             code,
             objects,
             paths,
@@ -85,7 +85,7 @@ impl<'a> Context<'a> {
     /// What some load instructions go through.
     pub fn working_set(&self, sites: &[u32], step: Option<i64>) -> WorkingSet {
         let rows = sites.iter().flat_map(|&s| self.rows_of(s)).copied();
-        working_set::of(&self.windows, rows.collect(), step, self.objects)
+        working_set::of(self.windows, rows.collect(), step, self.objects)
     }
 
     /// Where the address of a load comes from.

@@ -101,7 +101,7 @@ pub struct Findings {
 pub fn find(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
-    windows: Vec<Window>,
+    windows: &[Window],
     (outcome, predicted): (&Outcome, Option<&Predicted>),
     by_time: bool,
     caches: Caches,

@@ -33,7 +33,7 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
     }
     let mut lines: HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> = HashMap::default();
     let mut all = 0u64;
-    for window in &context.windows {
+    for window in context.windows {
         let loads = (window.rows.iter()).map(|r| (r.address, r.size, r.group, r.object, false));
         let stores = (window.stores.iter()).map(|r| (r.address, r.size, r.group, r.object, true));
         for (address, size, group, object, is_store) in loads.chain(stores) {

@@ -81,6 +81,11 @@ impl SiteFacts {
         (0.7..1.4).contains(&part).then_some(times)
     }
 
+    /// Rows from one return of a walk to the next, as [`SiteFacts::returns`] has it.
+    pub fn lap(&self) -> Option<f64> {
+        self.returns().map(|times| self.rows as f64 / times as f64)
+    }
+
     /// Steps that were seen.
     pub fn steps(&self) -> u64 {
         self.all_steps
@@ -200,6 +205,30 @@ mod tests {
         assert_eq!(blocked(8, anywhere).returns(), None);
         // One walk through all.
         assert_eq!(blocked(1 << 20, |_| 0).returns(), None);
+    }
+
+    /// A matrix of 2048 rows of 2048 numbers, by columns: as a whole, and in blocks of 16 columns and rows.
+    #[test]
+    fn columns_in_blocks_have_short_laps() {
+        let windows = |blocked: bool| {
+            let address = |i: u64| {
+                let (row, column) = match blocked {
+                    true => (i / 256 * 16 + i % 16, i / 16 % 16),
+                    false => (i % 2048, i / 2048),
+                };
+                (1 << 30) + row % 2048 * 16_384 + column * 8
+            };
+            let windows =
+                (0..400u64).map(|w| window((0..1000).map(move |i| address(w * 7919 + i))));
+            facts(&windows.collect::<Vec<_>>())[&3].clone()
+        };
+        let (whole, blocked) = (windows(false), windows(true));
+        assert_eq!(whole.regular(), Some(16_384));
+        assert_eq!(blocked.regular(), Some(16_384));
+        let caches = crate::findings::caches::Caches::default();
+        let stays = |facts: &SiteFacts| facts.lap().is_some_and(|lap| caches.hold(lap, 16_384));
+        assert!(stays(&blocked), "{:?}", blocked.lap());
+        assert!(!stays(&whole), "{:?}", whole.lap());
     }
 
     #[test]

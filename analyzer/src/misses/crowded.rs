@@ -7,6 +7,8 @@
 use crate::misses::far::{Far, RADII};
 use crate::stages::line_visits::LineVisits;
 use crate::stages::set_conflicts::{LEVELS, Sets};
+use crate::util::fast_hash::Mixed;
+use std::collections::HashMap;
 
 /// Visits of a set at least.
 const EVIDENCE: u32 = 32;
@@ -109,6 +111,17 @@ fn set_of(cache: &Sets, visit: &LateVisit) -> usize {
     visit.thread as usize * cache.sets as usize + cache.of(visit.line) as usize
 }
 
+/// By grid: lines that a visit stands for, times the chance that some of so many samples meet its line.
+fn chances_of(visit: &LateVisit, each: f64) -> [f64; GRID] {
+    let met = visit.met.max(1) as f64;
+    let mut chances = [0.0; GRID];
+    for (chance, v) in chances.iter_mut().zip(grid()) {
+        let left = (1.0 - v / visit.samples.max(1) as f64).max(0.0);
+        *chance = each * (1.0 - left.powf(met)) / met;
+    }
+    chances
+}
+
 /// By thread and set: sample lengths, one of few, until it is full, if that is sooner than others are.
 fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Option<f64>> {
     let sets = cache.sets as usize;
@@ -132,16 +145,13 @@ fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Op
     }
     let mut counts = vec![[0.0; GRID]; many.len()];
     let mut means = vec![[0.0; GRID]; threads];
+    let mut known: HashMap<(u32, u32), [f64; GRID], Mixed> = HashMap::default();
     for visit in late {
-        let met = visit.met.max(1) as f64;
-        let mut chances = [0.0; GRID];
-        for (chance, v) in chances.iter_mut().zip(grid()) {
-            let left = (1.0 - v / visit.samples.max(1) as f64).max(0.0);
-            *chance = each * (1.0 - left.powf(met)) / met;
-        }
+        let chances = known.entry((visit.samples as u32, visit.met as u32));
+        let chances = chances.or_insert_with(|| chances_of(visit, each));
         let of_thread = &mut means[visit.thread as usize];
         let add = |to: &mut [f64; GRID], of: f64| {
-            to.iter_mut().zip(chances).for_each(|(t, c)| *t += c / of);
+            (to.iter_mut().zip(&*chances)).for_each(|(t, c)| *t += c / of);
         };
         add(of_thread, sets as f64);
         if let Some(of_set) = counts.get_mut(number[set_of(cache, visit)] as usize) {

@@ -79,6 +79,8 @@ pub(crate) struct Fit {
     spread: f64,
     /// Coincidences.
     pub(crate) evidence: f64,
+    /// Logarithm of the gamma function of [`Fit::shape`].
+    ln_gamma: f64,
 }
 
 impl Far {
@@ -133,6 +135,7 @@ impl Far {
             mean: 0.0,
             spread: 0.0,
             evidence: 0.0,
+            ln_gamma: 0.0,
         };
         for part in (0..PARTS).filter(|p| Some(*p) != without) {
             let counts = &met.counts[part];
@@ -155,6 +158,7 @@ impl Far {
         if fit.mean > 0.0 {
             fit.spread = (pairs / (fit.mean * fit.mean) - 1.0).clamp(0.0, 50.0);
         }
+        fit.ln_gamma = ln_gamma(fit.shape());
         fit
     }
 }
@@ -195,17 +199,21 @@ impl Fit {
             return 1.0;
         }
         // Rates differ by a gamma distribution; of equal ones, by what the lengths of rounds differ.
-        let shape = 1.0 / self.spread.clamp(0.01, 50.0);
-        gamma_below(shape, shape / (rate * v.max(1e-9)))
+        let shape = self.shape();
+        gamma_below(shape, shape / (rate * v.max(1e-9)), self.ln_gamma)
+    }
+
+    fn shape(&self) -> f64 {
+        1.0 / self.spread.clamp(0.01, 50.0)
     }
 }
 
-/// Regularised lower incomplete gamma function.
-fn gamma_below(a: f64, x: f64) -> f64 {
+/// Regularised lower incomplete gamma function; `ln_gamma` is the logarithm of that of `a`.
+fn gamma_below(a: f64, x: f64, ln_gamma: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
-    let scale = (a * x.ln() - x - ln_gamma(a)).exp();
+    let scale = (a * x.ln() - x - ln_gamma).exp();
     if x < a + 1.0 {
         let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
         for _ in 0..1000 {
@@ -263,9 +271,10 @@ mod tests {
         assert!((ln_gamma(5.0) - 24f64.ln()).abs() < 1e-9);
         assert!((ln_gamma(0.5) - std::f64::consts::PI.sqrt().ln()).abs() < 1e-9);
         // 1 − e^−x for a = 1; χ² with 10 degrees: P(5, 5) = 0.559507.
-        assert!((gamma_below(1.0, 2.0) - (1.0 - (-2f64).exp())).abs() < 1e-9);
-        assert!((gamma_below(5.0, 5.0) - 0.559_507).abs() < 1e-5);
-        assert!((gamma_below(100.0, 50.0)) < 1e-6 && gamma_below(100.0, 200.0) > 0.999_999);
+        let below = |a: f64, x: f64| gamma_below(a, x, ln_gamma(a));
+        assert!((below(1.0, 2.0) - (1.0 - (-2f64).exp())).abs() < 1e-9);
+        assert!((below(5.0, 5.0) - 0.559_507).abs() < 1e-5);
+        assert!((below(100.0, 50.0)) < 1e-6 && below(100.0, 200.0) > 0.999_999);
     }
 
     /// Lines of two kinds, seen by chance: the estimate is the mixture, where one rate for all would be far off.

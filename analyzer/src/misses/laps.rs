@@ -1,5 +1,6 @@
 //! Walks that come back, or follow another, by cell: a lap ago most of their lines were touched, whatever other samples say.
 
+use crate::data::object_map::Recent;
 use crate::misses::visit_table::Key;
 use crate::stages::line_visits::Visit;
 use crate::stages::walks::Walks;
@@ -32,10 +33,11 @@ impl Lap {
 pub(crate) fn of_cells(
     walks: &Walks,
     numbers: &HashMap<Key, u32, Mixed>,
-    object: impl Fn(&Visit) -> u32,
+    object: impl Fn(&Visit, &mut Recent) -> u32,
 ) -> Vec<Vec<Lap>> {
     let mut laps: Vec<Vec<Lap>> = vec![Vec::new(); numbers.len()];
     let mut late = vec![0.0; numbers.len()];
+    let mut recent = Recent::default();
     let mut sites: Vec<_> = walks.sites.iter().collect();
     sites.sort_unstable_by_key(|s| s.0);
     for (&site, walk) in sites {
@@ -49,7 +51,7 @@ pub(crate) fn of_cells(
             group: walk.group,
             ..Visit::default()
         };
-        let Some(&cell) = numbers.get(&(walk.group, object(&visit))) else {
+        let Some(&cell) = numbers.get(&(walk.group, object(&visit, &mut recent))) else {
             continue;
         };
         late[cell as usize] += walk.late as f64;

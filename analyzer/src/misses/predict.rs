@@ -201,8 +201,11 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let in_laps = laps().map(|l| l.waits(wait.v, wait.laps)).sum::<f64>();
         // Other samples count visits of all laps: those that laps leave come as much more rarely.
         let v = wait.v * (1.0 - again);
-        let in_loops = (1.0 - wait.at_random) * fit.in_loops(v * wait.edge);
-        in_laps + (1.0 - again) * (wait.at_random * fit.at_random(v) + in_loops)
+        // Each of the two takes a while, and often none of it is asked for.
+        let part = |part: f64, of: &dyn Fn() -> f64| if part == 0.0 { 0.0 } else { part * of() };
+        let in_loops = part(1.0 - wait.at_random, &|| fit.in_loops(v * wait.edge));
+        let at_random = part(wait.at_random, &|| fit.at_random(v));
+        in_laps + (1.0 - again) * (at_random + in_loops)
     }
 
     /// What survives, by cell and along the grid.
@@ -224,12 +227,13 @@ impl<'t, 'a> Estimate<'t, 'a> {
     fn filled(&self, cell: usize, curves: &[Vec<f64>], capacities: &[f64]) -> Vec<f64> {
         let base = self.near_of(cell).reach as f64;
         let weight = self.sums[cell].0.max(f64::MIN_POSITIVE);
-        let rate = |at: usize| {
-            let beside = self.beside[cell].iter();
-            let lines = beside.map(|(&other, &rate)| rate * curves[other as usize][at]);
-            lines.sum::<f64>() / weight
-        };
-        let rates: Vec<f64> = (0..GRID).map(rate).collect();
+        // (-0, as sums of floating-point numbers begin.)
+        let mut rates = [-0.0; GRID];
+        for (&other, &rate) in &self.beside[cell] {
+            let curve = &curves[other as usize];
+            (rates.iter_mut().zip(curve)).for_each(|(sum, lines)| *sum += rate * lines);
+        }
+        rates.iter_mut().for_each(|rate| *rate /= weight);
         let mut steps = Vec::with_capacity(GRID);
         let (mut lines, mut before, mut rate) = (base, 0.0, rates[0]);
         for (v, next) in grid().zip(&rates) {
@@ -257,6 +261,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let (table, group) = (self.table, self.table.cells[cell].0.0);
         let reach = self.near_of(cell).reach as f64;
         let near = parts(table.lines, group, self.without);
+        let has_laps = !table.laps[cell].is_empty();
         let mut ends: Ends = Default::default();
         for (at, (&capacity, &v)) in capacities.iter().zip(filled).enumerate() {
             if capacity <= reach {
@@ -278,14 +283,20 @@ impl<'t, 'a> Estimate<'t, 'a> {
                 };
                 full + (1.0 - full) * survives
             };
-            let of = self.within(cell, v.min(2f64.powi(40)), misses);
+            let of = self.within(cell, v.min(2f64.powi(40)), has_laps, misses);
             ends.iter_mut().zip(of).for_each(|(e, x)| e.push(x));
         }
         ends
     }
 
     /// What misses after `v` sample lengths, and ends of its interval by all that is not known for sure.
-    fn within(&self, cell: usize, v: f64, misses: impl Fn(Wait) -> f64) -> [f64; 3] {
+    fn within(
+        &self,
+        cell: usize,
+        v: f64,
+        has_laps: bool,
+        misses: impl Fn(Wait) -> f64,
+    ) -> [f64; 3] {
         let [_, at_random, _] = self.at_random[cell];
         let plain = Wait {
             v,
@@ -294,9 +305,14 @@ impl<'t, 'a> Estimate<'t, 'a> {
             laps: 1,
         };
         let value = misses(plain);
-        let doubtful = (self.at_random[cell].iter())
-            .map(|&at_random| Wait { at_random, ..plain })
-            .chain([0, 2].map(|laps| Wait { laps, ..plain }))
+        let doubtful = ([0, 2].into_iter())
+            .map(|end| self.at_random[cell][end])
+            .filter(|&end| end != at_random)
+            .map(|at_random| Wait { at_random, ..plain })
+            .chain(
+                (has_laps.then_some([0, 2]).into_iter().flatten())
+                    .map(|laps| Wait { laps, ..plain }),
+            )
             // Whether a loop just fits, nobody can tell.
             .chain([1.0 / EDGE, EDGE].map(|edge| Wait { edge, ..plain }));
         let (mut least, mut most) = (value, value);

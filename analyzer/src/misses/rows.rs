@@ -1,5 +1,7 @@
 //! From misses of groups of code to those of rows.
 
+use crate::data::detail::Detail;
+use crate::data::object_map::Recent;
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::Estimate;
@@ -60,6 +62,8 @@ pub struct Predicted {
     /// All misses and loads.
     whole: Sum,
     exact: bool,
+    /// Points of the curve; none if nobody asks for it.
+    curve: u32,
 }
 
 /// Misses at all capacities, and loads.
@@ -114,22 +118,24 @@ impl Sum {
 }
 
 /// Bytes of the capacities: the levels' and the curve's.
-fn sizes(caches: &[Cache]) -> Vec<u64> {
+fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
     caches
         .iter()
         .map(|c| c.size)
-        .chain((0..CURVE).map(|at| LINE << at))
+        .chain((0..curve).map(|at| LINE << at))
         .collect()
 }
 
 impl Predicted {
-    /// From what samples saw. `by_time`: these come by time; `function`: whose a group is; `object`: whose the line of a visit is.
+    /// From what samples saw. `detail`: whether there are to be curves too; `by_time`: samples come by time; `function`: whose a group is;
+    /// `object`: whose the line of a visit is.
     pub fn new(
         outcome: &Outcome,
         caches: Vec<Cache>,
+        detail: Detail,
         by_time: bool,
         function: impl Fn(u32) -> u32,
-        object: impl Fn(&Visit, &SampleInfo) -> u32 + Sync,
+        object: impl Fn(&Visit, &SampleInfo, &mut Recent) -> u32 + Sync,
     ) -> Option<Predicted> {
         let lines = &outcome.lines;
         if lines.samples.is_empty() {
@@ -137,12 +143,13 @@ impl Predicted {
         }
         let by_number: HashMap<u32, &SampleInfo, Mixed> =
             outcome.samples.iter().map(|s| (s.sample, s)).collect();
-        let object = |visit: &Visit| {
+        let object = |visit: &Visit, recent: &mut Recent| {
             by_number
                 .get(&visit.sample)
-                .map_or(0, |sample| object(visit, sample))
+                .map_or(0, |sample| object(visit, sample, recent))
         };
-        let sizes = sizes(&caches);
+        let curve = if detail.is_all() { CURVE } else { 0 };
+        let sizes = sizes(&caches, curve);
         let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE) as f64).collect();
         let mut sets = [Sets::default(); LEVELS];
         for (to, of) in sets.iter_mut().zip(&caches) {
@@ -188,6 +195,7 @@ impl Predicted {
         }
         let mut predicted = Predicted {
             caches,
+            curve,
             ..Predicted::default()
         };
         let weights = LoadWeights::new(outcome, by_time);
@@ -259,9 +267,10 @@ impl Predicted {
     /// Of a trace in which all is known, from its reuse distances in lines.
     pub fn exact(outcome: &Outcome, caches: Vec<Cache>) -> Option<Predicted> {
         let bucket = outcome.buckets.first()?;
-        let sizes = sizes(&caches);
+        let sizes = sizes(&caches, CURVE);
         let mut predicted = Predicted {
             caches,
+            curve: CURVE,
             exact: true,
             ..Predicted::default()
         };
@@ -375,7 +384,7 @@ impl Predicted {
                 prefetchable,
             })
             .collect();
-        let curve = (0..CURVE as usize)
+        let curve = (0..self.curve as usize)
             .filter(|_| sum.loads >= CURVED * self.whole.loads)
             .map(|at| CurvePoint {
                 size: LINE << at,

@@ -1,5 +1,6 @@
 //! What samples tell of misses, by cell: one group of code and one object, whose visits are taken as alike.
 
+use crate::data::object_map::Recent;
 use crate::data::samples::SampleInfo;
 use crate::misses::crowded::{self, Crowded, LateVisit};
 use crate::misses::far::{Far, RADII};
@@ -40,19 +41,65 @@ pub(crate) struct VisitTable<'a> {
     pub(super) groups: Vec<u32>,
 }
 
-/// Order of samples: thread, number there; and how many it has.
-fn order(samples: &[SampleInfo], by_process: bool) -> (HashMap<u32, (u32, u32), Mixed>, Vec<u32>) {
+/// A visit on its way into the order of lines and samples: line, address space, thread, place of the sample there, and which cell it is of.
+type Ordered = (u64, u32, u32, u32, Late);
+
+/// The cell of a visit, of which one bit tells whether it is in sequence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Late(u32);
+
+impl Late {
+    /// It came early in its sample.
+    const NOT: u32 = u32::MAX >> 1;
+    /// It is of none of the cells that stay apart.
+    const OTHER: u32 = Late::NOT - 1;
+
+    fn new(cell: u32, sequence: bool) -> Late {
+        Late(cell << 1 | u32::from(sequence))
+    }
+
+    /// The cell if it came late: one that stays apart, or none.
+    fn cell(self) -> Option<Option<u32>> {
+        match self.0 >> 1 {
+            Late::NOT => None,
+            Late::OTHER => Some(None),
+            cell => Some(Some(cell)),
+        }
+    }
+
+    fn sequence(self) -> bool {
+        self.0 & 1 == 1
+    }
+}
+
+/// How often each key comes, of which many follow one another.
+fn frequencies(keys: impl Iterator<Item = Key>) -> HashMap<Key, u32, Mixed> {
+    let mut frequency: HashMap<Key, u32, Mixed> = HashMap::default();
+    let mut last: Option<(Key, u32)> = None;
+    for key in keys {
+        match &mut last {
+            Some((same, count)) if *same == key => *count += 1,
+            _ => {
+                if let Some((before, count)) = last.replace((key, 1)) {
+                    *frequency.entry(before).or_default() += count;
+                }
+            }
+        }
+    }
+    if let Some((key, count)) = last {
+        *frequency.entry(key).or_default() += count;
+    }
+    frequency
+}
+
+/// The samples of each thread in the order of time.
+fn threads(samples: &[SampleInfo], by_process: bool) -> Vec<Vec<u32>> {
     let mut all: Vec<&SampleInfo> = samples.iter().filter(|s| s.loads > 0).collect();
     let thread = |s: &SampleInfo| (s.process, if by_process { 0 } else { s.thread });
     all.sort_by_key(|s| (thread(s), s.first_time, s.sample));
-    let (mut order, mut lengths) = (HashMap::default(), Vec::new());
-    for same in all.chunk_by(|a, b| thread(a) == thread(b)) {
-        for (at, sample) in same.iter().enumerate() {
-            order.insert(sample.sample, (lengths.len() as u32, at as u32));
-        }
-        lengths.push(same.len() as u32);
-    }
-    (order, lengths)
+    all.chunk_by(|a, b| thread(a) == thread(b))
+        .map(|same| same.iter().map(|s| s.sample).collect())
+        .collect()
 }
 
 impl<'a> VisitTable<'a> {
@@ -62,7 +109,7 @@ impl<'a> VisitTable<'a> {
         samples: &[SampleInfo],
         caches: &[Sets; LEVELS],
         by_process: bool,
-        object: impl Fn(&Visit) -> u32 + Sync,
+        object: impl Fn(&Visit, &mut Recent) -> u32 + Sync,
     ) -> VisitTable<'a> {
         let mut groups: Vec<u32> = lines.groups.keys().map(|k| k.0).collect();
         groups.sort_unstable();
@@ -71,30 +118,18 @@ impl<'a> VisitTable<'a> {
             .iter()
             .map(|&g| (g, near_of(lines, g, None).reach))
             .collect();
-        let (order, lengths) = order(samples, by_process);
-        // By line, in the order of samples.
-        let mut visits: Vec<(u64, u32, u32, u32, u32)> = lines
-            .visits
-            .par_iter()
-            .enumerate()
-            .filter_map(|(number, v)| {
-                let &(thread, at) = order.get(&v.sample)?;
-                Some((v.line, v.space, thread, at, number as u32))
-            })
-            .collect();
-        visits.par_sort_unstable();
+        let threads = threads(samples, by_process);
         // Which cell each late visit is of; the most frequent ones stay apart.
         let is_late = |v: &Visit| u64::from(v.before) >= reach.get(&v.group).copied().unwrap_or(0);
         let keys: Vec<Option<Key>> = lines
             .visits
             .par_iter()
-            .map(|v| is_late(v).then(|| (v.group, object(v))))
+            .map_init(Recent::default, |recent, v| {
+                is_late(v).then(|| (v.group, object(v, recent)))
+            })
             .collect();
-        let mut frequency: HashMap<Key, u32, Mixed> = HashMap::default();
-        for key in keys.iter().flatten() {
-            *frequency.entry(*key).or_default() += 1;
-        }
-        let mut frequent: Vec<(Key, u32)> = frequency.into_iter().collect();
+        let mut frequent: Vec<(Key, u32)> =
+            (frequencies(keys.iter().flatten().copied()).into_iter()).collect();
         frequent.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
         frequent.truncate(CELLS);
         let mut numbers: HashMap<Key, u32, Mixed> = HashMap::default();
@@ -105,6 +140,21 @@ impl<'a> VisitTable<'a> {
         }
         let mut sequence = vec![(0.0, 0.0); cells.len()];
         let end = samples.iter().map(|s| s.sample + 1).max().unwrap_or(0) as usize;
+        // By line, in the order of samples.
+        let mut place = vec![(u32::MAX, 0); end];
+        for (samples, thread) in threads.iter().zip(0..) {
+            (samples.iter().zip(0..)).for_each(|(&s, at)| place[s as usize] = (thread, at));
+        }
+        let ordered = |(v, key): (&Visit, &Option<Key>)| -> Option<Ordered> {
+            let &(thread, at) = place.get(v.sample as usize).filter(|p| p.0 != u32::MAX)?;
+            let cell = key.map_or(Late::NOT, |key| {
+                numbers.get(&key).copied().unwrap_or(Late::OTHER)
+            });
+            Some((v.line, v.space, thread, at, Late::new(cell, v.sequence)))
+        };
+        let visits = lines.visits.par_iter().zip(&keys);
+        let mut visits: Vec<Ordered> = visits.filter_map(ordered).collect();
+        visits.par_sort_unstable();
         let mut beside: Vec<Vec<(u32, f64)>> = vec![Vec::new(); end];
         let mut distinct = vec![0.0; end];
         let scale = (1u64 << lines.level) as f64;
@@ -115,10 +165,14 @@ impl<'a> VisitTable<'a> {
         }
         let mut late: Vec<LateVisit> = Vec::new();
         for same in visits.chunk_by(|a, b| (a.0, a.1, a.2) == (b.0, b.1, b.2)) {
-            let length = lengths[same[0].2 as usize] as usize;
+            let samples = &threads[same[0].2 as usize];
+            let length = samples.len();
             let mut ends = [(0usize, 0usize); RADII.len()];
-            for &(.., place, number) in same {
-                let visit = &lines.visits[number as usize];
+            for &(line, .., place, late_visit) in same {
+                let Some(cell) = late_visit.cell() else {
+                    continue;
+                };
+                let sample = samples[place as usize];
                 let mut seen = [(0, 0); RADII.len()];
                 for ((radius, ends), seen) in RADII.iter().zip(&mut ends).zip(&mut seen) {
                     let first = (place as usize).saturating_sub(*radius);
@@ -132,13 +186,9 @@ impl<'a> VisitTable<'a> {
                     // Samples are one visit each: several groups of one sample are not there twice.
                     *seen = (last - first, ends.1 - ends.0 - 1);
                 }
-                let Some(key) = keys[number as usize] else {
-                    continue;
-                };
-                let cell = numbers.get(&key).copied();
                 late.push(LateVisit {
-                    line: visit.line,
-                    part: part(visit.sample),
+                    line,
+                    part: part(sample),
                     thread: same[0].2,
                     samples: length,
                     met: seen[RADII.len() - 1].1 + 1,
@@ -148,10 +198,10 @@ impl<'a> VisitTable<'a> {
                     continue;
                 };
                 let cell = cell as usize;
-                cells[cell].1.add(part(visit.sample), &seen);
-                sequence[cell].0 += f64::from(u8::from(visit.sequence));
+                cells[cell].1.add(part(sample), &seen);
+                sequence[cell].0 += f64::from(u8::from(late_visit.sequence()));
                 sequence[cell].1 += 1.0;
-                let of_sample = &mut beside[visit.sample as usize];
+                let of_sample = &mut beside[sample as usize];
                 match of_sample.iter_mut().find(|c| c.0 == cell as u32) {
                     Some(there) => there.1 += 1.0,
                     None => of_sample.push((cell as u32, 1.0)),

@@ -14,12 +14,12 @@ const TABLES: usize = 16;
 /// The same where findings are left that cost this much, percent.
 const FEWER: usize = 11;
 const MUCH: f64 = 10.0;
+/// Rows of a table at most: half of the lines.
+pub const ROWS: usize = LINES / 2;
 /// Lines about what is not recorded at most.
 const MISSING: usize = 6;
 /// Findings that are told in full at most.
 const IN_FULL: usize = 3;
-/// Rows of a smaller share of the time are left out, percent: they would say 0.0.
-const LEAST: f64 = 0.05;
 /// What the columns of the tables are.
 const LEGEND: &str = "first%: loads of a line that is new in their window. D: other lines between two uses of one. memory: what is loaded.";
 
@@ -217,16 +217,6 @@ fn heads(by_time: bool) -> String {
     format!("{share}{:>8}{:>8}{:>9}", "first%", "D", "memory")
 }
 
-/// Whether a row's share is more than 0.0.
-fn is_worth(loads: &Loads, by_time: bool) -> bool {
-    let share = if by_time {
-        loads.time.value
-    } else {
-        loads.share
-    };
-    share.is_none_or(|s| s >= LEAST)
-}
-
 /// Files by their last part, or by as much as tells them apart.
 fn short_files<'a>(files: impl Iterator<Item = &'a str>, most: usize) -> BTreeMap<&'a str, String> {
     let all: BTreeSet<&str> = files.collect();
@@ -250,7 +240,7 @@ fn functions(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
     let worth = analysis
         .functions
         .iter()
-        .filter(|f| is_worth(&f.loads, by_time));
+        .filter(|f| f.loads.is_worth(by_time));
     for f in worth.take(rows) {
         let function = verdicts::with_module(&f.function, &f.module);
         let text = head(&function, name - 1);
@@ -268,7 +258,7 @@ fn source(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
     let name = width - heads.chars().count() - 1;
     let mut lines = vec![String::new(), format!("{:<name$}{heads}", "Lines")];
     // What has no line stands among the functions.
-    let worth = (analysis.lines.iter()).filter(|l| l.line > 0 && is_worth(&l.loads, by_time));
+    let worth = (analysis.lines.iter()).filter(|l| l.line > 0 && l.loads.is_worth(by_time));
     let shown: Vec<_> = worth.take(rows).collect();
     if shown.is_empty() {
         return Vec::new();

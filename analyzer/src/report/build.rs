@@ -1,7 +1,8 @@
 //! From an opened trace and the options to the whole result.
 
 use crate::data::code_map::Target;
-use crate::data::object_map::{Resolver, UNKNOWN};
+use crate::data::detail::Detail;
+use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
@@ -63,6 +64,8 @@ pub struct Questions {
     pub caches: Vec<Cache>,
     /// What another run of the same command has counted.
     pub counted: Option<Counted>,
+    /// How much of the result is made.
+    pub detail: Detail,
 }
 
 impl Questions {
@@ -84,6 +87,7 @@ impl Questions {
             asked_for_misses: misses,
             caches: Vec::new(),
             counted: None,
+            detail: Detail::All,
         }
     }
 }
@@ -247,7 +251,7 @@ const LINES: u64 = 64;
 fn predicted(
     trace: &Trace,
     outcome: &Outcome,
-    questions: &Questions,
+    (questions, detail): (&Questions, Detail),
     objects: Option<&Resolver>,
     warnings: &mut Vec<String>,
 ) -> Option<Predicted> {
@@ -268,14 +272,14 @@ fn predicted(
         let functions = trace.code.targets(Target::Function, group);
         functions.first().copied().unwrap_or(u32::MAX)
     };
-    let object = |visit: &Visit, sample: &SampleInfo| {
+    let object = |visit: &Visit, sample: &SampleInfo, recent: &mut Recent| {
         objects.map_or(UNKNOWN, |objects| {
             let middle = sample.first_time + sample.last_time.saturating_sub(sample.first_time) / 2;
-            objects.find(sample.process, visit.line << LINE, middle)
+            objects.find_recent(recent, sample.process, visit.line << LINE, middle)
         })
     };
     let by_time = trace.manifest.triggers_by_time();
-    let predicted = Predicted::new(outcome, levels, by_time, function, object);
+    let predicted = Predicted::new(outcome, levels, detail, by_time, function, object);
     if predicted.is_some() && questions.asked_for_misses && trace.manifest.caches.is_empty() {
         warnings.push("the trace does not tell the caches of its machine: misses are predicted of common ones (32K, 1M, 32M); --caches names others".into());
     }
@@ -330,6 +334,7 @@ pub fn examine(
         },
         sites: trace.code.site_pieces().len() as u32,
         footprint_bytes: questions.footprint_bytes,
+        windows: questions.detail.is_all(),
         ..Options::new(questions.block.trailing_zeros())
     };
     let mut warnings = trace.warnings.clone();
@@ -398,13 +403,29 @@ pub fn examine(
     if outcome.spilled.is_none() {
         warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
     }
-    let predicted = predicted(
-        trace,
-        &outcome,
-        questions,
-        objects.as_deref(),
-        &mut warnings,
+    // Where there are no loads to make a screen of, all is told.
+    let detail = match outcome.census.loads {
+        0 => Detail::All,
+        _ => questions.detail,
+    };
+    let (predicted, windows) = rayon::join(
+        || {
+            let questions = (questions, detail);
+            predicted(
+                trace,
+                &outcome,
+                questions,
+                objects.as_deref(),
+                &mut warnings,
+            )
+        },
+        || findings::windows::read(source, objects.as_deref()),
     );
+    let paths = input::call_paths::read(&trace.folder);
+    let (paths, no_paths) = match paths {
+        Ok(paths) => (paths, None),
+        Err(sentence) => (None, Some(sentence)),
+    };
     let mixed = outcome.buckets[0]
         .reuse
         .zoom
@@ -418,37 +439,56 @@ pub fn examine(
         bounds(entries(), spaces, objects, &trace.code, unit)
     });
     let bounds = bounds.unwrap_or_default();
+    let (built, found) = rayon::join(
+        || {
+            build_with_code(
+                manifest,
+                &trace.code,
+                &outcome,
+                (questions.block, questions.estimator, detail),
+                (&bounds, predicted.as_ref()),
+                warnings,
+            )
+        },
+        || {
+            findings::find(
+                &trace.code,
+                (objects.as_deref(), paths.as_ref()),
+                &windows,
+                (&outcome, predicted.as_ref()),
+                trace.manifest.triggers_by_time(),
+                Caches::of(&levels(trace, questions)),
+            )
+        },
+    );
     let Built {
         mut analysis,
         whole,
         by_code,
         places,
         times,
-    } = build_with_code(
-        manifest,
-        &trace.code,
-        &outcome,
-        (questions.block, questions.estimator),
-        (&bounds, predicted.as_ref()),
-        warnings,
-    );
+    } = built;
     analysis.filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
     let basis = Basis::new(&outcome, &trace.code, places, times).with_misses(predicted.as_ref());
-    (analysis.threads, analysis.processes) = threads::tables(
-        (
-            source,
-            Options {
-                zoom: None,
-                ..options
-            },
-        ),
-        manifest,
-        (&trace.code, &basis),
-        (&outcome, &analysis.summary),
-        aids,
-    );
+    if detail.is_all() {
+        (analysis.threads, analysis.processes) = threads::tables(
+            (
+                source,
+                Options {
+                    zoom: None,
+                    ..options
+                },
+            ),
+            manifest,
+            (&trace.code, &basis),
+            (&outcome, &analysis.summary),
+            aids,
+        );
+    }
     if by_block {
-        if let Some(objects) = &objects {
+        // A screen tells only whether objects are known by where they were allocated.
+        let wanted_objects = |o: &&Arc<Resolver>| detail.is_all() || o.knows_allocations();
+        if let Some(objects) = objects.as_ref().filter(wanted_objects) {
             analysis.objects = table(
                 entries(),
                 (&basis, &mixed, &outcome.samples),
@@ -503,13 +543,9 @@ pub fn examine(
             }
         }
     }
-    let windows = findings::windows::read(source, objects.as_deref());
-    let paths = input::call_paths::read(&trace.folder).unwrap_or_else(|sentence| {
-        analysis.warnings.push(sentence.clone());
-        damage.push(sentence);
-        None
-    });
-    if let Some(paths) = &paths {
+    analysis.warnings.extend(no_paths.clone());
+    damage.extend(no_paths);
+    if let Some(paths) = paths.as_ref().filter(|_| detail.is_all()) {
         analysis.call_paths = call_paths::table(
             &trace.manifest.call_paths,
             paths,
@@ -525,14 +561,6 @@ pub fn examine(
         });
         analysis.by_path = Some(rows.unwrap_or_default());
     }
-    let found = findings::find(
-        &trace.code,
-        (objects.as_deref(), paths.as_ref()),
-        windows,
-        (&outcome, predicted.as_ref()),
-        trace.manifest.triggers_by_time(),
-        Caches::of(&levels(trace, questions)),
-    );
     add_fields(&mut analysis.objects, found.fields);
     (analysis.diagnoses, analysis.no_diagnosis) = (found.list, found.none);
     Ok((analysis, damage))

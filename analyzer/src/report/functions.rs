@@ -17,14 +17,13 @@ pub struct FunctionRow {
 }
 
 /// The rows of the table.
-pub(crate) fn function_rows(code: &CodeMap, facts: &Facts<'_>) -> Vec<FunctionRow> {
-    rows_by(
-        facts,
-        |_| 0,
-        |number, loads| FunctionRow {
-            function: code.functions[number].function.clone(),
-            module: code.functions[number].module.clone(),
-            loads,
-        },
-    )
+pub(crate) fn function_rows(
+    code: &CodeMap,
+    (facts, order): (&Facts<'_>, &[usize]),
+) -> Vec<FunctionRow> {
+    rows_by(facts, order, |number, loads| FunctionRow {
+        function: code.functions[number].function.clone(),
+        module: code.functions[number].module.clone(),
+        loads,
+    })
 }

@@ -23,23 +23,23 @@ pub struct LineRow {
 }
 
 /// The rows of the table. `chains`: pieces of each line that are inlined.
-pub(crate) fn line_rows(code: &CodeMap, facts: &Facts<'_>, chains: &[Vec<usize>]) -> Vec<LineRow> {
-    rows_by(
-        facts,
-        |_| 0,
-        |number, loads| {
-            let name = &code.lines[number];
-            LineRow {
-                function: name.function.clone(),
-                module: name.module.clone(),
-                file: name.file.clone(),
-                line: name.line,
-                inlined_into: chains[number]
-                    .iter()
-                    .map(|&piece| code.pieces[piece].chain.join(" < "))
-                    .collect(),
-                loads,
-            }
-        },
-    )
+pub(crate) fn line_rows(
+    code: &CodeMap,
+    (facts, order): (&Facts<'_>, &[usize]),
+    chains: &[Vec<usize>],
+) -> Vec<LineRow> {
+    rows_by(facts, order, |number, loads| {
+        let name = &code.lines[number];
+        LineRow {
+            function: name.function.clone(),
+            module: name.module.clone(),
+            file: name.file.clone(),
+            line: name.line,
+            inlined_into: chains[number]
+                .iter()
+                .map(|&piece| code.pieces[piece].chain.join(" < "))
+                .collect(),
+            loads,
+        }
+    })
 }

@@ -28,25 +28,21 @@ pub struct LoopRow {
     pub loads: Loads,
 }
 
-/// The rows of the table; of equal loops the outer one is first.
-pub(crate) fn loop_rows(code: &CodeMap, facts: &Facts<'_>) -> Vec<LoopRow> {
-    rows_by(
-        facts,
-        |number| code.loops[number].depth,
-        |number, loads| {
-            let name = &code.loops[number];
-            let function = &code.functions[name.function as usize];
-            LoopRow {
-                function: function.function.clone(),
-                module: function.module.clone(),
-                file: name.file.clone(),
-                line: name.line,
-                inlined_into: name.chain.join(" < "),
-                address: format!("{:#x}", name.header),
-                outer: name.outer.map(|at| format!("{at:#x}")),
-                depth: name.depth,
-                loads,
-            }
-        },
-    )
+/// The rows of the table.
+pub(crate) fn loop_rows(code: &CodeMap, (facts, order): (&Facts<'_>, &[usize])) -> Vec<LoopRow> {
+    rows_by(facts, order, |number, loads| {
+        let name = &code.loops[number];
+        let function = &code.functions[name.function as usize];
+        LoopRow {
+            function: function.function.clone(),
+            module: function.module.clone(),
+            file: name.file.clone(),
+            line: name.line,
+            inlined_into: name.chain.join(" < "),
+            address: format!("{:#x}", name.header),
+            outer: name.outer.map(|at| format!("{at:#x}")),
+            depth: name.depth,
+            loads,
+        }
+    })
 }

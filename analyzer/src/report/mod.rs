@@ -22,11 +22,12 @@ pub use windows::WindowRow;
 
 use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
 use crate::data::counts::Counts;
+use crate::data::detail::Detail;
 use crate::engine::Outcome;
 use crate::estimate::growth_tables;
 use crate::estimate::growth_tables::WholeSightings;
 use crate::estimate::part_loads::part_loads;
-use crate::estimate::row_estimates::{Estimator, RegionEstimator, makers, samples_seen};
+use crate::estimate::row_estimates::{Estimator, RegionEstimator, maker, samples_seen, see_rows};
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::estimate::{Design, Estimate, measured};
@@ -111,7 +112,7 @@ pub fn build(
         manifest,
         code,
         outcome,
-        (block, estimator),
+        (block, estimator, Detail::All),
         (&Bounds::default(), None),
         warnings,
     )
@@ -196,7 +197,7 @@ pub fn build_with_code(
     manifest: &Manifest,
     code: &CodeMap,
     outcome: &Outcome,
-    (block, estimator): (u64, Estimator),
+    (block, estimator, detail): (u64, Estimator, Detail),
     (bounds, predicted): (&Bounds, Option<&Predicted>),
     mut warnings: Vec<String>,
 ) -> Built {
@@ -213,16 +214,18 @@ pub fn build_with_code(
         .then(|| TimeShares::new(outcome, code));
     let see = || {
         rho.filter(|&r| r > 1.0 + 1e-9)
-            .map(|_| WholeSightings::new(outcome, shares.as_ref()))
+            .map(|_| WholeSightings::new(outcome, shares.as_ref(), detail))
     };
     let (folded, seen) = rayon::join(|| outcome.buckets[0].footprint.fold(code), see);
     let sums = CodeSums::new(outcome, code, folded);
-    let classes = observed_class::ByCode::new(
-        &outcome.strides,
-        &outcome.far_steps,
-        code,
-        &outcome.buckets[0].footprint,
-    );
+    let classes = detail.is_all().then(|| {
+        observed_class::ByCode::new(
+            &outcome.strides,
+            &outcome.far_steps,
+            code,
+            &outcome.buckets[0].footprint,
+        )
+    });
     let weights = by_count.map(|c| c.1).or(summary::executed_error(manifest));
     let design = rho.map(|rho| design(rho, outcome, shares.as_ref(), weights));
     let places = RegionEstimator {
@@ -230,40 +233,31 @@ pub fn build_with_code(
         estimator,
         resonant: false,
     };
-    let divide = || {
-        seen.as_ref()
-            .zip(design)
-            .map(|(seen, design)| seen.divide(design))
-    };
     let resonance = || {
         seen.as_ref()
             .and_then(|s| growth_tables::resonance(outcome, s))
     };
+    // A screen has no loops.
+    let kinds = if detail.is_all() { 3 } else { 2 };
     let seen_by_code = || {
-        BY_CODE
-            .into_par_iter()
-            .map(|target| samples_seen(outcome, code, target))
+        BY_CODE[..kinds]
+            .par_iter()
+            .map(|&target| samples_seen(outcome, code, target))
             .collect::<Vec<_>>()
     };
-    let ((resonance, seen_by_code), (_, makers)) = rayon::join(
-        || rayon::join(resonance, seen_by_code),
-        || {
-            rayon::join(divide, || {
-                makers(outcome, code, places, seen.as_ref(), shares.as_ref())
-            })
-        },
-    );
+    let maker_of = |target| maker(outcome, code, target, places, shares.as_ref(), detail);
+    let makers = || {
+        rayon::join(
+            || maker_of(Target::Whole),
+            || BY_CODE[..kinds].par_iter().map(|&t| maker_of(t)).collect(),
+        )
+    };
+    let ((resonance, seen_by_code), (of_whole, makers)): (_, (_, Vec<_>)) =
+        rayon::join(|| rayon::join(resonance, seen_by_code), makers);
     warnings.extend(resonance.map(|lag| in_step(manifest, lag as usize)));
     let places = RegionEstimator {
         resonant: resonance.is_some(),
         ..places
-    };
-    let [of_whole, of_functions, of_lines, of_loops] =
-        makers.map(|maker| maker.in_step(places.resonant));
-    let tables = || {
-        seen.as_ref().map_or_else(Default::default, |s| {
-            growth_tables::tables(outcome, rho, s, shares.as_ref().zip(weights))
-        })
     };
     let time_of = |target| {
         times
@@ -276,6 +270,73 @@ pub fn build_with_code(
         None => whole_time
             .as_ref()
             .map(|t| t.executed.first().copied().flatten()),
+    };
+    let accesses = of_whole.accesses(0, &sums.whole, executed);
+    let mut facts: Vec<Facts> = (makers.into_iter().enumerate())
+        .map(|(kind, maker)| Facts {
+            sums: &sums.tables[kind],
+            seen: &seen_by_code[kind],
+            maker: maker.in_step(places.resonant),
+            by_time: time_of(BY_CODE[kind]),
+            counted: counted.map(|c| counted::rows(c, BY_CODE[kind])),
+            bounds: Some(&bounds.by_code[kind][..]).filter(|b| !b.is_empty()),
+            all: sums.whole.accesses + sums.whole.implied,
+            of_whole: accesses.filter(|&a| a > 0.0 && (weights.is_some() || whole_time.is_some())),
+            observed: (0..sums.tables[kind].counts.len())
+                .filter_map(|row| Some(classes.as_ref()?.row(BY_CODE[kind], row)))
+                .collect(),
+            misses: predicted.filter(|_| detail.is_all()).map(|predicted| {
+                let mut groups = vec![Vec::new(); sums.tables[kind].counts.len()];
+                for group in (0..code.pieces.len() as u32 * 4).filter(|g| g & 3 != CLASS_STORE) {
+                    let rows = code.targets(BY_CODE[kind], group);
+                    rows.iter()
+                        .for_each(|&row| groups[row as usize].push(group));
+                }
+                (predicted, groups, manifest.recorded_cpu_seconds() * 1e9)
+            }),
+            detail,
+        })
+        .collect();
+    let tie = |kind: usize, row: usize| match BY_CODE[kind] {
+        // Of equal loops the outer one is first.
+        Target::Loop => code.loops[row].depth,
+        _ => 0,
+    };
+    let orders: Vec<Vec<usize>> = (facts.iter().enumerate())
+        .map(|(kind, facts)| rows::order(facts, |row| tie(kind, row)))
+        .collect();
+    // What has no line stands among the functions.
+    let may_stand = |kind: usize, row: usize| match BY_CODE[kind] {
+        Target::Line => code.lines[row].line > 0,
+        _ => true,
+    };
+    let shown: Vec<_> = (facts.iter().zip(&orders).enumerate())
+        .map(|(kind, (facts, order))| {
+            let shown = rows::shown(facts, order, |row| may_stand(kind, row));
+            (BY_CODE[kind], shown)
+        })
+        .collect();
+    let divide = || {
+        seen.as_ref()
+            .zip(design)
+            .map(|(seen, design)| seen.divide(design, detail))
+    };
+    let (_, grouped) = rayon::join(divide, || {
+        see_rows(outcome, code, places, shares.as_ref(), &shown, detail)
+    });
+    let mut grouped = grouped.into_iter();
+    facts
+        .iter_mut()
+        .for_each(|facts| facts.maker.see_rows(grouped.next()));
+    let of_whole = of_whole.in_step(places.resonant).seeing_whole(
+        outcome,
+        seen.as_ref().filter(|_| places.needs_blocks().is_some()),
+    );
+    let tables = || match &seen {
+        Some(seen) if detail.is_all() => {
+            growth_tables::tables(outcome, rho, seen, shares.as_ref().zip(weights))
+        }
+        _ => Default::default(),
     };
     let ((growth, inter_sample), hats) = rayon::join(tables, || {
         of_whole.make(
@@ -291,35 +352,10 @@ pub fn build_with_code(
         Some(_) => hats.marked_by(TimeShare::ALL),
         None => hats,
     };
-    let all = sums.whole.accesses + sums.whole.implied;
-    let makers = [&of_functions, &of_lines, &of_loops];
-    let [functions, lines, loops] = [0, 1, 2].map(|kind: usize| Facts {
-        sums: &sums.tables[kind],
-        seen: &seen_by_code[kind],
-        maker: makers[kind],
-        by_time: time_of(BY_CODE[kind]),
-        counted: counted.map(|c| counted::rows(c, BY_CODE[kind])),
-        bounds: Some(&bounds.by_code[kind][..]).filter(|b| !b.is_empty()),
-        all,
-        executed: hats
-            .accesses
-            .filter(|&a| a > 0.0 && (weights.is_some() || whole_time.is_some())),
-        observed: (0..sums.tables[kind].counts.len())
-            .map(|row| classes.row(BY_CODE[kind], row))
-            .collect(),
-        misses: predicted.map(|predicted| {
-            let mut groups = vec![Vec::new(); sums.tables[kind].counts.len()];
-            for group in (0..code.pieces.len() as u32 * 4).filter(|g| g & 3 != CLASS_STORE) {
-                let rows = code.targets(BY_CODE[kind], group);
-                rows.iter()
-                    .for_each(|&row| groups[row as usize].push(group));
-            }
-            (predicted, groups, manifest.recorded_cpu_seconds() * 1e9)
-        }),
-    });
-    let functions = functions::function_rows(code, &functions);
-    let lines = lines::line_rows(code, &lines, &sums.chains);
-    let loops = loops::loop_rows(code, &loops);
+    let table = |kind: usize| Some((facts.get(kind)?, &orders[kind][..]));
+    let functions = table(0).map(|of| functions::function_rows(code, of));
+    let lines = table(1).map(|of| lines::line_rows(code, of, &sums.chains));
+    let loops = table(2).map(|of| loops::loop_rows(code, of));
     summary::doubts(outcome, &mut warnings);
     let mut summary = summary::summary(
         manifest,
@@ -332,7 +368,8 @@ pub fn build_with_code(
     if let Some(counted) = counted {
         summary.weighted_by(counted.from.clone());
     }
-    summary.observed = classes.row(Target::Whole, 0);
+    summary.observed =
+        (classes.as_ref()).map_or_else(Default::default, |c| c.row(Target::Whole, 0));
     if let Some(predicted) = predicted {
         summary.trace.caches = predicted.caches.clone();
         let ns = manifest.recorded_cpu_seconds() * 1e9;
@@ -354,9 +391,9 @@ pub fn build_with_code(
             summary,
             processes: Vec::new(),
             threads: Vec::new(),
-            functions,
-            lines,
-            loops,
+            functions: functions.unwrap_or_default(),
+            lines: lines.unwrap_or_default(),
+            loops: loops.unwrap_or_default(),
             windows: windows::window_rows(outcome),
             growth,
             inter_sample,

@@ -1,9 +1,10 @@
 //! What rows by code have in common, and how tables of them are made.
 
 use crate::data::counts::{Bin, Counts, Metrics};
+use crate::data::detail::Detail;
 use crate::data::frame;
 use crate::estimate::Estimate;
-use crate::estimate::row_estimates::{Hats, Maker};
+use crate::estimate::row_estimates::{Hats, Maker, Shown};
 use crate::estimate::time_shares::TimeShare;
 use crate::misses::{Misses, Predicted};
 use crate::report::sums::RowSums;
@@ -44,7 +45,16 @@ impl Loads {
     pub fn weight(&self) -> f64 {
         self.time.value.or(self.share).unwrap_or(0.0)
     }
+
+    /// Whether its share is enough for a row of a screen.
+    pub(crate) fn is_worth(&self, by_time: bool) -> bool {
+        let share = if by_time { self.time.value } else { self.share };
+        share.is_none_or(|s| s >= LEAST)
+    }
 }
+
+/// Rows of a smaller share are left out of screens, percent: they would say 0.0.
+const LEAST: f64 = 0.05;
 
 /// Strides shown per row.
 const STRIDES: usize = 4;
@@ -54,7 +64,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) sums: &'a RowSums,
     /// Samples that have seen each row.
     pub(crate) seen: &'a [u64],
-    pub(crate) maker: &'a Maker<'a>,
+    pub(crate) maker: Maker<'a>,
     /// Where windows come by time.
     pub(crate) by_time: Option<ByTime>,
     /// Executed loads, where another run has counted them.
@@ -64,11 +74,12 @@ pub(crate) struct Facts<'a> {
     /// Recorded and implied loads of the whole.
     pub(crate) all: u64,
     /// Executed loads of the whole, where rows are shares of these.
-    pub(crate) executed: Option<f64>,
+    pub(crate) of_whole: Option<f64>,
     /// Classes that each row's loads were observed to have.
     pub(crate) observed: Vec<ObservedRow>,
     /// Misses of groups, the groups of each row, and nanoseconds of the run.
     pub(crate) misses: Option<(&'a Predicted, Vec<Vec<u32>>, f64)>,
+    pub(crate) detail: Detail,
 }
 
 /// What windows by time tell of the rows of a table.
@@ -80,20 +91,41 @@ pub(crate) struct ByTime {
 }
 
 impl Facts<'_> {
+    fn time(&self, row: usize) -> Option<TimeShare> {
+        self.by_time.as_ref().map(|t| t.shares[row])
+    }
+
+    /// Executed loads of a row, where they were measured or counted.
+    fn executed(&self, row: usize) -> Option<Option<Estimate>> {
+        match &self.counted {
+            Some(counted) => Some(counted.get(row).copied().flatten()),
+            None => (self.by_time.as_ref()).map(|t| t.executed.get(row).copied().flatten()),
+        }
+    }
+
+    /// What is known of a row before memory is estimated: its shares.
+    fn shares(&self, row: usize) -> Loads {
+        let counts = &self.sums.counts[row];
+        let accesses = (self.maker).accesses(row as u32, counts, self.executed(row));
+        Loads {
+            time: self.time(row).unwrap_or_default(),
+            share: self.share(counts, accesses),
+            ..Loads::default()
+        }
+    }
+
     fn loads(&self, row: usize) -> Loads {
         let counts = &self.sums.counts[row];
-        let time = self.by_time.as_ref().map(|t| t.shares[row]);
-        let executed = match &self.counted {
-            Some(counted) => Some(counted.get(row).copied().flatten()),
-            None => self
-                .by_time
-                .as_ref()
-                .map(|t| t.executed.get(row).copied().flatten()),
-        };
+        let (time, executed) = (self.time(row), self.executed(row));
         let bound = self.bounds.and_then(|b| b[row]);
-        let hats = self
-            .maker
-            .make(row as u32, counts, self.seen[row], executed, bound);
+        let hats = (self.maker).make(row as u32, counts, self.seen[row], executed, bound);
+        if !self.detail.is_all() {
+            return Loads {
+                metrics: counts.metrics(),
+                hats,
+                ..self.shares(row)
+            };
+        }
         let hats = match time {
             Some(time) => hats.marked_by(time),
             None => hats,
@@ -108,7 +140,7 @@ impl Facts<'_> {
         });
         Loads {
             time: time.unwrap_or_default(),
-            share: self.share(counts, &hats),
+            share: self.share(counts, hats.accesses),
             metrics: counts.metrics().with_distances(&self.sums.distances[row]),
             hats,
             distances: self.sums.distances[row].coarse().bins(),
@@ -119,12 +151,12 @@ impl Facts<'_> {
     }
 
     /// Of executed loads where samples stand for different numbers of them, else of recorded ones.
-    fn share(&self, counts: &Counts, hats: &Hats) -> Option<f64> {
+    fn share(&self, counts: &Counts, accesses: Option<f64>) -> Option<f64> {
         let recorded = || {
             let part = (counts.accesses + counts.implied) as f64;
             (self.all > 0).then(|| part * 100.0 / self.all as f64)
         };
-        match (self.executed, hats.accesses) {
+        match (self.of_whole, accesses) {
             (Some(all), Some(part)) => Some(part * 100.0 / all),
             _ if self.by_time.is_some() || self.counted.is_some() => None,
             _ => recorded(),
@@ -133,25 +165,21 @@ impl Facts<'_> {
 }
 
 /// The rows of a table that have loads or stores, the greatest share first. Of equal ones that with more recorded loads, more stores, a smaller `tie` and a smaller number is first.
-pub(crate) fn rows_by<R: Send>(
-    facts: &Facts<'_>,
-    tie: impl Fn(usize) -> u32,
-    row: impl Fn(usize, Loads) -> R + Sync,
-) -> Vec<R> {
+pub(crate) fn order(facts: &Facts<'_>, tie: impl Fn(usize) -> u32) -> Vec<usize> {
     let counts = &facts.sums.counts;
     let used: Vec<usize> = (0..counts.len())
         .filter(|&i| counts[i].accesses + counts[i].implied + counts[i].stores > 0)
         .collect();
-    let loads: Vec<Loads> = used.par_iter().map(|&i| facts.loads(i)).collect();
     let column = |name: &str, value: &dyn Fn(usize) -> u64| {
         let cells: Vec<u64> = used.iter().map(|&i| value(i)).collect();
         Column::from(Series::new(name.into(), cells))
     };
-    let ranked = facts.by_time.is_some() || facts.executed.is_some();
-    let weights: Vec<f64> = loads
-        .iter()
-        .map(|l| if ranked { l.weight() } else { 0.0 })
-        .collect();
+    let ranked = facts.by_time.is_some() || facts.of_whole.is_some();
+    let weight = |&i: &usize| facts.shares(i).weight();
+    let weights: Vec<f64> = match ranked {
+        true => used.par_iter().map(weight).collect(),
+        false => vec![0.0; used.len()],
+    };
     let keys = vec![
         Column::from(Series::new("weight".into(), weights)),
         column("loads", &|i| counts[i].accesses + counts[i].implied),
@@ -160,13 +188,31 @@ pub(crate) fn rows_by<R: Send>(
     ];
     let order = frame::order(keys, vec![true, true, true, false])
         .unwrap_or_else(|_| (0..used.len()).collect());
-    let mut loads: Vec<Option<Loads>> = loads.into_iter().map(Some).collect();
-    let ordered: Vec<(usize, Loads)> = order
-        .into_iter()
-        .filter_map(|at| Some((used[at], loads[at].take()?)))
-        .collect();
-    ordered
-        .into_par_iter()
-        .map(|(number, loads)| row(number, loads))
-        .collect()
+    order.into_iter().map(|at| used[at]).collect()
+}
+
+/// Which rows have an estimate of their memory, of rows in this order that may stand on a screen.
+pub(crate) fn shown(
+    facts: &Facts<'_>,
+    order: &[usize],
+    may_stand: impl Fn(usize) -> bool,
+) -> Shown {
+    let mut shown = vec![facts.detail.is_all(); facts.sums.counts.len()];
+    if let Detail::Screen(rows) = facts.detail {
+        let by_time = facts.by_time.is_some();
+        let stands = |row: &&usize| may_stand(**row) && facts.shares(**row).is_worth(by_time);
+        let first = order.iter().filter(stands).take(rows);
+        first.for_each(|&row| shown[row] = true);
+    }
+    shown
+}
+
+/// Rows of a table, in this order.
+pub(crate) fn rows_by<R: Send>(
+    facts: &Facts<'_>,
+    order: &[usize],
+    row: impl Fn(usize, Loads) -> R + Sync,
+) -> Vec<R> {
+    let of = |&number: &usize| row(number, facts.loads(number));
+    order.par_iter().map(of).collect()
 }

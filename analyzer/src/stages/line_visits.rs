@@ -5,7 +5,7 @@
 //! sample, by which code. Of many visits those of some lines are kept, chosen by a hash of the line, so that the samples that have met a line that is kept are all known.
 
 use crate::data::rows::Rows;
-use crate::stages::set_conflicts::{Conflicts, LEVELS, Sets};
+use crate::stages::set_conflicts::{Conflicts, LEVELS, Sets, touch};
 use crate::stages::walks::Walks;
 use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
@@ -164,7 +164,7 @@ struct Work {
     table: Vec<(u64, u32)>,
     /// Fenwick tree over positions: lines whose last access is there.
     tree: Vec<u32>,
-    /// By set of the first-level cache: lines, the last one first.
+    /// By set of the first-level cache: lines in the order of their last accesses.
     in_set: Vec<Vec<u64>>,
     /// Rows of the sample.
     address: Vec<u64>,
@@ -174,6 +174,8 @@ struct Work {
     site: Vec<u32>,
     /// Whether it is the first row in its line.
     first: Vec<bool>,
+    /// By group of the sample, see [`LineVisits::sample`].
+    local: HashMap<u32, (GroupLines, u64, i64, u32, u32), Mixed>,
     caches: [Sets; LEVELS],
     conflicts: Conflicts,
     sample: u32,
@@ -276,32 +278,28 @@ impl LineVisits {
             sum
         };
         let of_part = part(work.sample) as u32;
-        // By group: where its counts are, its last new line and step, its loads.
-        let mut local: HashMap<u32, (GroupLines, u64, i64, u32, u32), Mixed> = HashMap::default();
+        // By group: its counts, taken out while they grow; its last new line and step, its loads.
+        let mut local = std::mem::take(&mut work.local);
+        let counts = &mut self.groups;
         let (mut distinct, mut last) = (0u64, u64::MAX);
         for at in 0..n {
             let (line, group) = (work.address[at] >> LINE, work.group[at]);
-            let of = local.entry(group).or_default();
+            let of = local.entry(group).or_insert_with(|| {
+                let counts = counts.get_mut(&(group, of_part)).map(std::mem::take);
+                (counts.unwrap_or_default(), 0, 0, 0, 0)
+            });
             of.3 += 1;
             of.4 += u32::from(work.implied[at]);
             of.0.before.add(distinct);
             of.0.late += u32::from(2 * at >= n);
-            let sets = work.in_set.len() as u64;
-            let in_set = &mut work.in_set[(line % sets) as usize];
-            of.0.in_set[2].add(in_set.len() as u64);
-            match in_set.iter().position(|&l| l == line) {
-                Some(at) => {
-                    of.0.in_set[0].add(at as u64);
-                    in_set[..=at].rotate_right(1);
-                }
-                None => {
-                    of.0.in_set[1].add(in_set.len() as u64);
-                    in_set.insert(0, line);
-                }
-            }
             let place = slot(&work.table, line);
             let (there, before) = work.table[place];
             work.first.push(there == 0);
+            let sets = work.in_set.len() as u64;
+            let in_set = &mut work.in_set[(line % sets) as usize];
+            of.0.in_set[2].add(in_set.len() as u64);
+            let others = touch(in_set, line, there == 0);
+            of.0.in_set[usize::from(there == 0)].add(others as u64);
             if there == 0 {
                 let has = |line: u64| work.table[slot(&work.table, line)].0 != 0;
                 let step = line.wrapping_sub(of.1) as i64;
@@ -350,9 +348,8 @@ impl LineVisits {
                 }
             },
         );
-        for (group, (lines, _, _, accesses, implied)) in local {
-            let all = self.groups.entry((group, of_part)).or_default();
-            all.merge(&lines);
+        for (group, (lines, _, _, accesses, implied)) in local.drain() {
+            self.groups.insert((group, of_part), lines);
             self.samples.push(SampleGroup {
                 sample: work.sample,
                 group,
@@ -360,6 +357,12 @@ impl LineVisits {
                 implied,
             });
         }
+        work.local = local;
+    }
+
+    /// Brings what samples have of each group into one order, whoever has found it: sums of fractions depend on it.
+    pub fn sort(&mut self) {
+        self.samples.sort_unstable_by_key(|s| (s.sample, s.group));
     }
 
     /// Adds what another one has found.

@@ -187,6 +187,8 @@ pub struct Walks {
     /// By number of the instruction in the whole trace.
     pub sites: HashMap<u32, Walk, Mixed>,
     work: HashMap<u32, Rows, Mixed>,
+    /// Those that the sample at hand has.
+    seen: Vec<u32>,
 }
 
 /// Rows of an instruction in the sample at hand: group, addresses and whether they are late first touches.
@@ -205,13 +207,14 @@ impl Walks {
                 continue;
             }
             let of = self.work.entry(site).or_default();
+            if of.1.is_empty() {
+                self.seen.push(site);
+            }
             of.0 = group;
             of.1.push((address, first && at >= half));
         }
-        for (&site, (group, rows)) in &mut self.work {
-            if rows.is_empty() {
-                continue;
-            }
+        for &site in &self.seen {
+            let (group, rows) = &self.work[&site];
             let of = self.sites.entry(site).or_default();
             of.group = *group;
             of.samples += 1;
@@ -223,13 +226,16 @@ impl Walks {
             add(of, rows);
         }
         self.followers();
-        self.work.values_mut().for_each(|w| w.1.clear());
+        for site in self.seen.drain(..) {
+            self.work.entry(site).or_default().1.clear();
+        }
     }
 
     /// Which walks of the sample at hand follow which.
     fn followers(&mut self) {
         let mut even: Vec<(i64, u32)> = Vec::new();
-        for (&site, (_, rows)) in &self.work {
+        for &site in &self.seen {
+            let rows = &self.work[&site].1;
             if rows.len() < FEW {
                 continue;
             }

@@ -3,7 +3,7 @@
 /// Longest name that is kept, bytes: templates can make names of megabytes.
 const LONGEST: usize = 1000;
 
-/// Demangles Rust and C++ names; others stay as they are.
+/// Demangles Rust and C++ names, and those of procedures in gfortran's modules; others stay as they are.
 pub fn readable(mangled: &str) -> String {
     let mut name = if let Ok(name) = rustc_demangle::try_demangle(mangled) {
         format!("{name:#}")
@@ -14,7 +14,7 @@ pub fn readable(mangled: &str) -> String {
             .or_else(|| outline(mangled))
             .unwrap_or_else(|| mangled.to_owned())
     } else {
-        mangled.to_owned()
+        of_module(mangled).unwrap_or_else(|| mangled.to_owned())
     };
     if name.len() > LONGEST {
         let end = (0..=LONGEST)
@@ -25,6 +25,16 @@ pub fn readable(mangled: &str) -> String {
         name.push('…');
     }
     name
+}
+
+/// `grid::step` of `__grid_MOD_step`.
+fn of_module(mangled: &str) -> Option<String> {
+    let (module, procedure) = mangled.strip_prefix("__")?.split_once("_MOD_")?;
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_lowercase())
+            && (name.bytes()).all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+    };
+    (is_name(module) && is_name(procedure)).then(|| format!("{module}::{procedure}"))
 }
 
 /// The first names of a C++ symbol, up to its template arguments: what can be told where these are beyond the demangler, as in
@@ -61,6 +71,14 @@ fn outline(mangled: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{outline, readable};
+
+    #[test]
+    fn procedures_of_fortran_modules() {
+        assert_eq!(readable("__grid_mod_MOD_step"), "grid_mod::step");
+        for other in ["__libc_start_main", "__MOD_", "__a_MOD_", "MAIN__"] {
+            assert_eq!(readable(other), other);
+        }
+    }
 
     #[test]
     fn of_names_beyond_the_demangler_the_first_part_is_told() {

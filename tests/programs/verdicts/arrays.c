@@ -41,6 +41,14 @@ NOINLINE static void transpose(void) {
             other[i][j] = matrix[j][i]; /* verdict: transposed */
 }
 
+NOINLINE static void transpose_blocked(void) {
+    for (uint32_t ii = 0; ii < SIDE; ii += BLOCK)
+        for (uint32_t jj = 0; jj < SIDE; jj += BLOCK)
+            for (uint32_t i = ii; i < ii + BLOCK; i++)
+                for (uint32_t j = jj; j < jj + BLOCK; j++)
+                    other[i][j] = matrix[j][i]; /* verdict: transposed_blocked */
+}
+
 /* A vertical filter of five taps, column by column. */
 NOINLINE static double filter(void) {
     double sum = 0;
@@ -179,7 +187,7 @@ int main(int argc, char **argv) {
     memset(particles, 1, sizeof particles);
     memset(stream, 0, sizeof stream);
     memset(second, 0, sizeof second);
-    if (CASE("columns") || CASE("transposed") || CASE("filter") || CASE("small_stencil"))
+    if (CASE("columns") || CASE("transposed") || CASE("transposed_blocked") || CASE("filter") || CASE("small_stencil"))
         memset(matrix, 0, sizeof matrix);
     memset(a, 1, sizeof a);
     memset(b, 1, sizeof b);
@@ -206,6 +214,8 @@ int main(int argc, char **argv) {
             sum += by_columns(SIDE);
         else if (CASE("transposed"))
             transpose();
+        else if (CASE("transposed_blocked"))
+            transpose_blocked();
         else if (CASE("filter"))
             sum += filter();
         else if (CASE("gemm"))

@@ -37,6 +37,14 @@ enum Shape {
 
 /// Code of well-known containers.
 const CHAINS: [&str; 4] = ["_Hashtable", "unordered_map", "unordered_set", "_Hash_node"];
+/// Code of theirs that goes from node to node over all of them.
+const WALKS: [&str; 5] = [
+    "_Node_iterator",
+    "_Node_const_iterator",
+    "_Node_iterator_base",
+    "_M_incr",
+    "_M_deallocate_nodes",
+];
 const TREES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
 
 fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<Claim> {
@@ -57,6 +65,9 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
         || context.walks(facts.site) && facts.near(0) > 0.9
     {
         return None;
+    }
+    if context.is_named(facts, &WALKS) {
+        return Some(Shape::List);
     }
     if context.is_named(facts, &CHAINS) {
         return Some(Shape::HashChain);

@@ -1,6 +1,6 @@
 //! Column-wise walks through an array that is stored by rows.
 
-use crate::findings::caches::Overlap;
+use crate::findings::caches::{Overlap, set_apart};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, cold, over};
@@ -12,6 +12,18 @@ pub(super) const RULE: Rule = Rule {
     kind: "column",
     name: "column-wise walk of a row-major array",
     claims,
+    tell,
+};
+
+/// The same in blocks, of which a column comes again before its lines are gone: nothing is to be done.
+pub(super) const BLOCKED: Rule = Rule {
+    kind: "resident",
+    name: "loads that hit",
+    claims: |context, facts| {
+        let claim = claims(context, facts)?;
+        let (lap, step) = facts.lap().zip(facts.regular())?;
+        context.caches.hold(lap, step).then_some(claim)
+    },
     tell,
 };
 
@@ -35,10 +47,11 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     column.then(|| Claim::new(Overlap::Some))
 }
 
-/// The side of a square block of which two fit a cache.
-fn block(cache: u64, element: u64) -> u64 {
+/// The side of a square block of which two fit a cache, and of which two columns do in the sets that steps come to.
+fn block(cache: u64, element: u64, step: i64) -> u64 {
     let side = (cache as f64 / 2.0 / element.max(1) as f64).sqrt();
-    1u64 << (side.log2().floor().max(2.0) as u32)
+    let lines = cache as f64 / 2.0 / set_apart(step) as f64;
+    1u64 << (side.min(lines).log2().floor().max(2.0) as u32)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
@@ -53,7 +66,8 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         .missed(cause.set.bytes)
         .or(context.caches.level(0));
     let (name, side) = cache.map_or(("cache".to_string(), 32), |c| {
-        (c.name.clone(), block(c.bytes, u64::from(element)))
+        let step = cause.step.unwrap_or(0);
+        (c.name.clone(), block(c.bytes, u64::from(element), step))
     });
     let (part, subscript) = match by_columns(&cause.line.file) {
         true => ("column", ", over the first subscript"),
@@ -75,6 +89,12 @@ fn tell(context: &Context, cause: &Cause) -> Told {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_fit_the_sets_that_their_steps_come_to() {
+        assert_eq!(block(1 << 20, 8, 16_384 + 8), 256);
+        assert_eq!(block(1 << 20, 8, 16_384), 32);
+    }
 
     #[test]
     fn fortran_stores_by_columns() {

@@ -64,7 +64,7 @@ pub fn title(cause: &Cause) -> &'static str {
 }
 
 /// All, in the order in which they are asked.
-pub const RULES: [&Rule; 15] = [
+pub const RULES: [&Rule; 16] = [
     &copies::RULE,
     &chase::HASH_CHAIN,
     &chase::TREE,
@@ -73,6 +73,7 @@ pub const RULES: [&Rule; 15] = [
     &hash::RULE,
     &scattered::RULE,
     &gather::RULE,
+    &column::BLOCKED,
     &column::RULE,
     &pages::RULE,
     &strided::RULE,
