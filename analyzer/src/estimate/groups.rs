@@ -913,9 +913,20 @@ mod tests {
             });
             let of_table = tables
                 .each_ref()
-                .map(|table| move |group: u32| &table[group as usize][..]);
+                .map(|table| move |group: u32| table[group as usize].iter().copied());
             let design = Design::new(10.0, 9);
-            let several = Grouped::several(&incidence, None, design, &of_table);
+            let several = Grouped::several(&incidence, None, design, &of_table, Detail::All);
+            let of_screen =
+                Grouped::several(&incidence, None, design, &of_table, Detail::Screen(9));
+            for (all, shown) in several.iter().zip(&of_screen) {
+                for row in 0..11 {
+                    let lines = |of: &Grouped| {
+                        let kinds = of.of(row).cloned().unwrap_or_default();
+                        kinds.lines.footprint(design, 1.0, 1)
+                    };
+                    assert_eq!(lines(all), lines(shown));
+                }
+            }
             assert!(several[0].kinds.len() <= 10);
             for (table, found) in tables.iter().zip(&several) {
                 let alone =
