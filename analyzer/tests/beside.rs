@@ -1,18 +1,19 @@
-//! `mgz-analyze cache --online`: rows on standard input, and a trace with those that follow, against the
+//! `mgz-analyze cache --online` and `reuse --online`: rows on standard input, and a trace with those that follow, against the
 //! trace that has all of them.
 
 mod common;
 
 use common::{Random, Row};
 use mgz_annotations_schema::manifest::SPILL_DIR;
-use mgz_annotations_schema::row_stream::{Batch, RowWriter};
+use mgz_annotations_schema::row_stream::{Batch, Code, RowWriter};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-const OPTIONS: [&[&str]; 4] = [
-    &["--level", "1K:4", "--level", "8K:8", "--stores"],
+const OPTIONS: [&[&str]; 9] = [
+    &["cache", "--level", "1K:4", "--level", "8K:8", "--stores"],
     &[
+        "cache",
         "--level",
         "1K:4:plru",
         "--level",
@@ -21,6 +22,7 @@ const OPTIONS: [&[&str]; 4] = [
         "16K:8:rrip",
     ],
     &[
+        "cache",
         "--level",
         "512:2",
         "--level",
@@ -32,6 +34,7 @@ const OPTIONS: [&[&str]; 4] = [
         "8:2",
     ],
     &[
+        "cache",
         "--level",
         "1K:4:fifo:next-line",
         "--skip",
@@ -40,6 +43,17 @@ const OPTIONS: [&[&str]; 4] = [
         "700",
         "--stores",
     ],
+    &["reuse", "--no-objects"],
+    &["reuse", "--no-objects", "--stores", "--bins", "linear"],
+    &["reuse", "--no-objects", "--windows", "333", "--block", "8"],
+    &[
+        "reuse",
+        "--no-objects",
+        "--stores",
+        "--relative-error",
+        "0.1",
+    ],
+    &["reuse", "--no-objects", "--no-annotations"],
 ];
 
 /// Rows of a thread, whose times rise from `begin`, unevenly.
@@ -52,13 +66,14 @@ fn thread(random: &mut Random, process: u32, thread: u32, begin: u64, count: u64
             process,
             thread,
             seq,
-            sample: thread,
+            // There are gaps.
+            sample: thread + (seq / 1100) as u32,
             time_ns: time,
             ip: u64::from(site) * 4,
             site,
             address: 0x10_0000 + random.below(3000) * 8 + random.below(2) * 3,
             size: [1, 4, 8, 32][random.below(4) as usize],
-            class: 1,
+            class: (site % 3) as u8,
             store: random.below(3) == 0,
             implied_const: random.below(3) as u16,
             ..Row::default()
@@ -67,10 +82,29 @@ fn thread(random: &mut Random, process: u32, thread: u32, begin: u64, count: u64
     (0..count).map(row).collect()
 }
 
-fn batch(rows: &[Row]) -> Batch {
+/// Rows of one sample; `codes` are those of the rows before.
+fn batch(rows: &[Row], codes: &mut Vec<Code>) -> Batch {
+    let known = codes.len();
+    let code = |row: &Row| {
+        let code = Code {
+            module: row.module,
+            site: row.site,
+            class: row.class,
+            store: row.store,
+        };
+        let found = codes.iter().position(|c| *c == code);
+        found.unwrap_or_else(|| {
+            codes.push(code);
+            codes.len() - 1
+        }) as u32
+    };
+    let code = rows.iter().map(code).collect();
     Batch {
         process: rows.first().map_or(0, |r| r.process),
         thread: rows.first().map_or(0, |r| r.thread),
+        sample: rows.first().map_or(0, |r| r.sample),
+        codes: codes[known..].to_vec(),
+        code,
         address: rows.iter().map(|r| r.address).collect(),
         size: rows.iter().map(|r| r.size).collect(),
         implied: rows.iter().map(|r| r.implied_const).collect(),
@@ -80,7 +114,7 @@ fn batch(rows: &[Row]) -> Batch {
 
 fn analyse(trace: &Path, options: &[&str], input: Option<&[u8]>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mgz-analyze"));
-    command.args(["cache", "--format", "json"]).args(options);
+    command.args(options).args(["--format", "json"]);
     if input.is_some() {
         command.arg("--online");
     }
@@ -143,8 +177,11 @@ fn rows_before_a_trace_are_as_if_it_had_them() {
         let dir = tempfile::tempdir().unwrap();
         let mut stream = Vec::new();
         let mut writer = RowWriter::new(&mut stream).unwrap();
-        for rows in threads[0][..sent].chunks(700) {
-            writer.batch(&batch(rows)).unwrap();
+        let mut codes = Vec::new();
+        for sample in threads[0][..sent].chunk_by(|a, b| a.sample == b.sample) {
+            for rows in sample.chunks(700) {
+                writer.batch(&batch(rows, &mut codes)).unwrap();
+            }
         }
         writer.finish().unwrap();
         let (whole, rest) = (dir.path().join("whole"), dir.path().join("rest"));
@@ -198,7 +235,7 @@ fn streams_that_are_cut_off_or_of_no_use_are_told() {
     write(&trace, &rows, 1000);
     let mut stream = Vec::new();
     let mut writer = RowWriter::new(&mut stream).unwrap();
-    writer.batch(&batch(&rows)).unwrap();
+    writer.batch(&batch(&rows, &mut Vec::new())).unwrap();
     writer.finish().unwrap();
     for input in [&[][..], &stream[..stream.len() - 4], b"not rows at all"] {
         let output = analyse(&trace, OPTIONS[0], Some(input));
@@ -206,13 +243,15 @@ fn streams_that_are_cut_off_or_of_no_use_are_told() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("before it had sent all rows"), "{said}");
     }
-    for more in [
-        &["--misses"][..],
-        &["--models"],
-        &["--level", "32K:8:stride"],
+    for options in [
+        &["cache", "--level", "1K:4", "--misses"][..],
+        &["cache", "--level", "1K:4", "--models"],
+        &["cache", "--level", "32K:8:stride"],
+        &["reuse"],
+        &["reuse", "--no-objects", "--together"],
+        &["reuse", "--no-objects", "--rdx"],
     ] {
-        let options = [&["--level", "1K:4"], more].concat();
-        let output = analyse(&trace, &options, Some(&stream));
+        let output = analyse(&trace, options, Some(&stream));
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains("--online cannot be used with"), "{said}");

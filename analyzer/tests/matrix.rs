@@ -729,6 +729,7 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
     for (command, option) in [
         ("cache", "mimic"),
         ("cache", "online"),
+        ("reuse", "online"),
         ("cache", "schedule"),
         ("ranks", "html"),
         ("compare", "html"),

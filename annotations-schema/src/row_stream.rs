@@ -1,34 +1,57 @@
 //! Rows on their way from the recorder to an analysis that runs beside the program.
 //!
-//! What a simulation of caches takes of a row, and no more: no code, no times, no samples. The rows are
-//! those that a trace would have, in its order.
+//! What simulations and reuse distances take of a row, and no more: no times, and instead of its
+//! instruction a number of the code that results are told apart by. The rows are those that a trace
+//! would have, in its order.
 //!
 //! # Format (all numbers little-endian)
 //!
-//! `MGZROWS1`, then batches: number of rows u32 (not 0), process u32, thread u32, then the columns:
-//! addresses u64, sizes u32, implied Constant loads u16, and for each row a byte that is 1 for a
-//! store. A batch without rows, four zero bytes, says that all rows were sent. A stream that ends
+//! `MGZROWS2`, then batches: number of rows u32 (not 0), process u32, thread u32, sample u32, number of
+//! codes u32; then these codes, which get the next numbers: module u16, site u32, class u8, and a byte
+//! that is 1 for a store; then the columns: addresses u64, sizes u32, codes u32, implied Constant loads
+//! u16, and for each row a byte that is 1 for a store. A batch without rows, four zero bytes, says that all rows were sent. A stream that ends
 //! without it was cut off.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
-const MAGIC: &[u8; 8] = b"MGZROWS1";
+const MAGIC: &[u8; 8] = b"MGZROWS2";
 /// Bytes of a row.
-const ROW: usize = 8 + 4 + 2 + 1;
+const ROW: usize = 8 + 4 + 4 + 2 + 1;
+/// Bytes of a code.
+const CODE: usize = 2 + 4 + 1 + 1;
 /// Rows of a batch at most: what a stream says beyond is damage.
 const MOST: usize = 1 << 24;
 
-/// Rows of one thread.
+/// Code that rows are of, by one of its instructions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// Index into the manifest's modules.
+    pub module: u16,
+    /// Site number in the module's sidecar.
+    pub site: u32,
+    /// `CLASS_*`.
+    pub class: u8,
+    /// A store.
+    pub store: bool,
+}
+
+/// Rows of one sample of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// System process id.
     pub process: u32,
     /// System thread id.
     pub thread: u32,
+    /// Number of the sample in its thread.
+    pub sample: u32,
+    /// Codes that are met for the first time; they get the next numbers.
+    pub codes: Vec<Code>,
     /// Start address.
     pub address: Vec<u64>,
     /// Bytes.
     pub size: Vec<u32>,
+    /// Number of the code.
+    pub code: Vec<u32>,
     /// Constant loads that the row stands for besides itself.
     pub implied: Vec<u16>,
     /// A store.
@@ -48,10 +71,27 @@ impl Batch {
 
     /// Removes the rows and keeps the memory.
     pub fn clear(&mut self) {
+        self.codes.clear();
         self.address.clear();
         self.size.clear();
+        self.code.clear();
         self.implied.clear();
         self.store.clear();
+    }
+
+    /// Leaves loads alone.
+    pub fn drop_stores(&mut self) {
+        fn keep<T: Copy>(values: &mut Vec<T>, store: &[bool]) {
+            let mut stores = store.iter();
+            values.retain(|_| !stores.next().is_some_and(|&store| store));
+        }
+        if self.store.contains(&true) {
+            keep(&mut self.address, &self.store);
+            keep(&mut self.size, &self.store);
+            keep(&mut self.code, &self.store);
+            keep(&mut self.implied, &self.store);
+            self.store.retain(|&store| !store);
+        }
     }
 }
 
@@ -85,13 +125,25 @@ impl<W: Write> RowWriter<W> {
     fn part(&mut self, rows: &Batch, range: std::ops::Range<usize>) -> Result<()> {
         let (rows_here, out) = (range.len(), &mut self.buffer);
         out.clear();
-        for word in [rows_here as u32, rows.process, rows.thread] {
+        let codes = if range.start == 0 {
+            &rows.codes[..]
+        } else {
+            &[]
+        };
+        let (count, codes_here) = (rows_here as u32, codes.len() as u32);
+        for word in [count, rows.process, rows.thread, rows.sample, codes_here] {
             out.extend_from_slice(&word.to_le_bytes());
+        }
+        for code in codes {
+            out.extend_from_slice(&code.module.to_le_bytes());
+            out.extend_from_slice(&code.site.to_le_bytes());
+            out.extend_from_slice(&[code.class, u8::from(code.store)]);
         }
         let columns = out.len();
         out.resize(columns + rows_here * ROW, 0);
         let (address, rest) = out[columns..].split_at_mut(rows_here * 8);
         let (size, rest) = rest.split_at_mut(rows_here * 4);
+        let (code, rest) = rest.split_at_mut(rows_here * 4);
         let (implied, store) = rest.split_at_mut(rows_here * 2);
         for (to, value) in address
             .chunks_exact_mut(8)
@@ -100,6 +152,9 @@ impl<W: Write> RowWriter<W> {
             to.copy_from_slice(&value.to_le_bytes());
         }
         for (to, value) in size.chunks_exact_mut(4).zip(&rows.size[range.clone()]) {
+            to.copy_from_slice(&value.to_le_bytes());
+        }
+        for (to, value) in code.chunks_exact_mut(4).zip(&rows.code[range.clone()]) {
             to.copy_from_slice(&value.to_le_bytes());
         }
         for (to, value) in implied
@@ -126,6 +181,8 @@ pub struct RowReader<R: Read> {
     from: R,
     begun: bool,
     buffer: Vec<u8>,
+    /// Codes so far.
+    codes: u32,
 }
 
 impl<R: Read> RowReader<R> {
@@ -135,6 +192,7 @@ impl<R: Read> RowReader<R> {
             from,
             begun: false,
             buffer: Vec::new(),
+            codes: 0,
         }
     }
 
@@ -161,25 +219,49 @@ impl<R: Read> RowReader<R> {
             ));
         }
         (out.process, out.thread) = (self.word()?, self.word()?);
-        self.buffer.clear();
-        // As much as comes: no memory is taken for what a damaged stream says.
-        (&mut self.from)
-            .take((rows * ROW) as u64)
-            .read_to_end(&mut self.buffer)?;
-        if self.buffer.len() < rows * ROW {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
+        out.sample = self.word()?;
+        let codes = self.word()?;
+        self.fill(codes as usize, CODE)?;
+        out.codes
+            .extend(self.buffer.chunks_exact(CODE).map(|c| Code {
+                module: u16::from_le_bytes([c[0], c[1]]),
+                site: u32::from_le_bytes([c[2], c[3], c[4], c[5]]),
+                class: c[6],
+                store: c[7] != 0,
+            }));
+        self.codes = self.codes.saturating_add(codes);
+        self.fill(rows, ROW)?;
         let (address, rest) = self.buffer.split_at(rows * 8);
         let (size, rest) = rest.split_at(rows * 4);
+        let (code, rest) = rest.split_at(rows * 4);
         let (implied, store) = rest.split_at(rows * 2);
         let address = address.as_chunks().0.iter().copied();
         out.address.extend(address.map(u64::from_le_bytes));
         let size = size.as_chunks().0.iter().copied();
         out.size.extend(size.map(u32::from_le_bytes));
+        let code = code.as_chunks().0.iter().copied();
+        out.code.extend(code.map(u32::from_le_bytes));
         let implied = implied.as_chunks().0.iter().copied();
         out.implied.extend(implied.map(u16::from_le_bytes));
         out.store.extend(store.iter().map(|&store| store != 0));
-        Ok(true)
+        match out.code.iter().all(|&code| code < self.codes) {
+            true => Ok(true),
+            false => Err(Error::new(ErrorKind::InvalidData, "a code is not known")),
+        }
+    }
+
+    /// Reads so many things of so many bytes: as much as comes, so that no memory is taken for what a
+    /// damaged stream says.
+    fn fill(&mut self, count: usize, bytes: usize) -> Result<()> {
+        self.buffer.clear();
+        let all = count.saturating_mul(bytes);
+        (&mut self.from)
+            .take(all as u64)
+            .read_to_end(&mut self.buffer)?;
+        match self.buffer.len() < all {
+            true => Err(ErrorKind::UnexpectedEof.into()),
+            false => Ok(()),
+        }
     }
 
     fn word(&mut self) -> Result<u32> {
@@ -197,6 +279,9 @@ mod tests {
         Batch {
             process: 7,
             thread,
+            sample: thread + 5,
+            codes: Vec::new(),
+            code: rows.clone().map(|i| (i % 2) as u32).collect(),
             address: rows.clone().map(|i| i << 40 | i).collect(),
             size: rows.clone().map(|i| 1 << (i % 32)).collect(),
             implied: rows.clone().map(|i| i as u16).collect(),
@@ -205,7 +290,16 @@ mod tests {
     }
 
     fn written() -> (Vec<u8>, [Batch; 2]) {
-        let sent = [batch(1, 0..1000), batch(2, 70_000..70_001)];
+        let mut sent = [batch(1, 0..1000), batch(2, 70_000..70_001)];
+        let code = |site: u32| Code {
+            module: 3,
+            site,
+            class: site as u8,
+            store: site == 2,
+        };
+        sent[0].codes = vec![code(1), code(2)];
+        sent[1].codes = vec![code(70_000)];
+        sent[1].code[0] = 2;
         let mut bytes = Vec::new();
         let mut writer = RowWriter::new(&mut bytes).unwrap();
         writer.batch(&sent[0]).unwrap();
@@ -229,9 +323,19 @@ mod tests {
     }
 
     #[test]
+    fn loads_are_left_alone() {
+        let mut rows = batch(1, 0..7);
+        rows.drop_stores();
+        assert_eq!(rows.code, [1, 0, 0, 1]);
+        assert_eq!(rows.implied, [1, 2, 4, 5]);
+        assert_eq!(rows.store, [false; 4]);
+        assert_eq!((rows.len(), rows.size.len()), (4, 4));
+    }
+
+    #[test]
     fn what_is_cut_off_or_damaged_is_an_error() {
         let (bytes, _) = written();
-        for length in [0, 5, 8, 10, 21, 4000, bytes.len() - 1] {
+        for length in [0, 5, 8, 10, 21, 29, 40, 4000, bytes.len() - 1] {
             let mut reader = RowReader::new(&bytes[..length]);
             let mut got = Batch::default();
             let end = loop {
@@ -242,6 +346,14 @@ mod tests {
             };
             assert!(end.is_err(), "{length}");
         }
+        let mut unknown = bytes.clone();
+        // The number of codes of the first batch.
+        unknown[24] = 1;
+        assert!(
+            RowReader::new(&unknown[..])
+                .batch(&mut Batch::default())
+                .is_err()
+        );
         let mut wild = bytes;
         wild[8..12].fill(0xff);
         assert!(

@@ -164,6 +164,18 @@ fn without_trace(app: &Path, arguments: &[&str], options: &str, dir: &Path) -> (
     (output, std::fs::read(&file).unwrap())
 }
 
+/// A document without the ids of processes and threads, which are others in each run.
+fn without_ids(document: &[u8]) -> Vec<&[u8]> {
+    let is_id = |line: &[u8]| {
+        let key = line.trim_ascii();
+        key.starts_with(b"\"process\":") || key.starts_with(b"\"thread\":")
+    };
+    document
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !is_id(line))
+        .collect()
+}
+
 /// A run whose analysis takes the rows while the program runs, and one with a trace on disk: programs
 /// that make the same accesses in each run. Returns what the first recorder said.
 fn beside_and_behind(app: &Path, arguments: &[&str], options: &str, dir: &Path) -> String {
@@ -177,7 +189,7 @@ fn beside_and_behind(app: &Path, arguments: &[&str], options: &str, dir: &Path) 
     assert_eq!(output.status, recorded.status, "{}", context());
     assert_eq!(output.stdout, recorded.stdout, "{}", context());
     assert!(
-        beside == through.stdout,
+        without_ids(&beside) == without_ids(&through.stdout),
         "{}\n{}\n{}",
         context(),
         String::from_utf8_lossy(&beside),
@@ -186,28 +198,27 @@ fn beside_and_behind(app: &Path, arguments: &[&str], options: &str, dir: &Path) 
     said(&output)
 }
 
-#[test]
-fn rows_are_simulated_while_the_program_runs_with_the_same_results() {
+/// Programs with one thread that make the same accesses in each run, and their arguments.
+const ALONE: [(&str, &[&str]); 13] = [
+    ("levels/sort", &["2"]),
+    ("levels/search", &["2"]),
+    ("chase", &[]),
+    ("hash", &[]),
+    ("loops", &[]),
+    ("jumps", &[]),
+    ("strings", &[]),
+    ("bits", &[]),
+    ("recurse", &[]),
+    ("switches", &[]),
+    ("gathers", &[]),
+    ("forms", &[]),
+    ("vector", &[]),
+];
+
+/// Compares both ways on [`ALONE`], every other one with stores; `options` for each by its number.
+fn both_ways(options: impl Fn(usize) -> String) {
     let dir = tempfile::tempdir().unwrap();
-    let levels = "--level 4K:4 --level 32K:8:plru:inclusive --level 256K:16:rrip";
-    for (number, (name, arguments)) in [
-        ("levels/sort", &["2"][..]),
-        ("levels/search", &["2"]),
-        ("chase", &[]),
-        ("hash", &[]),
-        ("loops", &[]),
-        ("jumps", &[]),
-        ("strings", &[]),
-        ("bits", &[]),
-        ("recurse", &[]),
-        ("switches", &[]),
-        ("gathers", &[]),
-        ("forms", &[]),
-        ("vector", &[]),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    for (number, (name, arguments)) in ALONE.into_iter().enumerate() {
         let folder = dir.path().join(number.to_string());
         std::fs::create_dir_all(folder.join("levels")).unwrap();
         let flags = ["-g", "-pthread", "-mavx2"];
@@ -217,15 +228,33 @@ fn rows_are_simulated_while_the_program_runs_with_the_same_results() {
         let stores = number % 2 == 0;
         let more: &[&str] = if stores { &["--stores"] } else { &[] };
         let app = session::instrument(&original, "soft", more).unwrap().path;
-        let options = match number % 3 {
-            0 => format!("cache --format json {levels} --tlb 16:4 --stores"),
-            1 => format!("cache {levels} --skip 50 --warm-up 20"),
-            _ => format!("cache --format json {levels}:next-line"),
-        };
-        let said = beside_and_behind(&app, arguments, &options, &folder);
+        let said = beside_and_behind(&app, arguments, &options(number), &folder);
         assert!(said.contains(BESIDE), "{name}: {said}");
         assert!(!said.contains("others began to run"), "{name}: {said}");
     }
+}
+
+#[test]
+fn rows_are_simulated_while_the_program_runs_with_the_same_results() {
+    let levels = "--level 4K:4 --level 32K:8:plru:inclusive --level 256K:16:rrip";
+    both_ways(|number| match number % 3 {
+        0 => format!("cache --format json {levels} --tlb 16:4 --stores"),
+        1 => format!("cache {levels} --skip 50 --warm-up 20"),
+        _ => format!("cache --format json {levels}:next-line"),
+    });
+}
+
+#[test]
+fn reuse_is_measured_while_the_program_runs_with_the_same_results() {
+    both_ways(|number| {
+        let own = match number % 4 {
+            0 => "--format json --stores",
+            1 => "--format json --windows 1000",
+            2 => "--block 4K --relative-error 0.02",
+            _ => "--format json --bins linear --cache 32K",
+        };
+        format!("reuse --no-objects {own}")
+    });
 }
 
 #[test]
@@ -238,13 +267,18 @@ fn libraries_may_come_while_rows_are_simulated() {
     };
     let library = session::instrument(&plugin, "soft", &[]).unwrap().path;
     let app = session::instrument(&loader, "soft", &[]).unwrap().path;
-    let said = beside_and_behind(
-        &app,
-        &[library.to_str().unwrap()],
+    for (number, options) in [
         "cache --format json --level 1K:4 --level 8K:8",
-        dir.path(),
-    );
-    assert!(said.contains(BESIDE), "{said}");
+        "reuse --format json --no-objects",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = dir.path().join(number.to_string());
+        std::fs::create_dir(&folder).unwrap();
+        let said = beside_and_behind(&app, &[library.to_str().unwrap()], options, &folder);
+        assert!(said.contains(BESIDE), "{said}");
+    }
 }
 
 /// What runs beside others follows from memory. (Its order is that of recorded times, which differ from run
@@ -276,6 +310,22 @@ fn threads_that_begin_later_follow() {
     }
     let rate = |all: &Value| all["levels"][1]["hit_rate_hierarchy"].as_f64().unwrap();
     assert!((rate(&beside) - rate(&through)).abs() < 0.01);
+    // Threads by themselves have no order.
+    let options = "reuse --format json --stores --no-objects";
+    let (output, beside) = without_trace(&app, &[], options, dir.path());
+    let text = said(&output);
+    assert!(
+        text.contains(BESIDE) && text.contains("others began to run"),
+        "{text}"
+    );
+    let words: Vec<&str> = options.split(' ').collect();
+    let (beside, through) = (read(&beside), read(&analyse(&trace, &words).stdout));
+    assert_eq!(through["summary"]["threads"], 3, "{through}");
+    for key in ["A", "A_const", "threads", "windows"] {
+        assert_eq!(beside["summary"][key], through["summary"][key], "{key}");
+    }
+    let mean = |all: &Value| all["summary"]["D_mean"].as_f64().unwrap();
+    assert!((mean(&beside) / mean(&through) - 1.0).abs() < 0.01);
 }
 
 /// What needs more than one row after the other has the trace in memory.
@@ -288,6 +338,7 @@ fn analyses_that_look_back_read_the_trace() {
     let app = session::instrument(&original, "soft", &[]).unwrap().path;
     for options in [
         "reuse --format json",
+        "reuse --format json --no-objects --together",
         "cache --format json --misses --level 4K:4",
         "cache --format json --level 4K:4:stride",
     ] {
@@ -397,11 +448,10 @@ fn memory_is_the_same_however_long_the_program_runs() {
     let Some(app) = large(dir.path()) else {
         return;
     };
-    let run = |rounds: &str| {
+    let run = |analyze: &str, rounds: &str| {
         let mut command = tools::tool("mgz-record");
         command
-            .args(["--mode", "full", "--max-size", "1M"])
-            .args(["--analyze=cache --level 32K:8", "--"])
+            .args(["--mode", "full", "--max-size", "1M", analyze, "--"])
             .arg(&app)
             .arg(rounds);
         let mut peak = Peak::default();
@@ -413,10 +463,15 @@ fn memory_is_the_same_however_long_the_program_runs() {
         peak
     };
     // 5 and 20 million loads, which are some 20 and 80 MB of records.
-    for peak in [run("5"), run("20")] {
-        println!("{peak:?}");
-        assert!(peak.folder < 1 << 20, "{peak:?}");
-        assert!(peak.processes < 100 << 20, "{peak:?}");
+    for analyze in [
+        "--analyze=cache --level 32K:8",
+        "--analyze=reuse --no-objects",
+    ] {
+        for peak in [run(analyze, "5"), run(analyze, "20")] {
+            println!("{peak:?}");
+            assert!(peak.folder < 1 << 20, "{peak:?}");
+            assert!(peak.processes < 100 << 20, "{peak:?}");
+        }
     }
 }
 

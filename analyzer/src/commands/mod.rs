@@ -1,6 +1,7 @@
 //! The subcommands: locality models on traces. Each is a thin layer: rows in, [`mgz_models`] in the middle, a [`Document`] out.
 
 pub mod affinity;
+pub(crate) mod beside;
 pub mod cache;
 mod contexts;
 pub mod counted;

@@ -52,12 +52,8 @@ impl Stretch {
     /// Takes rows that have no times, without stores unless they are asked for; returns what it had
     /// before, to be filled again.
     pub(crate) fn take(&mut self, mut rows: Batch, stores: bool) -> Batch {
-        if !stores && rows.store.contains(&true) {
-            let kept: Vec<usize> = (0..rows.len()).filter(|&row| !rows.store[row]).collect();
-            rows.address = kept.iter().map(|&row| rows.address[row]).collect();
-            rows.size = kept.iter().map(|&row| rows.size[row]).collect();
-            rows.implied = kept.iter().map(|&row| rows.implied[row]).collect();
-            rows.store = vec![false; kept.len()];
+        if !stores {
+            rows.drop_stores();
         }
         (self.process, self.thread) = (rows.process, rows.thread);
         std::mem::swap(&mut self.address, &mut rows.address);

@@ -23,7 +23,8 @@ use polars_parquet::read::{
     infer_schema, read_metadata,
 };
 use rayon::prelude::*;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,6 +40,14 @@ pub struct PartError {
     pub rows: u64,
 }
 
+impl PartError {
+    /// A sentence for the user.
+    pub(crate) fn skipped(&self) -> String {
+        let rows = self.rows;
+        format!("{self}; {rows} rows are skipped, record again if they matter")
+    }
+}
+
 /// Which columns are needed besides those that every analysis reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColumnSet {
@@ -46,28 +55,19 @@ pub struct ColumnSet {
     pub time: bool,
 }
 
-/// A mapped file.
-#[derive(Clone)]
-struct Mapped(Arc<memmap2::Mmap>);
-
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// An opened part.
+/// A part. Its columns are read as they are needed, and not mapped: what is mapped counts as ours, and
+/// a system that maps files in large pieces brings back what was let go. It is opened anew for each, as
+/// a trace may have more parts than a process may have open files.
 struct PartFile {
     path: PathBuf,
-    map: Mapped,
-    /// What `map` maps.
-    bytes: Buffer<u8>,
+    bytes: u64,
     metadata: FileMetadata,
     /// Arrow fields of the columns, in the order of [`COLUMNS`].
     fields: Vec<Field>,
 }
 
 /// One row group of a part.
+#[derive(Clone)]
 pub(crate) struct RowGroup {
     part: Arc<PartFile>,
     group: usize,
@@ -114,15 +114,7 @@ impl Source for PartSource<'_> {
                     chunk.waited = self.waited.clone();
                     chunk
                 })
-                .map_err(|e| {
-                    (
-                        format!(
-                            "{e}; {} rows are skipped, record again if they matter",
-                            e.rows
-                        ),
-                        e.rows,
-                    )
-                }),
+                .map_err(|e| (e.skipped(), e.rows)),
             None => Ok(Chunk::default()),
         };
         pieces.par_iter().with_max_len(1).map(read).collect()
@@ -190,16 +182,12 @@ fn arrow_type(name: &str) -> ArrowDataType {
 }
 
 fn open(path: &Path) -> Result<PartFile, String> {
-    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-    if file.metadata().map_err(|e| e.to_string())?.len() < 12 {
+    let mut file = File::open(path).map_err(|e| e.to_string())?;
+    let bytes = file.metadata().map_err(|e| e.to_string())?.len();
+    if bytes < 12 {
         return Err("not a Parquet file (too short)".into());
     }
-    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
-    // could fault, as for every program that maps its input.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| e.to_string())?;
-    let map = Mapped(Arc::new(map));
-    let bytes = Buffer::from_owner(map.clone());
-    let metadata = quietly(|| read_metadata(&mut io::Cursor::new(&bytes[..])))
+    let metadata = quietly(|| read_metadata(&mut file))
         .and_then(|r| r.map_err(|e| e.to_string()))
         .map_err(|e| format!("damaged or unfinished Parquet file ({e})"))?;
     let schema = quietly(|| infer_schema(&metadata)).and_then(|r| r.map_err(|e| e.to_string()))?;
@@ -218,7 +206,6 @@ fn open(path: &Path) -> Result<PartFile, String> {
     }
     Ok(PartFile {
         path: path.to_path_buf(),
-        map,
         bytes,
         metadata,
         fields,
@@ -231,7 +218,7 @@ impl RowGroup {
         self.part.metadata.row_groups[self.group].num_rows()
     }
 
-    fn error(&self, cause: String) -> PartError {
+    pub(crate) fn error(&self, cause: String) -> PartError {
         PartError {
             path: self.part.path.display().to_string(),
             cause: format!("row group {}: {cause}", self.group),
@@ -244,30 +231,7 @@ impl RowGroup {
         let decoded = quietly(|| self.decode(columns))
             .and_then(|r| r)
             .map_err(|cause| self.error(cause))?;
-        self.let_go();
         Ok(decoded.into_chunk(code))
-    }
-
-    /// The pages of the file that hold this row group count as ours once they were read, all of the
-    /// trace in the end. They stay in the system's cache, and come back should they be read again.
-    fn let_go(&self) {
-        let columns = self.part.metadata.row_groups[self.group].parquet_columns();
-        let ranges = || columns.iter().map(|column| column.byte_range());
-        let start = ranges().map(|r| r.start).min().unwrap_or(0);
-        let end = ranges().map(|r| r.end).max().unwrap_or(0);
-        let end = end.min(self.part.bytes.len() as u64);
-        if start < end {
-            let advice = memmap2::UncheckedAdvice::DontNeed;
-            let (start, length) = (start as usize, (end - start) as usize);
-            // SAFETY: the map is of a file and nobody writes to it, so that pages come back as they were.
-            // A refusal costs memory only.
-            let _ = unsafe {
-                self.part
-                    .map
-                    .0
-                    .unchecked_advise_range(advice, start, length)
-            };
-        }
     }
 
     /// Reads where samples begin and end.
@@ -291,7 +255,6 @@ impl RowGroup {
         let decoded = quietly(decode)
             .and_then(|r| r)
             .map_err(|cause| self.error(cause))?;
-        self.let_go();
         let mut runs = decoded.runs(&mut 0);
         if let Some(store) = &decoded.store {
             part_stores(store, &mut runs);
@@ -359,7 +322,7 @@ impl RowGroup {
     }
 
     /// A column and its bytes.
-    fn column(&self, name: &str) -> Result<(&ColumnChunkMetadata, Buffer<u8>), String> {
+    pub(crate) fn column(&self, name: &str) -> Result<(&ColumnChunkMetadata, Buffer<u8>), String> {
         let group = &self.part.metadata.row_groups[self.group];
         let mut found = group
             .columns_under_root_iter(name)
@@ -368,16 +331,21 @@ impl RowGroup {
             .next()
             .ok_or_else(|| format!("column {name:?} is missing"))?;
         let range = column.byte_range();
-        if range.start > range.end || range.end > self.part.bytes.len() as u64 {
+        if range.start > range.end || range.end > self.part.bytes {
             return Err(format!("column {name:?} lies beyond the end of the file"));
         }
-        Ok((
-            column,
-            self.part
-                .bytes
-                .clone()
-                .sliced(range.start as usize..range.end as usize),
-        ))
+        let length = range.end - range.start;
+        let mut bytes = Vec::with_capacity(length as usize);
+        let mut read = || -> io::Result<usize> {
+            let mut file = File::open(&self.part.path)?;
+            file.seek(SeekFrom::Start(range.start))?;
+            file.take(length).read_to_end(&mut bytes)
+        };
+        match read() {
+            Ok(read) if read as u64 == length => Ok((column, bytes.into())),
+            Ok(_) => Err(format!("column {name:?} lies beyond the end of the file")),
+            Err(error) => Err(format!("column {name:?}: {error}")),
+        }
     }
 
     /// Decodes a column into arrays and checks lengths and nulls.
@@ -407,7 +375,7 @@ impl RowGroup {
         Ok(arrays)
     }
 
-    fn numbers<T: NativeType + plain_column::Number>(
+    pub(crate) fn numbers<T: NativeType + plain_column::Number>(
         &self,
         name: &str,
     ) -> Result<Buffer<T>, String> {
@@ -444,7 +412,10 @@ impl RowGroup {
     }
 
     /// A column that mostly stays the same or advances evenly.
-    fn steps<T: NativeType + plain_column::Number>(&self, name: &str) -> Result<Steps, String> {
+    pub(crate) fn steps<T: NativeType + plain_column::Number>(
+        &self,
+        name: &str,
+    ) -> Result<Steps, String> {
         let (column, bytes) = self.column(name)?;
         match plain_column::steps::<T>(bytes, column, self.rows()) {
             Some(steps) => Ok(steps),
@@ -455,7 +426,7 @@ impl RowGroup {
     }
 
     /// A Boolean column; `None` if no bit is set.
-    fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, String> {
+    pub(crate) fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, String> {
         let arrays = self.arrays(name)?;
         let maps: Vec<Bitmap> = arrays
             .iter()

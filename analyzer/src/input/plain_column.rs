@@ -12,6 +12,7 @@ use polars_parquet::parquet::page::{
 use polars_parquet::read::{ColumnChunkMetadata, PageReader, PhysicalType};
 use std::cell::RefCell;
 use std::io::Cursor;
+use std::ops::Range;
 
 /// A number of a column.
 pub(crate) trait Number: Copy + Into<u64> {
@@ -23,8 +24,8 @@ pub(crate) trait Number: Copy + Into<u64> {
     const MASK: u64;
     /// From its bytes in a file.
     fn from_file(bytes: &[u8]) -> Self;
-    /// Appends numbers from the bytes of all of them by rank.
-    fn join(split: &[u8], to: &mut Vec<Self>);
+    /// Appends some of the numbers whose bytes are there by rank.
+    fn join(split: &[u8], some: Range<usize>, to: &mut Vec<Self>);
 }
 
 macro_rules! number {
@@ -38,11 +39,12 @@ macro_rules! number {
                 // The lowest bytes: smaller numbers are stored as 32 bits.
                 <$type>::from_le_bytes(std::array::from_fn(|i| bytes[i]))
             }
-            fn join(split: &[u8], to: &mut Vec<$type>) {
+            fn join(split: &[u8], some: Range<usize>, to: &mut Vec<$type>) {
                 // Not empty, or there are no numbers.
                 let rows = split.len() / $bytes;
                 let mut ranks = split.chunks_exact(rows.max(1));
-                join::$type(std::array::from_fn(|_| ranks.next().unwrap_or_default()), to)
+                let mut rank = || ranks.next()?.get(some.clone());
+                join::$type(std::array::from_fn(|_| rank().unwrap_or_default()), to)
             }
         }
     )*};
@@ -170,35 +172,99 @@ impl Unpacker {
     }
 }
 
-/// The values of a column chunk in `bytes`; `None` if it is to be left to the general decoder.
-pub(crate) fn numbers<T: Number>(
+/// The pages of a column chunk that is stored as numbers.
+fn pages_of_numbers<T: Number>(
     bytes: Buffer<u8>,
     column: &ColumnChunkMetadata,
     rows: usize,
-) -> Option<Vec<T>> {
+) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
     let pages = pages::<T>(
         bytes,
         column,
         rows,
         &[FormatEncoding::PLAIN, FormatEncoding::BYTE_STREAM_SPLIT],
     )?;
-    if pages
-        .iter()
-        .any(|(page, _)| page.num_values().checked_mul(T::BYTES) != Some(page.uncompressed_size()))
-    {
-        return None;
-    }
+    let whole = |page: &CompressedDataPage| {
+        page.num_values().checked_mul(T::BYTES) == Some(page.uncompressed_size())
+    };
+    pages.iter().all(|(page, _)| whole(page)).then_some(pages)
+}
+
+/// The values of a column chunk in `bytes`; `None` if it is to be left to the general decoder.
+pub(crate) fn numbers<T: Number>(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> Option<Vec<T>> {
+    let pages = pages_of_numbers::<T>(bytes, column, rows)?;
     let mut all: Vec<T> = Vec::with_capacity(rows);
     let mut unpacker = Unpacker::new();
     for (mut page, encoding) in pages {
-        let plain = unpacker.unpack(&mut page)?;
-        if encoding == FormatEncoding::PLAIN {
-            all.extend(plain.chunks_exact(T::BYTES).map(T::from_file));
-        } else {
-            T::join(plain, &mut all);
-        }
+        let some = 0..page.num_values();
+        append(unpacker.unpack(&mut page)?, encoding, some, &mut all);
     }
     (all.len() == rows).then_some(all)
+}
+
+/// Appends some of the numbers of an unpacked page.
+fn append<T: Number>(plain: &[u8], encoding: FormatEncoding, some: Range<usize>, to: &mut Vec<T>) {
+    if encoding == FormatEncoding::PLAIN {
+        let bytes = plain.get(some.start * T::BYTES..some.end * T::BYTES);
+        let bytes = bytes.unwrap_or_default().chunks_exact(T::BYTES);
+        to.extend(bytes.map(T::from_file));
+    } else {
+        T::join(plain, some, to);
+    }
+}
+
+/// A column chunk whose pages are unpacked and not joined to numbers yet: half of what both take.
+#[derive(Default)]
+pub(crate) struct Unpacked {
+    /// Which values, how they are stored, their bytes.
+    pages: Vec<(Range<usize>, FormatEncoding, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Unpacked {
+    /// Takes the column chunk in `bytes`; `None` if it is to be left to others.
+    pub(crate) fn fill<T: Number>(
+        &mut self,
+        bytes: Buffer<u8>,
+        column: &ColumnChunkMetadata,
+        rows: usize,
+    ) -> Option<()> {
+        let unpacked = self.pages.drain(..).map(|page| page.2);
+        self.spare.extend(unpacked);
+        let pages = pages_of_numbers::<T>(bytes, column, rows)?;
+        let (mut context, mut first) = (DecompressionContext::Unset, 0);
+        for (mut page, encoding) in pages {
+            let (size, compression) = (page.uncompressed_size(), page.compression());
+            let values = first..first + page.num_values();
+            first = values.end;
+            let stored: &[u8] = page.slice_mut();
+            let mut plain = self.spare.pop().unwrap_or_default();
+            if compression == Compression::Uncompressed {
+                plain.clear();
+                plain.extend_from_slice(Some(stored).filter(|s| s.len() == size)?);
+            } else {
+                plain.resize(size, 0);
+                decompress(compression, stored, &mut plain, &mut context).ok()?;
+            }
+            self.pages.push((values, encoding, plain));
+        }
+        Some(())
+    }
+
+    /// Appends the values of some rows.
+    pub(crate) fn values<T: Number>(&self, rows: Range<usize>, to: &mut Vec<T>) {
+        for (values, encoding, plain) in &self.pages {
+            let some = rows.start.max(values.start)..rows.end.min(values.end);
+            if some.start < some.end {
+                let some = some.start - values.start..some.end - values.start;
+                append(plain, *encoding, some, to);
+            }
+        }
+    }
 }
 
 /// The values of a column chunk that is stored as differences; `None` if it is to be left to others.
@@ -263,11 +329,12 @@ mod tests {
             macro_rules! check {
                 ($type:ty, $bytes:literal) => {
                     let mut found = Vec::new();
-                    <$type>::join(&split($bytes), &mut found);
-                    assert_eq!(
-                        found,
-                        numbers.iter().map(|&v| v as $type).collect::<Vec<_>>()
-                    );
+                    <$type>::join(&split($bytes), 0..n, &mut found);
+                    let all: Vec<$type> = numbers.iter().map(|&v| v as $type).collect();
+                    assert_eq!(found, all);
+                    let some = n / 3..n - n / 5;
+                    <$type>::join(&split($bytes), some.clone(), &mut found);
+                    assert_eq!(found[n..], all[some]);
                 };
             }
             check!(u8, 4);

@@ -7,6 +7,7 @@
 use crate::expand::lookup::{Plain, Tables};
 use crate::expand::pass::Pass;
 use crate::expand::{Limit, RowBatch};
+use crate::row_stream::Code;
 use crate::spill::SegmentHeader;
 use mgz_abi::slot::Slot;
 use std::ops::Range;
@@ -64,6 +65,11 @@ pub struct Load {
     /// Constant loads that this row stands for besides itself.
     pub implied_const: u16,
 }
+
+/// Numbers of instructions that are known, by row of the tables, with their module; kept while tables
+/// grow at their end.
+#[derive(Debug, Default)]
+pub struct CodeNumbers(Vec<(u16, u32)>);
 
 /// When the slots of a segment were written, evenly from its begin to its end: in fixed-point
 /// numbers, which are cheaper than floating-point ones and do not round.
@@ -281,6 +287,50 @@ impl Staged {
         items
             .map(|item| u64::from(tables.rows[item.row as usize].store))
             .sum()
+    }
+
+    /// Which code rows are of: numbers that `number` gives to instructions, asked once for each in
+    /// `known`.
+    pub fn code(
+        &self,
+        tables: &Tables,
+        rows: Range<usize>,
+        known: &mut CodeNumbers,
+        mut number: impl FnMut(Code) -> u32,
+        out: &mut Vec<u32>,
+    ) {
+        known.0.resize(tables.rows.len(), (0, u32::MAX));
+        runs(
+            &self.modules,
+            rows,
+            |run| run.0,
+            |part, &(_, module)| {
+                out.extend(self.items[part].iter().map(|item| {
+                    let found = &mut known.0[item.row as usize];
+                    // A module may be loaded twice.
+                    if found.0 != module || found.1 == u32::MAX {
+                        let row = &tables.rows[item.row as usize];
+                        let number = number(Code {
+                            module,
+                            site: row.site,
+                            class: row.class,
+                            store: row.store,
+                        });
+                        *found = (module, number);
+                    }
+                    found.1
+                }));
+            },
+        );
+    }
+
+    /// The sample of a row, and the first row behind that is of another one.
+    pub fn rest_of_sample(&self, row: usize) -> (u32, usize) {
+        let first = self.stretches.partition_point(|stretch| stretch.end <= row);
+        let rest = &self.stretches[first.min(self.stretches.len())..];
+        let sample = rest.first().map_or(0, |stretch| stretch.sample);
+        let same = rest.iter().take_while(|stretch| stretch.sample == sample);
+        (sample, same.last().map_or(self.len, |last| last.end))
     }
 
     /// The sample of a row.

@@ -34,7 +34,7 @@ mod pass;
 #[cfg(test)]
 mod tests;
 
-pub use crate::expand::deferred_rows::{Load, Staged};
+pub use crate::expand::deferred_rows::{CodeNumbers, Load, Staged};
 pub use crate::expand::lookup::Tables;
 pub use crate::expand::module_placement::ModuleMap;
 

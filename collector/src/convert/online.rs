@@ -16,15 +16,16 @@
 //! for modules, nobody waits for us.
 
 use mgz_abi::slot::Slot;
-use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
+use mgz_annotations_schema::expand::{CodeNumbers, Expander, ModuleMap, Placement, Staged, Tables};
 use mgz_annotations_schema::manifest::Module;
-use mgz_annotations_schema::row_stream::{Batch, RowWriter};
+use mgz_annotations_schema::row_stream::{Batch, Code, RowWriter};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{EncodedSegment, ThreadKey, decode_alone};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Result};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -286,26 +287,28 @@ impl Online {
                 true => staged.stores(tables, 0..staged.len()),
                 false => 0,
             };
-            self.send(carried.key, tables, &staged, &mut batch);
+            self.send(carried.key, &mut known, &staged, &mut batch);
             staged.clear();
         }
         Ok(work.map(|(carried, _)| carried))
     }
 
     /// Sends the rows. Where nobody takes them, the recording is at its end.
-    fn send(&self, key: ThreadKey, tables: &Tables, staged: &Staged, batch: &mut Batch) {
+    fn send(&self, key: ThreadKey, known: &mut Known, staged: &Staged, batch: &mut Batch) {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(writer) = &mut *rows else { return };
-        let mut from = 0;
+        let (mut from, tables) = (0, known.tables);
         while from < staged.len() {
-            let range = from..staged.len().min(from + BATCH_ROWS);
+            let (sample, end) = staged.rest_of_sample(from);
+            let range = from..end.min(from + BATCH_ROWS);
             from = range.end;
             batch.clear();
-            (batch.process, batch.thread) = (key.process, key.thread);
+            (batch.process, batch.thread, batch.sample) = (key.process, key.thread, sample);
             staged.address(range.clone(), &mut batch.address);
             staged.size(tables, range.clone(), &mut batch.size);
             staged.implied_const(tables, range.clone(), &mut batch.implied);
-            staged.store(tables, range, &mut batch.store);
+            staged.store(tables, range.clone(), &mut batch.store);
+            known.code(staged, range, batch);
             if writer.batch(batch).is_err() {
                 *rows = None;
                 return self.give_up();
@@ -322,7 +325,16 @@ struct Known {
     ids: Vec<String>,
     sidecars: Vec<Sidecar>,
     tables: &'static Tables,
+    /// By number in the manifest: which sidecar.
+    modules: Vec<Option<usize>>,
+    /// Codes that were sent; results are told apart by no more than this.
+    sent: HashMap<Kind, u32>,
+    numbers: CodeNumbers,
 }
+
+/// What is told apart: module; function, source position and loop in the sidecar; class; whether it is a
+/// store.
+type Kind = (u16, Option<(u32, u32, u32)>, u8, bool);
 
 impl Default for Known {
     fn default() -> Known {
@@ -331,11 +343,44 @@ impl Default for Known {
             ids: Vec::new(),
             sidecars: Vec::new(),
             tables: Box::leak(Box::default()),
+            modules: Vec::new(),
+            sent: HashMap::new(),
+            numbers: CodeNumbers::default(),
         }
     }
 }
 
 impl Known {
+    /// Makes the codes of rows.
+    fn code(&mut self, staged: &Staged, rows: Range<usize>, batch: &mut Batch) {
+        let Known {
+            sidecars,
+            modules,
+            sent,
+            ..
+        } = self;
+        let new = &mut batch.codes;
+        let number = |code: Code| {
+            let sidecar = modules.get(usize::from(code.module)).copied().flatten();
+            let site = sidecar.and_then(|at| sidecars[at].sites.get(code.site as usize));
+            let place = site.map(|site| (site.function, site.location, site.in_loop));
+            let next = sent.len() as u32;
+            *sent
+                .entry((code.module, place, code.class, code.store))
+                .or_insert_with(|| {
+                    new.push(code);
+                    next
+                })
+        };
+        staged.code(
+            self.tables,
+            rows,
+            &mut self.numbers,
+            number,
+            &mut batch.code,
+        );
+    }
+
     /// Takes up new modules; whether the tables are others.
     fn update(&mut self, trace: &Path, modules: &[Module]) -> std::result::Result<bool, String> {
         let before = self.ids.len();
@@ -350,9 +395,9 @@ impl Known {
             self.ids.push(module.sidecar_id.clone());
         }
         let ids = &self.ids;
-        self.map = ModuleMap::new(modules, |module| {
-            ids.iter().position(|id| *id == module.sidecar_id)
-        });
+        let sidecar_of = |module: &Module| ids.iter().position(|id| *id == module.sidecar_id);
+        self.map = ModuleMap::new(modules, sidecar_of);
+        self.modules = modules.iter().map(sidecar_of).collect();
         if ids.len() == before {
             return Ok(false);
         }

@@ -146,8 +146,8 @@ pub struct Cli {
     #[arg(long, conflicts_with_all = ["attach", "hot", "recover", "import"])]
     pub exit_after: bool,
 
-    /// Keep the trace in memory, analyse it when the recording is over, and leave nothing on disk;
-    /// OPTIONS are those of mgz-analyze, as in --analyze='--all --rows 20'. The analysis goes to
+    /// Keep the trace in memory, analyse it when the recording is over (cache and reuse --no-objects of
+    /// --mode full: while the program runs), and leave nothing on disk; OPTIONS are those of mgz-analyze, as in --analyze='--all --rows 20'. The analysis goes to
     /// standard error, since standard output is the program's
     #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with_all = ["output", "keep_spill", "hot", "recover", "import", "probe"])]
     pub analyze: Option<String>,

@@ -1,5 +1,6 @@
 //! The exact simulation of one hierarchy on rows that are streamed.
 
+use crate::commands::beside;
 use crate::commands::cache::CacheArguments;
 use crate::commands::cache::evaluate::space;
 use crate::commands::cache::misses::Misses;
@@ -8,6 +9,7 @@ use crate::commands::ordered::{Ordered, Stretch};
 use crate::commands::owners::Owners;
 use crate::commands::progress_bar;
 use crate::data::code_map::CLASS_STORE;
+use crate::input::row_slices::RowSlices;
 use crate::input::{ColumnSet, Trace};
 use crate::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::cache::tlb::{Tlb, TlbLevel};
@@ -156,7 +158,7 @@ impl Exact {
     }
 }
 
-/// The simulation of rows that came before those of the trace, see [`crate::commands::cache::beside`].
+/// The simulation of rows that came before those of the trace, see [`crate::commands::beside`].
 pub(crate) struct Begun {
     exact: Exact,
     /// Whose rows they were, if there were any.
@@ -173,11 +175,28 @@ impl Begun {
         })
     }
 
+    /// Simulates what comes on standard input, to its end.
+    pub(crate) fn take(levels: &[LevelSpec], arguments: &CacheArguments) -> anyhow::Result<Begun> {
+        let mut begun = Begun::new(levels, arguments)?;
+        let mut stretch = Stretch::default();
+        beside::take(&mut |rows| {
+            let rows = stretch.take(rows, arguments.stores);
+            begun.rows(&stretch);
+            rows
+        })?;
+        Ok(begun)
+    }
+
     /// Takes the next rows, all of one thread.
     pub(crate) fn rows(&mut self, rows: &Stretch) {
         self.thread = Some((rows.process, rows.thread));
         self.exact.first_process = rows.process;
         self.exact.rows(0, rows, 0..rows.address.len());
+    }
+
+    /// Whether all rows are of one thread if this one's follow.
+    fn goes_on_with(&self, thread: (u32, u32)) -> bool {
+        self.thread.is_none_or(|own| own == thread)
     }
 
     /// What it is with so many cores, of which one was its thread's.
@@ -208,6 +227,76 @@ pub fn simulate(
     begun: Option<Begun>,
     document: &mut Document,
 ) -> anyhow::Result<Found> {
+    // Code is asked for by tables of misses, and by prefetchers that follow instructions.
+    let code = arguments.misses || levels.iter().any(|l| l.prefetch.stride);
+    let slices = RowSlices::of(trace).filter(|_| !code);
+    let (exact, cores, shared, mut damage) = match slices {
+        Some(slices) if begun.as_ref().is_none_or(|b| b.goes_on_with(slices.thread)) => {
+            let (exact, damage) = one_thread(slices, levels, arguments, begun)?;
+            (exact, 1, 0, damage)
+        }
+        _ => in_order(trace, levels, shared, arguments, begun, document)?,
+    };
+    // What cannot be read is met twice: when threads are looked up, and when rows are read.
+    damage.sort();
+    damage.dedup();
+    let damaged = !damage.is_empty() || !trace.damage.is_empty();
+    document.warnings.extend(damage);
+    let counted = exact.counted;
+    anyhow::ensure!(
+        counted.rows > 0,
+        "{}: the trace has no accesses to measure",
+        trace.folder.display()
+    );
+    anyhow::ensure!(
+        counted.loads + counted.stores > 0,
+        "{}: --skip and --warm-up leave none of its {} accesses to count",
+        trace.folder.display(),
+        counted.rows
+    );
+    exact.tables(trace, document);
+    Ok(Found {
+        seen: exact.system.seen().to_vec(),
+        counted,
+        threads: cores,
+        shared,
+        damaged,
+    })
+}
+
+/// Simulates the rows of the only thread, behind what has `begun`; also what could not be read.
+fn one_thread(
+    mut slices: RowSlices<'_>,
+    levels: &[LevelSpec],
+    arguments: &CacheArguments,
+    begun: Option<Begun>,
+) -> anyhow::Result<(Exact, Vec<String>)> {
+    let mut begun = match begun {
+        Some(begun) => begun,
+        None => Begun::new(levels, arguments)?,
+    };
+    let bar = progress_bar(slices.rows());
+    let mut stretch = Stretch::default();
+    slices.visit(&mut |rows| {
+        bar.inc(rows.len() as u64);
+        let rows = stretch.take(rows, arguments.stores);
+        begun.rows(&stretch);
+        rows
+    });
+    bar.finish_and_clear();
+    Ok((begun.exact, slices.damage))
+}
+
+/// Simulates rows of several threads in the order of their times, behind what has `begun`. Besides the
+/// simulation: cores, the first level that is shared, and what could not be read.
+fn in_order(
+    trace: &Trace,
+    levels: &[LevelSpec],
+    shared: usize,
+    arguments: &CacheArguments,
+    begun: Option<Begun>,
+    document: &mut Document,
+) -> anyhow::Result<(Exact, usize, usize, Vec<String>)> {
     let source = trace.source(ColumnSet { time: true });
     let mut ordered = Ordered::new(&*source);
     let of_trace = ordered.threads();
@@ -245,32 +334,8 @@ pub fn simulate(
     );
     bar.finish_and_clear();
     document.warnings.extend(source.notes());
-    // What cannot be read is met twice: when threads are looked up, and when rows are read.
-    let mut damage = std::mem::take(&mut ordered.damage);
-    damage.sort();
-    damage.dedup();
-    let damaged = !damage.is_empty() || !trace.damage.is_empty();
-    document.warnings.extend(damage);
-    let counted = exact.counted;
-    anyhow::ensure!(
-        counted.rows > 0,
-        "{}: the trace has no accesses to measure",
-        trace.folder.display()
-    );
-    anyhow::ensure!(
-        counted.loads + counted.stores > 0,
-        "{}: --skip and --warm-up leave none of its {} accesses to count",
-        trace.folder.display(),
-        counted.rows
-    );
-    exact.tables(trace, document);
-    Ok(Found {
-        seen: exact.system.seen().to_vec(),
-        counted,
-        threads: cores,
-        shared,
-        damaged,
-    })
+    let damage = std::mem::take(&mut ordered.damage);
+    Ok((exact, cores, shared, damage))
 }
 
 impl Exact {

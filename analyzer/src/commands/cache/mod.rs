@@ -1,6 +1,5 @@
 //! `mgz-analyze cache`: hit rates of caches by exact simulation, and by the stack-distance cache model (Barai et al. 2019).
 
-mod beside;
 pub(crate) mod evaluate;
 mod exact;
 mod levels;
@@ -8,6 +7,7 @@ mod misses;
 mod pieces;
 pub mod spec;
 
+use crate::commands::beside;
 use crate::commands::cache::exact::Counted;
 use crate::commands::cache::levels::{LevelRows, Of};
 use crate::commands::cache::spec::{TlbSpec, check_hierarchy, full_level, tlb_level};
@@ -19,7 +19,7 @@ use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::input::Trace;
 use crate::output::document::{Document, Unit, value};
 use anyhow::{Context, bail};
-use clap::{Args, CommandFactory, Parser, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use evaluate::{Outcome, Setup};
 use mgz_models::cache::{LevelSpec, Seen, Shape};
 use mgz_models::threads::interleave::Turns;
@@ -213,12 +213,16 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("cache");
     let (levels, shared) = given_levels(arguments)?;
     let begun = arguments.online.then(|| {
-        if let Some(what) = beside::refusal(arguments, &levels) {
-            let text = format!("--online cannot be used with {what}");
-            let kind = clap::error::ErrorKind::ArgumentConflict;
-            crate::cli::Arguments::command().error(kind, text).exit();
-        }
-        beside::simulate(&levels, arguments)
+        beside::refuse(&[
+            (arguments.misses, "--misses"),
+            (arguments.models, "--models"),
+            (arguments.sets.is_some(), "--sets"),
+            (arguments.weights_from.is_some(), "--weights-from"),
+            (!arguments.mimic.is_empty(), "--mimic"),
+            (arguments.turns.is_some(), "--turns"),
+            (levels.iter().any(|l| l.prefetch.stride), "stride"),
+        ]);
+        exact::Begun::take(&levels, arguments)
     });
     let begun = begun.transpose()?;
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;

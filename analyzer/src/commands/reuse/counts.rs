@@ -128,6 +128,20 @@ impl Tags {
     }
 }
 
+impl Tags {
+    /// Tags of pairs that were made elsewhere: the first ones, in this order.
+    pub fn of(pairs: Vec<(u32, u32)>) -> Tags {
+        let mut tags = Tags::default();
+        for (tag, &(group, object)) in pairs.iter().enumerate() {
+            if group as usize >= tags.by_group.len() {
+                tags.by_group.resize(group as usize + 1, Vec::new());
+            }
+            tags.by_group[group as usize].push((object, tag as u32));
+        }
+        Tags { pairs, ..tags }
+    }
+}
+
 impl ReuseSink for Counts {
     #[inline(always)]
     fn first(&mut self, _row: u64, _block: u64, tag: u32) {

@@ -1,14 +1,17 @@
 //! `mgz-analyze reuse`: reuse distance and interval, exact or approximate.
 
+mod begun;
 mod counts;
 mod tables;
 
+use crate::commands::beside;
 use crate::commands::owners::Owners;
 use crate::commands::stream::{Accesses, Segment, View};
 use crate::commands::threads::{load, recorded};
 use crate::commands::{Common, block_size, open, require_full, size, visit, warn_of_gaps};
 use crate::input::{ColumnSet, Trace};
 use crate::output::document::{Document, Unit, maybe};
+use begun::{Begun, Windows};
 use clap::{Args, Parser, ValueEnum};
 use counts::{Counts, ReuseTally};
 use mgz_models::histogram::{SMALL, Scale};
@@ -32,6 +35,7 @@ Examples:
   mgz-analyze reuse trace --rdx --period 10000        what four watchpoints would have seen; pairs of code
   mgz-analyze reuse watched --rdx --accesses-from ring   a trace of mgz-record --mode watch: live watchpoints
   mgz-analyze reuse trace --cache 32K --cache 1M      miss ratios at these sizes too
+  mgz-record --mode full --analyze='reuse --no-objects' -- ./app   while the program runs
 
 Distances count distinct blocks between two accesses to a block; intervals count accesses. docs/reference/models.md has the
 definitions, docs/reference/models-json.md the keys.";
@@ -105,6 +109,12 @@ pub struct ReuseArguments {
     /// Sizes of caches whose miss ratio is wanted besides the curve.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
+    /// Leaves out the tables of data objects, which need times of all rows and of all allocations.
+    #[arg(long)]
+    pub no_objects: bool,
+    /// For mgz-record: rows come on standard input, and the trace has those that follow.
+    #[arg(long, hide = true)]
+    pub online: bool,
 }
 
 impl ReuseArguments {
@@ -152,6 +162,19 @@ impl Engine {
         }
     }
 
+    /// What the arguments ask for.
+    fn of(arguments: &ReuseArguments) -> Engine {
+        Engine::new(arguments.block.trailing_zeros(), bound(arguments))
+    }
+
+    /// The most nodes that its tree has had, if it has one.
+    fn most_nodes(&self) -> usize {
+        match self {
+            Engine::Exact(_) => 0,
+            Engine::Approximate(e) => e.most_nodes(),
+        }
+    }
+
     pub(crate) fn begin(&mut self) {
         match self {
             Engine::Exact(e) => e.begin(),
@@ -169,10 +192,20 @@ impl Engine {
 
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
+    if arguments.online {
+        beside::refuse(&[
+            (arguments.rdx, "--rdx"),
+            (arguments.together, "--together"),
+            (
+                !arguments.no_objects,
+                "data objects; leave them out with --no-objects",
+            ),
+        ]);
+    }
     if arguments.rdx {
         return crate::commands::rdx::run(arguments);
     }
-    if crate::commands::is_watched(&arguments.trace) {
+    if !arguments.online && crate::commands::is_watched(&arguments.trace) {
         let asked = [
             (arguments.together, "--together"),
             (arguments.windows.is_some(), "--windows"),
@@ -187,6 +220,8 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     }
     let mut document = Document::new("reuse");
     let scale = scale(arguments)?;
+    let begun = arguments.online.then(|| Begun::take(arguments));
+    let begun = begun.transpose()?;
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     if arguments.windows.is_none() {
         require_full(
@@ -196,17 +231,13 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         )?;
     }
     warn_of_gaps(&trace, &mut document);
-    let bound = match (arguments.relative_error, arguments.absolute_error) {
-        (Some(e), _) => Some(Bound::Relative(e)),
-        (None, Some(error)) => Some(Bound::Absolute {
-            error,
-            exact: arguments.exact_below,
-        }),
-        (None, None) => None,
-    };
-    let mut engine = Engine::new(arguments.block.trailing_zeros(), bound);
+    let bound = bound(arguments);
+    let mut engine = Engine::of(arguments);
     let mut counts = Counts::new();
-    let mut owners = Owners::open(&trace, &mut document);
+    let mut owners = match arguments.no_objects {
+        true => Owners::default(),
+        false => Owners::open(&trace, &mut document),
+    };
     let measured = if arguments.together {
         together(
             &trace,
@@ -223,6 +254,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
             &mut owners,
             &mut engine,
             &mut counts,
+            begun,
             &mut document,
         )
     };
@@ -230,6 +262,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         accesses,
         implied,
         samples,
+        nodes,
         damaged,
     } = measured;
     anyhow::ensure!(
@@ -263,8 +296,9 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         Unit::Count,
         counts.intervals.max().map_or(Value::Null, Value::from),
     );
-    if let Engine::Approximate(engine) = &engine {
-        document.put("tree_nodes", Unit::Count, engine.most_nodes());
+    if bound.is_some() {
+        let nodes = nodes.max(engine.most_nodes());
+        document.put("tree_nodes", Unit::Count, nodes);
     }
     document.tables.push(histogram(
         "distances",
@@ -298,37 +332,46 @@ struct Measured {
     implied: u64,
     /// Runs or windows.
     samples: u64,
+    /// The most nodes of trees other than the engine's.
+    nodes: usize,
     damaged: bool,
 }
 
-/// Each thread's run, or window, by itself.
+/// Each thread's run, or window, by itself; behind what has `begun`.
 fn alone(
     trace: &Trace,
     arguments: &ReuseArguments,
     owners: &mut Owners,
     engine: &mut Engine,
     counts: &mut Counts,
+    begun: Option<Begun>,
     document: &mut Document,
 ) -> Measured {
-    let (mut accesses, mut implied, mut samples, mut in_window) = (0u64, 0u64, 0u64, 0u64);
-    let window = arguments.windows.unwrap_or(0);
-    let known = owners.known();
+    let (mut implied, known) = (0u64, owners.known());
+    let mut windows = Windows::new(arguments);
+    let mut begun = begun.and_then(|begun| begun.join(&trace.code, counts, &mut implied));
     let mut buffer = Accesses::default();
     let mut each = |segment: &Segment<'_>| {
         let id = (segment.run.process, segment.run.thread);
+        let mut starts = segment.starts;
         if counts.threads.last().is_none_or(|t| (t.0, t.1) != id) {
-            counts.threads.push((id.0, id.1, 0, ReuseTally::new(SMALL)));
+            match begun.take_if(|begun| begun.id() == id) {
+                // The thread's rows go on where those that came before have ended.
+                Some(before) => {
+                    starts = segment.run.sample != before.sample;
+                    before.go_on(engine, &mut windows, counts);
+                }
+                None => counts.threads.push((id.0, id.1, 0, ReuseTally::new(SMALL))),
+            }
         }
-        if segment.starts {
-            engine.begin();
-            samples += 1;
-            in_window = 0;
+        if starts {
+            windows.begin(engine);
         }
         implied += segment.implied();
         let view = segment.accesses(arguments.stores, &mut buffer);
         counts.tags.make(
             owners,
-            (segment.run.process, segment.run.thread),
+            id,
             view,
             (segment.run.first_time, segment.run.last_time),
         );
@@ -337,35 +380,21 @@ fn alone(
             group: &tags,
             ..view
         };
-        accesses += view.len() as u64;
-        if let Some(thread) = counts.threads.last_mut() {
-            thread.2 += view.len() as u64;
-        }
-        let mut at = 0;
-        while at < view.len() {
-            if window > 0 && in_window == window {
-                engine.begin();
-                samples += 1;
-                in_window = 0;
-            }
-            let most = if window > 0 {
-                (window - in_window) as usize
-            } else {
-                usize::MAX
-            };
-            let end = at + most.min(view.len() - at);
-            engine.run(view.slice(at..end), counts);
-            in_window += (end - at) as u64;
-            at = end;
-        }
+        windows.run(view, engine, counts);
         counts.tags.out = tags;
     };
     // Objects that follow each other at an address are told apart by time.
     let damaged = visit(trace, ColumnSet { time: known }, document, &mut each);
+    if let Some(before) = begun {
+        before.go_on(engine, &mut windows, counts);
+        // As in a trace.
+        counts.threads.sort_by_key(|t| (t.0, t.1));
+    }
     Measured {
-        accesses,
+        accesses: windows.accesses,
         implied,
-        samples,
+        samples: windows.samples,
+        nodes: windows.nodes,
         damaged,
     }
 }
@@ -398,6 +427,7 @@ fn together(
         accesses: 0,
         implied,
         samples: 0,
+        nodes: 0,
         damaged,
     };
     // Rows are sorted by process.
@@ -428,6 +458,18 @@ fn together(
         flush(&mut buffer);
     }
     Ok(measured)
+}
+
+/// How much distances may be wrong.
+fn bound(arguments: &ReuseArguments) -> Option<Bound> {
+    match (arguments.relative_error, arguments.absolute_error) {
+        (Some(e), _) => Some(Bound::Relative(e)),
+        (None, Some(error)) => Some(Bound::Absolute {
+            error,
+            exact: arguments.exact_below,
+        }),
+        (None, None) => None,
+    }
 }
 
 fn method(bound: Option<Bound>) -> String {
