@@ -58,6 +58,7 @@ fn mechanisms_are_told_apart_and_placed() {
         ("arrays", "field", "strided", "sum_mass", "particles"),
         ("arrays", "columns", "column", "by_columns", "matrix"),
         ("arrays", "transposed", "column", "transpose", "matrix"),
+        ("arrays", "convolution", "column", "convolve", "matrix"),
         ("arrays", "transposed_blocked", "", "", ""),
         ("arrays", "small_stream", "", "", ""),
     ];

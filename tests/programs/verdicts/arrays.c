@@ -49,6 +49,21 @@ NOINLINE static void transpose_blocked(void) {
                     other[i][j] = matrix[j][i]; /* verdict: transposed_blocked */
 }
 
+/* A filter of five by five points, column by column. */
+NOINLINE static double convolve(int radius) {
+    static double weights[25] = {1, 2, 3};
+    double sum = 0;
+    for (int j = radius; j < (int)SIDE - radius; j++)
+        for (int i = radius; i < (int)SIDE - radius; i++) {
+            double point = 0;
+            for (int dj = -radius; dj <= radius; dj++)
+                for (int di = -radius; di <= radius; di++)
+                    point += weights[(di + radius) * (2 * radius + 1) + dj + radius] * matrix[i + di][j + dj]; /* verdict: convolution */
+            sum += point;
+        }
+    return sum;
+}
+
 /* A vertical filter of five taps, column by column. */
 NOINLINE static double filter(void) {
     double sum = 0;
@@ -187,7 +202,7 @@ int main(int argc, char **argv) {
     memset(particles, 1, sizeof particles);
     memset(stream, 0, sizeof stream);
     memset(second, 0, sizeof second);
-    if (CASE("columns") || CASE("transposed") || CASE("transposed_blocked") || CASE("filter") || CASE("small_stencil"))
+    if (CASE("columns") || CASE("transposed") || CASE("transposed_blocked") || CASE("convolution") || CASE("filter") || CASE("small_stencil"))
         memset(matrix, 0, sizeof matrix);
     memset(a, 1, sizeof a);
     memset(b, 1, sizeof b);
@@ -216,6 +231,8 @@ int main(int argc, char **argv) {
             transpose();
         else if (CASE("transposed_blocked"))
             transpose_blocked();
+        else if (CASE("convolution"))
+            sum += convolve(2);
         else if (CASE("filter"))
             sum += filter();
         else if (CASE("gemm"))

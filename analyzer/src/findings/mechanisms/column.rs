@@ -5,8 +5,10 @@ use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, cold, over};
 use crate::findings::sites::SiteFacts;
+use crate::util::fast_hash::Mixed;
 use crate::util::human::bytes;
 use mgz_annotations_schema::sidecar::Origin;
+use std::collections::HashSet;
 
 pub(super) const RULE: Rule = Rule {
     kind: "column",
@@ -15,6 +17,21 @@ pub(super) const RULE: Rule = Rule {
     tell,
 };
 
+/// Walks in blocks use this part of the lines that they fetch.
+const WHOLE: f64 = 0.5;
+
+/// Part of the bytes of the lines that a load instruction comes to that it reads, in a window. A few columns side by side, as a small
+/// stencil has them, leave most of a line for the next walk.
+fn used(context: &Context, facts: &SiteFacts) -> f64 {
+    let mut bytes: HashSet<(u32, u64), Mixed> = HashSet::default();
+    let mut lines: HashSet<(u32, u64), Mixed> = HashSet::default();
+    for (window, row) in context.rows_of(facts.site) {
+        bytes.insert((*window, row.address));
+        lines.insert((*window, row.address >> 6));
+    }
+    bytes.len() as f64 * f64::from(facts.size) / (lines.len().max(1) as f64 * 64.0)
+}
+
 /// The same in blocks, of which a column comes again before its lines are gone: nothing is to be done.
 pub(super) const BLOCKED: Rule = Rule {
     kind: "resident",
@@ -22,7 +39,8 @@ pub(super) const BLOCKED: Rule = Rule {
     claims: |context, facts| {
         let claim = claims(context, facts)?;
         let (lap, step) = facts.lap().zip(facts.regular())?;
-        context.caches.hold(lap, step).then_some(claim)
+        let stays = context.caches.hold(lap, step) && used(context, facts) >= WHOLE;
+        stays.then_some(claim)
     },
     tell,
 };

@@ -6,6 +6,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
+use std::collections::BTreeMap;
 
 pub(super) const RULE: Rule = Rule {
     kind: "gather",
@@ -25,29 +26,61 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     Some(Claim::new(Overlap::Some))
 }
 
-/// Objects that are each read as often, with one index.
+/// Objects that are read at the same places, by one index.
 fn together(context: &Context, cause: &Cause) -> usize {
-    let mut by_index: std::collections::BTreeMap<u32, Vec<u32>> = Default::default();
-    // What holds the index of another is none of them.
-    let indices: Vec<u32> = (context.sites.keys())
-        .filter_map(|&site| match context.origin(site) {
-            (Origin::Index, from) => from,
-            _ => None,
-        })
-        .collect();
-    for &site in cause.sites.iter().filter(|s| !indices.contains(s)) {
+    let mut by_index: BTreeMap<u32, Vec<&SiteFacts>> = BTreeMap::new();
+    for &site in &cause.sites {
         let Some(facts) = context.sites.get(&site) else {
             continue;
         };
         let (_, Some(from)) = context.origin(site) else {
             continue;
         };
-        let objects = by_index.entry(from).or_default();
-        if facts.cold() > 0.2 && !objects.contains(&facts.object()) {
-            objects.push(facts.object());
+        let others = by_index.entry(from).or_default();
+        let is_new = others.iter().all(|o| o.object() != facts.object());
+        if facts.cold() > 0.2 && is_new {
+            others.push(facts);
         }
     }
-    by_index.values().map(Vec::len).max().unwrap_or(0)
+    let alike = |of: &Vec<&SiteFacts>| {
+        let (first, others) = of.split_first()?;
+        let same = |o: &&&SiteFacts| in_step(context, first.site, o.site);
+        Some(1 + others.iter().filter(same).count())
+    };
+    by_index.values().filter_map(alike).max().unwrap_or(0)
+}
+
+/// Pairs of steps that tell, at least, and the share of them that is alike.
+const STEPS: usize = 16;
+const ALIKE: f64 = 0.6;
+
+/// Whether two load instructions move together, each by its own size of element: from one index to the next the steps of both have one
+/// ratio. Where another index has a part in one of the addresses they have none.
+fn in_step(context: &Context, one: u32, other: u32) -> bool {
+    let mut ratios: BTreeMap<i64, usize> = BTreeMap::new();
+    for window in &context.windows[..] {
+        let (mut at, mut before) = (None, None::<(u64, u64)>);
+        for row in &window.rows {
+            if row.site == one {
+                at = Some(row.address);
+            } else if row.site == other
+                && let Some(first) = at.take()
+            {
+                if let Some((a, b)) = before {
+                    let steps =
+                        [(first, a), (row.address, b)].map(|s| s.0.wrapping_sub(s.1) as i64);
+                    if steps[1] != 0 {
+                        let ratio = steps[0] as f64 / steps[1] as f64 * 64.0;
+                        *ratios.entry(ratio.round() as i64).or_default() += 1;
+                    }
+                }
+                before = Some((first, row.address));
+            }
+        }
+    }
+    let all: usize = ratios.values().sum();
+    let most = ratios.into_values().max().unwrap_or(0);
+    all >= STEPS && most as f64 >= ALIKE * all as f64
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
