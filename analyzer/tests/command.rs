@@ -282,6 +282,34 @@ fn parts_row_groups_and_threads_do_not_change_the_result() {
     assert_eq!(summary["A"], rows.len() as u64 - stores);
 }
 
+/// Batches are larger with more threads, and samples lie across their ends.
+#[test]
+fn threads_do_not_change_predicted_misses() {
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(64);
+    let mut random = common::Random(9);
+    let rows: Vec<Row> = (0..900_000u64)
+        .map(|i| {
+            let address = 0x5000 + random.below(200_000) * 16;
+            row(i, (i / 3000) as u32, random.below(64) as u32, address)
+        })
+        .collect();
+    let trace = folder.path().join("trace");
+    write_trace(
+        &trace,
+        &manifest("ring", &sidecar),
+        &sidecar,
+        &[rows],
+        10_007,
+    );
+    let result = |threads: &str| json(&trace, &["--threads", threads]);
+    let (one, three) = (result("1"), result("3"));
+    assert!(!one["summary"]["misses"].is_null());
+    if let Some(difference) = difference("", &one, &three) {
+        panic!("{difference}");
+    }
+}
+
 #[test]
 fn zoom_finds_the_phase_and_the_object_with_poor_locality() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 use crate::data::rows::{Chunk, Rows, Run};
 use crate::engine::{Collect, Driver};
 use crate::stages::fetches::Fetches;
+use crate::stages::line_visits::LineVisits;
 use crate::stages::reuse::SampleReuse;
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
@@ -79,6 +80,12 @@ pub(crate) struct Handover {
     pub(crate) windows: Slot<WindowEngine>,
     pub(crate) strides: Slot<Strides>,
     pub(crate) fetches: Slot<Fetches>,
+    pub(crate) lines: Slot<LineVisits>,
+}
+
+/// Whether a sample with so many rows is small enough for [`LineVisits`].
+pub(crate) fn is_short(rows: u64) -> bool {
+    rows < LONG as u64
 }
 
 pub(crate) enum Task<'a> {
@@ -98,7 +105,10 @@ impl Driver {
         }
         for span in spans.iter().filter(|s| {
             long(s)
-                && (self.options.windows || self.options.incidence != Collect::Nothing || s.open)
+                && (self.options.windows
+                    || self.options.incidence != Collect::Nothing
+                    || self.options.lines.is_some()
+                    || s.open)
         }) {
             tasks.push(Task::Windows(span));
         }

@@ -27,7 +27,7 @@ use crate::stages::reuse::{SampleOrigin, SampleReuse};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
-use batch::{Handover, SampleRows, Span, Task};
+use batch::{Handover, SampleRows, Span, Task, is_short};
 use std::sync::{Arc, Mutex};
 
 pub use crate::stages::reuse::{REUSE_LEVELS, ReuseTotals};
@@ -138,6 +138,7 @@ struct Open {
     windows: WindowEngine,
     strides: Strides,
     fetches: Fetches,
+    lines: LineVisits,
 }
 
 /// Runs all stages. `progress` is told the rows done.
@@ -410,6 +411,8 @@ impl Driver {
         worker.windows.merge(&open.windows);
         worker.strides.merge(open.strides);
         worker.fetches.merge(open.fetches);
+        open.lines.finish();
+        worker.lines.merge(open.lines);
         self.give_back(worker);
     }
 
@@ -450,6 +453,7 @@ impl Driver {
             before.windows.put(open.windows);
             before.strides.put(open.strides);
             before.fetches.put(open.fetches);
+            before.lines.put(open.lines);
         }
         let tasks = self.tasks(chunks, &spans);
         let (this, before, after) = (&*self, &before, &after);
@@ -479,6 +483,7 @@ impl Driver {
                 after.strides.take(),
                 after.fetches.take(),
             )
+            && let Some(lines) = after.lines.take()
         {
             self.open = Some(Open {
                 run: span.run.clone(),
@@ -487,6 +492,7 @@ impl Driver {
                 windows,
                 strides,
                 fetches,
+                lines,
             });
         }
     }
@@ -614,8 +620,22 @@ impl Driver {
                     strides.begin();
                     (windows, strides)
                 });
+                let begun = (span.continues).then(|| before.lines.take()).flatten();
+                let mut lines = begun.unwrap_or_else(|| {
+                    let mut lines = LineVisits::default();
+                    if let Some(caches) = &self.options.lines {
+                        lines.begin(span.space, span.run.sample, caches);
+                    }
+                    lines
+                });
                 for part in &span.parts {
                     let rows = rows(part);
+                    if self.options.lines.is_some() && is_short(lines.pending() + rows.len() as u64)
+                    {
+                        lines.run(&rows, sites(part));
+                    } else {
+                        lines.skip();
+                    }
                     if with_windows {
                         windows.run(&rows);
                         strides.run(rows.address, sites(part), self.options.sites);
@@ -629,7 +649,10 @@ impl Driver {
                     after.windows.put(windows);
                     after.strides.put(strides);
                     after.fetches.put(fetches);
+                    after.lines.put(lines);
                 } else {
+                    lines.finish();
+                    worker.lines.merge(lines);
                     worker.windows.merge(&windows);
                     worker.strides.merge(strides);
                     worker.fetches.merge(fetches);

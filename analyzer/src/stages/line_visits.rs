@@ -160,6 +160,7 @@ pub struct LineVisits {
 /// Of the sample at hand.
 #[derive(Clone, Default)]
 struct Work {
+    skipped: bool,
     /// Line plus one (0: free), position of the last access; open addressing.
     table: Vec<(u64, u32)>,
     /// Fenwick tree over positions: lines whose last access is there.
@@ -195,6 +196,7 @@ impl LineVisits {
             .resize(caches[0].sets.clamp(1, 4096) as usize, Vec::new());
         self.work.in_set.iter_mut().for_each(Vec::clear);
         (self.work.space, self.work.sample) = (space, sample);
+        self.work.skipped = false;
         self.work.address.clear();
         self.work.group.clear();
         self.work.implied.clear();
@@ -211,6 +213,23 @@ impl LineVisits {
         self.work.address.extend_from_slice(&rows.address[..n]);
         self.work.group.extend_from_slice(&rows.group[..n]);
         self.work.implied.extend_from_slice(&rows.implied[..n]);
+    }
+
+    /// Rows of the sample so far; very many if it is skipped.
+    pub fn pending(&self) -> u64 {
+        match self.work.skipped {
+            true => u64::from(u32::MAX),
+            false => self.work.address.len() as u64,
+        }
+    }
+
+    /// The sample is too long, and left out.
+    pub fn skip(&mut self) {
+        self.work.skipped = true;
+        self.work.address.clear();
+        self.work.group.clear();
+        self.work.implied.clear();
+        self.work.site.clear();
     }
 
     /// The sample is complete.
