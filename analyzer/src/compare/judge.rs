@@ -296,6 +296,8 @@ struct Pending {
     change: Change,
     base: Sample,
     new: Sample,
+    /// Executed loads of the thing, the more of both sides.
+    loads: f64,
 }
 
 /// Compares two sets of runs. `wanted`: names that are compared however little weight they have.
@@ -450,7 +452,17 @@ fn prepare(
         verdict: Verdict::Unclear,
         weight,
     };
-    Some(Pending { change, base, new })
+    let loads = |side: (&Runs<'_>, &[RunEntries])| {
+        let known = cells(side.0, side.1, &Metric::Loads, false);
+        known.iter().map(|c| c.value).fold(0.0, f64::max)
+    };
+    let loads = loads(ours).max(loads(theirs));
+    Some(Pending {
+        change,
+        base,
+        new,
+        loads,
+    })
 }
 
 /// Judges what is exact, then everything else together.
@@ -605,16 +617,13 @@ fn exact(one: &mut Pending) {
 /// caches takes for granted, and what windows happen to share of a set just above a cache moves it by this much.
 const MODEL: f64 = 0.03;
 
-/// Estimates that differ by less are the same, whatever their ratio.
-fn least(change: &Change, test: Test) -> f64 {
+/// Estimates that differ by less are the same, whatever their ratio. `loads`: executed ones of the thing.
+fn least(change: &Change, test: Test, loads: f64) -> f64 {
+    let per_load = if test == Test::Intervals { MODEL } else { 1e-4 };
     match change.metric {
-        Metric::Misses(_) if change.unit == Metric::PER_LOAD && test == Test::Intervals => MODEL,
-        Metric::Misses(_) if change.unit == Metric::PER_LOAD => 1e-4,
-        Metric::Loads
-        | Metric::Footprint
-        | Metric::Distance(_)
-        | Metric::Size
-        | Metric::Misses(_) => 1.0,
+        Metric::Misses(_) if change.unit == Metric::PER_LOAD => per_load,
+        Metric::Misses(_) => (per_load * loads).max(1.0),
+        Metric::Loads | Metric::Footprint | Metric::Distance(_) | Metric::Size => 1.0,
         Metric::Time | Metric::Share => 0.1,
         Metric::Growth => 1e-9,
         Metric::Cpu => 0.001,
@@ -641,7 +650,7 @@ fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone
     };
     // What is gone, or new, is not the same, however little it was.
     let both = one.base.value > 0.0 && one.new.value > 0.0;
-    change.verdict = if difference.abs() < least(change, test) {
+    change.verdict = if difference.abs() < least(change, test, one.loads) {
         Verdict::Same
     } else if chance <= WRONG {
         if difference > 0.0 {

@@ -151,3 +151,22 @@ fn many_runs_are_compared_by_ranks() {
     let one = judged(&base[..1], &runs([1.10; 6])[..1]);
     assert_eq!(one.changes[0].verdict, Verdict::Unclear);
 }
+
+/// Of two hundred million loads a hundred thousand misses are next to none, as a handful is.
+#[test]
+fn few_misses_are_no_news() {
+    let run = |misses: f64, half: f64| {
+        let mut run = shares(&[("kernel", 50.0), ("rest", 50.0)], 3.0);
+        let kernel = &mut run.tables.get_mut(&Kind::Function).unwrap()[0].cells;
+        kernel.insert(Metric::Loads, Cell::exact(2e8));
+        kernel.insert(Metric::Misses("L1".into()), cell(misses, half));
+        run
+    };
+    let verdict = |new: RunEntries| {
+        let found = judged(&[run(1.44e5, 1e4)], &[new]);
+        let of = |c: &&Change| c.metric == Metric::Misses("L1".into());
+        found.changes.iter().find(of).unwrap().verdict
+    };
+    assert_eq!(verdict(run(4.0, 1.0)), Verdict::Same);
+    assert_eq!(verdict(run(5e7, 1e6)), Verdict::Worse);
+}

@@ -218,7 +218,9 @@ impl Predicted {
             })
             .collect();
         let mut estimates = estimates.into_iter();
-        let value = estimates.next()?;
+        // In one order: sums of fractions depend on it.
+        let mut value: Vec<_> = estimates.next()?.into_iter().collect();
+        value.sort_unstable_by_key(|v| v.0);
         let replicates: Vec<ByGroup> = estimates.collect();
         for (group, of) in value {
             for (object, value) in of.objects {
