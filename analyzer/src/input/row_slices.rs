@@ -12,7 +12,7 @@ use mgz_annotations_schema::row_stream::Batch;
 use polars_arrow::types::NativeType;
 use polars_buffer::Buffer;
 use std::ops::Range;
-use std::sync::mpsc::{TryRecvError, sync_channel};
+use std::sync::mpsc::sync_channel;
 
 /// Rows of a slice.
 const SLICE: usize = 1 << 13;
@@ -84,10 +84,7 @@ impl<'a> RowSlices<'a> {
         let damage = std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 read(groups, thread, &mut |fill| {
-                    let mut batch = match spare.try_recv() {
-                        Ok(batch) => batch,
-                        Err(TryRecvError::Empty | TryRecvError::Disconnected) => Batch::default(),
-                    };
+                    let mut batch = spare.try_recv().unwrap_or_default();
                     fill(&mut batch);
                     // It is there until we have ended.
                     let _ = full.send(batch);

@@ -58,7 +58,7 @@ const ALIKE: f64 = 0.6;
 /// ratio. Where another index has a part in one of the addresses they have none.
 fn in_step(context: &Context, one: u32, other: u32) -> bool {
     let mut ratios: BTreeMap<i64, usize> = BTreeMap::new();
-    for window in &context.windows[..] {
+    for window in context.windows {
         let (mut at, mut before) = (None, None::<(u64, u64)>);
         for row in &window.rows {
             if row.site == one {

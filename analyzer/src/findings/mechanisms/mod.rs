@@ -87,10 +87,8 @@ pub const RULES: [&Rule; 16] = [
 fn over(context: &Context, cause: &Cause) -> String {
     let mut set = bytes(cause.set.bytes);
     if is_spread(cause) {
-        set.push_str(&format!(
-            " that lie spread over {}",
-            bytes(cause.set.extent)
-        ));
+        let extent = bytes(cause.set.extent);
+        set = format!("{set} that lie spread over {extent}");
     }
     match context.caches.missed(cause.set.bytes) {
         Some(level) => {
