@@ -21,7 +21,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    forget_relocations();
     keep_memory(matches!(arguments.command, Some(Command::Model(_))));
     match run(&arguments) {
         Ok(code) => code,
@@ -30,53 +29,6 @@ fn main() -> ExitCode {
             eprintln!("mgz-analyze: {error:#}");
             ExitCode::from(1)
         }
-    }
-}
-
-/// The loader has read some megabytes of relocations, which count as ours and are read by nobody again. They lie among
-/// constants and tables for unwinding, which come back from the file as they are needed.
-fn forget_relocations() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    {
-        unsafe extern "C" fn first(
-            info: *mut libc::dl_phdr_info,
-            _: usize,
-            _: *mut libc::c_void,
-        ) -> libc::c_int {
-            // SAFETY: the loader gives its description of a loaded file, and the file's own program headers, which stay.
-            let (base, headers) = unsafe {
-                let info = &*info;
-                let count = usize::from(info.dlpi_phnum);
-                (
-                    info.dlpi_addr,
-                    std::slice::from_raw_parts(info.dlpi_phdr, count),
-                )
-            };
-            let constant =
-                |h: &&libc::Elf64_Phdr| (h.p_type, h.p_flags) == (libc::PT_LOAD, libc::PF_R);
-            for header in headers.iter().filter(constant) {
-                let begin = (base + header.p_vaddr) as usize;
-                let end = begin + header.p_filesz as usize;
-                let (begin, end) = (begin.next_multiple_of(PAGE), end / PAGE * PAGE);
-                if begin < end {
-                    // SAFETY: whole pages of a private mapping of a file that nobody may write to, this process included:
-                    // they come back as they were.
-                    unsafe {
-                        libc::madvise(
-                            std::ptr::with_exposed_provenance_mut(begin),
-                            end - begin,
-                            libc::MADV_DONTNEED,
-                        );
-                    }
-                }
-            }
-            // The first is the program itself.
-            1
-        }
-        /// Larger ones are multiples of it, and what is not at their edges is refused.
-        const PAGE: usize = 4096;
-        // SAFETY: the function does not unwind and keeps nothing.
-        unsafe { libc::dl_iterate_phdr(Some(first), std::ptr::null_mut()) };
     }
 }
 

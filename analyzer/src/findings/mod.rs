@@ -186,12 +186,21 @@ pub fn find(
     list.truncate(MOST);
     let none = match list.is_empty() {
         true => format!(
-            "nothing: in the {count} windows that were recorded no code loses {WORTH} % of its time to loads that miss beyond the L1 cache{}",
+            "nothing: in {} no code loses {WORTH} % of its time to loads that miss beyond the L1 cache{}",
+            looked_at(count, outcome.samples.len()),
             sharing::unseen(&context)
         ),
         false => String::new(),
     };
     Findings { list, none, fields }
+}
+
+/// `the 900 windows that were recorded`; of many, or of some without loads, findings come from a part.
+fn looked_at(count: usize, recorded: usize) -> String {
+    match recorded > count {
+        true => format!("{count} of the {recorded} windows, which were looked at,"),
+        false => format!("the {count} windows that were recorded"),
+    }
 }
 
 /// Whether enough was seen of a cause, and it misses more than the first level.

@@ -61,7 +61,7 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
         Some((object, _)) if together >= TOGETHER * all as f64 => {
             let mut named = name(object);
             let others = alike.len().min(SEVERAL) - 1;
-            named.name = format!("{} and {others} more", named.name);
+            named.name = format!("{} and {others} other objects", named.name);
             named
         }
         _ => Named::default(),

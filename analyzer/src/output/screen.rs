@@ -124,7 +124,12 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     lines.extend(missing);
     if !t.dropped.is_empty() {
         let lost: u64 = t.dropped.values().sum();
-        lines.push(format!("dropped   {} (--all tells why)", count(lost)));
+        let loads = t.dropped.keys().all(|what| what.ends_with("_loads"));
+        let what = if loads { "loads" } else { "items" };
+        lines.push(format!(
+            "dropped   {} {what} (--all tells why)",
+            count(lost)
+        ));
     }
     if s.metrics.accesses > 0 {
         lines.extend(verdicts::hanging("memory    ", &memory(analysis), width));

@@ -73,7 +73,7 @@ pub(crate) fn with_module(function: &str, module: &str) -> String {
 fn roughly(share: f64) -> String {
     match share {
         few if few < 5.0 => "a few %".into(),
-        share => format!("about {} %", ((share / 10.0).round() * 10.0).max(5.0)),
+        share => format!("about {} %", (share / 5.0).round() * 5.0),
     }
 }
 
@@ -105,7 +105,7 @@ fn place(finding: &Finding, width: usize) -> Vec<String> {
         (object, at) => {
             let first = at.split(" < ").next().unwrap_or(at);
             let object = elided_object(object);
-            match object.contains(first) {
+            match object.contains(first) || object.contains(&elided(first)) {
                 true => format!("; object {}", head(&object, 60)),
                 false => format!(
                     "; object {}, allocated by {}",

@@ -26,7 +26,7 @@ const TITLES: Record<string, string> = {
 
 /** A share that is known in its order alone. */
 function roughly(share: number): string {
-  return share < 5 ? "a few %" : `about ${Math.round(share / 10) * 10 || 5} %`;
+  return share < 5 ? "a few %" : `about ${Math.round(share / 5) * 5} %`;
 }
 
 export function Overview({ m }: { m: Model }) {

@@ -93,7 +93,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     };
     Told {
         finding: format!(
-            "the inner loop moves by {} from {part} to {part}, so that each line of 64 bytes is fetched for {element} of them; {}, {}",
+            "the inner loop moves by {} from {part} to {part}, so that only {element} of the 64 bytes of each line are used when it is fetched; {}, {}",
             bytes(step),
             cold(cause),
             over(context, cause)
