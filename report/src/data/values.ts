@@ -41,3 +41,20 @@ export function triple(v: unknown): Estimate | null {
   const [lo, value, hi] = list(v).map(num);
   return value === undefined || value === null ? null : { value, lo: lo ?? null, hi: hi ?? null };
 }
+
+/**
+ * The share of a row, percent, in `key`. Windows by time have its interval. Of complete traces it is exact. Of others it is as far off as the row's loads are, of
+ * `whole` loads in all; where these are not known nothing is known of that.
+ */
+export function share(row: Obj, key: string, complete: boolean, whole: number | null): Estimate {
+  const value = num(row[key]);
+  if (value === null) return { value: null, lo: null, hi: null };
+  const vague = row["undersampled"] === true;
+  const [lo, hi] = [num(row[`${key}_lo`]), num(row[`${key}_hi`])];
+  if (lo !== null || hi !== null) return { value, lo, hi, vague };
+  if (complete) return { value: null, lo: value, hi: null, vague: false };
+  const end = (loads: number | null): number | null => (loads === null || whole === null || whole <= 0 ? null : (100 * loads) / whole);
+  const [least, most] = [end(num(row["A_lo"])), end(num(row["A_hi"]))];
+  if (vague || least === null || most === null) return { value, lo: 0, hi: null, vague: true };
+  return { value, lo: Math.min(value, least), hi: Math.max(value, Math.min(100, most)), vague: false };
+}

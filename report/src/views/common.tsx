@@ -5,18 +5,13 @@ import type { Column } from "../components/data-table.tsx";
 import { define } from "../components/tip.tsx";
 import { isComplete, moreWindows, placeOf, shareKey, shareWord, type Model } from "../data/model.ts";
 import type { Table } from "../data/table.ts";
-import { list, num, obj, objs, triple, type Estimate, type Obj } from "../data/values.ts";
+import { list, num, obj, objs, share, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, short } from "../format.ts";
 import { go } from "../state.ts";
 
 /** The share of a row, with its interval where one is known. */
 export function shareOf(m: Model, row: Obj): Estimate {
-  const key = shareKey(m);
-  const value = num(row[key]);
-  const [lo, hi] = [num(row[`${key}_lo`]), num(row[`${key}_hi`])];
-  if (value === null) return { value: null, lo: null, hi: null };
-  if (lo === null && hi === null) return row["undersampled"] === true ? { value, lo: 0, hi: null, vague: true } : isComplete(m) ? { value: null, lo: value, hi: null, vague: false } : { value, lo: value, hi: value };
-  return { value, lo, hi, vague: row["undersampled"] === true };
+  return share(row, shareKey(m), isComplete(m), num(m.summary["A_hat"]));
 }
 
 const few = (m: Model): string => `Few windows have met this row. More come by: ${moreWindows(m)}`;

@@ -4,7 +4,7 @@ import { csv } from "../../src/components/csv.ts";
 import { heat } from "../../src/components/heat.ts";
 import { missRatio } from "../../src/data/curves.ts";
 import { sorted, Table } from "../../src/data/table.ts";
-import { estimate, num, triple } from "../../src/data/values.ts";
+import { estimate, num, share, triple } from "../../src/data/values.ts";
 import { bytesOf } from "../../src/data/load.ts";
 import { parse, write } from "../../src/state.ts";
 import { readDefinitions } from "../../src/build/definitions.ts";
@@ -29,6 +29,15 @@ describe("numbers", () => {
     expect(triple([1, 2, 3])).toEqual({ lo: 1, value: 2, hi: 3 });
     expect(triple("x")).toBeNull();
   });
+});
+
+test("shares of loads are as far off as the loads are", () => {
+  const row = { A_pct: 74, A_lo: 30, A_hi: 33 };
+  expect(share(row, "A_pct", false, 40)).toEqual({ value: 74, lo: 74, hi: 82.5, vague: false });
+  expect(share({ ...row, A_lo: 28 }, "A_pct", false, 40)).toEqual({ value: 74, lo: 70, hi: 82.5, vague: false });
+  expect(share({ A_pct: 74 }, "A_pct", false, 40)).toEqual({ value: 74, lo: 0, hi: null, vague: true });
+  expect(share(row, "A_pct", true, 40)).toEqual({ value: null, lo: 74, hi: null, vague: false });
+  expect(share({ time_pct: 5, time_pct_lo: 4, time_pct_hi: 7 }, "time_pct", false, null)).toEqual({ value: 5, lo: 4, hi: 7, vague: false });
 });
 
 test("long names are cut in the middle, template arguments first", () => {
