@@ -251,10 +251,10 @@ mod tests {
             said,
             [
                 "a few %",
-                "about 10 %",
-                "about 10 %",
-                "about 50 %",
-                "about 100 %"
+                "about 5 %",
+                "about 15 %",
+                "about 55 %",
+                "about 95 %"
             ]
         );
     }
