@@ -12,6 +12,7 @@ pub mod import;
 pub mod machine;
 pub mod objects;
 pub mod options;
+pub mod pairs;
 pub mod paths;
 pub mod program;
 pub mod pt;

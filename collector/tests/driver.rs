@@ -3,6 +3,7 @@
 
 use mgz_collector::soft::outcome::{DriverError, Event, RunOutcome};
 use mgz_collector::soft::run::{Mode, RunOptions, run};
+use mgz_collector::soft::window_log::OfWindows;
 use mgz_collector::target::status::ProgramStatus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,10 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
         no_aslr: false,
         phases: Default::default(),
         max_bytes: None,
-        stacks: true,
+        of_windows: OfWindows {
+            stacks: true,
+            reuses: true,
+        },
         heap: None,
         heap_all: false,
         before_runtime: Vec::new(),

@@ -14,7 +14,7 @@ pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
 /// ELF note type whose descriptor is a [`ModuleNote`].
 pub const NOTE_MODULE: u32 = 1;
 /// Version of [`ModuleNote`] and of the probe ABI.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 /// Flavour: records are written through `%gs`.
 pub const FLAVOUR_SOFT: u32 = 1;
 /// Flavour: records are `ptwrite` packets.
@@ -75,7 +75,14 @@ pub struct ModuleNote {
     pub markers: u64,
     /// Number of these.
     pub marker_count: u64,
+    /// Translated clones of the soft flavour: array of [`ModuleNote::id_count`] signed numbers of 32
+    /// bits, by record: what is added to its payload for the address of the first load that needs no
+    /// other record, or [`NO_DISPLACEMENT`]. Else 0.
+    pub displacements: u64,
 }
+
+/// In [`ModuleNote::displacements`]: no load's address follows from the record alone.
+pub const NO_DISPLACEMENT: i32 = i32::MIN;
 
 /// Functions of the C library that the runtime stands in for. A library that does so, too, must
 /// come before it, so that the runtime's are what it finds behind its own.

@@ -1,4 +1,5 @@
-//! Copies of the stack's top at the start of windows, from which the recorder finds call paths.
+//! Copies of the stack's top at the start of windows, from which the recorder finds call paths, and
+//! what watchpoints have seen.
 //!
 //! The log is a ring of [`CELLS`] cells in the shared memory's header. A thread claims a cell by
 //! moving [`StackLog::head`], writes it, and says that it is complete by storing its position + 1
@@ -23,6 +24,22 @@ pub const BEGIN: u32 = 2;
 /// [`StackCell::kind`]: a process was forked by [`StackCell::first_slot`].
 pub const FORK: u32 = 3;
 
+/// [`StackCell::kind`]: a word that a window has accessed was accessed again, or the watch for that
+/// has ended ([`StackCell::bytes`] is 0). `first_slot` is that of the window, `sp` the word, `bp`
+/// nanoseconds of the thread's CPU time since the window's end, `ip` the instruction behind the
+/// access; the copy holds a [`Access`].
+pub const REUSE: u32 = 4;
+
+/// What is known of the access that a watchpoint has seen.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Access {
+    /// General registers behind it, by hardware number.
+    pub registers: [u64; 16],
+    /// The code before `ip`; zeros where it cannot be read.
+    pub code: [u8; 16],
+}
+
 /// The log.
 #[repr(C)]
 pub struct StackLog {
@@ -35,6 +52,8 @@ pub struct StackLog {
     pub tail: AtomicU64,
     /// Copies that found no room.
     pub dropped: AtomicU64,
+    /// One in so many windows of `burst` is followed by a watch for a reuse; 0: none.
+    pub watch_every: AtomicU64,
     /// The cells.
     pub cells: [StackCell; CELLS],
 }
@@ -44,7 +63,7 @@ pub struct StackLog {
 pub struct StackCell {
     /// Position in the log + 1 once the cell is complete.
     pub ready: AtomicU64,
-    /// `WINDOW`, `BEGIN` or `FORK`.
+    /// `WINDOW`, `BEGIN`, `FORK` or `REUSE`.
     pub kind: Cell<u32>,
     /// System process id.
     pub pid: Cell<u32>,

@@ -16,6 +16,7 @@ use crate::soft;
 use crate::soft::attach::Candidate;
 use crate::soft::outcome::{DriverError, Event, RunOutcome};
 use crate::soft::run::RunOptions;
+use crate::soft::window_log::OfWindows;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
 use crate::trace::recording::{Recording, Started, hex, report};
@@ -48,6 +49,14 @@ impl From<DriverError> for Failure {
 impl From<crate::trace::dir::FolderError> for Failure {
     fn from(error: crate::trace::dir::FolderError) -> Failure {
         Failure::own(error)
+    }
+}
+
+/// What is logged of windows.
+fn of_windows(cli: &Cli) -> OfWindows {
+    OfWindows {
+        stacks: !cli.no_stacks,
+        reuses: !cli.no_reuse_pairs,
     }
 }
 
@@ -163,7 +172,7 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         no_aslr: cli.no_aslr,
         phases: cli.phases(),
         max_bytes: cli.max_size,
-        stacks: !cli.no_stacks,
+        of_windows: of_windows(cli),
         heap: cli.heap.is_some().then(|| cli.heap_hook.clone()),
         heap_all: cli.heap == Some(HeapBlocks::All),
         before_runtime,
@@ -341,7 +350,7 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
         no_aslr: false,
         phases: cli.phases(),
         max_bytes: cli.max_size,
-        stacks: !cli.no_stacks,
+        of_windows: of_windows(cli),
         heap: None,
         heap_all: false,
         before_runtime: Vec::new(),
@@ -413,7 +422,7 @@ fn into_trace(
     if session.manifest.mode == "count" {
         session.count(&outcome.counts);
     } else {
-        session.convert(cli, outcome.paths.as_ref(), carried);
+        session.convert(cli, outcome.window_log.as_ref(), carried);
     }
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();

@@ -1,9 +1,11 @@
-//! What a trigger by CPU time costs a thread by itself: kernel timer, signal there and back.
+//! What a trigger by CPU time costs a thread by itself: kernel timer, signal there and back; and how
+//! long it takes from a watched access to its handler.
 
-use crate::watch::events::{counting, signals};
+use crate::watch::events::{breakpoint, counting, signals};
 use mgz_perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
-use mgz_perf::open::{check, open};
-use std::sync::atomic::{AtomicU32, Ordering};
+use mgz_perf::open::{IOC_DISABLE, IOC_ENABLE, check, open};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// From signal to signal, nanoseconds.
@@ -14,9 +16,23 @@ const SIGNALS: usize = 9;
 const LONGEST: Duration = Duration::from_millis(40);
 
 static CAME: AtomicU32 = AtomicU32::new(0);
+/// CPU time of the thread when the last one came, nanoseconds.
+static CAME_AT: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn came(_signal: libc::c_int) {
+    CAME_AT.store(cpu_ns(), Ordering::Relaxed);
     CAME.fetch_add(1, Ordering::Relaxed);
+}
+
+/// CPU time of the calling thread, nanoseconds.
+fn cpu_ns() -> u64 {
+    // SAFETY: zero is a valid value; it lives across the call.
+    let time = unsafe {
+        let mut time: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time);
+        time
+    };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// A signal that is counted while this lives; then its action is what it was.
@@ -110,6 +126,40 @@ pub fn handled() -> u64 {
     *rounds.select_nth_unstable(ROUNDS as usize / 2).1
 }
 
+/// Nanoseconds of CPU time from an access to a watched word until the handler of its signal asks for
+/// the time: the middle of some. `None` where there are no watchpoints. `signal` must not be in use.
+pub fn watched(signal: i32) -> Option<u64> {
+    const ROUNDS: usize = 9;
+    let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
+    let word = AtomicU64::new(0);
+    let attr = Attr {
+        read_format: 0,
+        sample_type: 0,
+        sample_regs_user: 0,
+        ..breakpoint(word.as_ptr() as u64, 8)
+    };
+    let event = open(&attr, 0, -1, -1).ok()?;
+    // SAFETY: no arguments.
+    signals(&event, unsafe { libc::gettid() }, signal).ok()?;
+    let mut took = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let before = CAME.load(Ordering::Relaxed);
+        // SAFETY: integers only.
+        check(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0) }).ok()?;
+        let began = cpu_ns();
+        word.load(Ordering::SeqCst);
+        // (The signal comes before the next instruction of this thread is over.)
+        let came = CAME.load(Ordering::SeqCst) != before;
+        // SAFETY: integers only.
+        check(unsafe { libc::ioctl(event.as_raw_fd(), IOC_DISABLE, 0) }).ok()?;
+        if came {
+            took.push(CAME_AT.load(Ordering::Relaxed).saturating_sub(began));
+        }
+    }
+    let middle = took.len() / 2;
+    (!took.is_empty()).then(|| *took.select_nth_unstable(middle).1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +167,14 @@ mod tests {
     #[test]
     fn signals_that_are_handled_cost_something() {
         let ns = handled();
+        assert!((100..10_000_000).contains(&ns), "{ns} ns");
+    }
+
+    #[test]
+    fn a_watched_access_takes_a_while_to_its_handler() {
+        let Some(ns) = watched(48) else {
+            return eprintln!("SKIPPED: no watchpoints here");
+        };
         assert!((100..10_000_000).contains(&ns), "{ns} ns");
     }
 

@@ -200,6 +200,11 @@ pub struct Cli {
     #[arg(long)]
     pub no_stacks: bool,
 
+    /// Set no watchpoints behind windows that wait until what they have accessed is accessed again
+    /// (mode burst): reuse that comes between two windows is not seen then
+    #[arg(long)]
+    pub no_reuse_pairs: bool,
+
     /// Leave spill/ as it is and do not convert it to samples/
     #[arg(long)]
     pub keep_spill: bool,

@@ -121,7 +121,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 46] = [
+const RULES: [Rule; 47] = [
     rule(
         "output",
         MAKES,
@@ -255,6 +255,12 @@ const RULES: [Rule; 46] = [
         Way::RING.and(BURST).and(ATTACH),
         Idle::Told,
         "no call stacks are looked at there",
+    ),
+    rule(
+        "no_reuse_pairs",
+        BURST.and(ATTACH),
+        Idle::Told,
+        "no reuse pairs are watched there",
     ),
     rule(
         "keep_spill",
@@ -444,8 +450,8 @@ mod tests {
             "max_size" => "1G",
             "format" => "text",
             "ranks" => "0",
-            "ignore_markers" | "progress" | "force" | "heap" | "no_stacks" | "keep_spill"
-            | "no_aslr" | "exit_after" | "analyze" => "",
+            "ignore_markers" | "progress" | "force" | "heap" | "no_stacks" | "no_reuse_pairs"
+            | "keep_spill" | "no_aslr" | "exit_after" | "analyze" => "",
             "analysis" => "a.txt",
             _ => return Vec::new(),
         };

@@ -20,21 +20,30 @@ struct Code {
     functions: Vec<(u64, u64)>,
     /// Function, address and site of loads, in this order.
     loads: Vec<(u32, u64, u32)>,
+    /// Address and site of loads, in the original and in the clone, in order.
+    by_ip: Vec<(u64, u32)>,
     /// Where loops begin, in order.
     heads: Vec<u64>,
 }
 
 impl Code {
     fn new(sidecar: &Sidecar) -> Code {
-        let sites = (0u32..).zip(&sidecar.sites);
+        let loads = || {
+            let sites = (0u32..).zip(&sidecar.sites);
+            sites.filter(|(_, s)| s.flags & SiteFlags::STORE == 0)
+        };
+        let mut by_ip: Vec<(u64, u32)> = loads()
+            .flat_map(|(number, s)| [(s.ip, number), (s.clone_ip, number)])
+            .collect();
+        by_ip.sort_unstable();
         let mut heads: Vec<u64> = sidecar.loops.iter().map(|l| l.header).collect();
         heads.sort_unstable();
         Code {
             functions: sidecar.functions.iter().map(|f| (f.start, f.end)).collect(),
-            loads: sites
-                .filter(|(_, s)| s.flags & SiteFlags::STORE == 0)
+            loads: loads()
                 .map(|(number, s)| (s.function, s.ip, number))
                 .collect(),
+            by_ip,
             heads,
         }
     }
@@ -62,6 +71,16 @@ impl Code {
     /// A load of the function that `ip` is in, as its site.
     fn load_within(&self, ip: u64) -> Option<u32> {
         Some(self.nearest(self.function(ip)?, ip)?.1)
+    }
+
+    /// The load at `ip`, in the original or in the clone, as its site: the first of an instruction
+    /// that loads more than once.
+    fn load_at(&self, ip: u64) -> Option<u32> {
+        let at = self.by_ip.partition_point(|load| load.0 < ip);
+        self.by_ip
+            .get(at)
+            .filter(|load| load.0 == ip)
+            .map(|load| load.1)
     }
 
     /// The load that stands right before `ip`, as its site. `None` if there is none, or if control
@@ -103,6 +122,12 @@ impl LoadLocator {
     /// The load right before an address of a process, at a time: module and site.
     pub fn load_before(&self, process: u32, time: u64, ip: u64) -> Option<(u16, u32)> {
         self.load(process, time, ip, Code::load_before)
+    }
+
+    /// The load at an address of a process, at a time, in original code or in a clone: module and
+    /// site.
+    pub fn load_at(&self, process: u32, time: u64, ip: u64) -> Option<(u16, u32)> {
+        self.load(process, time, ip, Code::load_at)
     }
 
     /// A load of the function that an address is in: module and site.

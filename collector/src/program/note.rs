@@ -130,6 +130,7 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         before: u64_at(desc, 120).unwrap_or(0),
         markers: u64_at(desc, 128).unwrap_or(0),
         marker_count: u64_at(desc, 136).unwrap_or(0),
+        displacements: u64_at(desc, 144).unwrap_or(0),
     })
 }
 

@@ -20,5 +20,5 @@ pub(crate) mod subject;
 mod supervise;
 pub mod texts;
 pub(crate) mod unseen;
-mod window_stacks;
+pub mod window_log;
 mod workers;

@@ -2,10 +2,10 @@
 
 use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
-use crate::paths::Paths;
 use crate::soft::drain::ThreadSeen;
 use crate::soft::drain::count::Counts;
 use crate::soft::shared_memory::Row;
+use crate::soft::window_log::WindowLog;
 use crate::target::status::ProgramStatus;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
@@ -119,8 +119,8 @@ pub struct RunOutcome {
     pub interrupted: bool,
     /// Heap blocks, if they were logged.
     pub heap: Option<Heap>,
-    /// Call paths of windows, if they were looked for.
-    pub paths: Option<Paths>,
+    /// What was logged of windows, if anything was to be.
+    pub window_log: Option<WindowLog>,
     /// Programs in which the runtime began.
     pub programs: u64,
     /// `burst` by CPU time: nanoseconds that recording took of the program's time, as far as the

@@ -14,6 +14,7 @@ use crate::soft::shared_memory::Arena;
 use crate::soft::subject::Subject;
 use crate::soft::supervise::{Supervised, supervise};
 use crate::soft::texts;
+use crate::soft::window_log::OfWindows;
 use crate::util::clock::monotonic_ns;
 use mgz_abi::shared_memory::count;
 use std::collections::BTreeMap;
@@ -64,8 +65,8 @@ pub struct RunOptions {
     pub phases: Wanted,
     /// Bound on the spill folder, bytes.
     pub max_bytes: Option<u64>,
-    /// Find the call paths of windows.
-    pub stacks: bool,
+    /// What is logged of windows.
+    pub of_windows: OfWindows,
     /// Log heap blocks, of these functions as well.
     pub heap: Option<Vec<Hook>>,
     /// All of them, and not a sample of the small ones.
@@ -121,7 +122,7 @@ fn record(
         &drainer,
         &mut subject,
         began,
-        (options.duration, options.stacks),
+        (options.duration, options.of_windows),
         &mut tracker,
         on_event,
     )?;
@@ -176,7 +177,7 @@ fn outcome(
         spill_bytes: tally.bytes,
         interrupted: setup.signals.interrupted(),
         heap: supervised.heap,
-        paths: supervised.paths,
+        window_log: supervised.window_log,
         programs: arena.counter(count::PROGRAMS),
         spent_ns: arena.account().1,
         phases: None,

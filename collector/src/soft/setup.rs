@@ -1,6 +1,7 @@
 //! What must be there before a program is recorded: signals, shared memory, the runtime's image.
 
 use crate::objects::heap::Collector;
+use crate::pairs::EVERY;
 use crate::paths::FIRST_BYTES;
 use crate::soft::outcome::{DriverError, own};
 use crate::soft::run::{Mode, RunOptions};
@@ -45,8 +46,11 @@ impl Setup {
         if let Some(heap) = &heap {
             arena.set_heap(&heap.path());
         }
-        if options.stacks && settings.windows() {
+        if options.of_windows.stacks && settings.windows() {
             arena.want_stacks(FIRST_BYTES);
+        }
+        if options.of_windows.reuses && matches!(options.mode, Mode::Burst) {
+            arena.want_reuses(EVERY);
         }
         crate::soft::phases::tell(&options.phases, &arena);
         drop(lifted);

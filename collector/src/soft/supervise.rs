@@ -2,7 +2,6 @@
 
 use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
-use crate::paths::Paths;
 use crate::soft::drain::{Drainer, KnownProcess};
 use crate::soft::ending::Ending;
 use crate::soft::outcome::{DriverError, Event, ModuleSeen, own};
@@ -12,7 +11,7 @@ use crate::soft::shared_memory::{Arena, Row};
 use crate::soft::subject::Subject;
 use crate::soft::texts;
 use crate::soft::unseen::Unseen;
-use crate::soft::window_stacks;
+use crate::soft::window_log::{self, OfWindows, WindowLog};
 use crate::soft::workers::{Crew, EndOfShift};
 use crate::target::signals::Signals;
 use crate::target::status::ProgramStatus;
@@ -38,8 +37,8 @@ pub struct Supervised {
     pub wall: Duration,
     /// Heap blocks, if they were logged.
     pub heap: Option<Heap>,
-    /// Call paths of windows, if they were looked for.
-    pub paths: Option<Paths>,
+    /// What was logged of windows, if anything was to be.
+    pub window_log: Option<WindowLog>,
     /// Modules in the order in which they were met.
     pub modules: Vec<ModuleSeen>,
     /// Sentences for the user.
@@ -54,7 +53,7 @@ pub fn supervise(
     drainer: &Drainer,
     subject: &mut Subject,
     began: Instant,
-    (duration, stacks): (Option<Duration>, bool),
+    (duration, wanted): (Option<Duration>, OfWindows),
     phases: &mut Tracker,
     on_event: &mut dyn FnMut(&Event),
 ) -> Result<Supervised, DriverError> {
@@ -78,13 +77,13 @@ pub fn supervise(
         ending: Ending::default(),
     };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (status, wall, heap, paths) = std::thread::scope(|scope| {
+    let (status, wall, heap, window_log) = std::thread::scope(|scope| {
         let heap = setup
             .heap
             .as_ref()
             .map(|c| scope.spawn(|| c.collect(&over)));
-        let stacks = stacks && arena.settings().windows();
-        let paths = stacks.then(|| scope.spawn(|| window_stacks::collect(arena, &over)));
+        let is_logged = wanted.any() && arena.settings().windows();
+        let log = is_logged.then(|| scope.spawn(|| window_log::collect(arena, wanted, &over)));
         let end_of_logs = Set(&over);
         for number in 0..crew.size {
             let crew = &crew;
@@ -115,21 +114,21 @@ pub fn supervise(
             h.join()
                 .map_err(|_| own("reading the log of heap blocks")(io::Error::other("it panicked")))
         });
-        let paths = paths.and_then(|p| match p.join() {
-            Ok(paths) => Some(paths),
+        let log = log.and_then(|log| match log.join() {
+            Ok(log) => Some(log),
             Err(_) => {
                 supervisor.problems.push(texts::NO_PATHS.into());
                 None
             }
         });
-        Ok::<_, DriverError>((status, wall, heap.transpose()?, paths))
+        Ok::<_, DriverError>((status, wall, heap.transpose()?, log))
     })?;
     Ok(Supervised {
         status,
         ended_early: supervisor.ending.begun(),
         wall,
         heap,
-        paths,
+        window_log,
         modules: supervisor.modules,
         problems: supervisor.problems,
         unseen: supervisor.unseen.count(),

@@ -7,5 +7,6 @@ pub mod dir;
 pub mod no_samples;
 pub mod progress;
 pub mod recording;
+pub(crate) mod reuse_pairs;
 pub mod summary;
 pub(crate) mod thread_names;

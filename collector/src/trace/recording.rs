@@ -7,10 +7,10 @@ use crate::objects::heap::Heap;
 use crate::objects::heap::names::Names;
 use crate::objects::write::Blocks;
 use crate::options::args::{Cli, Format};
-use crate::paths::Paths;
 use crate::program::modules;
 use crate::soft::drain::count::Counts;
 use crate::soft::outcome::{Event, ModuleSeen, RunOutcome};
+use crate::soft::window_log::WindowLog;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
 use crate::trace::thread_names::ThreadNames;
@@ -392,7 +392,7 @@ impl Recording {
     }
 
     /// Turns the spill files into columns, unless they are to stay.
-    pub(crate) fn convert(&mut self, cli: &Cli, paths: Option<&Paths>, carried: Option<Carried>) {
+    pub(crate) fn convert(&mut self, cli: &Cli, log: Option<&WindowLog>, carried: Option<Carried>) {
         if matches!(self.manifest.mode.as_str(), "ring" | "burst") && cli.no_stacks {
             self.manifest.call_paths.state = "off".into();
         }
@@ -407,7 +407,7 @@ impl Recording {
             release: cli.analyze.is_some(),
             ..convert::Options::default()
         };
-        self.expand(&options, paths, carried);
+        self.expand(&options, log, carried);
     }
 
     /// Divides what was counted by site and writes it.
@@ -449,15 +449,19 @@ impl Recording {
     pub(crate) fn expand(
         &mut self,
         options: &convert::Options,
-        paths: Option<&Paths>,
+        log: Option<&WindowLog>,
         carried: Option<Carried>,
     ) {
         let path = self.folder.path().to_owned();
         match convert::convert_rest(&path, &self.manifest, options, carried) {
             Ok(outcome) => {
                 self.converted(&outcome);
-                if let Some(paths) = paths {
-                    self.write_paths(paths, &outcome.samples, outcome.places.as_ref());
+                let places = outcome.places.as_ref();
+                if let Some(paths) = log.and_then(|log| log.paths.as_ref()) {
+                    self.write_paths(paths, &outcome.samples, places);
+                }
+                if let Some(log) = log {
+                    self.write_reuse_pairs(&log.watches, &outcome.samples, places);
                 }
                 self.manifest.data = "samples".into();
             }

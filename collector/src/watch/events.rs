@@ -74,7 +74,7 @@ pub(crate) fn counting(kind: u32, config: u64) -> Attr {
 }
 
 /// `struct perf_event_attr` of a watchpoint: `bp_addr` is `config1`, `bp_len` is `config2`.
-fn breakpoint(word: u64, bytes: u64) -> Attr {
+pub(crate) fn breakpoint(word: u64, bytes: u64) -> Attr {
     let attr = counting(TYPE_BREAKPOINT, 0);
     let sample_type = bits::IDENTIFIER | bits::IP | bits::READ | bits::REGS_USER;
     Attr {

@@ -7,8 +7,10 @@ use crate::plan::planned_function::Function;
 use crate::plan::types::RegionPlan;
 use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{OpKind, Register};
+use mgz_abi::module_note::NO_DISPLACEMENT;
 use mgz_annotations_schema::sidecar::{
-    Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind,
+    Gather, Loop, NO_RECORD, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags,
+    SiteKind,
 };
 
 /// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and
@@ -110,6 +112,37 @@ pub fn rows(
     }
     link_origins(function, &mut rows.sites);
     Ok(rows)
+}
+
+/// By record, what is added to its payload for the address of the first load that needs no other
+/// record: [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
+pub fn displacements(rows: &Rows) -> Vec<i32> {
+    let mut all = vec![NO_DISPLACEMENT; rows.records.len()];
+    const OTHER: u8 = SiteFlags::STORE
+        | SiteFlags::IMPLIED
+        | SiteFlags::UNRECORDED
+        | SiteFlags::STATIC
+        | SiteFlags::ADDR32;
+    let alone = |site: &&Site| {
+        site.kind == SiteKind::Plain as u8
+            && site.a != NO_RECORD
+            && site.b == NO_RECORD
+            && site.flags & OTHER == 0
+    };
+    for region in &rows.regions {
+        let sites = region.first_site..region.first_site + region.site_count;
+        for site in rows.sites[sites.start as usize..sites.end as usize]
+            .iter()
+            .filter(alone)
+        {
+            let record = region.first_record + u32::from(site.a);
+            let place = &mut all[record as usize];
+            if *place == NO_DISPLACEMENT {
+                *place = i32::try_from(site.disp).unwrap_or(NO_DISPLACEMENT);
+            }
+        }
+    }
+    all
 }
 
 /// Writes down from which sites addresses come: those of the load instructions that the plan names.

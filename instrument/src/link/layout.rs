@@ -1,7 +1,7 @@
 //! Gives every part of the appended segment its address and fills in what depends on addresses.
 //!
 //! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of
-//! what they cover, of system calls and of markers, code, jump tables, exception tables, `.eh_frame`,
+//! what they cover, of system calls, of markers and of displacements, code, jump tables, exception tables, `.eh_frame`,
 //! `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic array if the
 //! old one has no room. Each part's size is known before the next part's address is.
 
@@ -48,6 +48,9 @@ pub struct LayoutInput<'a> {
     pub pieces: &'a [Vec<CloneFde>],
     /// How many records each clone has.
     pub record_counts: &'a [u32],
+    /// What is added to each record's payload for a load's address, see
+    /// [`ModuleNote::displacements`], by clone; empty if nobody asks.
+    pub displacements: &'a [Vec<i32>],
     /// `mgz_abi::module_note::FLAVOUR_*`.
     pub flavour: u32,
     /// The clones are translated.
@@ -216,6 +219,8 @@ pub struct Front {
     calls_at: u64,
     call_count: u64,
     markers_at: u64,
+    /// 0 if there are none.
+    displacements_at: u64,
     /// [`HANDLER_CALL`].
     handlers_at: Option<u64>,
     /// The code of [`fault_shim`].
@@ -275,6 +280,16 @@ pub fn place(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
             .extend_from_slice(&[marker.length, marker.what, 0, 0]);
     }
 
+    let displacements_at = match parts.displacements {
+        [] => 0,
+        all => {
+            let at = segment.align(8);
+            let bytes = all.iter().flatten().flat_map(|d| d.to_le_bytes());
+            segment.bytes.extend(bytes);
+            at
+        }
+    };
+
     // Not among the clones: what is interrupted there is no probe.
     let handlers_at = parts.enters_runtime.then(|| {
         let at = segment.align(16);
@@ -317,6 +332,7 @@ pub fn place(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
             calls_at,
             call_count,
             markers_at,
+            displacements_at,
             handlers_at,
             shown_at,
             code_at,
@@ -620,6 +636,7 @@ pub fn lay_out<'n>(
         before: front.before_at,
         markers: front.markers_at,
         marker_count: parts.markers.len() as u64,
+        displacements: front.displacements_at,
     };
     segment.put(note_at, &note_bytes(&note));
     additions.sections = sections;
@@ -709,6 +726,7 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
         n.before,
         n.markers,
         n.marker_count,
+        n.displacements,
     ] {
         out.extend_from_slice(&word.to_le_bytes());
     }

@@ -7,7 +7,7 @@
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
 use crate::discover::{gs_base, gs_calls, self_reads};
-use crate::emit::{Emitted, emit};
+use crate::emit::{Emitted, displacements, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
 use crate::link::layout::{CloneFde, LayoutInput, lay_out, place};
@@ -202,6 +202,8 @@ struct Cloned {
     pieces: Vec<CloneFde>,
     /// How many.
     records: u32,
+    /// [`displacements`] of its records, where the file has them.
+    displacements: Vec<i32>,
     implicit: ImplicitLoads,
 }
 
@@ -287,6 +289,11 @@ impl Work<'_, '_> {
                         .keep(function.cfg.blocks.iter().map(|b| b.insns.start as usize));
                 }
                 let records = own.records.len() as u32;
+                let watched = translated && options.flavour == FLAVOUR_SOFT && !options.counts;
+                let displacements = match watched {
+                    true => displacements(&own),
+                    false => Vec::new(),
+                };
                 rows.push(OfClone {
                     function: id.0,
                     rows: own,
@@ -299,6 +306,7 @@ impl Work<'_, '_> {
                     code,
                     pieces,
                     records,
+                    displacements,
                     implicit: function.plan.implicit,
                 })
             }
@@ -629,6 +637,7 @@ pub fn rewrite<'a, W: Send>(
     let mut entries = Vec::with_capacity(count);
     let (mut clones, mut codes) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let (mut pieces, mut record_counts) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut displacements = Vec::with_capacity(count);
     for (info, outcome) in program
         .functions
         .iter_mut()
@@ -648,6 +657,7 @@ pub fn rewrite<'a, W: Send>(
                 codes.push(own.code);
                 pieces.push(own.pieces);
                 record_counts.push(own.records);
+                displacements.push(own.displacements);
             }
             Outcome::Left(reason) => {
                 report.left(&reason, &info.range);
@@ -686,6 +696,7 @@ pub fn rewrite<'a, W: Send>(
         codes,
         pieces,
         record_counts,
+        displacements,
         columns,
         debug,
         covers,
@@ -715,6 +726,8 @@ struct Gathered {
     /// Of each clone.
     pieces: Vec<Vec<CloneFde>>,
     record_counts: Vec<u32>,
+    /// Of each clone.
+    displacements: Vec<Vec<i32>>,
     columns: Columns,
     debug: DebugFiles,
     covers: Vec<Cover>,
@@ -763,6 +776,7 @@ fn finish<'a, W: Send>(
         codes,
         pieces,
         record_counts,
+        displacements,
         mut columns,
         debug,
         covers,
@@ -802,6 +816,7 @@ fn finish<'a, W: Send>(
         covers: &covers,
         pieces: &pieces,
         record_counts: &record_counts,
+        displacements: &displacements,
         flavour: options.flavour,
         translated,
         counts: options.counts,

@@ -14,6 +14,8 @@ pub mod phases;
 #[cfg(not(test))]
 pub mod publish;
 #[cfg(not(test))]
+pub mod reuse_watch;
+#[cfg(not(test))]
 pub(crate) mod ring_memory;
 #[cfg(not(test))]
 pub mod signals;
@@ -31,5 +33,7 @@ pub mod thread_ring;
 pub mod transfer_hooks;
 #[cfg(not(test))]
 pub mod trigger;
+#[cfg(not(test))]
+pub mod watchpoint;
 #[cfg(not(test))]
 pub mod window;

@@ -33,6 +33,8 @@ struct Module {
     handlers: u64,
     /// It has counters instead of records.
     counts: bool,
+    /// By record: `ModuleNote::displacements`.
+    displacements: &'static [i32],
 }
 
 const EMPTY: Module = Module {
@@ -48,6 +50,7 @@ const EMPTY: Module = Module {
     calls: &[],
     handlers: 0,
     counts: false,
+    displacements: &[],
 };
 
 /// Modules of one process at most.
@@ -295,6 +298,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
                 info.addr + note.handlers
             },
             counts: note.features & mgz_abi::module_note::FEATURE_COUNTS != 0,
+            displacements: displacements(info.addr, note),
         };
         let end = module.clone_end;
         // SAFETY: the lock is held; nobody looks at the entry before its end is there.
@@ -338,6 +342,30 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         }
     }
     place.filter(|_| result == MODULE_OK)
+}
+
+/// What is added to the payload of each of a module's records.
+fn displacements(bias: u64, note: &ModuleNote) -> &'static [i32] {
+    if note.displacements == 0 {
+        return &[];
+    }
+    // SAFETY: the module is loaded, and its tables are those of this version.
+    unsafe {
+        core::slice::from_raw_parts(
+            (bias + note.displacements) as *const i32,
+            note.id_count as usize,
+        )
+    }
+}
+
+/// What is added to a record's payload for the address of a load, if there is a load whose address
+/// follows from it alone.
+pub fn displacement(id: u32) -> Option<i32> {
+    let module = modules()
+        .iter()
+        .find(|m| m.clone_end != 0 && id.wrapping_sub(m.id_first) < m.id_count)?;
+    let displacement = *(module.displacements).get((id - module.id_first) as usize)?;
+    (displacement != mgz_abi::module_note::NO_DISPLACEMENT).then_some(displacement)
 }
 
 /// First and last byte of a module's original code.

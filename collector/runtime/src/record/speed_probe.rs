@@ -17,7 +17,7 @@
 //! measurement costs by itself.
 
 use crate::record::thread_ring::Ring;
-use crate::record::trigger;
+use crate::record::watchpoint::Watchpoint;
 use crate::sys::signal_frame::{Context, RIP};
 use crate::sys::syscall;
 use core::cell::Cell;
@@ -74,10 +74,7 @@ struct CodeSpot {
 /// made yet.
 #[repr(C)]
 pub struct Pace {
-    /// Descriptor of the watchpoint's event; 0: not opened, −1: refused.
-    event: Cell<i32>,
-    /// The watchpoint is set.
-    armed: Cell<bool>,
+    watchpoint: Watchpoint,
     /// Measurements begun.
     begun: Cell<u32>,
     /// Full windows since the last.
@@ -103,8 +100,7 @@ pub struct Pace {
 impl Pace {
     /// Nothing has been measured.
     pub fn reset(&self) {
-        self.event.set(0);
-        self.armed.set(false);
+        self.watchpoint.forget();
         self.begun.set(0);
         self.unmeasured.set(0);
         self.place.set(0);
@@ -156,7 +152,7 @@ pub enum Plan {
 /// at `address`.
 pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     let pace = &ring.private().pace;
-    if pace.armed.get() {
+    if pace.watchpoint.is_armed() {
         return Plan::Nothing;
     }
     pace.place.set(place_of(address));
@@ -174,7 +170,7 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     let near = place.begun % NEAR_OF == 2;
     // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap
     // where a watch was in vain.
-    let watched = pace.event.get() >= 0
+    let watched = !pace.watchpoint.is_refused()
         && !core::mem::take(&mut place.failed)
         && place.begun.is_multiple_of(2);
     pace.here().set(place);
@@ -247,10 +243,6 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     None
 }
 
-const IOC_DISABLE: usize = 0x2401;
-const IOC_ENABLE: usize = 0x2400;
-const IOC_MODIFY: usize = 0x4008_240b;
-
 /// Sets the watchpoint for a thread that is about to go on in the original code at `context`.
 pub fn watch(
     header: &Header,
@@ -261,85 +253,27 @@ pub fn watch(
     kind: u32,
 ) {
     let pace = &ring.private().pace;
-    let attributes = attributes(address);
-    if pace.event.get() == 0 {
-        let opened = trigger::open_event(header, &attributes, syscall::gettid());
-        pace.event.set(opened.map_or(-1, |fd| fd as i32));
-    } else if pace.event.get() > 0 {
-        // SAFETY: the attributes live across the call.
-        let set = unsafe {
-            syscall::call(
-                syscall::nr::IOCTL,
-                pace.event.get() as usize,
-                IOC_MODIFY,
-                attributes.as_ptr() as usize,
-                0,
-                0,
-                0,
-            )
-        };
-        if set != 0 {
-            return;
-        }
-    }
-    if pace.event.get() <= 0 {
+    if !pace.watchpoint.set(header, address) {
         return;
     }
-    pace.armed.set(true);
     pace.records.set(records);
     pace.kind.set(kind);
     pace.from.set(context.registers[RIP]);
-    // Not by IOC_REFRESH, which would let it come once only: an event that has switched itself off
-    // so is never on again. SAFETY: integers only.
-    unsafe {
-        syscall::call(
-            syscall::nr::IOCTL,
-            pace.event.get() as usize,
-            IOC_ENABLE,
-            0,
-            0,
-            0,
-            0,
-        )
-    };
     pace.since.set(syscall::now_ns());
-}
-
-/// Of an event that comes when the byte at `address` is read or written: type breakpoint, period 1,
-/// one wake-up each.
-fn attributes(address: u64) -> [u64; 9] {
-    const BYTES: u64 = 72;
-    const READ_WRITE: u64 = 3;
-    // disabled, exclude_kernel, exclude_hv.
-    const FLAGS: u64 = 1 | 1 << 5 | 1 << 6;
-    [
-        5 | BYTES << 32,
-        0,
-        1,
-        0,
-        0,
-        FLAGS,
-        1 | READ_WRITE << 32,
-        address,
-        8,
-    ]
 }
 
 /// Whether a signal is that of the watchpoint.
 pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
-    let event = ring.private().pace.event.get();
-    event > 0 && event == descriptor
+    ring.private().pace.watchpoint.is_ours(descriptor)
 }
 
 /// The watched address was met. All signals are blocked.
 pub fn hit(ring: Ring, context: &Context) {
     let now = syscall::now_ns();
     let pace = &ring.private().pace;
-    if !pace.armed.get() {
+    if !pace.watchpoint.clear() {
         return;
     }
-    pace.armed.set(false);
-    disable(pace.event.get());
     if let Some(header) = crate::sys::process::header() {
         crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns));
     }
@@ -371,16 +305,9 @@ fn in_vain(pace: &Pace) {
 /// A window begins, or the thread leaves its code: what is being watched is given up.
 pub fn give_up(ring: Ring) {
     let pace = &ring.private().pace;
-    if pace.armed.get() {
-        pace.armed.set(false);
+    if pace.watchpoint.clear() {
         in_vain(pace);
-        disable(pace.event.get());
     }
-}
-
-fn disable(event: i32) {
-    // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
-    unsafe { syscall::call(syscall::nr::IOCTL, event as usize, IOC_DISABLE, 0, 0, 0, 0) };
 }
 
 /// A lap has ended after `slots` slots, of `wanted`.
@@ -405,9 +332,9 @@ pub fn end(ring: Ring) {
 /// In a forked child: the parent's event is not this process's.
 pub fn forget(ring: Ring) {
     let pace = &ring.private().pace;
-    let event = pace.event.get();
+    let event = pace.watchpoint.forget();
     pace.reset();
-    if event > 0 {
+    if let Some(event) = event {
         syscall::close(event as isize);
     }
 }

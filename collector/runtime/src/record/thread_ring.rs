@@ -65,6 +65,8 @@ pub struct Private {
     pub trigger: Cell<crate::record::trigger::Trigger>,
     /// How fast the code runs.
     pub pace: crate::record::speed_probe::Pace,
+    /// What waits for reuses.
+    pub reuse: crate::record::reuse_watch::ReuseWatches,
     /// `burst`: places of the queue that are mapped, by bit.
     pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
@@ -94,6 +96,7 @@ impl Private {
         self.trigger.set(Default::default());
         self.handle.store(0, Ordering::Relaxed);
         self.pace.reset();
+        self.reuse.reset();
         self.stack.set([0, SS_DISABLE, 0]);
         self.own_stack.set(Stack::UNKNOWN);
         self.noted.set(0);

@@ -18,10 +18,8 @@
 //! find the thread where it was are made fewer ([`left_over`]), and such a SIGIO is a trigger like
 //! others (`signals`).
 
-use crate::record::budget;
-use crate::record::phases;
-use crate::record::signals;
 use crate::record::thread_ring::Ring;
+use crate::record::{budget, phases, reuse_watch, signals, speed_probe};
 use crate::sys::signal_frame::{Context, Info, RIP};
 use crate::sys::{clock, process, syscall};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -364,7 +362,8 @@ pub fn was_for_other(info: &Info) -> bool {
 
 /// Ends the signals of a ring's thread.
 pub fn disarm(ring: Ring) {
-    crate::record::speed_probe::end(ring);
+    speed_probe::end(ring);
+    reuse_watch::end(ring);
     ring.private().handle.store(0, Ordering::SeqCst);
     let trigger = ring.private().trigger.take();
     end(trigger.kind, trigger.handle);
@@ -423,7 +422,8 @@ pub fn replace_if_closed(ring: Ring) {
         unsafe { syscall::call(FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
     };
     if descriptor(ring).is_some_and(is_closed) {
-        crate::record::speed_probe::forget(ring);
+        speed_probe::forget(ring);
+        reuse_watch::forget(ring);
         set(ring, Trigger::default());
         arm(ring);
     }
@@ -433,7 +433,8 @@ pub fn replace_if_closed(ring: Ring) {
 pub fn renew(ring: Ring) {
     // Whoever held it is no thread of this process.
     RAISED.store(false, Ordering::Relaxed);
-    crate::record::speed_probe::forget(ring);
+    speed_probe::forget(ring);
+    reuse_watch::forget(ring);
     ring.private().handle.store(0, Ordering::SeqCst);
     let inherited = ring.private().trigger.take();
     if inherited.kind == TRIGGER_EVENT {
@@ -681,11 +682,16 @@ fn is_overflow(info: &Info) -> bool {
     info.signal == SIGIO as i32 && info.code == SI_KERNEL
 }
 
-/// Whether a signal came from this thread's trigger or watchpoint.
+/// Whether a descriptor is that of one of this thread's watchpoints.
+fn is_watchpoint(ring: Ring, descriptor: i32) -> bool {
+    speed_probe::is_ours(ring, descriptor) || reuse_watch::is_ours(ring, descriptor)
+}
+
+/// Whether a signal came from this thread's trigger or a watchpoint.
 pub fn is_ours(ring: Ring, info: &Info) -> bool {
     const SI_TIMER: i32 = -2;
     let trigger = ring.private().trigger.get();
-    if info.code > 0 && crate::record::speed_probe::is_ours(ring, info.value as u32 as i32) {
+    if info.code > 0 && is_watchpoint(ring, info.value as u32 as i32) {
         return true;
     }
     match trigger.kind {
@@ -700,8 +706,12 @@ pub fn is_ours(ring: Ring, info: &Info) -> bool {
 
 /// The signal has come. All signals are blocked.
 pub fn came(ring: Ring, info: &Info, context: &mut Context) {
-    if info.code > 0 && crate::record::speed_probe::is_ours(ring, info.value as u32 as i32) {
-        return crate::record::speed_probe::hit(ring, context);
+    let descriptor = info.value as u32 as i32;
+    if info.code > 0 && speed_probe::is_ours(ring, descriptor) {
+        return speed_probe::hit(ring, context);
+    }
+    if info.code > 0 && reuse_watch::is_ours(ring, descriptor) {
+        return reuse_watch::hit(ring, descriptor, context);
     }
     if crate::sys::seccomp_state::is_sealed() {
         return process::count(count::TRIGGERS_BUSY, 1);
@@ -883,8 +893,11 @@ fn take_queued(ring: Ring) -> bool {
     while next_queued(Some(&mut info)) {
         // SAFETY: the kernel has filled it in; `Info` is its beginning.
         let what = unsafe { &*info.as_ptr().cast::<Info>() };
-        if what.code > 0 && crate::record::speed_probe::is_ours(ring, what.value as u32 as i32) {
-            crate::record::speed_probe::give_up(ring);
+        let descriptor = what.value as u32 as i32;
+        if what.code > 0 && speed_probe::is_ours(ring, descriptor) {
+            speed_probe::give_up(ring);
+        } else if what.code > 0 && reuse_watch::is_ours(ring, descriptor) {
+            reuse_watch::missed(ring, descriptor);
         } else if is_ours(ring, what) {
             process::count(count::TRIGGERS, 1);
             process::count(count::TRIGGERS_BUSY, 1);

@@ -15,7 +15,7 @@ use crate::record::speed_probe::Plan;
 use crate::record::thread_ring::Ring;
 use crate::record::transfer_hooks::Hooks;
 use crate::record::{
-    modules, speed_probe, stack_copy, thread_ring, transfer_hooks, trigger as triggers,
+    modules, reuse_watch, speed_probe, stack_copy, thread_ring, transfer_hooks, trigger as triggers,
 };
 use crate::sys::signal_frame::{Context, RIP, RSP};
 use crate::sys::{clock, process, syscall};
@@ -348,7 +348,13 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
         close(ring, Why::Full, now);
         return begin_lap(header, ring, slots, context);
     }
+    let used = whole
+        .then(|| reuse_watch::plan(header, ring, context, control.guard.get(), header.window))
+        .flatten();
     leave_at(ring, context, Why::Full, now);
+    if let Some(used) = used {
+        reuse_watch::begin(header, ring, used);
+    }
     if let Plan::Watch {
         address,
         records,

@@ -28,6 +28,12 @@ impl Arena {
         unsafe { &(*self.stack_log()).wanted }.store(bytes as u64, Ordering::Relaxed);
     }
 
+    /// Asks for a watch behind one in so many windows; to be told before the first process starts.
+    pub fn want_reuses(&self, every: u64) {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.stack_log()).watch_every }.store(every, Ordering::Relaxed);
+    }
+
     /// Reads the copy at a position, if it is there.
     pub fn stack_copy(&self, at: u64, out: &mut StackCopy) -> Found {
         let log = self.stack_log();

@@ -1,0 +1,277 @@
+//! Reuse beyond windows: behind some of them a hardware watchpoint waits until a word that the
+//! window has accessed is accessed again, and the log tells after how much of the thread's CPU time.
+//!
+//! The word is that of a record drawn from the first half of the window whose line no later record
+//! of the window has accessed. So what is watched are accesses whose reuse the window has not seen,
+//! each as likely as the other.
+//!
+//! There are few registers. A watch makes place for the next one with a chance that does not depend
+//! on what it waits for, so what was not met by then tells as much as what was: the analysis takes
+//! it as reused later (the reservoir of RDX replaces with chances that fall; watches that last a
+//! whole run would tell of few accesses).
+
+use crate::record::thread_ring::Ring;
+use crate::record::watchpoint::Watchpoint;
+use crate::record::{modules, stack_copy};
+use crate::sys::signal_frame::{Context, RIP, RSP};
+use crate::sys::{process, seccomp_state, syscall};
+use core::cell::Cell;
+use core::sync::atomic::Ordering;
+use mgz_abi::shared_memory::{Control, Header};
+use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot};
+use mgz_abi::stack_log::{Access, StackCell};
+
+/// Watchpoints of a thread. A processor has four: one is [`crate::record::speed_probe`]'s, one is
+/// left for a debugger.
+const WATCHES: usize = 2;
+/// A watch ends for the next one once in so many times that one is wanted and none is free.
+const LASTS: u64 = 4;
+/// Draws from a window at most.
+const DRAWS: usize = 4;
+/// Around the stack pointer, bytes below and above: the runtime itself reads the stack there.
+const STACK: [u64; 2] = [4096, 64 << 10];
+/// Addresses of programs.
+const USER: core::ops::Range<u64> = 1 << 16..1 << 47;
+/// Binary logarithm of the bytes in a line.
+const LINE: u32 = 6;
+
+/// One of a thread's watches.
+#[repr(C)]
+#[derive(Default)]
+struct Watch {
+    watchpoint: Watchpoint,
+    word: Cell<u64>,
+    /// Of the window that has accessed it: number of its first slot.
+    first_slot: Cell<u64>,
+    /// CPU time of the thread when it was set.
+    since: Cell<u64>,
+}
+
+/// State of a thread's watches; lies in [`crate::record::thread_ring::Private`].
+#[repr(C)]
+pub struct ReuseWatches {
+    each: [Watch; WATCHES],
+    /// Full windows so far.
+    windows: Cell<u64>,
+    random: Cell<u64>,
+}
+
+impl ReuseWatches {
+    /// Nothing is watched.
+    pub fn reset(&self) {
+        for watch in &self.each {
+            watch.watchpoint.forget();
+        }
+        self.windows.set(0);
+        self.random.set(0);
+    }
+
+    /// splitmix64 (Steele, Lea and Flood 2014).
+    fn random(&self) -> u64 {
+        let state = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(state);
+        let mut x = state;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+}
+
+/// A word that a window has accessed, and the number of its first slot.
+#[derive(Clone, Copy)]
+pub struct Use {
+    word: u64,
+    first_slot: u64,
+}
+
+/// Behind a full window whose `slots` slots end at `end`: what is to be watched from there on, if
+/// it is time for that.
+pub fn plan(header: &Header, ring: Ring, context: &Context, end: u64, slots: u64) -> Option<Use> {
+    let every = header.stack_log.watch_every.load(Ordering::Relaxed);
+    let watches = &ring.private().reuse;
+    if every == 0 || seccomp_state::is_sealed() {
+        return None;
+    }
+    watches.windows.set(watches.windows.get() + 1);
+    if !watches.windows.get().is_multiple_of(every) {
+        return None;
+    }
+    if watches.random.get() == 0 {
+        watches.random.set(u64::from(syscall::gettid()) << 32 | 1);
+    }
+    // SAFETY: the slots were just written by this thread; the place is its own until it is
+    // published.
+    let window = unsafe {
+        core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, slots as usize)
+    };
+    let stack = context.registers[RSP].saturating_sub(STACK[0])
+        ..context.registers[RSP].saturating_add(STACK[1]);
+    let draw = |_| drawn(window, watches.random());
+    let word = (0..DRAWS)
+        .filter_map(draw)
+        .find(|word| USER.contains(word) && !stack.contains(word))?;
+    Some(Use {
+        word,
+        first_slot: ring.control().slots_before.get(),
+    })
+}
+
+/// The word of one of the records in the first half, unless a later one has accessed its line.
+fn drawn(window: &[RingSlot], random: u64) -> Option<u64> {
+    let at = (random % (window.len() as u64 / 2).max(1)) as usize;
+    let slot = window.get(at).filter(|slot| slot.id < MARK_FIRST)?;
+    let second = slot.is_pair() && random >> 63 != 0;
+    // A pair's second record has the next id.
+    let id = (slot.id & !ID_PAIR) + u32::from(second);
+    let of = |slot: &RingSlot, second: bool| match second {
+        true => slot.second(),
+        false => slot.first(),
+    };
+    let displacement = i64::from(modules::displacement(id)?) as u64;
+    let address = of(slot, second).wrapping_add(displacement);
+    // Which load another record is of is not looked up: its payload is an address, or that of
+    // something nearby.
+    let same = |payload: u64| {
+        payload >> LINE == address >> LINE
+            || payload.wrapping_add(displacement) >> LINE == address >> LINE
+    };
+    let again = |slot: &RingSlot| same(slot.first()) || slot.is_pair() && same(slot.second());
+    (!window[at + 1..].iter().any(again)).then_some(address & !7)
+}
+
+/// The thread has left its window and goes on in the original code: the watch begins.
+pub fn begin(header: &Header, ring: Ring, used: Use) {
+    let watches = &ring.private().reuse;
+    let free = |watch: &&Watch| !watch.watchpoint.is_armed() && !watch.watchpoint.is_refused();
+    let watch = match watches.each.iter().find(free) {
+        Some(free) => free,
+        None if watches.random().is_multiple_of(LASTS) => {
+            let number = watches.random() as usize % WATCHES;
+            let watch = &watches.each[number];
+            if watch.watchpoint.is_refused() {
+                return;
+            }
+            give_up(header, ring.control(), watch);
+            watch
+        }
+        None => return,
+    };
+    watch.word.set(used.word);
+    watch.first_slot.set(used.first_slot);
+    watch.watchpoint.set(header, used.word);
+    watch.since.set(cpu_ns());
+    crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns) / 2);
+}
+
+/// Whether a signal with this descriptor is that of a watch.
+pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
+    let mut each = ring.private().reuse.each.iter();
+    each.any(|watch| watch.watchpoint.is_ours(descriptor))
+}
+
+/// The word that the event with this descriptor watches was accessed. All signals are blocked.
+pub fn hit(ring: Ring, descriptor: i32, context: &mut Context) {
+    let now = cpu_ns();
+    let mut each = ring.private().reuse.each.iter();
+    let Some(watch) = each.find(|watch| watch.watchpoint.is_ours(descriptor)) else {
+        return;
+    };
+    let (Some(header), true) = (process::header(), watch.watchpoint.clear()) else {
+        return;
+    };
+    let ip = context.registers[RIP];
+    let mut access = Access {
+        registers: core::array::from_fn(|number| *context.register(number as u8)),
+        code: [0; 16],
+    };
+    let from = ip.wrapping_sub(access.code.len() as u64);
+    if syscall::is_readable(from as usize, access.code.len()) {
+        // SAFETY: the kernel has just read there.
+        access.code = unsafe { (from as *const [u8; 16]).read_unaligned() };
+    }
+    tell(header, ring.control(), watch, now, Some((ip, &access)));
+    crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns));
+}
+
+/// The event's signal was taken off the queue: it is too late to tell what came.
+pub fn missed(ring: Ring, descriptor: i32) {
+    let mut each = ring.private().reuse.each.iter();
+    if let Some(watch) = each.find(|watch| watch.watchpoint.is_ours(descriptor))
+        && let Some(header) = process::header()
+    {
+        give_up(header, ring.control(), watch);
+    }
+}
+
+fn give_up(header: &Header, control: &Control, watch: &Watch) {
+    if watch.watchpoint.clear() {
+        tell(header, control, watch, cpu_ns(), None);
+    }
+}
+
+/// Nothing is watched any more.
+pub fn end(ring: Ring) {
+    if let Some(header) = process::header()
+        && ring.control().tid.get() == syscall::gettid()
+    {
+        let watches = &ring.private().reuse.each;
+        (watches.iter()).for_each(|watch| give_up(header, ring.control(), watch));
+    }
+    forget(ring);
+}
+
+/// In a forked child, or where the program has closed descriptors: the events are not this
+/// process's.
+pub fn forget(ring: Ring) {
+    for watch in &ring.private().reuse.each {
+        if let Some(event) = watch.watchpoint.forget() {
+            syscall::close(event as isize);
+        }
+    }
+}
+
+/// Writes to the log how a watch has ended: by an access, with the instruction behind it, or not.
+fn tell(
+    header: &Header,
+    control: &Control,
+    watch: &Watch,
+    now: u64,
+    access: Option<(u64, &Access)>,
+) {
+    let took = now.saturating_sub(watch.since.get());
+    stack_copy::write(&header.stack_log, |cell: &StackCell| {
+        cell.kind.set(mgz_abi::stack_log::REUSE);
+        cell.pid.set(control.pid.get());
+        cell.tid.set(control.tid.get());
+        cell.time.set(syscall::now_ns());
+        cell.first_slot.set(watch.first_slot.get());
+        cell.sp.set(watch.word.get());
+        cell.bp.set(took);
+        cell.ip.set(access.map_or(0, |(ip, _)| ip));
+        cell.bytes.set(0);
+        if let Some((_, access)) = access {
+            // SAFETY: the cell is this thread's alone, and holds more than that.
+            unsafe { cell.stack.get().cast::<Access>().write_unaligned(*access) };
+            cell.bytes.set(size_of::<Access>() as u32);
+        }
+    });
+}
+
+/// CPU time of the calling thread, nanoseconds.
+fn cpu_ns() -> u64 {
+    const CLOCK_THREAD_CPUTIME: usize = 3;
+    let mut time = [0u64; 2];
+    // SAFETY: struct timespec has 16 bytes.
+    unsafe {
+        syscall::call(
+            syscall::nr::CLOCK_GETTIME,
+            CLOCK_THREAD_CPUTIME,
+            time.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    time[0] * 1_000_000_000 + time[1]
+}

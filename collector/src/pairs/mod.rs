@@ -1,0 +1,191 @@
+//! Use–reuse pairs of `burst`: words that windows have accessed, and when they were accessed again.
+//!
+//! The runtime watches them (`collector/runtime/src/record/reuse_watch.rs`) and tells by the log of
+//! stacks. Behind which instruction a watchpoint came is decoded here, while the program runs;
+//! [`mod@write`] makes a table of it.
+
+pub mod write;
+
+use crate::paths::StackCopy;
+use crate::watch::access::{LONGEST, Reader, Registers};
+use crate::watch::trap_decode::Trap;
+
+/// One in so many full windows is followed by a watch: a hit costs half of what a window does.
+pub const EVERY: u64 = 4;
+/// Bytes of a watched word.
+const WORD: u64 = 8;
+/// Words of the registers in what the runtime has copied.
+const REGISTERS: usize = 16;
+/// Words of the code there, which ends where control was.
+const CODE: usize = 2;
+
+/// How a watch has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchEnd {
+    /// Process.
+    pub process: u32,
+    /// Thread.
+    pub thread: u32,
+    /// CLOCK_MONOTONIC of the end.
+    pub time: u64,
+    /// Of the window that has accessed the word: number of its first slot.
+    pub first_slot: u64,
+    /// The word's address.
+    pub word: u64,
+    /// CPU time of the thread from the window's end on, nanoseconds.
+    pub cpu_ns: u64,
+    /// How the word was accessed; `None`: the watch was given up.
+    pub access: Option<WordAccess>,
+}
+
+/// An access to a watched word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WordAccess {
+    /// The instruction, where it ran (perhaps in a clone); 0 if it was not found.
+    pub ip: u64,
+    /// It has loaded the word.
+    pub load: bool,
+}
+
+/// Collects how watches end.
+#[derive(Default)]
+pub struct Collector {
+    reader: Reader,
+    list: Vec<WatchEnd>,
+}
+
+impl Collector {
+    /// Takes what the runtime has told of a watch.
+    pub fn take(&mut self, copy: &StackCopy) {
+        let access = (!copy.stack.is_empty()).then(|| self.access(copy));
+        self.list.push(WatchEnd {
+            process: copy.pid,
+            thread: copy.tid,
+            time: copy.time,
+            first_slot: copy.first_slot,
+            word: copy.sp,
+            cpu_ns: copy.bp,
+            access,
+        });
+    }
+
+    /// All of them.
+    pub fn finish(self) -> Vec<WatchEnd> {
+        self.list
+    }
+
+    /// Which instruction has accessed the word, by the registers behind it and the code before.
+    fn access(&mut self, copy: &StackCopy) -> WordAccess {
+        let unknown = WordAccess { ip: 0, load: false };
+        let Some((registers, code)) = copy.stack.split_at_checked(REGISTERS) else {
+            return unknown;
+        };
+        let Ok(general) = <[u64; REGISTERS]>::try_from(registers) else {
+            return unknown;
+        };
+        let code: Vec<u8> = code.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if code.len() < CODE * 8 {
+            return unknown;
+        }
+        let from = copy.ip.wrapping_sub(code.len() as u64);
+        let mut read = |address: u64, into: &mut [u8]| {
+            let at = address.wrapping_sub(from);
+            let there = (at < code.len() as u64)
+                .then(|| &code[at as usize..])
+                .unwrap_or_default();
+            let bytes = there.len().min(into.len());
+            into[..bytes].copy_from_slice(&there[..bytes]);
+            bytes
+        };
+        let trap = Trap {
+            after: Registers {
+                general,
+                rip: copy.ip,
+                ..Registers::default()
+            },
+            word: copy.sp,
+            bytes: WORD,
+            read: &mut read,
+        };
+        match trap.touch(&mut self.reader) {
+            Some(touch) => WordAccess {
+                ip: touch.ip,
+                load: touch.read,
+            },
+            None => unknown,
+        }
+    }
+}
+
+const _: () = assert!(CODE * 8 >= LONGEST);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A copy as the runtime makes it: rbx is the word's address behind the instruction.
+    fn copy(code: &[u8]) -> StackCopy {
+        let (ip, word) = (0x40_1000, 0x7000_1230);
+        let mut before = [0x90; CODE * 8];
+        let at = before.len() - code.len();
+        before[at..].copy_from_slice(code);
+        let mut stack = vec![0; REGISTERS];
+        stack[3] = word;
+        stack.extend(before.chunks_exact(8).map(|b| {
+            let mut word = [0; 8];
+            word.copy_from_slice(b);
+            u64::from_le_bytes(word)
+        }));
+        StackCopy {
+            ip,
+            sp: word,
+            bp: 5000,
+            stack,
+            ..StackCopy::default()
+        }
+    }
+
+    fn access(copy: &StackCopy) -> Option<WordAccess> {
+        let mut collector = Collector::default();
+        collector.take(copy);
+        collector.finish()[0].access
+    }
+
+    #[test]
+    fn loads_are_told_from_stores() {
+        // mov rax, [rbx]
+        let load = access(&copy(&[0x48, 0x8b, 0x03]));
+        assert_eq!(
+            load,
+            Some(WordAccess {
+                ip: 0x40_0ffd,
+                load: true
+            })
+        );
+        // mov [rbx], rax
+        let store = access(&copy(&[0x48, 0x89, 0x03]));
+        assert_eq!(
+            store,
+            Some(WordAccess {
+                ip: 0x40_0ffd,
+                load: false
+            })
+        );
+        // add [rbx], rax
+        let both = access(&copy(&[0x48, 0x01, 0x03])).unwrap();
+        assert!(both.load);
+    }
+
+    #[test]
+    fn what_is_not_found_is_not_guessed() {
+        // nop
+        let none = access(&copy(&[0x90]));
+        assert_eq!(none, Some(WordAccess { ip: 0, load: false }));
+        // The program can scribble over the log.
+        let mut short = copy(&[0x90]);
+        short.stack.truncate(3);
+        assert_eq!(access(&short), Some(WordAccess { ip: 0, load: false }));
+        short.stack.clear();
+        assert_eq!(access(&short), None);
+    }
+}

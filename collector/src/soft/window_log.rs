@@ -1,0 +1,93 @@
+//! Reads what the runtime logs of windows while the program runs: copies of the stacks that they
+//! begin with, and how watches for reuse behind them have ended.
+
+use crate::pairs::{self, WatchEnd};
+use crate::paths::{self, Paths, StackCopy};
+use crate::soft::shared_memory::Arena;
+use crate::soft::shared_memory::stacks::Found;
+use mgz_abi::stack_log::REUSE;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A copy that its writer has claimed and not completed for so long is passed over.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Shortest and longest time between two looks.
+const SHORT: Duration = Duration::from_millis(1);
+const LONG: Duration = Duration::from_millis(10);
+
+/// What is logged of windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfWindows {
+    /// Call stacks when windows begin.
+    pub stacks: bool,
+    /// Watches for the reuse of what they have accessed.
+    pub reuses: bool,
+}
+
+impl OfWindows {
+    /// Whether there is a log at all.
+    pub fn any(self) -> bool {
+        self.stacks || self.reuses
+    }
+}
+
+/// What was logged.
+#[derive(Clone, Debug, Default)]
+pub struct WindowLog {
+    /// Call paths of windows, if they were wanted.
+    pub paths: Option<Paths>,
+    /// How watches have ended.
+    pub watches: Vec<WatchEnd>,
+    /// What found no room, or was not completed by its writer.
+    pub lost: u64,
+}
+
+/// Reads until it is over.
+pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog {
+    let mut stacks = paths::Collector::default();
+    let mut watches = pairs::Collector::default();
+    let mut copy = StackCopy::default();
+    let (mut at, mut lost) = (0, 0);
+    let mut stuck: Option<Instant> = None;
+    let mut pause = SHORT;
+    loop {
+        let last = over.load(Ordering::Acquire);
+        let before = at;
+        loop {
+            match arena.stack_copy(at, &mut copy) {
+                Found::Nothing => break,
+                Found::Copy if copy.kind == REUSE => watches.take(&copy),
+                Found::Copy => {
+                    stacks.take(&copy);
+                    if wanted.stacks {
+                        arena.want_stacks(stacks.wanted());
+                    }
+                }
+                Found::Unfinished => {
+                    let since = stuck.get_or_insert_with(Instant::now);
+                    if !last && since.elapsed() < PATIENCE {
+                        break;
+                    }
+                    lost += 1;
+                }
+            }
+            stuck = None;
+            at += 1;
+            arena.stack_copies_read(at);
+        }
+        if last {
+            let lost = lost + arena.stack_copies_dropped();
+            return WindowLog {
+                paths: wanted.stacks.then(|| stacks.finish(lost)),
+                watches: watches.finish(),
+                lost,
+            };
+        }
+        pause = if at > before {
+            SHORT
+        } else {
+            (pause * 2).min(LONG)
+        };
+        std::thread::sleep(pause);
+    }
+}
