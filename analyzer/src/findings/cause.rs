@@ -183,10 +183,12 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
     // Of what a search visits most places are seldom visited: recapture tells of the others only.
     if rule.kind == "binary_search" {
         set.bytes = set.bytes.max(set.extent);
+        set.at_least = false;
     }
     // Steps of a power of two come to a few sets of a cache only, so that it holds no more than of a walk in order.
     if rule.kind == "column" && step.is_some_and(|s| s.unsigned_abs().is_power_of_two()) {
         set.bytes = set.bytes.max(set.extent);
+        set.at_least = false;
     }
     let mut objects: HashMap<u32, u64, Mixed> = HashMap::default();
     let mut by_line: HashMap<LineName, u64> = HashMap::new();

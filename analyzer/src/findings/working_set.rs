@@ -14,6 +14,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Addresses that are farther apart are in different blocks, of no known object or of one with many; but for one that has larger ones.
 const FAR: u64 = 256 << 20;
+/// What is known to be there is so many times what equally likely lines would be: some are visited much more often than others.
+const UNEQUAL: f64 = 1.3;
 /// Windows share lines from this share of repeated ones on.
 const SHARED: f64 = 0.1;
 
@@ -24,6 +26,8 @@ pub struct WorkingSet {
     pub extent: u64,
     /// Bytes of the lines that are in use there.
     pub bytes: u64,
+    /// It is a lower end: some of them are visited much more often than others, and how many are hardly ever is not known.
+    pub at_least: bool,
     /// Lines that windows have seen.
     pub lines: u64,
     /// Pages of 4 KiB that windows have seen.
@@ -95,7 +99,9 @@ pub fn of(
         let times = |n: u32| lines.values().filter(|&&l| l == n).count() as f64;
         let unseen = times(1).powi(2) / (2.0 * times(2).max(1.0));
         let equal = population(drawn as f64, set.lines as f64);
-        walked.min(equal.max(set.lines as f64 + unseen) * 64.0)
+        let known = set.lines as f64 + unseen;
+        set.at_least = known > UNEQUAL * equal && known * 64.0 < walked;
+        walked.min(equal.max(known) * 64.0)
     } else {
         walked
     };
@@ -231,6 +237,7 @@ mod tests {
             .collect();
         let set = all(&windows, None);
         assert!((3 << 20..9 << 20).contains(&set.bytes), "{set:?}");
+        assert!(set.at_least);
     }
 
     #[test]

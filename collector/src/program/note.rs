@@ -161,7 +161,9 @@ mod tests {
         }
         desc.extend_from_slice(&[0xab; 16]);
         desc.extend_from_slice(&[1, 0, 0, 0, 96, 0, 0, 0]);
-        for word in [0xc000u64, 5, 0xd000, 0xe000, 7, 0xf000, 0x1_0000, 2] {
+        for word in [
+            0xc000u64, 5, 0xd000, 0xe000, 7, 0xf000, 0x1_0000, 2, 0x1_1000,
+        ] {
             desc.extend_from_slice(&word.to_le_bytes());
         }
         assert_eq!(desc.len(), size_of::<ModuleNote>());
@@ -203,10 +205,11 @@ mod tests {
                     found.cover_count,
                     found.before,
                     found.markers,
-                    found.marker_count
+                    found.marker_count,
+                    found.displacements
                 ),
                 (
-                    5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7, 0xf000, 0x1_0000, 2
+                    5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7, 0xf000, 0x1_0000, 2, 0x1_1000
                 )
             );
             assert_eq!(found.sidecar_id, [0xab; 16]);

@@ -150,6 +150,27 @@ static uint64_t do_skewed(long rounds) {
     return sum;
 }
 
+/* A table of which one part after the other is used for a while: for longer than a sample, and for less
+ * than lies between two. */
+enum { PARTS = 256, PART_WORDS = 1 << 15 };
+
+ALONE static uint64_t part(const uint64_t *table, long n) {
+    uint64_t sum = 0;
+    for (long i = 0; i < n; i++)
+        sum += table[draw() & (PART_WORDS - 1)];
+    return sum;
+}
+
+static uint64_t do_parts(long rounds) {
+    size_t words = (size_t)PARTS * PART_WORDS;
+    uint64_t *table = take(words * 8), sum = 0;
+    memset(table, 1, words * 8);
+    for (long r = 0; r < rounds; r++)
+        for (long p = 0; p < PARTS; p++)
+            sum += part(table + (p * 101 % PARTS) * PART_WORDS, 60000);
+    return sum;
+}
+
 enum { N = 288, B = 48 };
 
 ALONE static void multiply_blocked(const double *a, const double *b, double *c) {
@@ -544,6 +565,8 @@ int main(int argc, char **argv) {
         sum = do_two(rounds);
     else if (!strcmp(kind, "skewed"))
         sum = do_skewed(rounds);
+    else if (!strcmp(kind, "parts"))
+        sum = do_parts(rounds);
     else if (!strcmp(kind, "gemm-blocked"))
         sum = do_multiply(rounds, 1);
     else if (!strcmp(kind, "gemm"))

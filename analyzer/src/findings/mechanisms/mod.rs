@@ -90,20 +90,24 @@ fn over(context: &Context, cause: &Cause) -> String {
         let extent = bytes(cause.set.extent);
         set = format!("{set} that lie spread over {extent}");
     }
+    let about = match cause.set.at_least {
+        true => "at least",
+        false => "about",
+    };
     match context.caches.missed(cause.set.bytes) {
         Some(level) => {
             let times = cause.set.bytes as f64 / level.bytes as f64;
             if times >= 1.95 {
-                format!("over about {set}, {times:.0} times the {}", level.name)
+                format!("over {about} {set}, {times:.0} times the {}", level.name)
             } else {
                 format!(
-                    "over about {set}, more than the {} ({})",
+                    "over {about} {set}, more than the {} ({})",
                     level.name,
                     bytes(level.bytes)
                 )
             }
         }
-        None => format!("over about {set}"),
+        None => format!("over {about} {set}"),
     }
 }
 

@@ -92,12 +92,14 @@ pub fn plan(header: &Header, ring: Ring, context: &Context, end: u64, slots: u64
     if every == 0 || seccomp_state::is_sealed() {
         return None;
     }
-    watches.windows.set(watches.windows.get() + 1);
+    if watches.random.get() == 0 {
+        // Threads that have few windows each do not all begin to count at the same one.
+        watches.random.set(u64::from(syscall::gettid()) << 32 | 1);
+        watches.windows.set(watches.random() % every);
+    }
+    watches.windows.set(watches.windows.get().wrapping_add(1));
     if !watches.windows.get().is_multiple_of(every) {
         return None;
-    }
-    if watches.random.get() == 0 {
-        watches.random.set(u64::from(syscall::gettid()) << 32 | 1);
     }
     // SAFETY: the slots were just written by this thread; the place is its own until it is
     // published.
