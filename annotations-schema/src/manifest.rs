@@ -26,6 +26,8 @@ pub const CALIBRATION_DIR: &str = "calibration";
 pub const CALL_PATHS: &str = "call_paths.parquet";
 /// The call in which each window began.
 pub const WINDOW_PATHS: &str = "window_paths.parquet";
+/// `burst`: when what a window used was touched again, as watchpoints tell; `docs/reference/trace.md` has its columns.
+pub const REUSE_PAIRS: &str = "reuse_pairs.parquet";
 /// Samples and their reuses (mode `watch`).
 pub const WATCH: &str = "watch.parquet";
 
