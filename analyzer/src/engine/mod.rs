@@ -12,10 +12,10 @@ pub(crate) mod outcome;
 pub mod partial;
 
 use crate::data::object_map::Resolver;
+use crate::data::reuse_pairs::{ReusePair, ReusePairs};
 use crate::data::rows::{Chunk, Run};
 use crate::data::samples::SampleInfo;
 use crate::input::source::Source;
-use crate::data::reuse_pairs::{ReusePair, ReusePairs};
 use crate::input::weights::Weights;
 use crate::stages::fetches::Fetches;
 use crate::stages::footprint::{Budget, Footprints, Store};
@@ -565,7 +565,7 @@ impl Driver {
                         strides.begin();
                         if let Some(caches) = &self.options.lines {
                             let sample = span.run.sample;
-                        lines.begin(span.space, sample, caches, self.watched(sample));
+                            lines.begin(span.space, sample, caches, self.watched(sample));
                         }
                         for part in &span.parts {
                             let rows = rows(part);

@@ -377,3 +377,163 @@ pub(crate) fn between(factors: &[[f64; 3]], v: f64) -> [f64; 3] {
     let to = (from + 1).min(last);
     std::array::from_fn(|end| factors[from][end] + part * (factors[to][end] - factors[from][end]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Ended::{Others, Own, Unseen};
+
+    /// Five watches: ended at 1, given up at 2, ended at 3 and 4, given up at 5. Left are 4/5, times 2/3, times 1/2.
+    #[test]
+    fn one_kind_of_end_is_kaplan_meier_and_greenwood() {
+        let ends = vec![
+            (3.0, Own),
+            (1.0, Own),
+            (2.0, Unseen),
+            (5.0, Unseen),
+            (4.0, Own),
+        ];
+        let touches = Touches::new(ends);
+        let left = [
+            (0.5, 1.0),
+            (1.0, 0.8),
+            (2.9, 0.8),
+            (3.0, 8.0 / 15.0),
+            (4.0, 4.0 / 15.0),
+            (9.0, 4.0 / 15.0),
+        ];
+        for (time, left) in left {
+            assert!((1.0 - touches.part(time) - left).abs() < 1e-12, "{time}");
+        }
+        let greenwood = |left: f64, sum: f64| left * left * sum;
+        let (early, late) = (1.0 / 20.0 + 1.0 / 6.0, 1.0 / 20.0 + 1.0 / 6.0 + 1.0 / 2.0);
+        assert!((touches.variance(3.0) - greenwood(8.0 / 15.0, early)).abs() < 1e-12);
+        assert!((touches.variance(4.0) - greenwood(4.0 / 15.0, late)).abs() < 1e-12);
+        assert_eq!(touches.variance(0.5), 0.0);
+    }
+
+    /// Four watches that all end: two of four by the code, with the variance of two of four.
+    #[test]
+    fn other_code_does_not_count_as_touching() {
+        let touches = Touches::new(vec![(1.0, Own), (2.0, Others), (3.0, Own), (4.0, Unseen)]);
+        assert_eq!(
+            [0.0, 1.0, 2.5, 3.0, 8.0].map(|t| touches.part(t)),
+            [0.0, 0.25, 0.25, 0.5, 0.5]
+        );
+        assert!((touches.variance(3.0) - 0.5 * 0.5 / 4.0).abs() < 1e-12);
+    }
+
+    /// All of few watches ended: more would not have, perhaps.
+    #[test]
+    fn a_few_watches_are_never_certain() {
+        let touches = Touches::new(vec![(1.0, Own); 12]);
+        assert_eq!(touches.part(1.0), 1.0);
+        assert!(touches.variance(1.0).sqrt() > 0.07);
+        assert_eq!(Touches::new(Vec::new()).part(1.0), 0.0);
+    }
+
+    #[test]
+    fn watches_lower_and_never_raise() {
+        for step in 0..=100 {
+            let (model, watched) = (0.6, f64::from(step) / 100.0);
+            for errors in [(0.0, 0.0), (0.1, 0.02), (0.02, 0.1), (0.3, 0.3)] {
+                let both = combined((model, errors.0), (watched, errors.1));
+                let lower = watched.min(model);
+                assert!(
+                    both.value <= model && both.value >= lower - 1e-9,
+                    "{both:?}"
+                );
+                assert!(both.least <= both.value && both.value <= both.most && both.most <= model);
+                if watched >= model {
+                    assert_eq!((both.least, both.value, both.most), (model, model, model));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_interval_has_both_where_they_disagree() {
+        let apart = combined((0.9, 0.14), (0.1, 0.03));
+        assert!(apart.least <= 0.1 && apart.most >= 0.9, "{apart:?}");
+        // What watches see is near the estimate all the same.
+        assert!(apart.value < 0.12, "{apart:?}");
+        // Where errors explain it, each counts by its variance.
+        let near = combined((0.5, 0.1), (0.4, 0.1));
+        assert!(
+            (near.value - 0.45).abs() < 1e-9 && near.most < 0.6,
+            "{near:?}"
+        );
+    }
+
+    fn cell(code: u32, object: u32, late: f64) -> CellVisits {
+        CellVisits {
+            code: (code, 2),
+            object,
+            late: [late; PARTS],
+        }
+    }
+
+    fn watches(
+        n: usize,
+        object: u32,
+        by: Option<u32>,
+        length: f64,
+    ) -> impl Iterator<Item = ObjectWatch> {
+        (0..n).map(move |at| ObjectWatch {
+            part: at % PARTS,
+            object,
+            length,
+            by: by.map(|code| (code, 2)),
+        })
+    }
+
+    /// One function uses lines of an object first, another comes soon behind: only what the second one touches is a hit.
+    #[test]
+    fn who_touches_again_hits() {
+        let cells = [cell(1, 7, 3.0), cell(2, 7, 3.0)];
+        // Uses by the first are touched by the second, those by the second by nobody.
+        let seen: Vec<_> =
+            (watches(40, 7, Some(2), 2.0).chain(watches(40, 7, None, 500.0))).collect();
+        let (units, used) = units(&cells, &seen);
+        assert_eq!((units.len(), used), (2, 80));
+        let model = |_: f64, _: &[u32]| (0.9, 0.0);
+        let at = |unit: &Unit, v: f64| between(&unit.factors(None, model), v);
+        assert_eq!(at(&units[0], 64.0), [1.0; 3]);
+        let second = at(&units[1], 64.0);
+        assert!(
+            second[1] < 0.15 && second[0] < 0.05 && second[2] == 1.0,
+            "{second:?}"
+        );
+        assert_eq!(at(&units[1], 1.0)[1], 1.0);
+        // Once gone, a line stays gone, whatever the model says.
+        assert!(at(&units[1], 1e9)[1] <= second[1] && at(&units[1], f64::MAX)[1] <= second[1]);
+    }
+
+    #[test]
+    fn too_few_watches_of_an_object_count_with_those_of_the_code() {
+        let cells = [cell(1, 7, 1.0), cell(1, 8, 1.0), cell(3, 9, 0.01)];
+        let few = |n: usize| -> Vec<ObjectWatch> {
+            (watches(n, 7, Some(1), 2.0).chain(watches(3, 8, Some(1), 2.0))).collect()
+        };
+        let lowers = |n: usize| -> Vec<Vec<u32>> {
+            units(&cells, &few(n))
+                .0
+                .into_iter()
+                .map(|u| u.lowers)
+                .collect()
+        };
+        assert_eq!(lowers(12), [vec![0], vec![1]]);
+        assert_eq!(lowers(9), [vec![0, 1]]);
+        assert!(lowers(4).is_empty());
+    }
+
+    #[test]
+    fn factors_lie_between_those_of_the_grid() {
+        let factors: Vec<[f64; 3]> = (0..5).map(|at| [f64::from(at); 3]).collect();
+        assert_eq!(between(&factors, 0.0)[1], 0.0);
+        assert_eq!(between(&factors, 1.0 / 16.0)[1], 0.0);
+        assert!((between(&factors, 1.0 / 8.0)[1] - 2.0).abs() < 1e-12);
+        assert_eq!(between(&factors, f64::INFINITY)[1], 4.0);
+        assert_eq!(between(&[], 3.0), [1.0; 3]);
+    }
+}

@@ -211,13 +211,7 @@ fn kept(line: u64, space: u32, level: u32) -> bool {
 
 impl LineVisits {
     /// A sample begins, to be looked at for such caches. `pairs`: words that are watched behind it.
-    pub fn begin(
-        &mut self,
-        space: u32,
-        sample: u32,
-        caches: &[Sets; LEVELS],
-        pairs: &[ReusePair],
-    ) {
+    pub fn begin(&mut self, space: u32, sample: u32, caches: &[Sets; LEVELS], pairs: &[ReusePair]) {
         self.work.caches = *caches;
         self.work.pairs.clear();
         (self.work.pairs).extend(pairs.iter().map(|p| (p.number, p.address)));
@@ -519,5 +513,49 @@ mod tests {
         }
         let of_found: Vec<_> = found.visits.iter().map(|v| (v.line, v.before)).collect();
         assert_eq!(of_found, visits);
+    }
+
+    /// A watch is used if the last row in its line lies in its word.
+    #[test]
+    fn watches_are_checked_by_rows() {
+        let address = [0, 64, 128, 8, 192, 66, 256, 320];
+        let pair = |number, address| ReusePair {
+            number,
+            sample: 0,
+            address,
+            cpu_ns: 5,
+            end: crate::data::reuse_pairs::WatchEnd::GivenUp,
+        };
+        // Its line was touched later; its word was, in part; nothing came later; its line was not touched; not the first byte of a word.
+        let pairs = [
+            pair(0, 0),
+            pair(1, 64),
+            pair(2, 128),
+            pair(3, 1 << 40),
+            pair(4, 129),
+        ];
+        let mut found = LineVisits::default();
+        found.begin(2, 0, &[Sets { sets: 1, ways: 8 }; LEVELS], &pairs);
+        let rows = Rows {
+            address: &address,
+            size: &[8; 8],
+            group: &[4, 5, 6, 7, 8, 9, 10, 11],
+            implied: &[0; 8],
+        };
+        found.run(&rows, &[]);
+        found.finish();
+        let used = |pair, group, rest, after| WatchedUse {
+            pair,
+            space: 2,
+            group,
+            rest,
+            after,
+        };
+        assert_eq!(found.watched, [used(1, 9, 0.25, 2), used(2, 6, 0.625, 5)]);
+        // The next sample has none.
+        found.begin(2, 1, &[Sets { sets: 1, ways: 8 }; LEVELS], &[]);
+        found.run(&rows, &[]);
+        found.finish();
+        assert_eq!(found.watched.len(), 2);
     }
 }
