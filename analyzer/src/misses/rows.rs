@@ -170,7 +170,7 @@ impl Predicted {
         let code = |group: u32| -> Code { (function(group), group & 3) };
         let table = |by_process: bool| {
             let watched: (_, &dyn Fn(u32) -> Code) = (&watches[..], &code);
-            VisitTable::new(lines, &outcome.samples, &sets, by_process, watched, &object)
+            VisitTable::new(lines, &outcome.samples, &sets, by_process, watched, object)
         };
         let private = table(false);
         if let Some(seen) = &mut seen {
