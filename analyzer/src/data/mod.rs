@@ -9,5 +9,6 @@ pub mod frame;
 pub mod histogram;
 pub mod object_map;
 pub mod reuse_counts;
+pub mod reuse_pairs;
 pub mod rows;
 pub mod samples;

@@ -12,6 +12,7 @@ pub(crate) mod outcome;
 pub mod partial;
 
 use crate::data::object_map::Resolver;
+use crate::data::reuse_pairs::{ReusePair, ReusePairs};
 use crate::data::rows::{Chunk, Run};
 use crate::data::samples::SampleInfo;
 use crate::input::source::Source;
@@ -155,6 +156,8 @@ pub struct Aids {
     pub heat: Option<Arc<HeatRegions>>,
     /// What samples stand for, where that is not the same for all.
     pub weights: Option<Arc<Weights>>,
+    /// Words that were watched behind samples; looked at if lines that samples visit are wanted.
+    pub pairs: Option<Arc<ReusePairs>>,
 }
 
 /// As [`analyse`], with aids.
@@ -165,6 +168,7 @@ pub fn analyse_with(
         objects,
         heat,
         weights,
+        pairs,
     }: Aids,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Outcome {
@@ -174,6 +178,7 @@ pub fn analyse_with(
         objects,
         heat,
         weights,
+        pairs,
         budget: Arc::new(Budget::new(options.footprint_bytes)),
         stores: Arc::default(),
         units: BlockStore::new(),
@@ -258,6 +263,7 @@ struct Driver {
     objects: Option<Arc<Resolver>>,
     heat: Option<Arc<HeatRegions>>,
     weights: Option<Arc<Weights>>,
+    pairs: Option<Arc<ReusePairs>>,
     budget: Arc<Budget>,
     /// By bucket: where its footprints are.
     stores: Arc<Mutex<Vec<Arc<Store>>>>,
@@ -297,6 +303,11 @@ impl Driver {
     /// The weight of a sample, where they are not all alike.
     fn weight(&self, sample: u32) -> Option<u64> {
         self.weights.as_ref().map(|w| w.of_loads(sample))
+    }
+
+    /// Words that were watched behind a sample.
+    fn watched(&self, sample: u32) -> &[ReusePair] {
+        self.pairs.as_ref().map_or(&[], |pairs| pairs.of(sample))
     }
 
     /// Whether buckets are parts of one run.
@@ -553,7 +564,8 @@ impl Driver {
                         windows.begin(self.weight(span.run.sample));
                         strides.begin();
                         if let Some(caches) = &self.options.lines {
-                            lines.begin(span.space, span.run.sample, caches);
+                            let sample = span.run.sample;
+                            lines.begin(span.space, sample, caches, self.watched(sample));
                         }
                         for part in &span.parts {
                             let rows = rows(part);
@@ -624,7 +636,8 @@ impl Driver {
                 let mut lines = begun.unwrap_or_else(|| {
                     let mut lines = LineVisits::default();
                     if let Some(caches) = &self.options.lines {
-                        lines.begin(span.space, span.run.sample, caches);
+                        let sample = span.run.sample;
+                        lines.begin(span.space, sample, caches, self.watched(sample));
                     }
                     lines
                 });

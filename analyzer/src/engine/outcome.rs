@@ -1,6 +1,7 @@
 //! What a pass over a trace gives, and how it is put together from what the workers have found.
 
 use crate::data::counts::Counts;
+use crate::data::reuse_pairs::ReusePairs;
 use crate::data::samples::SampleInfo;
 use crate::engine::{Census, Collect, Driver};
 use crate::input::weights::Weights;
@@ -48,6 +49,8 @@ pub struct Outcome {
     pub parts: Vec<BucketOutcome>,
     /// What samples stand for, where that is not the same for all.
     pub weights: Option<Arc<Weights>>,
+    /// Words that were watched behind samples.
+    pub pairs: Option<Arc<ReusePairs>>,
     /// Process ids by address space number.
     pub spaces: Vec<u32>,
     /// Pieces that were skipped, and why.
@@ -185,6 +188,7 @@ impl Driver {
             lines,
             census: self.census,
             weights: self.weights,
+            pairs: self.pairs,
             spaces: self.spaces,
             damage,
             spilled,

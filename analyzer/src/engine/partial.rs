@@ -595,6 +595,7 @@ impl Partial {
             lines: Default::default(),
             census,
             weights,
+            pairs: None,
             spaces,
             damage: header.damage,
             spilled: Some(0),

@@ -8,6 +8,7 @@ pub(crate) mod executions;
 pub(crate) mod objects;
 pub(crate) mod parquet;
 pub(crate) mod plain_column;
+pub mod reuse_pairs;
 pub(crate) mod row_slices;
 pub(crate) mod run_length;
 pub(crate) mod selection;

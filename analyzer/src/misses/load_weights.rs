@@ -76,6 +76,27 @@ impl<'a> LoadWeights<'a> {
             None => (weights.of(sample) as f64, UNKNOWN_PACE),
         }
     }
+
+    /// Sample lengths of a sample's code that its thread executes in a nanosecond, where that is known. `here`: loads of the sample, with
+    /// those that they imply.
+    pub fn lengths_per_ns(&self, sample: u32, here: f64) -> Option<f64> {
+        let weights = self.weights?;
+        let time = match weights.time(sample) {
+            0 => self.time,
+            ns => ns as f64,
+        };
+        let here = here.max(1.0);
+        let lengths = if weights.counted().is_some() {
+            weights.of_loads(sample) as f64 / UNIT as f64 / time
+        } else if let (Some((executed, _)), true) =
+            (weights.executed(sample), weights.time(sample) > 0)
+        {
+            executed / here / time
+        } else {
+            self.pace? / here
+        };
+        (lengths.is_finite() && lengths > 0.0).then_some(lengths)
+    }
 }
 
 /// What a function has of a sum.

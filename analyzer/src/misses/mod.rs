@@ -12,8 +12,10 @@ mod predict;
 mod rows;
 mod sets;
 mod visit_table;
+mod watched;
 
 pub use rows::Predicted;
+pub use watched::WatchedReuses;
 
 use serde::Serialize;
 
@@ -31,6 +33,9 @@ pub struct Misses {
     pub memory_bound_pct: Option<Range>,
     /// Misses per load of a fully associative cache against its size, for rows with at least a hundredth of the loads.
     pub curve: Vec<CurvePoint>,
+    /// Of the whole run: what watchpoints contributed, where there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watched: Option<WatchedReuses>,
 }
 
 /// Predicted misses of a row at one level.

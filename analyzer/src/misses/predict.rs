@@ -7,6 +7,7 @@ use crate::misses::far::{Fit, GRID, RADII, grid};
 use crate::misses::near::Near;
 use crate::misses::sets;
 use crate::misses::visit_table::{VisitTable, near_of, parts};
+use crate::misses::watched;
 use crate::stages::line_visits::part;
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
@@ -50,6 +51,8 @@ struct Wait {
     at_random: f64,
     /// Which of the ends of what comes again with the next lap.
     laps: usize,
+    /// What watchpoints leave of it.
+    watched: f64,
 }
 
 /// One estimate from all replicates but one.
@@ -67,6 +70,8 @@ struct Estimate<'t, 'a> {
     beside: Vec<HashMap<u32, f64, Mixed>>,
     /// By cell: how much of its visits comes at random, and how surely.
     at_random: Vec<[f64; 3]>,
+    /// By cell: what watchpoints make of its survival, along the grid; empty if nothing.
+    watched: Vec<Vec<[f64; 3]>>,
 }
 
 impl VisitTable<'_> {
@@ -135,12 +140,66 @@ impl<'t, 'a> Estimate<'t, 'a> {
             sums: vec![(0.0, 0.0); table.cells.len()],
             beside: vec![HashMap::default(); table.cells.len()],
             at_random: Vec::new(),
+            watched: vec![Vec::new(); table.cells.len()],
         };
         estimate.look_beside();
         estimate.at_random = (0..table.cells.len())
             .map(|cell| estimate.part_at_random(cell))
             .collect();
+        for unit in &table.units {
+            let factors = unit.factors(without, |v, cells| estimate.mean(v, cells));
+            for &cell in &unit.lowers {
+                estimate.watched[cell as usize].clone_from(&factors);
+            }
+        }
         estimate
+    }
+
+    /// The part of late visits of some cells whose lines are left alone for so long, and its error by what the model does not tell.
+    fn mean(&self, v: f64, cells: &[u32]) -> (f64, f64) {
+        let (mut sums, mut all) = ([0.0; 3], 0.0);
+        for &cell in cells {
+            let cell = cell as usize;
+            let visits = self.table.cells[cell].1.visits(self.without);
+            let of = |wait: Wait| self.survive(cell, &self.fits[cell], wait);
+            let plain = self.plain(cell, v);
+            let value = of(plain);
+            let (mut least, mut most) = (value, value);
+            for wait in self.doubtful(cell, plain) {
+                let survives = of(wait);
+                (least, most) = (least.min(survives), most.max(survives));
+            }
+            (sums.iter_mut().zip([least, value, most])).for_each(|(s, x)| *s += visits * x);
+            all += visits;
+        }
+        let [least, value, most] = sums.map(|s| s / f64::max(all, 1.0));
+        (value, (most - least) / 2.0)
+    }
+
+    /// What is taken as so.
+    fn plain(&self, cell: usize, v: f64) -> Wait {
+        Wait {
+            v,
+            edge: 1.0,
+            at_random: self.at_random[cell][1],
+            laps: 1,
+            watched: 1.0,
+        }
+    }
+
+    /// What may be so instead.
+    fn doubtful(&self, cell: usize, plain: Wait) -> impl Iterator<Item = Wait> {
+        let has_laps = !self.table.laps[cell].is_empty();
+        ([0, 2].into_iter())
+            .map(move |end| self.at_random[cell][end])
+            .filter(move |&end| end != plain.at_random)
+            .map(move |at_random| Wait { at_random, ..plain })
+            .chain(
+                (has_laps.then_some([0, 2]).into_iter().flatten())
+                    .map(move |laps| Wait { laps, ..plain }),
+            )
+            // Whether a loop just fits, nobody can tell.
+            .chain([1.0 / EDGE, EDGE].map(|edge| Wait { edge, ..plain }))
     }
 
     fn near_of(&self, cell: usize) -> &Near {
@@ -205,17 +264,15 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let part = |part: f64, of: &dyn Fn() -> f64| if part == 0.0 { 0.0 } else { part * of() };
         let in_loops = part(1.0 - wait.at_random, &|| fit.in_loops(v * wait.edge));
         let at_random = part(wait.at_random, &|| fit.at_random(v));
-        in_laps + (1.0 - again) * (at_random + in_loops)
+        (in_laps + (1.0 - again) * (at_random + in_loops)) * wait.watched
     }
 
     /// What survives, by cell and along the grid.
     fn curves(&self) -> Vec<Vec<f64>> {
         let of_cell = |cell: usize| {
             let at = |v| Wait {
-                v,
-                edge: 1.0,
-                at_random: self.at_random[cell][1],
-                laps: 1,
+                watched: watched::between(&self.watched[cell], v)[1],
+                ..self.plain(cell, v)
             };
             let fit = &self.fits[cell];
             grid().map(|v| self.survive(cell, fit, at(v))).collect()
@@ -261,7 +318,6 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let (table, group) = (self.table, self.table.cells[cell].0.0);
         let reach = self.near_of(cell).reach as f64;
         let near = parts(table.lines, group, self.without);
-        let has_laps = !table.laps[cell].is_empty();
         let mut ends: Ends = Default::default();
         for (at, (&capacity, &v)) in capacities.iter().zip(filled).enumerate() {
             if capacity <= reach {
@@ -283,40 +339,18 @@ impl<'t, 'a> Estimate<'t, 'a> {
                 };
                 full + (1.0 - full) * survives
             };
-            let of = self.within(cell, v.min(2f64.powi(40)), has_laps, misses);
+            let of = self.within(cell, v.min(2f64.powi(40)), misses);
             ends.iter_mut().zip(of).for_each(|(e, x)| e.push(x));
         }
         ends
     }
 
     /// What misses after `v` sample lengths, and ends of its interval by all that is not known for sure.
-    fn within(
-        &self,
-        cell: usize,
-        v: f64,
-        has_laps: bool,
-        misses: impl Fn(Wait) -> f64,
-    ) -> [f64; 3] {
-        let [_, at_random, _] = self.at_random[cell];
-        let plain = Wait {
-            v,
-            edge: 1.0,
-            at_random,
-            laps: 1,
-        };
-        let value = misses(plain);
-        let doubtful = ([0, 2].into_iter())
-            .map(|end| self.at_random[cell][end])
-            .filter(|&end| end != at_random)
-            .map(|at_random| Wait { at_random, ..plain })
-            .chain(
-                (has_laps.then_some([0, 2]).into_iter().flatten())
-                    .map(|laps| Wait { laps, ..plain }),
-            )
-            // Whether a loop just fits, nobody can tell.
-            .chain([1.0 / EDGE, EDGE].map(|edge| Wait { edge, ..plain }));
+    fn within(&self, cell: usize, v: f64, misses: impl Fn(Wait) -> f64) -> [f64; 3] {
+        let plain = self.plain(cell, v);
+        let (value, at_random) = (misses(plain), plain.at_random);
         let (mut least, mut most) = (value, value);
-        for wait in doubtful {
+        for wait in self.doubtful(cell, plain) {
             let misses = misses(wait);
             (least, most) = (least.min(misses), most.max(misses));
         }
@@ -327,7 +361,17 @@ impl<'t, 'a> Estimate<'t, 'a> {
         if strided && self.fits[cell].evidence > 0.0 && self.table.laps[cell].is_empty() {
             least = least.min(at_random * self.fits[cell].at_random(v));
         }
-        [least, value, most + doubt].map(|share| share.clamp(0.0, 1.0))
+        let most = most + doubt;
+        let by_model = [least, value, most];
+        let by_watches = watched::between(&self.watched[cell], v);
+        let ends = if by_watches[1] >= 1.0 {
+            by_model
+        } else {
+            let ends = by_watches.map(|watched| misses(Wait { watched, ..plain }));
+            let doubt = doubt_of(ends[1]);
+            [ends[0] - doubt, ends[1], (ends[2] + doubt).min(most)]
+        };
+        ends.map(|share| share.clamp(0.0, 1.0))
     }
 
     /// Misses of all groups, if those of late visits missed whatever the capacity.

@@ -8,6 +8,7 @@ use crate::estimate::Estimate;
 use crate::misses::load_weights::{self, LoadWeights, Part};
 use crate::misses::predict::ByGroup;
 use crate::misses::visit_table::VisitTable;
+use crate::misses::watched::{self, Code, WatchedReuses};
 use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches};
 use crate::stages::line_visits::{PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
@@ -64,6 +65,8 @@ pub struct Predicted {
     exact: bool,
     /// Points of the curve; none if nobody asks for it.
     curve: u32,
+    /// What watchpoints contributed.
+    watched: Option<WatchedReuses>,
 }
 
 /// Misses at all capacities, and loads.
@@ -156,7 +159,23 @@ impl Predicted {
             *to = Sets::new(of.size, of.ways);
         }
         let levels: Vec<usize> = (0..caches.len().min(LEVELS)).collect();
-        let private = VisitTable::new(lines, &outcome.samples, &sets, false, object);
+        let weights = LoadWeights::new(outcome, by_time);
+        let (watches, mut seen) = match outcome.pairs.as_deref() {
+            Some(pairs) => {
+                let (watches, seen) = watched::timed(lines, pairs, &weights);
+                (watches, Some(seen))
+            }
+            None => (Vec::new(), None),
+        };
+        let code = |group: u32| -> Code { (function(group), group & 3) };
+        let table = |by_process: bool| {
+            let watched: (_, &dyn Fn(u32) -> Code) = (&watches[..], &code);
+            VisitTable::new(lines, &outcome.samples, &sets, by_process, watched, object)
+        };
+        let private = table(false);
+        if let Some(seen) = &mut seen {
+            seen.used = private.used;
+        }
         let mut estimates: Vec<ByGroup> = (0..=PARTS)
             .into_par_iter()
             .map(|p| private.estimate(&capacities, &levels, p.checked_sub(1)))
@@ -167,7 +186,7 @@ impl Predicted {
             .collect();
         if !shared.is_empty() {
             let of: Vec<f64> = shared.iter().map(|&c| capacities[c]).collect();
-            let together = VisitTable::new(lines, &outcome.samples, &sets, true, object);
+            let together = table(true);
             let others: Vec<ByGroup> = (0..=PARTS)
                 .into_par_iter()
                 .map(|p| together.estimate(&of, &shared, p.checked_sub(1)))
@@ -196,9 +215,9 @@ impl Predicted {
         let mut predicted = Predicted {
             caches,
             curve,
+            watched: seen,
             ..Predicted::default()
         };
-        let weights = LoadWeights::new(outcome, by_time);
         // By group: loads, and the same times the error of their weight.
         let mut errors: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
         for of in &lines.samples {
@@ -330,7 +349,8 @@ impl Predicted {
 
     /// Misses of the whole run.
     pub fn of_whole(&self) -> Option<Misses> {
-        self.row(&self.whole)
+        let watched = self.watched;
+        self.row(&self.whole).map(|row| Misses { watched, ..row })
     }
 
     /// Misses of a row that has these groups.
@@ -398,6 +418,7 @@ impl Predicted {
             levels,
             memory_bound_pct: None,
             curve,
+            watched: None,
         })
     }
 

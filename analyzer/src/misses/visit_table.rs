@@ -1,11 +1,13 @@
 //! What samples tell of misses, by cell: one group of code and one object, whose visits are taken as alike.
 
 use crate::data::object_map::Recent;
+use crate::data::reuse_pairs::WatchEnd;
 use crate::data::samples::SampleInfo;
 use crate::misses::crowded::{self, Crowded, LateVisit};
 use crate::misses::far::{Far, RADII};
 use crate::misses::laps::{self, Lap};
 use crate::misses::near::Near;
+use crate::misses::watched::{self, CellVisits, Code, ObjectWatch, Unit, Watch};
 use crate::stages::line_visits::{GroupLines, LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -39,6 +41,10 @@ pub(crate) struct VisitTable<'a> {
     pub(super) caches: [Sets; LEVELS],
     pub(super) crowded: Crowded,
     pub(super) groups: Vec<u32>,
+    /// What watchpoints saw.
+    pub(super) units: Vec<Unit>,
+    /// Watches that these are made from.
+    pub(super) used: u64,
 }
 
 /// A visit on its way into the order of lines and samples: line, address space, thread, place of the sample there, and which cell it is of.
@@ -103,12 +109,14 @@ fn threads(samples: &[SampleInfo], by_process: bool) -> Vec<Vec<u32>> {
 }
 
 impl<'a> VisitTable<'a> {
-    /// Collects what is known of each cell. `caches`: first level first; `object`: whose a visited line is.
+    /// Collects what is known of each cell. `caches`: first level first; `watches`: what watchpoints saw; `code`: of a group; `object`: whose a
+    /// visited line is.
     pub(crate) fn new(
         lines: &'a LineVisits,
         samples: &[SampleInfo],
         caches: &[Sets; LEVELS],
         by_process: bool,
+        (watches, code): (&[Watch], &dyn Fn(u32) -> Code),
         object: impl Fn(&Visit, &mut Recent) -> u32 + Sync,
     ) -> VisitTable<'a> {
         let mut groups: Vec<u32> = lines.groups.keys().map(|k| k.0).collect();
@@ -208,10 +216,44 @@ impl<'a> VisitTable<'a> {
                 }
             }
         }
+        let late_of_cells = late_of(&beside, cells.len());
         for of_sample in &mut beside {
             of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
             of_sample.truncate(BESIDE);
         }
+        let watched = {
+            let mut recent = Recent::default();
+            let own = samples_of_threads(samples);
+            let watch = |watch: &Watch| -> Option<ObjectWatch> {
+                let &(thread, _) =
+                    (place.get(watch.used.sample as usize)).filter(|p| p.0 != u32::MAX)?;
+                // Where several threads run, samples of all pass meanwhile.
+                let times = threads[thread as usize].len() as f64 / own.get(&watch.used.sample)?;
+                let reach = reach.get(&watch.used.group).copied().unwrap_or(0) as f64;
+                // Survival is counted from the reach on.
+                let beyond = watch.rest * (1.0 - reach / watch.after.max(1.0)).max(0.0);
+                Some(ObjectWatch {
+                    part: part(watch.used.sample),
+                    object: object(&watch.used, &mut recent),
+                    length: times * (beyond + watch.length),
+                    by: match watch.end {
+                        WatchEnd::Load(group) => Some(code(group)),
+                        WatchEnd::Other | WatchEnd::GivenUp => None,
+                    },
+                })
+            };
+            watches
+                .iter()
+                .filter_map(watch)
+                .collect::<Vec<ObjectWatch>>()
+        };
+        let cell = |((key, _), late): (&(Key, Far), &[f64; PARTS])| CellVisits {
+            code: code(key.0),
+            object: key.1,
+            late: *late,
+        };
+        let of_cells: Vec<CellVisits> = cells.iter().zip(&late_of_cells).map(cell).collect();
+        let (units, used) = watched::units(&of_cells, &watched);
         let mut laps = laps::of_cells(&lines.walks, &numbers, object);
         let mut sums = vec![(0.0, 0.0); cells.len()];
         for (of_sample, lines) in beside.iter().zip(&distinct) {
@@ -238,6 +280,8 @@ impl<'a> VisitTable<'a> {
             caches: *caches,
             crowded,
             groups,
+            units,
+            used,
         }
     }
 
@@ -248,6 +292,30 @@ impl<'a> VisitTable<'a> {
             .zip(&self.sequence)
             .map(|((key, _), &(part, all))| (*key, part, all))
     }
+}
+
+/// By cell and replicate: late visits, those of each sample as a part of all of the sample. `beside`: cells of each sample and late visits.
+fn late_of(beside: &[Vec<(u32, f64)>], cells: usize) -> Vec<[f64; PARTS]> {
+    let mut late = vec![[0.0; PARTS]; cells];
+    for (sample, of_sample) in (0..).zip(beside) {
+        let all: f64 = of_sample.iter().map(|c| c.1).sum();
+        for &(cell, count) in of_sample {
+            late[cell as usize][part(sample)] += count / all;
+        }
+    }
+    late
+}
+
+/// By sample: samples of its thread.
+fn samples_of_threads(samples: &[SampleInfo]) -> HashMap<u32, f64, Mixed> {
+    let of_thread = |same: Vec<u32>| {
+        let count = same.len() as f64;
+        same.into_iter().map(move |sample| (sample, count))
+    };
+    threads(samples, false)
+        .into_iter()
+        .flat_map(of_thread)
+        .collect()
 }
 
 /// Accesses of a group in all replicates but one.

@@ -1,9 +1,9 @@
 //! Predicted misses as text and as a flat table.
 
-use crate::misses::{LevelMisses, Misses, Range};
+use crate::misses::{LevelMisses, Misses, Range, WatchedReuses};
 use crate::output::text::{Style, head, heading, push, row, table, tail};
 use crate::report::Analysis;
-use crate::util::human::bytes;
+use crate::util::human::{bytes, counted};
 use serde::Serialize;
 
 /// An interval that is wider says next to nothing.
@@ -139,7 +139,26 @@ pub(crate) fn summary(misses: &Misses) -> String {
         format!("; waits for memory ≈ {:.0} % of the time", b[1])
     });
     let how = how(misses);
-    format!("{} of the loads miss{how}{bound}", levels.join(", "))
+    let seen = misses.watched.as_ref().and_then(watched);
+    let seen = seen.map_or(String::new(), |seen| format!("; {seen}"));
+    format!("{} of the loads miss{how}{bound}{seen}", levels.join(", "))
+}
+
+/// What they were predicted from, where watchpoints saw reuses too.
+pub(crate) fn watched(seen: &WatchedReuses) -> Option<String> {
+    if seen.pairs == 0 {
+        return None;
+    }
+    let windows = counted(seen.windows, "window", "windows");
+    let reuses = counted(seen.reused, "reuse", "reuses");
+    let text = match seen.used {
+        0 => format!(
+            "from {windows}; of {} none is used (too few of one kind, or the speed of the code is not known)",
+            counted(seen.pairs, "watchpoint", "watchpoints")
+        ),
+        _ => format!("from {windows} and {reuses} seen by watchpoints"),
+    };
+    Some(text)
 }
 
 /// A sentence of a finding; nothing where next to nothing misses.
@@ -280,6 +299,9 @@ pub(crate) fn tables(analysis: &Analysis, style: Style, out: &mut String) {
         }
     }
     push(out, &t);
+    if let Some(seen) = whole.watched.as_ref().and_then(watched) {
+        out.push_str(&format!("Predicted {seen}.\n"));
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::data::code_map::Target;
 use crate::data::detail::Detail;
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
+use crate::data::reuse_pairs::ReusePairs;
 use crate::data::samples::SampleInfo;
 use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
@@ -156,6 +157,19 @@ fn weights(
         None => read,
     };
     read.map(Arc::new)
+}
+
+/// Words that were watched behind the samples that are asked for.
+fn pairs(
+    trace: &Trace,
+    conditions: &Conditions,
+    warnings: &mut Vec<String>,
+) -> Option<Arc<ReusePairs>> {
+    let read = input::reuse_pairs::read(&trace.folder, &trace.code).unwrap_or_else(|sentence| {
+        warnings.push(sentence);
+        None
+    });
+    read.map(|all| Arc::new(ReusePairs::new(all, !conditions.is_empty())))
 }
 
 /// Partial results, merged.
@@ -345,6 +359,9 @@ pub fn examine(
         objects: objects.clone(),
         heat: None,
         weights: weights(trace, questions.counted.clone(), &mut warnings),
+        pairs: (sampled && questions.misses && !is_thinned(questions))
+            .then(|| pairs(trace, conditions, &mut warnings))
+            .flatten(),
     };
     let filter = (!conditions.is_empty())
         .then(|| {

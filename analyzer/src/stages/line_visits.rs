@@ -4,6 +4,7 @@
 //! the line before, how many it has touched at all: the distance is greater than that, the access is *censored* there. The first touches themselves are kept as *visits*: which line, in which
 //! sample, by which code. Of many visits those of some lines are kept, chosen by a hash of the line, so that the samples that have met a line that is kept are all known.
 
+use crate::data::reuse_pairs::ReusePair;
 use crate::data::rows::Rows;
 use crate::stages::set_conflicts::{Conflicts, LEVELS, Sets, touch};
 use crate::stages::walks::Walks;
@@ -13,6 +14,8 @@ use std::collections::HashMap;
 
 /// Log2 of the bytes of a line.
 pub const LINE: u32 = 6;
+/// Bytes of a word that is watched.
+const WORD: u64 = 8;
 /// Replicates of samples, for the errors of what is estimated.
 pub const PARTS: usize = 8;
 /// Samples of one replicate that follow one another: what comes together varies together.
@@ -141,6 +144,21 @@ pub struct SampleGroup {
     pub implied: u32,
 }
 
+/// The use of a word that was watched from the end of its sample on: the last one in its line.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WatchedUse {
+    /// Which of the watches it is.
+    pub pair: u32,
+    /// Address space.
+    pub space: u32,
+    /// Group of the load that used it.
+    pub group: u32,
+    /// Part of the sample's rows behind the use.
+    pub rest: f32,
+    /// Lines touched there.
+    pub after: u32,
+}
+
 /// See the module's text.
 #[derive(Clone, Default)]
 pub struct LineVisits {
@@ -154,6 +172,8 @@ pub struct LineVisits {
     pub level: u32,
     /// Walks that come back.
     pub walks: Walks,
+    /// Uses of words that were watched, of those watches that rows agree with.
+    pub watched: Vec<WatchedUse>,
     work: Work,
 }
 
@@ -179,6 +199,8 @@ struct Work {
     local: HashMap<u32, (GroupLines, u64, i64, u32, u32), Mixed>,
     caches: [Sets; LEVELS],
     conflicts: Conflicts,
+    /// Words that are watched behind the sample: which watch, and where.
+    pairs: Vec<(u32, u64)>,
     sample: u32,
     space: u32,
 }
@@ -188,9 +210,11 @@ fn kept(line: u64, space: u32, level: u32) -> bool {
 }
 
 impl LineVisits {
-    /// A sample begins, to be looked at for such caches.
-    pub fn begin(&mut self, space: u32, sample: u32, caches: &[Sets; LEVELS]) {
+    /// A sample begins, to be looked at for such caches. `pairs`: words that are watched behind it.
+    pub fn begin(&mut self, space: u32, sample: u32, caches: &[Sets; LEVELS], pairs: &[ReusePair]) {
         self.work.caches = *caches;
+        self.work.pairs.clear();
+        (self.work.pairs).extend(pairs.iter().map(|p| (p.number, p.address)));
         self.work
             .in_set
             .resize(caches[0].sets.clamp(1, 4096) as usize, Vec::new());
@@ -352,6 +376,21 @@ impl LineVisits {
             work.table[place] = (line + 1, at as u32);
             last = line;
         }
+        for &(pair, word) in &work.pairs {
+            let (there, at) = work.table[slot(&work.table, word >> LINE)];
+            // Another word of the line, or none, came last: the watch is not what it seems.
+            if there == 0 || work.address[at as usize] & !(WORD - 1) != word {
+                continue;
+            }
+            let (at, group) = (at as usize, work.group[at as usize]);
+            self.watched.push(WatchedUse {
+                pair,
+                space: work.space,
+                group,
+                rest: (n - 1 - at) as f32 / n as f32,
+                after: distinct as u32 - upto(&work.tree, at + 1),
+            });
+        }
         let (address, groups) = (&work.address, &work.group);
         work.conflicts.of_sample(
             &work.caches,
@@ -382,6 +421,7 @@ impl LineVisits {
     /// Brings what samples have of each group into one order, whoever has found it: sums of fractions depend on it.
     pub fn sort(&mut self) {
         self.samples.sort_unstable_by_key(|s| (s.sample, s.group));
+        self.watched.sort_unstable_by_key(|w| w.pair);
     }
 
     /// Adds what another one has found.
@@ -391,6 +431,7 @@ impl LineVisits {
         }
         self.walks.merge(other.walks);
         self.samples.extend(other.samples);
+        self.watched.extend(other.watched);
         self.visits.extend(other.visits);
         if self.level != other.level {
             self.level = self.level.max(other.level);
@@ -430,7 +471,7 @@ mod tests {
             .collect();
         let group: Vec<u32> = (0..600).map(|i| i % 3).collect();
         let mut found = LineVisits::default();
-        found.begin(0, 3, &[Sets { sets: 1, ways: 8 }; LEVELS]);
+        found.begin(0, 3, &[Sets { sets: 1, ways: 8 }; LEVELS], &[]);
         let rows = Rows {
             address: &address,
             size: &[8; 600],
@@ -472,5 +513,49 @@ mod tests {
         }
         let of_found: Vec<_> = found.visits.iter().map(|v| (v.line, v.before)).collect();
         assert_eq!(of_found, visits);
+    }
+
+    /// A watch is used if the last row in its line lies in its word.
+    #[test]
+    fn watches_are_checked_by_rows() {
+        let address = [0, 64, 128, 8, 192, 66, 256, 320];
+        let pair = |number, address| ReusePair {
+            number,
+            sample: 0,
+            address,
+            cpu_ns: 5,
+            end: crate::data::reuse_pairs::WatchEnd::GivenUp,
+        };
+        // Its line was touched later; its word was, in part; nothing came later; its line was not touched; not the first byte of a word.
+        let pairs = [
+            pair(0, 0),
+            pair(1, 64),
+            pair(2, 128),
+            pair(3, 1 << 40),
+            pair(4, 129),
+        ];
+        let mut found = LineVisits::default();
+        found.begin(2, 0, &[Sets { sets: 1, ways: 8 }; LEVELS], &pairs);
+        let rows = Rows {
+            address: &address,
+            size: &[8; 8],
+            group: &[4, 5, 6, 7, 8, 9, 10, 11],
+            implied: &[0; 8],
+        };
+        found.run(&rows, &[]);
+        found.finish();
+        let used = |pair, group, rest, after| WatchedUse {
+            pair,
+            space: 2,
+            group,
+            rest,
+            after,
+        };
+        assert_eq!(found.watched, [used(1, 9, 0.25, 2), used(2, 6, 0.625, 5)]);
+        // The next sample has none.
+        found.begin(2, 1, &[Sets { sets: 1, ways: 8 }; LEVELS], &[]);
+        found.run(&rows, &[]);
+        found.finish();
+        assert_eq!(found.watched.len(), 2);
     }
 }

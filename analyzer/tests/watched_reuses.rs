@@ -1,0 +1,380 @@
+//! Predicted misses where watchpoints saw reuses behind samples, against an exact simulation.
+
+mod common;
+
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, StringArray, UInt32Array, UInt64Array};
+use common::{Random, Row, manifest, sidecar, write_columns, write_lives, write_trace};
+use mgz_annotations_schema::manifest::{REUSE_PAIRS, WINDOWS};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+/// Loads of a sample, and from the beginning of one to that of the next.
+const SAMPLE: u64 = 500;
+const PERIOD: u64 = 50_000;
+const SAMPLES: u64 = 300;
+/// Loads of a burst, half of them in a part of the table.
+const BURST: u64 = 20_000;
+const PART: u64 = 2_000;
+/// Lines of the table and of the heap.
+const TABLE: u64 = 1 << 18;
+const HEAP: u64 = 1 << 17;
+const BASE: u64 = 0x1000_0000;
+/// Lines of the caches that are simulated.
+const CACHES: [usize; 2] = [1 << 13, 1 << 16];
+
+/// What one load touches: its word, and whether it is in the table.
+struct Program {
+    random: Random,
+    first: u64,
+    at: u64,
+}
+
+impl Program {
+    /// A part of the table is used at random for a while, then another one; beside it the heap is, all of it.
+    fn next(&mut self) -> (u64, bool) {
+        if self.at.is_multiple_of(BURST) {
+            self.first = self.random.below(TABLE - PART);
+        }
+        self.at += 1;
+        let in_table = self.random.below(2) == 0;
+        let line = match in_table {
+            true => self.first + self.random.below(PART),
+            false => TABLE + self.random.below(HEAP),
+        };
+        (BASE + line * 64 + line * 7 % 8 * 8, in_table)
+    }
+}
+
+/// Least recently used lines: by line the ones before and behind it.
+struct Lru {
+    links: Vec<(u32, u32)>,
+    inside: Vec<bool>,
+    lines: usize,
+    most: usize,
+}
+
+impl Lru {
+    fn new(most: usize) -> Lru {
+        let lines = (TABLE + HEAP) as usize;
+        Lru {
+            // The last one is the head of the ring.
+            links: vec![(lines as u32, lines as u32); lines + 1],
+            inside: vec![false; lines],
+            lines: 0,
+            most,
+        }
+    }
+
+    fn take_out(&mut self, line: usize) {
+        let (before, behind) = self.links[line];
+        self.links[before as usize].1 = behind;
+        self.links[behind as usize].0 = before;
+    }
+
+    /// Whether it misses.
+    fn touch(&mut self, line: usize) -> bool {
+        let (head, had) = (self.inside.len(), self.inside[line]);
+        if had {
+            self.take_out(line);
+        } else {
+            self.inside[line] = true;
+            self.lines += 1;
+        }
+        let first = self.links[head].1;
+        self.links[line] = (head as u32, first);
+        self.links[first as usize].0 = line as u32;
+        self.links[head].1 = line as u32;
+        if self.lines > self.most {
+            let last = self.links[head].0 as usize;
+            self.take_out(last);
+            self.inside[last] = false;
+            self.lines -= 1;
+        }
+        !had
+    }
+}
+
+struct Watch {
+    sample: u32,
+    address: u64,
+    from: u64,
+    /// When it ended, and by whom.
+    end: Option<(u64, Option<bool>)>,
+}
+
+/// Loads of the table are of site 1 (`main`), those of the heap of site 9 (`helper`).
+fn site(in_table: bool) -> u32 {
+    if in_table { 1 } else { 9 }
+}
+
+/// Writes a trace of the program and its watches; tells the share of the loads of table and heap that miss, by cache.
+fn write(folder: &Path) -> [[f64; 2]; 2] {
+    let mut program = Program {
+        random: Random(5),
+        first: 0,
+        at: 0,
+    };
+    let mut random = Random(77);
+    let mut caches = CACHES.map(Lru::new);
+    let (mut misses, mut loads) = ([[0.0; 2]; 2], [0.0; 2]);
+    let mut rows: Vec<Row> = Vec::new();
+    let (mut watches, mut armed): (Vec<Watch>, Vec<usize>) = Default::default();
+    for load in 0..SAMPLES * PERIOD {
+        let (address, in_table) = program.next();
+        let line = ((address - BASE) / 64) as usize;
+        loads[usize::from(!in_table)] += 1.0;
+        for (cache, misses) in caches.iter_mut().zip(&mut misses) {
+            misses[usize::from(!in_table)] += f64::from(u8::from(cache.touch(line)));
+        }
+        if let Some(place) = armed.iter().position(|&w| watches[w].address == address) {
+            watches[armed.remove(place)].end = Some((load, Some(in_table)));
+        }
+        // Samples begin anywhere in their period, as bursts do not keep step with them.
+        let sample = load / PERIOD;
+        let offset = sample.wrapping_mul(7_919_777) % (PERIOD - SAMPLE);
+        let place = (load % PERIOD).wrapping_sub(offset);
+        if place < SAMPLE {
+            rows.push(Row {
+                process: 7,
+                thread: 8,
+                seq: rows.len() as u64,
+                time_ns: 1000 + load,
+                sample: sample as u32,
+                site: site(in_table),
+                address,
+                size: 8,
+                class: 2,
+                ..Row::default()
+            });
+        }
+        if place + 1 == SAMPLE {
+            let here = &rows[rows.len() - SAMPLE as usize..];
+            let is_alone = |at: usize| {
+                !here[at + 1..]
+                    .iter()
+                    .any(|r| r.address >> 6 == here[at].address >> 6)
+            };
+            let at = random.below(SAMPLE / 2) as usize;
+            if is_alone(at) {
+                // Four registers: one of them is taken.
+                if armed.len() == 4 {
+                    let given_up = armed.remove(random.below(4) as usize);
+                    watches[given_up].end = Some((load, None));
+                }
+                armed.push(watches.len());
+                watches.push(Watch {
+                    sample: sample as u32,
+                    address: here[at].address,
+                    from: load,
+                    end: None,
+                });
+            }
+        }
+    }
+    let sidecar = sidecar(16);
+    let mut manifest = manifest("burst", &sidecar);
+    manifest.trigger = "cpu time (software clock)".into();
+    write_trace(folder, &manifest, &sidecar, &[rows], 100_000);
+    write_lives(
+        folder,
+        &[
+            (BASE, TABLE * 64, 0, u64::MAX, 1, "heap", "table"),
+            (BASE + TABLE * 64, HEAP * 64, 0, u64::MAX, 2, "heap", "heap"),
+        ],
+    );
+    let n = SAMPLES as usize;
+    let floats = |value: f64| Arc::new(Float64Array::from(vec![value; n])) as ArrayRef;
+    // A load takes a nanosecond.
+    write_columns(
+        &folder.join(WINDOWS),
+        vec![
+            (
+                "sample",
+                Arc::new(UInt32Array::from_iter_values(0..SAMPLES as u32)),
+            ),
+            ("loads", Arc::new(UInt32Array::from(vec![SAMPLE as u32; n]))),
+            ("stands_for", floats(PERIOD as f64 / SAMPLE as f64)),
+            ("stands_for_error", floats(0.2)),
+            (
+                "ns_per_load_source",
+                Arc::new(StringArray::from(vec!["watched"; n])),
+            ),
+            ("time_ns", floats(PERIOD as f64)),
+        ],
+    );
+    write_pairs(folder, &watches);
+    misses.map(|of| [of[0] / loads[0], of[1] / loads[1]])
+}
+
+fn write_pairs(folder: &Path, watches: &[Watch]) {
+    let end = |w: &Watch| w.end.unwrap_or((SAMPLES * PERIOD, None));
+    let u32s = |of: &dyn Fn(&Watch) -> u32| {
+        Arc::new(UInt32Array::from_iter_values(watches.iter().map(of))) as ArrayRef
+    };
+    let u64s = |of: &dyn Fn(&Watch) -> u64| {
+        Arc::new(UInt64Array::from_iter_values(watches.iter().map(of))) as ArrayRef
+    };
+    let reused: Vec<bool> = watches.iter().map(|w| end(w).1.is_some()).collect();
+    write_columns(
+        &folder.join(REUSE_PAIRS),
+        vec![
+            ("sample", u32s(&|w| w.sample)),
+            ("address", u64s(&|w| w.address)),
+            ("cpu_ns", u64s(&|w| end(w).0 - w.from)),
+            ("reused", Arc::new(BooleanArray::from(reused))),
+            ("module", u32s(&|w| end(w).1.map_or(u32::MAX, |_| 0))),
+            ("site", u32s(&|w| end(w).1.map_or(u32::MAX, site))),
+        ],
+    );
+}
+
+fn run(folder: &Path, words: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
+        .arg(folder)
+        .args(["--caches", "L1=32K/8,L2=512K/16,L3=4M/16"])
+        .args(words)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!error.contains("panicked"), "{error}");
+    output
+}
+
+fn json(folder: &Path) -> Value {
+    let output = run(folder, &["--format", "json"]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Miss ratio of a function at a level, with its interval.
+fn ratio(analysis: &Value, function: &str, level: usize) -> [f64; 3] {
+    let functions = analysis["functions"].as_array().unwrap();
+    let of = functions
+        .iter()
+        .find(|f| f["function"] == function)
+        .unwrap();
+    let ratio = &of["misses"]["levels"][level]["ratio"];
+    [0, 1, 2].map(|at| ratio[at].as_f64().unwrap())
+}
+
+#[test]
+fn watches_see_bursts_that_samples_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let truth = write(folder);
+    let with = json(folder);
+    let text = run(folder, &["--misses"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    let moved = folder.join("elsewhere");
+    std::fs::rename(folder.join(REUSE_PAIRS), &moved).unwrap();
+    let without = json(folder);
+    let seen = &with["summary"]["misses"]["watched"];
+    let of = |key: &str| seen[key].as_u64().unwrap();
+    assert!(
+        of("pairs") > 200 && of("reused") > 50 && of("used") == of("pairs"),
+        "{seen}"
+    );
+    assert_eq!((of("unusable"), of("windows")), (0, SAMPLES));
+    assert!(without["summary"]["misses"].get("watched").is_none());
+    let said = format!(
+        "from 300 windows and {} reuses seen by watchpoints",
+        of("reused")
+    );
+    assert!(text.contains(&said), "{text}");
+    for (at, truth) in truth.iter().enumerate() {
+        for (function, truth) in ["main", "helper"].into_iter().zip(truth) {
+            let [a, b] = [&without, &with].map(|a| ratio(a, function, at + 1));
+            println!(
+                "{function} {}: {truth:.3}, {a:.3?} without, {b:.3?} with",
+                CACHES[at]
+            );
+            assert!(
+                b[0] <= *truth && *truth <= b[2],
+                "{function}: {truth} in {b:?}"
+            );
+            let [a, b] = [a, b].map(|r| (r[1] - truth).abs());
+            match function {
+                // The model says that nearly all of the table misses.
+                "main" => assert!(a > 0.5 && b < 0.2, "{a} {b}"),
+                _ => assert!(b < 0.1 && b <= a + 0.03, "{a} {b}"),
+            }
+        }
+    }
+    // Time that is filtered out takes its watches along.
+    std::fs::rename(&moved, folder.join(REUSE_PAIRS)).unwrap();
+    let half = run(folder, &["--format", "json", "--to", "0.0075"]);
+    let half: Value = serde_json::from_slice(&half.stdout).unwrap();
+    let half = &half["summary"]["misses"]["watched"];
+    assert!(
+        half["pairs"].as_u64().unwrap() < of("pairs") * 3 / 5,
+        "{half}"
+    );
+    // One sample may be cut.
+    assert!(half["unusable"].as_u64().unwrap() <= 1, "{half}");
+}
+
+/// Watches that say something else than the rows, absurd ones, and damage.
+#[test]
+fn what_cannot_be_used_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write(folder);
+    let path = folder.join(REUSE_PAIRS);
+    let whole = std::fs::read(&path).unwrap();
+    let text = || {
+        let output = run(folder, &["--misses", "--all"]);
+        [output.stdout, output.stderr].map(|t| String::from_utf8(t).unwrap())
+    };
+    let watch = |sample, address, end| Watch {
+        sample,
+        address,
+        from: 0,
+        end,
+    };
+    write_pairs(
+        folder,
+        &[
+            watch(0, u64::MAX, None),
+            watch(u32::MAX, BASE, Some((1 << 60, Some(true)))),
+            watch(3, 0, Some((0, None))),
+        ],
+    );
+    let seen = json(folder)["summary"]["misses"]["watched"].clone();
+    let numbers = ["pairs", "reused", "unusable", "used"].map(|k| seen[k].as_u64().unwrap());
+    assert_eq!(numbers, [3, 0, 3, 0]);
+    assert!(
+        text()[0].contains("of 3 watchpoints none is used"),
+        "{}",
+        text()[0]
+    );
+    write_pairs(folder, &[watch(0, BASE, Some((u64::MAX, None)))]);
+    assert!(
+        text()[1].contains("reuse_pairs.parquet: damaged"),
+        "{}",
+        text()[1]
+    );
+    write_pairs(folder, &[]);
+    assert!(!text().concat().contains("watchpoint"));
+    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    assert!(
+        text()[1].contains("without reuses seen by watchpoints"),
+        "{}",
+        text()[1]
+    );
+    let mut random = Random(9);
+    for _ in 0..12 {
+        let mut bytes = whole.clone();
+        for _ in 0..4 {
+            let at = random.below(bytes.len() as u64) as usize;
+            bytes[at] = random.next() as u8;
+        }
+        std::fs::write(&path, bytes).unwrap();
+        text();
+    }
+}
