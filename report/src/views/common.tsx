@@ -48,6 +48,12 @@ export function missesOf(row: Obj): Level[] {
   }));
 }
 
+/** What misses are predicted from, where watchpoints saw reuses too. */
+export function watchedOf(row: Obj): string {
+  const seen = obj(obj(row["misses"])["watched"]);
+  return (num(seen["used"]) ?? 0) > 0 ? ` Predicted from ${count(num(seen["windows"]))} windows and ${count(num(seen["reused"]))} reuses seen by watchpoints.` : "";
+}
+
 /** A ratio in percent. */
 export const hundred = (e: Estimate | null): Estimate => (e === null ? { value: null, lo: null, hi: null } : { value: (e.value ?? 0) * 100, lo: e.lo === null ? null : e.lo * 100, hi: e.hi === null ? null : e.hi * 100 });
 

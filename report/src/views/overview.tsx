@@ -9,7 +9,7 @@ import { caches, command, forRun, isComplete, moreWindows, placeOf, sentence, sh
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
-import { bins, missesOf, Panel, Share } from "./common.tsx";
+import { bins, missesOf, Panel, Share, watchedOf } from "./common.tsx";
 import { TimeStrip } from "./time.tsx";
 
 /** Verdicts shown at first. */
@@ -79,7 +79,7 @@ function RunCard({ m }: { m: Model }) {
         <Fact name="Pattern"><Classes strided={num(s["dF_str_pct"])} irregular={num(s["dF_irr_pct"])} constant={num(s["A_const_pct"])} /></Fact>
         <Fact name="Line use" k="line_bytes"><LineUse used={num(s["line_bytes"])} /></Fact>
         {missesOf(s).map((l) => (
-          <Fact key={l.level} name={`${l.level} misses`} text={`Predicted misses of ${l.level} per 100 loads, with the 95 % interval.`}>
+          <Fact key={l.level} name={`${l.level} misses`} text={`Predicted misses of ${l.level} per 100 loads, with the 95 % interval.${watchedOf(s)}`}>
             {l.ratio ? <Interval e={{ value: 100 * (l.ratio.value ?? 0), lo: l.ratio.lo === null ? null : 100 * l.ratio.lo, hi: l.ratio.hi === null ? null : 100 * l.ratio.hi }} max={100} show={percent} /> : <Unknown why="Not predicted: distances beyond the windows are not known." />}
           </Fact>
         ))}
