@@ -7,7 +7,7 @@ use crate::misses::far::{Fit, GRID, RADII, grid};
 use crate::misses::near::Near;
 use crate::misses::sets;
 use crate::misses::visit_table::{VisitTable, near_of, parts};
-use crate::misses::watched;
+use crate::misses::watched::{self, PACE_ENDS, STRIDED};
 use crate::stages::line_visits::part;
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
@@ -19,8 +19,6 @@ const DOUBT: [f64; 2] = [0.1, 0.02];
 const FLOOR: f64 = 5e-4;
 /// The time until a cache is full, and that until a loop is back, are known but for this factor.
 const EDGE: f64 = 1.25;
-/// Class of groups whose addresses come in even steps.
-const STRIDED: u32 = 1;
 
 /// Misses per access of a group, by capacity.
 #[derive(Clone, Debug, Default)]
@@ -363,8 +361,14 @@ impl<'t, 'a> Estimate<'t, 'a> {
         }
         let most = most + doubt;
         let by_model = [least, value, most];
-        let by_watches = watched::between(&self.watched[cell], v);
-        let ends = if by_watches[1] >= 1.0 {
+        // How long it takes to fill a cache is known from what watches say as well, whose time is off by as much.
+        let at = |v: f64| watched::between(&self.watched[cell], v);
+        let by_watches = [
+            at(v * PACE_ENDS)[0],
+            at(v)[1],
+            at(v / PACE_ENDS)[2].max(at(v)[2]),
+        ];
+        let ends = if by_watches[0] >= 1.0 {
             by_model
         } else {
             let ends = by_watches.map(|watched| misses(Wait { watched, ..plain }));

@@ -7,7 +7,9 @@ use crate::misses::crowded::{self, Crowded, LateVisit};
 use crate::misses::far::{Far, RADII};
 use crate::misses::laps::{self, Lap};
 use crate::misses::near::Near;
-use crate::misses::watched::{self, CellVisits, Code, ObjectWatch, Unit, Watch};
+use crate::misses::watched::{
+    self, CellVisits, Code, LineOverWord, ObjectWatch, STRIDED, Unit, Watch,
+};
 use crate::stages::line_visits::{GroupLines, LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -253,7 +255,16 @@ impl<'a> VisitTable<'a> {
             late: *late,
         };
         let of_cells: Vec<CellVisits> = cells.iter().zip(&late_of_cells).map(cell).collect();
-        let (units, used) = watched::units(&of_cells, &watched);
+        let (units, used) = watched::units(&of_cells, &watched, &|of: Code| {
+            let same = (lines.groups.iter()).filter(|((group, _), _)| code(*group) == of);
+            let (again, same_word) = same.fold((0.0, 0.0), |sum, (_, lines)| {
+                (
+                    sum.0 + f64::from(lines.again),
+                    sum.1 + f64::from(lines.same_word),
+                )
+            });
+            LineOverWord::new(again, same_word, of.1 == STRIDED)
+        });
         let mut laps = laps::of_cells(&lines.walks, &numbers, object);
         let mut sums = vec![(0.0, 0.0); cells.len()];
         for (of_sample, lines) in beside.iter().zip(&distinct) {

@@ -24,6 +24,8 @@ const TOGETHER: u32 = 4;
 const LIMIT: usize = 3 << 20;
 /// Lines within which steps of equal size count as a sequence.
 const NEAR: u64 = 64;
+/// Other lines behind which a reuse is none of the same pass over a line.
+const PASSED: u64 = 32;
 
 /// Values below this have a bin each.
 const EXACT: u64 = 32;
@@ -88,6 +90,10 @@ pub struct GroupLines {
     pub before: Bins,
     /// The same three of lines in the same set of the first-level cache.
     pub in_set: [Bins; 3],
+    /// Reuses behind so many other lines that the line was left meanwhile.
+    pub again: u32,
+    /// How many of these are of the word that was accessed last.
+    pub same_word: u32,
     /// Accesses in the second halves of samples.
     pub late: u32,
     /// How many of these find their line driven out of a set that the sample fills, by level.
@@ -106,6 +112,8 @@ impl GroupLines {
         for (mine, theirs) in self.in_set.iter_mut().zip(&other.in_set) {
             mine.merge(theirs);
         }
+        self.again += other.again;
+        self.same_word += other.same_word;
         self.late += other.late;
         self.late_firsts += other.late_firsts;
         let theirs = other.conflicts.iter().chain(&other.full);
@@ -368,6 +376,11 @@ impl LineVisits {
             } else {
                 let since = distinct - u64::from(upto(&work.tree, before as usize + 1));
                 of.0.known.add(since);
+                if since >= PASSED {
+                    of.0.again += 1;
+                    let last_word = work.address[before as usize] / WORD;
+                    of.0.same_word += u32::from(work.address[at] / WORD == last_word);
+                }
             }
             if there != 0 {
                 add(&mut work.tree, before as usize, -1);
@@ -482,8 +495,10 @@ mod tests {
         found.finish();
         let mut expected: HashMap<u32, GroupLines> = HashMap::new();
         let (mut list, mut visits): (Vec<u64>, Vec<(u64, u16)>) = Default::default();
+        let address_of = &address;
         for (row, (address, group)) in address.iter().zip(group).enumerate() {
             let line = address >> 6;
+            let address0 = &address_of[..row];
             let of = expected.entry(group).or_default();
             of.in_set[2].add(list.len() as u64);
             of.before.add(list.len() as u64);
@@ -491,6 +506,11 @@ mod tests {
             match list.iter().position(|&l| l == line) {
                 Some(at) => {
                     of.known.add(at as u64);
+                    if at >= 32 {
+                        of.again += 1;
+                        let before = address0.iter().rposition(|a| a >> 6 == line).unwrap();
+                        of.same_word += u32::from(address0[before] >> 3 == address >> 3);
+                    }
                     of.in_set[0].add(at as u64);
                     let driven_out = u32::from(row >= 300 && at >= 8);
                     of.conflicts[1..].iter_mut().for_each(|c| *c += driven_out);
