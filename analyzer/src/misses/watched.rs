@@ -31,6 +31,9 @@ pub(super) const PACE_ENDS: f64 = PACE * PACE;
 const BURSTS: f64 = 0.15;
 /// What the share of code in an object is off by, of what is not its own.
 const SHARE: f64 = 0.2;
+/// Standard errors that words are left alone for less time than the model says of lines, from which on they speak against it, and from which
+/// on it counts for no more than its errors say.
+const APART: [f64; 2] = [1.5, 3.0];
 /// Standard errors in half a 95 % interval.
 const QUANTILE: f64 = 2.0;
 /// A sample that was cut short counts as at least so much of a mean one.
@@ -421,9 +424,13 @@ impl Unit {
             let error = ((high - low) / 2.0).hypot(of_times).max(chance / WORDS);
             let model = (survival, range.hypot(BURSTS * survival));
             let both = combined(model, (watched, error), words + QUANTILE * of_words);
-            if both.value < survival {
+            // Words bound lines from above. As long as they may be left alone for as long as the model says, they do not contradict it.
+            let apart = (survival - words) / model.1.hypot(of_words).max(1e-9);
+            let against = ((apart - APART[0]) / (APART[1] - APART[0])).clamp(0.0, 1.0);
+            if both.value < survival && against > 0.0 {
                 // What was touched stays so.
                 let ends = [both.least, both.value, both.most];
+                let ends = ends.map(|end| survival + against * (end - survival));
                 (lowest.iter_mut().zip(ends)).for_each(|(low, end)| *low = low.min(end));
             }
             lowest.map(|low| low.min(survival) / survival)
