@@ -43,7 +43,7 @@ pub struct Named {
 }
 
 /// A function at an address.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct FunctionLine {
     function: String,
     file: String,
@@ -56,10 +56,14 @@ const CLONE_SUFFIX: &str = ".mgz";
 /// From a file and an address in a clone to that of the original.
 pub type Original<'a> = &'a dyn Fn(&Path, u64) -> Option<u64>;
 
+/// The function at an address of a file that cannot be read; `None` of those that can.
+pub type Elsewhere<'a> = &'a dyn Fn(&Path, u64) -> Option<String>;
+
 /// Names all calls. `original` translates return addresses in clones.
-pub fn name(tree: &Tree, original: Original<'_>) -> Named {
+pub fn name(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
     let mut lookup = Lookup {
         original,
+        elsewhere,
         loaders: HashMap::new(),
         symbols: HashMap::new(),
     };
@@ -145,6 +149,7 @@ impl Builder {
 /// Looks addresses up.
 struct Lookup<'a> {
     original: Original<'a>,
+    elsewhere: Elsewhere<'a>,
     loaders: HashMap<PathBuf, Option<Loader>>,
     symbols: HashMap<PathBuf, Symbols>,
 }
@@ -152,6 +157,12 @@ struct Lookup<'a> {
 impl Lookup<'_> {
     /// The functions at an address, from the inside out; at least one.
     fn places(&mut self, path: &Path, address: u64) -> Vec<FunctionLine> {
+        if let Some(function) = (self.elsewhere)(path, address) {
+            return vec![FunctionLine {
+                function,
+                ..FunctionLine::default()
+            }];
+        }
         let places = self.lines(path, address);
         if !places.is_empty() {
             return self.completed(path, address, places);
@@ -269,7 +280,7 @@ mod tests {
 
     #[test]
     fn nothing_has_no_names() {
-        let named = name(&Tree::default(), &|_, _| None);
+        let named = name(&Tree::default(), &|_, _| None, &|_, _| None);
         assert_eq!(named.of_node, [0, 1]);
         assert_eq!(named.calls[1].function, CALLERS_UNKNOWN);
     }

@@ -1,16 +1,42 @@
 //! Call paths of windows into the trace folder.
 
 use crate::convert::SampleSeen;
+use crate::objects::heap::names::plain;
 use crate::paths::waiting::LoadLocator;
 use crate::paths::write::SamplePath;
 use crate::paths::{Paths, names, tree, write};
 use crate::trace::recording::Recording;
 use mgz_abi::address_map::AddrMap;
 use mgz_annotations_schema::manifest::CallPaths;
-use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::sidecar::{Function, Sidecar};
+use mgz_elf::demangle::readable;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// The original address of one in a clone: of the instruction there, or of the next one.
+fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
+    let map = AddrMap::new(&sidecar.map)?;
+    let found = map.at_clone(address).or_else(|| {
+        let next = map.from_clone(address).next()?;
+        map.at_clone(next.clone)
+    });
+    found.map(|(step, _)| step.orig)
+}
+
+/// The name of the function that an address is in, be it its clone.
+fn function(sidecar: &Sidecar, address: u64) -> Option<String> {
+    let is_in = |f: &&Function| {
+        (f.start..f.end).contains(&address) || (f.clone_start..f.clone_end).contains(&address)
+    };
+    let found = sidecar.functions.iter().find(is_in)?;
+    let name = sidecar.string(found.name);
+    Some(match name {
+        "" => format!("fn_{:x}", found.start),
+        name => plain(&readable(name)),
+    })
+}
 
 impl Recording {
     /// The sidecar of an instrumented file.
@@ -31,18 +57,25 @@ impl Recording {
         places: Option<&LoadLocator>,
     ) {
         // Large ones take long to read, and hardly ever is one needed.
-        let known: RefCell<HashMap<PathBuf, Option<Sidecar>>> = RefCell::default();
-        let original = |path: &Path, address: u64| {
+        let known: RefCell<HashMap<PathBuf, Option<Rc<Sidecar>>>> = RefCell::default();
+        let sidecar = |path: &Path| {
             let mut known = known.borrow_mut();
-            let sidecar = known
-                .entry(path.to_owned())
-                .or_insert_with(|| self.sidecar_of(path));
-            let map = AddrMap::new(&sidecar.as_ref()?.map)?;
-            map.at_clone(address).map(|(step, _)| step.orig)
+            let read = || self.sidecar_of(path).map(Rc::new);
+            known.entry(path.to_owned()).or_insert_with(read).clone()
         };
-        let named = names::name(&paths.tree, &original);
+        let original = |path: &Path, address: u64| original(&*sidecar(path)?, address);
+        let elsewhere = |path: &Path, address: u64| {
+            let is_elsewhere = paths.elsewhere.contains(path);
+            is_elsewhere.then(|| {
+                let name = sidecar(path).and_then(|sidecar| function(&sidecar, address));
+                name.unwrap_or_else(|| format!("fn_{address:x}"))
+            })
+        };
+        let named = names::name(&paths.tree, &original, &elsewhere);
         let mut told = CallPaths {
             state: "recorded".into(),
+            odd: paths.odd,
+            absent: paths.absent,
             ..CallPaths::default()
         };
         let mut list = Vec::with_capacity(samples.len());

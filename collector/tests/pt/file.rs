@@ -9,6 +9,9 @@ pub const PERIOD: u64 = 1 << 8;
 pub const IDENTIFIER: u64 = 1 << 16;
 pub const AUX: u64 = 1 << 20;
 pub const IP: u64 = 1;
+pub const CALLCHAIN: u64 = 1 << 5;
+/// In a call chain: addresses of user code follow.
+pub const USER: u64 = -512i64 as u64;
 const PT_PMU: u32 = 8;
 /// Counter id of the PT event on buffer 0; the sampling event's is 100 more.
 pub const PT_ID: u64 = 50;
@@ -44,6 +47,8 @@ pub struct PerfFile {
     pub more: Vec<(Vec<u8>, Vec<u64>)>,
     /// Intel PT is recorded without `ptw`.
     pub without_ptw: bool,
+    /// The call chain of the samples that follow (with [`CALLCHAIN`] among the extra fields).
+    pub chain: Vec<u64>,
 }
 
 pub fn words(list: &[u64]) -> Vec<u8> {
@@ -86,6 +91,7 @@ impl PerfFile {
             extra: 0,
             more: Vec::new(),
             without_ptw: false,
+            chain: Vec::new(),
         }
     }
 
@@ -249,7 +255,10 @@ impl PerfFile {
         add(7, &[u64::from(cpu)]);
         add(8, &[1000]); // PERIOD
         add(4, &[5, SAMPLE_ID + u64::from(cpu)]); // READ, with id
-        add(5, &[3, 0xffff_ffff_ffff_fe00, ip, ip + 4]); // CALLCHAIN
+        match self.chain.len() as u64 {
+            0 => add(5, &[3, USER, ip, ip + 4]),
+            count => add(5, &[&[count], &self.chain[..]].concat()),
+        }
         add(10, &[20 | 0x1234 << 32, 1, 2]); // RAW: 20 bytes and its length
         add(11, &[2, 1, 2, 3, 4, 5, 6]); // BRANCH_STACK
         add(12, &[2, 11, 12]); // REGS_USER: two registers

@@ -177,7 +177,7 @@ fn files_of_the_first_version_are_named_as_such() {
 }
 
 /// Imports bytes as the command line would: the manifest, or what it says.
-fn trace(bytes: &[u8], dir: &Path, annotations: &[&Path]) -> Result<Manifest, String> {
+pub fn trace(bytes: &[u8], dir: &Path, annotations: &[&Path]) -> Result<Manifest, String> {
     let (file, trace) = (dir.join("perf.data"), dir.join("trace"));
     std::fs::write(&file, bytes).expect("written");
     let mut words = vec![

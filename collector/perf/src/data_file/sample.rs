@@ -23,6 +23,12 @@ pub struct Sample {
     pub identity: Identity,
     /// Events since the counter's sample before.
     pub period: Option<u64>,
+    /// The instruction that comes next.
+    pub ip: Option<u64>,
+    /// The call chain's words, as a range of the record's body.
+    pub callchain: Option<std::ops::Range<usize>>,
+    /// Branch records, likewise.
+    pub branches: Option<std::ops::Range<usize>>,
     /// AUX data, as a range of the record's body.
     pub aux: Option<std::ops::Range<usize>>,
     /// Bytes behind the last field.
@@ -89,7 +95,7 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
         who.id = Some(walk.word()?);
     }
     if has(bits::IP) {
-        walk.word()?;
+        sample.ip = Some(walk.word()?);
     }
     if has(bits::TID) {
         who.task = Some(walk.pair()?);
@@ -117,7 +123,9 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
     }
     if has(bits::CALLCHAIN) {
         let count = walk.word()?;
+        let from = walk.at;
         walk.words(count)?;
+        sample.callchain = Some(from..walk.at);
     }
     if has(bits::RAW) {
         let size = u32_at(body, walk.at)?;
@@ -129,7 +137,9 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
         if attr.branch_sample_type & HW_INDEX != 0 {
             walk.word()?;
         }
+        let from = walk.at;
         walk.words(count.checked_mul(3)?)?;
+        sample.branches = Some(from..walk.at);
         if attr.branch_sample_type & COUNTERS != 0 {
             walk.words(count)?;
         }

@@ -153,6 +153,39 @@ impl Image {
     }
 }
 
+/// What a file tells of the functions that nobody calls: those in which threads begin.
+pub struct Roots {
+    unwinder: UnwinderX86_64<Bytes>,
+    cache: CacheX86_64,
+}
+
+impl Roots {
+    /// Addresses of user code end here.
+    const END: u64 = 1 << 47;
+
+    /// Reads a file; `None` if it is none that could be mapped.
+    pub fn read(path: &Path) -> Option<Roots> {
+        let image = Image::read(path)?;
+        let mut unwinder = UnwinderX86_64::new();
+        unwinder.add_module(image.module(image.base, Self::END));
+        Some(Roots {
+            unwinder,
+            cache: CacheX86_64::new(),
+        })
+    }
+
+    /// Whether the code at an address (as linked) has no caller, by its unwind table.
+    pub fn has(&mut self, address: u64) -> bool {
+        // A caller would be on the stack, which cannot be read.
+        let mut read = |_| Err(());
+        let stack = Self::END - 0x1000;
+        let registers = UnwindRegsX86_64::new(address, stack, stack + 0x100);
+        let mut frames =
+            (self.unwinder).iter_frames(address, registers, &mut self.cache, &mut read);
+        matches!(frames.next(), Ok(Some(_))) && matches!(frames.next(), Ok(None))
+    }
+}
+
 /// A mapped file.
 struct Mapped {
     start: u64,
@@ -416,5 +449,24 @@ impl Process {
                 address,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_begins_in_a_function_that_nobody_calls() {
+        use object::{Object, ObjectSymbol};
+        let exe = std::env::current_exe().unwrap();
+        let data = std::fs::read(&exe).unwrap();
+        let file = object::File::parse(&data[..]).unwrap();
+        let mut roots = Roots::read(&exe).unwrap();
+        assert!(roots.has(file.entry() + 8));
+        let main = file.symbols().find(|s| s.name() == Ok("main")).unwrap();
+        assert!(!roots.has(main.address() + 4));
+        assert!(!roots.has(0) && !roots.has(1 << 40));
+        assert!(Roots::read(Path::new("/proc/self/status")).is_none());
     }
 }
