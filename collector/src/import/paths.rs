@@ -6,19 +6,21 @@
 //!
 //! The kernel follows frame pointers. A function that uses the register for something else leads it
 //! astray, and nothing in a chain tells. So each caller must lie in a file that was mapped there, and
-//! behind a call, as far as that file is here; else the path ends before it. A file that is another
-//! by now says nothing. Where the sidecar is all there is of a file, it names the functions.
+//! behind a call, as far as that file is here; else the path ends before it. Copies of stacks
+//! (`--call-graph=dwarf`) are unwound by the files' tables. A file that is another by now says
+//! nothing. Where the sidecar is all there is of a file, it names the functions.
 
 use crate::import::modules::{Modules, same_build_id};
 use crate::import::threads::Stretch;
-use crate::objects::heap::unwind::{Frame, Roots, Unwound};
+use crate::objects::heap::unwind::{Frame, PastUnwinders, Roots, Top, Unwound};
 use crate::paths::tree::NONE;
 use crate::paths::{Paths, WindowPath};
 use crate::program::note;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use mgz_perf::data_file::Session;
-use mgz_perf::data_file::callchain::CallChain;
+use mgz_perf::data_file::callchain::{CallChain, MOST, UserStack};
 use mgz_perf::data_file::mapping::Mapping;
+use mgz_perf::data_file::session::Window;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, elf};
 use std::collections::HashMap;
@@ -31,7 +33,8 @@ pub fn of_stretches(
     modules: &Modules,
     stretches: &[Stretch],
 ) -> Option<Paths> {
-    if session.windows.iter().all(|w| w.chain.is_none()) {
+    let tells = |w: &Window<'_>| w.chain.is_some() || w.stack.is_some();
+    if !session.windows.iter().any(tells) {
         return None;
     }
     let mut paths = Paths {
@@ -42,6 +45,7 @@ pub fn of_stretches(
         session,
         modules,
         known: HashMap::new(),
+        unwinders: PastUnwinders::default(),
     };
     for stretch in stretches {
         let (process, thread) = (stretch.thread.process, stretch.thread.thread);
@@ -50,10 +54,17 @@ pub fn of_stretches(
         let window = at.ok().and_then(|at| session.windows.get(at));
         // A window may have records of other threads, of which the sample tells nothing.
         let window = window.filter(|w| w.identity.task.is_some_and(|(_, tid)| tid == thread));
-        let chain = window.and_then(|w| w.chain.as_ref());
         let time = window.and_then(|w| w.identity.time).unwrap_or(u64::MAX);
-        let node = chain.map_or(NONE, |chain| {
-            let (found, end) = files.unwound(process, time, chain);
+        let found = window.and_then(|w| match (&w.stack, &w.chain) {
+            (Some(stack), _) => Some((stack.ip, files.unwound(process, time, stack))),
+            (None, Some(chain)) => {
+                let ip = chain.addresses.first().copied().unwrap_or(0);
+                Some((ip, files.followed(process, time, chain)))
+            }
+            _ => None,
+        });
+        let ip = found.as_ref().map_or(0, |f| f.0);
+        let node = found.map_or(NONE, |(_, (found, end))| {
             paths.odd += u64::from(end == End::Odd);
             paths.absent += u64::from(end == End::Absent);
             paths.tree.add(&found)
@@ -64,7 +75,7 @@ pub fn of_stretches(
             time: 0,
             first_slot: stretch.last_segment,
             node,
-            ip: chain.and_then(|c| c.addresses.first()).map_or(0, |&ip| ip),
+            ip,
         });
     }
     paths.windows.sort_unstable();
@@ -113,11 +124,12 @@ struct Files<'a> {
     session: &'a Session<'a>,
     modules: &'a Modules,
     known: HashMap<&'a str, Source>,
+    unwinders: PastUnwinders,
 }
 
 impl<'a> Files<'a> {
     /// A call chain as calls in files, and why it goes no further.
-    fn unwound(&mut self, process: u32, time: u64, chain: &CallChain) -> (Unwound, End) {
+    fn followed(&mut self, process: u32, time: u64, chain: &CallChain) -> (Unwound, End) {
         let mut found = Unwound::default();
         let mut end = if chain.odd { End::Odd } else { End::Chain };
         for (depth, &address) in chain.addresses.iter().enumerate() {
@@ -138,6 +150,52 @@ impl<'a> Files<'a> {
         (found, end)
     }
 
+    /// A copy of a stack as calls in files, and why it goes no further.
+    fn unwound(&mut self, process: u32, time: u64, stack: &UserStack<'_>) -> (Unwound, End) {
+        let mapped = self.session.spaces.at(process, time);
+        for &number in &mapped {
+            self.know(number);
+        }
+        let place = |&number: &usize| {
+            let mapping = self.session.spaces.mappings().get(number)?;
+            let Some(Source::Here(file)) = self.known.get(file_of(mapping)?) else {
+                return None;
+            };
+            let bias = file.bias(mapping)?;
+            Some((file.path.to_path_buf(), bias, mapping.end))
+        };
+        let files = || mapped.iter().filter_map(place).collect();
+        let words = stack.words();
+        let top = Top {
+            pid: process,
+            ip: stack.ip,
+            sp: stack.sp,
+            bp: stack.bp,
+            stack: &words,
+        };
+        let (addresses, ended) = self.unwinders.unwind(mapped.clone(), files, &top, MOST);
+        let mut found = Unwound::default();
+        for address in addresses {
+            match self.frame(process, time, address, None) {
+                Ok(frame) => found.frames.push(frame),
+                Err(why) => return (found, why),
+            }
+        }
+        found.whole = ended && !found.frames.is_empty();
+        (found, End::Chain)
+    }
+
+    /// Looks at a mapping's file, if nobody has.
+    fn know(&mut self, number: usize) {
+        let mapping = self.session.spaces.mappings().get(number);
+        if let Some(path) = mapping.and_then(file_of)
+            && !self.known.contains_key(path)
+        {
+            let source = self.look(path);
+            self.known.insert(path, source);
+        }
+    }
+
     /// A place in a file. `call`: it must be a call's, its first byte or else its last.
     fn frame(
         &mut self,
@@ -153,13 +211,10 @@ impl<'a> Files<'a> {
             return Err(End::NoFile);
         };
         let placed = self.modules.placed(number);
-        if !self.known.contains_key(path) {
-            let source = self.look(path);
-            self.known.insert(path, source);
-        }
+        self.know(number);
         match self.known.get(path) {
             Some(Source::Here(file)) => {
-                let offset = address - mapping.start + mapping.offset;
+                let offset = (address - mapping.start).wrapping_add(mapping.offset);
                 let within = |s: &&(u64, u64, u64)| offset.wrapping_sub(s.0) < s.2;
                 let segment = file.code.iter().find(within).ok_or(End::Odd)?;
                 if call.is_some_and(|first| !is_call(&file.bytes, offset, first)) {
@@ -167,7 +222,7 @@ impl<'a> Files<'a> {
                 }
                 Ok(Frame {
                     file: file.path.clone(),
-                    address: (offset - segment.0).wrapping_add(segment.1),
+                    address: offset.wrapping_sub(segment.0).wrapping_add(segment.1),
                 })
             }
             Some(Source::Sidecar(path)) => Ok(Frame {
@@ -188,7 +243,7 @@ impl<'a> Files<'a> {
         let file = File::read(Path::new(path));
         let is_same = |file: &File| {
             let own = file.build_id();
-            let noted = note::instrumented_note(Path::new(path)).ok().flatten();
+            let noted = note::instrumented_note(&file.path).ok().flatten();
             let noted = noted.map(|note| hex(&note.sidecar_id));
             of_path.all(|(number, mapping)| {
                 let recorded = mapping.build_id.as_ref();
@@ -233,10 +288,11 @@ fn hex(bytes: &[u8]) -> String {
 
 impl File {
     fn read(path: &Path) -> Option<File> {
-        let file = std::fs::File::open(path).ok()?;
-        if !file.metadata().ok()?.is_file() {
+        // (Opening a pipe would wait for who writes.)
+        if !std::fs::metadata(path).ok()?.is_file() {
             return None;
         }
+        let file = std::fs::File::open(path).ok()?;
         // SAFETY: the mapping is private and read-only. If another process shortens the file
         // meanwhile, access faults, as with every mapped input.
         let bytes = unsafe { memmap2::Mmap::map(&file) }.ok()?;
@@ -256,6 +312,16 @@ impl File {
             roots: None,
             bytes,
         })
+    }
+
+    /// Where a mapping of its code has it: run-time address minus link-time address.
+    fn bias(&self, mapping: &Mapping) -> Option<u64> {
+        let end = mapping.offset.saturating_add(mapping.end - mapping.start);
+        let is_mapped =
+            |s: &&(u64, u64, u64)| s.0 < end && mapping.offset < s.0.saturating_add(s.2);
+        let (offset, address, _) = self.code.iter().find(is_mapped)?;
+        let file = mapping.start.wrapping_sub(mapping.offset);
+        Some(file.wrapping_add(*offset).wrapping_sub(*address))
     }
 
     /// Its build id, hex; empty if it has none.

@@ -2,13 +2,17 @@
 //! its frame pointers as the kernel does; around them is a recording that the tests make.
 
 use super::encode::{Encoder, Write};
-use super::file::{CALLCHAIN, Kind, PerfFile, USER};
+use super::file::{CALLCHAIN, Kind, PerfFile, STACKS, USER};
 use super::has_perf;
 use super::mixed::{BASE, PLAIN, put, sidecar, trace};
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt32Type;
 use arrow_array::{Array, RecordBatch};
 use mgz_annotations_schema::manifest::{CALL_PATHS, CallPaths, WINDOW_PATHS};
+use mgz_perf::data_file::callchain::{CallChain, UserStack};
+use mgz_perf::data_file::header::layout;
+use mgz_perf::data_file::records::{Records, kind};
+use mgz_perf::data_file::{Session, sample};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +28,10 @@ volatile int count;
 __attribute__((noinline)) void leaf(void) {
     uintptr_t here;
     __asm__ volatile("leaq 0(%%rip), %0" : "=r"(here));
-    printf("chain %lx", here);
+    printf("stack %lx %lx %lx", (uintptr_t)__builtin_frame_address(0), (uintptr_t)__builtin_frame_address(0), here);
+    uintptr_t *top = __builtin_frame_address(0);
+    for (int n = 0; n < 96; n++) printf(" %lx", top[n]);
+    printf("\nchain %lx", here);
     for (uintptr_t *frame = __builtin_frame_address(0);;) {
         uintptr_t *next = (uintptr_t *)frame[0];
         printf(" %lx", frame[1]);
@@ -42,9 +49,17 @@ __attribute__((noinline)) void outer(void) {
     leaf();
     count++;
 }
-int main(void) {
-    char line[4096];
+__attribute__((noinline)) void spin(long n) {
+    for (long i = 0; i < n; i++) count += i;
+}
+__attribute__((noinline)) void busy(void) {
+    spin(300000000);
+    count++;
+}
+int main(int argc, char **argv) {
+    static char line[4096];
     outer();
+    if (argc > 1) busy();
     FILE *maps = fopen("/proc/self/maps", "r");
     while (fgets(line, sizeof line, maps))
         if (strstr(line, " r-xp ")) printf("map %s", line);
@@ -56,6 +71,8 @@ int main(void) {
 struct Ran {
     /// Its two chains: from a call that was inlined into `outer`, and from `outer` itself.
     chains: [Vec<u64>; 2],
+    /// For each: bp, sp and ip with the stack there.
+    stacks: [Vec<u64>; 2],
     /// Executable mappings: start, end, offset, path.
     maps: Vec<(u64, u64, u64, String)>,
     path: PathBuf,
@@ -76,10 +93,11 @@ impl Ran {
         let output = Command::new(&path).output().expect("it runs");
         let text = String::from_utf8(output.stdout).expect("text");
         let hex = |s: &str| u64::from_str_radix(s, 16).expect("hexadecimal");
-        let chains: Vec<Vec<u64>> = (text.lines())
-            .filter_map(|l| l.strip_prefix("chain "))
-            .map(|l| l.split(' ').map(hex).collect())
-            .collect();
+        let numbers = |what: &str| -> [Vec<u64>; 2] {
+            let lines = text.lines().filter_map(|l| l.strip_prefix(what));
+            let list: Vec<Vec<u64>> = lines.map(|l| l.split(' ').map(hex).collect()).collect();
+            list.try_into().expect("two")
+        };
         let map = |line: &str| {
             let f: Vec<_> = line.split_whitespace().collect();
             let (start, end) = f[0].split_once('-').expect("a range");
@@ -88,7 +106,8 @@ impl Ran {
         };
         let maps = text.lines().filter_map(|l| l.strip_prefix("map ")).map(map);
         Ran {
-            chains: chains.try_into().expect("two"),
+            chains: numbers("chain "),
+            stacks: numbers("stack "),
             maps: maps.collect(),
             path,
             dir,
@@ -137,7 +156,7 @@ fn window(first: u64) -> Vec<u8> {
 }
 
 /// Adds a window whose sample has a chain.
-fn sample(file: &mut PerfFile, number: u64, chain: &[u64]) {
+fn add(file: &mut PerfFile, number: u64, chain: &[u64]) {
     file.chain = chain.to_vec();
     let ip = chain.iter().copied().find(|&a| a < 1 << 47).unwrap_or(BASE);
     file.sample(&window(number), ip, PID, PID, 1000 * number + 100, 0);
@@ -215,11 +234,11 @@ fn windows_have_the_call_chains_of_their_samples() {
     let ran = Ran::new();
     let mut file = recording(&ran, None);
     let [inlined, plain] = &ran.chains;
-    sample(&mut file, 1, &user(inlined));
+    add(&mut file, 1, &user(inlined));
     let kernel = [KERNEL, 0xffff_ffff_8100_0000, 0xffff_ffff_8100_0010];
-    sample(&mut file, 2, &[&kernel[..], &user(plain)].concat());
+    add(&mut file, 2, &[&kernel[..], &user(plain)].concat());
     let whole = [&user(&plain[..4])[..], &[ran.behind_start()]].concat();
-    sample(&mut file, 3, &whole);
+    add(&mut file, 3, &whole);
     let dir = tempfile::tempdir().expect("a folder");
     let (told, found) = paths(&file, dir.path());
 
@@ -293,13 +312,13 @@ fn chains_end_before_what_is_no_call_and_say_so() {
         user(&chain)
     };
     // Behind no call, in no file, in the kernel.
-    sample(&mut file, 1, &with(2, chain[2] + 1));
-    sample(&mut file, 2, &with(2, 0x1234_5678));
-    sample(&mut file, 3, &with(2, 0xffff_8000_0000_0000));
+    add(&mut file, 1, &with(2, chain[2] + 1));
+    add(&mut file, 2, &with(2, 0x1234_5678));
+    add(&mut file, 3, &with(2, 0xffff_8000_0000_0000));
     // Of the kernel alone; of a virtual machine; nothing.
-    sample(&mut file, 4, &[KERNEL, 0xffff_ffff_8100_0000]);
-    sample(&mut file, 5, &[-2560i64 as u64, chain[0], chain[1]]);
-    sample(&mut file, 6, &[USER]);
+    add(&mut file, 4, &[KERNEL, 0xffff_ffff_8100_0000]);
+    add(&mut file, 5, &[-2560i64 as u64, chain[0], chain[1]]);
+    add(&mut file, 6, &[USER]);
     let dir = tempfile::tempdir().expect("a folder");
     let (told, found) = paths(&file, dir.path());
     for path in &found[..3] {
@@ -315,14 +334,14 @@ fn files_that_are_not_here_or_are_others_are_not_asked() {
     let ran = Ran::new();
     let chain = user(&ran.chains[1]);
     let mut other = recording(&ran, Some(&[7; 20]));
-    sample(&mut other, 1, &chain);
+    add(&mut other, 1, &chain);
     let dir = tempfile::tempdir().expect("a folder");
     let (told, found) = paths(&other, dir.path());
     assert_eq!((told.unknown, told.absent), (1, 1));
     assert!(found[0].is_empty(), "{found:?}");
 
     let mut gone = recording(&ran, None);
-    sample(&mut gone, 1, &chain);
+    add(&mut gone, 1, &chain);
     std::fs::remove_file(&ran.path).expect("removed");
     let dir = tempfile::tempdir().expect("a folder");
     let (told, _) = paths(&gone, dir.path());
@@ -335,7 +354,7 @@ fn files_that_are_not_here_or_are_others_are_not_asked() {
 fn the_sidecar_names_functions_where_it_is_all_there_is() {
     let ran = Ran::new();
     let mut file = recording(&ran, None);
-    sample(
+    add(
         &mut file,
         1,
         &user(&[&[BASE + 0x20], &ran.chains[1][1..]].concat()),
@@ -381,7 +400,6 @@ fn a_sample_of_several_windows_has_the_path_of_the_last() {
             0,
         );
     }
-    // Of another thread the chain would be, whose records these are not.
     let dir = tempfile::tempdir().expect("a folder");
     let (told, found) = paths(&file, dir.path());
     assert_eq!(found.len(), 1);
@@ -394,8 +412,243 @@ fn without_chains_nothing_is_said_of_paths() {
     let ran = Ran::new();
     let mut file = recording(&ran, None);
     file.extra = 0;
-    sample(&mut file, 1, &user(&ran.chains[0]));
+    add(&mut file, 1, &user(&ran.chains[0]));
     let dir = tempfile::tempdir().expect("a folder");
     let (told, found) = paths(&file, dir.path());
     assert_eq!((told, found), (CallPaths::default(), Vec::new()));
+}
+
+/// Where threads share a processor, a window may hold what others did before.
+#[test]
+fn records_of_other_threads_in_a_window_have_no_path() {
+    let ran = Ran::new();
+    let mut file = recording(&ran, None);
+    file.comm(PID, PID + 1, 4);
+    file.switch(false, PID, PID + 1, 5, 0);
+    let mut encoder = Encoder::new(PLAIN);
+    let mut tsc = 1000;
+    for tid in [PID + 1, PID] {
+        file.switch(false, PID, tid, tsc, 0);
+        encoder.psb(tsc + 100);
+        for n in 0..50 {
+            encoder.write(Write {
+                ip: BASE + 24 * n,
+                payload: n,
+                tsc: tsc + 200 + n,
+            });
+        }
+        tsc += 100_000;
+    }
+    file.chain = user(&ran.chains[0]);
+    file.sample(&encoder.bytes, ran.chains[0][0], PID, PID, tsc, 0);
+    let dir = tempfile::tempdir().expect("a folder");
+    let (told, found) = paths(&file, dir.path());
+    assert_eq!(found.len(), 2, "{told:?}");
+    assert_eq!(names(&found[0])[..2], ["leaf", "step"]);
+    assert!(found[1].is_empty());
+    assert_eq!((told.partial, told.unknown), (1, 1));
+}
+
+#[test]
+fn a_chain_longer_than_its_sample_costs_that_sample() {
+    let ran = Ran::new();
+    let mut file = recording(&ran, None);
+    add(&mut file, 1, &user(&ran.chains[0]));
+    for (number, length) in [1 << 20, 1 << 61, u64::MAX].into_iter().enumerate() {
+        file.chain_length = Some(length);
+        add(&mut file, 2 + number as u64, &user(&ran.chains[0]));
+    }
+    // A shorter one makes nonsense of what follows, which is read as AUX data and its size.
+    file.chain_length = Some(2);
+    add(&mut file, 9, &user(&ran.chains[0]));
+    let dir = tempfile::tempdir().expect("a folder");
+    let (told, found) = paths(&file, dir.path());
+    assert_eq!((found.len(), told.partial), (1, 1));
+    let session = Session::read(&std::fs::read(dir.path().join("perf.data")).expect("there"))
+        .map(|s| (s.windows.len(), s.loss.bad_records))
+        .expect("a recording");
+    assert_eq!(session, (1, 4));
+}
+
+/// All that is in the shipped recording, as `perf script` shows it.
+#[test]
+fn chains_of_the_real_capture_are_as_perf_shows_them() {
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/pt/data/ubench-ptwrite-geminilake.perf.data.zst");
+    let packed = std::fs::File::open(packed).expect("part of the repository");
+    let file = zstd::decode_all(packed).expect("whole");
+    let session = Session::read(&file).expect("a recording");
+    assert!(session.windows.len() > 50);
+    let ours: Vec<_> = (session.windows.iter())
+        .map(|w| w.chain.clone().expect("-g").addresses)
+        .collect();
+    if !has_perf() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("perf.data");
+    std::fs::write(&path, &file).expect("written");
+    assert_eq!(ours, raw_chains(&path));
+}
+
+/// The user part of all chains in a recording, as perf dumps them, up to an address that is no
+/// user's; callers as what stands before it.
+fn raw_chains(path: &Path) -> Vec<Vec<u64>> {
+    let output = Command::new("perf")
+        .args(["script", "-D", "-f", "-i"])
+        .arg(path)
+        .output()
+        .expect("perf starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut out: Vec<Vec<u64>> = Vec::new();
+    let mut rest = 0;
+    for line in text.lines() {
+        if let Some((_, count)) = line.split_once("chain: nr:") {
+            rest = count.trim().parse().expect("a number");
+            out.push(Vec::new());
+        } else if rest > 0 {
+            rest -= 1;
+            let (_, word) = line.rsplit_once(' ').expect("an entry");
+            let word = u64::from_str_radix(word, 16).expect("hexadecimal");
+            match word {
+                USER => {}
+                0 | 0x8000_0000_0000_0000.. => rest = 0,
+                _ => {
+                    let chain = out.last_mut().expect("begun");
+                    chain.push(word - u64::from(!chain.is_empty()));
+                }
+            }
+        }
+    }
+    out
+}
+
+/// What the kernel writes, read as perf reads it, and named as perf names it: chains by frame
+/// pointers, and copies of stacks.
+#[test]
+fn samples_of_the_real_perf_have_the_callers_that_it_shows() {
+    if !has_perf() {
+        return;
+    }
+    let ran = Ran::new();
+    let data = ran.dir.path().join("perf.data");
+    for call_graph in ["fp", "dwarf,4096"] {
+        let output = Command::new("perf")
+            .args(["record", "-e", "cpu-clock:u", "-F", "2000", "--call-graph"])
+            .args([call_graph, "-o"])
+            .arg(&data)
+            .arg("--")
+            .args([ran.path.as_os_str(), "busy".as_ref()])
+            .output()
+            .expect("perf starts");
+        if !output.status.success() {
+            eprintln!(
+                "SKIPPED: perf record: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            continue;
+        }
+        let bytes = std::fs::read(&data).expect("a recording");
+        let session = Session::read_any(&[&bytes]).expect("a recording");
+        let layout = layout(&bytes).expect("whole");
+        let attr = &layout.events[0].attr;
+        // The same samples, with PT data.
+        let mut file = PerfFile::new(Kind::Samples, 1, (true, false, false));
+        let is_copy = call_graph != "fp";
+        file.extra = CALLCHAIN | if is_copy { STACKS } else { 0 };
+        file.comm(PID, PID, 1);
+        file.mmap(PID, BASE, 0x1000, "/x/app", 2);
+        for m in session.spaces.mappings() {
+            file.map(PID, m.start, m.end - m.start, m.offset, &m.path, None, 3);
+        }
+        let mut chains = Vec::new();
+        for record in Records::new(&bytes, layout.data.clone()) {
+            if record.kind != kind::SAMPLE {
+                continue;
+            }
+            let sample = sample::sample(attr, &record.body).expect("a sample");
+            let chain = CallChain::of(attr, &sample, &record.body, record.misc).expect("-g");
+            let calls = chain.addresses.iter().enumerate();
+            let returns: Vec<u64> = calls.map(|(n, a)| a + u64::from(n > 0)).collect();
+            chains.push(chain.addresses);
+            let stack = UserStack::of(attr, &sample, &record.body);
+            assert_eq!(stack.is_some(), is_copy);
+            file.stack = stack.map(|s| ([s.bp, s.sp, s.ip], s.words()));
+            add(&mut file, chains.len() as u64, &user(&returns));
+        }
+        assert!(chains.len() > 20, "{}", chains.len());
+        let mut theirs = raw_chains(&data);
+        theirs.sort();
+        chains.sort();
+        assert_eq!(chains, theirs);
+
+        let dir = tempfile::tempdir().expect("a folder");
+        let (told, found) = paths(&file, dir.path());
+        let script = Command::new("perf")
+            .args(["script", "--no-inline", "-F", "ip,sym", "-i"])
+            .arg(&data)
+            .output()
+            .expect("perf starts");
+        let text = String::from_utf8_lossy(&script.stdout);
+        let theirs: Vec<Vec<&str>> = text
+            .split("\n\n")
+            .map(|s| {
+                let names = s.lines().filter_map(|l| l.split_whitespace().nth(1));
+                names.collect()
+            })
+            .filter(|names: &Vec<&str>| !names.is_empty())
+            .collect();
+        assert_eq!(found.len(), theirs.len());
+        let own = ["spin", "busy", "main"];
+        let shown = |names: &[&str]| {
+            let known = names.iter().filter(|n| own.contains(n));
+            known.map(|n| n.to_string()).collect::<Vec<_>>()
+        };
+        let ours: Vec<Vec<String>> = found.iter().map(|path| shown(&names(path))).collect();
+        let theirs: Vec<Vec<String>> = theirs.iter().map(|t| shown(t)).collect();
+        assert_eq!(ours, theirs, "{call_graph}");
+        let full = ours.iter().filter(|names| names[..] == own).count();
+        assert!(full > 20, "{full} of {}, {:?}", ours.len(), found.last());
+        assert!(told.whole > 20 || !is_copy, "{told:?}");
+        eprintln!("{call_graph}: {} samples, {told:?}", found.len());
+    }
+}
+
+/// A copy of a stack is unwound by the tables of the files, and to the end.
+#[test]
+fn windows_have_the_callers_that_copies_of_their_stacks_tell() {
+    let ran = Ran::new();
+    let mut file = recording(&ran, None);
+    file.extra = CALLCHAIN | STACKS;
+    for (number, stack) in (1..).zip(&ran.stacks) {
+        let (registers, stack) = stack.split_at(3);
+        let registers = <[u64; 3]>::try_from(registers).expect("three");
+        file.stack = Some((registers, stack.to_vec()));
+        // As with `--call-graph=dwarf` the chain says nothing of user code.
+        add(&mut file, number, &[USER]);
+    }
+    // The copy ends inside of `outer`'s frame.
+    let cut = file.stack.as_mut().expect("set");
+    cut.1.truncate(3);
+    add(&mut file, 3, &[USER]);
+    cut_registers(&mut file);
+    add(&mut file, 4, &[USER]);
+    let dir = tempfile::tempdir().expect("a folder");
+    let (told, found) = paths(&file, dir.path());
+    assert_eq!(names(&found[0])[..4], ["leaf", "step", "outer", "main"]);
+    assert_eq!(names(&found[0]).last(), Some(&"_start"));
+    assert_eq!(names(&found[1])[..3], ["leaf", "outer", "main"]);
+    assert_eq!(names(&found[2]).last(), Some(&"[callers unknown]"));
+    assert!(found[3].is_empty());
+    assert_eq!(
+        (told.whole, told.partial, told.unknown),
+        (2, 1, 1),
+        "{told:?}"
+    );
+}
+
+/// Registers that are of no code.
+fn cut_registers(file: &mut PerfFile) {
+    let (registers, _) = file.stack.as_mut().expect("set");
+    *registers = [u64::MAX; 3];
 }

@@ -3,10 +3,12 @@
 //! The kernel follows frame pointers and writes addresses from the inside out, with a marker before
 //! each stretch of them that tells whose they are (`PERF_CONTEXT_*`). Where the processor keeps a
 //! stack of calls in its branch records (`--call-graph=lbr`) that is the better source: it needs no
-//! frame pointers. The chain comes from outside, so nothing of it is believed that was not looked
+//! frame pointers. And a sample may have a copy of the user's stack (`--call-graph=dwarf`), which
+//! whoever has the files can unwind. The chain comes from outside, so nothing of it is believed that was not looked
 //! at: only its form here, its addresses where they are named.
 
 use crate::data_file::header::Attr;
+use crate::data_file::records::Bytes;
 use crate::data_file::sample::Sample;
 use crate::data_file::u64_at;
 use std::ops::Range;
@@ -78,13 +80,63 @@ impl CallChain {
 
     /// Adds an address; false if that ends the chain.
     fn add(&mut self, address: u64) -> bool {
-        let is_code = address != 0 && address >> 63 == 0;
+        // What a thread's first frame may have for its caller.
+        if address == 0 {
+            return false;
+        }
+        let is_code = address >> 63 == 0;
         self.odd = !is_code;
         self.cut = !is_code || self.addresses.len() == MOST;
         if !self.cut {
             self.addresses.push(address);
         }
         !self.cut
+    }
+}
+
+/// A copy of a thread's stack, and what unwinding begins with.
+#[derive(Clone, Debug)]
+pub struct UserStack<'a> {
+    /// The instruction that comes next.
+    pub ip: u64,
+    /// Stack pointer: address of the copy's first byte.
+    pub sp: u64,
+    /// The frame pointer's register; 0 if it is not known.
+    pub bp: u64,
+    /// The stack from there on.
+    pub bytes: Bytes<'a>,
+}
+
+impl<'a> UserStack<'a> {
+    /// That of a sample, if it has one. `body` is what `sample` was read from.
+    pub fn of(attr: &Attr, sample: &Sample, body: &Bytes<'a>) -> Option<UserStack<'a>> {
+        // As the kernel numbers registers of x86 (`PERF_REG_X86_*`).
+        const BP: u32 = 6;
+        const SP: u32 = 7;
+        const IP: u32 = 8;
+        let registers = sample.registers.as_ref()?;
+        let register = |number: u32| {
+            let before = attr.regs_user & ((1 << number) - 1);
+            let is_there = attr.regs_user >> number & 1 == 1;
+            let at = registers.start + before.count_ones() as usize * 8;
+            u64_at(body, at).filter(|_| is_there && at < registers.end)
+        };
+        let stack = sample.stack.clone().filter(|range| !range.is_empty())?;
+        Some(UserStack {
+            ip: register(IP)?,
+            sp: register(SP)?,
+            bp: register(BP).unwrap_or(0),
+            bytes: match body {
+                Bytes::File(body) => Bytes::File(body.get(stack)?),
+                Bytes::Unpacked(body) => Bytes::Unpacked(body.get(stack)?.into()),
+            },
+        })
+    }
+
+    /// Its words.
+    pub fn words(&self) -> Vec<u64> {
+        let words = self.bytes.chunks_exact(8);
+        words.filter_map(|word| u64_at(word, 0)).collect()
     }
 }
 
@@ -103,7 +155,7 @@ fn followed(words: impl Iterator<Item = u64>, is_user: bool) -> CallChain {
         if !here {
             continue;
         }
-        // Callers are told by where they go on. (0 stays 0, which is nobody's.)
+        // Callers are told by where they go on. (0 stays 0.)
         let address = match found.addresses.is_empty() {
             true => word,
             false => word.saturating_sub(1),
@@ -173,11 +225,10 @@ mod tests {
         let found = chain(&[USER, 0x1000, 0x2005, INNER, 0x4000], 2);
         assert_eq!(found.addresses, [0x1000, 0x2004]);
         assert!(found.cut && found.odd);
-        for end in [0, 1] {
-            let found = chain(&[USER, 0x1000, end, 0x4000], 2);
-            assert_eq!(found.addresses, [0x1000]);
-            assert!(found.odd);
-        }
+        // That is how the kernel ends some of them.
+        let found = chain(&[USER, 0x1000, 0, 0x4000], 2);
+        assert_eq!(found.addresses, [0x1000]);
+        assert!(!found.cut && !found.odd);
         assert!(chain(&[USER, INNER, 0x1000], 2).addresses.is_empty());
         let deep: Vec<u64> = std::iter::once(USER).chain(0x1000..0x1000 + 300).collect();
         let found = chain(&deep, 2);

@@ -29,6 +29,10 @@ pub struct Sample {
     pub callchain: Option<std::ops::Range<usize>>,
     /// Branch records, likewise.
     pub branches: Option<std::ops::Range<usize>>,
+    /// Registers of user code that the attribute names, likewise; of 64-bit code only.
+    pub registers: Option<std::ops::Range<usize>>,
+    /// A copy of the user's stack from the stack pointer on, likewise.
+    pub stack: Option<std::ops::Range<usize>>,
     /// AUX data, as a range of the record's body.
     pub aux: Option<std::ops::Range<usize>>,
     /// Bytes behind the last field.
@@ -82,6 +86,9 @@ impl Walk<'_> {
         self.words(u64::from(which.count_ones()))
     }
 }
+
+/// What stands before the registers of 64-bit code.
+const REGISTERS_64: u64 = 2;
 
 /// Reads a sample's body; `None` if it contradicts its attribute.
 pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
@@ -145,13 +152,19 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
         }
     }
     if has(bits::REGS_USER) {
+        let from = walk.at;
         walk.registers(attr.regs_user)?;
+        let is_64 = u64_at(body, from) == Some(REGISTERS_64);
+        sample.registers = is_64.then_some(from + 8..walk.at);
     }
     if has(bits::STACK_USER) {
         let size = walk.word()?;
         if size > 0 {
+            let from = walk.at;
             walk.skip(size)?;
-            walk.word()?;
+            let (to, filled) = (walk.at, walk.word()?);
+            let filled = usize::try_from(filled).unwrap_or(usize::MAX);
+            sample.stack = Some(from..from.saturating_add(filled).min(to));
         }
     }
     for bit in [

@@ -1,6 +1,6 @@
 //! One pass over a file: PT data, clocks, threads, mappings.
 
-use crate::data_file::callchain::CallChain;
+use crate::data_file::callchain::{CallChain, UserStack};
 use crate::data_file::header::{Attr, Event, bits, feature};
 use crate::data_file::mapping::{Mapping, Spaces};
 use crate::data_file::records::{Bytes, Record, Records, kind};
@@ -63,6 +63,8 @@ pub struct Window<'a> {
     pub period: u64,
     /// By way of whom the thread came to where the sample was taken; `None` if samples do not tell.
     pub chain: Option<CallChain>,
+    /// The thread's stack then, if the sample has a copy of it.
+    pub stack: Option<UserStack<'a>>,
 }
 
 /// A piece of a full trace.
@@ -640,6 +642,7 @@ impl<'a> Reader<'a> {
             return Some(());
         };
         let chain = CallChain::of(&attr, &found, &record.body, record.misc);
+        let stack = UserStack::of(&attr, &found, &record.body);
         let sampling = self.sampling(found.identity.id);
         let period = match sampling.and_then(|n| self.session.sampling.get_mut(n)) {
             Some(sampling) => sampling.sample(found.period),
@@ -675,6 +678,7 @@ impl<'a> Reader<'a> {
             sampling,
             period,
             chain,
+            stack,
         });
         Some(())
     }

@@ -165,7 +165,7 @@ impl Roots {
 
     /// Reads a file; `None` if it is none that could be mapped.
     pub fn read(path: &Path) -> Option<Roots> {
-        let image = Image::read(path)?;
+        let image = Image::read(path).filter(|image| image.base < Self::END)?;
         let mut unwinder = UnwinderX86_64::new();
         unwinder.add_module(image.module(image.base, Self::END));
         Some(Roots {
@@ -202,6 +202,46 @@ struct Process {
     /// Stacks by what matters of their copies.
     known: HashMap<u64, u32>,
     looked: Instant,
+}
+
+/// Unwinds copies of stacks of processes that are gone, whose mappings are known.
+#[derive(Default)]
+pub struct PastUnwinders {
+    /// By the numbers of what was mapped.
+    processes: HashMap<Vec<usize>, Process>,
+    images: HashMap<PathBuf, Option<Arc<Image>>>,
+}
+
+impl PastUnwinders {
+    /// Addresses in calls from the inside out, `most` at most, and whether they go to the thread's
+    /// first function. `files` gives what was mapped: path, load bias, end.
+    pub fn unwind(
+        &mut self,
+        mapped: Vec<usize>,
+        files: impl FnOnce() -> Vec<(PathBuf, u64, u64)>,
+        top: &Top<'_>,
+        most: usize,
+    ) -> (Vec<u64>, bool) {
+        let images = &mut self.images;
+        let process = self.processes.entry(mapped).or_insert_with(|| {
+            let place = |(path, bias, end): (PathBuf, u64, u64)| {
+                let image = images.entry(path);
+                let image = image
+                    .or_insert_with_key(|path| Image::read(path).map(Arc::new))
+                    .clone()?;
+                let start = bias.wrapping_add(image.base);
+                (start < end).then_some(Mapped { start, end, image })
+            };
+            let mut mapped: Vec<Mapped> = files().into_iter().filter_map(place).collect();
+            // A file may have code in several places, and is one all the same.
+            mapped.sort_by_key(|m| (m.start, std::cmp::Reverse(m.end)));
+            mapped.dedup_by_key(|m| m.start);
+            Process::new(mapped)
+        });
+        let registers = UnwindRegsX86_64::new(top.ip, top.sp, top.bp);
+        let (addresses, ended, _) = process.addresses(top.ip, registers, (top.sp, top.stack), most);
+        (addresses, ended)
+    }
 }
 
 /// All processes, and the files that they have mapped.

@@ -24,6 +24,7 @@ pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &AuxSpan<'a>) 
         sampling: None,
         period: 0,
         chain: None,
+        stack: None,
     }
 }
 
