@@ -6,14 +6,16 @@
 //!
 //! The kernel follows frame pointers. A function that uses the register for something else leads it
 //! astray, and nothing in a chain tells. So each caller must lie in a file that was mapped there, and
-//! behind a call, as far as that file is here; else the path ends before it. Copies of stacks
+//! behind a call, as far as that file is here; else the path ends before it. Where code keeps its
+//! caller elsewhere than behind the frame pointer, by its file's table, the chain has passed that
+//! caller over, which leaves a gap in the path. Copies of stacks
 //! (`--call-graph=dwarf`) are unwound by the files' tables. A file that is another by now says
 //! nothing. Where the sidecar is all there is of a file, it names the functions.
 
 use crate::import::modules::{Modules, same_build_id};
 use crate::import::threads::Stretch;
-use crate::objects::heap::unwind::{Frame, PastUnwinders, Roots, Top, Unwound};
-use crate::paths::tree::NONE;
+use crate::objects::heap::unwind::{Caller, Callers, Frame, PastUnwinders, Top, Unwound};
+use crate::paths::tree::{NONE, gap};
 use crate::paths::{Paths, WindowPath};
 use crate::program::note;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
@@ -116,7 +118,7 @@ struct File {
     bytes: memmap2::Mmap,
     /// Executable segments: offset, address, length in the file.
     code: Vec<(u64, u64, u64)>,
-    roots: Option<Roots>,
+    callers: Option<Callers>,
 }
 
 /// The mapped files, each looked at once.
@@ -132,21 +134,27 @@ impl<'a> Files<'a> {
     fn followed(&mut self, process: u32, time: u64, chain: &CallChain) -> (Unwound, End) {
         let mut found = Unwound::default();
         let mut end = if chain.odd { End::Odd } else { End::Chain };
+        let (mut caller, mut passed, mut has_gap) = (Caller::Elsewhere, false, false);
         for (depth, &address) in chain.addresses.iter().enumerate() {
             let call = (depth > 0).then_some(chain.first_bytes);
             match self.frame(process, time, address, call) {
-                Ok(frame) => found.frames.push(frame),
+                Ok(frame) => {
+                    if passed {
+                        found.frames.push(gap());
+                    }
+                    has_gap |= passed;
+                    caller = self.caller(&frame);
+                    passed = caller == Caller::Elsewhere && !chain.first_bytes;
+                    found.frames.push(frame);
+                }
                 Err(why) => {
                     end = why;
                     break;
                 }
             }
         }
-        let outermost = found
-            .frames
-            .last()
-            .filter(|_| end == End::Chain && !chain.cut);
-        found.whole = outermost.cloned().is_some_and(|frame| self.is_root(&frame));
+        let is_end = end == End::Chain && !chain.cut;
+        found.whole = is_end && !has_gap && caller == Caller::Nobody;
         (found, end)
     }
 
@@ -261,16 +269,17 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Whether the function at a place is a thread's first.
-    fn is_root(&mut self, frame: &Frame) -> bool {
+    /// Where the caller of a place is found; elsewhere, if nothing tells.
+    fn caller(&mut self, frame: &Frame) -> Caller {
         let path = frame.file.to_str().unwrap_or("");
         let Some(Source::Here(file)) = self.known.get_mut(path) else {
-            return false;
+            return Caller::Elsewhere;
         };
-        if file.roots.is_none() {
-            file.roots = Roots::read(&frame.file);
+        if file.callers.is_none() {
+            file.callers = Callers::read(&frame.file);
         }
-        file.roots.as_mut().is_some_and(|r| r.has(frame.address))
+        let callers = file.callers.as_mut();
+        callers.map_or(Caller::Elsewhere, |c| c.of(frame.address))
     }
 }
 
@@ -309,7 +318,7 @@ impl File {
         Some(File {
             path: Arc::new(path.to_owned()),
             code,
-            roots: None,
+            callers: None,
             bytes,
         })
     }

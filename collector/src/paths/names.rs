@@ -88,6 +88,14 @@ pub fn name(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Na
         let Some(path) = tree.files.get(node.file as usize) else {
             continue;
         };
+        if path.as_os_str().is_empty() {
+            done[number].0 = builder.number(Call {
+                parent: done[node.parent as usize].0,
+                function: CALLERS_UNKNOWN.into(),
+                ..Call::default()
+            });
+            continue;
+        }
         let at = places
             .entry((node.file, node.address))
             .or_insert_with(|| lookup.places(path, node.address));
@@ -276,6 +284,33 @@ mod tests {
         assert_ne!(b.call(call(main, "walk", 11)), walk);
         assert_eq!(b.call(call(main, "walk", 10)), walk);
         assert_eq!(b.calls.len(), 1 + 4);
+    }
+
+    #[test]
+    fn callers_that_are_passed_over_are_a_call_of_their_own() {
+        use crate::objects::heap::unwind::{Frame, Unwound};
+        use crate::paths::tree::gap;
+        let file = std::sync::Arc::new(PathBuf::from("/nowhere"));
+        let frame = |address| Frame {
+            file: file.clone(),
+            address,
+        };
+        let mut tree = Tree::default();
+        let node = tree.add(&Unwound {
+            frames: vec![frame(3), gap(), frame(2), gap(), frame(1)],
+            whole: false,
+            short: false,
+        });
+        let elsewhere = |_: &Path, address: u64| Some(format!("f{address}"));
+        let named = name(&tree, &|_, _| None, &elsewhere);
+        let mut at = named.of_node[node as usize];
+        let mut path = Vec::new();
+        while at != 0 {
+            path.push(named.calls[at as usize].function.as_str());
+            at = named.calls[at as usize].parent;
+        }
+        let unknown = CALLERS_UNKNOWN;
+        assert_eq!(path, ["f3", unknown, "f2", unknown, "f1", unknown]);
     }
 
     #[test]

@@ -50,10 +50,15 @@ __attribute__((noinline)) void outer(void) {
     count++;
 }
 __attribute__((noinline)) void spin(long n) {
+    __asm__ volatile("" : : "r"(__builtin_frame_address(0)));
+    for (long i = 0; i < n; i++) count += i;
+}
+__attribute__((noinline, optimize("omit-frame-pointer"))) void leaf_spin(long n) {
     for (long i = 0; i < n; i++) count += i;
 }
 __attribute__((noinline)) void busy(void) {
     spin(300000000);
+    leaf_spin(300000000);
     count++;
 }
 int main(int argc, char **argv) {
@@ -86,7 +91,8 @@ impl Ran {
         std::fs::write(&source, PROGRAM).expect("written");
         let built = Command::new("cc")
             .args(["-g", "-O1", "-fno-omit-frame-pointer", "-Wl,--build-id"])
-            .args(["-fno-optimize-sibling-calls", "-o"])
+            .args(["-fno-optimize-sibling-calls"])
+            .arg("-o")
             .args([&path, &source])
             .status();
         assert!(built.expect("a C compiler").success());
@@ -237,7 +243,7 @@ fn windows_have_the_call_chains_of_their_samples() {
     add(&mut file, 1, &user(inlined));
     let kernel = [KERNEL, 0xffff_ffff_8100_0000, 0xffff_ffff_8100_0010];
     add(&mut file, 2, &[&kernel[..], &user(plain)].concat());
-    let whole = [&user(&plain[..4])[..], &[ran.behind_start()]].concat();
+    let whole = [&user(&plain[..3])[..], &[ran.behind_start()]].concat();
     add(&mut file, 3, &whole);
     let dir = tempfile::tempdir().expect("a folder");
     let (told, found) = paths(&file, dir.path());
@@ -250,8 +256,7 @@ fn windows_have_the_call_chains_of_their_samples() {
     assert_eq!(at(&found[0], 2), (line("outer();", 0), false));
     assert_eq!(names(&found[1])[..3], ["leaf", "outer", "main"]);
     assert_eq!(at(&found[1], 0), (line("leaf();", 1), false));
-    assert_eq!(names(&found[2])[..3], ["leaf", "outer", "main"]);
-    assert_eq!(names(&found[2]).last(), Some(&"_start"));
+    assert_eq!(names(&found[2]), ["leaf", "outer", "main", "_start"]);
     assert_eq!(told.state, "recorded");
     assert_eq!(
         (told.whole, told.partial, told.unknown),
@@ -372,6 +377,8 @@ fn the_sidecar_names_functions_where_it_is_all_there_is() {
     let functions = calls.column_by_name("function").expect("names");
     let functions: Vec<_> = functions.as_string::<i32>().iter().flatten().collect();
     assert_eq!(functions.last(), Some(&"app::kernel(int)"), "{functions:?}");
+    // Without the file nothing tells whether it has a frame that the chain can follow.
+    assert_eq!(functions[functions.len() - 2], "[callers unknown]");
     assert!(functions.contains(&"outer"));
 }
 
@@ -599,7 +606,7 @@ fn samples_of_the_real_perf_have_the_callers_that_it_shows() {
             .filter(|names: &Vec<&str>| !names.is_empty())
             .collect();
         assert_eq!(found.len(), theirs.len());
-        let own = ["spin", "busy", "main"];
+        let own = ["spin", "leaf_spin", "busy", "main"];
         let shown = |names: &[&str]| {
             let known = names.iter().filter(|n| own.contains(n));
             known.map(|n| n.to_string()).collect::<Vec<_>>()
@@ -607,7 +614,25 @@ fn samples_of_the_real_perf_have_the_callers_that_it_shows() {
         let ours: Vec<Vec<String>> = found.iter().map(|path| shown(&names(path))).collect();
         let theirs: Vec<Vec<String>> = theirs.iter().map(|t| shown(t)).collect();
         assert_eq!(ours, theirs, "{call_graph}");
-        let full = ours.iter().filter(|names| names[..] == own).count();
+        let full = ours
+            .iter()
+            .filter(|names| names[..] == ["spin", "busy", "main"]);
+        let full = full.count();
+        // Its frame pointer is that of who called it, so that the chain has passed this caller over.
+        let without = found
+            .iter()
+            .filter(|path| path.first().is_some_and(|c| c.0 == "leaf_spin"));
+        let without: Vec<_> = without.map(|path| names(&path[..3])).collect();
+        let expected = match is_copy {
+            true => ["leaf_spin", "busy", "main"],
+            false => ["leaf_spin", "[callers unknown]", "main"],
+        };
+        let right = without.iter().filter(|names| names[..] == expected).count();
+        assert!(
+            right > 20 && right == without.len(),
+            "{right} of {}",
+            without.len()
+        );
         assert!(full > 20, "{full} of {}, {:?}", ours.len(), found.last());
         assert!(told.whole > 20 || !is_copy, "{told:?}");
         eprintln!("{call_graph}: {} samples, {told:?}", found.len());

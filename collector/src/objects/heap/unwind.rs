@@ -153,36 +153,58 @@ impl Image {
     }
 }
 
-/// What a file tells of the functions that nobody calls: those in which threads begin.
-pub struct Roots {
+/// Where the caller of some code is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Nowhere: a thread begins there.
+    Nobody,
+    /// Behind the frame pointer, which is what the kernel follows.
+    ByFrame,
+    /// Elsewhere on the stack: who follows frame pointers passes this caller over.
+    Elsewhere,
+}
+
+/// What a file's unwind table tells of callers.
+pub struct Callers {
     unwinder: UnwinderX86_64<Bytes>,
     cache: CacheX86_64,
 }
 
-impl Roots {
+impl Callers {
     /// Addresses of user code end here.
     const END: u64 = 1 << 47;
 
     /// Reads a file; `None` if it is none that could be mapped.
-    pub fn read(path: &Path) -> Option<Roots> {
+    pub fn read(path: &Path) -> Option<Callers> {
         let image = Image::read(path).filter(|image| image.base < Self::END)?;
         let mut unwinder = UnwinderX86_64::new();
         unwinder.add_module(image.module(image.base, Self::END));
-        Some(Roots {
+        Some(Callers {
             unwinder,
             cache: CacheX86_64::new(),
         })
     }
 
-    /// Whether the code at an address (as linked) has no caller, by its unwind table.
-    pub fn has(&mut self, address: u64) -> bool {
-        // A caller would be on the stack, which cannot be read.
-        let mut read = |_| Err(());
-        let stack = Self::END - 0x1000;
-        let registers = UnwindRegsX86_64::new(address, stack, stack + 0x100);
+    /// Where the caller of the code at an address (as linked) is found.
+    pub fn of(&mut self, address: u64) -> Caller {
+        // Two places that no offset leads from one to the other: where the table looks first is
+        // seen, and nothing is there.
+        let stack = Self::END - (1 << 40);
+        let frame = stack + (1 << 36);
+        let by_frame = Cell::new(false);
+        let mut read = |at: u64| {
+            by_frame.set(at == frame || at == frame + 8);
+            Err(())
+        };
+        let registers = UnwindRegsX86_64::new(address, stack, frame);
         let mut frames =
             (self.unwinder).iter_frames(address, registers, &mut self.cache, &mut read);
-        matches!(frames.next(), Ok(Some(_))) && matches!(frames.next(), Ok(None))
+        let first = frames.next();
+        match frames.next() {
+            Ok(None) if matches!(first, Ok(Some(_))) => Caller::Nobody,
+            _ if by_frame.get() => Caller::ByFrame,
+            _ => Caller::Elsewhere,
+        }
     }
 }
 
@@ -502,11 +524,11 @@ mod tests {
         let exe = std::env::current_exe().unwrap();
         let data = std::fs::read(&exe).unwrap();
         let file = object::File::parse(&data[..]).unwrap();
-        let mut roots = Roots::read(&exe).unwrap();
-        assert!(roots.has(file.entry() + 8));
+        let mut callers = Callers::read(&exe).unwrap();
+        assert_eq!(callers.of(file.entry() + 8), Caller::Nobody);
         let main = file.symbols().find(|s| s.name() == Ok("main")).unwrap();
-        assert!(!roots.has(main.address() + 4));
-        assert!(!roots.has(0) && !roots.has(1 << 40));
-        assert!(Roots::read(Path::new("/proc/self/status")).is_none());
+        // Nothing is pushed there.
+        assert_eq!(callers.of(main.address()), Caller::Elsewhere);
+        assert!(Callers::read(Path::new("/proc/self/status")).is_none());
     }
 }
