@@ -15,14 +15,21 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The original address of one in a clone: of the instruction there, or of the next one.
+/// The longest instruction.
+const LONGEST: u64 = 15;
+
+/// The original address of one in a clone. Where no instruction begins there, the second byte of the
+/// original of that which the byte before is of.
 fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
     let map = AddrMap::new(&sidecar.map)?;
-    let found = map.at_clone(address).or_else(|| {
-        let next = map.from_clone(address).next()?;
-        map.at_clone(next.clone)
-    });
-    found.map(|(step, _)| step.orig)
+    let at = |address: u64| map.at_clone(address).map(|(step, _)| step);
+    let around = || {
+        let before = (1..=LONGEST).filter_map(|back| address.checked_sub(back));
+        let step = before.filter_map(at).next()?;
+        let is_in = address <= step.clone + u64::from(step.clone_len);
+        is_in.then_some(step.orig + 1)
+    };
+    at(address).map(|step| step.orig).or_else(around)
 }
 
 /// The name of the function that an address is in, be it its clone.
@@ -111,5 +118,47 @@ impl Recording {
                 self.folder.path().display()
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_clones_are_those_of_the_originals() {
+        let words =
+            |list: &[u32]| -> Vec<u8> { list.iter().flat_map(|w| w.to_le_bytes()).collect() };
+        // Three bytes, a probe of four, a call of five, one byte.
+        let stream = [0x33, 0x04, 0x55, 0x11];
+        let mut map = words(&[1, 1, stream.len() as u32, 0]);
+        map.extend(words(&[0x9000, 0x900d, 0x1000, 0]));
+        map.extend(mgz_abi::address_map::ProbeState::IDLE.bytes());
+        map.extend(stream);
+        let mut sidecar = Sidecar {
+            map,
+            strings: vec!["_ZN3app6kernelEi".into()],
+            ..Sidecar::default()
+        };
+        sidecar.functions = vec![Function {
+            name: 0,
+            start: 0x1000,
+            end: 0x1009,
+            clone_start: 0x9000,
+            clone_end: 0x900d,
+            ..Function::default()
+        }];
+        // As names are looked up: by what follows the address.
+        let of = |address: u64| Some(original(&sidecar, address + 1)? - 1);
+        assert_eq!(of(0x900b), Some(0x1007), "behind which the call goes on");
+        assert_eq!(of(0x9007), Some(0x1003), "the call itself");
+        assert_eq!(of(0x9000), Some(0x1000));
+        assert_eq!(of(0x9004), Some(0x1003), "a probe is of what follows it");
+        assert_eq!(of(0x900c), Some(0x1008), "at the end");
+        assert_eq!((of(0x900d), of(0x1000)), (None, None));
+        let name = |address| function(&sidecar, address);
+        assert_eq!(name(0x1008), name(0x900c));
+        assert_eq!(name(0x9000).as_deref(), Some("app::kernel(int)"));
+        assert_eq!((name(0x1009), name(0x900d)), (None, None));
     }
 }
