@@ -253,6 +253,16 @@ pub struct CallPaths {
     pub partial: u64,
     /// Windows of which no call is known.
     pub unknown: u64,
+    /// Imports: windows whose call chain goes on with what is no call of the user's.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub odd: u64,
+    /// Imports: windows whose call chain goes on in a file that is not here, or is another by now.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub absent: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A data cache of the machine.

@@ -1,4 +1,4 @@
-//! A perf.data file from outside: its ptwrites, and their way to records by a sidecar that fits any file in it.
+//! A perf.data file from outside: its ptwrites and call chains, and their way to records by a sidecar that fits any file in it.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;
@@ -8,6 +8,9 @@ use mgz_collector::import::parts::RecordJoiner;
 use mgz_collector::import::resolve::{Slices, slices};
 use mgz_perf::data_file::{Session, events};
 use mgz_collector::import::dump;
+use mgz_collector::import::threads::Stretch;
+use mgz_collector::import::paths;
+use mgz_annotations_schema::spill::ThreadKey;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -49,6 +52,18 @@ fn resolve(bytes: &[u8]) -> Option<()> {
     );
     assert_eq!(totals.ok()?.events, seen);
     std::hint::black_box(resolved);
+    let stretches: Vec<_> = session
+        .windows
+        .iter()
+        .map(|w| {
+            let (process, thread) = w.identity.task.unwrap_or((0, 0));
+            Stretch { thread: ThreadKey { process, thread }, last_segment: 0, window: w.number }
+        })
+        .collect();
+    if let Some(found) = paths::of_stretches(&session, &modules, &stretches) {
+        assert_eq!(found.windows.len(), stretches.len(), "each window has a path or is unknown");
+        assert!(found.windows.iter().all(|w| (w.node as usize) < found.tree.nodes.len()));
+    }
     Some(())
 }
 

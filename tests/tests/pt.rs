@@ -625,6 +625,93 @@ fn windows_with_overlaps_and_overflows_give_what_they_hold() {
     }
 }
 
+/// Windows whose samples have call chains are divided by them; the instrumented file is gone, so that its sidecar names the
+/// functions.
+#[test]
+fn call_chains_reach_the_analysis() {
+    let Some(recorded) = Recorded::new("hash", PIE, &[]) else {
+        return;
+    };
+    let sidecar = &recorded.sidecar;
+    let _ = std::fs::remove_file(&sidecar.header.output);
+    let mut file = recorded.file(Kind::Samples, 1);
+    file.extra = file::CALLCHAIN;
+    let (key, slots) = recorded.threads.first_key_value().unwrap();
+    file.start(key.process, key.thread, 5, 0, 0);
+    file.switch(false, key.process, key.thread, 6, 0);
+    let mut encoder = Encoder::new(STYLE);
+    for write in recorded.writes(slots, 1_000_000) {
+        encoder.write(write);
+    }
+    let main = sidecar
+        .functions
+        .iter()
+        .find(|f| sidecar.string(f.name) == "main");
+    let main = main.unwrap().clone_start + 1 + recorded.bias;
+    let (mut at, mut count) = (0, 0);
+    let mut inner = std::collections::BTreeSet::new();
+    for place in &encoder.places {
+        if place.end < at + 9000 {
+            continue;
+        }
+        at = place.end;
+        let link = place.write.ip - recorded.bias;
+        let is_in = |f: &&mgz_annotations_schema::sidecar::Function| {
+            (f.clone_start..f.clone_end).contains(&link)
+        };
+        let Some(function) = sidecar.functions.iter().find(is_in) else {
+            continue;
+        };
+        inner.insert(sidecar.string(function.name).to_owned());
+        file.chain = vec![file::USER, place.write.ip, main];
+        let bytes = &encoder.bytes[at - 8192..at];
+        file.sample(
+            bytes,
+            place.write.ip,
+            key.process,
+            key.thread,
+            place.write.tsc + 1,
+            0,
+        );
+        count += 1;
+    }
+    file.round();
+    let (folder, got) = recorded.import(&file.finish(), "imported");
+    let told = &got.manifest.call_paths;
+    assert!(count > 2, "{count} windows");
+    assert_eq!(
+        (told.state.as_str(), told.partial, told.unknown),
+        ("recorded", got.manifest.totals.samples, 0)
+    );
+    let output = tools::succeed(
+        tools::tool("mgz-analyze").arg(&folder).args([
+            "--format",
+            "json",
+            "--by-path",
+            "--caches",
+            "zen3",
+        ]),
+        LIMIT,
+    )
+    .unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let paths = &report["call_paths"];
+    assert_eq!(
+        (&paths["state"], &paths["partial"]),
+        (&"recorded".into(), &told.partial.into())
+    );
+    let calls = paths["calls"].as_array().unwrap();
+    let name = |call: &serde_json::Value| call["function"].as_str().unwrap().to_owned();
+    let ends: std::collections::BTreeSet<String> = calls.iter().map(name).collect();
+    assert!(
+        ends.contains("main") && inner.iter().any(|f| ends.contains(f)),
+        "{ends:?} {inner:?}"
+    );
+    let rows = report["by_path"].as_array().unwrap();
+    let by_way_of_main = |row: &serde_json::Value| row["path"].to_string().contains("main");
+    assert!(rows.iter().any(by_way_of_main), "{rows:?}");
+}
+
 /// The program as it would be recorded: its clones are stepped, and each `ptwrite` is encoded.
 #[test]
 fn a_stepped_program_gives_the_loads_that_it_executed() {

@@ -128,7 +128,8 @@ impl CallPaths {
             .find(|&c| same(&self.calls[c as usize].function, function))
     }
 
-    /// Where the user's own code called what led to a call that is none of the user's.
+    /// Where the user's own code called what led to a call that is none of the user's. Not known
+    /// where callers in between are not, of which one may be the user's.
     pub fn caller_of(&self, call: u32) -> Option<Position> {
         let mut below = &self.calls[call as usize];
         for number in self.outwards(call).skip(1) {
@@ -142,6 +143,10 @@ impl CallPaths {
                     },
                     line: below.call_line,
                 });
+            }
+            // (What stands for unknown callers is in no file.)
+            if at.module.is_empty() {
+                return None;
             }
             below = at;
         }
@@ -269,5 +274,24 @@ mod tests {
         assert!(same("walk(int) [clone .isra.0]", "walk(int)"));
         assert!(same("demo::run::h0123456789abcdef", "demo::run"));
         assert!(!same("walk", "walker"));
+    }
+    /// Between the user's function and that of a library another one of the user's may be.
+    #[test]
+    fn nobody_is_named_across_callers_that_are_not_known() {
+        let main = call(0, "main", "/home/me/app.cpp", 0);
+        let unknown = Call {
+            module: String::new(),
+            ..call(1, "[callers unknown]", "", 0)
+        };
+        let library = |parent| Call {
+            module: "/lib/libc.so.6".into(),
+            ..call(parent, "qsort", "", 7)
+        };
+        let paths = CallPaths {
+            calls: vec![Call::default(), main, unknown, library(2), library(1)],
+            of_sample: Vec::new(),
+        };
+        assert_eq!(paths.caller_of(3), None);
+        assert_eq!(paths.caller_of(4).map(|p| p.line), Some(7));
     }
 }

@@ -31,6 +31,7 @@ pub mod flag {
     pub const TASK: u64 = 1 << 13;
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
     pub const EXCLUDE_GUEST: u64 = 1 << 20;
+    pub const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
     pub const CONTEXT_SWITCH: u64 = 1 << 26;

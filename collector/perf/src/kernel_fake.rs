@@ -5,7 +5,7 @@ use crate::data_file::header::bits;
 use crate::data_file::records::kind;
 use crate::kernel::{Area, Control, EventId, Kernel};
 use crate::mmap_ring::page;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -198,6 +198,8 @@ pub struct Fake {
     pub events: Vec<Opened>,
     /// Which events are refused.
     pub refuse: Refuse,
+    /// By thread: where its callers go on, as its call chains have it.
+    pub callers: HashMap<u32, Vec<u64>>,
     /// Bytes that may be mapped.
     pub lockable: usize,
     /// What is still to happen.
@@ -285,6 +287,7 @@ impl Fake {
             fastest: 0,
             events: Vec::new(),
             refuse: Box::new(|_, _| None),
+            callers: HashMap::new(),
             lockable: usize::MAX,
             script: VecDeque::new(),
             closed: 0,
@@ -456,6 +459,12 @@ impl Fake {
         ]);
         if attr.sample_type & bits::PERIOD != 0 {
             body.extend(words(&[self.events[event].period]));
+        }
+        if attr.sample_type & bits::CALLCHAIN != 0 {
+            const USER: u64 = -512i64 as u64;
+            let callers = self.callers.get(&identity.1).map_or(&[][..], Vec::as_slice);
+            body.extend(words(&[2 + callers.len() as u64, USER, ip]));
+            body.extend(words(callers));
         }
         if attr.sample_type & bits::AUX != 0 {
             let buffers = &self.buffers[&cpu];

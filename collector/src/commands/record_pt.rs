@@ -12,7 +12,7 @@ use crate::options::request::PtWindows;
 use crate::program::modules::Instrumented;
 use crate::pt::capture::Stopped;
 use crate::pt::filter;
-use crate::pt::plan::Machine;
+use crate::pt::plan::{Machine, Request};
 use crate::pt::run::{Ended, Job, RunError, capture_path, run};
 use crate::trace::dir::Folder;
 use crate::util::failure::Failure;
@@ -73,7 +73,10 @@ pub fn record(
         program,
         argv: cli.argv(),
         no_aslr: cli.no_aslr,
-        request: settings.request(windows, filter),
+        request: Request {
+            stacks: !cli.no_stacks,
+            ..settings.request(windows, filter)
+        },
         file: file.clone(),
         limit: cli.max_size,
         unlimited: probe.rights.ipc_lock || probe.kernel.paranoid.is_some_and(|level| level < 0),

@@ -2,6 +2,7 @@
 
 use crate::convert::online::Carried;
 use crate::convert::release::Release;
+use crate::convert::stretches::Stretches;
 use crate::convert::windows::Collector;
 use crate::convert::{ConvertError, Outcome, SampleSeen, ThreadRows};
 use mgz_abi::slot::Slot;
@@ -169,6 +170,7 @@ impl Source {
         if let Some(carried) = &carried {
             threads.entry(carried.key).or_default();
         }
+        let mut stretches = Stretches::default();
         for (key, files) in threads {
             self.modules.at(key.process, u64::MAX, &mut placements);
             let mut expander = match carried.take_if(|c| c.key == key) {
@@ -218,6 +220,20 @@ impl Source {
                             end_ns: segment.header.end_ns,
                         });
                     }
+                    if segment.header.kind == SegmentKind::Full {
+                        stretches.segment(
+                            &group.rows,
+                            first,
+                            SampleSeen {
+                                thread: key,
+                                // The last that was begun.
+                                sample: next_sample.wrapping_sub(1),
+                                first_slot: segment.header.first_slot,
+                                end_ns: segment.header.end_ns,
+                            },
+                            &mut outcome.samples,
+                        );
+                    }
                     if let Some(windows) = &mut outcome.windows {
                         windows.add(key, &segment.header, &self.tables, &group.rows, first);
                     }
@@ -229,6 +245,7 @@ impl Source {
                 let first = group.rows.len();
                 expander.finish_staged(&mut group.rows);
                 outcome.stores += self.stores(&group.rows, first);
+                stretches.finish(&group.rows, first, &mut outcome.samples);
             }
             if files.is_empty() {
                 let first = group.rows.len();

@@ -16,6 +16,7 @@ pub(crate) mod online;
 mod pages;
 mod release;
 pub(crate) mod speed;
+mod stretches;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -98,14 +99,14 @@ pub struct Outcome {
     pub loads_executed: ExecutedLoads,
     /// Sentences for the user.
     pub problems: Vec<String>,
-    /// `ring` and `burst`: samples with rows.
+    /// Samples with rows, but for those of `full` that ended in memory.
     pub samples: Vec<SampleSeen>,
     windows: Option<windows::Collector>,
     /// `burst`: code in which windows begin.
     pub places: Option<LoadLocator>,
 }
 
-/// A window that has become a sample.
+/// A window that has become a sample, or the last segment of a sample of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleSeen {
     /// Its thread.

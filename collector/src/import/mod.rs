@@ -8,6 +8,7 @@
 //! * [`resolve`]: `ptwrite`s to slots, cut into slices of one thread.
 //! * [`parts`]: records that several `ptwrite`s write.
 //! * [`threads`]: slices to spill files, one for each thread, in the order in which it ran.
+//! * [`paths`]: call chains of samples, for the stretches that end in them.
 //! * [`account`]: what was kept and lost, for the manifest.
 //!
 //! The spill files are those of the software backend, so that expansion, columns and analysis are
@@ -18,12 +19,14 @@ pub mod account;
 pub mod dump;
 pub mod modules;
 pub mod parts;
+pub mod paths;
 pub mod resolve;
 pub mod threads;
 
 use crate::import::dump::{Input, WITHOUT_PTW};
 use crate::objects::Objects;
 use crate::options::args::Cli;
+use crate::soft::window_log::WindowLog;
 use crate::trace::coverage::Watch;
 use crate::trace::dir::Folder;
 use crate::trace::{coverage, dir};
@@ -37,7 +40,7 @@ use parts::RecordJoiner;
 use resolve::Slices;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use threads::{Kept, Threads};
+use threads::{Kept, Spilled, Stretch, Threads};
 
 /// What came out of the PT data.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +57,8 @@ pub struct Outcome {
     pub torn_records: u64,
     /// By thread.
     pub threads: BTreeMap<ThreadKey, Kept>,
+    /// What threads have written without a gap.
+    pub stretches: Vec<Stretch>,
     /// Which mapping each process was met in, by number of the mapping.
     pub met: BTreeSet<(u32, usize)>,
     /// Bytes of the spill files.
@@ -120,6 +125,9 @@ pub fn run_with(
     );
     amend(&mut trace.manifest);
     let executed = account::executed(&session);
+    let paths = (!cli.no_stacks && !cli.keep_spill)
+        .then(|| paths::of_stretches(&session, &modules, &outcome.stretches))
+        .flatten();
     // The file's pages are not needed any more.
     drop(session);
     drop(input);
@@ -129,7 +137,11 @@ pub fn run_with(
             cli.output.display()
         ))
     })?;
-    trace.convert(cli, None, None);
+    let log = paths.map(|paths| WindowLog {
+        paths: Some(paths),
+        ..WindowLog::default()
+    });
+    trace.convert(cli, log.as_ref(), None);
     account::settle(&mut trace.manifest, executed);
     let written = trace.finish();
     crate::trace::recording::report(&trace.manifest, &cli.output, cli.format, false);
@@ -200,7 +212,11 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
         part.tear();
         outcome.torn_records += part.torn;
     }
-    (outcome.threads, outcome.spill_bytes) = threads
+    Spilled {
+        threads: outcome.threads,
+        stretches: outcome.stretches,
+        bytes: outcome.spill_bytes,
+    } = threads
         .finish()
         .map_err(|e| failure(format!("{}: {e}", dir.display())))?;
     Ok(outcome)

@@ -134,7 +134,7 @@ impl Annotations {
 
 /// Whether a build id of a recording is a file's own. Records hold 20 bytes: of a longer one the
 /// first, behind a shorter one (where its length is not told) zeros.
-fn same_build_id(recorded: &str, own: &str) -> bool {
+pub(crate) fn same_build_id(recorded: &str, own: &str) -> bool {
     const DIGITS: usize = 40;
     if recorded.len() < DIGITS || own.len() == DIGITS {
         return recorded == own;

@@ -95,6 +95,7 @@ mod tests {
             end_ns: 4,
             slots,
             mappings: vec![5],
+            window: 0,
         }
     }
 

@@ -33,6 +33,8 @@ pub struct Slice {
     pub slots: Vec<Slot>,
     /// Mappings that the records lie in, by number, each once.
     pub mappings: Vec<usize>,
+    /// Number of the window (or piece) that the last record is of.
+    pub window: u32,
 }
 
 /// What became of a unit's events.
@@ -173,10 +175,12 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
                 end_ns: event.time_ns,
                 slots: Vec::new(),
                 mappings: Vec::new(),
+                window: event.sample,
             });
         }
         if let Some(slice) = out.list.last_mut() {
             slice.end_ns = event.time_ns;
+            slice.window = event.sample;
             slice.slots.push(Slot {
                 payload: event.payload,
                 id: place.id,

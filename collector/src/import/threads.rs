@@ -30,6 +30,7 @@ struct Written {
     end_ns: u64,
     slots: u32,
     first_slot: u64,
+    window: u32,
 }
 
 impl Written {
@@ -84,6 +85,28 @@ struct StreamState {
     /// The last slice: thread and place in its index.
     last: Option<(ThreadKey, usize)>,
     lost: bool,
+}
+
+/// What a thread has written without a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The thread.
+    pub thread: ThreadKey,
+    /// Number of the first slot of its last segment.
+    pub last_segment: u64,
+    /// Number of the window (or piece) that its last record is of.
+    pub window: u32,
+}
+
+/// All that was written.
+#[derive(Clone, Debug, Default)]
+pub struct Spilled {
+    /// By thread.
+    pub threads: BTreeMap<ThreadKey, Kept>,
+    /// In the order of the threads, and in each of time.
+    pub stretches: Vec<Stretch>,
+    /// Bytes on disk.
+    pub bytes: u64,
 }
 
 /// Writes the spill files.
@@ -195,6 +218,7 @@ impl Threads {
             end_ns: slice.end_ns,
             slots: slice.slots.len() as u32,
             first_slot: 0,
+            window: slice.window,
         };
         written.first_slot = written.first_slot(before, self.switches_join);
         thread.writer.write(&written.header(), &slice.slots)?;
@@ -204,11 +228,9 @@ impl Threads {
         Ok(())
     }
 
-    /// Puts late slices in order and closes the files. Returns what was kept, and the bytes on
-    /// disk.
-    pub fn finish(self) -> Result<(BTreeMap<ThreadKey, Kept>, u64), SpillError> {
-        let mut all = BTreeMap::new();
-        let mut bytes = 0;
+    /// Puts late slices in order and closes the files.
+    pub fn finish(self) -> Result<Spilled, SpillError> {
+        let mut all = Spilled::default();
         for (key, thread) in self.threads {
             let path = thread.writer.path().to_owned();
             let mut size = thread.writer.finish()?;
@@ -216,21 +238,32 @@ impl Threads {
             if thread.late {
                 size = reorder(&self.dir, key, &path, &mut index, self.switches_join)?;
             }
-            bytes += size;
+            all.bytes += size;
             let mut kept = Kept {
                 begin_ns: index.first().map_or(0, |w| w.begin_ns),
                 ..Kept::default()
             };
             let mut next = None;
             for written in &index {
+                let stretch = Stretch {
+                    thread: key,
+                    last_segment: written.first_slot,
+                    window: written.window,
+                };
+                match all.stretches.last_mut() {
+                    Some(last) if next == Some(written.first_slot) => *last = stretch,
+                    _ => {
+                        kept.stretches += 1;
+                        all.stretches.push(stretch);
+                    }
+                }
                 kept.slots += u64::from(written.slots);
-                kept.stretches += u64::from(next != Some(written.first_slot));
                 kept.end_ns = kept.end_ns.max(written.end_ns);
                 next = Some(written.first_slot + u64::from(written.slots));
             }
-            all.insert(key, kept);
+            all.threads.insert(key, kept);
         }
-        Ok((all, bytes))
+        Ok(all)
     }
 }
 
@@ -287,6 +320,7 @@ mod tests {
             end_ns: time + 5,
             slots,
             mappings: Vec::new(),
+            window: time as u32,
         }
     }
 
@@ -322,7 +356,11 @@ mod tests {
         threads
             .push(b, &slice(7, Start::Continues, 30, 4..8))
             .unwrap();
-        let (kept, _) = threads.finish().unwrap();
+        let Spilled {
+            threads: kept,
+            stretches,
+            ..
+        } = threads.finish().unwrap();
         assert_eq!(segments(dir.path(), 7), [(0, 0), (4, 4), (8, 8)]);
         assert_eq!(
             kept[&ThreadKey {
@@ -335,6 +373,15 @@ mod tests {
                 begin_ns: 10,
                 end_ns: 55
             }
+        );
+        let of_seven: Vec<_> = (stretches.iter())
+            .filter(|s| s.thread.thread == 7)
+            .map(|s| (s.last_segment, s.window))
+            .collect();
+        assert_eq!(
+            of_seven,
+            [(8, 50)],
+            "one stretch, which ends in the last window"
         );
     }
 
@@ -368,11 +415,16 @@ mod tests {
         threads
             .push(stream, &slice(7, Start::Continues, 50, 30..31))
             .unwrap();
-        threads.finish().unwrap();
+        let stretches = threads.finish().unwrap().stretches;
         assert_eq!(
             segments(dir.path(), 7),
             [(1, 0), (5, 4), (8, 6), (10, 8), (13, 20), (15, 30)]
         );
+        let of_seven: Vec<_> = (stretches.iter())
+            .filter(|s| s.thread.thread == 7)
+            .map(|s| (s.last_segment, s.window))
+            .collect();
+        assert_eq!(of_seven, [(5, 15), (10, 30), (13, 40), (15, 50)]);
     }
 
     /// What was lost at the end of one CPU's part may be the thread's, so its part on the next CPU

@@ -136,6 +136,7 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
         timing: Timing::default(),
         filter: String::new(),
         guests: false,
+        stacks: false,
     };
     let alone = Machine {
         pt: None,

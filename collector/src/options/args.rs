@@ -195,8 +195,9 @@ pub struct Cli {
     #[arg(long, value_name = "KIND=NAME", requires = "heap")]
     pub heap_hook: Vec<crate::objects::heap::hooks::Hook>,
 
-    /// Do not look at call stacks when windows begin (modes ring and burst): tables by call path and
-    /// the user's own frame of a finding are unknown then
+    /// Do not look at call stacks when windows begin (modes ring and burst, and call chains of
+    /// Intel PT recordings): tables by call path and the user's own frame of a finding are unknown
+    /// then
     #[arg(long)]
     pub no_stacks: bool,
 

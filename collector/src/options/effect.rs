@@ -252,7 +252,11 @@ const RULES: [Rule; 47] = [
     ),
     rule(
         "no_stacks",
-        Way::RING.and(BURST).and(ATTACH),
+        Way::RING
+            .and(BURST)
+            .and(ATTACH)
+            .and(Way::PT_RING)
+            .and(Way::IMPORT),
         Idle::Told,
         "no call stacks are looked at there",
     ),

@@ -109,6 +109,7 @@ impl Settings {
             timing,
             filter,
             guests: false,
+            stacks: false,
         }
     }
 }
@@ -192,6 +193,7 @@ mod tests {
                 timing: Timing::default(),
                 filter: "f".into(),
                 guests: false,
+                stacks: false,
             }
         );
     }

@@ -5,6 +5,8 @@
 //! tree ([`tree`]). Names come at the end ([`names`]), each address once, and with them what was
 //! inlined. [`mod@write`] makes tables of it.
 //!
+//! Imports have call chains of the kernel's in place of copies (`crate::import::paths`).
+//!
 //! What a copy does not hold (the outer part of a deep stack), or what has no unwind tables, is not
 //! guessed: such a path begins at "callers unknown", and is counted.
 
@@ -15,10 +17,12 @@ pub mod write;
 
 use crate::objects::heap::unwind::{Top, Unwinders};
 use mgz_abi::stack_log::{BEGIN, FORK, STACK_BYTES, WINDOW};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use tree::{NONE, Tree};
 
 /// Frames of a path at most.
-const MOST: usize = 256;
+const MOST: usize = mgz_perf::data_file::callchain::MOST;
 /// Bytes of a stack that are asked for at first.
 pub const FIRST_BYTES: usize = 4096 - 64;
 /// So many windows tell whether that is enough: it is not if more than a quarter ends too early.
@@ -73,14 +77,28 @@ pub struct Paths {
     pub windows: Vec<WindowPath>,
     /// Copies that found no room, or that their writer did not complete.
     pub lost: u64,
+    /// Slot numbers are a thread's own and never come again, so that windows are told by them alone
+    /// (imports, whose times may be unknown).
+    pub numbered: bool,
+    /// Files that are not here, or are others now: only their sidecars name their functions.
+    pub elsewhere: BTreeSet<PathBuf>,
+    /// Windows whose path ends where an address is no call.
+    pub odd: u64,
+    /// Windows whose path ends in a file of which nothing is here.
+    pub absent: u64,
 }
 
 impl Paths {
     /// The window with this first slot that ended then, if its stack was copied.
     pub fn of(&self, process: u32, thread: u32, first_slot: u64, end: u64) -> Option<&WindowPath> {
-        let behind = self
-            .windows
-            .partition_point(|w| (w.process, w.thread, w.time) <= (process, thread, end));
+        let behind = match self.numbered {
+            true => self.windows.partition_point(|w| {
+                (w.process, w.thread, w.first_slot) <= (process, thread, first_slot)
+            }),
+            false => self
+                .windows
+                .partition_point(|w| (w.process, w.thread, w.time) <= (process, thread, end)),
+        };
         let last = behind.checked_sub(1).and_then(|at| self.windows.get(at));
         last.filter(|w| (w.process, w.thread, w.first_slot) == (process, thread, first_slot))
     }
@@ -158,6 +176,7 @@ impl Collector {
             tree: self.tree,
             windows: self.windows,
             lost,
+            ..Paths::default()
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct Named {
 }
 
 /// A function at an address.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct FunctionLine {
     function: String,
     file: String,
@@ -56,10 +56,14 @@ const CLONE_SUFFIX: &str = ".mgz";
 /// From a file and an address in a clone to that of the original.
 pub type Original<'a> = &'a dyn Fn(&Path, u64) -> Option<u64>;
 
+/// The function at an address of a file that cannot be read; `None` of those that can.
+pub type Elsewhere<'a> = &'a dyn Fn(&Path, u64) -> Option<String>;
+
 /// Names all calls. `original` translates return addresses in clones.
-pub fn name(tree: &Tree, original: Original<'_>) -> Named {
+pub fn name(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
     let mut lookup = Lookup {
         original,
+        elsewhere,
         loaders: HashMap::new(),
         symbols: HashMap::new(),
     };
@@ -84,6 +88,14 @@ pub fn name(tree: &Tree, original: Original<'_>) -> Named {
         let Some(path) = tree.files.get(node.file as usize) else {
             continue;
         };
+        if path.as_os_str().is_empty() {
+            done[number].0 = builder.number(Call {
+                parent: done[node.parent as usize].0,
+                function: CALLERS_UNKNOWN.into(),
+                ..Call::default()
+            });
+            continue;
+        }
         let at = places
             .entry((node.file, node.address))
             .or_insert_with(|| lookup.places(path, node.address));
@@ -145,6 +157,7 @@ impl Builder {
 /// Looks addresses up.
 struct Lookup<'a> {
     original: Original<'a>,
+    elsewhere: Elsewhere<'a>,
     loaders: HashMap<PathBuf, Option<Loader>>,
     symbols: HashMap<PathBuf, Symbols>,
 }
@@ -152,6 +165,12 @@ struct Lookup<'a> {
 impl Lookup<'_> {
     /// The functions at an address, from the inside out; at least one.
     fn places(&mut self, path: &Path, address: u64) -> Vec<FunctionLine> {
+        if let Some(function) = (self.elsewhere)(path, address) {
+            return vec![FunctionLine {
+                function,
+                ..FunctionLine::default()
+            }];
+        }
         let places = self.lines(path, address);
         if !places.is_empty() {
             return self.completed(path, address, places);
@@ -268,8 +287,35 @@ mod tests {
     }
 
     #[test]
+    fn callers_that_are_passed_over_are_a_call_of_their_own() {
+        use crate::objects::heap::unwind::{Frame, Unwound};
+        use crate::paths::tree::gap;
+        let file = std::sync::Arc::new(PathBuf::from("/nowhere"));
+        let frame = |address| Frame {
+            file: file.clone(),
+            address,
+        };
+        let mut tree = Tree::default();
+        let node = tree.add(&Unwound {
+            frames: vec![frame(3), gap(), frame(2), gap(), frame(1)],
+            whole: false,
+            short: false,
+        });
+        let elsewhere = |_: &Path, address: u64| Some(format!("f{address}"));
+        let named = name(&tree, &|_, _| None, &elsewhere);
+        let mut at = named.of_node[node as usize];
+        let mut path = Vec::new();
+        while at != 0 {
+            path.push(named.calls[at as usize].function.as_str());
+            at = named.calls[at as usize].parent;
+        }
+        let unknown = CALLERS_UNKNOWN;
+        assert_eq!(path, ["f3", unknown, "f2", unknown, "f1", unknown]);
+    }
+
+    #[test]
     fn nothing_has_no_names() {
-        let named = name(&Tree::default(), &|_, _| None);
+        let named = name(&Tree::default(), &|_, _| None, &|_, _| None);
         assert_eq!(named.of_node, [0, 1]);
         assert_eq!(named.calls[1].function, CALLERS_UNKNOWN);
     }

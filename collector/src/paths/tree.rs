@@ -10,6 +10,14 @@ pub const NONE: u32 = 0;
 /// What stands for callers that are not known.
 pub const UNKNOWN: u32 = 1;
 
+/// In the place of a frame: callers that are passed over.
+pub fn gap() -> Frame {
+    Frame {
+        file: Arc::default(),
+        address: 0,
+    }
+}
+
 /// A call, or the place where a thread stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Node {

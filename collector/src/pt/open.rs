@@ -1,7 +1,7 @@
 //! Opening the planned events and mapping their rings, as well as the kernel lets us.
 //!
-//! What a kernel or a machine refuses is left out if the recording makes sense without it (pausing,
-//! the load counter, a CPU that was just turned off, the size of buffers), and told; else there is
+//! What a kernel or a machine refuses is left out if the recording makes sense without it (pausing, call
+//! chains, the load counter, a CPU that was just turned off, the size of buffers), and told; else there is
 //! an error with the remedy.
 
 use crate::pt::known::{FILTERS_ON_OVERLAYFS, OVERLAYFS};
@@ -207,14 +207,23 @@ struct Extras {
     guests_out: bool,
     /// PT is paused between samples.
     pause: bool,
+    /// Samples have call chains.
+    stacks: bool,
 }
 
 impl Extras {
     /// The next to try.
     fn fewer(self, asked: Extras) -> Option<Extras> {
-        let tries = [(true, true), (false, true), (true, false), (false, false)]
-            .map(|(guests_out, pause)| Extras { guests_out, pause });
-        let mut tries = tries.into_iter().filter(|t| asked.pause || !t.pause);
+        let both = [(true, true), (false, true), (true, false), (false, false)];
+        let tries = [true, false].into_iter().flat_map(|stacks| {
+            both.map(|(guests_out, pause)| Extras {
+                guests_out,
+                pause,
+                stacks,
+            })
+        });
+        let possible = |t: &Extras| (asked.pause || !t.pause) && (asked.stacks || !t.stacks);
+        let mut tries = tries.filter(possible);
         tries.find(|&t| t == self);
         tries.next()
     }
@@ -235,6 +244,14 @@ fn concede(
         return (!machine.cpus.is_empty()).then(|| format!("CPU {} was turned off", failed.cpu));
     }
     let unknown = [libc::EINVAL, libc::E2BIG, libc::EOPNOTSUPP].contains(&errno);
+    // The kernel has no room for call chains, or does not follow them so far.
+    let chains = extras.stacks
+        && failed.role == Role::Sample
+        && [libc::ENOMEM, libc::EOVERFLOW].contains(&errno);
+    if chains {
+        extras.stacks = false;
+        return Some(String::new());
+    }
     if unknown && let Some(fewer) = extras.fewer(asked) {
         *extras = fewer;
         return Some(String::new());
@@ -300,11 +317,13 @@ pub fn open(
     let asked = Extras {
         guests_out: !request.guests,
         pause: matches!(request.keep, Keep::Windows { pause: true, .. }),
+        stacks: request.stacks && request.keep != Keep::Everything,
     };
     let mut extras = asked;
     let mut notes = Vec::new();
     let (plan, handles) = loop {
         request.guests = !extras.guests_out;
+        request.stacks = extras.stacks;
         if let Keep::Windows { pause, .. } = &mut request.keep {
             *pause = extras.pause;
         }
@@ -335,6 +354,9 @@ pub fn open(
             }
         }
     };
+    if asked.stacks && !extras.stacks {
+        notes.push("the kernel refuses call chains, so that windows have no call paths".into());
+    }
     let (cpus, sizes) = map_all(kernel, &plan, &handles, &machine.cpus, &request, sizes)?;
     let plan = Plan {
         notes: [notes, plan.notes].concat(),

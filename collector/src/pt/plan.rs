@@ -91,6 +91,8 @@ pub struct Request {
     /// What virtual machines do that the program runs is recorded too. Only where the kernel
     /// cannot leave it out.
     pub guests: bool,
+    /// Samples tell by way of whom the thread came there.
+    pub stacks: bool,
 }
 
 /// What the machine has.
@@ -288,14 +290,19 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, NoTerm> {
                 attr.sample_type |= bits::AUX | bits::PERIOD;
                 attr.aux_sample_size = bytes.clamp(8, MAX_SAMPLE).next_multiple_of(8);
                 attr.aux_action = if pause { action::RESUME } else { 0 };
+                if request.stacks {
+                    attr.sample_type |= bits::CALLCHAIN;
+                    attr.flags |= flag::EXCLUDE_CALLCHAIN_KERNEL;
+                }
             } else {
                 attr.flags |= flag::DISABLED | flag::ENABLE_ON_EXEC;
             }
             let shown = if attr.aux_sample_size > 0 {
                 format!(
-                    "{},aux-sample-size={}/u",
+                    "{},aux-sample-size={}{}/u",
                     name.trim_end_matches("/u"),
-                    attr.aux_sample_size
+                    attr.aux_sample_size,
+                    if request.stacks { ",call-graph=fp" } else { "" }
                 )
             } else {
                 name.clone()
@@ -310,7 +317,8 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, NoTerm> {
                 let period = pause_period(attr.sample_period);
                 let attr = Attr {
                     sample_period: period,
-                    sample_type: attr.sample_type & !(bits::AUX | bits::PERIOD),
+                    sample_type: attr.sample_type & !(bits::AUX | bits::PERIOD | bits::CALLCHAIN),
+                    flags: attr.flags & !flag::EXCLUDE_CALLCHAIN_KERNEL,
                     aux_sample_size: 0,
                     aux_action: action::PAUSE,
                     ..attr
@@ -429,6 +437,7 @@ mod tests {
             timing: Timing::default(),
             filter: String::new(),
             guests: false,
+            stacks: false,
         }
     }
 
@@ -542,6 +551,40 @@ mod tests {
     }
 
     #[test]
+    fn samples_have_call_chains_of_user_code_where_they_are_asked_for() {
+        let machine = Machine {
+            pt: Some(pt()),
+            cores: vec![core("cpu", 4, None)],
+            cpus: vec![0],
+            known: Known::default(),
+        };
+        let request = Request {
+            stacks: true,
+            ..windows(Trigger::Loads(1_000_000), true)
+        };
+        let made = plan(&machine, &request).unwrap();
+        let has = |e: &Planned| {
+            let chain = e.attr.sample_type & bits::CALLCHAIN != 0;
+            (chain, e.attr.flags & flag::EXCLUDE_CALLCHAIN_KERNEL != 0)
+        };
+        for event in &made.events {
+            let is_sample = event.role == Role::Sample;
+            assert_eq!(has(event), (is_sample, is_sample), "{}", event.name);
+        }
+        let name = &made.events[1].name;
+        assert!(
+            name.ends_with("aux-sample-size=8192,call-graph=fp/u"),
+            "{name}"
+        );
+        let everything = Request {
+            keep: Keep::Everything,
+            ..request
+        };
+        let made = plan(&machine, &everything).unwrap();
+        assert!(made.events.iter().all(|e| has(e) == (false, false)));
+    }
+
+    #[test]
     fn timing_is_as_asked_and_as_the_processor_has_it() {
         let request = Request {
             timing: Timing {
@@ -553,6 +596,7 @@ mod tests {
             keep: Keep::Everything,
             filter: String::new(),
             guests: false,
+            stacks: false,
         };
         let machine = Machine {
             pt: Some(pt()),
@@ -611,6 +655,7 @@ mod tests {
                 timing: Timing::default(),
                 filter: String::new(),
                 guests: false,
+                stacks: false,
             };
             assert_eq!(
                 plan(&machine, &request).unwrap().events[1]

@@ -11,6 +11,7 @@ use crate::pt::tests::{
 };
 use crate::pt::trace_tests::import;
 use mgz_perf::attr::{Attr, flag};
+use mgz_perf::data_file::header::bits;
 use mgz_perf::data_file::{Session, events};
 use mgz_perf::kernel_fake::{Fake, OVERLAY, ScriptEvent, machine};
 
@@ -221,6 +222,30 @@ fn virtual_machines_are_left_out_where_the_kernel_can() {
         let has_pause = opened.plan.events.iter().any(|e| e.role == Role::Pause);
         assert_eq!((flags(&fake), has_pause), (Some(guests_left_out), pauses));
         assert_eq!(opened.plan.notes, Vec::<String>::new());
+    }
+}
+
+/// A kernel that has no room for call chains, or knows nothing of them, records all the same.
+#[test]
+fn what_refuses_call_chains_records_without_them() {
+    let request = Request {
+        stacks: true,
+        ..windows(8192)
+    };
+    for errno in [0, libc::EINVAL, libc::ENOMEM, libc::EOVERFLOW] {
+        let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));
+        fake.refuse = Box::new(move |attr, _| {
+            (attr.sample_type & bits::CALLCHAIN != 0 && errno != 0).then_some(errno)
+        });
+        let found = Machine::read(&fake).unwrap();
+        let opened = open(&mut fake, &found, &request, PID, SIZES).unwrap();
+        let sample = opened.plan.events.iter().find(|e| e.role == Role::Sample);
+        let attr = sample.unwrap().attr;
+        assert_eq!(attr.sample_type & bits::CALLCHAIN != 0, errno == 0);
+        assert_ne!(attr.flags & flag::EXCLUDE_GUEST, 0, "{errno}");
+        assert_eq!(attr.kind, 4, "loads, not the clock");
+        let told = opened.plan.notes.iter().any(|n| n.contains("call chains"));
+        assert_eq!(told, errno != 0, "{:?}", opened.plan.notes);
     }
 }
 

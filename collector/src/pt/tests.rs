@@ -47,6 +47,7 @@ pub(crate) fn windows(bytes: u32) -> Request {
         timing: Timing::default(),
         filter: String::new(),
         guests: false,
+        stacks: false,
     }
 }
 
@@ -56,6 +57,7 @@ pub(crate) fn everything() -> Request {
         timing: Timing::default(),
         filter: String::new(),
         guests: false,
+        stacks: false,
     }
 }
 
@@ -1071,6 +1073,7 @@ fn clock(ns: u64) -> Request {
         timing: Timing::default(),
         filter: String::new(),
         guests: false,
+        stacks: false,
     }
 }
 

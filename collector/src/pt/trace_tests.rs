@@ -2,6 +2,7 @@
 
 use crate::options::args::Cli;
 use crate::pt::open::Sizes;
+use crate::pt::plan::Request;
 use crate::pt::tests::encode::{Encoder, Random, Write, writes};
 use crate::pt::tests::{
     PID, STYLE, beginning, everything, ns, readable, replay, steps_of, windows,
@@ -286,4 +287,67 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
         got.values().map(Vec::len).collect::<Vec<_>>(),
         truth.values().map(Vec::len).collect::<Vec<_>>()
     );
+}
+
+/// What live recording asks the kernel for is what the import makes paths of.
+#[test]
+fn samples_of_a_capture_have_paths() {
+    let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));
+    let mut random = Random(23);
+    fake.script = beginning(2).into();
+    fake.callers.insert(PID, vec![BASE + 0x105, BASE + 0x205]);
+    for cpu in 0..2 {
+        let mut encoder = Encoder::new(STYLE);
+        for write in writes(&mut random, 200, 1_000_000) {
+            encoder.write(write);
+        }
+        let (time, tid) = (ns(1_500_000) + u64::from(cpu), PID + cpu);
+        fake.script.extend([
+            ScriptEvent::Pt {
+                cpu,
+                bytes: encoder.bytes,
+                pid: PID,
+                tid,
+                time,
+            },
+            ScriptEvent::Sample {
+                cpu,
+                ip: BASE + 0x1d0,
+                pid: PID,
+                tid,
+                time: time + 1,
+            },
+            ScriptEvent::Wake,
+        ]);
+    }
+    let sizes = Sizes {
+        data: 65536,
+        aux: 16384,
+    };
+    let request = Request {
+        stacks: true,
+        ..windows(8192)
+    };
+    let (_, file) = replay(&mut fake, &request, sizes, None);
+    let dir = tempfile::tempdir().unwrap();
+    let (_, manifest) = import(&file, dir.path());
+    let told = &manifest.call_paths;
+    assert_eq!(told.state, "recorded");
+    assert_eq!(
+        (told.whole, told.partial, told.unknown),
+        (0, 2, 0),
+        "{told:?}"
+    );
+    // The file is nowhere, so that its sidecar names the only function: a recursion.
+    let session = mgz_perf::data_file::Session::read(&file).unwrap();
+    let chains: Vec<_> = (session.windows.iter())
+        .map(|w| {
+            (
+                w.identity.task.unwrap().1,
+                w.chain.clone().unwrap().addresses,
+            )
+        })
+        .collect();
+    let callers = vec![BASE + 0x1d0, BASE + 0x104, BASE + 0x204];
+    assert_eq!(chains, [(PID, callers), (PID + 1, vec![BASE + 0x1d0])]);
 }

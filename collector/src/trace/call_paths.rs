@@ -1,16 +1,49 @@
 //! Call paths of windows into the trace folder.
 
 use crate::convert::SampleSeen;
+use crate::objects::heap::names::plain;
 use crate::paths::waiting::LoadLocator;
 use crate::paths::write::SamplePath;
 use crate::paths::{Paths, names, tree, write};
 use crate::trace::recording::Recording;
 use mgz_abi::address_map::AddrMap;
 use mgz_annotations_schema::manifest::CallPaths;
-use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::sidecar::{Function, Sidecar};
+use mgz_elf::demangle::readable;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// The longest instruction.
+const LONGEST: u64 = 15;
+
+/// The original address of one in a clone. Where no instruction begins there, the second byte of the
+/// original of that which the byte before is of.
+fn original(sidecar: &Sidecar, address: u64) -> Option<u64> {
+    let map = AddrMap::new(&sidecar.map)?;
+    let at = |address: u64| map.at_clone(address).map(|(step, _)| step);
+    let around = || {
+        let before = (1..=LONGEST).filter_map(|back| address.checked_sub(back));
+        let step = before.filter_map(at).next()?;
+        let is_in = address <= step.clone + u64::from(step.clone_len);
+        is_in.then_some(step.orig + 1)
+    };
+    at(address).map(|step| step.orig).or_else(around)
+}
+
+/// The name of the function that an address is in, be it its clone.
+fn function(sidecar: &Sidecar, address: u64) -> Option<String> {
+    let is_in = |f: &&Function| {
+        (f.start..f.end).contains(&address) || (f.clone_start..f.clone_end).contains(&address)
+    };
+    let found = sidecar.functions.iter().find(is_in)?;
+    let name = sidecar.string(found.name);
+    Some(match name {
+        "" => format!("fn_{:x}", found.start),
+        name => plain(&readable(name)),
+    })
+}
 
 impl Recording {
     /// The sidecar of an instrumented file.
@@ -31,18 +64,25 @@ impl Recording {
         places: Option<&LoadLocator>,
     ) {
         // Large ones take long to read, and hardly ever is one needed.
-        let known: RefCell<HashMap<PathBuf, Option<Sidecar>>> = RefCell::default();
-        let original = |path: &Path, address: u64| {
+        let known: RefCell<HashMap<PathBuf, Option<Rc<Sidecar>>>> = RefCell::default();
+        let sidecar = |path: &Path| {
             let mut known = known.borrow_mut();
-            let sidecar = known
-                .entry(path.to_owned())
-                .or_insert_with(|| self.sidecar_of(path));
-            let map = AddrMap::new(&sidecar.as_ref()?.map)?;
-            map.at_clone(address).map(|(step, _)| step.orig)
+            let read = || self.sidecar_of(path).map(Rc::new);
+            known.entry(path.to_owned()).or_insert_with(read).clone()
         };
-        let named = names::name(&paths.tree, &original);
+        let original = |path: &Path, address: u64| original(&*sidecar(path)?, address);
+        let elsewhere = |path: &Path, address: u64| {
+            let is_elsewhere = paths.elsewhere.contains(path);
+            is_elsewhere.then(|| {
+                let name = sidecar(path).and_then(|sidecar| function(&sidecar, address));
+                name.unwrap_or_else(|| format!("fn_{address:x}"))
+            })
+        };
+        let named = names::name(&paths.tree, &original, &elsewhere);
         let mut told = CallPaths {
             state: "recorded".into(),
+            odd: paths.odd,
+            absent: paths.absent,
             ..CallPaths::default()
         };
         let mut list = Vec::with_capacity(samples.len());
@@ -78,5 +118,47 @@ impl Recording {
                 self.folder.path().display()
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_in_clones_are_those_of_the_originals() {
+        let words =
+            |list: &[u32]| -> Vec<u8> { list.iter().flat_map(|w| w.to_le_bytes()).collect() };
+        // Three bytes, a probe of four, a call of five, one byte.
+        let stream = [0x33, 0x04, 0x55, 0x11];
+        let mut map = words(&[1, 1, stream.len() as u32, 0]);
+        map.extend(words(&[0x9000, 0x900d, 0x1000, 0]));
+        map.extend(mgz_abi::address_map::ProbeState::IDLE.bytes());
+        map.extend(stream);
+        let mut sidecar = Sidecar {
+            map,
+            strings: vec!["_ZN3app6kernelEi".into()],
+            ..Sidecar::default()
+        };
+        sidecar.functions = vec![Function {
+            name: 0,
+            start: 0x1000,
+            end: 0x1009,
+            clone_start: 0x9000,
+            clone_end: 0x900d,
+            ..Function::default()
+        }];
+        // As names are looked up: by what follows the address.
+        let of = |address: u64| Some(original(&sidecar, address + 1)? - 1);
+        assert_eq!(of(0x900b), Some(0x1007), "behind which the call goes on");
+        assert_eq!(of(0x9007), Some(0x1003), "the call itself");
+        assert_eq!(of(0x9000), Some(0x1000));
+        assert_eq!(of(0x9004), Some(0x1003), "a probe is of what follows it");
+        assert_eq!(of(0x900c), Some(0x1008), "at the end");
+        assert_eq!((of(0x900d), of(0x1000)), (None, None));
+        let name = |address| function(&sidecar, address);
+        assert_eq!(name(0x1008), name(0x900c));
+        assert_eq!(name(0x9000).as_deref(), Some("app::kernel(int)"));
+        assert_eq!((name(0x1009), name(0x900d)), (None, None));
     }
 }

@@ -393,7 +393,8 @@ impl Recording {
 
     /// Turns the spill files into columns, unless they are to stay.
     pub(crate) fn convert(&mut self, cli: &Cli, log: Option<&WindowLog>, carried: Option<Carried>) {
-        if matches!(self.manifest.mode.as_str(), "ring" | "burst") && cli.no_stacks {
+        let has_windows = matches!(self.manifest.mode.as_str(), "ring" | "burst" | "samples");
+        if has_windows && cli.no_stacks {
             self.manifest.call_paths.state = "off".into();
         }
         if cli.keep_spill {

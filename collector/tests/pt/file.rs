@@ -9,6 +9,11 @@ pub const PERIOD: u64 = 1 << 8;
 pub const IDENTIFIER: u64 = 1 << 16;
 pub const AUX: u64 = 1 << 20;
 pub const IP: u64 = 1;
+pub const CALLCHAIN: u64 = 1 << 5;
+/// User registers and stack.
+pub const STACKS: u64 = 1 << 12 | 1 << 13;
+/// In a call chain: addresses of user code follow.
+pub const USER: u64 = -512i64 as u64;
 const PT_PMU: u32 = 8;
 /// Counter id of the PT event on buffer 0; the sampling event's is 100 more.
 pub const PT_ID: u64 = 50;
@@ -44,6 +49,13 @@ pub struct PerfFile {
     pub more: Vec<(Vec<u8>, Vec<u64>)>,
     /// Intel PT is recorded without `ptw`.
     pub without_ptw: bool,
+    /// The call chain of the samples that follow (with [`CALLCHAIN`] among the extra fields).
+    pub chain: Vec<u64>,
+    /// What these tell of its length, if not the truth.
+    pub chain_length: Option<u64>,
+    /// Registers (bp, sp, ip) and the stack of the samples that follow (with [`STACKS`] among the
+    /// extra fields).
+    pub stack: Option<([u64; 3], Vec<u64>)>,
 }
 
 pub fn words(list: &[u64]) -> Vec<u8> {
@@ -86,6 +98,9 @@ impl PerfFile {
             extra: 0,
             more: Vec::new(),
             without_ptw: false,
+            chain: Vec::new(),
+            chain_length: None,
+            stack: None,
         }
     }
 
@@ -249,11 +264,26 @@ impl PerfFile {
         add(7, &[u64::from(cpu)]);
         add(8, &[1000]); // PERIOD
         add(4, &[5, SAMPLE_ID + u64::from(cpu)]); // READ, with id
-        add(5, &[3, 0xffff_ffff_ffff_fe00, ip, ip + 4]); // CALLCHAIN
+        match self.chain.len() as u64 {
+            0 => add(5, &[3, USER, ip, ip + 4]),
+            count => {
+                let count = self.chain_length.unwrap_or(count);
+                add(5, &[&[count], &self.chain[..]].concat());
+            }
+        }
         add(10, &[20 | 0x1234 << 32, 1, 2]); // RAW: 20 bytes and its length
         add(11, &[2, 1, 2, 3, 4, 5, 6]); // BRANCH_STACK
-        add(12, &[2, 11, 12]); // REGS_USER: two registers
-        add(13, &[16, 1, 2, 16]); // STACK_USER
+        match &self.stack {
+            None => {
+                add(12, &[2, 11, 12]); // REGS_USER: two registers
+                add(13, &[16, 1, 2, 16]); // STACK_USER
+            }
+            Some((registers, stack)) => {
+                let bytes = stack.len() as u64 * 8;
+                add(12, &[&[2], &registers[..]].concat());
+                add(13, &[&[bytes], &stack[..], &[bytes]].concat());
+            }
+        }
         add(14, &[9]); // WEIGHT
         add(15, &[0x5080021]); // DATA_SRC
         add(17, &[0]); // TRANSACTION
@@ -332,7 +362,9 @@ impl PerfFile {
                 common,
                 8192,
             );
-            sampling[80] = 0b1001;
+            // Registers: ax and dx; or bp, sp and ip.
+            let registers: u16 = if self.stack.is_some() { 0x1c0 } else { 0b1001 };
+            sampling[80..82].copy_from_slice(&registers.to_le_bytes());
             sampling[96] = 0b11;
             list.push((sampling, ids(SAMPLE_ID)));
         }

@@ -6,6 +6,7 @@
 #![allow(missing_docs, reason = "tests")]
 #![allow(clippy::too_many_arguments, reason = "records have many fields")]
 
+mod chains;
 mod encode;
 mod file;
 mod forms;

@@ -177,7 +177,7 @@ fn files_of_the_first_version_are_named_as_such() {
 }
 
 /// Imports bytes as the command line would: the manifest, or what it says.
-fn trace(bytes: &[u8], dir: &Path, annotations: &[&Path]) -> Result<Manifest, String> {
+pub fn trace(bytes: &[u8], dir: &Path, annotations: &[&Path]) -> Result<Manifest, String> {
     let (file, trace) = (dir.join("perf.data"), dir.join("trace"));
     std::fs::write(&file, bytes).expect("written");
     let mut words = vec![
@@ -894,7 +894,10 @@ fn damaged_sections_are_bounded_and_said() {
     assert_eq!(manifest.totals.dropped["bad_sections"], 1);
 }
 
-/// Seeds of the fuzz target: two sampling events, build ids, virtual machines, sections of the
+/// Branch records in samples.
+const BRANCH_STACK: u64 = 1 << 11;
+
+/// Seeds of the fuzz target: call chains, two sampling events, build ids, virtual machines, sections of the
 /// header.
 pub fn seeds(encoder: &Encoder) -> Vec<(&'static str, Vec<u8>)> {
     let mut file = PerfFile::new(Kind::Samples, 2, (true, true, true));
@@ -923,5 +926,20 @@ pub fn seeds(encoder: &Encoder) -> Vec<(&'static str, Vec<u8>)> {
     bytes[72..80].copy_from_slice(&(1u64 << 3 | 1 << 11).to_le_bytes());
     bytes.extend(words(&[at, 8, at + 8, 12]));
     bytes.extend_from_slice(b"\x04\0\0\0me\0\0\x01\0\0\0\x04\0\0\0cmd\0");
-    vec![("mixed", bytes), ("mixed-pipe", pipe)]
+    let mut chains = PerfFile::new(Kind::Samples, 1, (true, false, false));
+    chains.extra = file::CALLCHAIN | BRANCH_STACK;
+    chains.mmap(1000, BASE, 0x1000, "/nowhere/program", 2);
+    chains.mmap(1000, BASE + 0x2000, 0x1000, "/proc/self/exe", 2);
+    for (n, place) in ends(&encoder.places, 500).into_iter().enumerate() {
+        let bytes = &encoder.bytes[place.end.saturating_sub(300)..place.end];
+        let kernel = [-128i64 as u64, 0xffff_ffff_8100_0000];
+        let user = [file::USER, BASE + 0x10, BASE + 0x2015, BASE + 0x33];
+        chains.chain = [&kernel[..n % 2 * 2], &user[..]].concat();
+        chains.sample(bytes, BASE, 1000, 1000, place.write.tsc, 0);
+    }
+    vec![
+        ("mixed", bytes),
+        ("mixed-pipe", pipe),
+        ("chains", chains.finish()),
+    ]
 }

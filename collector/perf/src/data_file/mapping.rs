@@ -107,6 +107,40 @@ impl Spaces {
         })
     }
 
+    /// The numbers of all mappings of a process at a time, but for those that later ones cover.
+    pub fn at(&self, pid: u32, time: u64) -> Vec<usize> {
+        let (mut pid, mut time) = (pid, time);
+        let mut found: Vec<usize> = Vec::new();
+        'process: for _ in 0..MAX_FORKS {
+            let Some(list) = self.changes.get(&pid) else {
+                break;
+            };
+            let until = list.partition_point(|(at, _)| *at <= time);
+            for (at, change) in list[..until].iter().rev() {
+                match *change {
+                    Change::Map(number) => {
+                        let this = &self.mappings[number];
+                        let covers = |&n: &usize| {
+                            let other = &self.mappings[n];
+                            other.start < this.end && this.start < other.end
+                        };
+                        if !found.iter().any(covers) {
+                            found.push(number);
+                        }
+                    }
+                    Change::Exec => return found,
+                    Change::Fork { parent } => {
+                        pid = parent;
+                        time = *at;
+                        continue 'process;
+                    }
+                }
+            }
+            break;
+        }
+        found
+    }
+
     /// The number of the mapping that held `address`. `time` is inclusive.
     pub fn find(&self, pid: u32, time: u64, address: u64) -> Option<usize> {
         let (mut pid, mut time) = (pid, time);
@@ -159,6 +193,8 @@ mod tests {
                 .find(1, time, address)
                 .map(|n| spaces.mappings()[n].path.as_str())
         };
+        assert_eq!(spaces.at(1, 5), []);
+        assert_eq!((spaces.at(1, 10), spaces.at(1, 20)), (vec![1], vec![0]));
         assert_eq!(path(5, 0x1000), None);
         assert_eq!(path(10, 0x1fff), Some("old"));
         assert_eq!(path(25, 0x1000), Some("new"));
@@ -197,6 +233,8 @@ mod tests {
                 .map(|n| spaces.mappings()[n].path.as_str())
         };
         assert_eq!(path(25, 0x1000), Some("parent"));
+        assert_eq!((spaces.at(2, 35), spaces.at(2, 41)), (vec![0], vec![2]));
+        assert_eq!(spaces.at(1, 35), [1, 0]);
         assert_eq!(path(35, 0x5000), None);
         assert_eq!(path(40, 0x1000), None);
         assert_eq!(path(41, 0x1000), Some("program"));
@@ -209,5 +247,6 @@ mod tests {
         spaces.fork(2, 1, 10);
         spaces.finish();
         assert_eq!(spaces.find(1, 20, 0x1000), None);
+        assert_eq!(spaces.at(1, 20), []);
     }
 }

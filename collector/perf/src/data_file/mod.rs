@@ -9,6 +9,7 @@
 //! * [`header`]: file header and event attributes.
 //! * [`records`]: records in a row, decompressed where needed.
 //! * [`sample`]: the fields of samples and of the identity that other records carry.
+//! * [`callchain`]: the user part of a sample's call chain.
 //! * [`session`]: one pass over a file: PT data, clocks, threads, mappings.
 //! * [`mapping`]: which file was mapped where, in which process, when.
 //! * [`overlap`]: what two windows of one stream have in common.
@@ -22,6 +23,7 @@
 //! and reported; memory stays near the size of the file. Not done: big-endian files (PT is x86
 //! only).
 
+pub mod callchain;
 pub mod events;
 pub mod header;
 pub mod mapping;

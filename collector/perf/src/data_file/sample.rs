@@ -23,6 +23,16 @@ pub struct Sample {
     pub identity: Identity,
     /// Events since the counter's sample before.
     pub period: Option<u64>,
+    /// The instruction that comes next.
+    pub ip: Option<u64>,
+    /// The call chain's words, as a range of the record's body.
+    pub callchain: Option<std::ops::Range<usize>>,
+    /// Branch records, likewise.
+    pub branches: Option<std::ops::Range<usize>>,
+    /// Registers of user code that the attribute names, likewise; of 64-bit code only.
+    pub registers: Option<std::ops::Range<usize>>,
+    /// A copy of the user's stack from the stack pointer on, likewise.
+    pub stack: Option<std::ops::Range<usize>>,
     /// AUX data, as a range of the record's body.
     pub aux: Option<std::ops::Range<usize>>,
     /// Bytes behind the last field.
@@ -77,6 +87,9 @@ impl Walk<'_> {
     }
 }
 
+/// What stands before the registers of 64-bit code.
+const REGISTERS_64: u64 = 2;
+
 /// Reads a sample's body; `None` if it contradicts its attribute.
 pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
     const HW_INDEX: u64 = 1 << 17;
@@ -89,7 +102,7 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
         who.id = Some(walk.word()?);
     }
     if has(bits::IP) {
-        walk.word()?;
+        sample.ip = Some(walk.word()?);
     }
     if has(bits::TID) {
         who.task = Some(walk.pair()?);
@@ -117,7 +130,9 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
     }
     if has(bits::CALLCHAIN) {
         let count = walk.word()?;
+        let from = walk.at;
         walk.words(count)?;
+        sample.callchain = Some(from..walk.at);
     }
     if has(bits::RAW) {
         let size = u32_at(body, walk.at)?;
@@ -129,19 +144,27 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
         if attr.branch_sample_type & HW_INDEX != 0 {
             walk.word()?;
         }
+        let from = walk.at;
         walk.words(count.checked_mul(3)?)?;
+        sample.branches = Some(from..walk.at);
         if attr.branch_sample_type & COUNTERS != 0 {
             walk.words(count)?;
         }
     }
     if has(bits::REGS_USER) {
+        let from = walk.at;
         walk.registers(attr.regs_user)?;
+        let is_64 = u64_at(body, from) == Some(REGISTERS_64);
+        sample.registers = is_64.then_some(from + 8..walk.at);
     }
     if has(bits::STACK_USER) {
         let size = walk.word()?;
         if size > 0 {
+            let from = walk.at;
             walk.skip(size)?;
-            walk.word()?;
+            let (to, filled) = (walk.at, walk.word()?);
+            let filled = usize::try_from(filled).unwrap_or(usize::MAX);
+            sample.stack = Some(from..from.saturating_add(filled).min(to));
         }
     }
     for bit in [

@@ -1,5 +1,6 @@
 //! One pass over a file: PT data, clocks, threads, mappings.
 
+use crate::data_file::callchain::{CallChain, UserStack};
 use crate::data_file::header::{Attr, Event, bits, feature};
 use crate::data_file::mapping::{Mapping, Spaces};
 use crate::data_file::records::{Bytes, Record, Records, kind};
@@ -60,6 +61,10 @@ pub struct Window<'a> {
     pub sampling: Option<usize>,
     /// Events (loads, or ns) since the sample before it by the same counter; 0 if unknown.
     pub period: u64,
+    /// By way of whom the thread came to where the sample was taken; `None` if samples do not tell.
+    pub chain: Option<CallChain>,
+    /// The thread's stack then, if the sample has a copy of it.
+    pub stack: Option<UserStack<'a>>,
 }
 
 /// A piece of a full trace.
@@ -633,9 +638,11 @@ impl<'a> Reader<'a> {
         let found = sample::sample(&attr, &record.body)?;
         self.session.samples += 1;
         self.session.loss.odd_samples += u64::from(found.rest > 0);
-        let Some(aux) = found.aux else {
+        let Some(aux) = found.aux.clone() else {
             return Some(());
         };
+        let chain = CallChain::of(&attr, &found, &record.body, record.misc);
+        let stack = UserStack::of(&attr, &found, &record.body);
         let sampling = self.sampling(found.identity.id);
         let period = match sampling.and_then(|n| self.session.sampling.get_mut(n)) {
             Some(sampling) => sampling.sample(found.period),
@@ -670,6 +677,8 @@ impl<'a> Reader<'a> {
             identity,
             sampling,
             period,
+            chain,
+            stack,
         });
         Some(())
     }

@@ -153,6 +153,61 @@ impl Image {
     }
 }
 
+/// Where the caller of some code is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// Nowhere: a thread begins there.
+    Nobody,
+    /// Behind the frame pointer, which is what the kernel follows.
+    ByFrame,
+    /// Elsewhere on the stack: who follows frame pointers passes this caller over.
+    Elsewhere,
+}
+
+/// What a file's unwind table tells of callers.
+pub struct Callers {
+    unwinder: UnwinderX86_64<Bytes>,
+    cache: CacheX86_64,
+}
+
+impl Callers {
+    /// Addresses of user code end here.
+    const END: u64 = 1 << 47;
+
+    /// Reads a file; `None` if it is none that could be mapped.
+    pub fn read(path: &Path) -> Option<Callers> {
+        let image = Image::read(path).filter(|image| image.base < Self::END)?;
+        let mut unwinder = UnwinderX86_64::new();
+        unwinder.add_module(image.module(image.base, Self::END));
+        Some(Callers {
+            unwinder,
+            cache: CacheX86_64::new(),
+        })
+    }
+
+    /// Where the caller of the code at an address (as linked) is found.
+    pub fn of(&mut self, address: u64) -> Caller {
+        // Two places that no offset leads from one to the other: where the table looks first is
+        // seen, and nothing is there.
+        let stack = Self::END - (1 << 40);
+        let frame = stack + (1 << 36);
+        let by_frame = Cell::new(false);
+        let mut read = |at: u64| {
+            by_frame.set(at == frame || at == frame + 8);
+            Err(())
+        };
+        let registers = UnwindRegsX86_64::new(address, stack, frame);
+        let mut frames =
+            (self.unwinder).iter_frames(address, registers, &mut self.cache, &mut read);
+        let first = frames.next();
+        match frames.next() {
+            Ok(None) if matches!(first, Ok(Some(_))) => Caller::Nobody,
+            _ if by_frame.get() => Caller::ByFrame,
+            _ => Caller::Elsewhere,
+        }
+    }
+}
+
 /// A mapped file.
 struct Mapped {
     start: u64,
@@ -169,6 +224,46 @@ struct Process {
     /// Stacks by what matters of their copies.
     known: HashMap<u64, u32>,
     looked: Instant,
+}
+
+/// Unwinds copies of stacks of processes that are gone, whose mappings are known.
+#[derive(Default)]
+pub struct PastUnwinders {
+    /// By the numbers of what was mapped.
+    processes: HashMap<Vec<usize>, Process>,
+    images: HashMap<PathBuf, Option<Arc<Image>>>,
+}
+
+impl PastUnwinders {
+    /// Addresses in calls from the inside out, `most` at most, and whether they go to the thread's
+    /// first function. `files` gives what was mapped: path, load bias, end.
+    pub fn unwind(
+        &mut self,
+        mapped: Vec<usize>,
+        files: impl FnOnce() -> Vec<(PathBuf, u64, u64)>,
+        top: &Top<'_>,
+        most: usize,
+    ) -> (Vec<u64>, bool) {
+        let images = &mut self.images;
+        let process = self.processes.entry(mapped).or_insert_with(|| {
+            let place = |(path, bias, end): (PathBuf, u64, u64)| {
+                let image = images.entry(path);
+                let image = image
+                    .or_insert_with_key(|path| Image::read(path).map(Arc::new))
+                    .clone()?;
+                let start = bias.wrapping_add(image.base);
+                (start < end).then_some(Mapped { start, end, image })
+            };
+            let mut mapped: Vec<Mapped> = files().into_iter().filter_map(place).collect();
+            // A file may have code in several places, and is one all the same.
+            mapped.sort_by_key(|m| (m.start, std::cmp::Reverse(m.end)));
+            mapped.dedup_by_key(|m| m.start);
+            Process::new(mapped)
+        });
+        let registers = UnwindRegsX86_64::new(top.ip, top.sp, top.bp);
+        let (addresses, ended, _) = process.addresses(top.ip, registers, (top.sp, top.stack), most);
+        (addresses, ended)
+    }
 }
 
 /// All processes, and the files that they have mapped.
@@ -416,5 +511,24 @@ impl Process {
                 address,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_begins_in_a_function_that_nobody_calls() {
+        use object::{Object, ObjectSymbol};
+        let exe = std::env::current_exe().unwrap();
+        let data = std::fs::read(&exe).unwrap();
+        let file = object::File::parse(&data[..]).unwrap();
+        let mut callers = Callers::read(&exe).unwrap();
+        assert_eq!(callers.of(file.entry() + 8), Caller::Nobody);
+        let main = file.symbols().find(|s| s.name() == Ok("main")).unwrap();
+        // Nothing is pushed there.
+        assert_eq!(callers.of(main.address()), Caller::Elsewhere);
+        assert!(Callers::read(Path::new("/proc/self/status")).is_none());
     }
 }

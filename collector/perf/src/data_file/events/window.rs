@@ -23,6 +23,8 @@ pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &AuxSpan<'a>) 
         identity,
         sampling: None,
         period: 0,
+        chain: None,
+        stack: None,
     }
 }
 
