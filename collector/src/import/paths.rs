@@ -183,9 +183,17 @@ impl<'a> Files<'a> {
         };
         let (addresses, ended) = self.unwinders.unwind(mapped.clone(), files, &top, MOST);
         let mut found = Unwound::default();
-        for address in addresses {
-            match self.frame(process, time, address, None) {
-                Ok(frame) => found.frames.push(frame),
+        for (depth, &address) in addresses.iter().enumerate() {
+            match self.frame(process, time, address, (depth > 0).then_some(false)) {
+                Ok(frame) => {
+                    let path = frame.file.to_str().unwrap_or("");
+                    let is_here = matches!(self.known.get(path), Some(Source::Here(_)));
+                    found.frames.push(frame);
+                    // Without the file's table what follows is a guess.
+                    if !is_here {
+                        return (found, End::Absent);
+                    }
+                }
                 Err(why) => return (found, why),
             }
         }

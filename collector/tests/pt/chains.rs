@@ -673,8 +673,14 @@ fn windows_have_the_callers_that_copies_of_their_stacks_tell() {
     add(&mut file, 3, &[USER]);
     cut_registers(&mut file);
     add(&mut file, 4, &[USER]);
+    // In a file of which only the sidecar is here, and with it no table.
+    let (registers, stack) = ran.stacks[0].split_at(3);
+    file.stack = Some(([registers[0], registers[1], BASE + 0x20], stack.to_vec()));
+    add(&mut file, 5, &[USER]);
     let dir = tempfile::tempdir().expect("a folder");
     let (told, found) = paths(&file, dir.path());
+    assert_eq!(found[4].len(), 2, "nothing is guessed: {:?}", found[4]);
+    assert_eq!(found[4][1].0, "[callers unknown]");
     assert_eq!(names(&found[0])[..4], ["leaf", "step", "outer", "main"]);
     assert_eq!(names(&found[0]).last(), Some(&"_start"));
     assert_eq!(names(&found[1])[..3], ["leaf", "outer", "main"]);
@@ -682,7 +688,7 @@ fn windows_have_the_callers_that_copies_of_their_stacks_tell() {
     assert!(found[3].is_empty());
     assert_eq!(
         (told.whole, told.partial, told.unknown),
-        (2, 1, 1),
+        (2, 2, 1),
         "{told:?}"
     );
 }
@@ -767,5 +773,46 @@ fn damaged_recordings_have_paths_or_none() {
             }
         }
         assert!(known > 500, "{known}");
+    }
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn time_of_paths() {
+    let ran = Ran::new();
+    for (what, extra) in [("chains", CALLCHAIN), ("copies", CALLCHAIN | STACKS)] {
+        let mut file = recording(&ran, None);
+        file.extra = extra;
+        for number in 1..20_000 {
+            if extra & STACKS != 0 {
+                let (registers, stack) = ran.stacks[number as usize % 2].split_at(3);
+                let registers = <[u64; 3]>::try_from(registers).expect("three");
+                file.stack = Some((registers, stack.to_vec()));
+            }
+            add(&mut file, number, &user(&ran.chains[number as usize % 2]));
+        }
+        let bytes = file.finish();
+        let begin = std::time::Instant::now();
+        let session = Session::read(&bytes).expect("a recording");
+        let read = begin.elapsed();
+        let sidecar = sidecar("/b/app", "", 0, 8, 100);
+        let annotations = Annotations::new(Path::new("x.mgza"), &sidecar).expect("of PT");
+        let modules = Modules::new(&session, vec![annotations], &HashMap::new()).expect("placed");
+        let stretch = |w: &Window<'_>| Stretch {
+            thread: ThreadKey {
+                process: PID,
+                thread: PID,
+            },
+            last_segment: u64::from(w.number),
+            window: w.number,
+        };
+        let stretches: Vec<_> = session.windows.iter().map(stretch).collect();
+        let begin = std::time::Instant::now();
+        let found = of_stretches(&session, &modules, &stretches).expect("paths");
+        let each = begin.elapsed() / stretches.len() as u32;
+        eprintln!(
+            "{what}: {each:?} a window of {} (reading took {read:?})",
+            found.windows.len()
+        );
     }
 }
