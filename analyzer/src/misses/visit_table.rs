@@ -7,9 +7,7 @@ use crate::misses::crowded::{self, Crowded, LateVisit};
 use crate::misses::far::{Far, RADII};
 use crate::misses::laps::{self, Lap};
 use crate::misses::near::Near;
-use crate::misses::watched::{
-    self, CellVisits, Code, LineOverWord, ObjectWatch, STRIDED, Unit, Watch,
-};
+use crate::misses::watched::{self, CellVisits, Code, LineOverWord, ObjectWatch, Unit, Watch};
 use crate::stages::line_visits::{GroupLines, LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -263,7 +261,7 @@ impl<'a> VisitTable<'a> {
                     sum.1 + f64::from(lines.same_word),
                 )
             });
-            LineOverWord::new(again, same_word, of.1 == STRIDED)
+            LineOverWord::new(again, same_word)
         });
         let mut laps = laps::of_cells(&lines.walks, &numbers, object);
         let mut sums = vec![(0.0, 0.0); cells.len()];

@@ -33,7 +33,7 @@ const BURSTS: f64 = 0.15;
 const SHARE: f64 = 0.2;
 /// Standard errors that words are left alone for less time than the model says of lines, from which on they speak against it, and from which
 /// on it counts for no more than its errors say.
-const APART: [f64; 2] = [1.5, 3.0];
+const APART: [f64; 2] = [1.0, 2.0];
 /// Standard errors in half a 95 % interval.
 const QUANTILE: f64 = 2.0;
 /// A sample that was cut short counts as at least so much of a mean one.
@@ -214,13 +214,13 @@ pub(crate) struct LineOverWord {
 }
 
 impl LineOverWord {
-    /// From reuses, and those of them that are of the same word. `regular`: of loads in even steps, which come back as they came.
-    pub(crate) fn new(again: f64, same_word: f64, regular: bool) -> LineOverWord {
+    /// From reuses, and those of them that are of the same word.
+    pub(crate) fn new(again: f64, same_word: f64) -> LineOverWord {
         if again < TELLING {
             return LineOverWord {
                 least: 1.0,
                 value: 1.0,
-                most: if regular { 1.0 } else { WORDS },
+                most: WORDS,
             };
         }
         // (With Jeffreys' prior, so that no count is certain.)
@@ -340,13 +340,14 @@ pub(crate) fn units(
     }
     let mut add = |object: Option<u32>, those: &[usize]| {
         let here = |cell: &CellVisits| object.is_none_or(|o| o == cell.object);
+        // (Walks tell when loads in even steps come back, each piece of code by itself.)
         let mut by_code: BTreeMap<Code, Vec<u32>> = BTreeMap::new();
         let mut all = [0.0; PARTS];
         for (at, cell) in (0..).zip(cells).filter(|c| here(c.1)) {
             by_code.entry(cell.code).or_default().push(at);
             all.iter_mut().zip(cell.late).for_each(|(a, l)| *a += l);
         }
-        for (code, of_code) in by_code {
+        for (code, of_code) in by_code.into_iter().filter(|(code, _)| code.1 != STRIDED) {
             let mut late = all.map(|all| (0.0, all));
             for &cell in &of_code {
                 let of = cells[cell as usize].late;
@@ -425,7 +426,7 @@ impl Unit {
             let model = (survival, range.hypot(BURSTS * survival));
             let both = combined(model, (watched, error), words + QUANTILE * of_words);
             // Words bound lines from above. As long as they may be left alone for as long as the model says, they do not contradict it.
-            let apart = (survival - words) / model.1.hypot(of_words).max(1e-9);
+            let apart = (survival - words) / range.hypot(of_words).max(1e-9);
             let against = ((apart - APART[0]) / (APART[1] - APART[0])).clamp(0.0, 1.0);
             if both.value < survival && against > 0.0 {
                 // What was touched stays so.
@@ -566,7 +567,7 @@ mod tests {
         // Uses by the first are touched by the second, those by the second by nobody.
         let seen: Vec<_> =
             (watches(40, 7, Some(2), 2.0).chain(watches(40, 7, None, 500.0))).collect();
-        let (units, used) = units(&cells, &seen, &|_| LineOverWord::new(0.0, 0.0, true));
+        let (units, used) = units(&cells, &seen, &|_| LineOverWord::new(0.0, 0.0));
         assert_eq!((units.len(), used), (2, 80));
         let model = |_: f64, _: &[u32]| (0.9, 0.0);
         let at = |unit: &Unit, v: f64| between(&unit.factors(None, model), v);
@@ -588,7 +589,7 @@ mod tests {
             (watches(n, 7, Some(1), 2.0).chain(watches(3, 8, Some(1), 2.0))).collect()
         };
         let lowers = |n: usize| -> Vec<Vec<u32>> {
-            units(&cells, &few(n), &|_| LineOverWord::new(0.0, 0.0, true))
+            units(&cells, &few(n), &|_| LineOverWord::new(0.0, 0.0))
                 .0
                 .into_iter()
                 .map(|u| u.lowers)
