@@ -82,12 +82,15 @@ impl VisitTable<'_> {
         without: Option<usize>,
     ) -> ByGroup {
         let estimate = Estimate::new(self, without);
-        let curves = estimate.curves();
+        let curves = estimate.curves(|watched, v| watched::between(watched, v)[1]);
+        let least = (!self.units.is_empty())
+            .then(|| estimate.curves(|watched, v| watched::between(watched, v * PACE_ENDS)[0]));
         let far: Vec<Ends> = (0..self.cells.len())
             .into_par_iter()
             .map(|cell| {
                 let filled = estimate.filled(cell, &curves, capacities);
-                estimate.far(cell, &filled, capacities, levels)
+                let latest = (least.as_ref()).map(|least| estimate.filled(cell, least, capacities));
+                estimate.far(cell, (&filled, latest.as_deref()), capacities, levels)
             })
             .collect();
         let mut all = estimate.near(capacities);
@@ -265,11 +268,11 @@ impl<'t, 'a> Estimate<'t, 'a> {
         (in_laps + (1.0 - again) * (at_random + in_loops)) * wait.watched
     }
 
-    /// What survives, by cell and along the grid.
-    fn curves(&self) -> Vec<Vec<f64>> {
+    /// What survives, by cell and along the grid: as estimated, or at least, as far as watches tell.
+    fn curves(&self, by_watches: impl Fn(&[[f64; 3]], f64) -> f64 + Sync) -> Vec<Vec<f64>> {
         let of_cell = |cell: usize| {
             let at = |v| Wait {
-                watched: watched::between(&self.watched[cell], v)[1],
+                watched: by_watches(&self.watched[cell], v),
                 ..self.plain(cell, v)
             };
             let fit = &self.fits[cell];
@@ -312,7 +315,14 @@ impl<'t, 'a> Estimate<'t, 'a> {
     }
 
     /// The part of a cell's late visits that misses caches which are full after so many sample lengths.
-    fn far(&self, cell: usize, filled: &[f64], capacities: &[f64], levels: &[usize]) -> Ends {
+    /// `latest`: the same at the latest, if watches leave it open.
+    fn far(
+        &self,
+        cell: usize,
+        (filled, latest): (&[f64], Option<&[f64]>),
+        capacities: &[f64],
+        levels: &[usize],
+    ) -> Ends {
         let (table, group) = (self.table, self.table.cells[cell].0.0);
         let reach = self.near_of(cell).reach as f64;
         let near = parts(table.lines, group, self.without);
@@ -337,14 +347,17 @@ impl<'t, 'a> Estimate<'t, 'a> {
                 };
                 full + (1.0 - full) * survives
             };
-            let of = self.within(cell, v.min(2f64.powi(40)), misses);
+            let [v, latest] =
+                [v, latest.map_or(v, |latest| latest[at].max(v))].map(|v| v.min(2f64.powi(40)));
+            let of = self.within(cell, [v, latest], misses);
             ends.iter_mut().zip(of).for_each(|(e, x)| e.push(x));
         }
         ends
     }
 
     /// What misses after `v` sample lengths, and ends of its interval by all that is not known for sure.
-    fn within(&self, cell: usize, v: f64, misses: impl Fn(Wait) -> f64) -> [f64; 3] {
+    /// These are until the cache is full as estimated, and at the latest.
+    fn within(&self, cell: usize, [v, latest]: [f64; 2], misses: impl Fn(Wait) -> f64) -> [f64; 3] {
         let plain = self.plain(cell, v);
         let (value, at_random) = (misses(plain), plain.at_random);
         let (mut least, mut most) = (value, value);
@@ -360,20 +373,24 @@ impl<'t, 'a> Estimate<'t, 'a> {
             least = least.min(at_random * self.fits[cell].at_random(v));
         }
         let most = most + doubt;
-        let by_model = [least, value, most];
         // How long it takes to fill a cache is known from what watches say as well, whose time is off by as much.
         let at = |v: f64| watched::between(&self.watched[cell], v);
-        let by_watches = [
-            at(v * PACE_ENDS)[0],
-            at(v)[1],
-            at(v / PACE_ENDS)[2].max(at(v)[2]),
-        ];
-        let ends = if by_watches[0] >= 1.0 {
-            by_model
+        let at_latest = |watched: f64| {
+            misses(Wait {
+                watched,
+                ..self.plain(cell, latest)
+            }) - doubt
+        };
+        let lowest = at(latest * PACE_ENDS)[0];
+        let ends = if lowest >= 1.0 {
+            let later = if latest > v { at_latest(1.0) } else { least };
+            [least.min(later), value, most]
         } else {
-            let ends = by_watches.map(|watched| misses(Wait { watched, ..plain }));
-            let doubt = doubt_of(ends[1]);
-            [ends[0] - doubt, ends[1], (ends[2] + doubt).min(most)]
+            let with = |watched: f64| misses(Wait { watched, ..plain });
+            let (value, highest) = (with(at(v)[1]), at(v / PACE_ENDS)[2].max(at(v)[2]));
+            let doubt = doubt_of(value);
+            let least = at_latest(lowest).min(value - doubt);
+            [least, value, (with(highest) + doubt).min(most)]
         };
         ends.map(|share| share.clamp(0.0, 1.0))
     }

@@ -90,9 +90,10 @@ impl Collector {
         let from = copy.ip.wrapping_sub(code.len() as u64);
         let mut read = |address: u64, into: &mut [u8]| {
             let at = address.wrapping_sub(from);
-            let there = (at < code.len() as u64)
-                .then(|| &code[at as usize..])
-                .unwrap_or_default();
+            let there = match at < code.len() as u64 {
+                true => &code[at as usize..],
+                false => &[],
+            };
             let bytes = there.len().min(into.len());
             into[..bytes].copy_from_slice(&there[..bytes]);
             bytes
