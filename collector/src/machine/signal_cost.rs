@@ -163,15 +163,21 @@ pub fn watched(signal: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
+
+    /// Actions are the process's, and tests run beside each other.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn signals_that_are_handled_cost_something() {
+        let _alone = ALONE.lock().unwrap();
         let ns = handled();
         assert!((100..10_000_000).contains(&ns), "{ns} ns");
     }
 
     #[test]
     fn a_watched_access_takes_a_while_to_its_handler() {
+        let _alone = ALONE.lock().unwrap();
         let Some(ns) = watched(48) else {
             return eprintln!("SKIPPED: no watchpoints here");
         };
@@ -180,6 +186,7 @@ mod tests {
 
     #[test]
     fn a_signal_costs_something_and_leaves_nothing_behind() {
+        let _alone = ALONE.lock().unwrap();
         const SIGNAL: i32 = 47;
         let action = |signal| {
             // SAFETY: zero is a valid value; asks only.
