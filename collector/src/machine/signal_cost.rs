@@ -5,6 +5,7 @@ use crate::watch::events::{breakpoint, counting, signals};
 use mgz_perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
 use mgz_perf::open::{IOC_DISABLE, IOC_ENABLE, check, open};
 use std::os::fd::AsRawFd;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ const SIGNALS: usize = 9;
 /// No measurement takes longer.
 const LONGEST: Duration = Duration::from_millis(40);
 
+/// Actions of signals are the process's: one measurement at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 static CAME: AtomicU32 = AtomicU32::new(0);
 /// CPU time of the thread when the last one came, nanoseconds.
 static CAME_AT: AtomicU64 = AtomicU64::new(0);
@@ -77,6 +80,7 @@ impl Drop for Counted {
 /// which they leave in a loop that only looks at the time, for about 2 ms. `None` where there is no
 /// such event, or no signal comes. `signal` must not be in use.
 pub fn toll(signal: i32) -> Option<u64> {
+    let _alone = ALONE.lock();
     // Where there is no room for the signal, the kernel sends SIGIO.
     let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
     let attr = Attr {
@@ -110,6 +114,7 @@ pub fn toll(signal: i32) -> Option<u64> {
 /// and back. A window takes two, its trigger and the fault at its end.
 pub fn handled() -> u64 {
     const ROUNDS: u32 = 16;
+    let _alone = ALONE.lock();
     let Some(_counted) = Counted::new(libc::SIGIO) else {
         return 0;
     };
@@ -130,6 +135,7 @@ pub fn handled() -> u64 {
 /// the time: the middle of some. `None` where there are no watchpoints. `signal` must not be in use.
 pub fn watched(signal: i32) -> Option<u64> {
     const ROUNDS: usize = 9;
+    let _alone = ALONE.lock();
     let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
     let word = AtomicU64::new(0);
     let attr = Attr {
@@ -163,21 +169,15 @@ pub fn watched(signal: i32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
-
-    /// Actions are the process's, and tests run beside each other.
-    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn signals_that_are_handled_cost_something() {
-        let _alone = ALONE.lock().unwrap();
         let ns = handled();
         assert!((100..10_000_000).contains(&ns), "{ns} ns");
     }
 
     #[test]
     fn a_watched_access_takes_a_while_to_its_handler() {
-        let _alone = ALONE.lock().unwrap();
         let Some(ns) = watched(48) else {
             return eprintln!("SKIPPED: no watchpoints here");
         };
@@ -186,7 +186,6 @@ mod tests {
 
     #[test]
     fn a_signal_costs_something_and_leaves_nothing_behind() {
-        let _alone = ALONE.lock().unwrap();
         const SIGNAL: i32 = 47;
         let action = |signal| {
             // SAFETY: zero is a valid value; asks only.
@@ -201,6 +200,7 @@ mod tests {
         };
         // A call into the kernel takes 100 ns.
         assert!((100..10_000_000).contains(&ns), "{ns} ns");
+        let _alone = ALONE.lock();
         assert_eq!(
             (action(SIGNAL), action(libc::SIGIO)),
             (libc::SIG_DFL, libc::SIG_DFL)
