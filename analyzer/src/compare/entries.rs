@@ -359,9 +359,15 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
         };
         of_loads(&row.loads, exact, entry)
     });
-    let objects = analysis.objects.iter().map(|row| {
+    let rows = analysis.objects.iter();
+    let names = object_names(
+        &rows
+            .map(|o| (o.object.as_str(), o.largest))
+            .collect::<Vec<_>>(),
+    );
+    let objects = analysis.objects.iter().zip(names).map(|(row, name)| {
         let mut entry = Entry {
-            name: row.object.clone(),
+            name,
             module: row.module.clone(),
             sort: format!("{} {}", row.kind, row.of_type),
             chain: row.stack.join(" < "),
@@ -397,5 +403,43 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
         ]),
         warnings: analysis.warnings.clone(),
         picture: picture::of(path, analysis),
+    }
+}
+
+/// Names by which objects of two runs can be matched. Memory that nothing names but its address lies elsewhere in each run: it is numbered
+/// by its size, largest first.
+fn object_names(objects: &[(&str, Option<u64>)]) -> Vec<String> {
+    let is_address = |name: &str| name.starts_with("0x");
+    let mut nameless: Vec<usize> = (0..objects.len())
+        .filter(|&at| is_address(objects[at].0))
+        .collect();
+    nameless.sort_by_key(|&at| (std::cmp::Reverse(objects[at].1), objects[at].0));
+    let mut names: Vec<String> = objects.iter().map(|o| o.0.to_owned()).collect();
+    for (number, &at) in nameless.iter().enumerate() {
+        names[at] = format!("memory without a name, {}", number + 1);
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_no_names() {
+        let of = |objects: &[(&str, Option<u64>)]| object_names(objects);
+        let base = [
+            ("0x7f86 (64.0 MiB)", Some(64)),
+            ("table", Some(9)),
+            ("0x7f12 (1.0 MiB)", Some(1)),
+        ];
+        let new = [
+            ("0x7fee (1.0 MiB)", Some(1)),
+            ("0x7f00 (80.0 MiB)", Some(80)),
+            ("table", Some(9)),
+        ];
+        let (base, new) = (of(&base), of(&new));
+        assert_eq!((&base[0], &base[2]), (&new[1], &new[0]));
+        assert_eq!((base[1].as_str(), new[2].as_str()), ("table", "table"));
     }
 }
