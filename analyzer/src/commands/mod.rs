@@ -200,7 +200,22 @@ pub(crate) fn open(
             &format!("mgz-analyze {}", document.command),
         ));
     }
-    let trace = Trace::open(folder, !common.no_annotations)?;
+    warned(Trace::open(folder, !common.no_annotations)?, document)
+}
+
+/// The same for a command that does not tell what code is called.
+pub(crate) fn open_nameless(
+    folder: &std::path::Path,
+    common: &Common,
+    document: &mut Document,
+) -> anyhow::Result<Trace> {
+    if is_watched(folder) || common.no_annotations {
+        return open(folder, common, document);
+    }
+    warned(Trace::open_nameless(folder)?, document)
+}
+
+fn warned(trace: Trace, document: &mut Document) -> anyhow::Result<Trace> {
     document
         .warnings
         .extend(trace.warnings.iter().chain(&trace.damage).cloned());

@@ -123,6 +123,16 @@ enum Data {
 impl Trace {
     /// Opens a folder. With `annotations` false, sidecars are not read.
     pub fn open(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
+        Trace::open_with(folder, |_| annotations)
+    }
+
+    /// Opens a folder for those who do not ask what code is called: sidecars are read only where rows cannot be read without them.
+    pub fn open_nameless(folder: &Path) -> Result<Trace, TraceError> {
+        Trace::open_with(folder, |spilled| spilled)
+    }
+
+    /// `annotations` tells whether sidecars are read, of rows that are in spill files or not.
+    fn open_with(folder: &Path, annotations: impl Fn(bool) -> bool) -> Result<Trace, TraceError> {
         let manifest = read_manifest(folder)?;
         let mut warnings = Vec::new();
         match manifest.state.as_str() {
@@ -144,6 +154,7 @@ impl Trace {
             warnings.push("samples/ is missing; the rows are read from spill/".into());
             spilled = true;
         }
+        let annotations = annotations(spilled);
         let mut code = CodeMap::new();
         let mut sidecars = BTreeMap::new();
         for module in &manifest.modules {

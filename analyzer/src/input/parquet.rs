@@ -219,10 +219,15 @@ impl RowGroup {
     }
 
     pub(crate) fn error(&self, cause: String) -> PartError {
+        self.lacks(cause, self.rows())
+    }
+
+    /// Some of its rows cannot be read.
+    pub(crate) fn lacks(&self, cause: String, rows: usize) -> PartError {
         PartError {
             path: self.part.path.display().to_string(),
             cause: format!("row group {}: {cause}", self.group),
-            rows: self.rows() as u64,
+            rows: rows as u64,
         }
     }
 

@@ -217,54 +217,145 @@ fn append<T: Number>(plain: &[u8], encoding: FormatEncoding, some: Range<usize>,
     }
 }
 
-/// A column chunk whose pages are unpacked and not joined to numbers yet: half of what both take.
-#[derive(Default)]
-pub(crate) struct Unpacked {
-    /// Which values, how they are stored, their bytes.
-    pages: Vec<(Range<usize>, FormatEncoding, Vec<u8>)>,
-    spare: Vec<Vec<u8>>,
+/// Some pages of a column chunk, unpacked one at a time, as their rows are asked for.
+struct Pages {
+    /// Those that follow the unpacked one.
+    rest: std::vec::IntoIter<(CompressedDataPage, FormatEncoding)>,
+    /// Rows of the unpacked page, its encoding, its bytes.
+    rows: Range<usize>,
+    encoding: FormatEncoding,
+    plain: Vec<u8>,
+    context: DecompressionContext,
 }
 
-impl Unpacked {
-    /// Takes the column chunk in `bytes`; `None` if it is to be left to others.
-    pub(crate) fn fill<T: Number>(
-        &mut self,
-        bytes: Buffer<u8>,
-        column: &ColumnChunkMetadata,
-        rows: usize,
-    ) -> Option<()> {
-        let unpacked = self.pages.drain(..).map(|page| page.2);
-        self.spare.extend(unpacked);
-        let pages = pages_of_numbers::<T>(bytes, column, rows)?;
-        let (mut context, mut first) = (DecompressionContext::Unset, 0);
-        for (mut page, encoding) in pages {
-            let (size, compression) = (page.uncompressed_size(), page.compression());
-            let values = first..first + page.num_values();
-            first = values.end;
-            let stored: &[u8] = page.slice_mut();
-            let mut plain = self.spare.pop().unwrap_or_default();
-            if compression == Compression::Uncompressed {
-                plain.clear();
-                plain.extend_from_slice(Some(stored).filter(|s| s.len() == size)?);
-            } else {
-                plain.resize(size, 0);
-                decompress(compression, stored, &mut plain, &mut context).ok()?;
+impl Pages {
+    fn new(pages: Vec<(CompressedDataPage, FormatEncoding)>) -> Pages {
+        Pages {
+            rest: pages.into_iter(),
+            rows: 0..0,
+            encoding: FormatEncoding::PLAIN,
+            plain: Vec::new(),
+            context: DecompressionContext::Unset,
+        }
+    }
+
+    /// Goes on to the page of a row, which is not before that of the last call; whether it is another one.
+    /// `None`: it is damaged, or there is none.
+    fn upto(&mut self, row: usize) -> Option<bool> {
+        if self.rows.contains(&row) {
+            return Some(false);
+        }
+        loop {
+            let (mut page, encoding) = self.rest.next()?;
+            self.rows = self.rows.end..self.rows.end + page.num_values();
+            if self.rows.contains(&row) {
+                self.encoding = encoding;
+                self.unpack(&mut page)?;
+                return Some(true);
             }
-            self.pages.push((values, encoding, plain));
+        }
+    }
+
+    fn unpack(&mut self, page: &mut CompressedDataPage) -> Option<()> {
+        let (size, compression) = (page.uncompressed_size(), page.compression());
+        let stored: &[u8] = page.slice_mut();
+        if compression == Compression::Uncompressed {
+            self.plain.clear();
+            self.plain
+                .extend_from_slice(Some(stored).filter(|s| s.len() == size)?);
+        } else {
+            self.plain.resize(size, 0);
+            decompress(compression, stored, &mut self.plain, &mut self.context).ok()?;
         }
         Some(())
     }
 
-    /// Appends the values of some rows.
-    pub(crate) fn values<T: Number>(&self, rows: Range<usize>, to: &mut Vec<T>) {
-        for (values, encoding, plain) in &self.pages {
-            let some = rows.start.max(values.start)..rows.end.min(values.end);
-            if some.start < some.end {
-                let some = some.start - values.start..some.end - values.start;
-                append(plain, *encoding, some, to);
-            }
-        }
+    /// The part of some rows that is in the unpacked page, counted from its first row.
+    fn part(&self, rows: &Range<usize>) -> Range<usize> {
+        rows.start - self.rows.start..rows.end.min(self.rows.end) - self.rows.start
     }
+}
+
+/// Numbers of a column chunk that are read in the order of rows: of its pages one is unpacked.
+pub(crate) struct PagedNumbers(Pages);
+
+impl PagedNumbers {
+    /// Of the column chunk in `bytes`; `None` if it is to be left to others.
+    pub(crate) fn new<T: Number>(
+        bytes: Buffer<u8>,
+        column: &ColumnChunkMetadata,
+        rows: usize,
+    ) -> Option<PagedNumbers> {
+        let pages = pages_of_numbers::<T>(bytes, column, rows)?;
+        Some(PagedNumbers(Pages::new(pages)))
+    }
+
+    /// Appends the values of some rows, which are not before those of the last call; `None` where the column is damaged.
+    pub(crate) fn values<T: Number>(
+        &mut self,
+        mut rows: Range<usize>,
+        to: &mut Vec<T>,
+    ) -> Option<()> {
+        while !rows.is_empty() {
+            self.0.upto(rows.start)?;
+            let part = self.0.part(&rows);
+            rows.start += part.len();
+            append(&self.0.plain, self.0.encoding, part, to);
+        }
+        Some(())
+    }
+}
+
+/// The same for times, which are stored as differences.
+pub(crate) struct PagedTimes {
+    pages: Pages,
+    /// Of the unpacked page.
+    times: Vec<u64>,
+}
+
+impl PagedTimes {
+    /// Of the column chunk in `bytes`; `None` if it is to be left to others.
+    pub(crate) fn new(
+        bytes: Buffer<u8>,
+        column: &ColumnChunkMetadata,
+        rows: usize,
+    ) -> Option<PagedTimes> {
+        Some(PagedTimes {
+            pages: Pages::new(pages_of_differences(bytes, column, rows)?),
+            times: Vec::new(),
+        })
+    }
+
+    /// Appends the times of some rows, which are not before those of the last call; `None` where the column is damaged.
+    pub(crate) fn values(&mut self, mut rows: Range<usize>, to: &mut Vec<u64>) -> Option<()> {
+        while !rows.is_empty() {
+            if self.pages.upto(rows.start)? {
+                self.times.clear();
+                differences::<u64>(&self.pages.plain, self.pages.rows.len(), &mut self.times)?;
+            }
+            let part = self.pages.part(&rows);
+            rows.start += part.len();
+            to.extend_from_slice(self.times.get(part)?);
+        }
+        Some(())
+    }
+}
+
+/// The pages of a column chunk that is stored as differences, most of them not the same.
+fn pages_of_differences(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
+    let pages = pages::<u64>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])?;
+    // Blocks of the usual sizes whose differences are all the same have up to 51 values a byte; larger ones could claim any memory.
+    let believed = |page: &CompressedDataPage| {
+        page.num_values() <= page.uncompressed_size().saturating_mul(64)
+    };
+    pages
+        .iter()
+        .all(|(page, _)| believed(page))
+        .then_some(pages)
 }
 
 /// The values of a column chunk that is stored as differences; `None` if it is to be left to others.
@@ -288,14 +379,7 @@ pub(crate) fn unsteady(
     column: &ColumnChunkMetadata,
     rows: usize,
 ) -> Option<Vec<u64>> {
-    let pages = pages::<u64>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])?;
-    // Blocks of the usual sizes whose differences are all the same have up to 51 values a byte; larger ones could claim any memory.
-    if pages
-        .iter()
-        .any(|(page, _)| page.num_values() > page.uncompressed_size().saturating_mul(64))
-    {
-        return None;
-    }
+    let pages = pages_of_differences(bytes, column, rows)?;
     let mut all = Vec::with_capacity(rows);
     let mut unpacker = Unpacker::new();
     for (mut page, _) in pages {

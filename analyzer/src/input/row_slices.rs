@@ -1,41 +1,66 @@
-//! Rows of the only thread of a trace, a few at a time, and no more of them than a simulation of caches
-//! takes.
+//! Rows of a complete trace in the order of their times, a few at a time, and no more of them than a
+//! simulation of caches takes.
 //!
 //! A row group has a quarter of a million rows. Made into whole columns, and the next ones meanwhile,
-//! they take ten times the memory of most simulations. Here its pages are unpacked and kept as they are
-//! stored; their rows are made in slices that stay in the processor's caches.
+//! they take ten times the memory of most simulations. Here its columns are kept as they are stored. Of
+//! each thread one page a column is unpacked, and rows are made in slices that stay in the processor's
+//! caches.
 
+use crate::commands::threads::Due;
 use crate::input::parquet::RowGroup;
-use crate::input::plain_column::{Number, Unpacked};
+use crate::input::plain_column::{Number, PagedNumbers, PagedTimes};
+use crate::input::run_length::Steps;
 use crate::input::{Data, Trace, quietly};
 use mgz_annotations_schema::row_stream::Batch;
 use polars_arrow::types::NativeType;
 use polars_buffer::Buffer;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 
 /// Rows of a slice.
 const SLICE: usize = 1 << 13;
-/// Slices that wait to be looked at: while the next row group is unpacked, there is something to do.
-const WAITING: usize = 16;
+/// Of rows of many threads, each has some ready: so many of all, but [`LEAST`] of each.
+const READY: usize = 1 << 16;
+const LEAST: usize = 1 << 9;
+/// The rows of a thread that shares its group with others, if they are less than this part of it, take
+/// less than the columns: then they are read at once.
+const FEW: usize = 4;
+/// Slices that wait to be looked at: while the next page is unpacked, there is something to do.
+const WAITING: usize = 4;
 
-/// The rows of a trace with one thread.
+/// Where the rows of a thread are.
+type Places<'a> = VecDeque<(&'a RowGroup, Range<usize>)>;
+
+/// The rows of a trace.
 pub(crate) struct RowSlices<'a> {
-    groups: Vec<&'a RowGroup>,
-    /// Process and thread.
-    pub(crate) thread: (u32, u32),
+    threads: BTreeMap<(u32, u32), Places<'a>>,
     /// What could not be read.
     pub(crate) damage: Vec<String>,
 }
 
+/// Rows in their order.
+#[derive(Default)]
+pub(crate) struct Slice {
+    /// Their columns; of whom they are is said by `runs`.
+    pub(crate) rows: Batch,
+    /// Number of the thread, and where its rows end.
+    pub(crate) runs: Vec<(usize, usize)>,
+    /// Rows that were read for it, and not all taken.
+    pub(crate) read: u64,
+}
+
 impl<'a> RowSlices<'a> {
-    /// Of a trace with one thread whose rows are in Parquet files.
+    /// Of a trace whose rows are in Parquet files.
     pub(crate) fn of(trace: &'a Trace) -> Option<RowSlices<'a>> {
         let Data::Parts(all) = &trace.data else {
             return None;
         };
-        let mut found = None;
-        let (mut groups, mut damage) = (Vec::new(), Vec::new());
+        let mut slices = RowSlices {
+            threads: BTreeMap::new(),
+            damage: Vec::new(),
+        };
         for group in all.iter().filter(|group| group.rows() > 0) {
             let read = || {
                 Ok((
@@ -44,54 +69,92 @@ impl<'a> RowSlices<'a> {
                 ))
             };
             match quietly(read).and_then(|read| read) {
-                Ok((process, thread)) => {
-                    let one = (process.only()? as u32, thread.only()? as u32);
-                    if *found.get_or_insert(one) != one {
-                        return None;
-                    }
-                    groups.push(group);
-                }
-                Err(cause) => damage.push(group.error(cause).to_string()),
+                Ok((process, thread)) => slices.place(group, &process, &thread),
+                Err(cause) => slices.damage.push(group.error(cause).skipped()),
             }
         }
-        Some(RowSlices {
-            groups,
-            thread: found?,
-            damage,
-        })
+        Some(slices)
     }
 
-    /// How many there are.
+    /// Notes whose the rows of a group are.
+    fn place(&mut self, group: &'a RowGroup, process: &Steps, thread: &Steps) {
+        let (mut processes, mut threads) = (process.runs(), thread.runs());
+        // Values, and how many rows more have them. Both columns have as many rows as the group.
+        let (mut process, mut thread) = ((0, 0), (0, 0));
+        let mut from = 0;
+        while from < group.rows() {
+            if process.1 == 0 {
+                process = processes.next().unwrap_or((0, usize::MAX));
+            }
+            if thread.1 == 0 {
+                thread = threads.next().unwrap_or((0, usize::MAX));
+            }
+            let rows = process.1.min(thread.1).min(group.rows() - from);
+            (process.1, thread.1) = (process.1 - rows, thread.1 - rows);
+            let of = (process.0 as u32, thread.0 as u32);
+            let places = self.threads.entry(of).or_default();
+            places.push_back((group, from..from + rows));
+            from += rows;
+        }
+    }
+
+    /// Process and thread of each, in the order of their numbers.
+    pub(crate) fn threads(&self) -> Vec<(u32, u32)> {
+        self.threads.keys().copied().collect()
+    }
+
+    /// How many rows there are.
     pub(crate) fn rows(&self) -> u64 {
-        self.groups.iter().map(|group| group.rows() as u64).sum()
+        let places = self.threads.values().flatten();
+        places.map(|(_, rows)| rows.len() as u64).sum()
     }
 
-    /// Gives all rows to `each`, which returns the memory to be filled again. They are read by a thread
-    /// of its own, unless there shall be one only.
-    pub(crate) fn visit(&mut self, each: &mut dyn FnMut(Batch) -> Batch) {
-        let (groups, thread) = (&self.groups, self.thread);
+    /// The process of the row that ran first.
+    pub(crate) fn first_process(&self) -> u32 {
+        let first = |(thread, places): (&(u32, u32), &Places<'a>)| {
+            let (group, rows) = places.front()?;
+            let mut times = Vec::new();
+            let read = || Times::open(group)?.values(rows.start..rows.start + 1, &mut times);
+            // What is damaged is told when rows are read.
+            quietly(read).and_then(|read| read).ok()?;
+            Some((*times.first()?, *thread))
+        };
+        let found = match self.threads.len() {
+            1 => None,
+            _ => self.threads.iter().filter_map(first).min(),
+        };
+        let of = found.map(|(_, thread)| thread);
+        of.or_else(|| self.threads.keys().next().copied())
+            .map_or(0, |thread| thread.0)
+    }
+
+    /// Gives all rows to `each`, which returns the memory to be filled again; without stores, unless they
+    /// are asked for. They are read by a thread of its own, unless there shall be one only.
+    pub(crate) fn visit(&mut self, stores: bool, each: &mut dyn FnMut(Slice) -> Slice) {
+        let threads = std::mem::take(&mut self.threads);
         if rayon::current_num_threads() < 2 {
-            let mut spare = Batch::default();
-            self.damage.extend(read(groups, thread, &mut |fill| {
-                let mut batch = std::mem::take(&mut spare);
-                fill(&mut batch);
-                spare = each(batch);
-            }));
+            let (mut order, mut slice) = (Order::of(threads, stores), Slice::default());
+            while order.fill(&mut slice) {
+                slice = each(slice);
+            }
+            self.damage.append(&mut order.damage);
             return;
         }
-        let (full, batches) = sync_channel::<Batch>(WAITING);
-        let (empty, spare) = sync_channel::<Batch>(WAITING + 2);
+        let (full, slices) = sync_channel::<Slice>(WAITING);
+        let (empty, spare) = sync_channel::<Slice>(WAITING + 2);
         let damage = std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
-                read(groups, thread, &mut |fill| {
-                    let mut batch = spare.try_recv().unwrap_or_default();
-                    fill(&mut batch);
-                    // It is there until we have ended.
-                    let _ = full.send(batch);
-                })
+                let mut order = Order::of(threads, stores);
+                loop {
+                    let mut slice = spare.try_recv().unwrap_or_default();
+                    // Whoever takes them is there until we have ended.
+                    if !order.fill(&mut slice) || full.send(slice).is_err() {
+                        return order.damage;
+                    }
+                }
             });
-            for batch in batches {
-                let _ = empty.try_send(each(batch));
+            for slice in slices {
+                let _ = empty.try_send(each(slice));
             }
             match reader.join() {
                 Ok(damage) => damage,
@@ -102,90 +165,319 @@ impl<'a> RowSlices<'a> {
     }
 }
 
-/// Gives what fills a batch with the next rows to `each`, for all rows; returns what could not be read.
-fn read(
-    groups: &[&RowGroup],
-    thread: (u32, u32),
-    each: &mut dyn FnMut(&dyn Fn(&mut Batch)),
-) -> Vec<String> {
-    let mut damage = Vec::new();
-    let mut columns = Columns::default();
-    for group in groups {
-        let filled = quietly(|| columns.fill(group)).and_then(|filled| filled);
-        if let Err(cause) = filled {
-            damage.push(group.error(cause).skipped());
-            continue;
-        }
-        let rows = group.rows();
-        for from in (0..rows).step_by(SLICE) {
-            each(&|batch| columns.slice(thread, from..rows.min(from + SLICE), batch));
-        }
-    }
-    damage
+/// Rows of all threads, merged.
+struct Order<'a> {
+    cursors: Vec<Cursor<'a>>,
+    /// Threads with rows, but that which goes on.
+    waiting: BinaryHeap<Reverse<Due>>,
+    /// The thread whose rows are next.
+    now: Option<usize>,
+    /// Rows that a thread has ready at most.
+    ready: usize,
+    stores: bool,
+    damage: Vec<String>,
 }
 
-/// The columns of a row group.
-#[derive(Default)]
+impl<'a> Order<'a> {
+    fn of(threads: BTreeMap<(u32, u32), Places<'a>>, stores: bool) -> Order<'a> {
+        let several = threads.len() > 1;
+        let ready = (READY / threads.len().max(1)).clamp(LEAST, SLICE);
+        let cursors: Vec<Cursor<'a>> = threads
+            .into_values()
+            .map(|places| Cursor::new(places, several))
+            .collect();
+        let mut order = Order {
+            cursors,
+            waiting: BinaryHeap::new(),
+            now: None,
+            ready,
+            stores,
+            damage: Vec::new(),
+        };
+        for thread in 0..order.cursors.len() {
+            if order.advance(thread) {
+                let due = order.cursors[thread].due();
+                order.waiting.push(Reverse(Due(due, thread)));
+            }
+        }
+        order.now = order.waiting.pop().map(|due| due.0.1);
+        order
+    }
+
+    fn advance(&mut self, thread: usize) -> bool {
+        self.cursors[thread].advance(self.ready, self.stores, &mut self.damage)
+    }
+
+    /// The next rows; false if there are none.
+    fn fill(&mut self, slice: &mut Slice) -> bool {
+        slice.rows.clear();
+        slice.runs.clear();
+        slice.read = 0;
+        while let Some(thread) = self.now {
+            let limit = self.waiting.peek().map_or(f64::INFINITY, |due| due.0.0);
+            let cursor = &mut self.cursors[thread];
+            slice.read += std::mem::take(&mut cursor.read);
+            // The thread that is due goes on until another one is.
+            let whole = cursor.at == 0 && cursor.end <= SLICE && slice.rows.is_empty();
+            if whole && limit == f64::INFINITY {
+                std::mem::swap(&mut slice.rows, &mut cursor.rows);
+                cursor.at = slice.rows.len();
+                cursor.end = cursor.at;
+            } else {
+                let upto = cursor.end.min(cursor.at + SLICE - slice.rows.len());
+                let behind = |&&time: &&u64| time as f64 <= limit;
+                let first = cursor.at + 1;
+                let more = cursor.time.get(first..upto).unwrap_or_default();
+                let to = match limit == f64::INFINITY {
+                    true => upto,
+                    false => first + more.iter().take_while(behind).count(),
+                };
+                cursor.copy(to, &mut slice.rows);
+            }
+            match slice.runs.last_mut() {
+                Some(run) if run.0 == thread => run.1 = slice.rows.len(),
+                _ => slice.runs.push((thread, slice.rows.len())),
+            }
+            self.next(thread, limit);
+            if slice.rows.len() >= SLICE {
+                break;
+            }
+        }
+        !slice.runs.is_empty()
+    }
+
+    /// Finds out whose the next rows are. `thread` had the last ones, and others have none before `limit`.
+    fn next(&mut self, thread: usize, limit: f64) {
+        let cursor = &self.cursors[thread];
+        if cursor.at == cursor.end && !self.advance(thread) {
+            self.now = self.waiting.pop().map(|due| due.0.1);
+            return;
+        }
+        let due = self.cursors[thread].due();
+        if due > limit {
+            self.waiting.push(Reverse(Due(due, thread)));
+            self.now = self.waiting.pop().map(|due| due.0.1);
+        }
+    }
+}
+
+/// A group that is being read.
+struct Open<'a> {
+    group: &'a RowGroup,
+    columns: Columns,
+    /// Which rows are to come.
+    rows: Range<usize>,
+    /// They are so few of the group's that the columns would take more.
+    few: bool,
+}
+
+impl<'a> Open<'a> {
+    fn new(group: &'a RowGroup, rows: Range<usize>, timed: bool) -> Result<Open<'a>, String> {
+        Ok(Open {
+            group,
+            columns: quietly(|| Columns::open(group, timed)).and_then(|opened| opened)?,
+            few: rows.len() < group.rows() / FEW,
+            rows,
+        })
+    }
+
+    /// Reads the next rows, about so many, with their times if these are needed.
+    fn read(&mut self, most: usize, to: &mut Batch, time: &mut Vec<u64>) -> Result<(), String> {
+        let part = match self.few {
+            true => self.rows.clone(),
+            false => self.rows.start..self.rows.end.min(self.rows.start + most),
+        };
+        self.rows.start = part.end;
+        quietly(|| self.columns.read(part, to, time)).and_then(|read| read)
+    }
+}
+
+/// Where a thread is.
+struct Cursor<'a> {
+    places: Places<'a>,
+    open: Option<Open<'a>>,
+    /// Whether times are needed.
+    timed: bool,
+    /// Rows that are ready: those from `at` to `end` were not taken.
+    rows: Batch,
+    time: Vec<u64>,
+    at: usize,
+    end: usize,
+    /// Rows that were read and not reported.
+    read: u64,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(places: Places<'a>, timed: bool) -> Cursor<'a> {
+        Cursor {
+            places,
+            open: None,
+            timed,
+            rows: Batch::default(),
+            time: Vec::new(),
+            at: 0,
+            end: 0,
+            read: 0,
+        }
+    }
+
+    /// When the next row ran; where there is one thread only that does not matter.
+    fn due(&self) -> f64 {
+        self.time.get(self.at).map_or(0.0, |&time| time as f64)
+    }
+
+    /// Makes the next rows ready, about so many; false if there are none.
+    fn advance(&mut self, most: usize, stores: bool, damage: &mut Vec<String>) -> bool {
+        if self.time.capacity() > 2 * most {
+            (self.rows, self.time) = Default::default();
+        }
+        loop {
+            self.rows.clear();
+            self.time.clear();
+            (self.at, self.end) = (0, 0);
+            let Some(open) = &mut self.open else {
+                let Some((group, rows)) = self.places.pop_front() else {
+                    return false;
+                };
+                match Open::new(group, rows.clone(), self.timed) {
+                    Ok(open) => self.open = Some(open),
+                    Err(cause) => damage.push(group.lacks(cause, rows.len()).skipped()),
+                }
+                continue;
+            };
+            let left = open.rows.len();
+            let read = open.read(most, &mut self.rows, &mut self.time);
+            let done = open.rows.is_empty() || read.is_err();
+            match read {
+                Ok(()) => self.read += self.rows.len() as u64,
+                Err(cause) => {
+                    damage.push(open.group.lacks(cause, left).skipped());
+                    self.rows.clear();
+                }
+            }
+            if done {
+                self.open = None;
+            }
+            if !stores && self.rows.store.contains(&true) {
+                let mut stores = self.rows.store.iter();
+                self.time
+                    .retain(|_| !stores.next().is_some_and(|&store| store));
+                self.rows.drop_stores();
+            }
+            self.end = self.rows.len();
+            if self.end > 0 {
+                return true;
+            }
+        }
+    }
+
+    /// Appends the rows that are ready, to one of them.
+    fn copy(&mut self, to: usize, rows: &mut Batch) {
+        let (part, from) = (self.at..to, &self.rows);
+        rows.address.extend_from_slice(&from.address[part.clone()]);
+        rows.size.extend_from_slice(&from.size[part.clone()]);
+        rows.implied.extend_from_slice(&from.implied[part.clone()]);
+        rows.store.extend_from_slice(&from.store[part]);
+        self.at = to;
+    }
+}
+
+/// The columns of a row group, for rows that ascend.
 struct Columns {
     address: Column<u64>,
     size: Column<u32>,
     implied: Column<u16>,
     /// None if no row is a store.
     store: Option<Vec<bool>>,
+    time: Option<Times>,
 }
 
 impl Columns {
-    fn fill(&mut self, group: &RowGroup) -> Result<(), String> {
-        self.address.fill(group, "address")?;
-        self.size.fill(group, "size")?;
-        self.implied.fill(group, "implied_const")?;
-        self.store = group.flags("store")?;
-        Ok(())
+    fn open(group: &RowGroup, timed: bool) -> Result<Columns, String> {
+        Ok(Columns {
+            address: Column::open(group, "address")?,
+            size: Column::open(group, "size")?,
+            implied: Column::open(group, "implied_const")?,
+            store: group.flags("store")?,
+            time: timed.then(|| Times::open(group)).transpose()?,
+        })
     }
 
-    fn slice(&self, thread: (u32, u32), rows: Range<usize>, to: &mut Batch) {
-        to.clear();
-        (to.process, to.thread) = thread;
-        self.address.slice(rows.clone(), &mut to.address);
-        self.size.slice(rows.clone(), &mut to.size);
-        self.implied.slice(rows.clone(), &mut to.implied);
+    fn read(
+        &mut self,
+        rows: Range<usize>,
+        to: &mut Batch,
+        time: &mut Vec<u64>,
+    ) -> Result<(), String> {
+        self.address.values(rows.clone(), &mut to.address)?;
+        self.size.values(rows.clone(), &mut to.size)?;
+        self.implied.values(rows.clone(), &mut to.implied)?;
+        if let Some(times) = &mut self.time {
+            times.values(rows.clone(), time)?;
+        }
         match &self.store {
             Some(store) => to.store.extend_from_slice(&store[rows]),
             None => to.store.resize(rows.len(), false),
         }
+        Ok(())
     }
 }
 
 /// A column of a row group.
-struct Column<T> {
-    unpacked: Unpacked,
-    /// All values instead, where it is stored in another way than the recorder's.
-    values: Option<Buffer<T>>,
-}
-
-impl<T> Default for Column<T> {
-    fn default() -> Column<T> {
-        Column {
-            unpacked: Unpacked::default(),
-            values: None,
-        }
-    }
+enum Column<T> {
+    Paged(&'static str, PagedNumbers),
+    /// All values: it is stored in another way than the recorder's.
+    Whole(Buffer<T>),
 }
 
 impl<T: Number + NativeType> Column<T> {
-    fn fill(&mut self, group: &RowGroup, name: &str) -> Result<(), String> {
+    fn open(group: &RowGroup, name: &'static str) -> Result<Column<T>, String> {
         let (column, bytes) = group.column(name)?;
-        self.values = match self.unpacked.fill::<T>(bytes, column, group.rows()) {
-            Some(()) => None,
-            None => Some(group.numbers(name)?),
-        };
-        Ok(())
+        Ok(match PagedNumbers::new::<T>(bytes, column, group.rows()) {
+            Some(paged) => Column::Paged(name, paged),
+            None => Column::Whole(group.numbers(name)?),
+        })
     }
 
-    fn slice(&self, rows: Range<usize>, to: &mut Vec<T>) {
-        match &self.values {
-            Some(values) => to.extend_from_slice(&values[rows]),
-            None => self.unpacked.values(rows, to),
+    fn values(&mut self, rows: Range<usize>, to: &mut Vec<T>) -> Result<(), String> {
+        match self {
+            Column::Paged(name, paged) => paged.values(rows, to).ok_or_else(|| damaged(name)),
+            Column::Whole(values) => {
+                to.extend_from_slice(&values[rows]);
+                Ok(())
+            }
         }
     }
+}
+
+/// Times of a row group.
+enum Times {
+    Paged(PagedTimes),
+    Whole(Buffer<u64>),
+}
+
+impl Times {
+    const NAME: &str = "time_ns";
+
+    fn open(group: &RowGroup) -> Result<Times, String> {
+        let (column, bytes) = group.column(Times::NAME)?;
+        Ok(match PagedTimes::new(bytes, column, group.rows()) {
+            Some(paged) => Times::Paged(paged),
+            None => Times::Whole(group.numbers(Times::NAME)?),
+        })
+    }
+
+    fn values(&mut self, rows: Range<usize>, to: &mut Vec<u64>) -> Result<(), String> {
+        match self {
+            Times::Paged(paged) => paged.values(rows, to).ok_or_else(|| damaged(Times::NAME)),
+            Times::Whole(values) => {
+                to.extend_from_slice(&values[rows]);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn damaged(name: &str) -> String {
+    format!("column {name:?} is damaged")
 }

@@ -108,14 +108,6 @@ impl Steps {
         self.rows += more;
     }
 
-    /// The value of all rows, if they have the same.
-    pub(crate) fn only(&self) -> Option<u64> {
-        match self.pieces[..] {
-            [piece] if piece.step == 0 || piece.rows == 1 => Some(piece.first),
-            _ => None,
-        }
-    }
-
     /// Runs of equal values: value and length.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (u64, usize)> {
         let parts = |piece: &Run| {

@@ -194,11 +194,6 @@ impl Begun {
         self.exact.rows(0, rows, 0..rows.address.len());
     }
 
-    /// Whether all rows are of one thread if this one's follow.
-    fn goes_on_with(&self, thread: (u32, u32)) -> bool {
-        self.thread.is_none_or(|own| own == thread)
-    }
-
     /// What it is with so many cores, of which one was its thread's.
     fn with_cores(self, shared: usize, cores: usize, own: usize) -> anyhow::Result<Exact> {
         let mut exact = self.exact;
@@ -227,21 +222,22 @@ pub fn simulate(
     begun: Option<Begun>,
     document: &mut Document,
 ) -> anyhow::Result<Found> {
-    // Code is asked for by tables of misses, and by prefetchers that follow instructions.
-    let code = arguments.misses || levels.iter().any(|l| l.prefetch.stride);
-    let slices = RowSlices::of(trace).filter(|_| !code);
-    let (exact, cores, shared, mut damage) = match slices {
-        Some(slices) if begun.as_ref().is_none_or(|b| b.goes_on_with(slices.thread)) => {
-            let (exact, damage) = one_thread(slices, levels, arguments, begun)?;
-            (exact, 1, 0, damage)
-        }
-        _ => in_order(trace, levels, shared, arguments, begun, document)?,
+    let hierarchy = Hierarchy {
+        levels,
+        shared,
+        arguments,
+    };
+    let slices = RowSlices::of(trace).filter(|_| !asks_for_code(levels, arguments));
+    let (simulated, mut damage) = match slices {
+        Some(slices) => in_slices(slices, &hierarchy, begun)?,
+        None => in_order(trace, &hierarchy, begun, document)?,
     };
     // What cannot be read is met twice: when threads are looked up, and when rows are read.
     damage.sort();
     damage.dedup();
     let damaged = !damage.is_empty() || !trace.damage.is_empty();
     document.warnings.extend(damage);
+    let Simulated { exact, shared, of } = simulated;
     let counted = exact.counted;
     anyhow::ensure!(
         counted.rows > 0,
@@ -258,84 +254,127 @@ pub fn simulate(
     Ok(Found {
         seen: exact.system.seen().to_vec(),
         counted,
-        threads: cores,
+        threads: of,
         shared,
         damaged,
     })
 }
 
-/// Simulates the rows of the only thread, behind what has `begun`; also what could not be read.
-fn one_thread(
-    mut slices: RowSlices<'_>,
-    levels: &[LevelSpec],
-    arguments: &CacheArguments,
-    begun: Option<Begun>,
-) -> anyhow::Result<(Exact, Vec<String>)> {
-    let mut begun = match begun {
-        Some(begun) => begun,
-        None => Begun::new(levels, arguments)?,
-    };
-    let bar = progress_bar(slices.rows());
-    let mut stretch = Stretch::default();
-    slices.visit(&mut |rows| {
-        bar.inc(rows.len() as u64);
-        let rows = stretch.take(rows, arguments.stores);
-        begun.rows(&stretch);
-        rows
-    });
-    bar.finish_and_clear();
-    Ok((begun.exact, slices.damage))
+/// Whether instructions matter: for tables of misses, and for prefetchers that follow them.
+pub(super) fn asks_for_code(levels: &[LevelSpec], arguments: &CacheArguments) -> bool {
+    arguments.misses || levels.iter().any(|l| l.prefetch.stride)
 }
 
-/// Simulates rows of several threads in the order of their times, behind what has `begun`. Besides the
-/// simulation: cores, the first level that is shared, and what could not be read.
+/// What is simulated.
+struct Hierarchy<'a> {
+    levels: &'a [LevelSpec],
+    /// First level that is shared, from 0, where there are several cores.
+    shared: usize,
+    arguments: &'a CacheArguments,
+}
+
+/// A simulation with a core for each thread.
+struct Simulated {
+    exact: Exact,
+    /// First level that is shared, from 0.
+    shared: usize,
+    /// Cores.
+    of: usize,
+}
+
+impl Hierarchy<'_> {
+    /// Begins, or goes on with what has begun. Given are the threads of the trace, in order, and the process of the row that ran first;
+    /// returned is besides the core of each thread.
+    fn begin(
+        &self,
+        of_trace: &[(u32, u32)],
+        first_process: u32,
+        begun: Option<Begun>,
+        misses: impl FnOnce(usize) -> Option<Misses>,
+    ) -> anyhow::Result<(Simulated, Vec<usize>)> {
+        let mut threads = of_trace.to_vec();
+        let before = begun.as_ref().and_then(|begun| begun.thread);
+        if let Some(thread) = before
+            && let Err(at) = threads.binary_search(&thread)
+        {
+            threads.insert(at, thread);
+        }
+        let number = |thread: &(u32, u32)| threads.binary_search(thread).unwrap_or(0);
+        let cores = threads.len();
+        let shared = if cores > 1 { self.shared } else { 0 };
+        let exact = match begun.filter(|_| before.is_some()) {
+            Some(begun) => begun.with_cores(shared, cores, before.as_ref().map_or(0, number))?,
+            None => {
+                let system = System::new(self.levels, shared, cores).map_err(anyhow::Error::msg)?;
+                let mut exact = Exact::new(system, cores, misses(cores), self.arguments);
+                exact.first_process = first_process;
+                exact
+            }
+        };
+        let cores = of_trace.iter().map(number).collect();
+        let of = threads.len();
+        Ok((Simulated { exact, shared, of }, cores))
+    }
+}
+
+/// Simulates rows that are read in slices, behind what has `begun`. Also tells what could not be read.
+fn in_slices(
+    mut slices: RowSlices<'_>,
+    hierarchy: &Hierarchy<'_>,
+    begun: Option<Begun>,
+) -> anyhow::Result<(Simulated, Vec<String>)> {
+    let threads = slices.threads();
+    let (mut simulated, core) =
+        hierarchy.begin(&threads, slices.first_process(), begun, |_| None)?;
+    let bar = progress_bar(slices.rows());
+    let mut stretch = Stretch::default();
+    let stores = hierarchy.arguments.stores;
+    slices.visit(stores, &mut |mut slice| {
+        bar.inc(slice.read);
+        slice.rows = stretch.take(slice.rows, stores);
+        let mut from = 0;
+        for &(thread, to) in &slice.runs {
+            (stretch.process, stretch.thread) = threads[thread];
+            simulated.exact.rows(core[thread], &stretch, from..to);
+            from = to;
+        }
+        slice
+    });
+    bar.finish_and_clear();
+    Ok((simulated, slices.damage))
+}
+
+/// Simulates rows with their instructions in the order of their times, behind what has `begun`. Also
+/// tells what could not be read.
 fn in_order(
     trace: &Trace,
-    levels: &[LevelSpec],
-    shared: usize,
-    arguments: &CacheArguments,
+    hierarchy: &Hierarchy<'_>,
     begun: Option<Begun>,
     document: &mut Document,
-) -> anyhow::Result<(Exact, usize, usize, Vec<String>)> {
+) -> anyhow::Result<(Simulated, Vec<String>)> {
     let source = trace.source(ColumnSet { time: true });
     let mut ordered = Ordered::new(&*source);
-    let of_trace = ordered.threads();
-    let mut threads = of_trace.clone();
-    let before = begun.as_ref().and_then(|begun| begun.thread);
-    if let Some(thread) = before
-        && let Err(at) = threads.binary_search(&thread)
-    {
-        threads.insert(at, thread);
-    }
-    let number = |thread: &(u32, u32)| threads.binary_search(thread).unwrap_or(0);
-    let cores = threads.len();
-    let shared = if cores > 1 { shared } else { 0 };
-    let mut exact = match begun.filter(|_| before.is_some()) {
-        Some(begun) => begun.with_cores(shared, cores, before.as_ref().map_or(0, number))?,
-        None => {
-            let misses = arguments.misses.then(|| {
-                let owners = Owners::open(trace, document);
-                let line = levels[0].shape.line;
-                Misses::new(levels.len(), line, cores, trace.code.groups(), owners)
-            });
-            let system = System::new(levels, shared, cores).map_err(anyhow::Error::msg)?;
-            let mut exact = Exact::new(system, cores, misses, arguments);
-            exact.first_process = ordered.first_process;
-            exact
-        }
+    let (levels, arguments) = (hierarchy.levels, hierarchy.arguments);
+    let misses = |cores: usize| {
+        arguments.misses.then(|| {
+            let owners = Owners::open(trace, document);
+            let line = levels[0].shape.line;
+            Misses::new(levels.len(), line, cores, trace.code.groups(), owners)
+        })
     };
+    let (threads, first_process) = (ordered.threads(), ordered.first_process);
+    let (mut simulated, core) = hierarchy.begin(&threads, first_process, begun, misses)?;
     let rows: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
     let bar = progress_bar(rows);
-    let core: Vec<usize> = of_trace.iter().map(number).collect();
     ordered.visit(
         arguments.stores,
         &|n| bar.inc(n),
-        &mut |thread, rows, range| exact.rows(core[thread], rows, range),
+        &mut |thread, rows, range| simulated.exact.rows(core[thread], rows, range),
     );
     bar.finish_and_clear();
     document.warnings.extend(source.notes());
     let damage = std::mem::take(&mut ordered.damage);
-    Ok((exact, cores, shared, damage))
+    Ok((simulated, damage))
 }
 
 impl Exact {

@@ -14,7 +14,7 @@ use crate::commands::cache::spec::{TlbSpec, check_hierarchy, full_level, tlb_lev
 use crate::commands::mimic::{Mimic, aligned, in_phases, mimic};
 use crate::commands::private_data::PrivateData;
 use crate::commands::threads::{Thread, load, recorded};
-use crate::commands::{Common, open, require_full, size, warn_of_gaps};
+use crate::commands::{Common, open, open_nameless, require_full, size, warn_of_gaps};
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::input::Trace;
 use crate::output::document::{Document, Unit, value};
@@ -225,13 +225,15 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         exact::Begun::take(&levels, arguments)
     });
     let begun = begun.transpose()?;
-    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
-    require_full(&trace, "the hit rate of a cache", "")?;
-    warn_of_gaps(&trace, &mut document);
     let models = arguments.models
         || arguments.sets.is_some()
         || arguments.weights_from.is_some()
         || !arguments.mimic.is_empty();
+    let code = models || arguments.turns.is_some() || exact::asks_for_code(&levels, arguments);
+    let open = if code { open } else { open_nameless };
+    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
+    require_full(&trace, "the hit rate of a cache", "")?;
+    warn_of_gaps(&trace, &mut document);
     let follow = models.then(|| arguments.sets.unwrap_or(4096));
     let mut rows = LevelRows::new(arguments.stack_reads);
     if arguments.mimic.is_empty() && arguments.turns.is_none() {
