@@ -7,6 +7,7 @@ use crate::findings::mechanisms::{Claim, RULES, Rule};
 use crate::findings::sites::SiteFacts;
 use crate::findings::working_set::WorkingSet;
 use crate::util::fast_hash::Mixed;
+use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Cycles of a load that hits, other work included: what loads cost is compared with it.
@@ -80,8 +81,9 @@ pub fn causes(context: &Context) -> Vec<Cause> {
         }
     }
     join_nodes(context, &mut parts);
+    let parts: Vec<(Key, Vec<(u32, Claim)>)> = parts.into_iter().collect();
     let mut all: Vec<Cause> = parts
-        .into_iter()
+        .into_par_iter()
         .map(|(key, sites)| cause(context, RULES[key.0], sites))
         .collect();
     come_back(context, &mut all);

@@ -5,6 +5,7 @@ use crate::data::code_map::CodeMap;
 use crate::data::elements::Element;
 use crate::data::object_map::Resolver;
 use crate::findings::caches::Caches;
+use crate::findings::places::{Place, Places};
 use crate::findings::sites::{SiteFacts, facts};
 use crate::findings::users::Users;
 use crate::findings::windows::{Row, Window};
@@ -31,8 +32,7 @@ pub struct Context<'a> {
     pub users: Users<'a>,
     /// All rows.
     pub rows: u64,
-    /// By load instruction: number of the window, and the row.
-    by_site: HashMap<u32, Vec<(u32, Row)>, Mixed>,
+    places: Places,
 }
 
 impl<'a> Context<'a> {
@@ -43,16 +43,11 @@ impl<'a> Context<'a> {
         windows: &'a [Window],
         caches: Caches,
     ) -> Context<'a> {
-        let mut by_site: HashMap<u32, Vec<(u32, Row)>, Mixed> = HashMap::default();
-        for (window, number) in windows.iter().zip(0..) {
-            for row in &window.rows {
-                by_site.entry(row.site).or_default().push((number, *row));
-            }
-        }
+        let places = Places::new(windows);
         Context {
-            rows: windows.iter().map(|w| w.rows.len() as u64).sum(),
-            by_site,
-            sites: facts(windows),
+            rows: places.len() as u64,
+            sites: facts(windows, &places),
+            places,
             users: Users::new(code, windows, paths),
             code,
             objects,
@@ -63,8 +58,10 @@ impl<'a> Context<'a> {
     }
 
     /// The rows of a load instruction, each with the number of its window.
-    pub fn rows_of(&self, site: u32) -> &[(u32, Row)] {
-        self.by_site.get(&site).map_or(&[], Vec::as_slice)
+    pub fn rows_of(&self, site: u32) -> impl Iterator<Item = (u32, &'a Row)> {
+        let row =
+            |&(window, row): &Place| (window, &self.windows[window as usize].rows[row as usize]);
+        self.places.of(site).iter().map(row)
     }
 
     /// What the elements of an object look like.
@@ -84,8 +81,8 @@ impl<'a> Context<'a> {
 
     /// What some load instructions go through.
     pub fn working_set(&self, sites: &[u32], step: Option<i64>) -> WorkingSet {
-        let rows = sites.iter().flat_map(|&s| self.rows_of(s)).copied();
-        working_set::of(self.windows, rows.collect(), step, self.objects)
+        let places = sites.iter().flat_map(|&s| self.places.of(s)).copied();
+        working_set::of(self.windows, places.collect(), step, self.objects)
     }
 
     /// Where the address of a load comes from.

@@ -13,6 +13,7 @@ mod fusion;
 pub mod mechanisms;
 mod objects;
 mod paths;
+mod places;
 mod sharing;
 mod sites;
 mod users;

@@ -30,7 +30,7 @@ pub(super) fn of(context: &Context, cause: &Cause) -> Called {
             continue;
         };
         for (window, _) in context.rows_of(site) {
-            let seen = windows.entry(*window).or_default();
+            let seen = windows.entry(window).or_default();
             seen.0.insert(function);
             seen.1 += 1;
         }

@@ -1,7 +1,9 @@
 //! What each load instruction was seen to do.
 
-use crate::findings::windows::Window;
+use crate::findings::places::{Place, Places};
+use crate::findings::windows::{Row, Window};
 use crate::util::fast_hash::Mixed;
+use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// Different steps that are kept of an instruction.
@@ -120,33 +122,47 @@ impl SiteFacts {
 }
 
 /// Facts of all instructions, by number.
-pub fn facts(windows: &[Window]) -> HashMap<u32, SiteFacts, Mixed> {
-    let mut all: HashMap<u32, SiteFacts, Mixed> = HashMap::default();
-    for window in windows {
-        let mut last: HashMap<u32, u64, Mixed> = HashMap::default();
-        let mut pages: std::collections::HashSet<u64, Mixed> = Default::default();
-        for (at, row) in window.rows.iter().enumerate() {
-            let late = 2 * u64::from(2 * at >= window.rows.len());
-            let facts = all.entry(row.site).or_default();
-            (facts.site, facts.group) = (row.site, row.group);
-            facts.rows += 1;
-            facts.firsts += late * u64::from(row.first);
-            facts.first_pages += late * u64::from(pages.insert(row.address >> 12));
-            facts.size = facts.size.max(row.size);
-            *facts.objects.entry(row.object).or_default() += 1;
-            match last.insert(row.site, row.address) {
-                Some(before) => facts.note_step(row.address.wrapping_sub(before) as i64),
-                None => facts.windows += 1,
+pub fn facts(windows: &[Window], places: &Places) -> HashMap<u32, SiteFacts, Mixed> {
+    let of = |(site, places)| (site, SiteFacts::new(site, windows, places));
+    places.by_site().map(of).collect()
+}
+
+impl SiteFacts {
+    /// Of the instruction whose rows are at these places, in order.
+    fn new(site: u32, windows: &[Window], places: &[Place]) -> SiteFacts {
+        let mut facts = SiteFacts {
+            site,
+            rows: places.len() as u64,
+            ..SiteFacts::default()
+        };
+        for of_window in places.chunk_by(|a, b| a.0 == b.0) {
+            let rows = &windows[of_window[0].0 as usize].rows;
+            let mut last: Option<&Row> = None;
+            facts.windows += 1;
+            for &(_, at) in of_window {
+                let row = &rows[at as usize];
+                let late = 2 * u64::from(2 * at as usize >= rows.len());
+                facts.group = row.group;
+                facts.firsts += late * u64::from(row.first);
+                facts.first_pages += late * u64::from(row.first_in_page);
+                facts.size = facts.size.max(row.size);
+                *facts.objects.entry(row.object).or_default() += 1;
+                if let Some(before) = last.replace(row) {
+                    facts.note_step(row.address.wrapping_sub(before.address) as i64);
+                }
             }
         }
+        facts
     }
-    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::findings::windows::Row;
+
+    fn facts(windows: &[Window]) -> HashMap<u32, SiteFacts, Mixed> {
+        super::facts(windows, &Places::new(windows))
+    }
 
     fn window(addresses: impl Iterator<Item = u64>) -> Window {
         let rows = addresses.map(|address| Row {
@@ -157,6 +173,7 @@ mod tests {
             object: 0,
             into: crate::findings::windows::NOWHERE,
             first: true,
+            first_in_page: false,
         });
         Window {
             rows: rows.collect(),

@@ -7,6 +7,7 @@ use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
 use crate::input::source::Source;
 use crate::util::fast_hash::Mixed;
+use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ const WINDOW: usize = 1000;
 const MOST_PIECES: usize = 64;
 
 /// A load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Address.
     pub address: u64,
@@ -34,6 +35,8 @@ pub struct Row {
     pub into: u32,
     /// The first of its window in its line of 64 bytes.
     pub first: bool,
+    /// The same in its page of 4 KiB.
+    pub first_in_page: bool,
 }
 
 /// See [`Row::into`].
@@ -80,7 +83,6 @@ pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
         every,
         ..Cutter::default()
     };
-    let mut recent = Recent::default();
     // One at a time: a piece of a long trace takes tens of megabytes.
     for piece in pieces {
         for chunk in source.read(&[piece]).into_iter().flatten() {
@@ -88,9 +90,9 @@ pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
         }
     }
     let mut windows = cutter.finish();
-    for window in &mut windows {
-        complete(window, objects, &mut recent);
-    }
+    (windows.par_iter_mut()).for_each_init(Recent::default, |recent, window| {
+        complete(window, objects, recent);
+    });
     windows
 }
 
@@ -166,7 +168,7 @@ impl Cutter {
                         size: all.size[at],
                         object: 0,
                         into: NOWHERE,
-                        first: false,
+                        ..Row::default()
                     }));
                     window.stores.extend(stored(next_store..end_store));
                 }
@@ -201,12 +203,15 @@ fn begin(run: &Run) -> Window {
     }
 }
 
-/// Objects, and which rows are the first in their line.
+/// Objects, and which rows are the first in their line and page.
 fn complete(window: &mut Window, objects: Option<&Resolver>, recent: &mut Recent) {
     let mut lines: HashSet<u64, Mixed> = HashSet::default();
+    let mut pages: HashSet<u64, Mixed> = HashSet::default();
     let (process, time) = (window.process, window.time);
     for row in &mut window.rows {
         row.first = lines.insert(row.address >> 6);
+        // Who is not the first in its line is none in its page.
+        row.first_in_page = row.first && pages.insert(row.address >> 12);
     }
     let Some(objects) = objects else { return };
     for row in &mut window.rows {

@@ -8,9 +8,11 @@
 //! share many lines, recapture says more.
 
 use crate::data::object_map::Resolver;
-use crate::findings::windows::{Row, Window};
+use crate::findings::places::Place;
+use crate::findings::windows::Window;
 use crate::util::fast_hash::Mixed;
-use std::collections::{HashMap, HashSet};
+use rayon::prelude::*;
+use std::collections::HashMap;
 
 /// Addresses that are farther apart are in different blocks, of no known object or of one with many; but for one that has larger ones.
 const FAR: u64 = 256 << 20;
@@ -36,10 +38,10 @@ pub struct WorkingSet {
     pub windows: u64,
 }
 
-/// Of rows, each with the number of its window. `step`: their regular step in bytes, if they have one. `objects`: what they are of.
+/// Of rows, given by where they are. `step`: their regular step in bytes, if they have one. `objects`: what they are of.
 pub fn of(
     windows: &[Window],
-    mut rows: Vec<(u32, Row)>,
+    mut places: Vec<Place>,
     step: Option<i64>,
     resolver: Option<&Resolver>,
 ) -> WorkingSet {
@@ -52,24 +54,27 @@ pub fn of(
         let largest = resolver.and_then(|known| known.largest(object));
         largest.unwrap_or(0).max(FAR)
     };
-    rows.sort_by_key(|r| r.0);
+    // Those of one load are in order.
+    places.sort();
     let mut set = WorkingSet::default();
     let mut objects: HashMap<(u32, u32), Vec<(u64, u64)>, Mixed> = HashMap::default();
-    let mut lines: HashMap<u64, u32, Mixed> = HashMap::default();
-    let mut pages: HashSet<u64, Mixed> = HashSet::default();
-    let mut drawn = 0u64;
-    for rows in rows.chunk_by(|a, b| a.0 == b.0) {
-        let Some(window) = windows.get(rows[0].0 as usize) else {
+    // Those of each window, once.
+    let mut lines: Vec<u64> = Vec::with_capacity(places.len());
+    let mut touched: Vec<(u32, u64, u64)> = Vec::new();
+    for of_window in places.chunk_by(|a, b| a.0 == b.0) {
+        let Some(window) = windows.get(of_window[0].0 as usize) else {
             continue;
         };
-        let mut own: HashSet<u64, Mixed> = HashSet::default();
-        let mut touched: Vec<(u32, u64, u64)> = Vec::with_capacity(rows.len());
-        for (_, row) in rows {
-            own.insert(row.address >> 6);
-            pages.insert(row.address >> 12);
+        touched.clear();
+        let first = lines.len();
+        for &(_, at) in of_window {
+            let row = &window.rows[at as usize];
+            lines.push(row.address >> 6);
             let end = row.address + u64::from(row.size);
             touched.push((place_of(row.object), row.address, end));
         }
+        lines[first..].sort_unstable();
+        keep_different(&mut lines, first);
         // One window may be in a heap, a stack and a library, and in blocks of one call that lie in the heap and outside of it: far apart.
         touched.sort_unstable();
         for of_object in touched.chunk_by(|a, b| a.0 == b.0) {
@@ -81,12 +86,20 @@ pub fn of(
             }
         }
         set.windows += 1;
-        drawn += own.len() as u64;
-        for line in own {
-            *lines.entry(line).or_default() += 1;
-        }
     }
-    (set.lines, set.pages) = (lines.len() as u64, pages.len() as u64);
+    let drawn = lines.len() as u64;
+    lines.par_sort_unstable();
+    // Lines that one window has seen, and two.
+    let (mut once, mut twice) = (0.0, 0.0);
+    let mut last_page = None;
+    for same in lines.chunk_by(|a, b| a == b) {
+        set.lines += 1;
+        once += f64::from(u8::from(same.len() == 1));
+        twice += f64::from(u8::from(same.len() == 2));
+        let page = Some(same[0] >> 6);
+        set.pages += u64::from(page != last_page);
+        last_page = page;
+    }
     for ((_, object), mut ends) in objects {
         ends.sort_unstable();
         set.extent += extent(&ends, gap_of(object));
@@ -96,8 +109,7 @@ pub fn of(
     let repeated = 1.0 - set.lines as f64 / drawn.max(1) as f64;
     let seen = set.lines as f64 * 64.0;
     let bytes = if repeated >= SHARED {
-        let times = |n: u32| lines.values().filter(|&&l| l == n).count() as f64;
-        let unseen = times(1).powi(2) / (2.0 * times(2).max(1.0));
+        let unseen = f64::powi(once, 2) / (2.0 * f64::max(twice, 1.0));
         let equal = population(drawn as f64, set.lines as f64);
         let known = set.lines as f64 + unseen;
         set.at_least = known > UNEQUAL * equal && known * 64.0 < walked;
@@ -107,6 +119,18 @@ pub fn of(
     };
     set.bytes = bytes.max(seen) as u64;
     set
+}
+
+/// Of the numbers from one on, which are in order, keeps each once.
+fn keep_different(numbers: &mut Vec<u64>, first: usize) {
+    let mut kept = first;
+    for at in first..numbers.len() {
+        if kept == first || numbers[kept - 1] != numbers[at] {
+            numbers[kept] = numbers[at];
+            kept += 1;
+        }
+    }
+    numbers.truncate(kept);
 }
 
 /// The extent of what some windows saw, in order.
@@ -148,6 +172,7 @@ fn population(drawn: f64, different: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::findings::windows::Row;
 
     fn window(addresses: impl Iterator<Item = u64>) -> Window {
         let row = |address| Row {
@@ -158,6 +183,7 @@ mod tests {
             object: 1,
             into: crate::findings::windows::NOWHERE,
             first: true,
+            first_in_page: false,
         };
         Window {
             rows: addresses.map(row).collect(),
@@ -166,11 +192,9 @@ mod tests {
     }
 
     fn all(windows: &[Window], step: Option<i64>) -> WorkingSet {
-        let rows = windows
-            .iter()
-            .zip(0..)
-            .flat_map(|(w, n)| w.rows.iter().map(move |r| (n, *r)));
-        of(windows, rows.collect(), step, None)
+        let places = (windows.iter().zip(0..))
+            .flat_map(|(w, n)| (0..w.rows.len() as u32).map(move |at| (n, at)));
+        of(windows, places.collect(), step, None)
     }
 
     /// Numbers without an order, the same each time.

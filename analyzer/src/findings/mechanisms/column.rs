@@ -26,8 +26,8 @@ fn used(context: &Context, facts: &SiteFacts) -> f64 {
     let mut bytes: HashSet<(u32, u64), Mixed> = HashSet::default();
     let mut lines: HashSet<(u32, u64), Mixed> = HashSet::default();
     for (window, row) in context.rows_of(facts.site) {
-        bytes.insert((*window, row.address));
-        lines.insert((*window, row.address >> 6));
+        bytes.insert((window, row.address));
+        lines.insert((window, row.address >> 6));
     }
     bytes.len() as f64 * f64::from(facts.size) / (lines.len().max(1) as f64 * 64.0)
 }

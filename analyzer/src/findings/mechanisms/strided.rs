@@ -54,9 +54,7 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
         .collect();
     let mut offsets: BTreeMap<u64, u64> = BTreeMap::new();
     let rows = || {
-        let each = sites
-            .iter()
-            .flat_map(|&s| context.rows_of(s).iter().take(SEEN));
+        let each = sites.iter().flat_map(|&s| context.rows_of(s).take(SEEN));
         each.map(|r| r.1).filter(|r| r.object == object)
     };
     // The object's begin is not known: elements begin where the lowest offset is that is read.
