@@ -3,9 +3,11 @@
 use crate::data::detail::Detail;
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::Conditions;
+use crate::input::folder_of;
 use crate::output::screen;
 use crate::report::build::Questions;
 use crate::views::time_tree::Look;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use mgz_annotations_schema::manifest::Cache;
 use regex::Regex;
@@ -57,8 +59,8 @@ pub struct Arguments {
     /// Something else than the analysis.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// The folder that mgz-record wrote.
-    #[arg(required_unless_present_any = ["completions", "man", "merge"])]
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(required_unless_present_any = ["completions", "man", "merge"], value_parser = trace())]
     pub trace: Option<PathBuf>,
     /// Adds the time tree and the location tree.
     #[arg(long)]
@@ -173,6 +175,11 @@ pub struct Caches(pub Vec<Cache>);
 
 fn caches(text: &str) -> Result<Caches, String> {
     crate::misses::caches::parse(text).map(Caches)
+}
+
+/// The folder of a trace, also where that of `mgz run` is given.
+pub(crate) fn trace() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(folder_of)
 }
 
 pub(crate) fn block(text: &str) -> Result<u64, String> {

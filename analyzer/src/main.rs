@@ -15,6 +15,7 @@ use mgz_analyzer::output::text::{Style, asked, render};
 use mgz_analyzer::report::Analysis;
 use mgz_analyzer::report::build::{Questions, examine, merge_all, partial, tables_of};
 use mgz_analyzer::report::counted::find;
+use mgz_annotations_schema::tell;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("mgz-analyze: {error:#}");
+            tell!("mgz-analyze: {error:#}");
             ExitCode::from(1)
         }
     }
@@ -188,7 +189,7 @@ fn common(arguments: &Arguments) -> Common {
 
 fn warn(warnings: &[String]) {
     for warning in warnings {
-        eprintln!("mgz-analyze: warning: {warning}");
+        tell!("mgz-analyze: warning: {warning}");
     }
 }
 
@@ -212,7 +213,7 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec
             "--weights-from: what another run has counted is of the whole run, and a filter leaves a part of it; leave one of the two out"
         );
     } else if of_trace(&trace.folder).is_some() {
-        eprintln!(
+        tell!(
             "mgz-analyze: note: the loads that were counted (calibration/) are of the whole run; with a filter they are not used"
         );
     }

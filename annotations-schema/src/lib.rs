@@ -18,6 +18,7 @@ pub mod row_stream;
 pub mod sidecar;
 pub mod sources;
 pub mod spill;
+mod tell;
 pub mod window_loads;
 
 pub use crate::atomic_replace::replace;

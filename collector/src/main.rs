@@ -1,5 +1,6 @@
 //! `mgz-record`: see `mgz-record --help`.
 
+use mgz_annotations_schema::tell;
 use mgz_collector::commands::{analyze, hot, import_probe, record};
 use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
@@ -63,7 +64,7 @@ fn launcher_of_recorders(cli: &Cli) -> Option<Vec<OsString>> {
 }
 
 fn tell(failure: &Failure) -> i32 {
-    eprintln!("mgz-record: {}", failure.message);
+    tell!("mgz-record: {}", failure.message);
     failure.status
 }
 

@@ -14,6 +14,7 @@ use crate::sidecar::Annotations;
 use clap::{CommandFactory, Parser, ValueEnum};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::replace;
+use mgz_annotations_schema::tell;
 use mgz_elf::{Elf, Refusal, demangle};
 use regex::Regex;
 use std::borrow::Cow;
@@ -206,7 +207,7 @@ pub fn main() -> i32 {
             DONE
         }
         Err(stop) => {
-            eprintln!("mgz-instrument: {}", stop.message);
+            tell!("mgz-instrument: {}", stop.message);
             stop.status
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::{doctor, report, run, serve, tools, viewed};
 use clap::{CommandFactory, Parser, Subcommand};
+use mgz_annotations_schema::tell;
 use mgz_collector::options::args::HeapBlocks;
 use mgz_collector::program::modules::Refusal;
 use std::ffi::OsString;
@@ -213,7 +214,7 @@ pub fn main(cli: Cli) -> i32 {
         }
     };
     done.unwrap_or_else(|error| {
-        eprintln!("mgz: {error:#}");
+        tell!("mgz: {error:#}");
         error
             .downcast_ref::<Refusal>()
             .map_or(failed, Refusal::status)

@@ -3,6 +3,7 @@
 use crate::cache::{self, Source};
 use crate::{elsewhere, shell, tools};
 use anyhow::Context;
+use mgz_annotations_schema::tell;
 use mgz_collector::program::note::instrumented_note;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
@@ -109,7 +110,7 @@ impl Modules {
         let cached = cache::look_up(&entry) && (file.exists() || entry.join(DECLINED).exists());
         if !cached {
             if !std::mem::replace(&mut self.was_told, true) {
-                eprintln!(
+                tell!(
                     "mgz: extension modules are instrumented as Python imports them, which takes time in this run; the next one finds them in the cache"
                 );
             }
@@ -239,7 +240,7 @@ fn instrument_with_libraries(
     if asked.libs.is_some() || asked.alone || wanted.is_empty() {
         return Ok(done);
     }
-    eprintln!(
+    tell!(
         "mgz: {} has little code of its own: {}",
         program.display(),
         match &wanted[..] {

@@ -7,6 +7,7 @@ use crate::program::Program;
 use crate::python::{self, Hook};
 use crate::{nothing, report, signals, tools};
 use anyhow::{Context, bail};
+use mgz_annotations_schema::tell;
 use mgz_collector::options::args::HeapBlocks;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -28,7 +29,7 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
     // Before anything is run.
     let (record, _) = (tools::find("mgz-record")?, tools::find("mgz-analyze")?);
     if let Some(script) = &program.script {
-        eprintln!(
+        tell!(
             "mgz: {} is a script: what is recorded is its interpreter, {}; programs that it starts are recorded if they are instrumented",
             script.display(),
             program.file.display()
@@ -44,7 +45,7 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
     let file = match instrumented::prepare(&program.file, &asked)? {
         Outcome::Ready { file, cached } => {
             if !cached {
-                eprintln!("mgz: {} is instrumented", program.file.display());
+                tell!("mgz: {} is instrumented", program.file.display());
             }
             file
         }
@@ -59,7 +60,7 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
     command.arg("--").arg(&file).args(&program.first).args(rest);
     let recorded = recorded(command, &trace);
     if let Some(said) = hook.and_then(Hook::end) {
-        eprintln!("mgz: {said}");
+        tell!("mgz: {said}");
     }
     let status = match recorded? {
         Recorded::Trace(status) => status,
@@ -69,7 +70,7 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
         Ok(()) => Ok(status),
         // The program has run, and its status is asked for; but that there is no report must show.
         Err(error) => {
-            eprintln!(
+            tell!(
                 "mgz: {error:#}; the trace is whole: mgz report {}",
                 folder.display()
             );
@@ -84,7 +85,7 @@ fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
         return None;
     }
     if let Some(flag) = python::ignores_hook(program.first.iter().chain(rest)) {
-        eprintln!(
+        tell!(
             "mgz: with -{flag} Python reads nothing that mgz gives it, so that extension modules are not instrumented; those in which time goes are named below"
         );
         return None;
@@ -92,7 +93,7 @@ fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
     match Hook::start() {
         Ok(hook) => Some(hook),
         Err(error) => {
-            eprintln!("mgz: extension modules of Python are not instrumented: {error:#}");
+            tell!("mgz: extension modules of Python are not instrumented: {error:#}");
             None
         }
     }
@@ -216,15 +217,15 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
         command: write_command(folder, &run.program)?,
     };
     // The program's output alone goes where it asked it to go.
-    eprintln!();
+    tell!();
     let screen = std::io::stderr().as_fd().try_clone_to_owned()?;
     let made = report::make(trace, &file, &options, screen.into())?;
     if made.is_empty {
-        eprintln!("mgz: {}", nothing::remedy(&report::manifest(trace)?));
+        tell!("mgz: {}", nothing::remedy(&report::manifest(trace)?));
     }
-    eprintln!("\nmgz: report: {}", file.display());
+    tell!("\nmgz: report: {}", file.display());
     let tables = format!("mgz-analyze {} --all", trace.display());
-    eprintln!("mgz: every table: {tables}");
+    tell!("mgz: every table: {tables}");
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {
         open(file.as_os_str());
     }

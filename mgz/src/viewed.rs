@@ -2,6 +2,7 @@
 
 use crate::{html, report, signals, tools};
 use anyhow::{Context, bail};
+use mgz_annotations_schema::tell;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
@@ -37,7 +38,7 @@ pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i
         html::add_sources(&mut found);
     }
     report::write(&file, &html::page(&[(name, found)])?)?;
-    eprintln!("\nmgz: report: {}", file.display());
+    tell!("\nmgz: report: {}", file.display());
     Ok(code)
 }
 

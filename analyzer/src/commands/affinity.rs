@@ -1,5 +1,6 @@
 //! `mgz-analyze affinity`: which hot lines, pages or regions are accessed together.
 
+use crate::cli::trace;
 use crate::commands::stream::Accesses;
 use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
 use crate::input::ColumnSet;
@@ -21,7 +22,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct AffinityArguments {
-    /// The folder that mgz-record wrote.
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(value_parser = trace())]
     pub trace: PathBuf,
     #[command(flatten)]
     #[allow(missing_docs)]

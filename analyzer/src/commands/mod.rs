@@ -27,6 +27,7 @@ use crate::output::export::FileFormat;
 pub use crate::util::progress::bar as progress_bar;
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, Subcommand};
+use mgz_annotations_schema::tell;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -130,7 +131,7 @@ pub fn show_counted(folder: &Path, common: &Common) -> anyhow::Result<ExitCode> 
 
 fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow::Result<ExitCode> {
     for warning in &document.warnings {
-        eprintln!("mgz-analyze: warning: {warning}");
+        tell!("mgz-analyze: warning: {warning}");
     }
     show(&document, common)?;
     Ok(if damaged {
@@ -169,7 +170,7 @@ pub fn show_watched(folder: &Path, common: Common) -> anyhow::Result<ExitCode> {
 
 /// Says that the use–reuse pairs of a watched run are shown.
 fn note_watched(folder: &Path) {
-    eprintln!(
+    tell!(
         "mgz-analyze: note: {0}: a trace of mgz-record --mode watch has use\u{2013}reuse pairs that watchpoints saw, not rows of loads; this is what mgz-analyze reuse {0} --rdx shows",
         folder.display()
     );

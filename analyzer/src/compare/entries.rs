@@ -170,6 +170,8 @@ pub struct RunEntries {
     pub path: String,
     /// Every load was recorded or counted.
     pub exact: bool,
+    /// What the program was given behind its name.
+    pub arguments: Vec<String>,
     /// Windows.
     pub samples: u64,
     /// CPU seconds of the program; 0 is unknown.
@@ -392,6 +394,7 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
     RunEntries {
         path: path.into(),
         exact,
+        arguments: summary.trace.command.iter().skip(1).cloned().collect(),
         samples: summary.samples,
         cpu_seconds,
         tables: BTreeMap::from([

@@ -3,28 +3,18 @@
 use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries, entries};
 use crate::data::code_map::Target;
 use crate::engine::partial::Partial;
-use crate::input::{ColumnSet, Trace, executions, manifest_of};
+use crate::input::{ColumnSet, Trace, executions, folder_of, is_trace, manifest_of};
 use crate::report::build::{Questions, examine, tables_of};
 use crate::report::counted::find;
 use anyhow::{Context, bail};
-use mgz_annotations_schema::manifest::MANIFEST;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// The folder of the trace in that of `mgz run`.
-const TRACE: &str = "trace";
-
-fn is_trace(path: &Path) -> bool {
-    path.join(MANIFEST).is_file()
-}
-
 /// The traces and partial results that a path means.
 pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    if is_trace(path) || path.is_file() {
-        return Ok(vec![path.to_path_buf()]);
-    }
-    if is_trace(&path.join(TRACE)) {
-        return Ok(vec![path.join(TRACE)]);
+    let trace = folder_of(path.to_path_buf());
+    if is_trace(&trace) || trace.is_file() {
+        return Ok(vec![trace]);
     }
     let entries = std::fs::read_dir(path).with_context(|| {
         format!(
@@ -36,10 +26,9 @@ pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     inside.sort();
     let mut all = Vec::new();
     for entry in inside {
-        if is_trace(&entry) {
-            all.push(entry);
-        } else if is_trace(&entry.join(TRACE)) {
-            all.push(entry.join(TRACE));
+        let trace = folder_of(entry.clone());
+        if is_trace(&trace) {
+            all.push(trace);
         } else if entry.is_file() && Partial::is_one(&entry) {
             all.push(entry);
         }
@@ -130,6 +119,7 @@ fn counted(path: &str, trace: &Trace) -> anyhow::Result<RunEntries> {
     Ok(RunEntries {
         path: path.into(),
         exact: trace.manifest.totals.loads_executed.is_some(),
+        arguments: trace.manifest.command.iter().skip(1).cloned().collect(),
         tables: [
             (Kind::Run, vec![run]),
             (Kind::Function, functions),

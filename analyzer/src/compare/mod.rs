@@ -22,6 +22,7 @@ use crate::compare::gate::{Condition, Outcome};
 use crate::report::build::Questions;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use mgz_annotations_schema::tell;
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -134,7 +135,7 @@ pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     let mut comparison = judge::compare(&base, &new, &wanted);
     comparison.warnings = different(&base, &new);
     for warning in &comparison.warnings {
-        eprintln!("mgz-analyze: warning: {warning}");
+        tell!("mgz-analyze: warning: {warning}");
     }
     let outcomes: Vec<Outcome> = gate
         .iter()
@@ -203,6 +204,17 @@ fn different(base: &[RunEntries], new: &[RunEntries]) -> Vec<String> {
     let mut out = Vec::new();
     if a != 0 && a != base.len() || b != 0 && b != new.len() || (a == 0) != (b == 0) {
         out.push("some of the traces have every load and others have samples: reuse distances of the two are not comparable; record all in one mode".into());
+    }
+    let given = |runs: &[RunEntries]| match runs.first() {
+        Some(run) if !run.arguments.is_empty() => format!("`{}`", run.arguments.join(" ")),
+        _ => "none".to_string(),
+    };
+    if given(base) != given(new) {
+        out.push(format!(
+            "the programs had different arguments ({} and {}): what differs may be the input and not the build",
+            given(base),
+            given(new)
+        ));
     }
     out
 }

@@ -4,6 +4,7 @@ use crate::compare::entries::{Cell, Kind, Metric};
 use crate::compare::gate::Outcome;
 use crate::compare::judge::{Change, Comparison, Verdict};
 use crate::compare::words;
+use crate::output::elided::elided;
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use serde_json::{Value, json};
 
@@ -47,7 +48,7 @@ pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
             let names: Vec<String> = list
                 .iter()
                 .take(8)
-                .map(|a| format!("{} {} ({:.1}%)", a.kind.name(), a.name, a.weight))
+                .map(|a| format!("{} {} ({:.1}%)", a.kind.name(), elided(&a.name), a.weight))
                 .collect();
             let more = list.len().saturating_sub(8);
             let more = if more > 0 {

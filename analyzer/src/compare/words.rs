@@ -2,10 +2,13 @@
 
 use crate::compare::entries::{Cell, Kind, Metric};
 use crate::compare::judge::{Change, Comparison, Test, Verdict};
+use crate::output::elided::elided;
 use crate::util::human::{bytes, counted, number};
 
 /// Sentences of the verdict at most.
 const MOST: usize = 5;
+/// CPU times of single runs that differ by as much are told all the same, percent.
+const TELLING: f64 = 10.0;
 /// Exact numbers that differ by less are no news, percent.
 const NEWS: f64 = 1.0;
 
@@ -50,9 +53,14 @@ pub fn change(change: &Change) -> String {
 
 /// What a comparison is of.
 pub fn name(change: &Change) -> String {
+    let short = |name: &str| match change.kind {
+        // Names of objects have places of sources in them.
+        Kind::Object if !name.contains('<') => name.to_string(),
+        _ => elided(name),
+    };
     let renamed = |name: &str| match &change.new_name {
-        Some(new) => format!("{name} (now {new})"),
-        None => name.to_string(),
+        Some(new) if short(new) != short(name) => format!("{} (now {})", short(name), short(new)),
+        _ => short(name),
     };
     let place = |place: &str| match &change.new_place {
         new if new.is_empty() || new == place => place.to_string(),
@@ -121,6 +129,8 @@ fn importance(change: &Change) -> f64 {
         .change_pct
         .map_or(2.0, |pct| (1.0 + pct / 100.0).max(0.01).ln().abs());
     let of = match (change.kind, &change.metric) {
+        // What all else is a part of.
+        (Kind::Run, Metric::Cpu) => return f64::INFINITY,
         (_, Metric::Time | Metric::Share) => {
             return 1000.0 + (change.new.value - change.base.value).abs();
         }
@@ -163,6 +173,15 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
         .filter(|c| c.verdict == Verdict::Unclear)
         .count();
     let mut lines: Vec<String> = told.iter().map(|c| sentence(c)).collect();
+    // Shares of the time mean little beside a run that takes half as long.
+    let cpu = comparison
+        .changes
+        .iter()
+        .find(|c| c.kind == Kind::Run && c.metric == Metric::Cpu && c.verdict == Verdict::Unclear);
+    if let Some(cpu) = cpu.filter(|c| c.change_pct.is_some_and(|pct| pct.abs() >= TELLING)) {
+        let why = "whether that is chance is not known; several runs a side tell";
+        lines.insert(0, format!("{} ({why})", sentence(cpu)));
+    }
     for (list, what) in [
         (&comparison.only_new, "is new"),
         (&comparison.only_base, "is gone"),
@@ -173,7 +192,7 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
             if !told {
                 lines.push(format!(
                     "`{}` {what} ({}%)",
-                    alone.name,
+                    elided(&alone.name),
                     percent(alone.weight)
                 ));
             }

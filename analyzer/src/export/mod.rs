@@ -13,6 +13,7 @@ pub mod protobuf;
 pub mod sarif;
 pub mod text_profiles;
 
+use crate::cli::trace;
 use crate::commands::cache::spec::hierarchy;
 use crate::commands::{is_watched, refuse_watched};
 use crate::input::{ColumnSet, Trace};
@@ -22,6 +23,7 @@ use accesses::Format;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use mgz_annotations_schema::manifest::Cache;
+use mgz_annotations_schema::tell;
 use mgz_models::cache::{LevelSpec, Shape};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -97,7 +99,8 @@ impl To {
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ExportArguments {
-    /// The folder that mgz-record wrote.
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(value_parser = trace())]
     pub trace: PathBuf,
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
@@ -219,7 +222,7 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
 
 fn tell(notes: &[String]) {
     for note in notes {
-        eprintln!("mgz-analyze: note: {note}");
+        tell!("mgz-analyze: note: {note}");
     }
 }
 
@@ -240,9 +243,10 @@ fn every_access(
         );
     }
     tell(&done.notes);
-    eprintln!(
+    tell!(
         "mgz-analyze: wrote {} loads and {} stores",
-        done.loads, done.stores
+        done.loads,
+        done.stores
     );
     let whole = !done.damaged && trace.damage.is_empty();
     Ok(if whole {

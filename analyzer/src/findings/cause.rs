@@ -39,8 +39,10 @@ pub struct Cause {
     pub step: Option<i64>,
     /// How much of a miss is felt.
     pub overlap: Overlap,
-    /// Parts of the code.
+    /// Parts of the code: functions and outermost loops.
     pub regions: Vec<(u32, Option<u32>)>,
+    /// The same with the innermost loops.
+    pub inner: Vec<(u32, Option<u32>)>,
     /// Cycles lost, for the recorded rows.
     pub cycles: f64,
     /// Of the cycles that its parts of the code take, the share that it loses.
@@ -50,7 +52,8 @@ pub struct Cause {
 impl Cause {
     /// First touches per row.
     pub fn cold(&self) -> f64 {
-        self.firsts as f64 / self.rows.max(1) as f64
+        // (Second halves of windows stand for both.)
+        (self.firsts as f64 / self.rows.max(1) as f64).min(1.0)
     }
 
     /// Misses of each level, for the recorded rows.
@@ -194,7 +197,7 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
     }
     let mut objects: HashMap<u32, u64, Mixed> = HashMap::default();
     let mut by_line: HashMap<LineName, u64> = HashMap::new();
-    let mut regions = Vec::new();
+    let (mut regions, mut inner) = (Vec::new(), Vec::new());
     let (mut rows, mut firsts, mut first_pages) = (0, 0, 0);
     let mut order: Vec<(u64, u32)> = Vec::new();
     for (site, _) in &sites {
@@ -210,6 +213,10 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         let region = context.users.region(piece);
         if !regions.contains(&region) {
             regions.push(region);
+        }
+        let innermost = context.users.inner(piece);
+        if !inner.contains(&innermost) {
+            inner.push(innermost);
         }
         order.push((facts.firsts * 16 + facts.rows, *site));
     }
@@ -235,6 +242,7 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         step,
         overlap,
         regions,
+        inner,
         cycles: 0.0,
         lost: 0.0,
     }

@@ -96,6 +96,8 @@ pub struct Findings {
     pub none: String,
     /// By object: which fields of its elements are loaded.
     pub fields: BTreeMap<u32, Fields>,
+    /// What the trace lacks to tell more, if it matters.
+    pub lacks: Option<String>,
 }
 
 /// Finds what there is. `by_time`: whether windows come by time.
@@ -135,12 +137,16 @@ pub fn find(
         if !is_worth(&context, cause) {
             continue;
         }
-        let time = time_share(&context, cause, times.as_ref());
-        let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
-        let share = time
+        let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
+        let share = time_share(times.as_ref(), region)
             .value
             .unwrap_or_else(|| region_share(&context, cause, all_rows));
-        let score = share * cause.lost;
+        let time = time_share(times.as_ref(), |piece| {
+            context.users.is_in(piece, &cause.inner)
+        });
+        let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
+        // What a loop loses is no more than what it takes.
+        let score = (share * cause.lost).min(time.value.unwrap_or(f64::INFINITY));
         if score < WORTH {
             continue;
         }
@@ -193,7 +199,12 @@ pub fn find(
         ),
         false => String::new(),
     };
-    Findings { list, none, fields }
+    Findings {
+        list,
+        none,
+        fields,
+        lacks: sharing::suspected(&context),
+    }
 }
 
 /// `the 900 windows that were recorded`; of many, or of some without loads, findings come from a part.
@@ -224,14 +235,10 @@ fn misses(context: &Context, cause: &Cause, predicted: &Predicted) -> Option<Mis
     Some(misses)
 }
 
-/// The share of the time of the code that a cause is in.
-fn time_share(context: &Context, cause: &Cause, times: Option<&TimeShares>) -> TimeShare {
-    let Some(times) = times else {
-        return TimeShare::default();
-    };
-    times.of_spots(|_, spot| {
-        let region = context.users.region(spot.group / 4);
-        cause.regions.contains(&region)
+/// The share of the time of some pieces of code.
+fn time_share(times: Option<&TimeShares>, has: impl Fn(u32) -> bool) -> TimeShare {
+    times.map_or_else(TimeShare::default, |times| {
+        times.of_spots(|_, spot| has(spot.group / 4))
     })
 }
 

@@ -25,19 +25,13 @@ const SHARE: f64 = 0.05;
 /// Cycles that a line takes from one core to another, and those of other work per row.
 const TRANSFER: f64 = 60.0;
 
-/// What is found.
-pub(super) fn find(context: &Context) -> Vec<Finding> {
-    let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
-    if threads.len() < 2 || context.windows.iter().all(|w| w.stores.is_empty()) {
-        return Vec::new();
-    }
+/// What each thread does to each line of each process.
+fn uses(context: &Context) -> HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> {
     let mut lines: HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> = HashMap::default();
-    let mut all = 0u64;
     for window in context.windows {
         let loads = (window.rows.iter()).map(|r| (r.address, r.size, r.group, r.object, false));
         let stores = (window.stores.iter()).map(|r| (r.address, r.size, r.group, r.object, true));
         for (address, size, group, object, is_store) in loads.chain(stores) {
-            all += 1;
             let line = lines.entry((window.process, address >> 6)).or_default();
             let used = line.entry(window.thread).or_default();
             let from = address & 63;
@@ -54,18 +48,31 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
             }
         }
     }
+    lines
+}
+
+/// What is found.
+pub(super) fn find(context: &Context) -> Vec<Finding> {
+    let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
+    if threads.len() < 2 || context.windows.iter().all(|w| w.stores.is_empty()) {
+        return Vec::new();
+    }
+    let lines = uses(context);
+    let all: u64 = lines
+        .values()
+        .flat_map(BTreeMap::values)
+        .map(|u| u.rows)
+        .sum();
     let mut sums: BTreeMap<(bool, u32), (u64, u64, u32)> = BTreeMap::new();
     for line in lines.values() {
         let writers = line.values().filter(|u| u.written != 0).count();
         if line.len() < 2 || writers == 0 {
             continue;
         }
-        let rows: u64 = line.values().map(|u| u.rows).sum();
-        let busiest = line.values().map(|u| u.rows).max().unwrap_or(0);
-        // What others use hardly ever costs hardly anything.
-        if (rows - busiest) * 10 < rows {
+        if !is_shared(line) {
             continue;
         }
+        let rows: u64 = line.values().map(|u| u.rows).sum();
         let same = overlap(line);
         let Some(main) = line
             .values()
@@ -124,6 +131,60 @@ pub(super) fn unseen(context: &Context) -> &'static str {
         }
         false => "",
     }
+}
+
+/// Share of all loads from which on lines of several threads are worth a look at stores.
+const SUSPECT: f64 = 0.2;
+
+/// Says that threads load bytes of their own from lines that others use as well, where stores are not recorded: if they write
+/// there, it costs much.
+pub(super) fn suspected(context: &Context) -> Option<String> {
+    if unseen(context).is_empty() {
+        return None;
+    }
+    let lines = uses(context);
+    let all: u64 = lines
+        .values()
+        .flat_map(BTreeMap::values)
+        .map(|u| u.rows)
+        .sum();
+    let apart = lines.values().filter(|line| {
+        let (mut sum, mut both) = (0u64, 0);
+        for used in line.values() {
+            both |= sum & used.read;
+            sum |= used.read;
+        }
+        line.len() > 1 && both == 0 && is_shared(line)
+    });
+    let (mut rows, mut main) = (0, None::<Use>);
+    for used in apart.flat_map(BTreeMap::values) {
+        rows += used.rows;
+        if main.is_none_or(|m| (used.rows, used.group) > (m.rows, m.group)) {
+            main = Some(*used);
+        }
+    }
+    let main = main.filter(|_| rows as f64 >= SUSPECT * all as f64)?;
+    let line = context.users.line(main.group / 4);
+    let named = context
+        .objects
+        .and_then(|o| o.objects.get(main.object as usize));
+    let object = named
+        .filter(|_| main.object != 0)
+        .map(|o| format!(", {}", o.name));
+    let file = line.file.rsplit('/').next().unwrap_or(&line.file);
+    Some(format!(
+        "stores: {:.0} % of the loads are of lines of 64 bytes of which several threads load bytes of their own ({file}:{}{}); if they write there too, they take these lines from each other (false sharing), which `mgz run --stores` tells",
+        rows as f64 * 100.0 / all as f64,
+        line.line,
+        object.unwrap_or_default()
+    ))
+}
+
+/// Whether others than the busiest thread use a line as well: what they use hardly ever costs hardly anything.
+fn is_shared(line: &BTreeMap<u32, Use>) -> bool {
+    let rows: u64 = line.values().map(|u| u.rows).sum();
+    let busiest = line.values().map(|u| u.rows).max().unwrap_or(0);
+    (rows - busiest) * 10 >= rows
 }
 
 /// Whether a thread writes bytes that another uses.

@@ -8,6 +8,10 @@ use std::collections::HashMap;
 
 /// Different steps that are kept of an instruction.
 const STEPS: usize = 48;
+/// Steps beyond so many bytes are jumps.
+const FAR: u64 = 1024;
+/// Prefetchers have seen where a walk goes, and are ahead of it, after so many bytes.
+const RUN: f64 = 192.0;
 /// A step back by so many bytes may end a walk through a block.
 const RETURN: i64 = 4096;
 
@@ -86,6 +90,28 @@ impl SiteFacts {
     /// Rows from one return of a walk to the next, as [`SiteFacts::returns`] has it.
     pub fn lap(&self) -> Option<f64> {
         self.returns().map(|times| self.rows as f64 / times as f64)
+    }
+
+    /// Rows that follow one another in memory before a jump to elsewhere, where these are few, and jumps go nowhere in particular.
+    pub fn short_runs(&self) -> Option<f64> {
+        let jumps = 1.0 - self.near(FAR);
+        if self.all_steps < 64 || jumps < 1.0 / 64.0 || jumps > 0.5 {
+            return None;
+        }
+        // One that comes again and again is the step of a loop around.
+        let far = |s: &(&i64, &u64)| s.0.unsigned_abs() > FAR;
+        let most = self.steps.iter().filter(far).map(|s| *s.1).max();
+        if most.unwrap_or(0) as f64 >= 0.5 * jumps * self.all_steps as f64 {
+            return None;
+        }
+        let (mut moved, mut times) = (0.0, 0.0);
+        for (step, &count) in self.steps.iter().filter(|s| !far(s)) {
+            moved += step.unsigned_abs() as f64 * count as f64;
+            times += count as f64;
+        }
+        let rows = 1.0 / jumps;
+        let bytes = rows * moved / f64::max(times, 1.0);
+        (bytes < RUN).then_some(rows)
     }
 
     /// Steps that were seen.

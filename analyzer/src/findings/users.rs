@@ -80,6 +80,23 @@ impl<'a> Users<'a> {
             .unwrap_or_default()
     }
 
+    /// The function that a piece is in, and the innermost loop there.
+    pub fn inner(&self, piece: u32) -> (u32, Option<u32>) {
+        let at = self.code.pieces.get(self.piece(piece) as usize);
+        at.map_or((u32::MAX, None), |p| (p.function, p.loops.first().copied()))
+    }
+
+    /// Whether a piece is in one of such loops, or anywhere in a function whose loads are in none.
+    pub fn is_in(&self, piece: u32, inner: &[(u32, Option<u32>)]) -> bool {
+        let at = self.code.pieces.get(self.piece(piece) as usize);
+        at.is_some_and(|p| {
+            inner.iter().any(|&(function, in_loop)| match in_loop {
+                Some(l) => p.loops.contains(&l),
+                None => p.function == function,
+            })
+        })
+    }
+
     /// The part of the code that a piece is in: its function, and the outermost loop there.
     pub fn region(&self, piece: u32) -> (u32, Option<u32>) {
         let piece = self.piece(piece);

@@ -6,6 +6,7 @@ mod writer;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
+use mgz_annotations_schema::tell;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -102,10 +103,10 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<ExitCode> {
     };
     out.manifest.problems.extend(notes.iter().cloned());
     for note in &notes {
-        eprintln!("mgz-analyze: note: {note}");
+        tell!("mgz-analyze: note: {note}");
     }
     let rows = out.finish(&program)?;
-    eprintln!(
+    tell!(
         "mgz-analyze: {}: {rows} accesses",
         arguments.output.display()
     );

@@ -234,6 +234,23 @@ impl Trace {
     }
 }
 
+/// The folder of the trace in that of `mgz run`.
+const OF_RUN: &str = "trace";
+
+/// Whether a folder is that of a trace.
+pub(crate) fn is_trace(folder: &Path) -> bool {
+    folder.join(MANIFEST).is_file()
+}
+
+/// The folder of the trace that a path means: itself, or that in the folder which `mgz run` has made.
+pub fn folder_of(path: PathBuf) -> PathBuf {
+    let inside = path.join(OF_RUN);
+    if !is_trace(&path) && is_trace(&inside) {
+        return inside;
+    }
+    path
+}
+
 /// Whether a folder has a file with this ending.
 fn has_files(folder: &Path, ending: &str) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut files| {

@@ -70,6 +70,8 @@ struct Estimate<'t, 'a> {
     at_random: Vec<[f64; 3]>,
     /// By cell: what watchpoints make of its survival, along the grid; empty if nothing.
     watched: Vec<Vec<[f64; 3]>>,
+    /// By cell: what is left of the late visits of its code at least, by watches along the grid; and its part of these.
+    floors: Vec<(Vec<f64>, f64)>,
 }
 
 impl VisitTable<'_> {
@@ -83,7 +85,7 @@ impl VisitTable<'_> {
     ) -> ByGroup {
         let estimate = Estimate::new(self, without);
         let curves = estimate.curves(|watched, v| watched::between(watched, v)[1]);
-        let least = (!self.units.is_empty())
+        let least = (self.units.iter().any(|unit| !unit.walks))
             .then(|| estimate.curves(|watched, v| watched::between(watched, v * PACE_ENDS)[0]));
         let far: Vec<Ends> = (0..self.cells.len())
             .into_par_iter()
@@ -142,14 +144,22 @@ impl<'t, 'a> Estimate<'t, 'a> {
             beside: vec![HashMap::default(); table.cells.len()],
             at_random: Vec::new(),
             watched: vec![Vec::new(); table.cells.len()],
+            floors: vec![(Vec::new(), 1.0); table.cells.len()],
         };
         estimate.look_beside();
         estimate.at_random = (0..table.cells.len())
             .map(|cell| estimate.part_at_random(cell))
             .collect();
         for unit in &table.units {
+            if unit.walks {
+                let floors = unit.floors(without);
+                for &(cell, part) in &unit.tells {
+                    estimate.floors[cell as usize] = (floors.clone(), part);
+                }
+                continue;
+            }
             let factors = unit.factors(without, |v, cells| estimate.mean(v, cells));
-            for &cell in &unit.lowers {
+            for &(cell, _) in &unit.tells {
                 estimate.watched[cell as usize].clone_from(&factors);
             }
         }
@@ -370,7 +380,11 @@ impl<'t, 'a> Estimate<'t, 'a> {
         // Loops over arrays come in nests: what was swept as a whole may have been swept in parts, each many times, between two samples.
         let strided = self.table.cells[cell].0.0 & 3 == STRIDED;
         if strided && self.fits[cell].evidence > 0.0 && self.table.laps[cell].is_empty() {
-            least = least.min(at_random * self.fits[cell].at_random(v));
+            // But for what watches saw to be left alone.
+            let (floors, part) = &self.floors[cell];
+            let alone = watched::floor_of(floors, *part, latest.max(v) * PACE_ENDS);
+            let in_parts = at_random * self.fits[cell].at_random(v);
+            least = least.min(in_parts.max(alone));
         }
         let most = most + doubt;
         // How long it takes to fill a cache is known from what watches say as well, whose time is off by as much.

@@ -9,11 +9,13 @@
 //! that come again within that time. Where all is one code, this is the survival function of Kaplan and Meier.
 //!
 //! A word is eight bytes of a line of 64, and another word of the line may be touched sooner: lines are left alone for no longer than that.
-//! So watches lower a survival and never raise it.
+//! So watches lower a survival and never raise it. Of loads in even steps, whose walks tell when they come back, watches that nothing ended
+//! tell that no walk came back that samples have not seen: they raise the lower end.
 
 use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
 use crate::misses::far::grid;
 use crate::misses::load_weights::LoadWeights;
+use crate::misses::survival::{Ended, LineOverWord, QUANTILE, Touches, WORDS, combined, mixed};
 use crate::stages::line_visits::{LINE, LineVisits, PARTS, Visit, WatchedUse};
 use crate::util::fast_hash::Mixed;
 use serde::Serialize;
@@ -34,8 +36,6 @@ const SHARE: f64 = 0.2;
 /// Standard errors that words are left alone for less time than the model says of lines, from which on they speak against it, and from which
 /// on it counts for no more than its errors say.
 const APART: [f64; 2] = [1.0, 2.0];
-/// Standard errors in half a 95 % interval.
-const QUANTILE: f64 = 2.0;
 /// A sample that was cut short counts as at least so much of a mean one.
 const SHORTEST: f64 = 0.5;
 
@@ -109,186 +109,6 @@ pub(crate) fn timed(
     (watches, seen)
 }
 
-/// How a watch ended, as the code at hand sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// The code touched the word.
-    Own,
-    /// Other code did.
-    Others,
-    /// Nobody saw it.
-    Unseen,
-}
-
-/// Watches of a kind, of which some code touches a part again.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Touches {
-    /// By time: time, watches that have lasted until then, those that anything ends there, those that the code does; and, behind
-    /// that, the part that has not ended, and the part that the code has ended.
-    steps: Vec<Step>,
-    /// Least error of a part, beyond the last end of a watch.
-    least: f64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Step {
-    time: f64,
-    at_risk: f64,
-    ended: f64,
-    own: f64,
-    /// The part that had not ended before.
-    before: f64,
-    /// The part that the code has touched, this time included.
-    touched: f64,
-}
-
-impl Touches {
-    /// From times and ends.
-    pub(crate) fn new(mut ends: Vec<(f64, Ended)>) -> Touches {
-        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (mut steps, mut at_risk) = (Vec::new(), ends.len() as f64);
-        let (mut left, mut touched, mut least) = (1.0, 0.0, 0.0);
-        for same in ends.chunk_by(|a, b| a.0 == b.0) {
-            let count = |end: Ended| same.iter().filter(|e| e.1 == end).count() as f64;
-            let (own, others) = (count(Ended::Own), count(Ended::Others));
-            let ended = own + others;
-            if ended > 0.0 {
-                touched += left * own / at_risk;
-                steps.push(Step {
-                    time: same[0].0,
-                    at_risk,
-                    ended,
-                    own,
-                    before: left,
-                    touched,
-                });
-                // Of n that all have ended, the next one would not with a chance of about one in n.
-                least = left / (at_risk + 1.0);
-                left *= 1.0 - ended / at_risk;
-            }
-            at_risk -= same.len() as f64;
-        }
-        Touches { steps, least }
-    }
-
-    fn until(&self, time: f64) -> &[Step] {
-        &self.steps[..self.steps.partition_point(|s| s.time <= time)]
-    }
-
-    /// The part of the watches that the code has touched again by then.
-    pub(crate) fn part(&self, time: f64) -> f64 {
-        self.until(time).last().map_or(0.0, |s| s.touched)
-    }
-
-    /// Variance of that: Greenwood's where there is no other code, Marubini and Valsecchi's (1995) else.
-    pub(crate) fn variance(&self, time: f64) -> f64 {
-        let steps = self.until(time);
-        let Some(last) = steps.last() else { return 0.0 };
-        let of_step = |s: &Step| {
-            let (n, more) = (s.at_risk, last.touched - s.touched);
-            let stay = match n - s.ended {
-                // None is left: nothing comes behind.
-                left if left <= 0.0 => 0.0,
-                left => more * more * s.ended / (n * left),
-            };
-            let own = s.before * s.before * s.own * (n - s.own) / (n * n * n);
-            stay + own - 2.0 * more * s.before * s.own / (n * n)
-        };
-        let sum: f64 = steps.iter().map(of_step).sum();
-        sum.max(self.least * self.least)
-    }
-}
-
-/// Reuses from which on they tell of words.
-const TELLING: f64 = 20.0;
-/// Words of a line.
-const WORDS: f64 = 8.0;
-
-/// How many times as often as a word its line is touched: 1 where all that is used of it is used together, 8 where any word is as likely as
-/// the others. Reuses inside samples tell, those that come back to a line which had been left.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LineOverWord {
-    least: f64,
-    value: f64,
-    most: f64,
-}
-
-impl LineOverWord {
-    /// From reuses, and those of them that are of the same word.
-    pub(crate) fn new(again: f64, same_word: f64) -> LineOverWord {
-        if again < TELLING {
-            return LineOverWord {
-                least: 1.0,
-                value: 1.0,
-                most: WORDS,
-            };
-        }
-        // (With Jeffreys' prior, so that no count is certain.)
-        let share = (same_word + 0.5) / (again + 1.0);
-        let error = (share * (1.0 - share) / (again + 1.0)).sqrt();
-        let times = |share: f64| (1.0 / share.max(1.0 / WORDS)).clamp(1.0, WORDS);
-        LineOverWord {
-            least: times(share + error),
-            value: times(share),
-            most: times(share - error),
-        }
-    }
-
-    /// The survival of lines for that of words, and its error. How long a part stays in use differs: as by an exponential distribution, of which
-    /// this is the mixture; if all were used for as long, it would be a power of the words'.
-    fn of_lines(self, words: f64) -> (f64, f64) {
-        let mixed = |times: f64| match words {
-            w if w <= 0.0 => 0.0,
-            w => 1.0 / (1.0 + times * (1.0 / w - 1.0)),
-        };
-        let value = mixed(self.value);
-        let of_times = (mixed(self.least) - mixed(self.most)) / 2.0;
-        let of_form = (value - words.clamp(0.0, 1.0).powf(self.value)) / 2.0;
-        (value, of_times.hypot(of_form))
-    }
-}
-
-/// A survival with its interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Survival {
-    pub(crate) least: f64,
-    pub(crate) value: f64,
-    pub(crate) most: f64,
-}
-
-/// What a model and watches say together. `model` and `watched`: survival and its standard error.
-///
-/// Each counts as much as its variance is small. What the two differ by, and their errors do not explain, is the model's error: it is blind to
-/// bursts, watches are not. Then the interval has both, but for what words, whose survival is `bound` at most, say for sure.
-pub(crate) fn combined(model: (f64, f64), watched: (f64, f64), bound: f64) -> Survival {
-    let (by_model, by_watches) = (model.0, watched.0);
-    if by_watches >= by_model {
-        return Survival {
-            least: by_model,
-            value: by_model,
-            most: by_model,
-        };
-    }
-    let [of_model, of_watches] = [model.1, watched.1].map(|e| (e * e).max(1e-12));
-    let differ = (by_model - by_watches).powi(2);
-    let of_model_and_bursts = of_model + (differ - of_model - of_watches).max(0.0);
-    let sum = of_model_and_bursts + of_watches;
-    let value = (by_watches * of_model_and_bursts + by_model * of_watches) / sum;
-    let half = QUANTILE * (of_model_and_bursts * of_watches / sum).sqrt();
-    let mut survival = Survival {
-        least: (value - half).max(0.0),
-        value,
-        most: (value + half).min(by_model.max(value)),
-    };
-    if differ > QUANTILE * QUANTILE * (of_model + of_watches) {
-        survival.least = survival
-            .least
-            .min((by_watches - QUANTILE * watched.1).max(0.0));
-        survival.most = by_model.min(bound.max(value));
-    }
-    survival
-}
-
 /// Code whose visits are taken as alike by watches: a function, and the class of its loads. Pieces of a function touch a line one after
 /// the other, and the first one of them, whose visit is the late one, need not be the one that touches the word.
 pub(crate) type Code = (u32, u32);
@@ -298,8 +118,10 @@ pub(crate) type Code = (u32, u32);
 pub(crate) struct Unit {
     /// Cells of the code there.
     cells: Vec<u32>,
-    /// Those whose survival is lowered.
-    pub(crate) lowers: Vec<u32>,
+    /// Those that it tells of, and which part of the code's late visits each has.
+    pub(crate) tells: Vec<(u32, f64)>,
+    /// Its loads go in even steps. Walks tell when these come back, each piece of code by itself: watches tell that they do not.
+    pub(crate) walks: bool,
     /// Replicate, sample lengths, end.
     watches: Vec<(usize, f64, Ended)>,
     /// By replicate: weights of late visits of the code, and of all there.
@@ -333,40 +155,43 @@ pub(crate) fn units(
 ) -> (Vec<Unit>, u64) {
     let mut used = vec![false; watches.len()];
     let mut found = Vec::new();
-    let mut lowered = vec![false; cells.len()];
+    let mut told = vec![false; cells.len()];
     let mut by_object: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (at, watch) in watches.iter().enumerate() {
         by_object.entry(watch.object).or_default().push(at);
     }
     let mut add = |object: Option<u32>, those: &[usize]| {
         let here = |cell: &CellVisits| object.is_none_or(|o| o == cell.object);
-        // (Walks tell when loads in even steps come back, each piece of code by itself.)
         let mut by_code: BTreeMap<Code, Vec<u32>> = BTreeMap::new();
         let mut all = [0.0; PARTS];
         for (at, cell) in (0..).zip(cells).filter(|c| here(c.1)) {
             by_code.entry(cell.code).or_default().push(at);
             all.iter_mut().zip(cell.late).for_each(|(a, l)| *a += l);
         }
-        for (code, of_code) in by_code.into_iter().filter(|(code, _)| code.1 != STRIDED) {
+        for (code, of_code) in by_code {
             let mut late = all.map(|all| (0.0, all));
             for &cell in &of_code {
                 let of = cells[cell as usize].late;
                 late.iter_mut().zip(of).for_each(|(l, of)| l.0 += of);
             }
-            let lowers: Vec<u32> = (of_code.iter().copied())
-                .filter(|&cell| !lowered[cell as usize])
+            let own = |cell: u32| cells[cell as usize].late.iter().sum::<f64>();
+            let whole: f64 = of_code.iter().map(|&cell| own(cell)).sum();
+            let tells: Vec<(u32, f64)> = (of_code.iter().copied())
+                .filter(|&cell| !told[cell as usize])
+                .map(|cell| (cell, own(cell) / whole.max(f64::MIN_POSITIVE)))
                 .collect();
             let unit = Unit {
                 cells: of_code,
-                lowers,
+                tells,
+                walks: code.1 == STRIDED,
                 watches: those.iter().map(|&at| watches[at].seen_by(code)).collect(),
                 late,
                 times: times(code),
             };
-            if unit.lowers.is_empty() || unit.share(None) * (those.len() as f64) < FEWEST {
+            if unit.tells.is_empty() || unit.share(None) * (those.len() as f64) < FEWEST {
                 continue;
             }
-            unit.lowers.iter().for_each(|&c| lowered[c as usize] = true);
+            unit.tells.iter().for_each(|c| told[c.0 as usize] = true);
             those.iter().for_each(|&at| used[at] = true);
             found.push(unit);
         }
@@ -399,6 +224,28 @@ impl Unit {
         if sums.1 > 0.0 { sums.0 / sums.1 } else { 0.0 }
     }
 
+    fn touches(&self, without: Option<usize>) -> Touches {
+        let kept = self.watches.iter().filter(|w| Some(w.0) != without);
+        Touches::new(kept.map(|&(_, length, end)| (length, end)).collect())
+    }
+
+    /// The part of its late visits whose words are left alone for so long at least, along the grid.
+    pub(crate) fn floors(&self, without: Option<usize>) -> Vec<f64> {
+        let (touches, share) = (self.touches(without), self.share(without).max(1e-9));
+        let at = |v: f64| {
+            let lasting = touches.lasting(v);
+            if lasting * share < FEWEST {
+                return 0.0;
+            }
+            // Where none of n was touched, three in n may be.
+            let chance = (QUANTILE * touches.variance(v).sqrt()).max(3.0 / lasting);
+            let touched = touches.part(v) / share;
+            let of_share = QUANTILE * SHARE * (1.0 - share) * touched;
+            (1.0 - touched - (chance / share).hypot(of_share)).max(0.0)
+        };
+        grid().map(at).collect()
+    }
+
     /// By what the survival of its cells is multiplied along the grid: least, estimate, most. `model`: the mean survival and its error by the
     /// model, from survivals of cells at a place of the grid.
     pub(crate) fn factors(
@@ -406,9 +253,7 @@ impl Unit {
         without: Option<usize>,
         model: impl Fn(f64, &[u32]) -> (f64, f64),
     ) -> Vec<[f64; 3]> {
-        let kept = self.watches.iter().filter(|w| Some(w.0) != without);
-        let touches = Touches::new(kept.map(|&(_, length, end)| (length, end)).collect());
-        let share = self.share(without);
+        let (touches, share) = (self.touches(without), self.share(without));
         let alone = |v: f64| (1.0 - touches.part(v) / share.max(1e-9)).clamp(0.0, 1.0);
         let mut lowest = [1.0f64; 3];
         let at = |v: f64| {
@@ -440,6 +285,19 @@ impl Unit {
     }
 }
 
+/// The part of a cell's visits whose lines are left alone for so long at least. `part`: that of the late visits of its unit which it has.
+/// `floors`: those of words along the grid; empty if nothing is known. What is left at a time is no less than at the next one of the grid.
+///
+/// A walk that comes back touches the same words again. Other loads of the code may touch other words of the lines, as often as they have
+/// visits; and in the worst case all that is touched again is of this cell.
+pub(crate) fn floor_of(floors: &[f64], part: f64, v: f64) -> f64 {
+    let place = grid().take_while(|&at| at < v).count();
+    let words = floors.get(place).copied().unwrap_or(0.0);
+    let part = part.max(f64::MIN_POSITIVE);
+    let lines = mixed((1.0 / part).clamp(1.0, WORDS), words);
+    (1.0 - (1.0 - lines) / part).max(0.0)
+}
+
 /// The factors at a time, between those of the grid.
 pub(crate) fn between(factors: &[[f64; 3]], v: f64) -> [f64; 3] {
     let Some(last) = factors.len().checked_sub(1) else {
@@ -454,89 +312,6 @@ pub(crate) fn between(factors: &[[f64; 3]], v: f64) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Ended::{Others, Own, Unseen};
-
-    /// Five watches: ended at 1, given up at 2, ended at 3 and 4, given up at 5. Left are 4/5, times 2/3, times 1/2.
-    #[test]
-    fn one_kind_of_end_is_kaplan_meier_and_greenwood() {
-        let ends = vec![
-            (3.0, Own),
-            (1.0, Own),
-            (2.0, Unseen),
-            (5.0, Unseen),
-            (4.0, Own),
-        ];
-        let touches = Touches::new(ends);
-        let left = [
-            (0.5, 1.0),
-            (1.0, 0.8),
-            (2.9, 0.8),
-            (3.0, 8.0 / 15.0),
-            (4.0, 4.0 / 15.0),
-            (9.0, 4.0 / 15.0),
-        ];
-        for (time, left) in left {
-            assert!((1.0 - touches.part(time) - left).abs() < 1e-12, "{time}");
-        }
-        let greenwood = |left: f64, sum: f64| left * left * sum;
-        let (early, late) = (1.0 / 20.0 + 1.0 / 6.0, 1.0 / 20.0 + 1.0 / 6.0 + 1.0 / 2.0);
-        assert!((touches.variance(3.0) - greenwood(8.0 / 15.0, early)).abs() < 1e-12);
-        assert!((touches.variance(4.0) - greenwood(4.0 / 15.0, late)).abs() < 1e-12);
-        assert_eq!(touches.variance(0.5), 0.0);
-    }
-
-    /// Four watches that all end: two of four by the code, with the variance of two of four.
-    #[test]
-    fn other_code_does_not_count_as_touching() {
-        let touches = Touches::new(vec![(1.0, Own), (2.0, Others), (3.0, Own), (4.0, Unseen)]);
-        assert_eq!(
-            [0.0, 1.0, 2.5, 3.0, 8.0].map(|t| touches.part(t)),
-            [0.0, 0.25, 0.25, 0.5, 0.5]
-        );
-        assert!((touches.variance(3.0) - 0.5 * 0.5 / 4.0).abs() < 1e-12);
-    }
-
-    /// All of few watches ended: more would not have, perhaps.
-    #[test]
-    fn a_few_watches_are_never_certain() {
-        let touches = Touches::new(vec![(1.0, Own); 12]);
-        assert_eq!(touches.part(1.0), 1.0);
-        assert!(touches.variance(1.0).sqrt() > 0.07);
-        assert_eq!(Touches::new(Vec::new()).part(1.0), 0.0);
-    }
-
-    #[test]
-    fn watches_lower_and_never_raise() {
-        for step in 0..=100 {
-            let (model, watched) = (0.6, f64::from(step) / 100.0);
-            for errors in [(0.0, 0.0), (0.1, 0.02), (0.02, 0.1), (0.3, 0.3)] {
-                let both = combined((model, errors.0), (watched, errors.1), 1.0);
-                let lower = watched.min(model);
-                assert!(
-                    both.value <= model && both.value >= lower - 1e-9,
-                    "{both:?}"
-                );
-                assert!(both.least <= both.value && both.value <= both.most && both.most <= model);
-                if watched >= model {
-                    assert_eq!((both.least, both.value, both.most), (model, model, model));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn the_interval_has_both_where_they_disagree() {
-        let apart = combined((0.9, 0.14), (0.1, 0.03), 1.0);
-        assert!(apart.least <= 0.1 && apart.most >= 0.9, "{apart:?}");
-        // What watches see is near the estimate all the same.
-        assert!(apart.value < 0.12, "{apart:?}");
-        // Where errors explain it, each counts by its variance.
-        let near = combined((0.5, 0.1), (0.4, 0.1), 1.0);
-        assert!(
-            (near.value - 0.45).abs() < 1e-9 && near.most < 0.6,
-            "{near:?}"
-        );
-    }
 
     fn cell(code: u32, object: u32, late: f64) -> CellVisits {
         CellVisits {
@@ -592,12 +367,41 @@ mod tests {
             units(&cells, &few(n), &|_| LineOverWord::new(0.0, 0.0))
                 .0
                 .into_iter()
-                .map(|u| u.lowers)
+                .map(|u| u.tells.into_iter().map(|c| c.0).collect())
                 .collect()
         };
         assert_eq!(lowers(12), [vec![0], vec![1]]);
         assert_eq!(lowers(9), [vec![0, 1]]);
         assert!(lowers(4).is_empty());
+    }
+
+    /// Of a hundred watches of a walk none ended within the time that they lasted.
+    #[test]
+    fn walks_that_do_not_come_back_have_a_floor() {
+        let unit = |came_back: usize| {
+            let mut seen: Vec<_> = watches(100 - came_back, 7, None, 50.0).collect();
+            for mut watch in watches(came_back, 7, None, 20.0) {
+                watch.by = Some((1, STRIDED));
+                seen.push(watch);
+            }
+            let mut walk = cell(1, 7, 1.0);
+            walk.code = (1, STRIDED);
+            let (mut units, used) = units(&[walk], &seen, &|_| LineOverWord::new(0.0, 0.0));
+            assert_eq!((units.len(), used), (1, 100));
+            units.remove(0)
+        };
+        let floors = unit(0).floors(None);
+        assert!((0.96..0.98).contains(&floor_of(&floors, 1.0, 30.0)));
+        // Nobody has watched for longer.
+        assert_eq!(floor_of(&floors, 1.0, 60.0), 0.0);
+        assert_eq!(floor_of(&[], 1.0, 1.0), 0.0);
+        // Where other walks of the code are as frequent, what was touched again may all be of one, and by other words.
+        let half = floor_of(&floors, 0.5, 30.0);
+        assert!((0.85..0.92).contains(&half), "{half}");
+        assert!(floor_of(&floors, 0.01, 30.0) < 1e-9);
+        let some = unit(40).floors(None);
+        let (early, late) = (floor_of(&some, 1.0, 8.0), floor_of(&some, 1.0, 30.0));
+        assert!(early > 0.9 && (0.45..0.6).contains(&late), "{early} {late}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod rows;
 mod tables;
 
 use crate::cli::Format;
+use crate::cli::trace;
 use crate::data::frame::{self, Kind};
 use crate::input::{Trace, objects};
 use crate::report::Analysis;
@@ -14,6 +15,7 @@ use crate::report::build::{Questions, examine};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use mgz_annotations_schema::tell;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
 use serde_json::Value;
@@ -39,7 +41,8 @@ docs/reference/query.md has the columns.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct QueryArguments {
-    /// The folder that mgz-record wrote.
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(value_parser = trace())]
     pub trace: PathBuf,
     /// The query.
     pub sql: String,
@@ -154,7 +157,7 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
     }
     let damaged = !trace.damage.is_empty();
     for sentence in trace.warnings.iter().chain(&trace.damage) {
-        eprintln!("mgz-analyze: warning: {sentence}");
+        tell!("mgz-analyze: warning: {sentence}");
     }
     if names("rows") {
         let objects = objects::read(folder).map_err(|e| anyhow!(e))?;

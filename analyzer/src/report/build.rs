@@ -579,6 +579,7 @@ pub fn examine(
         analysis.by_path = Some(rows.unwrap_or_default());
     }
     add_fields(&mut analysis.objects, found.fields);
+    analysis.summary.trace.not_recorded.extend(found.lacks);
     (analysis.diagnoses, analysis.no_diagnosis) = (found.list, found.none);
     Ok((analysis, damage))
 }

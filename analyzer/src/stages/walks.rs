@@ -104,8 +104,10 @@ impl Walk {
         let same = back.same as f64 / back.compared as f64;
         // Walks that are not as long as the step back do not come back each time.
         let share = times * length / moved;
-        let doubt = 2.0 * share / times.sqrt();
-        let again = [share - doubt, share, share + doubt].map(|s| s.clamp(0.0, 1.0) * same);
+        // More steps back than there can be are chance, and do not make it sure that all walks come back.
+        let part = share.min(1.0);
+        let doubt = 2.0 * part / times.sqrt();
+        let again = [part - doubt, part, part + doubt].map(|s| s.clamp(0.0, 1.0) * same);
         (share < 1.5).then_some(Lap { rows, again })
     }
 
@@ -395,6 +397,26 @@ mod tests {
         let lines = 8192;
         let block = walks(3000, 1000, |i| (i / (20 * lines) * lines + i % lines) * 64);
         near(block.lap(7).unwrap(), lines as f64, 0.95);
+    }
+
+    /// Samples that begin just before a walk comes back more often than elsewhere: that makes nothing sure.
+    #[test]
+    fn more_returns_than_there_can_be_are_not_certain() {
+        let lines = 8192u64;
+        let mut walks = Walks::default();
+        for s in 0..1000u64 {
+            let begin = match s % 40 {
+                0 => s * lines + lines - 500,
+                _ => s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
+            };
+            let address = |i: u64| (i / (20 * lines) * lines + i % lines) * 64;
+            let rows: Vec<_> = (begin..begin + 1000)
+                .map(|i| (7, 1, address(i), true))
+                .collect();
+            walks.sample((s as u32, 0), rows.into_iter());
+        }
+        let lap = walks.lap(7).unwrap();
+        assert!(lap.again[0] < 0.9 && lap.again[1] > 0.9, "{lap:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::target::signals::Held;
 use crate::util::failure::Failure;
 use crate::util::memory_folder::MemoryFolder;
 use crate::util::text::words;
+use mgz_annotations_schema::tell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,6 +19,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Commands of mgz-analyze that take complete traces only.
+const WHOLE: [&str; 4] = ["affinity", "cache", "predict", "spectra"];
 /// Status of mgz-analyze for a wrong command line.
 const USAGE: i32 = 2;
 
@@ -28,6 +31,14 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let options = words(text).ok_or_else(|| {
         Failure::own(format!("--analyze={text}: a quote is not closed; close it"))
     })?;
+    // Before the program runs, which may take hours.
+    if let Some(command) = options.first().filter(|c| WHOLE.contains(&c.as_str()))
+        && cli.mode != Some(Mode::Full)
+    {
+        return Err(Failure::own(format!(
+            "--analyze={command}: {command} takes every load of the run, and a run is recorded by samples without --mode full; add it"
+        )));
+    }
     // Whatever ends us from now on must leave nothing behind.
     let held = Held::new();
     let memory = MemoryFolder::new().map_err(|error| {
@@ -63,7 +74,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     };
     let status = record::record(request)?;
     if let (Some(beside), Format::Text) = (&beside, cli.format) {
-        eprintln!("mgz-record: {}", beside.online.account());
+        tell!("mgz-record: {}", beside.online.account());
     }
     let analysed = match &mut beside {
         Some(beside) => beside.finish(&held),

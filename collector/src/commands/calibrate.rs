@@ -5,6 +5,7 @@ use crate::options::args::{Cli, Format, Mode};
 use crate::trace::dir::Folder;
 use crate::util::failure::Failure;
 use mgz_annotations_schema::manifest::CALIBRATION_DIR;
+use mgz_annotations_schema::tell;
 use std::io::Seek;
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
@@ -41,11 +42,11 @@ pub(crate) fn record(
         ..cli.clone()
     };
     if cli.format == Format::Text {
-        eprintln!("mgz-record: the program runs twice: now to count its loads, then to record it");
+        tell!("mgz-record: the program runs twice: now to count its loads, then to record it");
     }
     let status = run(&counting)?;
     if status != 0 && cli.format == Format::Text {
-        eprintln!("mgz-record: the first run ended with status {status}");
+        tell!("mgz-record: the first run ended with status {status}");
     }
     input.rewind()?;
     let recorded = run(cli);

@@ -25,6 +25,7 @@ use crate::util::failure::Failure;
 use mgz_abi::module_note::{FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED};
 use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
+use mgz_annotations_schema::tell;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -92,7 +93,7 @@ pub fn record(request: RecordRequest) -> Result<i32, Failure> {
 /// The file of the program that is asked for.
 fn find_program(cli: &Cli) -> Result<PathBuf, Failure> {
     if let (Some(sentence), Format::Text) = (effect::behind_program(cli), cli.format) {
-        eprintln!("mgz-record: {sentence}");
+        tell!("mgz-record: {sentence}");
     }
     resolve(cli)
 }
@@ -112,7 +113,7 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         beside,
     } = modules::check(&program, &cli.program[1..])?;
     if instrumented.is_empty() && cli.format == Format::Text {
-        eprintln!(
+        tell!(
             "mgz-record: {}: not instrumented; what it starts is recorded, if that is instrumented",
             program.display()
         );
@@ -300,7 +301,7 @@ fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure>
 /// (In JSON the manifest says it.)
 fn say_if_slower(cli: &Cli, chosen: Option<&trigger::Chosen>) {
     if let (Some(slower), Format::Text) = (chosen.and_then(|c| c.slower.as_ref()), cli.format) {
-        eprintln!("mgz-record: windows begin {slower}");
+        tell!("mgz-record: windows begin {slower}");
     }
 }
 
@@ -434,7 +435,7 @@ fn into_trace(
         cli.for_run,
     );
     if let Err(error) = written {
-        eprintln!(
+        tell!(
             "mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`",
             cli.output.display(),
             cli.output.display()

@@ -17,6 +17,7 @@ use crate::pt::run::{Ended, Job, RunError, capture_path, run};
 use crate::trace::dir::Folder;
 use crate::util::failure::Failure;
 use mgz_annotations_schema::manifest::Manifest;
+use mgz_annotations_schema::tell;
 use mgz_perf::kernel_linux::Linux;
 use std::path::PathBuf;
 
@@ -87,15 +88,15 @@ pub fn record(
         enter(manifest, &ended, choice, &notes, cli.window)
     });
     match made {
-        Ok(_) if settings.keep => eprintln!("mgz-record: the capture is {}", file.display()),
+        Ok(_) if settings.keep => tell!("mgz-record: the capture is {}", file.display()),
         Ok(_) => {
             let _ = std::fs::remove_file(&file);
         }
         Err(failure) => {
             for note in &notes {
-                eprintln!("mgz-record: {note}");
+                tell!("mgz-record: {note}");
             }
-            eprintln!(
+            tell!(
                 "mgz-record: no trace was made: {}; the capture stays in {}",
                 failure.message,
                 file.display()

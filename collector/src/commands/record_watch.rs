@@ -11,6 +11,7 @@ use crate::watch::run::{Ended, Job};
 use crate::watch::sampler::{Accesses, Counts, Outcome};
 use crate::watch::{run, write};
 use mgz_annotations_schema::manifest::Manifest;
+use mgz_annotations_schema::tell;
 use std::path::PathBuf;
 
 fn own(message: impl std::fmt::Display) -> Failure {
@@ -116,7 +117,7 @@ pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
     folder.release_reserve();
     let _ = folder.remove_spill();
     if let Err(error) = folder.write(&m) {
-        eprintln!(
+        tell!(
             "mgz-record: {}: the manifest could not be written: {error}; free space there and record again",
             folder.path().display()
         );

@@ -3,6 +3,7 @@
 //! nobody reads.
 
 use crate::options::args::{Cli, Format};
+use mgz_annotations_schema::tell;
 
 /// What `mgz-record` was asked to do, as far as options differ in it. One bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,7 +372,7 @@ pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
     let told = check(cli, way)?;
     if cli.format == Format::Text {
         for sentence in told {
-            eprintln!("mgz-record: {sentence}");
+            tell!("mgz-record: {sentence}");
         }
     }
     Ok(())

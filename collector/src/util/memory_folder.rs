@@ -1,6 +1,7 @@
 //! A folder in memory that goes when we go.
 
 use crate::util::folder::make_dir;
+use mgz_annotations_schema::tell;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -66,7 +67,7 @@ impl MemoryFolder {
 impl Drop for MemoryFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            eprintln!(
+            tell!(
                 "mgz-record: {}: cannot be removed: {error}; remove it by hand, since it takes memory",
                 self.path.display()
             );

@@ -35,6 +35,12 @@ const LOADS: usize = 4096;
 /// Greatest factor that is the size of an element, not part of a hash.
 const ELEMENT: u64 = 1 << 12;
 
+/// Whether a factor mixes, as those of hashes and random numbers do: these are large, and odd, so that no bit is lost. Rows of
+/// arrays may be as large, and mostly have an even number of bytes.
+fn mixes(factor: u64) -> bool {
+    factor > ELEMENT && factor & 1 == 1
+}
+
 /// What has been done to a value on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Marks(u8);
@@ -309,7 +315,7 @@ impl<'f> Walk<'f> {
                 let made = self.definitions(r.0.into(), insn, steps);
                 made.into_iter().flatten().any(|at| {
                     let by = &self.graph.insns[at as usize].inst;
-                    let constant = || by.try_immediate(1).is_ok_and(|c| c > ELEMENT);
+                    let constant = || by.try_immediate(1).is_ok_and(mixes);
                     by.mnemonic() == Mnemonic::Mov && constant()
                 })
             })
@@ -573,7 +579,7 @@ fn marks_of(inst: &iced_x86::Instruction) -> Marks {
             .find_map(|op| inst.try_immediate(op).ok())
     };
     match inst.mnemonic() {
-        Mnemonic::Imul if inst.op_count() == 3 && immediate().is_some_and(|c| c <= ELEMENT) => {
+        Mnemonic::Imul if inst.op_count() == 3 && immediate().is_some_and(|c| !mixes(c)) => {
             Marks::INDEX
         }
         Mnemonic::Imul

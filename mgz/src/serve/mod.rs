@@ -15,6 +15,7 @@ use crate::{affinity, report, signals};
 use analyser::{Analyser, Answer};
 use anyhow::Context;
 use guard::Guard;
+use mgz_annotations_schema::tell;
 use serde_json::json;
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub fn command(serve: &Serve) -> anyhow::Result<i32> {
         .port();
     let guard = Guard::new(port)?;
     signals::note_stop();
-    eprintln!("mgz: analysing {}", trace.display());
+    tell!("mgz: analysing {}", trace.display());
     let affinity = affinity::part(&trace, &manifest);
     let analyser = Arc::new(Analyser::new(trace, manifest, options));
     let whole = match analyser.answer(&asked::Asked::default(), "") {
@@ -64,7 +65,7 @@ pub fn command(serve: &Serve) -> anyhow::Result<i32> {
     drop(parts);
     let address = guard.address();
     crate::cli::print(format!("{address}\n").as_bytes())?;
-    eprintln!("mgz: the report is at that address, for this user alone; Ctrl-C ends the server");
+    tell!("mgz: the report is at that address, for this user alone; Ctrl-C ends the server");
     if !serve.no_open && has_display() && std::io::stderr().is_terminal() {
         open(address.as_ref());
     }
@@ -94,7 +95,7 @@ pub fn command(serve: &Serve) -> anyhow::Result<i32> {
 }
 
 fn ended() -> i32 {
-    eprintln!("mgz: the server has ended");
+    tell!("mgz: the server has ended");
     0
 }
 

@@ -7,6 +7,7 @@ mod misses;
 mod pieces;
 pub mod spec;
 
+use crate::cli::trace;
 use crate::commands::beside;
 use crate::commands::cache::exact::Counted;
 use crate::commands::cache::levels::{LevelRows, Of};
@@ -48,7 +49,8 @@ docs/reference/models-json.md the keys.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CacheArguments {
-    /// The folder that mgz-record wrote.
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(value_parser = trace())]
     pub trace: PathBuf,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -4,6 +4,7 @@ mod begun;
 mod counts;
 mod tables;
 
+use crate::cli::trace;
 use crate::commands::beside;
 use crate::commands::owners::Owners;
 use crate::commands::stream::{Accesses, Segment, View};
@@ -44,7 +45,8 @@ definitions, docs/reference/models-json.md the keys.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReuseArguments {
-    /// The folder that mgz-record wrote.
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(value_parser = trace())]
     pub trace: PathBuf,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -4,6 +4,7 @@ mod bands;
 mod parts;
 mod verdict;
 
+use crate::cli::trace;
 use crate::commands::owners::Owners;
 use crate::commands::stream::{Accesses, Segment};
 use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
@@ -32,7 +33,8 @@ docs/reference/models.md says what the advice rests on.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct SpectraArguments {
-    /// The folder that mgz-record wrote.
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(value_parser = trace())]
     pub trace: PathBuf,
     #[command(flatten)]
     #[allow(missing_docs)]

@@ -26,12 +26,15 @@ fn claims(_: &Context, facts: &SiteFacts) -> Option<Claim> {
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    Told {
-        finding: format!(
-            "addresses follow no order; {}, {}",
-            cold(cause),
-            over(context, cause)
+    let runs = |&site: &u32| context.sites.get(&site)?.short_runs();
+    let order = match cause.sites.first().and_then(runs) {
+        Some(rows) => format!(
+            "a few loads, about {rows:.0}, go one after the other, and the next ones are elsewhere, so that no prefetcher gets ahead"
         ),
+        None => "addresses follow no order".into(),
+    };
+    Told {
+        finding: format!("{order}; {}, {}", cold(cause), over(context, cause)),
         advice: format!(
             "bring what is used one after the other together in memory, or use it in the order of its addresses{}",
             huge_pages(cause)

@@ -14,6 +14,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+    // No prefetcher gets ahead of a few loads in a row.
+    if facts.short_runs().is_some() {
+        return None;
+    }
     let walks = facts.near(128) >= 0.6 || context.walks(facts.site);
     (walks && facts.steps() >= 8).then(|| Claim::new(Overlap::Prefetched))
 }

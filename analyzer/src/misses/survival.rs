@@ -1,0 +1,293 @@
+//! How long words, and their lines, are left alone, from watches that end in one way or another.
+//!
+//! Kaplan and Meier's estimate with Greenwood's variance (JASA 53, 1958; 1926) where all ends are of one kind; of several kinds the
+//! cumulative incidence of one (Aalen and Johansen 1978) with the variance of Marubini and Valsecchi (1995).
+
+/// Standard errors in half a 95 % interval.
+pub(super) const QUANTILE: f64 = 2.0;
+
+/// How a watch ended, as the code at hand sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The code touched the word.
+    Own,
+    /// Other code did.
+    Others,
+    /// Nobody saw it.
+    Unseen,
+}
+
+/// Watches of a kind, of which some code touches a part again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Touches {
+    /// By time: time, watches that have lasted until then, those that anything ends there, those that the code does; and, behind
+    /// that, the part that has not ended, and the part that the code has ended.
+    steps: Vec<Step>,
+    /// Least error of a part, beyond the last end of a watch.
+    least: f64,
+    /// When watches ended or were given up, in order.
+    lengths: Vec<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    time: f64,
+    at_risk: f64,
+    ended: f64,
+    own: f64,
+    /// The part that had not ended before.
+    before: f64,
+    /// The part that the code has touched, this time included.
+    touched: f64,
+}
+
+impl Touches {
+    /// From times and ends.
+    pub(crate) fn new(mut ends: Vec<(f64, Ended)>) -> Touches {
+        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut steps, mut at_risk) = (Vec::new(), ends.len() as f64);
+        let (mut left, mut touched, mut least) = (1.0, 0.0, 0.0);
+        for same in ends.chunk_by(|a, b| a.0 == b.0) {
+            let count = |end: Ended| same.iter().filter(|e| e.1 == end).count() as f64;
+            let (own, others) = (count(Ended::Own), count(Ended::Others));
+            let ended = own + others;
+            if ended > 0.0 {
+                touched += left * own / at_risk;
+                steps.push(Step {
+                    time: same[0].0,
+                    at_risk,
+                    ended,
+                    own,
+                    before: left,
+                    touched,
+                });
+                // Of n that all have ended, the next one would not with a chance of about one in n.
+                least = left / (at_risk + 1.0);
+                left *= 1.0 - ended / at_risk;
+            }
+            at_risk -= same.len() as f64;
+        }
+        Touches {
+            steps,
+            least,
+            lengths: ends.into_iter().map(|end| end.0).collect(),
+        }
+    }
+
+    /// How many watches have seen so much time, or could have: those that were not given up before.
+    pub(crate) fn lasting(&self, time: f64) -> f64 {
+        let ended: f64 = self.until(time).iter().map(|s| s.ended).sum();
+        let before = self.lengths.partition_point(|&l| l <= time) as f64;
+        self.lengths.len() as f64 - before + ended
+    }
+
+    fn until(&self, time: f64) -> &[Step] {
+        &self.steps[..self.steps.partition_point(|s| s.time <= time)]
+    }
+
+    /// The part of the watches that the code has touched again by then.
+    pub(crate) fn part(&self, time: f64) -> f64 {
+        self.until(time).last().map_or(0.0, |s| s.touched)
+    }
+
+    /// Variance of that: Greenwood's where there is no other code, Marubini and Valsecchi's (1995) else.
+    pub(crate) fn variance(&self, time: f64) -> f64 {
+        let steps = self.until(time);
+        let Some(last) = steps.last() else { return 0.0 };
+        let of_step = |s: &Step| {
+            let (n, more) = (s.at_risk, last.touched - s.touched);
+            let stay = match n - s.ended {
+                // None is left: nothing comes behind.
+                left if left <= 0.0 => 0.0,
+                left => more * more * s.ended / (n * left),
+            };
+            let own = s.before * s.before * s.own * (n - s.own) / (n * n * n);
+            stay + own - 2.0 * more * s.before * s.own / (n * n)
+        };
+        let sum: f64 = steps.iter().map(of_step).sum();
+        sum.max(self.least * self.least)
+    }
+}
+
+/// Reuses from which on they tell of words.
+const TELLING: f64 = 20.0;
+/// Words of a line.
+pub(super) const WORDS: f64 = 8.0;
+
+/// How many times as often as a word its line is touched: 1 where all that is used of it is used together, 8 where any word is as likely as
+/// the others. Reuses inside samples tell, those that come back to a line which had been left.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LineOverWord {
+    least: f64,
+    value: f64,
+    most: f64,
+}
+
+/// The survival of lines that are touched so many times as often as words, see [`LineOverWord::of_lines`].
+pub(super) fn mixed(times: f64, words: f64) -> f64 {
+    match words {
+        w if w <= 0.0 => 0.0,
+        w => 1.0 / (1.0 + times * (1.0 / w - 1.0)),
+    }
+}
+
+impl LineOverWord {
+    /// From reuses, and those of them that are of the same word.
+    pub(crate) fn new(again: f64, same_word: f64) -> LineOverWord {
+        if again < TELLING {
+            return LineOverWord {
+                least: 1.0,
+                value: 1.0,
+                most: WORDS,
+            };
+        }
+        // (With Jeffreys' prior, so that no count is certain.)
+        let share = (same_word + 0.5) / (again + 1.0);
+        let error = (share * (1.0 - share) / (again + 1.0)).sqrt();
+        let times = |share: f64| (1.0 / share.max(1.0 / WORDS)).clamp(1.0, WORDS);
+        LineOverWord {
+            least: times(share + error),
+            value: times(share),
+            most: times(share - error),
+        }
+    }
+
+    /// The survival of lines for that of words, and its error. How long a part stays in use differs: as by an exponential distribution, of which
+    /// this is the mixture; if all were used for as long, it would be a power of the words'.
+    pub(super) fn of_lines(self, words: f64) -> (f64, f64) {
+        let mixed = |times: f64| mixed(times, words);
+        let value = mixed(self.value);
+        let of_times = (mixed(self.least) - mixed(self.most)) / 2.0;
+        let of_form = (value - words.clamp(0.0, 1.0).powf(self.value)) / 2.0;
+        (value, of_times.hypot(of_form))
+    }
+}
+
+/// A survival with its interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Survival {
+    pub(crate) least: f64,
+    pub(crate) value: f64,
+    pub(crate) most: f64,
+}
+
+/// What a model and watches say together. `model` and `watched`: survival and its standard error.
+///
+/// Each counts as much as its variance is small. What the two differ by, and their errors do not explain, is the model's error: it is blind to
+/// bursts, watches are not. Then the interval has both, but for what words, whose survival is `bound` at most, say for sure.
+pub(crate) fn combined(model: (f64, f64), watched: (f64, f64), bound: f64) -> Survival {
+    let (by_model, by_watches) = (model.0, watched.0);
+    if by_watches >= by_model {
+        return Survival {
+            least: by_model,
+            value: by_model,
+            most: by_model,
+        };
+    }
+    let [of_model, of_watches] = [model.1, watched.1].map(|e| (e * e).max(1e-12));
+    let differ = (by_model - by_watches).powi(2);
+    let of_model_and_bursts = of_model + (differ - of_model - of_watches).max(0.0);
+    let sum = of_model_and_bursts + of_watches;
+    let value = (by_watches * of_model_and_bursts + by_model * of_watches) / sum;
+    let half = QUANTILE * (of_model_and_bursts * of_watches / sum).sqrt();
+    let mut survival = Survival {
+        least: (value - half).max(0.0),
+        value,
+        most: (value + half).min(by_model.max(value)),
+    };
+    if differ > QUANTILE * QUANTILE * (of_model + of_watches) {
+        survival.least = survival
+            .least
+            .min((by_watches - QUANTILE * watched.1).max(0.0));
+        survival.most = by_model.min(bound.max(value));
+    }
+    survival
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Ended::{Others, Own, Unseen};
+
+    /// Five watches: ended at 1, given up at 2, ended at 3 and 4, given up at 5. Left are 4/5, times 2/3, times 1/2.
+    #[test]
+    fn one_kind_of_end_is_kaplan_meier_and_greenwood() {
+        let ends = vec![
+            (3.0, Own),
+            (1.0, Own),
+            (2.0, Unseen),
+            (5.0, Unseen),
+            (4.0, Own),
+        ];
+        let touches = Touches::new(ends);
+        let left = [
+            (0.5, 1.0),
+            (1.0, 0.8),
+            (2.9, 0.8),
+            (3.0, 8.0 / 15.0),
+            (4.0, 4.0 / 15.0),
+            (9.0, 4.0 / 15.0),
+        ];
+        for (time, left) in left {
+            assert!((1.0 - touches.part(time) - left).abs() < 1e-12, "{time}");
+        }
+        let greenwood = |left: f64, sum: f64| left * left * sum;
+        let (early, late) = (1.0 / 20.0 + 1.0 / 6.0, 1.0 / 20.0 + 1.0 / 6.0 + 1.0 / 2.0);
+        assert!((touches.variance(3.0) - greenwood(8.0 / 15.0, early)).abs() < 1e-12);
+        assert!((touches.variance(4.0) - greenwood(4.0 / 15.0, late)).abs() < 1e-12);
+        assert_eq!(touches.variance(0.5), 0.0);
+    }
+
+    /// Four watches that all end: two of four by the code, with the variance of two of four.
+    #[test]
+    fn other_code_does_not_count_as_touching() {
+        let touches = Touches::new(vec![(1.0, Own), (2.0, Others), (3.0, Own), (4.0, Unseen)]);
+        assert_eq!(
+            [0.0, 1.0, 2.5, 3.0, 8.0].map(|t| touches.part(t)),
+            [0.0, 0.25, 0.25, 0.5, 0.5]
+        );
+        assert!((touches.variance(3.0) - 0.5 * 0.5 / 4.0).abs() < 1e-12);
+    }
+
+    /// All of few watches ended: more would not have, perhaps.
+    #[test]
+    fn a_few_watches_are_never_certain() {
+        let touches = Touches::new(vec![(1.0, Own); 12]);
+        assert_eq!(touches.part(1.0), 1.0);
+        assert!(touches.variance(1.0).sqrt() > 0.07);
+        assert_eq!(Touches::new(Vec::new()).part(1.0), 0.0);
+    }
+
+    #[test]
+    fn watches_lower_and_never_raise() {
+        for step in 0..=100 {
+            let (model, watched) = (0.6, f64::from(step) / 100.0);
+            for errors in [(0.0, 0.0), (0.1, 0.02), (0.02, 0.1), (0.3, 0.3)] {
+                let both = combined((model, errors.0), (watched, errors.1), 1.0);
+                let lower = watched.min(model);
+                assert!(
+                    both.value <= model && both.value >= lower - 1e-9,
+                    "{both:?}"
+                );
+                assert!(both.least <= both.value && both.value <= both.most && both.most <= model);
+                if watched >= model {
+                    assert_eq!((both.least, both.value, both.most), (model, model, model));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_interval_has_both_where_they_disagree() {
+        let apart = combined((0.9, 0.14), (0.1, 0.03), 1.0);
+        assert!(apart.least <= 0.1 && apart.most >= 0.9, "{apart:?}");
+        // What watches see is near the estimate all the same.
+        assert!(apart.value < 0.12, "{apart:?}");
+        // Where errors explain it, each counts by its variance.
+        let near = combined((0.5, 0.1), (0.4, 0.1), 1.0);
+        assert!(
+            (near.value - 0.45).abs() < 1e-9 && near.most < 0.6,
+            "{near:?}"
+        );
+    }
+}

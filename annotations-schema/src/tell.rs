@@ -1,0 +1,10 @@
+//! What programs say on standard error.
+
+/// Writes a line to standard error. That nobody reads it any more is no failure: `eprintln!` would end the program.
+#[macro_export]
+macro_rules! tell {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
