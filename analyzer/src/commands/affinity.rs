@@ -1,6 +1,7 @@
 //! `mgz-analyze affinity`: which hot lines, pages or regions are accessed together.
 
 use crate::cli::trace;
+use crate::commands::ensure_accesses;
 use crate::commands::stream::Accesses;
 use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
 use crate::input::ColumnSet;
@@ -91,11 +92,7 @@ pub fn run(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
             }
         },
     );
-    anyhow::ensure!(
-        accesses > 0,
-        "{}: the trace has no accesses to measure",
-        arguments.trace.display()
-    );
+    ensure_accesses(accesses, &trace)?;
     let hot = hottest(&counts, shift, arguments);
     let mut index: HashMap<(u32, u64), u32> = HashMap::new();
     for (number, place) in hot.iter().enumerate() {

@@ -216,6 +216,15 @@ pub(crate) fn open_nameless(
     warned(Trace::open_nameless(folder)?, document)
 }
 
+/// The same of a trace whose first rows came on standard input. `names`: whether code is named.
+pub(crate) fn open_rest(
+    folder: &std::path::Path,
+    names: bool,
+    document: &mut Document,
+) -> anyhow::Result<Trace> {
+    warned(Trace::open_rest(folder, names)?, document)
+}
+
 fn warned(trace: Trace, document: &mut Document) -> anyhow::Result<Trace> {
     document
         .warnings
@@ -232,6 +241,20 @@ pub fn require_full(trace: &Trace, what: &str, remedy: &str) -> anyhow::Result<(
             trace.folder.display()
         );
     }
+    Ok(())
+}
+
+/// Refuses a trace without rows, and says what became of them if that is known.
+pub(crate) fn ensure_accesses(accesses: u64, trace: &Trace) -> anyhow::Result<()> {
+    let lost = match &trace.damage[..] {
+        [] => String::new(),
+        damage => format!(" ({})", damage.join("; ")),
+    };
+    anyhow::ensure!(
+        accesses > 0,
+        "{}: the trace has no accesses to measure{lost}",
+        trace.folder.display()
+    );
     Ok(())
 }
 

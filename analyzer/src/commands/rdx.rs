@@ -1,5 +1,6 @@
 //! `mgz-analyze reuse --rdx`: what RDX would see of a trace with a few watchpoints.
 
+use crate::commands::ensure_accesses;
 use crate::commands::reuse::{Engine, ReuseArguments, histogram_rows};
 use crate::commands::stream::Accesses;
 use crate::commands::{open, require_full, visit, warn_of_gaps};
@@ -128,11 +129,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         },
     );
     let (observations, accesses) = watcher.finish();
-    anyhow::ensure!(
-        accesses > 0,
-        "{}: the trace has no accesses to measure",
-        arguments.trace.display()
-    );
+    ensure_accesses(accesses, &trace)?;
     anyhow::ensure!(
         observations.iter().any(|o| o.reuse.is_some()),
         "{}: no sampled access was reused ({} samples of {accesses} accesses); choose a smaller --period than {}, or measure without --rdx",

@@ -1,5 +1,6 @@
 //! All accesses of a trace in memory, by thread, and their orders: recorded, interleaved, or mimicked.
 
+use crate::commands::ensure_accesses;
 use crate::commands::stream::{Accesses, Segment};
 use crate::commands::visit;
 use crate::input::{ColumnSet, Trace};
@@ -79,11 +80,7 @@ pub fn load(
             }
         },
     );
-    anyhow::ensure!(
-        count > 0,
-        "{}: the trace has no accesses to measure",
-        trace.folder.display()
-    );
+    ensure_accesses(count, trace)?;
     anyhow::ensure!(
         count <= MOST,
         "{}: {count} accesses are more than the {MOST} that are taken into memory; record a shorter run",

@@ -5,7 +5,7 @@
 //! (without line information: the code of the function in the same loops). Function, line and loop tables are sums of pieces.
 
 use crate::util::fast_hash::Mixed;
-use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar};
+use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar, SiteFlags};
 use mgz_annotations_schema::sources::is_system;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -101,6 +101,8 @@ pub struct CodeMap {
     site_classes: Vec<u8>,
     /// Where each of these sites' addresses comes from: what the sidecar says, and the other site in the whole trace.
     site_origins: Vec<(Origin, Option<u32>)>,
+    /// Stores are recorded too.
+    has_stores: bool,
     /// By piece: the innermost position that is in no header of the system.
     users: Vec<Option<LineName>>,
     /// Functions.
@@ -180,6 +182,8 @@ impl CodeMap {
         self.site_pieces.extend(sites.iter());
         self.site_classes
             .extend(sidecar.iter().flat_map(|s| s.sites.iter().map(|s| s.class)));
+        let stores = |s: &Sidecar| s.sites.iter().any(|s| s.flags & SiteFlags::STORE != 0);
+        self.has_stores |= sidecar.is_some_and(stores);
         let origins = sidecar.iter().flat_map(|s| s.sites.iter().enumerate());
         self.site_origins.extend(origins.map(|(at, site)| {
             let from = (at as i64 + site.origin_site) as u32 + first_site;
@@ -421,6 +425,11 @@ impl CodeMap {
     pub fn origin(&self, site: u32) -> (Origin, Option<u32>) {
         let known = self.site_origins.get(site as usize);
         known.copied().unwrap_or_default()
+    }
+
+    /// Whether some module's stores are recorded too.
+    pub fn has_stores(&self) -> bool {
+        self.has_stores
     }
 
     /// Class of a load instruction.

@@ -125,7 +125,8 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
 /// What is to be said where sharing cannot be seen, for lack of stores.
 pub(super) fn unseen(context: &Context) -> &'static str {
     let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
-    match threads.len() > 1 && context.windows.iter().all(|w| w.stores.is_empty()) {
+    let unknown = !context.code.has_stores() && context.windows.iter().all(|w| w.stores.is_empty());
+    match threads.len() > 1 && unknown {
         true => {
             "; whether threads take lines from each other is not known without stores, which `mgz run --stores` (mgz-instrument --stores) records as well"
         }

@@ -123,16 +123,25 @@ enum Data {
 impl Trace {
     /// Opens a folder. With `annotations` false, sidecars are not read.
     pub fn open(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
-        Trace::open_with(folder, |_| annotations)
+        Trace::open_with(folder, |_| annotations, true)
+    }
+
+    /// The same of a trace whose first rows went to an analysis while the program ran.
+    pub fn open_rest(folder: &Path, annotations: bool) -> Result<Trace, TraceError> {
+        Trace::open_with(folder, |spilled| annotations || spilled, false)
     }
 
     /// Opens a folder for those who do not ask what code is called: sidecars are read only where rows cannot be read without them.
     pub fn open_nameless(folder: &Path) -> Result<Trace, TraceError> {
-        Trace::open_with(folder, |spilled| spilled)
+        Trace::open_with(folder, |spilled| spilled, true)
     }
 
-    /// `annotations` tells whether sidecars are read, of rows that are in spill files or not.
-    fn open_with(folder: &Path, annotations: impl Fn(bool) -> bool) -> Result<Trace, TraceError> {
+    /// `annotations` tells whether sidecars are read, of rows that are in spill files or not; `whole`: all rows have to be there.
+    fn open_with(
+        folder: &Path,
+        annotations: impl Fn(bool) -> bool,
+        whole: bool,
+    ) -> Result<Trace, TraceError> {
         let manifest = read_manifest(folder)?;
         let mut warnings = Vec::new();
         match manifest.state.as_str() {
@@ -189,6 +198,10 @@ impl Trace {
                 &mut damage,
             )?)
         };
+        if let (Data::Parts(parts), true) = (&data, whole) {
+            let rows: u64 = parts.iter().map(|part| part.rows() as u64).sum();
+            damage.extend(lacking(folder, &manifest, rows));
+        }
         let waited = waited::read(folder, &code);
         Ok(Trace {
             waited,
@@ -232,6 +245,18 @@ impl Trace {
             Data::Spill(spill) => Box::new(spill::SpillSource::new(spill, &self.code)),
         }
     }
+}
+
+/// Says how many rows the manifest has and the files have not.
+fn lacking(folder: &Path, manifest: &Manifest, rows: u64) -> Option<String> {
+    let all = manifest.totals.rows;
+    (rows < all).then(|| {
+        format!(
+            "{}: {} of {all} rows are missing: a part is not there, or cannot be read; put it back, or record again",
+            folder.join(SAMPLES_DIR).display(),
+            all - rows
+        )
+    })
 }
 
 /// The folder of the trace in that of `mgz run`.

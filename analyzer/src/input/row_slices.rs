@@ -25,7 +25,7 @@ const SLICE: usize = 1 << 13;
 const READY: usize = 1 << 16;
 const LEAST: usize = 1 << 9;
 /// The rows of a thread that shares its group with others, if they are less than this part of it, take
-/// less than the columns: then they are read at once.
+/// less than the columns: then they are read at once, and the group once for all its threads.
 const FEW: usize = 4;
 /// Slices that wait to be looked at: while the next page is unpacked, there is something to do.
 const WAITING: usize = 4;
@@ -175,6 +175,8 @@ struct Order<'a> {
     /// Rows that a thread has ready at most.
     ready: usize,
     stores: bool,
+    /// The group of many threads that was read last.
+    shared: Option<Shared<'a>>,
     damage: Vec<String>,
 }
 
@@ -192,6 +194,7 @@ impl<'a> Order<'a> {
             now: None,
             ready,
             stores,
+            shared: None,
             damage: Vec::new(),
         };
         for thread in 0..order.cursors.len() {
@@ -200,12 +203,15 @@ impl<'a> Order<'a> {
                 order.waiting.push(Reverse(Due(due, thread)));
             }
         }
+        // Hardly any thread has few rows of another group.
+        order.shared = None;
         order.now = order.waiting.pop().map(|due| due.0.1);
         order
     }
 
     fn advance(&mut self, thread: usize) -> bool {
-        self.cursors[thread].advance(self.ready, self.stores, &mut self.damage)
+        let cursor = &mut self.cursors[thread];
+        cursor.advance(self.ready, self.stores, &mut self.shared, &mut self.damage)
     }
 
     /// The next rows; false if there are none.
@@ -267,8 +273,6 @@ struct Open<'a> {
     columns: Columns,
     /// Which rows are to come.
     rows: Range<usize>,
-    /// They are so few of the group's that the columns would take more.
-    few: bool,
 }
 
 impl<'a> Open<'a> {
@@ -276,20 +280,58 @@ impl<'a> Open<'a> {
         Ok(Open {
             group,
             columns: quietly(|| Columns::open(group, timed)).and_then(|opened| opened)?,
-            few: rows.len() < group.rows() / FEW,
             rows,
         })
     }
 
-    /// Reads the next rows, about so many, with their times if these are needed.
+    /// Reads the next rows, so many at most, with their times if these are needed.
     fn read(&mut self, most: usize, to: &mut Batch, time: &mut Vec<u64>) -> Result<(), String> {
-        let part = match self.few {
-            true => self.rows.clone(),
-            false => self.rows.start..self.rows.end.min(self.rows.start + most),
-        };
+        let part = self.rows.start..self.rows.end.min(self.rows.start + most);
         self.rows.start = part.end;
         quietly(|| self.columns.read(part, to, time)).and_then(|read| read)
     }
+}
+
+/// All rows of a group that many threads share.
+struct Shared<'a> {
+    group: &'a RowGroup,
+    rows: Batch,
+    time: Vec<u64>,
+}
+
+impl<'a> Shared<'a> {
+    /// Reads a group, unless it was the last one. `None` if it is damaged: its parts are read one by one then.
+    fn of<'s>(
+        last: &'s mut Option<Shared<'a>>,
+        group: &'a RowGroup,
+        timed: bool,
+    ) -> Option<&'s Shared<'a>> {
+        if !last.as_ref().is_some_and(|l| std::ptr::eq(l.group, group)) {
+            let mut all = Shared {
+                group,
+                rows: Batch::default(),
+                time: Vec::new(),
+            };
+            Open::new(group, 0..group.rows(), timed)
+                .and_then(|mut open| open.read(group.rows(), &mut all.rows, &mut all.time))
+                .ok()?;
+            *last = Some(all);
+        }
+        last.as_ref()
+    }
+
+    fn copy(&self, part: Range<usize>, rows: &mut Batch, time: &mut Vec<u64>) {
+        copy(&self.rows, part.clone(), rows);
+        time.extend_from_slice(self.time.get(part).unwrap_or_default());
+    }
+}
+
+/// Appends some rows.
+fn copy(from: &Batch, part: Range<usize>, to: &mut Batch) {
+    to.address.extend_from_slice(&from.address[part.clone()]);
+    to.size.extend_from_slice(&from.size[part.clone()]);
+    to.implied.extend_from_slice(&from.implied[part.clone()]);
+    to.store.extend_from_slice(&from.store[part]);
 }
 
 /// Where a thread is.
@@ -327,7 +369,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Makes the next rows ready, about so many; false if there are none.
-    fn advance(&mut self, most: usize, stores: bool, damage: &mut Vec<String>) -> bool {
+    fn advance(
+        &mut self,
+        most: usize,
+        stores: bool,
+        shared: &mut Option<Shared<'a>>,
+        damage: &mut Vec<String>,
+    ) -> bool {
         if self.time.capacity() > 2 * most {
             (self.rows, self.time) = Default::default();
         }
@@ -339,6 +387,16 @@ impl<'a> Cursor<'a> {
                 let Some((group, rows)) = self.places.pop_front() else {
                     return false;
                 };
+                if rows.len() < group.rows() / FEW
+                    && let Some(all) = Shared::of(shared, group, self.timed)
+                {
+                    self.read += rows.len() as u64;
+                    all.copy(rows, &mut self.rows, &mut self.time);
+                    if self.leave_loads(stores) {
+                        return true;
+                    }
+                    continue;
+                }
                 match Open::new(group, rows.clone(), self.timed) {
                     Ok(open) => self.open = Some(open),
                     Err(cause) => damage.push(group.lacks(cause, rows.len()).skipped()),
@@ -358,26 +416,27 @@ impl<'a> Cursor<'a> {
             if done {
                 self.open = None;
             }
-            if !stores && self.rows.store.contains(&true) {
-                let mut stores = self.rows.store.iter();
-                self.time
-                    .retain(|_| !stores.next().is_some_and(|&store| store));
-                self.rows.drop_stores();
-            }
-            self.end = self.rows.len();
-            if self.end > 0 {
+            if self.leave_loads(stores) {
                 return true;
             }
         }
     }
 
+    /// Leaves out stores, unless they are asked for; whether rows are ready.
+    fn leave_loads(&mut self, stores: bool) -> bool {
+        if !stores && self.rows.store.contains(&true) {
+            let mut stores = self.rows.store.iter();
+            self.time
+                .retain(|_| !stores.next().is_some_and(|&store| store));
+            self.rows.drop_stores();
+        }
+        self.end = self.rows.len();
+        self.end > 0
+    }
+
     /// Appends the rows that are ready, to one of them.
     fn copy(&mut self, to: usize, rows: &mut Batch) {
-        let (part, from) = (self.at..to, &self.rows);
-        rows.address.extend_from_slice(&from.address[part.clone()]);
-        rows.size.extend_from_slice(&from.size[part.clone()]);
-        rows.implied.extend_from_slice(&from.implied[part.clone()]);
-        rows.store.extend_from_slice(&from.store[part]);
+        copy(&self.rows, self.at..to, rows);
         self.at = to;
     }
 }

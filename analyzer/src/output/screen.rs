@@ -77,7 +77,12 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     let mut lines = vec![head(&format!("command   {}", t.command.join(" ")), width)];
     let loads = match (t.loads_executed, t.loads_executed_estimate) {
         (Some(n), _) => format!("; {} executed", counted(n, "load", "loads")),
-        (None, Some(n)) => format!("; ≈ {} loads in all", number(Some(n))),
+        (None, Some(n)) => {
+            let within = t.loads_executed_error.map_or_else(String::new, |error| {
+                format!(", within a factor of {:.1}", 1.0 + error)
+            });
+            format!("; ≈ {} loads in all{within}", number(Some(n)))
+        }
         _ => String::new(),
     };
     let mut recorded = format!(

@@ -409,10 +409,25 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         }
     }
     files.sort();
+    // Ids that were used again, and images that a process has executed one after the other, have several files, which need not have
+    // been made in the order of what they have.
+    for same in files
+        .chunk_by_mut(|a, b| a.0 == b.0)
+        .filter(|f| f.len() > 1)
+    {
+        same.sort_by_cached_key(|(_, n, path)| (begin(path), *n));
+    }
     Ok(files
         .into_iter()
         .map(|(key, _, path)| (key, path))
         .collect())
+}
+
+/// When the first segment of a file begins; at last if there is none.
+fn begin(path: &Path) -> u64 {
+    let file = SpillFile::open(path).ok();
+    let first = file.as_ref().and_then(|f| f.segments().first());
+    first.map_or(u64::MAX, |segment| segment.header.begin_ns)
 }
 
 /// The version of a spill file, without a look at its segments; `None` if it is none, or cut off

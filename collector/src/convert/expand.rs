@@ -173,8 +173,10 @@ impl Source {
         let mut stretches = Stretches::default();
         for (key, files) in threads {
             self.modules.at(key.process, u64::MAX, &mut placements);
+            let mut in_flight = None;
             let mut expander = match carried.take_if(|c| c.key == key) {
                 Some(carried) => {
+                    in_flight = Some(carried.next_slot);
                     outcome.stores += carried.stores;
                     outcome.damaged_segments += carried.damaged;
                     let mut expander = carried.expander.with_tables(&self.tables);
@@ -192,6 +194,13 @@ impl Source {
                     true => Release::new(path).ok(),
                     false => None,
                 };
+                // What is in flight goes on, or was all of that thread.
+                let first_slot = file.segments().first().map_or(0, |s| s.header.first_slot);
+                if in_flight.take().is_some_and(|next| first_slot < next) {
+                    let first = group.rows.len();
+                    expander.finish_staged(&mut group.rows);
+                    outcome.stores += self.stores(&group.rows, first);
+                }
                 for segment in file.segments() {
                     if let Err(error) = file.decode(segment, &mut slots) {
                         outcome.damaged_segments += 1;

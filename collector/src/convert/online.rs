@@ -80,6 +80,8 @@ pub struct Carried {
     pub(crate) sidecars: Vec<String>,
     /// Number of the next sample.
     pub(crate) next_sample: u32,
+    /// The thread's slot that follows those which were expanded: what begins before it is another thread's.
+    pub(crate) next_slot: u64,
     pub(crate) stores: u64,
     /// Segments that could not be decoded.
     pub(crate) damaged: u64,
@@ -253,6 +255,7 @@ impl Online {
                     expander: Expander::new(tables, &[]),
                     sidecars: Vec::new(),
                     next_sample: 0,
+                    next_slot: 0,
                     stores: 0,
                     damaged: 0,
                 };
@@ -280,8 +283,10 @@ impl Online {
             let Carried {
                 expander,
                 next_sample,
+                next_slot,
                 ..
             } = carried;
+            *next_slot = header.first_slot + header.written();
             expander.stage(&header, &slots, next_sample, &mut staged);
             carried.stores += match tables.has_stores() {
                 true => staged.stores(tables, 0..staged.len()),

@@ -250,8 +250,11 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
     let others = |dir: &Path| {
         write(dir, 3, 3, &[full(0, 0..500)]);
         write(dir, 20, 22, &[full(0, 0..50)]);
-        // The ids of the first thread, taken over by another.
-        write(dir, 20, 21, &[full(0, 0..60)]);
+        // The ids of the first thread, taken over by another, or by an image that the process executes.
+        let mut taken_over = full(0, 0..60);
+        taken_over.0.begin_ns += 10_000;
+        taken_over.0.end_ns += 10_000;
+        write(dir, 20, 21, &[taken_over]);
     };
     let whole = tempfile::tempdir().unwrap();
     let manifest = folder(whole.path());
@@ -286,10 +289,11 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
         });
         online.finish().unwrap();
         assert_eq!(carried.is_some(), sent > 0);
+        // Files are made by whoever has something first.
+        others(dir.path());
         if sent < first.len() {
             write(dir.path(), 20, 21, &first[sent..]);
         }
-        others(dir.path());
         let outcome = convert_rest(dir.path(), &manifest, &options, carried).unwrap();
         let mut got = streamed(&pipe);
         got.extend(of_first(rows(dir.path())));

@@ -5,6 +5,7 @@ use crate::commands::cache::CacheArguments;
 use crate::commands::cache::evaluate::space;
 use crate::commands::cache::misses::Misses;
 use crate::commands::cache::spec::{PAGES, TlbSpec};
+use crate::commands::ensure_accesses;
 use crate::commands::ordered::{Ordered, Stretch};
 use crate::commands::owners::Owners;
 use crate::commands::progress_bar;
@@ -239,11 +240,7 @@ pub fn simulate(
     document.warnings.extend(damage);
     let Simulated { exact, shared, of } = simulated;
     let counted = exact.counted;
-    anyhow::ensure!(
-        counted.rows > 0,
-        "{}: the trace has no accesses to measure",
-        trace.folder.display()
-    );
+    ensure_accesses(counted.rows, trace)?;
     anyhow::ensure!(
         counted.loads + counted.stores > 0,
         "{}: --skip and --warm-up leave none of its {} accesses to count",

@@ -15,7 +15,7 @@ use crate::commands::cache::spec::{TlbSpec, check_hierarchy, full_level, tlb_lev
 use crate::commands::mimic::{Mimic, aligned, in_phases, mimic};
 use crate::commands::private_data::PrivateData;
 use crate::commands::threads::{Thread, load, recorded};
-use crate::commands::{Common, open, open_nameless, require_full, size, warn_of_gaps};
+use crate::commands::{Common, open, open_nameless, open_rest, require_full, size, warn_of_gaps};
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::input::Trace;
 use crate::output::document::{Document, Unit, value};
@@ -232,8 +232,12 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         || arguments.weights_from.is_some()
         || !arguments.mimic.is_empty();
     let code = models || arguments.turns.is_some() || exact::asks_for_code(&levels, arguments);
-    let open = if code { open } else { open_nameless };
-    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
+    let (folder, common) = (&arguments.trace, &arguments.common);
+    let trace = match code {
+        _ if arguments.online => open_rest(folder, false, &mut document)?,
+        true => open(folder, common, &mut document)?,
+        false => open_nameless(folder, common, &mut document)?,
+    };
     require_full(&trace, "the hit rate of a cache", "")?;
     warn_of_gaps(&trace, &mut document);
     let follow = models.then(|| arguments.sets.unwrap_or(4096));

@@ -6,10 +6,13 @@ mod tables;
 
 use crate::cli::trace;
 use crate::commands::beside;
+use crate::commands::ensure_accesses;
 use crate::commands::owners::Owners;
 use crate::commands::stream::{Accesses, Segment, View};
 use crate::commands::threads::{load, recorded};
-use crate::commands::{Common, block_size, open, require_full, size, visit, warn_of_gaps};
+use crate::commands::{
+    Common, block_size, open, open_rest, require_full, size, visit, warn_of_gaps,
+};
 use crate::input::{ColumnSet, Trace};
 use crate::output::document::{Document, Unit, maybe};
 use begun::{Begun, Windows};
@@ -106,7 +109,7 @@ pub struct ReuseArguments {
     #[arg(long, requires = "rdx")]
     pub compare: bool,
     /// With --rdx on a trace of --mode watch where nothing counted accesses: a full or ring trace of the same command, for the rate.
-    #[arg(long, value_name = "TRACE", requires = "rdx")]
+    #[arg(long, value_name = "&trace", requires = "rdx")]
     pub accesses_from: Option<PathBuf>,
     /// Sizes of caches whose miss ratio is wanted besides the curve.
     #[arg(long, value_name = "BYTES", value_parser = size)]
@@ -224,7 +227,11 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let scale = scale(arguments)?;
     let begun = arguments.online.then(|| Begun::take(arguments));
     let begun = begun.transpose()?;
-    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
+    let names = !arguments.common.no_annotations;
+    let trace = match arguments.online {
+        true => open_rest(&arguments.trace, names, &mut document)?,
+        false => open(&arguments.trace, &arguments.common, &mut document)?,
+    };
     if arguments.windows.is_none() {
         require_full(
             &trace,
@@ -267,11 +274,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         nodes,
         damaged,
     } = measured;
-    anyhow::ensure!(
-        accesses > 0,
-        "{}: the trace has no accesses to measure",
-        arguments.trace.display()
-    );
+    ensure_accesses(accesses, &trace)?;
     let touches = counts.distances.count() + counts.firsts;
     document.put("method", Unit::Text, method(bound));
     document.put("block", Unit::Bytes, arguments.block);

@@ -5,6 +5,7 @@ mod parts;
 mod verdict;
 
 use crate::cli::trace;
+use crate::commands::ensure_accesses;
 use crate::commands::owners::Owners;
 use crate::commands::stream::{Accesses, Segment};
 use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
@@ -129,11 +130,7 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
         }
     };
     let damaged = visit(&trace, ColumnSet { time: known }, &mut document, &mut each);
-    anyhow::ensure!(
-        accesses > 0,
-        "{}: the trace has no accesses to measure",
-        arguments.trace.display()
-    );
+    ensure_accesses(accesses, &trace)?;
     for band in &mut bands {
         band.counts.touched.sort_unstable();
         band.counts.touched.dedup();

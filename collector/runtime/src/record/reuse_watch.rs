@@ -89,7 +89,8 @@ pub struct Use {
 pub fn plan(header: &Header, ring: Ring, context: &Context, end: u64, slots: u64) -> Option<Use> {
     let every = header.stack_log.watch_every.load(Ordering::Relaxed);
     let watches = &ring.private().reuse;
-    if every == 0 || seccomp_state::is_sealed() {
+    // A filter may refuse what watches call.
+    if every == 0 || seccomp_state::is_filtered() {
         return None;
     }
     if watches.random.get() == 0 {
@@ -173,11 +174,18 @@ pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
 
 /// The word that the event with this descriptor watches was accessed. All signals are blocked.
 pub fn hit(ring: Ring, descriptor: i32, context: &mut Context) {
-    let now = cpu_ns();
     let mut each = ring.private().reuse.each.iter();
     let Some(watch) = each.find(|watch| watch.watchpoint.is_ours(descriptor)) else {
         return;
     };
+    // Another thread's filter holds for this one, too.
+    if seccomp_state::is_filtered() {
+        if !seccomp_state::is_sealed() {
+            watch.watchpoint.clear();
+        }
+        return;
+    }
+    let now = cpu_ns();
     let (Some(header), true) = (process::header(), watch.watchpoint.clear()) else {
         return;
     };
@@ -206,7 +214,11 @@ pub fn missed(ring: Ring, descriptor: i32) {
 }
 
 fn give_up(header: &Header, control: &Control, watch: &Watch) {
-    if watch.watchpoint.clear() {
+    if seccomp_state::is_filtered() {
+        if !seccomp_state::is_sealed() {
+            watch.watchpoint.clear();
+        }
+    } else if watch.watchpoint.clear() {
         tell(header, control, watch, cpu_ns(), None);
     }
 }

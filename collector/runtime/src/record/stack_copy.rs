@@ -60,7 +60,8 @@ pub fn begin(header: &Header) {
 
 /// Called in a forked child, which has the files of its parent.
 pub fn forked() {
-    let pid = syscall::getpid();
+    // Its only thread's number.
+    let pid = syscall::gettid();
     let parent = PARENT.swap(pid, Ordering::Relaxed);
     if let Some(header) = process::recorder() {
         tell(&header.stack_log, FORK, pid, parent);

@@ -309,9 +309,9 @@ pub fn forget_parents(gs: usize) {
     if process::is_forked() {
         forget_others(Some(ring));
         private_page(ring);
-        let pid = syscall::getpid();
-        ring.control().pid.set(pid);
         // The thread that forked is the only one in the child.
+        let pid = syscall::gettid();
+        ring.control().pid.set(pid);
         ring.control().tid.set(pid);
     }
     if let Ok(old) = old {

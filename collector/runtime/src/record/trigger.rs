@@ -414,12 +414,11 @@ pub fn descriptor(ring: Ring) -> Option<i32> {
 
 /// The program may have closed the calling thread's event: then it gets a new one.
 pub fn replace_if_closed(ring: Ring) {
-    const FCNTL: usize = 72;
     const F_GETFD: usize = 1;
     const EBADF: isize = 9;
     let is_closed = |fd| {
         // SAFETY: integers only.
-        unsafe { syscall::call(FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
+        unsafe { syscall::call(syscall::nr::FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
     };
     if descriptor(ring).is_some_and(is_closed) {
         speed_probe::forget(ring);
@@ -465,8 +464,6 @@ fn event(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
 /// Opens an event of a thread of this process that sends it the trigger's signal. `attributes` is a
 /// `struct perf_event_attr`.
 pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize> {
-    const PERF_EVENT_OPEN: usize = 298;
-    const FCNTL: usize = 72;
     const CLOEXEC: usize = 8;
     const F_SETFL: usize = 4;
     const F_SETSIG: usize = 10;
@@ -475,7 +472,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
     // SAFETY: the attributes live across the call.
     let fd = unsafe {
         syscall::call(
-            PERF_EVENT_OPEN,
+            syscall::nr::PERF_EVENT_OPEN,
             attributes.as_ptr() as usize,
             if tid == syscall::gettid() {
                 0
@@ -497,7 +494,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
     // SAFETY: the owner lives across the call.
     let asked = unsafe {
         syscall::call(
-            FCNTL,
+            syscall::nr::FCNTL,
             fd as usize,
             F_SETOWN_EX,
             owner.as_ptr() as usize,
@@ -506,7 +503,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
             0,
         ) == 0
             && syscall::call(
-                FCNTL,
+                syscall::nr::FCNTL,
                 fd as usize,
                 F_SETSIG,
                 header.signal as usize,
@@ -514,7 +511,15 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
                 0,
                 0,
             ) == 0
-            && syscall::call(FCNTL, fd as usize, F_SETFL, O_ASYNC_NONBLOCK, 0, 0, 0) == 0
+            && syscall::call(
+                syscall::nr::FCNTL,
+                fd as usize,
+                F_SETFL,
+                O_ASYNC_NONBLOCK,
+                0,
+                0,
+                0,
+            ) == 0
     };
     if !asked {
         syscall::close(fd);
@@ -544,7 +549,6 @@ fn only_one() -> bool {
 /// raised for that moment, or, where that is as high as the hard one, a high number below it.
 /// `None`, and the descriptor closed, if there is none.
 fn out_of_sight(fd: isize) -> Option<isize> {
-    const FCNTL: usize = 72;
     const PRLIMIT64: usize = 302;
     const RLIMIT_NOFILE: usize = 7;
     const F_DUPFD_CLOEXEC: usize = 1030;
@@ -568,7 +572,15 @@ fn out_of_sight(fd: isize) -> Option<isize> {
     };
     // SAFETY: integers only.
     let copy = |least: usize| unsafe {
-        syscall::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0)
+        syscall::call(
+            syscall::nr::FCNTL,
+            fd as usize,
+            F_DUPFD_CLOEXEC,
+            least,
+            0,
+            0,
+            0,
+        )
     };
     // Of two threads at once, one would find the limit lowered by the other, or take the raised one
     // for the program's.

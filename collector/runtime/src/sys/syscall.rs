@@ -19,6 +19,7 @@ pub mod nr {
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
     pub const MADVISE: usize = 28;
+    pub const FCNTL: usize = 72;
     pub const CLONE: usize = 56;
     pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
@@ -33,6 +34,7 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
+    pub const PERF_EVENT_OPEN: usize = 298;
     pub const EXECVEAT: usize = 322;
     pub const CLONE3: usize = 435;
 }

@@ -2,10 +2,10 @@
 //! own, and most refusals end the process; so before it meets one it makes none any more: recording
 //! ends, and the thread's probes go on in the spare ring.
 
-use crate::record::{entry_patches, signals, thread_ring, window};
+use crate::record::{entry_patches, reuse_watch, signals, thread_ring, trigger, window};
 use crate::sys::libc_symbols::{fail, next};
 use crate::sys::seccomp_eval::Instruction;
-use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_sealed};
+use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_filtered, is_sealed};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, seccomp_eval};
 use crate::wrap::raw_syscalls::REST;
@@ -76,11 +76,29 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         && allows(nr::RT_SIGPROCMASK, [2, 0, 0])
         && allows(nr::KILL, [recorder, 0, 0])
         && (crate::record::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
+    // What is called now and then, and how handlers end.
+    let recording = recording
+        && [
+            nr::CLOSE,
+            nr::MMAP,
+            nr::MADVISE,
+            nr::RT_SIGRETURN,
+            nr::CLOCK_GETTIME,
+            nr::GETPID,
+        ]
+        .into_iter()
+        .all(|n| allows(n, [0; 3]));
     const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
+    // What makes threads' triggers, and looks who one is.
+    let triggers = [
+        nr::RT_SIGACTION,
+        nr::SIGALTSTACK,
+        nr::FCNTL,
+        nr::TGKILL,
+        nr::PERF_EVENT_OPEN,
+    ];
     let rings = allows(nr::OPEN, [0, READ_WRITE_CLOEXEC, 0])
-        && [nr::MMAP, nr::MADVISE, nr::CLOSE]
-            .into_iter()
-            .all(|n| allows(n, [0; 3]));
+        && triggers.into_iter().all(|n| allows(n, [0; 3]));
     // Not the calls alone: some refuse memory that can be both written and executed.
     let protections = [map::READ | map::WRITE | map::EXEC, map::READ | map::EXEC];
     let code = allows(nr::FUTEX, [PAGE, crate::sys::syscall::WAKE_OP_PRIVATE, 0])
@@ -122,12 +140,24 @@ fn restrict(operation: usize, program: *const Program, install: impl FnOnce() ->
     if let Some(ring) = ring.filter(|r| !recording && r.address == crate::sys::syscall::gs()) {
         window::close_in_hook(ring, window::Why::Outside);
     }
+    // Watches need calls that recording can do without.
+    if let Some(ring) = ring.filter(|_| !is_filtered()) {
+        reuse_watch::end(ring);
+    }
     FILTERED.store(true, Ordering::Relaxed);
+    let new = !recording && !is_sealed();
+    // Signals that come no more need no handler.
+    let quiet = ring.filter(|ring| new && trigger::quiet(*ring));
     // Before it holds, perhaps for all threads at once. (Children inherit both.)
-    let new = !recording && !NO_RECORDING.swap(true, Ordering::Relaxed);
+    if new {
+        NO_RECORDING.store(true, Ordering::Relaxed);
+    }
     let result = install();
     if new && result == -1 {
         NO_RECORDING.store(false, Ordering::Relaxed);
+        if let Some(ring) = quiet {
+            trigger::arm(ring);
+        }
     } else if new {
         process::count(count::FORBIDDEN, 1);
     }

@@ -1,0 +1,59 @@
+//! Programs that have system calls refused to themselves, on pain of death: recorded with signals and watchpoints, they
+//! live on as they do alone.
+
+use mgz_tests::programs::{self, Variant};
+use mgz_tests::session::{self, record_command};
+use mgz_tests::tools::{self, LIMIT};
+use std::process::Command;
+
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
+
+#[test]
+fn what_a_filter_kills_for_is_not_called() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = programs::build("confined", PLAIN, &["-pthread"], dir.path())
+        .unwrap()
+        .unwrap();
+    let app = session::instrument(&plain, "soft", &["--for", "burst"]).unwrap();
+    // close, mmap, rt_sigaction, rt_sigprocmask, rt_sigreturn, ioctl, madvise, getpid, kill, fcntl, sigaltstack, gettid,
+    // futex, clock_gettime, tgkill, perf_event_open.
+    let alone = [
+        "strict", "3", "9", "13", "14", "15", "16", "28", "39", "62", "72", "131", "186", "202",
+        "228", "234", "298",
+    ];
+    // (docs/reference/limits.md names the calls that who makes threads and children cannot do without.)
+    let others = ["3", "28", "72", "228", "298"];
+    let cases = (alone.iter().map(|refused| ("alone", refused)))
+        .chain(others.iter().map(|refused| ("fork", refused)))
+        .chain(others.iter().map(|refused| ("thread", refused)));
+    let trace = dir.path().join("trace");
+    let mut compared = 0;
+    for (mode, refused) in cases {
+        let arguments = [mode, refused];
+        let want = tools::run(Command::new(&plain).args(arguments), LIMIT).unwrap();
+        if tools::code(&want) != 15 {
+            // The C library calls it.
+            continue;
+        }
+        compared += 1;
+        for options in [
+            &["--rate", "2000"][..],
+            &["--rate", "2000", "--no-reuse-pairs"],
+        ] {
+            let options = [&["--mode", "burst", "--force"], options].concat();
+            let got = tools::run(
+                &mut record_command(&options, &trace, &app.path, &arguments),
+                LIMIT,
+            )
+            .unwrap();
+            let said = String::from_utf8_lossy(&got.stderr);
+            assert_eq!(tools::code(&got), 15, "{arguments:?} {options:?}: {said}");
+            assert_eq!(got.stdout, want.stdout, "{arguments:?} {options:?}: {said}");
+        }
+    }
+    assert!(compared > 18, "{compared}");
+}
