@@ -391,7 +391,7 @@ fn traces() -> Vec<Made> {
         Made {
             change: |m| {
                 m.totals.loads_executed = Some(0);
-                m.totals.rows = 5;
+                m.totals.rows = 2;
             },
             ..made("counts that do not fit", "full", letters("aba"))
         },

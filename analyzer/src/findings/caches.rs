@@ -14,6 +14,8 @@ pub struct Level {
     pub name: String,
     /// Bytes.
     pub bytes: u64,
+    /// Lines of a set.
+    pub ways: u64,
     /// Cycles that a load takes that finds its line there.
     pub cycles: f64,
 }
@@ -30,16 +32,17 @@ pub struct Caches {
 impl Default for Caches {
     /// Those of common machines.
     fn default() -> Caches {
-        let level = |name: &str, bytes, cycles| Level {
+        let level = |name: &str, bytes, ways, cycles| Level {
             name: name.into(),
             bytes,
+            ways,
             cycles,
         };
         Caches {
             levels: vec![
-                level("L1", 32 << 10, 4.0),
-                level("L2", 1 << 20, 14.0),
-                level("L3", 32 << 20, 50.0),
+                level("L1", 32 << 10, 8, 4.0),
+                level("L2", 1 << 20, 16, 14.0),
+                level("L3", 32 << 20, 16, 50.0),
             ],
             memory: 220.0,
         }
@@ -85,6 +88,7 @@ impl Caches {
             .map(|(at, cache)| Level {
                 name: format!("L{}", cache.level),
                 bytes: cache.size,
+                ways: cache.ways,
                 cycles: cycles.get(at).copied().unwrap_or(cycles[cycles.len() - 1]),
             })
             .collect();

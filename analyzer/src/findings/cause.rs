@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Cycles of a load that hits, other work included: what loads cost is compared with it.
-const HIT: f64 = 1.5;
+pub(super) const HIT: f64 = 1.5;
 /// Cycles to find a page that the TLB has lost.
 const WALK: f64 = 30.0;
 

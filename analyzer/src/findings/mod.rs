@@ -7,6 +7,7 @@
 
 pub mod caches;
 mod cause;
+mod conflicts;
 mod context;
 pub mod fields;
 mod fusion;
@@ -183,6 +184,8 @@ pub fn find(
         kept.push(cause);
     }
     fusion::join(&kept, &mut list);
+    let conflicts = conflicts::find(&context, outcome, times.as_ref(), &list);
+    list.extend(conflicts);
     list.extend(sharing::find(&context));
     list.sort_by(|a, b| {
         b.score

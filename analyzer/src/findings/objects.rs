@@ -68,6 +68,13 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     }
 }
 
+/// The name of an object by its number; nothing where it is not known.
+pub(super) fn named_of(context: &Context, object: u32) -> Named {
+    let known = context.objects.filter(|_| object != 0);
+    let object = known.and_then(|objects| objects.objects.get(object as usize));
+    object.map(name).unwrap_or_default()
+}
+
 /// Parts of which those of the heap as a whole are divided among the sites of which a sample of blocks was logged, most first.
 fn divided(objects: &Resolver, parts: &[(u32, u64)]) -> Vec<(u32, f64)> {
     // A logged block stands for so many that were not.

@@ -95,7 +95,7 @@ impl SiteFacts {
     /// Rows that follow one another in memory before a jump to elsewhere, where these are few, and jumps go nowhere in particular.
     pub fn short_runs(&self) -> Option<f64> {
         let jumps = 1.0 - self.near(FAR);
-        if self.all_steps < 64 || jumps < 1.0 / 64.0 || jumps > 0.5 {
+        if self.all_steps < 64 || !(1.0 / 64.0..=0.5).contains(&jumps) {
             return None;
         }
         // One that comes again and again is the step of a loop around.

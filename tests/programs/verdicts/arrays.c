@@ -27,6 +27,24 @@ NOINLINE static uint64_t count_flags(void) {
 
 static double matrix[SIDE][SIDE], other[SIDE][SIDE];
 
+/* Lines of one set of the first two levels. */
+NOINLINE static double one_set(uint32_t times) {
+    double sum = 0;
+    for (uint32_t t = 0; t < times; t++)
+        for (uint32_t i = 0; i < 40; i++)
+            sum += matrix[i * 2][t & 7]; /* verdict: conflicts */
+    return sum;
+}
+
+/* As many lines, a line further apart each. */
+NOINLINE static double many_sets(uint32_t times) {
+    double sum = 0;
+    for (uint32_t t = 0; t < times; t++)
+        for (uint32_t i = 0; i < 40; i++)
+            sum += matrix[i * 2][i * 8 + (t & 7)];
+    return sum;
+}
+
 NOINLINE static double by_columns(uint32_t side) {
     double sum = 0;
     for (uint32_t j = 0; j < side; j++)
@@ -202,7 +220,7 @@ int main(int argc, char **argv) {
     memset(particles, 1, sizeof particles);
     memset(stream, 0, sizeof stream);
     memset(second, 0, sizeof second);
-    if (CASE("columns") || CASE("transposed") || CASE("transposed_blocked") || CASE("convolution") || CASE("filter") || CASE("small_stencil"))
+    if (CASE("columns") || CASE("transposed") || CASE("transposed_blocked") || CASE("convolution") || CASE("filter") || CASE("small_stencil") || CASE("conflicts") || CASE("small_sets"))
         memset(matrix, 0, sizeof matrix);
     memset(a, 1, sizeof a);
     memset(b, 1, sizeof b);
@@ -227,6 +245,10 @@ int main(int argc, char **argv) {
             sum += (double)count_flags();
         else if (CASE("columns"))
             sum += by_columns(SIDE);
+        else if (CASE("conflicts"))
+            sum += one_set(1 << 16);
+        else if (CASE("small_sets"))
+            sum += many_sets(1 << 16);
         else if (CASE("transposed"))
             transpose();
         else if (CASE("transposed_blocked"))

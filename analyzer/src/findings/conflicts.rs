@@ -1,0 +1,193 @@
+//! Few lines that drive each other out of a set of the cache, since their addresses are multiples of a power of two apart. All of
+//! them would fit the cache easily, so that no working set tells of it: samples count it, with the sets of the machine's caches.
+
+use crate::engine::Outcome;
+use crate::estimate::time_shares::TimeShares;
+use crate::findings::caches::{Level, set_apart};
+use crate::findings::cause::HIT;
+use crate::findings::context::Context;
+use crate::findings::sites::SiteFacts;
+use crate::findings::{Finding, WORTH, objects, time_share};
+use crate::stages::line_visits::{Bins, GroupLines, start};
+use crate::stages::set_conflicts::LEVELS;
+use crate::util::human::{bytes, counted};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Share of the loads that find their line driven out of the first level and the second, at least.
+const SHARE: f64 = 0.2;
+/// Loads in second halves of samples that tell.
+const FEWEST: f64 = 64.0;
+/// Part of a latency that is felt where several loads are under way.
+const FELT: f64 = 0.25;
+/// Lines so far apart have one set of most first levels.
+const PAGE: u64 = 4096;
+/// Windows that are looked at for how far lines are apart.
+const LOOKED_AT: usize = 8;
+
+/// What is counted of some code.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    late: f64,
+    /// Loads that miss for others of their set, by level.
+    conflicts: [f64; LEVELS],
+}
+
+impl Counted {
+    fn share(&self, level: usize) -> f64 {
+        self.conflicts[level] / self.late.max(1.0)
+    }
+
+    /// Cycles of a load for that.
+    fn cycles(&self, context: &Context) -> f64 {
+        let levels = &context.caches.levels;
+        let costs = levels.iter().skip(1).map(|l| l.cycles);
+        let mut before = levels.first().map_or(0.0, |l| l.cycles);
+        let mut sum = 0.0;
+        for (level, cost) in costs
+            .chain([context.caches.memory])
+            .enumerate()
+            .take(LEVELS)
+        {
+            sum += self.share(level) * (cost - before);
+            before = cost;
+        }
+        sum * FELT
+    }
+}
+
+/// Function and innermost loop.
+type Part = (u32, Option<u32>);
+
+/// What is found, but for lines that `others` tell of.
+pub(super) fn find(
+    context: &Context,
+    outcome: &Outcome,
+    times: Option<&TimeShares>,
+    others: &[Finding],
+) -> Vec<Finding> {
+    let mut groups: BTreeMap<u32, Counted> = BTreeMap::new();
+    for (&(group, _), lines) in &outcome.lines.groups {
+        let of = groups.entry(group).or_default();
+        of.late += f64::from(lines.late);
+        let mut more = lines.conflicts.map(f64::from);
+        // Those of the first level are counted of whole samples.
+        let all: u32 = lines.in_set[2].0.iter().sum();
+        let in_second_half = f64::from(lines.late) / f64::from(all.max(1));
+        more[0] = context.caches.level(0).map_or(0.0, |l| first(lines, l)) * in_second_half;
+        (of.conflicts.iter_mut().zip(more)).for_each(|(sum, more)| *sum += more);
+    }
+    // What the second level has comes soon.
+    groups.retain(|_, of| of.late >= FEWEST && of.share(0) >= SHARE && of.share(1) >= SHARE);
+    let mut parts: BTreeMap<Part, Vec<u32>> = BTreeMap::new();
+    for &group in groups.keys() {
+        let part = context.users.inner(group / 4);
+        parts.entry(part).or_default().push(group);
+    }
+    (parts.iter())
+        .filter_map(|(part, of_part)| finding(context, times, part, of_part, &groups))
+        .filter(|new| {
+            let place = |f: &Finding| (f.function.clone(), f.file.clone(), f.line);
+            others.iter().all(|other| place(other) != place(new))
+        })
+        .collect()
+}
+
+/// Reuses that find their line driven out of the first level by others of its set, and would not if any line could be anywhere.
+fn first(lines: &GroupLines, level: &Level) -> f64 {
+    let beyond = |bins: &Bins, value: u64| -> f64 {
+        let far = bins.0.iter().enumerate().filter(|b| start(b.0) >= value);
+        far.map(|(_, &count)| f64::from(count)).sum()
+    };
+    let in_set = beyond(&lines.in_set[0], level.ways.max(1));
+    (in_set - beyond(&lines.known, level.bytes / 64)).max(0.0)
+}
+
+fn finding(
+    context: &Context,
+    times: Option<&TimeShares>,
+    part: &Part,
+    of_part: &[u32],
+    groups: &BTreeMap<u32, Counted>,
+) -> Option<Finding> {
+    let inner = std::slice::from_ref(part);
+    let sites = || context.sites.values();
+    let mine: Vec<&SiteFacts> = sites().filter(|s| of_part.contains(&s.group)).collect();
+    let main = mine.iter().max_by_key(|s| (s.rows, s.site))?;
+    let rows: u64 = mine.iter().map(|s| s.rows).sum();
+    let of_loop = sites().filter(|s| context.users.is_in(s.group / 4, inner));
+    let of_loop: u64 = of_loop.map(|s| s.rows).sum();
+    let cycles: f64 = (mine.iter())
+        .map(|s| s.rows as f64 * groups[&s.group].cycles(context))
+        .sum();
+    let time = time_share(times, |piece| context.users.is_in(piece, inner));
+    let loads = rows as f64 * 100.0 / context.rows.max(1) as f64;
+    let share = time
+        .value
+        .unwrap_or(of_loop as f64 * 100.0 / context.rows.max(1) as f64);
+    let score = share * cycles / (cycles + of_loop as f64 * HIT);
+    if score < WORTH {
+        return None;
+    }
+    let driven_out: f64 = (mine.iter())
+        .map(|s| s.rows as f64 * groups[&s.group].share(0))
+        .sum::<f64>()
+        / rows.max(1) as f64;
+    let (lines, apart) = apart(context, main);
+    let line = context.users.line(main.group / 4);
+    let named = objects::named_of(context, main.object());
+    let name = |number| context.caches.level(number).map_or("", |l| l.name.as_str());
+    Some(Finding {
+        kind: "conflicts",
+        title: "lines that drive each other out of their set".into(),
+        score,
+        time,
+        loads,
+        function: line.function,
+        module: line.module,
+        file: line.file,
+        line: line.line,
+        object: named.name,
+        allocated: named.allocated,
+        working_set: lines * 64,
+        finding: format!(
+            "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",
+            100.0 * driven_out,
+            name(0),
+            name(1),
+            counted(lines, "line", "lines"),
+            match apart {
+                PAGE.. => format!(", multiples of {} apart,", bytes(apart)),
+                _ => String::new(),
+            }
+        ),
+        advice: format!(
+            "let distances be no multiples of {} or more: pad rows or structures by a line (64 bytes), or let arrays begin a different number of lines behind a page",
+            bytes(apart.max(PAGE))
+        ),
+        ..Finding::default()
+    })
+}
+
+/// Different lines that a load comes to in a window, and the power of two that their distances are multiples of.
+fn apart(context: &Context, facts: &SiteFacts) -> (u64, u64) {
+    let mut windows: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    for (window, row) in context.rows_of(facts.site) {
+        if windows.len() > LOOKED_AT {
+            break;
+        }
+        windows.entry(window).or_default().insert(row.address >> 6);
+    }
+    let most = windows.values().map(BTreeSet::len).max().unwrap_or(0);
+    let mut distances = 0u64;
+    for lines in windows.values() {
+        let first = lines.first().copied().unwrap_or(0);
+        distances = lines
+            .iter()
+            .fold(distances, |all, line| all | (line - first));
+    }
+    // What goes in steps says so itself, though what it goes over need not begin where a line does.
+    match facts.regular() {
+        Some(step) => (most as u64, set_apart(step)),
+        None => (most as u64, 64 << distances.trailing_zeros().min(40)),
+    }
+}
