@@ -1,9 +1,9 @@
 //! Rows of a trace in the order of their recorded times, streamed: of each thread one stretch of rows is in memory.
 
-use crate::commands::threads::Due;
 use crate::data::code_map::CLASS_STORE;
 use crate::data::rows::{Chunk, Run};
 use crate::input::source::Source;
+use crate::util::due::Due;
 use mgz_annotations_schema::row_stream::Batch;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -5,7 +5,8 @@ use crate::commands::stream::{Accesses, Segment};
 use crate::commands::visit;
 use crate::input::{ColumnSet, Trace};
 use crate::output::document::Document;
-use std::cmp::{Ordering, Reverse};
+use crate::util::due::Due;
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// One thread.
@@ -87,24 +88,6 @@ pub fn load(
         trace.folder.display()
     );
     Ok((threads, implied, damaged))
-}
-
-/// When a thread is due.
-#[derive(PartialEq)]
-pub(crate) struct Due(pub(crate) f64, pub(crate) usize);
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Due) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    fn cmp(&self, other: &Due) -> Ordering {
-        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
-    }
 }
 
 /// Calls `next(thread, access)` for all accesses in the order of their recorded times (linear between known ones).

@@ -179,8 +179,11 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
         .iter()
         .find(|c| c.kind == Kind::Run && c.metric == Metric::Cpu && c.verdict == Verdict::Unclear);
     if let Some(cpu) = cpu.filter(|c| c.change_pct.is_some_and(|pct| pct.abs() >= TELLING)) {
-        let why = "whether that is chance is not known; several runs a side tell";
-        lines.insert(0, format!("{} ({why})", sentence(cpu)));
+        let sentence = sentence(cpu);
+        lines.insert(
+            0,
+            format!("{sentence} (chance or not: several runs a side tell)"),
+        );
     }
     for (list, what) in [
         (&comparison.only_new, "is new"),

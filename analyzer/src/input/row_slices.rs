@@ -6,11 +6,11 @@
 //! each thread one page a column is unpacked, and rows are made in slices that stay in the processor's
 //! caches.
 
-use crate::commands::threads::Due;
 use crate::input::parquet::RowGroup;
 use crate::input::plain_column::{Number, PagedNumbers, PagedTimes};
 use crate::input::run_length::Steps;
 use crate::input::{Data, Trace, quietly};
+use crate::util::due::Due;
 use mgz_annotations_schema::row_stream::Batch;
 use polars_arrow::types::NativeType;
 use polars_buffer::Buffer;

@@ -1,0 +1,21 @@
+//! Which of several threads goes on.
+
+use std::cmp::Ordering;
+
+/// When a thread is due.
+#[derive(PartialEq)]
+pub(crate) struct Due(pub(crate) f64, pub(crate) usize);
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> Ordering {
+        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    }
+}
