@@ -17,6 +17,8 @@ use std::collections::HashMap;
 const DOUBT: [f64; 2] = [0.1, 0.02];
 /// And to that of misses per access: what less than this misses is not told apart.
 const FLOOR: f64 = 5e-4;
+/// Walks of which samples see this part come back go to and fro, and watches of some tell little of others.
+const COMES_BACK: f64 = 0.05;
 /// The time until a cache is full, and that until a loop is back, are known but for this factor.
 const EDGE: f64 = 1.25;
 
@@ -380,9 +382,12 @@ impl<'t, 'a> Estimate<'t, 'a> {
         // Loops over arrays come in nests: what was swept as a whole may have been swept in parts, each many times, between two samples.
         let strided = self.table.cells[cell].0.0 & 3 == STRIDED;
         if strided && self.fits[cell].evidence > 0.0 && self.table.laps[cell].is_empty() {
-            // But for what watches saw to be left alone.
+            // But for what watches saw to be left alone, where samples do not see it come back either.
             let (floors, part) = &self.floors[cell];
-            let alone = watched::floor_of(floors, *part, latest.max(v) * PACE_ENDS);
+            let alone = match at_random < COMES_BACK {
+                true => watched::floor_of(floors, *part, latest.max(v) * PACE_ENDS),
+                false => 0.0,
+            };
             let in_parts = at_random * self.fits[cell].at_random(v);
             least = least.min(in_parts.max(alone));
         }

@@ -237,6 +237,7 @@ impl<'a> VisitTable<'a> {
                     part: part(watch.used.sample),
                     object: object(&watch.used, &mut recent),
                     length: times * (beyond + watch.length),
+                    otherwise: matches!(watch.end, WatchEnd::Other),
                     by: match watch.end {
                         WatchEnd::Load(group) => Some(code(group)),
                         WatchEnd::Other | WatchEnd::GivenUp => None,

@@ -145,6 +145,8 @@ pub(crate) struct ObjectWatch {
     pub(crate) length: f64,
     /// The code that touched it, or that it was not seen to be touched.
     pub(crate) by: Option<Code>,
+    /// A store, or code that is not known, has touched it.
+    pub(crate) otherwise: bool,
 }
 
 /// Puts watches together: by object and code, or, where an object has too few, by code. Tells how many are used, too.
@@ -208,6 +210,8 @@ impl ObjectWatch {
         let end = match self.by {
             Some(by) if by == code => Ended::Own,
             Some(_) => Ended::Others,
+            // What is stored to is loaded from as well, mostly: it cannot be taken for left alone.
+            None if self.otherwise && code.1 == STRIDED => Ended::Own,
             None => Ended::Unseen,
         };
         (self.part, self.length, end)
@@ -332,6 +336,7 @@ mod tests {
             object,
             length,
             by: by.map(|code| (code, 2)),
+            otherwise: false,
         })
     }
 
