@@ -25,6 +25,11 @@ const SHARE: f64 = 0.05;
 /// Cycles that a line takes from one core to another, and those of other work per row.
 const TRANSFER: f64 = 60.0;
 
+/// Loads and stores of some lines.
+fn rows<'l>(lines: impl Iterator<Item = &'l BTreeMap<u32, Use>>) -> u64 {
+    lines.flat_map(BTreeMap::values).map(|u| u.rows).sum()
+}
+
 /// What each thread does to each line of each process.
 fn uses(context: &Context) -> HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> {
     let mut lines: HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> = HashMap::default();
@@ -58,11 +63,7 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
         return Vec::new();
     }
     let lines = uses(context);
-    let all: u64 = lines
-        .values()
-        .flat_map(BTreeMap::values)
-        .map(|u| u.rows)
-        .sum();
+    let all = rows(lines.values());
     let mut sums: BTreeMap<(bool, u32), (u64, u64, u32)> = BTreeMap::new();
     for line in lines.values() {
         let writers = line.values().filter(|u| u.written != 0).count();
@@ -144,11 +145,7 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
         return None;
     }
     let lines = uses(context);
-    let all: u64 = lines
-        .values()
-        .flat_map(BTreeMap::values)
-        .map(|u| u.rows)
-        .sum();
+    let all = rows(lines.values());
     let apart = lines.values().filter(|line| {
         let (mut sum, mut both) = (0u64, 0);
         for used in line.values() {
