@@ -12,6 +12,8 @@ use crate::stages::line_visits::{PARTS, bin, start};
 pub(crate) const RADII: [usize; 5] = [2, 8, 32, 128, usize::MAX];
 /// Coincidences from which on a radius says something.
 const EVIDENCE: f64 = 40.0;
+/// Standard errors by which visits nearby are more frequent.
+const QUANTILE: f64 = 2.0;
 /// The rate of visits further away, over that nearby, from which on they are taken as the same.
 const STEADY: f64 = 0.8;
 
@@ -45,6 +47,19 @@ impl Met {
             looked: [0.0; PARTS],
             sum: [0.0; PARTS],
         }
+    }
+
+    /// Standard error of the rate. Two samples of a walk meet in hundreds of lines or in none, so visits are not independent.
+    fn error(&self) -> f64 {
+        let rates = (self.sum.iter().zip(&self.looked)).filter(|(_, looked)| **looked > 0.0);
+        let rates: Vec<f64> = rates.map(|(sum, looked)| sum / looked).collect();
+        let n = rates.len() as f64;
+        if n < 2.0 {
+            return f64::INFINITY;
+        }
+        let mean = rates.iter().sum::<f64>() / n;
+        let squares: f64 = rates.iter().map(|r| (r - mean).powi(2)).sum();
+        (squares / (n * (n - 1.0))).sqrt()
     }
 }
 
@@ -106,7 +121,7 @@ impl Far {
             .sum()
     }
 
-    /// The widest radius in which visits are as frequent as nearby.
+    /// The widest radius in which visits are as frequent as nearby, as far as replicates agree on how frequent they are there.
     pub(crate) fn radius(&self) -> usize {
         let (mut most, mut chosen) = (0.0f64, RADII.len() - 1);
         let mut met_any = false;
@@ -120,7 +135,7 @@ impl Far {
                 chosen = at;
             }
             met_any = true;
-            most = most.max(rate);
+            most = most.max(rate - QUANTILE * met.error());
         }
         chosen
     }
@@ -164,6 +179,8 @@ impl Far {
 }
 
 impl Fit {
+    pub(crate) fn spread(&self) -> f64 { self.spread }
+    pub(crate) fn looked(&self) -> f64 { self.looked }
     /// Visits to a line per sample length.
     pub(crate) fn rate(&self) -> f64 {
         self.mean / self.looked
@@ -275,6 +292,32 @@ mod tests {
         assert!((below(1.0, 2.0) - (1.0 - (-2f64).exp())).abs() < 1e-9);
         assert!((below(5.0, 5.0) - 0.559_507).abs() < 1e-5);
         assert!((below(100.0, 50.0)) < 1e-6 && below(100.0, 200.0) > 0.999_999);
+    }
+
+    /// A walk of 200 sample lengths: two samples meet in all their lines or in none. `nearby`: how many times as often they do in the nearest four.
+    fn of_walks(seed: u64, nearby: f64) -> Far {
+        let mut state = seed;
+        let mut random = || {
+            state = (state.wrapping_mul(6364136223846793005)).wrapping_add(1442695040888963407);
+            (state >> 33) as f64 / (1u64 << 31) as f64
+        };
+        let mut far = Far::default();
+        for sample in 0..1000u32 {
+            let mut meet = |samples, rate| (0..samples).filter(|_| random() < rate).count();
+            let near = meet(4, nearby / 200.0);
+            let all = near + meet(996, 1.0 / 200.0);
+            let seen = RADII.map(|radius| if radius == 2 { (4, near) } else { (1000, all) });
+            (0..400).for_each(|_| far.add(crate::stages::line_visits::part(sample), &seen));
+        }
+        far
+    }
+
+    /// What meets nearby as often as anywhere by rate, and more often by chance, is no phase; ten times as often is one.
+    #[test]
+    fn radii_are_narrow_where_samples_meet_more_often_nearby() {
+        let narrow = |nearby: f64| (1..=100).filter(|&seed| of_walks(seed, nearby).radius() == 0).count();
+        assert!(narrow(1.0) <= 5, "{}", narrow(1.0));
+        assert!(narrow(10.0) >= 95, "{}", narrow(10.0));
     }
 
     /// Lines of two kinds, seen by chance: the estimate is the mixture, where one rate for all would be far off.

@@ -52,6 +52,11 @@ impl<'a> LoadWeights<'a> {
         }
     }
 
+    /// Another run has counted what loads stand for.
+    pub fn are_counted(&self) -> bool {
+        self.weights.is_some_and(|w| w.counted().is_some())
+    }
+
     /// The weight of a sample's loads, and half the width of the 95 % interval of its logarithm.
     pub fn of(&self, sample: u32) -> (f64, f64) {
         let Some(weights) = self.weights else {

@@ -11,6 +11,7 @@ mod near;
 mod predict;
 mod rows;
 mod sets;
+mod slower;
 mod survival;
 mod visit_table;
 mod watched;

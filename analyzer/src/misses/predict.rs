@@ -19,8 +19,10 @@ const DOUBT: [f64; 2] = [0.1, 0.02];
 const FLOOR: f64 = 5e-4;
 /// Walks of which samples see this part come back go to and fro, and watches of some tell little of others.
 const COMES_BACK: f64 = 0.05;
-/// The time until a cache is full, and that until a loop is back, are known but for this factor.
+/// What fills a cache, the time until it is full, and that until a loop is back, are known but for this factor.
 const EDGE: f64 = 1.25;
+/// Sample lengths after which all that comes again has come.
+const FOREVER: f64 = (1u64 << 40) as f64;
 
 /// Misses per access of a group, by capacity.
 #[derive(Clone, Debug, Default)]
@@ -45,14 +47,27 @@ pub(super) type Ends = [Vec<f64>; 3];
 struct Wait {
     /// Sample lengths.
     v: f64,
-    /// By how much loops may come back later.
-    edge: f64,
+    /// The same for what comes back after equal times.
+    of_loops: f64,
     /// The part that comes at random, of what is in no lap.
     at_random: f64,
     /// Which of the ends of what comes again with the next lap.
     laps: usize,
     /// What watchpoints leave of it.
     watched: f64,
+}
+
+/// Sample lengths until a cache is full.
+#[derive(Clone, Copy)]
+struct Times {
+    /// As estimated.
+    full: f64,
+    /// If it took a bit less or more to fill it.
+    edges: [f64; 2],
+    /// If as little survives as watches leave open.
+    latest: f64,
+    /// If walks come back as rarely as they may.
+    soonest: f64,
 }
 
 /// One estimate from all replicates but one.
@@ -86,15 +101,26 @@ impl VisitTable<'_> {
         without: Option<usize>,
     ) -> ByGroup {
         let estimate = Estimate::new(self, without);
-        let curves = estimate.curves(|watched, v| watched::between(watched, v)[1]);
-        let least = (self.units.iter().any(|unit| !unit.walks))
-            .then(|| estimate.curves(|watched, v| watched::between(watched, v * PACE_ENDS)[0]));
+        let curves = estimate.curves();
+        let least =
+            (without.is_none() && !self.units.is_empty()).then(|| estimate.least_curves());
+        // What comes back less often than walks seem to fills caches sooner.
+        let most = (without.is_none() && self.laps.iter().any(|laps| !laps.is_empty()))
+            .then(|| estimate.by_cell(|cell, v| estimate.fewest_laps(cell, v)));
         let far: Vec<Ends> = (0..self.cells.len())
             .into_par_iter()
             .map(|cell| {
-                let filled = estimate.filled(cell, &curves, capacities);
-                let latest = (least.as_ref()).map(|least| estimate.filled(cell, least, capacities));
-                estimate.far(cell, (&filled, latest.as_deref()), capacities, levels)
+                let [filled, latest, soonest] = [Some(&curves), least.as_ref(), most.as_ref()]
+                    .map(|curves| Some(estimate.filled(cell, curves?, capacities)));
+                let filled = filled.unwrap_or_default();
+                let times = |at: usize| Times {
+                    full: filled[at][0],
+                    edges: [filled[at][1], filled[at][2]],
+                    latest: (latest.as_ref()).map_or(filled[at][0], |l| l[at][0].max(filled[at][0])),
+                    soonest: (soonest.as_ref()).map_or(filled[at][0], |s| s[at][0].min(filled[at][0])),
+                };
+                let times: Vec<Times> = (0..capacities.len()).map(times).collect();
+                estimate.far(cell, &times, capacities, levels)
             })
             .collect();
         let mut all = estimate.near(capacities);
@@ -153,6 +179,9 @@ impl<'t, 'a> Estimate<'t, 'a> {
             .map(|cell| estimate.part_at_random(cell))
             .collect();
         for unit in &table.units {
+            if unit.walks && without.is_some() {
+                continue;
+            }
             if unit.walks {
                 let floors = unit.floors(without);
                 for &(cell, part) in &unit.tells {
@@ -178,7 +207,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
             let plain = self.plain(cell, v);
             let value = of(plain);
             let (mut least, mut most) = (value, value);
-            for wait in self.doubtful(cell, plain) {
+            for wait in self.doubtful(cell, plain, [v / EDGE, v * EDGE]) {
                 let survives = of(wait);
                 (least, most) = (least.min(survives), most.max(survives));
             }
@@ -193,15 +222,20 @@ impl<'t, 'a> Estimate<'t, 'a> {
     fn plain(&self, cell: usize, v: f64) -> Wait {
         Wait {
             v,
-            edge: 1.0,
+            of_loops: v,
             at_random: self.at_random[cell][1],
             laps: 1,
             watched: 1.0,
         }
     }
 
-    /// What may be so instead.
-    fn doubtful(&self, cell: usize, plain: Wait) -> impl Iterator<Item = Wait> {
+    /// What may be so instead. `edges`: when a loop may just fit at the earliest, and at the latest.
+    fn doubtful(
+        &self,
+        cell: usize,
+        plain: Wait,
+        edges: [f64; 2],
+    ) -> impl Iterator<Item = Wait> {
         let has_laps = !self.table.laps[cell].is_empty();
         ([0, 2].into_iter())
             .map(move |end| self.at_random[cell][end])
@@ -212,7 +246,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
                     .map(move |laps| Wait { laps, ..plain }),
             )
             // Whether a loop just fits, nobody can tell.
-            .chain([1.0 / EDGE, EDGE].map(|edge| Wait { edge, ..plain }))
+            .chain(edges.map(|of_loops| Wait { of_loops, ..plain }))
     }
 
     fn near_of(&self, cell: usize) -> &Near {
@@ -275,26 +309,75 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let v = wait.v * (1.0 - again);
         // Each of the two takes a while, and often none of it is asked for.
         let part = |part: f64, of: &dyn Fn() -> f64| if part == 0.0 { 0.0 } else { part * of() };
-        let in_loops = part(1.0 - wait.at_random, &|| fit.in_loops(v * wait.edge));
+        let in_loops = part(1.0 - wait.at_random, &|| fit.in_loops(wait.of_loops * (1.0 - again)));
         let at_random = part(wait.at_random, &|| fit.at_random(v));
         (in_laps + (1.0 - again) * (at_random + in_loops)) * wait.watched
     }
 
-    /// What survives, by cell and along the grid: as estimated, or at least, as far as watches tell.
-    fn curves(&self, by_watches: impl Fn(&[[f64; 3]], f64) -> f64 + Sync) -> Vec<Vec<f64>> {
-        let of_cell = |cell: usize| {
-            let at = |v| Wait {
-                watched: by_watches(&self.watched[cell], v),
+    /// What survives, by cell and along the grid.
+    fn curves(&self) -> Vec<Vec<f64>> {
+        self.by_cell(|cell, v| {
+            let watched = watched::between(&self.watched[cell], v)[1];
+            let wait = Wait {
+                watched,
                 ..self.plain(cell, v)
             };
-            let fit = &self.fits[cell];
-            grid().map(|v| self.survive(cell, fit, at(v))).collect()
-        };
-        (0..self.fits.len()).map(of_cell).collect()
+            self.survive(cell, &self.fits[cell], wait)
+        })
     }
 
-    /// Sample lengths from a visit of a cell on until caches of these capacities are full.
-    fn filled(&self, cell: usize, curves: &[Vec<f64>], capacities: &[f64]) -> Vec<f64> {
+    /// What survives at least, as far as watches tell.
+    fn least_curves(&self) -> Vec<Vec<f64>> {
+        self.by_cell(|cell, v| {
+            let watched = watched::between(&self.watched[cell], v * PACE_ENDS)[0];
+            let wait = Wait {
+                watched,
+                ..self.plain(cell, v)
+            };
+            let survives = self.survive(cell, &self.fits[cell], wait);
+            match self.swept_in_parts(cell, v, v) {
+                Some(least) => least.min(survives),
+                None => survives,
+            }
+        })
+    }
+
+    /// What survives if walks come back as rarely as they may.
+    fn fewest_laps(&self, cell: usize, v: f64) -> f64 {
+        let watched = watched::between(&self.watched[cell], v)[1];
+        let wait = Wait {
+            watched,
+            laps: 0,
+            ..self.plain(cell, v)
+        };
+        self.survive(cell, &self.fits[cell], wait)
+    }
+
+    fn by_cell(&self, at: impl Fn(usize, f64) -> f64) -> Vec<Vec<f64>> {
+        (0..self.fits.len())
+            .map(|cell| grid().map(|v| at(cell, v)).collect())
+            .collect()
+    }
+
+    /// Loops over arrays come in nests: what was swept as a whole may have been swept in parts, each many times, between two samples.
+    /// What is left of it then, until the cache is full as estimated, or at the latest; nothing where samples tell how it was.
+    fn swept_in_parts(&self, cell: usize, v: f64, latest: f64) -> Option<f64> {
+        let strided = self.table.cells[cell].0.0 & 3 == STRIDED;
+        if !strided || self.fits[cell].evidence <= 0.0 || !self.table.laps[cell].is_empty() {
+            return None;
+        }
+        // But for what watches saw to be left alone, where samples do not see it come back either.
+        let at_random = self.at_random[cell][1];
+        let (floors, part) = &self.floors[cell];
+        let alone = match at_random < COMES_BACK {
+            true => watched::floor_of(floors, *part, latest.max(v) * PACE_ENDS),
+            false => 0.0,
+        };
+        Some(alone.max(at_random * self.fits[cell].at_random(v)))
+    }
+
+    /// Sample lengths from a visit of a cell on until caches of these capacities are full: as estimated, and if they took a bit less or more.
+    fn filled(&self, cell: usize, curves: &[Vec<f64>], capacities: &[f64]) -> Vec<[f64; 3]> {
         let base = self.near_of(cell).reach as f64;
         let weight = self.sums[cell].0.max(f64::MIN_POSITIVE);
         // (-0, as sums of floating-point numbers begin.)
@@ -311,7 +394,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
             (before, rate) = (v, *next);
             steps.push((lines, v));
         }
-        let at = |&capacity: &f64| -> f64 {
+        let at = |capacity: f64| -> f64 {
             let mut from = (base, 0.0);
             for &(lines, v) in &steps {
                 if lines >= capacity {
@@ -323,15 +406,18 @@ impl<'t, 'a> Estimate<'t, 'a> {
             // It never is: all that comes again finds its line.
             f64::INFINITY
         };
-        capacities.iter().map(at).collect()
+        let around = |&capacity: &f64| {
+            let [v, less, more] = [capacity, capacity / EDGE, capacity * EDGE].map(at);
+            [v, less.min(v / EDGE), more.max(v * EDGE)].map(|v| v.min(FOREVER))
+        };
+        capacities.iter().map(around).collect()
     }
 
-    /// The part of a cell's late visits that misses caches which are full after so many sample lengths.
-    /// `latest`: the same at the latest, if watches leave it open.
+    /// The part of a cell's late visits that misses caches which are full at these times.
     fn far(
         &self,
         cell: usize,
-        (filled, latest): (&[f64], Option<&[f64]>),
+        times: &[Times],
         capacities: &[f64],
         levels: &[usize],
     ) -> Ends {
@@ -339,7 +425,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let reach = self.near_of(cell).reach as f64;
         let near = parts(table.lines, group, self.without);
         let mut ends: Ends = Default::default();
-        for (at, (&capacity, &v)) in capacities.iter().zip(filled).enumerate() {
+        for (at, (&capacity, times)) in capacities.iter().zip(times).enumerate() {
             if capacity <= reach {
                 ends.iter_mut().for_each(|e| e.push(1.0));
                 continue;
@@ -359,41 +445,51 @@ impl<'t, 'a> Estimate<'t, 'a> {
                 };
                 full + (1.0 - full) * survives
             };
-            let [v, latest] =
-                [v, latest.map_or(v, |latest| latest[at].max(v))].map(|v| v.min(2f64.powi(40)));
-            let of = self.within(cell, [v, latest], misses);
+            let of = self.within(cell, times, misses);
+            let (v, latest, early, late) = (times.full, times.latest, times.edges[0], times.edges[1]);
+            if self.without.is_none() && at < 3 && std::env::var_os("DBG").is_some() {
+                let fit = &self.fits[cell];
+                eprintln!("DBG cell {cell} {:?} visits {} cap {capacity} reach {reach} v {v:.1} early {early:.1} late {late:.1} latest {latest:.1} rate {:.5} evid {} spread {:.3} looked {} per_sample {:.1} at_random {:?} laps {:?} floors {:?} w {:?} full {full:.3} crowd {} -> {of:?}", table.cells[cell].0, table.cells[cell].1.visits(None), fit.rate(), fit.evidence, fit.spread(), fit.looked(), self.sums[cell].1/self.sums[cell].0.max(1.0), self.at_random[cell], self.table.laps[cell], self.swept_in_parts(cell, v, latest), watched::between(&self.watched[cell], v), crowd.map_or(0.0, |c| c.part));
+            }
             ends.iter_mut().zip(of).for_each(|(e, x)| e.push(x));
         }
         ends
     }
 
-    /// What misses after `v` sample lengths, and ends of its interval by all that is not known for sure.
-    /// These are until the cache is full as estimated, and at the latest.
-    fn within(&self, cell: usize, [v, latest]: [f64; 2], misses: impl Fn(Wait) -> f64) -> [f64; 3] {
+    /// What misses a cache that is full at these times, and ends of its interval by all that is not known for sure.
+    fn within(&self, cell: usize, times: &Times, misses: impl Fn(Wait) -> f64) -> [f64; 3] {
+        let &Times {
+            full: v,
+            edges,
+            latest,
+            soonest,
+        } = times;
         let plain = self.plain(cell, v);
-        let (value, at_random) = (misses(plain), plain.at_random);
+        let at = |v: f64| watched::between(&self.watched[cell], v);
+        let watched = at(v)[1];
+        if self.without.is_some() {
+            // Of replicates only the values are compared.
+            return [misses(Wait { watched, ..plain }).clamp(0.0, 1.0); 3];
+        }
+        let value = misses(plain);
         let (mut least, mut most) = (value, value);
-        for wait in self.doubtful(cell, plain) {
+        for wait in self.doubtful(cell, plain, edges) {
             let misses = misses(wait);
             (least, most) = (least.min(misses), most.max(misses));
         }
+        if soonest < v {
+            most = most.max(misses(Wait {
+                laps: 0,
+                ..self.plain(cell, soonest)
+            }));
+        }
         let doubt = doubt_of(value);
         least -= doubt;
-        // Loops over arrays come in nests: what was swept as a whole may have been swept in parts, each many times, between two samples.
-        let strided = self.table.cells[cell].0.0 & 3 == STRIDED;
-        if strided && self.fits[cell].evidence > 0.0 && self.table.laps[cell].is_empty() {
-            // But for what watches saw to be left alone, where samples do not see it come back either.
-            let (floors, part) = &self.floors[cell];
-            let alone = match at_random < COMES_BACK {
-                true => watched::floor_of(floors, *part, latest.max(v) * PACE_ENDS),
-                false => 0.0,
-            };
-            let in_parts = at_random * self.fits[cell].at_random(v);
-            least = least.min(in_parts.max(alone));
+        if let Some(left) = self.swept_in_parts(cell, v, latest) {
+            least = least.min(left);
         }
         let most = most + doubt;
         // How long it takes to fill a cache is known from what watches say as well, whose time is off by as much.
-        let at = |v: f64| watched::between(&self.watched[cell], v);
         let at_latest = |watched: f64| {
             misses(Wait {
                 watched,
@@ -406,7 +502,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
             [least.min(later), value, most]
         } else {
             let with = |watched: f64| misses(Wait { watched, ..plain });
-            let (value, highest) = (with(at(v)[1]), at(v / PACE_ENDS)[2].max(at(v)[2]));
+            let (value, highest) = (with(watched), at(v / PACE_ENDS)[2].max(at(v)[2]));
             let doubt = doubt_of(value);
             let least = at_latest(lowest).min(value - doubt);
             [least, value, (with(highest) + doubt).min(most)]

@@ -9,7 +9,7 @@ use crate::misses::load_weights::{self, LoadWeights, Part};
 use crate::misses::predict::ByGroup;
 use crate::misses::visit_table::VisitTable;
 use crate::misses::watched::{self, Code, WatchedReuses};
-use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches};
+use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, slower};
 use crate::stages::line_visits::{PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -241,6 +241,10 @@ impl Predicted {
         let mut value: Vec<_> = estimates.next()?.into_iter().collect();
         value.sort_unstable_by_key(|v| v.0);
         let replicates: Vec<ByGroup> = estimates.collect();
+        let slower = match by_time && !weights.are_counted() {
+            true => slower::least(&private),
+            false => HashMap::default(),
+        };
         for (group, of) in value {
             for (object, value) in of.objects {
                 let without = |r: &ByGroup| {
@@ -259,13 +263,16 @@ impl Predicted {
                 let list = predicted.objects.entry(object).or_default();
                 list.push((group, ratios));
             }
+            let less = slower.get(&group).copied().unwrap_or(1.0);
             let ratios = Ratios {
                 without: replicates
                     .iter()
                     .map(|r| r.get(&group).map_or_else(Vec::new, |g| g.ratio.clone()))
                     .collect(),
+                least: (of.least.iter().zip(&of.ratio))
+                    .map(|(least, ratio)| least.min(less * ratio))
+                    .collect(),
                 value: of.ratio,
-                least: of.least,
                 most: of.most,
             };
             if let Some(entry) = predicted.groups.get_mut(&group) {

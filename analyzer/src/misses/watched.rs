@@ -276,6 +276,9 @@ impl Unit {
             let both = combined(model, (watched, error), words + QUANTILE * of_words);
             // Words bound lines from above. As long as they may be left alone for as long as the model says, they do not contradict it.
             let apart = (survival - words) / range.hypot(of_words).max(1e-9);
+            if without.is_none() && std::env::var_os("DBG").is_some() {
+                eprintln!("DBU cells {:?} n {} share {share:.2} v {v:.1} words {words:.3}+-{of_words:.3} (chance {chance:.3} pace {pace:.3}) lines {watched:.3}+-{error:.3} times {:?} model {:.3}+-{:.3} lasting {:.0}", self.cells, self.watches.len(), self.times, model.0, model.1, touches.lasting(v));
+            }
             let against = ((apart - APART[0]) / (APART[1] - APART[0])).clamp(0.0, 1.0);
             if both.value < survival && against > 0.0 {
                 // What was touched stays so.

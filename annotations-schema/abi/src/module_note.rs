@@ -76,7 +76,7 @@ pub struct ModuleNote {
     /// Number of these.
     pub marker_count: u64,
     /// Translated clones of the soft flavour: array of [`ModuleNote::id_count`] signed numbers of 32
-    /// bits, by record: what is added to its payload for the address of the first load that needs no
+    /// bits, by record: what is added to its payload for the address of the last load that needs no
     /// other record, or [`NO_DISPLACEMENT`]. Else 0.
     pub displacements: u64,
 }

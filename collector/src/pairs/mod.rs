@@ -18,6 +18,8 @@ const WORD: u64 = 8;
 const REGISTERS: usize = 16;
 /// Words of the code there, which ends where control was.
 const CODE: usize = 2;
+/// Instructions that may have made an access: one for each length.
+const CANDIDATES: usize = LONGEST;
 
 /// How a watch has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,13 +40,18 @@ pub struct WatchEnd {
     pub access: Option<WordAccess>,
 }
 
-/// An access to a watched word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An access to a watched word: where instructions begin that may have loaded it, likely ones first, then zeros. They may be in a
+/// clone. No more than one of them is in the code, which is not to be told from the bytes alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WordAccess {
-    /// The instruction, where it ran (perhaps in a clone); 0 if it was not found.
-    pub ip: u64,
-    /// It has loaded the word.
-    pub load: bool,
+    loads: [u64; CANDIDATES],
+}
+
+impl WordAccess {
+    /// Where instructions begin that may have loaded the word.
+    pub fn loads(&self) -> impl Iterator<Item = u64> {
+        self.loads.into_iter().filter(|&ip| ip != 0)
+    }
 }
 
 /// Collects how watches end.
@@ -76,7 +83,7 @@ impl Collector {
 
     /// Which instruction has accessed the word, by the registers behind it and the code before.
     fn access(&mut self, copy: &StackCopy) -> WordAccess {
-        let unknown = WordAccess { ip: 0, load: false };
+        let unknown = WordAccess::default();
         let Some((registers, code)) = copy.stack.split_at_checked(REGISTERS) else {
             return unknown;
         };
@@ -108,13 +115,9 @@ impl Collector {
             bytes: WORD,
             read: &mut read,
         };
-        match trap.touch(&mut self.reader) {
-            Some(touch) => WordAccess {
-                ip: touch.ip,
-                load: touch.read,
-            },
-            None => unknown,
-        }
+        let mut access = unknown;
+        (access.loads.iter_mut().zip(trap.loads(&mut self.reader))).for_each(|(to, ip)| *to = ip);
+        access
     }
 }
 
@@ -152,40 +155,42 @@ mod tests {
         collector.finish()[0].access
     }
 
+    fn loads(code: &[u8]) -> Vec<u64> {
+        access(&copy(code)).unwrap().loads().collect()
+    }
+
     #[test]
     fn loads_are_told_from_stores() {
         // mov rax, [rbx]
-        let load = access(&copy(&[0x48, 0x8b, 0x03]));
-        assert_eq!(
-            load,
-            Some(WordAccess {
-                ip: 0x40_0ffd,
-                load: true
-            })
-        );
+        assert_eq!(loads(&[0x48, 0x8b, 0x03])[..1], [0x40_0ffd]);
         // mov [rbx], rax
-        let store = access(&copy(&[0x48, 0x89, 0x03]));
-        assert_eq!(
-            store,
-            Some(WordAccess {
-                ip: 0x40_0ffd,
-                load: false
-            })
-        );
+        assert_eq!(loads(&[0x48, 0x89, 0x03]), []);
         // add [rbx], rax
-        let both = access(&copy(&[0x48, 0x01, 0x03])).unwrap();
-        assert!(both.load);
+        assert_eq!(loads(&[0x48, 0x01, 0x03])[..1], [0x40_0ffd]);
+    }
+
+    /// The last byte of `and rdx, rsi` looks like a prefix of `add r8, [rbx]`, and this may do without its own.
+    #[test]
+    fn prefixes_may_belong_to_what_comes_before() {
+        let found = loads(&[0x48, 0x21, 0xf2, 0x4c, 0x03, 0x03]);
+        assert!(found.contains(&0x40_0ffd), "{found:x?}");
+    }
+
+    /// mov rbx, [rbx]: whose address is no longer known.
+    #[test]
+    fn a_load_may_have_changed_its_address() {
+        let found = loads(&[0x48, 0x21, 0xf2, 0x48, 0x8b, 0x1b]);
+        assert!(found.contains(&0x40_0ffd), "{found:x?}");
     }
 
     #[test]
     fn what_is_not_found_is_not_guessed() {
         // nop
-        let none = access(&copy(&[0x90]));
-        assert_eq!(none, Some(WordAccess { ip: 0, load: false }));
+        assert_eq!(loads(&[0x90]), []);
         // The program can scribble over the log.
         let mut short = copy(&[0x90]);
         short.stack.truncate(3);
-        assert_eq!(access(&short), Some(WordAccess { ip: 0, load: false }));
+        assert_eq!(access(&short), Some(WordAccess::default()));
         short.stack.clear();
         assert_eq!(access(&short), None);
     }

@@ -2,7 +2,7 @@
 
 use crate::convert::SampleSeen;
 use crate::machine::signal_cost;
-use crate::pairs::WatchEnd;
+use crate::pairs::{WatchEnd, WordAccess};
 use crate::pairs::write::{self, Pair};
 use crate::paths::waiting::LoadLocator;
 use crate::trace::recording::Recording;
@@ -37,7 +37,7 @@ impl Recording {
         // What passes between an access and the look at the clock is none of the program's time.
         let toll = signal_cost::watched(libc::SIGRTMAX() - 2).unwrap_or(0);
         let pair = |end: &WatchEnd| {
-            let access = end.access.filter(|access| access.load && access.ip != 0);
+            let load = |ip| places?.load_at(end.process, end.time, ip);
             Some(Pair {
                 sample: sample_of(&samples, end)?,
                 address: end.word,
@@ -46,7 +46,7 @@ impl Recording {
                     None => end.cpu_ns,
                 },
                 reused: end.access.is_some(),
-                load: access.and_then(|a| places?.load_at(end.process, end.time, a.ip)),
+                load: (end.access.iter().flat_map(WordAccess::loads)).find_map(load),
             })
         };
         let mut pairs: Vec<Pair> = ends.iter().filter_map(pair).collect();

@@ -70,17 +70,11 @@ impl Trap<'_> {
         if self.near(rsp.wrapping_sub(8), 8) && self.value(rsp.wrapping_sub(8)) == Some(ip) {
             return Some(Touch::default());
         }
-        let mut unchecked = None;
-        let mut found = self.ending_at(info, ip, &[FlowControl::Next], &mut unchecked);
+        let (mut found, unchecked) = self.ending_at(info, ip, &[FlowControl::Next]);
         // A call has just left its return address.
         if let Some(back) = self.value(rsp) {
-            let calls = self.ending_at(
-                info,
-                back,
-                &[FlowControl::Call, FlowControl::IndirectCall],
-                &mut None,
-            );
-            found.extend(calls);
+            let calls = [FlowControl::Call, FlowControl::IndirectCall];
+            found.extend(self.ending_at(info, back, &calls).0);
         }
         found.extend(self.repeated(info, ip));
         // The longest one first: the others are mostly the same without its prefixes.
@@ -100,7 +94,18 @@ impl Trap<'_> {
                 ..Touch::default()
             });
         }
-        unchecked
+        unchecked.first().copied()
+    }
+
+    /// Where instructions begin that may have led here and loaded the word, likely ones first. Only one of them is in the code: bytes
+    /// before it may look like prefixes of it, and without some of its own it may do the same.
+    pub fn loads(mut self, reader: &mut Reader) -> Vec<u64> {
+        let info = &mut reader.info;
+        let ip = self.after.rip;
+        let (mut found, unchecked) = self.ending_at(info, ip, &[FlowControl::Next]);
+        found.extend(self.repeated(info, ip));
+        found.extend(unchecked);
+        found.iter().filter(|t| t.read).map(|t| t.ip).collect()
     }
 
     fn near(&self, address: u64, bytes: u64) -> bool {
@@ -119,17 +124,16 @@ impl Trap<'_> {
         ((self.read)(address, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Instructions that end at an address and have accessed the word, longest first. `unchecked`:
-    /// the longest one that may have.
+    /// Instructions that end at an address and have accessed the word, and those that may have; longest first.
     fn ending_at(
         &mut self,
         info: &mut InstructionInfoFactory,
         end: u64,
         flows: &[FlowControl],
-        unchecked: &mut Option<Touch>,
-    ) -> Vec<Touch> {
+    ) -> (Vec<Touch>, Vec<Touch>) {
         let mut code = [0; LONGEST];
         let mut first = 0;
+        let (mut out, mut unchecked) = (Vec::new(), Vec::new());
         // The page before may not be there.
         if (self.read)(end.wrapping_sub(LONGEST as u64), &mut code) < LONGEST {
             first = LONGEST - (end % 4096).min(LONGEST as u64) as usize;
@@ -138,10 +142,9 @@ impl Trap<'_> {
                 &mut code[first..],
             ) < LONGEST - first
             {
-                return Vec::new();
+                return (out, unchecked);
             }
         }
-        let mut out = Vec::new();
         for from in first..LONGEST {
             let start = end.wrapping_sub((LONGEST - from) as u64);
             let insn = Decoder::with_ip(64, &code[from..], start, DecoderOptions::NONE).decode();
@@ -159,13 +162,13 @@ impl Trap<'_> {
             }
             let (all, sure) = self.accesses_before(info, &insn, start);
             if !sure {
-                *unchecked = unchecked.or(Touch::of(start, &all, |_| true));
+                unchecked.extend(Touch::of(start, &all, |_| true));
             } else if let Some(touch) = Touch::of(start, &all, |a| a.touches(self.word, self.bytes))
             {
                 out.push(touch);
             }
         }
-        out
+        (out, unchecked)
     }
 
     /// Accesses of an instruction that has run, by the registers behind it, and whether these are

@@ -114,8 +114,8 @@ pub fn rows(
     Ok(rows)
 }
 
-/// By record, what is added to its payload for the address of the first load that needs no other
-/// record: [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
+/// By record, what is added to its payload for the address of the last load that needs no other
+/// record (one record may stand for several, of which the last one is what leaves its line alone): [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
 pub fn displacements(rows: &Rows) -> Vec<i32> {
     let mut all = vec![NO_DISPLACEMENT; rows.records.len()];
     const OTHER: u8 = SiteFlags::STORE
@@ -136,10 +136,7 @@ pub fn displacements(rows: &Rows) -> Vec<i32> {
             .filter(alone)
         {
             let record = region.first_record + u32::from(site.a);
-            let place = &mut all[record as usize];
-            if *place == NO_DISPLACEMENT {
-                *place = i32::try_from(site.disp).unwrap_or(NO_DISPLACEMENT);
-            }
+            all[record as usize] = i32::try_from(site.disp).unwrap_or(NO_DISPLACEMENT);
         }
     }
     all

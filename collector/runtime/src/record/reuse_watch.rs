@@ -27,7 +27,7 @@ const WATCHES: usize = 2;
 /// A watch ends for the next one once in so many times that one is wanted and none is free.
 const LASTS: u64 = 4;
 /// Draws from a window at most.
-const DRAWS: usize = 4;
+const DRAWS: usize = 8;
 /// Around the stack pointer, bytes below and above: the runtime itself reads the stack there.
 const STACK: [u64; 2] = [4096, 64 << 10];
 /// Addresses of programs.
