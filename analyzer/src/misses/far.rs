@@ -179,11 +179,18 @@ impl Far {
 }
 
 impl Fit {
-    pub(crate) fn spread(&self) -> f64 { self.spread }
-    pub(crate) fn looked(&self) -> f64 { self.looked }
     /// Visits to a line per sample length.
     pub(crate) fn rate(&self) -> f64 {
         self.mean / self.looked
+    }
+
+    /// The same of visits that come at random, of which samples see one of those that they have to a line.
+    pub(crate) fn hazard(&self) -> f64 {
+        let of_bin = |(at, &count): (usize, &f64)| {
+            let met = (middle(at) / self.looked).min(1.0 - 0.5 / self.looked.max(1.0));
+            count * -(1.0 - met).ln()
+        };
+        self.counts.iter().enumerate().map(of_bin).sum::<f64>() / self.visits.max(1.0)
     }
 
     /// Chance that a line is not visited within `v` sample lengths by visits that come at random.

@@ -111,9 +111,9 @@ impl Near {
         from + (to - from) * ((distance - low) / (high - low)).clamp(0.0, 1.0)
     }
 
-    /// Reuses with a distance between a quarter of the reach and the reach, and the lines over which they might have come.
-    pub(crate) fn late_reuses(&self) -> (f64, f64) {
-        let from = (self.reach / 4).max(2);
+    /// Reuses with a distance between a part of the reach and the reach, and the lines over which they might have come.
+    pub(crate) fn late_reuses(&self, part: f64) -> (f64, f64) {
+        let from = ((self.reach as f64 * part) as u64).max(2);
         let (mut reuses, mut lines) = (0.0, 0.0);
         let mut at_risk: f64 = self.known.iter().chain(&self.censored).sum();
         for at in 0..self.known.len() {

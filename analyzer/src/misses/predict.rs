@@ -6,7 +6,7 @@
 use crate::misses::far::{Fit, GRID, RADII, grid};
 use crate::misses::near::Near;
 use crate::misses::sets;
-use crate::misses::visit_table::{VisitTable, near_of, parts};
+use crate::misses::visit_table::{LATEST, VisitTable, near_of, parts};
 use crate::misses::watched::{self, PACE_ENDS, STRIDED};
 use crate::stages::line_visits::part;
 use crate::util::fast_hash::Mixed;
@@ -21,6 +21,12 @@ const FLOOR: f64 = 5e-4;
 const COMES_BACK: f64 = 0.05;
 /// What fills a cache, the time until it is full, and that until a loop is back, are known but for this factor.
 const EDGE: f64 = 1.25;
+/// Part of the reach of samples from which on reuses tell whether they come at random.
+const LATE: f64 = 0.25;
+/// Late reuses over those expected, from which on data may be used in bursts, and from which on it is.
+const BURSTY: [f64; 2] = [1.5, 2.0];
+/// Standard errors in half an interval.
+const QUANTILE: f64 = 2.0;
 /// Sample lengths after which all that comes again has come.
 const FOREVER: f64 = (1u64 << 40) as f64;
 
@@ -51,10 +57,28 @@ struct Wait {
     of_loops: f64,
     /// The part that comes at random, of what is in no lap.
     at_random: f64,
+    /// The part of that which comes in long bursts, if any does.
+    in_bursts: f64,
     /// Which of the ends of what comes again with the next lap.
     laps: usize,
     /// What watchpoints leave of it.
     watched: f64,
+}
+
+/// Data that is used in bursts which are longer than a sample.
+#[derive(Clone, Copy, Default)]
+struct Bursts {
+    /// How many times as often it comes again in them as all samples have it.
+    times: f64,
+    /// The part of what comes at random that is in bursts which last long.
+    part: f64,
+}
+
+impl Bursts {
+    /// That part at most.
+    fn most(self) -> f64 {
+        if self.part > 0.0 { 1.0 } else { 0.0 }
+    }
 }
 
 /// Sample lengths until a cache is full.
@@ -85,8 +109,12 @@ struct Estimate<'t, 'a> {
     beside: Vec<HashMap<u32, f64, Mixed>>,
     /// By cell: how much of its visits comes at random, and how surely.
     at_random: Vec<[f64; 3]>,
+    /// By group: see [`Estimate::find_bursts`].
+    bursts: HashMap<u32, Bursts, Mixed>,
     /// By cell: what watchpoints make of its survival, along the grid; empty if nothing.
     watched: Vec<Vec<[f64; 3]>>,
+    /// By cell: by what factor the time of watches may be off.
+    pace_ends: Vec<f64>,
     /// By cell: what is left of the late visits of its code at least, by watches along the grid; and its part of these.
     floors: Vec<(Vec<f64>, f64)>,
 }
@@ -102,8 +130,8 @@ impl VisitTable<'_> {
     ) -> ByGroup {
         let estimate = Estimate::new(self, without);
         let curves = estimate.curves();
-        let least =
-            (without.is_none() && !self.units.is_empty()).then(|| estimate.least_curves());
+        let is_doubtful = !self.units.is_empty() || estimate.bursts.values().any(|b| b.part > 0.0);
+        let least = (without.is_none() && is_doubtful).then(|| estimate.least_curves());
         // What comes back less often than walks seem to fills caches sooner.
         let most = (without.is_none() && self.laps.iter().any(|laps| !laps.is_empty()))
             .then(|| estimate.by_cell(|cell, v| estimate.fewest_laps(cell, v)));
@@ -171,13 +199,16 @@ impl<'t, 'a> Estimate<'t, 'a> {
             sums: vec![(0.0, 0.0); table.cells.len()],
             beside: vec![HashMap::default(); table.cells.len()],
             at_random: Vec::new(),
+            bursts: HashMap::default(),
             watched: vec![Vec::new(); table.cells.len()],
+            pace_ends: vec![PACE_ENDS; table.cells.len()],
             floors: vec![(Vec::new(), 1.0); table.cells.len()],
         };
         estimate.look_beside();
         estimate.at_random = (0..table.cells.len())
             .map(|cell| estimate.part_at_random(cell))
             .collect();
+        estimate.bursts = estimate.find_bursts();
         for unit in &table.units {
             if unit.walks && without.is_some() {
                 continue;
@@ -191,6 +222,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
             }
             let factors = unit.factors(without, |v, cells| estimate.mean(v, cells));
             for &(cell, _) in &unit.tells {
+                estimate.pace_ends[cell as usize] = unit.pace_ends();
                 estimate.watched[cell as usize].clone_from(&factors);
             }
         }
@@ -204,7 +236,11 @@ impl<'t, 'a> Estimate<'t, 'a> {
             let cell = cell as usize;
             let visits = self.table.cells[cell].1.visits(self.without);
             let of = |wait: Wait| self.survive(cell, &self.fits[cell], wait);
-            let plain = self.plain(cell, v);
+            // Whether there are long bursts, watches tell.
+            let plain = Wait {
+                in_bursts: 0.0,
+                ..self.plain(cell, v)
+            };
             let value = of(plain);
             let (mut least, mut most) = (value, value);
             for wait in self.doubtful(cell, plain, [v / EDGE, v * EDGE]) {
@@ -224,6 +260,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
             v,
             of_loops: v,
             at_random: self.at_random[cell][1],
+            in_bursts: self.bursts_of(cell).part,
             laps: 1,
             watched: 1.0,
         }
@@ -237,6 +274,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
         edges: [f64; 2],
     ) -> impl Iterator<Item = Wait> {
         let has_laps = !self.table.laps[cell].is_empty();
+        let bursts = self.bursts_of(cell);
         ([0, 2].into_iter())
             .map(move |end| self.at_random[cell][end])
             .filter(move |&end| end != plain.at_random)
@@ -244,6 +282,11 @@ impl<'t, 'a> Estimate<'t, 'a> {
             .chain(
                 (has_laps.then_some([0, 2]).into_iter().flatten())
                     .map(move |laps| Wait { laps, ..plain }),
+            )
+            .chain(
+                (bursts.part > 0.0 && plain.in_bursts > 0.0)
+                    .then_some([0.0, 1.0]).into_iter().flatten()
+                    .map(move |in_bursts| Wait { in_bursts, ..plain }),
             )
             // Whether a loop just fits, nobody can tell.
             .chain(edges.map(|of_loops| Wait { of_loops, ..plain }))
@@ -290,14 +333,44 @@ impl<'t, 'a> Estimate<'t, 'a> {
 
     /// Visits at random come again just before the reach of samples, others do not.
     fn part_at_random(&self, cell: usize) -> [f64; 3] {
-        let (reuses, lines) = self.near_of(cell).late_reuses();
+        let (reuses, lines) = self.near_of(cell).late_reuses(LATE);
         let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
         let expected = self.fits[cell].rate() / of_sample.max(1.0) * lines;
         if expected <= 0.0 {
             return [0.0, 1.0, 1.0];
         }
-        let off = 2.0 * (reuses + 1.0).sqrt();
+        let off = QUANTILE * (reuses + 1.0).sqrt();
         [reuses - off, reuses, reuses + off].map(|r| (r / expected).clamp(0.0, 1.0))
+    }
+
+    /// How many times as often lines of a group come again just before the reach of samples as all samples have it that they do. Then data
+    /// is used in bursts, which last for longer than a sample, by at least a bit or at most for as long as lies between two.
+    fn find_bursts(&self) -> HashMap<u32, Bursts, Mixed> {
+        let mut sums: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
+        for (cell, fit) in self.fits.iter().enumerate() {
+            let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
+            let visits = self.table.cells[cell].1.visits(self.without);
+            let sum = sums.entry(self.table.cells[cell].0.0).or_default();
+            *sum = (sum.0 + visits, sum.1 + visits * fit.hazard() / of_sample.max(1.0));
+        }
+        let of_group = |(group, (visits, hazards)): (u32, (f64, f64))| {
+            let (reuses, lines) = self.nears[&group].late_reuses(LATEST);
+            let expected = hazards / visits.max(1.0) * lines;
+            let least = (reuses - QUANTILE * (reuses + 1.0).sqrt()) / expected;
+            // How long they last, nobody can tell.
+            let surely = (least - BURSTY[0]) / (BURSTY[1] - BURSTY[0]);
+            let bursts = Bursts {
+                times: reuses / expected,
+                part: surely.clamp(0.0, 1.0) / 2.0,
+            };
+            (group, if expected > 0.0 { bursts } else { Bursts::default() })
+        };
+        sums.into_iter().map(of_group).collect()
+    }
+
+    fn bursts_of(&self, cell: usize) -> Bursts {
+        let of = self.bursts.get(&self.table.cells[cell].0.0);
+        of.copied().unwrap_or_default()
     }
 
     /// The part of late visits whose lines are left alone for so long.
@@ -311,7 +384,14 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let part = |part: f64, of: &dyn Fn() -> f64| if part == 0.0 { 0.0 } else { part * of() };
         let in_loops = part(1.0 - wait.at_random, &|| fit.in_loops(wait.of_loops * (1.0 - again)));
         let at_random = part(wait.at_random, &|| fit.at_random(v));
-        (in_laps + (1.0 - again) * (at_random + in_loops)) * wait.watched
+        let all = |at_random: f64| in_laps + (1.0 - again) * (at_random + in_loops);
+        let survives = all(at_random) * wait.watched;
+        if wait.in_bursts == 0.0 {
+            return survives;
+        }
+        let again = fit.at_random(v * self.bursts_of(cell).times);
+        let in_bursts = part(wait.at_random, &|| again);
+        survives.min(all(at_random + wait.in_bursts * (in_bursts - at_random)))
     }
 
     /// What survives, by cell and along the grid.
@@ -329,9 +409,10 @@ impl<'t, 'a> Estimate<'t, 'a> {
     /// What survives at least, as far as watches tell.
     fn least_curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
-            let watched = watched::between(&self.watched[cell], v * PACE_ENDS)[0];
+            let watched = watched::between(&self.watched[cell], v * self.pace_ends[cell])[0];
             let wait = Wait {
                 watched,
+                in_bursts: self.bursts_of(cell).most(),
                 ..self.plain(cell, v)
             };
             let survives = self.survive(cell, &self.fits[cell], wait);
@@ -373,7 +454,9 @@ impl<'t, 'a> Estimate<'t, 'a> {
             true => watched::floor_of(floors, *part, latest.max(v) * PACE_ENDS),
             false => 0.0,
         };
-        Some(alone.max(at_random * self.fits[cell].at_random(v)))
+        let bursts = self.bursts_of(cell);
+        let times = if bursts.part > 0.0 { bursts.times } else { 1.0 };
+        Some(alone.max(at_random * self.fits[cell].at_random(v * times)))
     }
 
     /// Sample lengths from a visit of a cell on until caches of these capacities are full: as estimated, and if they took a bit less or more.
@@ -446,11 +529,6 @@ impl<'t, 'a> Estimate<'t, 'a> {
                 full + (1.0 - full) * survives
             };
             let of = self.within(cell, times, misses);
-            let (v, latest, early, late) = (times.full, times.latest, times.edges[0], times.edges[1]);
-            if self.without.is_none() && at < 3 && std::env::var_os("DBG").is_some() {
-                let fit = &self.fits[cell];
-                eprintln!("DBG cell {cell} {:?} visits {} cap {capacity} reach {reach} v {v:.1} early {early:.1} late {late:.1} latest {latest:.1} rate {:.5} evid {} spread {:.3} looked {} per_sample {:.1} at_random {:?} laps {:?} floors {:?} w {:?} full {full:.3} crowd {} -> {of:?}", table.cells[cell].0, table.cells[cell].1.visits(None), fit.rate(), fit.evidence, fit.spread(), fit.looked(), self.sums[cell].1/self.sums[cell].0.max(1.0), self.at_random[cell], self.table.laps[cell], self.swept_in_parts(cell, v, latest), watched::between(&self.watched[cell], v), crowd.map_or(0.0, |c| c.part));
-            }
             ends.iter_mut().zip(of).for_each(|(e, x)| e.push(x));
         }
         ends
@@ -493,16 +571,18 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let at_latest = |watched: f64| {
             misses(Wait {
                 watched,
+                in_bursts: self.bursts_of(cell).most(),
                 ..self.plain(cell, latest)
             }) - doubt
         };
-        let lowest = at(latest * PACE_ENDS)[0];
+        let pace = self.pace_ends[cell];
+        let lowest = at(latest * pace)[0];
         let ends = if lowest >= 1.0 {
             let later = if latest > v { at_latest(1.0) } else { least };
             [least.min(later), value, most]
         } else {
             let with = |watched: f64| misses(Wait { watched, ..plain });
-            let (value, highest) = (with(watched), at(v / PACE_ENDS)[2].max(at(v)[2]));
+            let (value, highest) = (with(watched), at(v / pace)[2].max(at(v)[2]));
             let doubt = doubt_of(value);
             let least = at_latest(lowest).min(value - doubt);
             [least, value, (with(highest) + doubt).min(most)]

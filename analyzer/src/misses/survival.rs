@@ -152,6 +152,11 @@ impl LineOverWord {
         }
     }
 
+    /// How often words are touched, over that of lines.
+    pub(super) fn words_over_lines(self) -> f64 {
+        1.0 / self.value
+    }
+
     /// The survival of lines for that of words, and its error. How long a part stays in use differs: as by an exponential distribution, of which
     /// this is the mixture; if all were used for as long, it would be a power of the words'.
     pub(super) fn of_lines(self, words: f64) -> (f64, f64) {

@@ -8,7 +8,7 @@ use crate::misses::far::{Far, RADII};
 use crate::misses::laps::{self, Lap};
 use crate::misses::near::Near;
 use crate::misses::survival::LineOverWord;
-use crate::misses::watched::{self, CellVisits, Code, ObjectWatch, Unit, Watch};
+use crate::misses::watched::{self, CellVisits, Code, InSamples, ObjectWatch, Unit, Watch};
 use crate::stages::line_visits::{GroupLines, LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -19,6 +19,8 @@ use std::collections::HashMap;
 const CELLS: usize = 1500;
 /// Cells of a sample that are seen beside each other.
 const BESIDE: usize = 24;
+/// Part of the reach of samples from which on reuses are late.
+pub(super) const LATEST: f64 = 0.75;
 /// Laps over so many times the lines that samples reach are long.
 const LONG: f64 = 1.1;
 
@@ -236,7 +238,8 @@ impl<'a> VisitTable<'a> {
                 Some(ObjectWatch {
                     part: part(watch.used.sample),
                     object: object(&watch.used, &mut recent),
-                    length: times * (beyond + watch.length),
+                    beyond: times * beyond,
+                    length: times * watch.length,
                     otherwise: matches!(watch.end, WatchEnd::Other),
                     by: match watch.end {
                         WatchEnd::Load(group) => Some(code(group)),
@@ -263,7 +266,17 @@ impl<'a> VisitTable<'a> {
                     sum.1 + f64::from(lines.same_word),
                 )
             });
-            LineOverWord::new(again, same_word)
+            let same = reach.iter().filter(|(group, _)| code(**group) == of);
+            let (mut reuses, mut exposed) = (0.0, 0.0);
+            for &group in same.map(|s| s.0) {
+                let of_group = near_of(lines, group, None).late_reuses(LATEST);
+                (reuses, exposed) = (reuses + of_group.0, exposed + of_group.1);
+            }
+            InSamples {
+                times: LineOverWord::new(again, same_word),
+                reuses,
+                hazard: reuses / f64::max(exposed, 1.0) * lines_of(lines, &distinct, |g| code(g) == of),
+            }
         });
         let mut laps = laps::of_cells(&lines.walks, &numbers, object);
         let mut sums = vec![(0.0, 0.0); cells.len()];
@@ -303,6 +316,17 @@ impl<'a> VisitTable<'a> {
             .zip(&self.sequence)
             .map(|((key, _), &(part, all))| (*key, part, all))
     }
+}
+
+/// Lines of a mean sample that some groups are in. `distinct`: by sample.
+fn lines_of(lines: &LineVisits, distinct: &[f64], is_of: impl Fn(u32) -> bool) -> f64 {
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for of in lines.samples.iter().filter(|of| is_of(of.group)) {
+        let weight = f64::from(of.accesses);
+        sum += weight * distinct.get(of.sample as usize).copied().unwrap_or(0.0);
+        weights += weight;
+    }
+    sum / f64::max(weights, 1.0)
 }
 
 /// By cell and replicate: late visits, those of each sample as a part of all of the sample. `beside`: cells of each sample and late visits.

@@ -33,6 +33,11 @@ pub(super) const PACE_ENDS: f64 = PACE * PACE;
 const BURSTS: f64 = 0.15;
 /// What the share of code in an object is off by, of what is not its own.
 const SHARE: f64 = 0.2;
+/// The part of the watches of some code that ends early, and how many these are at least.
+const EARLY: f64 = 0.25;
+const EARLIEST: usize = 8;
+/// Words of watches are used as those of late visits are but for this, of a logarithm.
+const ALIKE: f64 = 0.3;
 /// Standard errors that words are left alone for less time than the model says of lines, from which on they speak against it, and from which
 /// on it counts for no more than its errors say.
 const APART: [f64; 2] = [1.0, 2.0];
@@ -122,11 +127,38 @@ pub(crate) struct Unit {
     pub(crate) tells: Vec<(u32, f64)>,
     /// Its loads go in even steps. Walks tell when these come back, each piece of code by itself: watches tell that they do not.
     pub(crate) walks: bool,
-    /// Replicate, sample lengths, end.
-    watches: Vec<(usize, f64, Ended)>,
+    watches: Vec<SeenWatch>,
     /// By replicate: weights of late visits of the code, and of all there.
     late: [(f64, f64); PARTS],
     times: LineOverWord,
+    pace: Pace,
+}
+
+/// A watch, as some code sees it.
+#[derive(Clone, Copy, Debug)]
+struct SeenWatch {
+    /// Replicate.
+    part: usize,
+    beyond: f64,
+    length: f64,
+    end: Ended,
+}
+
+/// What is known of some code from inside samples.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InSamples {
+    /// How many times as often as a word its line is touched.
+    pub(crate) times: LineOverWord,
+    /// Late reuses, and how often a line is touched again in a sample length then.
+    pub(crate) reuses: f64,
+    pub(crate) hazard: f64,
+}
+
+/// How much faster code is than its pace has it, and by what factor that may be off (a standard error).
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pace {
+    times: f64,
+    off: f64,
 }
 
 /// A cell, as watches see it.
@@ -141,7 +173,8 @@ pub(crate) struct CellVisits {
 pub(crate) struct ObjectWatch {
     pub(crate) part: usize,
     pub(crate) object: u32,
-    /// Sample lengths from where the reach of samples ends.
+    /// Sample lengths from where the reach of samples ends until its sample does, and from there on by time.
+    pub(crate) beyond: f64,
     pub(crate) length: f64,
     /// The code that touched it, or that it was not seen to be touched.
     pub(crate) by: Option<Code>,
@@ -153,7 +186,7 @@ pub(crate) struct ObjectWatch {
 pub(crate) fn units(
     cells: &[CellVisits],
     watches: &[ObjectWatch],
-    times: &dyn Fn(Code) -> LineOverWord,
+    in_samples: &dyn Fn(Code) -> InSamples,
 ) -> (Vec<Unit>, u64) {
     let mut used = vec![false; watches.len()];
     let mut found = Vec::new();
@@ -182,14 +215,22 @@ pub(crate) fn units(
                 .filter(|&cell| !told[cell as usize])
                 .map(|cell| (cell, own(cell) / whole.max(f64::MIN_POSITIVE)))
                 .collect();
-            let unit = Unit {
+            let known = in_samples(code);
+            let mut unit = Unit {
                 cells: of_code,
                 tells,
                 walks: code.1 == STRIDED,
                 watches: those.iter().map(|&at| watches[at].seen_by(code)).collect(),
                 late,
-                times: times(code),
+                times: known.times,
+                pace: Pace {
+                    times: 1.0,
+                    off: PACE,
+                },
             };
+            if !unit.walks {
+                unit.pace = unit.paced(&known);
+            }
             if unit.tells.is_empty() || unit.share(None) * (those.len() as f64) < FEWEST {
                 continue;
             }
@@ -206,7 +247,7 @@ pub(crate) fn units(
 }
 
 impl ObjectWatch {
-    fn seen_by(&self, code: Code) -> (usize, f64, Ended) {
+    fn seen_by(&self, code: Code) -> SeenWatch {
         let end = match self.by {
             Some(by) if by == code => Ended::Own,
             Some(_) => Ended::Others,
@@ -214,7 +255,13 @@ impl ObjectWatch {
             None if self.otherwise && code.1 == STRIDED => Ended::Own,
             None => Ended::Unseen,
         };
-        (self.part, self.length, end)
+        let [beyond, length] = [self.beyond, self.length];
+        SeenWatch {
+            part: self.part,
+            beyond,
+            length,
+            end,
+        }
     }
 }
 
@@ -229,8 +276,50 @@ impl Unit {
     }
 
     fn touches(&self, without: Option<usize>) -> Touches {
-        let kept = self.watches.iter().filter(|w| Some(w.0) != without);
-        Touches::new(kept.map(|&(_, length, end)| (length, end)).collect())
+        let kept = self.watches.iter().filter(|w| Some(w.part) != without);
+        Touches::new(kept.map(|w| (w.beyond + self.pace.times * w.length, w.end)).collect())
+    }
+
+    /// Words are touched again behind a sample as often, at first, as samples see them touched just before: this tells how many sample
+    /// lengths the time of a watch is, whatever the pace of code is taken for.
+    fn paced(&self, known: &InSamples) -> Pace {
+        let plain = Pace {
+            times: 1.0,
+            off: PACE,
+        };
+        let mut ends: Vec<f64> = (self.watches.iter())
+            .filter(|w| w.end == Ended::Own)
+            .map(|w| w.length)
+            .collect();
+        ends.sort_unstable_by(f64::total_cmp);
+        let enough = (self.watches.len() as f64 * self.share(None) * EARLY) as usize;
+        let early = enough.min(ends.len());
+        if early < EARLIEST || known.reuses < EARLIEST as f64 {
+            return plain;
+        }
+        let until = ends[early - 1];
+        let time: f64 = self.watches.iter().map(|w| w.length.min(until)).sum();
+        let by_watches = early as f64 / (time * self.share(None)).max(f64::MIN_POSITIVE);
+        let by_samples = known.hazard * known.times.words_over_lines();
+        let found = (by_watches / by_samples).ln();
+        let variance = 1.0 / early as f64 + 1.0 / known.reuses + ALIKE * ALIKE;
+        // What is known of the pace counts as well, by its own error.
+        let prior = PACE.ln().powi(2);
+        let weight = prior / (prior + variance);
+        if !found.is_finite() {
+            return plain;
+        }
+        let x = Pace {
+            times: (found * weight).exp(),
+            off: (prior * variance / (prior + variance)).sqrt().exp(),
+        };
+        if std::env::var_os("DBG").is_some() { eprintln!("DBP cells {:?} watches {} early {early} samples {by_samples:.5} watches {by_watches:.5} -> {x:?}", self.cells, self.watches.len()); }
+        x
+    }
+
+    /// By what factor the time of watches may be off, at the ends of a 95 % interval.
+    pub(crate) fn pace_ends(&self) -> f64 {
+        self.pace.off * self.pace.off
     }
 
     /// The part of its late visits whose words are left alone for so long at least, along the grid.
@@ -264,7 +353,7 @@ impl Unit {
             let (survival, range) = model(v, &self.cells);
             let survival = survival.max(f64::MIN_POSITIVE);
             let words = alone(v);
-            let pace = (alone(v / PACE) - alone(v * PACE)) / 2.0;
+            let pace = (alone(v / self.pace.off) - alone(v * self.pace.off)) / 2.0;
             let of_share = SHARE * (1.0 - share) * (1.0 - words);
             let chance = touches.variance(v).sqrt() / share.max(1e-9);
             let of_words = chance.hypot(pace).hypot(of_share);
@@ -274,11 +363,11 @@ impl Unit {
             let error = ((high - low) / 2.0).hypot(of_times).max(chance / WORDS);
             let model = (survival, range.hypot(BURSTS * survival));
             let both = combined(model, (watched, error), words + QUANTILE * of_words);
+            if without.is_none() && std::env::var_os("DBG").is_some() {
+                eprintln!("DBU cells {:?} n {} share {share:.2} v {v:.1} words {words:.3}+-{of_words:.3} (chance {chance:.3} pace {pace:.3}) lines {watched:.3}+-{error:.3} model {:.3}+-{:.3} both {both:?}", self.cells, self.watches.len(), model.0, model.1);
+            }
             // Words bound lines from above. As long as they may be left alone for as long as the model says, they do not contradict it.
             let apart = (survival - words) / range.hypot(of_words).max(1e-9);
-            if without.is_none() && std::env::var_os("DBG").is_some() {
-                eprintln!("DBU cells {:?} n {} share {share:.2} v {v:.1} words {words:.3}+-{of_words:.3} (chance {chance:.3} pace {pace:.3}) lines {watched:.3}+-{error:.3} times {:?} model {:.3}+-{:.3} lasting {:.0}", self.cells, self.watches.len(), self.times, model.0, model.1, touches.lasting(v));
-            }
             let against = ((apart - APART[0]) / (APART[1] - APART[0])).clamp(0.0, 1.0);
             if both.value < survival && against > 0.0 {
                 // What was touched stays so.
