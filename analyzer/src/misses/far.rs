@@ -322,7 +322,11 @@ mod tests {
     /// What meets nearby as often as anywhere by rate, and more often by chance, is no phase; ten times as often is one.
     #[test]
     fn radii_are_narrow_where_samples_meet_more_often_nearby() {
-        let narrow = |nearby: f64| (1..=100).filter(|&seed| of_walks(seed, nearby).radius() == 0).count();
+        let narrow = |nearby: f64| {
+            (1..=100)
+                .filter(|&seed| of_walks(seed, nearby).radius() == 0)
+                .count()
+        };
         assert!(narrow(1.0) <= 5, "{}", narrow(1.0));
         assert!(narrow(10.0) >= 95, "{}", narrow(10.0));
     }

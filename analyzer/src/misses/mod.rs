@@ -2,9 +2,11 @@
 //!
 //! A row of functions, lines, loops and objects, and the summary, has a field `misses`; it is `None` where nothing is known. `docs/design/miss-prediction.md` tells how it is found.
 
+mod alone;
 pub mod caches;
 mod crowded;
 mod far;
+mod filling;
 mod laps;
 mod load_weights;
 mod near;

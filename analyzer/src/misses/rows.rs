@@ -242,15 +242,18 @@ impl Predicted {
         value.sort_unstable_by_key(|v| v.0);
         let replicates: Vec<ByGroup> = estimates.collect();
         let slower = match by_time && !weights.are_counted() {
-            true => slower::least(&private),
+            true => slower::slower(&private),
             false => HashMap::default(),
         };
         for (group, of) in value {
+            let [less, likely] = slower.get(&group).copied().unwrap_or([1.0; 2]);
+            let scale = |ratios: &[f64]| ratios.iter().map(|r| r * likely).collect::<Vec<f64>>();
             for (object, value) in of.objects {
                 let without = |r: &ByGroup| {
                     let of = r.get(&group)?.objects.iter().find(|o| o.0 == object)?;
-                    Some(of.1.clone())
+                    Some(scale(&of.1))
                 };
+                let value = scale(&value);
                 let ratios = Ratios {
                     without: replicates
                         .iter()
@@ -263,16 +266,15 @@ impl Predicted {
                 let list = predicted.objects.entry(object).or_default();
                 list.push((group, ratios));
             }
-            let less = slower.get(&group).copied().unwrap_or(1.0);
             let ratios = Ratios {
                 without: replicates
                     .iter()
-                    .map(|r| r.get(&group).map_or_else(Vec::new, |g| g.ratio.clone()))
+                    .map(|r| r.get(&group).map_or_else(Vec::new, |g| scale(&g.ratio)))
                     .collect(),
                 least: (of.least.iter().zip(&of.ratio))
-                    .map(|(least, ratio)| least.min(less * ratio))
+                    .map(|(least, ratio)| (likely * least).min(less * ratio))
                     .collect(),
-                value: of.ratio,
+                value: scale(&of.ratio),
                 most: of.most,
             };
             if let Some(entry) = predicted.groups.get_mut(&group) {

@@ -1,7 +1,8 @@
 //! What samples tell of the sets of caches: more misses than the sizes of the caches do.
 
+use crate::misses::filling::doubt_of;
 use crate::misses::near::Near;
-use crate::misses::predict::{ByGroup, Ends, doubt_of};
+use crate::misses::predict::{ByGroup, Ends};
 use crate::misses::visit_table::{VisitTable, parts};
 use crate::stages::line_visits::GroupLines;
 use crate::util::fast_hash::Mixed;

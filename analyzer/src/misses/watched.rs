@@ -277,7 +277,10 @@ impl Unit {
 
     fn touches(&self, without: Option<usize>) -> Touches {
         let kept = self.watches.iter().filter(|w| Some(w.part) != without);
-        Touches::new(kept.map(|w| (w.beyond + self.pace.times * w.length, w.end)).collect())
+        Touches::new(
+            kept.map(|w| (w.beyond + self.pace.times * w.length, w.end))
+                .collect(),
+        )
     }
 
     /// Words are touched again behind a sample as often, at first, as samples see them touched just before: this tells how many sample
@@ -309,12 +312,10 @@ impl Unit {
         if !found.is_finite() {
             return plain;
         }
-        let x = Pace {
+        Pace {
             times: (found * weight).exp(),
             off: (prior * variance / (prior + variance)).sqrt().exp(),
-        };
-        if std::env::var_os("DBG").is_some() { eprintln!("DBP cells {:?} watches {} early {early} samples {by_samples:.5} watches {by_watches:.5} -> {x:?}", self.cells, self.watches.len()); }
-        x
+        }
     }
 
     /// By what factor the time of watches may be off, at the ends of a 95 % interval.
@@ -363,9 +364,6 @@ impl Unit {
             let error = ((high - low) / 2.0).hypot(of_times).max(chance / WORDS);
             let model = (survival, range.hypot(BURSTS * survival));
             let both = combined(model, (watched, error), words + QUANTILE * of_words);
-            if without.is_none() && std::env::var_os("DBG").is_some() {
-                eprintln!("DBU cells {:?} n {} share {share:.2} v {v:.1} words {words:.3}+-{of_words:.3} (chance {chance:.3} pace {pace:.3}) lines {watched:.3}+-{error:.3} model {:.3}+-{:.3} both {both:?}", self.cells, self.watches.len(), model.0, model.1);
-            }
             // Words bound lines from above. As long as they may be left alone for as long as the model says, they do not contradict it.
             let apart = (survival - words) / range.hypot(of_words).max(1e-9);
             let against = ((apart - APART[0]) / (APART[1] - APART[0])).clamp(0.0, 1.0);

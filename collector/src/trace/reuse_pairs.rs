@@ -2,8 +2,8 @@
 
 use crate::convert::SampleSeen;
 use crate::machine::signal_cost;
-use crate::pairs::{WatchEnd, WordAccess};
 use crate::pairs::write::{self, Pair};
+use crate::pairs::{WatchEnd, WordAccess};
 use crate::paths::waiting::LoadLocator;
 use crate::trace::recording::Recording;
 

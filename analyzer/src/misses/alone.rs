@@ -1,0 +1,386 @@
+//! How long lines are left alone behind their late visits: as estimated, and as may be so instead.
+
+use crate::misses::far::{Fit, grid};
+use crate::misses::near::Near;
+use crate::misses::visit_table::{LATEST, VisitTable, near_of};
+use crate::misses::watched::{self, PACE_ENDS, STRIDED};
+use crate::stages::line_visits::part;
+use crate::util::fast_hash::Mixed;
+use std::collections::HashMap;
+
+/// Walks of which samples see this part come back go to and fro, and watches of some tell little of others.
+const COMES_BACK: f64 = 0.05;
+/// Part of the reach of samples from which on reuses tell whether they come at random.
+const LATE: f64 = 0.25;
+/// Late reuses over those expected, from which on data may be used in bursts, and from which on it is.
+const BURSTY: [f64; 2] = [1.4, 1.8];
+/// Standard errors in half an interval.
+const QUANTILE: f64 = 2.0;
+/// What fills a cache, the time until it is full, and that until a loop is back, are known but for this factor.
+pub(super) const EDGE: f64 = 1.25;
+
+/// How long lines are left alone, in words of one estimate.
+#[derive(Clone, Copy)]
+pub(super) struct Wait {
+    /// Sample lengths.
+    pub(super) v: f64,
+    /// The same for what comes back after equal times.
+    pub(super) of_loops: f64,
+    /// The part that comes at random, of what is in no lap.
+    pub(super) at_random: f64,
+    /// The part of that which comes in long bursts, if any does.
+    pub(super) in_bursts: f64,
+    /// Which of the ends of what comes again with the next lap.
+    pub(super) laps: usize,
+    /// What watchpoints leave of it.
+    pub(super) watched: f64,
+}
+
+/// Data that is used in bursts which are longer than a sample.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Bursts {
+    /// How many times as often it comes again in them as all samples have it.
+    pub(super) times: f64,
+    /// The part of what comes at random that is in bursts which last long.
+    pub(super) part: f64,
+}
+
+impl Bursts {
+    /// That part at most.
+    pub(super) fn most(self) -> f64 {
+        if self.part > 0.0 { 1.0 } else { 0.0 }
+    }
+}
+
+/// One estimate from all replicates but one.
+pub(super) struct Estimate<'t, 'a> {
+    pub(super) table: &'t VisitTable<'a>,
+    pub(super) without: Option<usize>,
+    pub(super) nears: HashMap<u32, Near, Mixed>,
+    /// By cell.
+    pub(super) fits: Vec<Fit>,
+    /// By group: late visits.
+    pub(super) late: HashMap<u32, f64, Mixed>,
+    /// By cell: weights of its samples, and the same times their lines.
+    pub(super) sums: Vec<(f64, f64)>,
+    /// By cell: new lines of the cells that run beside it, by its weights.
+    pub(super) beside: Vec<HashMap<u32, f64, Mixed>>,
+    /// By cell: how much of its visits comes at random, and how surely.
+    pub(super) at_random: Vec<[f64; 3]>,
+    /// By group: see [`Estimate::find_bursts`].
+    pub(super) bursts: HashMap<u32, Bursts, Mixed>,
+    /// By cell: what watchpoints make of its survival, along the grid; empty if nothing.
+    pub(super) watched: Vec<Vec<[f64; 3]>>,
+    /// By cell: by what factor the time of watches may be off.
+    pub(super) pace_ends: Vec<f64>,
+    /// By cell: what is left of the late visits of its code at least, by watches along the grid; and its part of these.
+    pub(super) floors: Vec<(Vec<f64>, f64)>,
+}
+
+impl<'t, 'a> Estimate<'t, 'a> {
+    pub(super) fn new(table: &'t VisitTable<'a>, without: Option<usize>) -> Estimate<'t, 'a> {
+        let near = |&group: &u32| {
+            let mut near = near_of(table.lines, group, without);
+            // Replicates differ by what they have seen, not by what they trust.
+            near.reach = table.reach.get(&group).copied().unwrap_or(near.reach);
+            (group, near)
+        };
+        let mut late: HashMap<u32, f64, Mixed> = HashMap::default();
+        for ((group, _), far) in &table.cells {
+            *late.entry(*group).or_default() += far.visits(without);
+        }
+        let fits = table.cells.iter().map(|c| c.1.fit(c.1.radius(), without));
+        let mut estimate = Estimate {
+            table,
+            without,
+            nears: table.groups.iter().map(near).collect(),
+            fits: fits.collect(),
+            late,
+            sums: vec![(0.0, 0.0); table.cells.len()],
+            beside: vec![HashMap::default(); table.cells.len()],
+            at_random: Vec::new(),
+            bursts: HashMap::default(),
+            watched: vec![Vec::new(); table.cells.len()],
+            pace_ends: vec![PACE_ENDS; table.cells.len()],
+            floors: vec![(Vec::new(), 1.0); table.cells.len()],
+        };
+        estimate.look_beside();
+        estimate.at_random = (0..table.cells.len())
+            .map(|cell| estimate.part_at_random(cell))
+            .collect();
+        estimate.bursts = estimate.find_bursts();
+        for unit in &table.units {
+            if unit.walks && without.is_some() {
+                continue;
+            }
+            if unit.walks {
+                let floors = unit.floors(without);
+                for &(cell, part) in &unit.tells {
+                    estimate.floors[cell as usize] = (floors.clone(), part);
+                }
+                continue;
+            }
+            let factors = unit.factors(without, |v, cells| estimate.mean(v, cells));
+            for &(cell, _) in &unit.tells {
+                estimate.pace_ends[cell as usize] = unit.pace_ends();
+                estimate.watched[cell as usize].clone_from(&factors);
+            }
+        }
+        estimate
+    }
+
+    pub(super) fn near_of(&self, cell: usize) -> &Near {
+        &self.nears[&self.table.cells[cell].0.0]
+    }
+
+    /// New lines of a cell that each of its late visits stands for, in a sample.
+    fn stands_for(&self) -> Vec<f64> {
+        let mut accesses: HashMap<u32, f64, Mixed> = HashMap::default();
+        let samples = self.table.lines.samples.iter();
+        for of in samples.filter(|s| Some(part(s.sample)) != self.without) {
+            *accesses.entry(of.group).or_default() += f64::from(of.accesses);
+        }
+        let of_cell = |cell: usize| {
+            let (near, group) = (self.near_of(cell), self.table.cells[cell].0.0);
+            let accesses = accesses.get(&group).copied().unwrap_or(0.0);
+            accesses * near.at_least(near.reach as f64) / self.late[&group].max(1.0)
+        };
+        (0..self.table.cells.len()).map(of_cell).collect()
+    }
+
+    /// What runs beside each cell: lines of a sample, and late visits of other cells.
+    fn look_beside(&mut self) {
+        let stands_for = self.stands_for();
+        for (sample, cells) in self.table.beside.iter().enumerate() {
+            if Some(part(sample as u32)) == self.without {
+                continue;
+            }
+            let lines = self.table.distinct[sample];
+            for &(cell, weight) in cells {
+                let sum = &mut self.sums[cell as usize];
+                *sum = (sum.0 + weight, sum.1 + weight * lines);
+                let beside = &mut self.beside[cell as usize];
+                for &(other, count) in cells {
+                    *beside.entry(other).or_default() +=
+                        weight * count * stands_for[other as usize];
+                }
+            }
+        }
+    }
+}
+
+impl Estimate<'_, '_> {
+    /// The part of late visits of some cells whose lines are left alone for so long, and its error by what the model does not tell.
+    pub(super) fn mean(&self, v: f64, cells: &[u32]) -> (f64, f64) {
+        let (mut sums, mut all) = ([0.0; 3], 0.0);
+        for &cell in cells {
+            let cell = cell as usize;
+            let visits = self.table.cells[cell].1.visits(self.without);
+            let of = |wait: Wait| self.survive(cell, &self.fits[cell], wait);
+            // Whether there are long bursts, watches tell.
+            let plain = Wait {
+                in_bursts: 0.0,
+                ..self.plain(cell, v)
+            };
+            let value = of(plain);
+            let (mut least, mut most) = (value, value);
+            for wait in self.doubtful(cell, plain, [v / EDGE, v * EDGE]) {
+                let survives = of(wait);
+                (least, most) = (least.min(survives), most.max(survives));
+            }
+            (sums.iter_mut().zip([least, value, most])).for_each(|(s, x)| *s += visits * x);
+            all += visits;
+        }
+        let [least, value, most] = sums.map(|s| s / f64::max(all, 1.0));
+        (value, (most - least) / 2.0)
+    }
+
+    /// What is taken as so.
+    pub(super) fn plain(&self, cell: usize, v: f64) -> Wait {
+        Wait {
+            v,
+            of_loops: v,
+            at_random: self.at_random[cell][1],
+            in_bursts: self.bursts_of(cell).part,
+            laps: 1,
+            watched: 1.0,
+        }
+    }
+
+    /// What may be so instead. `edges`: when a loop may just fit at the earliest, and at the latest.
+    pub(super) fn doubtful(
+        &self,
+        cell: usize,
+        plain: Wait,
+        edges: [f64; 2],
+    ) -> impl Iterator<Item = Wait> {
+        let has_laps = !self.table.laps[cell].is_empty();
+        let bursts = self.bursts_of(cell);
+        ([0, 2].into_iter())
+            .map(move |end| self.at_random[cell][end])
+            .filter(move |&end| end != plain.at_random)
+            .map(move |at_random| Wait { at_random, ..plain })
+            .chain(
+                (has_laps.then_some([0, 2]).into_iter().flatten())
+                    .map(move |laps| Wait { laps, ..plain }),
+            )
+            .chain(
+                (bursts.part > 0.0 && plain.in_bursts > 0.0)
+                    .then_some([0.0, 1.0])
+                    .into_iter()
+                    .flatten()
+                    .map(move |in_bursts| Wait { in_bursts, ..plain }),
+            )
+            // Whether a loop just fits, nobody can tell.
+            .chain(edges.map(|of_loops| Wait { of_loops, ..plain }))
+    }
+
+    /// Visits at random come again just before the reach of samples, others do not.
+    pub(super) fn part_at_random(&self, cell: usize) -> [f64; 3] {
+        let (reuses, lines) = self.near_of(cell).late_reuses(LATE);
+        let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
+        let expected = self.fits[cell].rate() / of_sample.max(1.0) * lines;
+        if expected <= 0.0 {
+            return [0.0, 1.0, 1.0];
+        }
+        let off = QUANTILE * (reuses + 1.0).sqrt();
+        [reuses - off, reuses, reuses + off].map(|r| (r / expected).clamp(0.0, 1.0))
+    }
+
+    /// How many times as often lines of a group come again just before the reach of samples as all samples have it that they do. Then data
+    /// is used in bursts, which last for longer than a sample, by at least a bit or at most for as long as lies between two.
+    pub(super) fn find_bursts(&self) -> HashMap<u32, Bursts, Mixed> {
+        let mut sums: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
+        for (cell, fit) in self.fits.iter().enumerate() {
+            let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
+            let visits = self.table.cells[cell].1.visits(self.without);
+            let sum = sums.entry(self.table.cells[cell].0.0).or_default();
+            *sum = (
+                sum.0 + visits,
+                sum.1 + visits * fit.hazard() / of_sample.max(1.0),
+            );
+        }
+        let of_group = |(group, (visits, hazards)): (u32, (f64, f64))| {
+            let (reuses, lines) = self.nears[&group].late_reuses(LATEST);
+            let expected = hazards / visits.max(1.0) * lines;
+            let least = (reuses - QUANTILE * (reuses + 1.0).sqrt()) / expected;
+            // How long they last, nobody can tell.
+            let surely = (least - BURSTY[0]) / (BURSTY[1] - BURSTY[0]);
+            let bursts = Bursts {
+                times: reuses / expected,
+                part: surely.clamp(0.0, 1.0) / 2.0,
+            };
+            (
+                group,
+                if expected > 0.0 {
+                    bursts
+                } else {
+                    Bursts::default()
+                },
+            )
+        };
+        sums.into_iter().map(of_group).collect()
+    }
+
+    pub(super) fn bursts_of(&self, cell: usize) -> Bursts {
+        let of = self.bursts.get(&self.table.cells[cell].0.0);
+        of.copied().unwrap_or_default()
+    }
+
+    /// The part of late visits whose lines are left alone for so long.
+    pub(super) fn survive(&self, cell: usize, fit: &Fit, wait: Wait) -> f64 {
+        let laps = || self.table.laps[cell].iter();
+        let again: f64 = laps().map(|l| l.part * l.again[wait.laps]).sum();
+        let in_laps = laps().map(|l| l.waits(wait.v, wait.laps)).sum::<f64>();
+        // Other samples count visits of all laps: those that laps leave come as much more rarely.
+        let v = wait.v * (1.0 - again);
+        // Each of the two takes a while, and often none of it is asked for.
+        let part = |part: f64, of: &dyn Fn() -> f64| if part == 0.0 { 0.0 } else { part * of() };
+        let in_loops = part(1.0 - wait.at_random, &|| {
+            fit.in_loops(wait.of_loops * (1.0 - again))
+        });
+        let at_random = part(wait.at_random, &|| fit.at_random(v));
+        let all = |at_random: f64| in_laps + (1.0 - again) * (at_random + in_loops);
+        let survives = all(at_random) * wait.watched;
+        if wait.in_bursts == 0.0 {
+            return survives;
+        }
+        let again = fit.at_random(v * self.bursts_of(cell).times);
+        let in_bursts = part(wait.at_random, &|| again);
+        survives.min(all(at_random + wait.in_bursts * (in_bursts - at_random)))
+    }
+
+    /// What survives, by cell and along the grid.
+    pub(super) fn curves(&self) -> Vec<Vec<f64>> {
+        self.by_cell(|cell, v| {
+            let watched = watched::between(&self.watched[cell], v)[1];
+            let wait = Wait {
+                watched,
+                ..self.plain(cell, v)
+            };
+            self.survive(cell, &self.fits[cell], wait)
+        })
+    }
+
+    /// What survives at least, as far as watches tell.
+    pub(super) fn least_curves(&self) -> Vec<Vec<f64>> {
+        self.by_cell(|cell, v| {
+            let watched = watched::between(&self.watched[cell], v * self.pace_ends[cell])[0];
+            let wait = Wait {
+                watched,
+                in_bursts: self.bursts_of(cell).most(),
+                ..self.plain(cell, v)
+            };
+            let survives = self.survive(cell, &self.fits[cell], wait);
+            match self.swept_in_parts(cell, v, v) {
+                Some(least) => least.min(survives),
+                None => survives,
+            }
+        })
+    }
+
+    /// What survives if walks come back as rarely as they may, and nothing in bursts.
+    pub(super) fn most_curves(&self) -> Vec<Vec<f64>> {
+        self.by_cell(|cell, v| {
+            let watched = watched::between(&self.watched[cell], v)[1];
+            let wait = Wait {
+                watched,
+                ..self.seldom(cell, v)
+            };
+            self.survive(cell, &self.fits[cell], wait)
+        })
+    }
+
+    pub(super) fn seldom(&self, cell: usize, v: f64) -> Wait {
+        Wait {
+            laps: 0,
+            in_bursts: 0.0,
+            ..self.plain(cell, v)
+        }
+    }
+
+    pub(super) fn by_cell(&self, at: impl Fn(usize, f64) -> f64) -> Vec<Vec<f64>> {
+        (0..self.fits.len())
+            .map(|cell| grid().map(|v| at(cell, v)).collect())
+            .collect()
+    }
+
+    /// Loops over arrays come in nests: what was swept as a whole may have been swept in parts, each many times, between two samples.
+    /// What is left of it then, until the cache is full as estimated, or at the latest; nothing where samples tell how it was.
+    pub(super) fn swept_in_parts(&self, cell: usize, v: f64, latest: f64) -> Option<f64> {
+        let strided = self.table.cells[cell].0.0 & 3 == STRIDED;
+        if !strided || self.fits[cell].evidence <= 0.0 || !self.table.laps[cell].is_empty() {
+            return None;
+        }
+        // But for what watches saw to be left alone, where samples do not see it come back either.
+        let at_random = self.at_random[cell][1];
+        let (floors, part) = &self.floors[cell];
+        let alone = match at_random < COMES_BACK {
+            true => watched::floor_of(floors, *part, latest.max(v) * PACE_ENDS),
+            false => 0.0,
+        };
+        let bursts = self.bursts_of(cell);
+        let times = if bursts.part > 0.0 { bursts.times } else { 1.0 };
+        Some(alone.max(at_random * self.fits[cell].at_random(v * times)))
+    }
+}
