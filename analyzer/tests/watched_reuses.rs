@@ -294,14 +294,17 @@ fn watches_see_bursts_that_samples_do_not() {
                 "{function} {}: {truth:.3}, {a:.3?} without, {b:.3?} with",
                 CACHES[at]
             );
-            assert!(
-                b[0] <= *truth && *truth <= b[2],
-                "{function}: {truth} in {b:?}"
-            );
+            for found in [a, b] {
+                assert!(
+                    found[0] <= *truth && *truth <= found[2],
+                    "{function}: {truth} in {found:?}"
+                );
+            }
+            let wide = a[2] - a[0];
             let [a, b] = [a, b].map(|r| (r[1] - truth).abs());
             match function {
-                // The model says that nearly all of the table misses.
-                "main" => assert!(a > 0.5 && b < 0.2, "{a} {b}"),
+                // Samples tell that the table is used in bursts, and not how long these are.
+                "main" => assert!(wide > 0.7 && b < 0.2 && b < a, "{a} {wide} {b}"),
                 _ => assert!(b < 0.1 && b <= a + 0.03, "{a} {b}"),
             }
         }

@@ -12,7 +12,7 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// And to that of misses per access: what less than this misses is not told apart.
+/// What is added to the interval of misses per access: less than this is not told apart.
 const FLOOR: f64 = 5e-4;
 /// What survives in crowded sets is known but for this part of what does not.
 const CROWDED: f64 = 0.15;

@@ -132,14 +132,17 @@ pub(super) fn mixed(times: f64, words: f64) -> f64 {
 }
 
 impl LineOverWord {
+    /// Nothing tells.
+    pub(super) const UNKNOWN: LineOverWord = LineOverWord {
+        least: 1.0,
+        value: 1.0,
+        most: WORDS,
+    };
+
     /// From reuses, and those of them that are of the same word.
     pub(crate) fn new(again: f64, same_word: f64) -> LineOverWord {
         if again < TELLING {
-            return LineOverWord {
-                least: 1.0,
-                value: 1.0,
-                most: WORDS,
-            };
+            return LineOverWord::UNKNOWN;
         }
         // (With Jeffreys' prior, so that no count is certain.)
         let share = (same_word + 0.5) / (again + 1.0);

@@ -407,6 +407,13 @@ pub(crate) fn between(factors: &[[f64; 3]], v: f64) -> [f64; 3] {
 mod tests {
     use super::*;
 
+    /// Samples see nothing come again.
+    const BLIND: InSamples = InSamples {
+        times: LineOverWord::UNKNOWN,
+        reuses: 0.0,
+        hazard: 0.0,
+    };
+
     fn cell(code: u32, object: u32, late: f64) -> CellVisits {
         CellVisits {
             code: (code, 2),
@@ -424,6 +431,7 @@ mod tests {
         (0..n).map(move |at| ObjectWatch {
             part: at % PARTS,
             object,
+            beyond: 0.0,
             length,
             by: by.map(|code| (code, 2)),
             otherwise: false,
@@ -437,7 +445,7 @@ mod tests {
         // Uses by the first are touched by the second, those by the second by nobody.
         let seen: Vec<_> =
             (watches(40, 7, Some(2), 2.0).chain(watches(40, 7, None, 500.0))).collect();
-        let (units, used) = units(&cells, &seen, &|_| LineOverWord::new(0.0, 0.0));
+        let (units, used) = units(&cells, &seen, &|_| BLIND);
         assert_eq!((units.len(), used), (2, 80));
         let model = |_: f64, _: &[u32]| (0.9, 0.0);
         let at = |unit: &Unit, v: f64| between(&unit.factors(None, model), v);
@@ -459,7 +467,7 @@ mod tests {
             (watches(n, 7, Some(1), 2.0).chain(watches(3, 8, Some(1), 2.0))).collect()
         };
         let lowers = |n: usize| -> Vec<Vec<u32>> {
-            units(&cells, &few(n), &|_| LineOverWord::new(0.0, 0.0))
+            units(&cells, &few(n), &|_| BLIND)
                 .0
                 .into_iter()
                 .map(|u| u.tells.into_iter().map(|c| c.0).collect())
@@ -481,7 +489,7 @@ mod tests {
             }
             let mut walk = cell(1, 7, 1.0);
             walk.code = (1, STRIDED);
-            let (mut units, used) = units(&[walk], &seen, &|_| LineOverWord::new(0.0, 0.0));
+            let (mut units, used) = units(&[walk], &seen, &|_| BLIND);
             assert_eq!((units.len(), used), (1, 100));
             units.remove(0)
         };
@@ -497,6 +505,40 @@ mod tests {
         let some = unit(40).floors(None);
         let (early, late) = (floor_of(&some, 1.0, 8.0), floor_of(&some, 1.0, 30.0));
         assert!(early > 0.9 && (0.45..0.6).contains(&late), "{early} {late}");
+    }
+
+    /// Words that come again eight times as rarely, behind samples, as samples see: the pace of the code is taken for eight times what it is.
+    #[test]
+    fn pace_follows_from_what_samples_see() {
+        let (cells, hazard) = ([cell(1, 7, 1.0)], 0.08);
+        // Quantiles of an exponential distribution.
+        let length = |at: usize| -(1.0 - (at as f64 + 0.5) / 200.0).ln() / (hazard / 8.0);
+        let seen: Vec<_> = (0..200)
+            .flat_map(|at| watches(1, 7, Some(1), length(at)))
+            .collect();
+        let known = |reuses: f64| InSamples {
+            times: LineOverWord::new(1000.0, 1000.0),
+            reuses,
+            hazard,
+        };
+        let unit = |reuses: f64| units(&cells, &seen, &|_| known(reuses)).0.remove(0);
+        let pace = unit(1000.0).pace;
+        // What the pace is taken for counts, too.
+        assert!(
+            (0.125..0.25).contains(&pace.times) && pace.off < 1.5,
+            "{pace:?}"
+        );
+        let alone = |unit: &Unit, v: f64| 1.0 - unit.touches(None).part(v);
+        let (v, truth) = (10.0, (-10.0f64 * hazard).exp());
+        assert!((alone(&unit(1000.0), v) - truth).abs() < 0.2);
+        assert!((alone(&unit(0.0), v) - truth).abs() > 0.4);
+        assert_eq!(
+            unit(0.0).pace,
+            Pace {
+                times: 1.0,
+                off: PACE
+            }
+        );
     }
 
     #[test]

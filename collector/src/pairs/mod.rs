@@ -164,7 +164,7 @@ mod tests {
         // mov rax, [rbx]
         assert_eq!(loads(&[0x48, 0x8b, 0x03])[..1], [0x40_0ffd]);
         // mov [rbx], rax
-        assert_eq!(loads(&[0x48, 0x89, 0x03]), []);
+        assert_eq!(loads(&[0x48, 0x89, 0x03]), Vec::<u64>::new());
         // add [rbx], rax
         assert_eq!(loads(&[0x48, 0x01, 0x03])[..1], [0x40_0ffd]);
     }
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn what_is_not_found_is_not_guessed() {
         // nop
-        assert_eq!(loads(&[0x90]), []);
+        assert_eq!(loads(&[0x90]), Vec::<u64>::new());
         // The program can scribble over the log.
         let mut short = copy(&[0x90]);
         short.stack.truncate(3);
