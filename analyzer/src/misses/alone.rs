@@ -18,6 +18,8 @@ const BURSTY: [f64; 2] = [1.4, 1.8];
 const QUANTILE: f64 = 2.0;
 /// What fills a cache, the time until it is full, and that until a loop is back, are known but for this factor.
 pub(super) const EDGE: f64 = 1.25;
+/// Sample lengths after which all that comes again has come.
+pub(super) const FOREVER: f64 = (1u64 << 40) as f64;
 
 /// How long lines are left alone, in words of one estimate.
 #[derive(Clone, Copy)]
@@ -143,7 +145,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
         let of_cell = |cell: usize| {
             let (near, group) = (self.near_of(cell), self.table.cells[cell].0.0);
             let accesses = accesses.get(&group).copied().unwrap_or(0.0);
-            accesses * near.at_least(near.reach as f64) / self.late[&group].max(1.0)
+            accesses * near.far(f64::INFINITY) / self.late[&group].max(1.0)
         };
         (0..self.table.cells.len()).map(of_cell).collect()
     }
@@ -216,6 +218,13 @@ impl Estimate<'_, '_> {
     ) -> impl Iterator<Item = Wait> {
         let has_laps = !self.table.laps[cell].is_empty();
         let bursts = self.bursts_of(cell);
+        let both = |v| Wait {
+            v,
+            of_loops: v,
+            ..plain
+        };
+        let just_fits = (plain.v < FOREVER && edges[1] >= FOREVER).then(|| both(FOREVER));
+        let does_not = (plain.v >= FOREVER && edges[0] < FOREVER).then(|| both(edges[0]));
         ([0, 2].into_iter())
             .map(move |end| self.at_random[cell][end])
             .filter(move |&end| end != plain.at_random)
@@ -231,7 +240,10 @@ impl Estimate<'_, '_> {
                     .flatten()
                     .map(move |in_bursts| Wait { in_bursts, ..plain }),
             )
-            // Whether a loop just fits, nobody can tell.
+            // Whether all just fits, nobody can tell.
+            .chain(just_fits)
+            .chain(does_not)
+            // Nor whether a loop does.
             .chain(edges.map(|of_loops| Wait { of_loops, ..plain }))
     }
 
@@ -290,7 +302,10 @@ impl Estimate<'_, '_> {
     /// The part of late visits whose lines are left alone for so long.
     pub(super) fn survive(&self, cell: usize, fit: &Fit, wait: Wait) -> f64 {
         let laps = || self.table.laps[cell].iter();
-        let again: f64 = laps().map(|l| l.part * l.again[wait.laps]).sum();
+        let again = laps()
+            .map(|l| l.part * l.again[wait.laps])
+            .sum::<f64>()
+            .min(1.0);
         let in_laps = laps().map(|l| l.waits(wait.v, wait.laps)).sum::<f64>();
         // Other samples count visits of all laps: those that laps leave come as much more rarely.
         let v = wait.v * (1.0 - again);

@@ -1,13 +1,11 @@
 //! When caches are full, and what has come back by then.
 
-use crate::misses::alone::{EDGE, Estimate, Wait};
+use crate::misses::alone::{EDGE, Estimate, FOREVER, Wait};
 use crate::misses::far::{GRID, grid};
 use crate::misses::watched;
 
 /// What is added to the interval of a share s: this over s(1 − s), and over s; accesses are not quite as they are taken to be.
 const DOUBT: [f64; 2] = [0.1, 0.02];
-/// Sample lengths after which all that comes again has come.
-const FOREVER: f64 = (1u64 << 40) as f64;
 
 /// Sample lengths until a cache is full.
 #[derive(Clone, Copy)]

@@ -55,7 +55,7 @@ pub(crate) fn of_cells(
             continue;
         };
         late[cell as usize] += walk.late as f64;
-        if let Some(lap) = walks.lap(site) {
+        for lap in walks.laps(site) {
             laps[cell as usize].push(Lap {
                 part: walk.late as f64,
                 samples: lap.rows * walk.samples as f64 / walk.rows.max(1) as f64,

@@ -3,7 +3,7 @@
 //! The first touch of a line in a sample has a distance of at least the lines that the sample had touched. So the share of accesses with a distance of `d` or more is a survival
 //! function with censoring, estimated by the product of Kaplan and Meier.
 
-use crate::stages::line_visits::{GroupLines, start};
+use crate::stages::line_visits::{GroupLines, TIMES, start};
 
 /// Share of the accesses that have seen so many lines of their sample, at the distance up to which a sample is trusted.
 const REACH: f64 = 0.4;
@@ -12,6 +12,9 @@ const REACH: f64 = 0.4;
 const FURTHER: f64 = 0.2;
 /// That is much: the part of those left that are reused in one bin.
 const LAP: f64 = 0.1;
+
+/// Parts of a sample's length, of [`TIMES`], up to which times between reuses are trusted.
+const KNOWN_TIME: usize = 26;
 
 /// Distances of a group of code.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +25,8 @@ pub(crate) struct Near {
     survival: Vec<f64>,
     /// The distance up to which this is known.
     pub(crate) reach: u64,
+    /// Share of the accesses whose line was left alone for longer than samples see.
+    beyond: f64,
 }
 
 /// Sums of bins over some parts.
@@ -40,12 +45,38 @@ fn sum<'a>(
     all
 }
 
+/// Share of the accesses whose line was left alone for a part of a sample's length (Kaplan and Meier, with times instead of lines).
+///
+/// How many lines a sample has touched depends on what it touches: in code that stays with a few lines and then goes on to others, first touches of
+/// these come in samples that have seen many lines, and the others see none of them. A sample begins anywhere, so times are censored by chance.
+fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines>) -> f64 {
+    let mut sums = [[0.0; TIMES]; 2];
+    for part in parts {
+        let sums = sums.as_flattened_mut().iter_mut();
+        (sums.zip(part.times[..2].as_flattened())).for_each(|(a, &b)| *a += f64::from(b));
+    }
+    let [known, censored] = sums;
+    let (mut left, mut at_risk) = (1.0, sums.as_flattened().iter().sum::<f64>());
+    for (known, censored) in known.iter().zip(censored).take(KNOWN_TIME) {
+        let exposed = at_risk - censored / 2.0;
+        if exposed > 0.0 {
+            left *= (1.0 - known / exposed).max(0.0);
+        }
+        at_risk -= known + censored;
+    }
+    left
+}
+
 impl Near {
     /// From the accesses of some replicates.
     pub(crate) fn new<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> Near {
         let known = sum(parts.clone(), |p| &p.known.0);
         let censored = sum(parts.clone(), |p| &p.censored.0);
-        Near::of(known, censored, sum(parts, |p| &p.before.0))
+        let near = Near::of(known, censored, sum(parts.clone(), |p| &p.before.0));
+        Near {
+            beyond: left_alone(parts).max(near.at_least(near.reach as f64)),
+            ..near
+        }
     }
 
     /// The same of distances that count only lines in the same set of the first-level cache.
@@ -92,8 +123,17 @@ impl Near {
         Near {
             known,
             censored,
+            beyond: survival[survival.len() - 1],
             survival,
             reach,
+        }
+    }
+
+    /// Share of the accesses with a distance of at least so many lines, of which there may be more than samples reach.
+    pub(crate) fn far(&self, distance: f64) -> f64 {
+        match distance > self.reach as f64 {
+            true => self.beyond,
+            false => self.at_least(distance),
         }
     }
 

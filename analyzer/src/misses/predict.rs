@@ -139,25 +139,15 @@ impl Estimate<'_, '_> {
     fn near(&self, capacities: &[f64]) -> ByGroup {
         let of_group = |&group: &u32| {
             let near = &self.nears[&group];
-            let known = |c: &f64| near.at_least(c.min(near.reach as f64));
+            let known = |&c: &f64| near.far(c);
             let ratio: Vec<f64> = capacities.iter().map(known).collect();
             let doubt = |sign: f64| {
                 let of = ratio.iter().map(|&r| r + sign * doubt_of(r));
                 of.collect::<Vec<f64>>()
             };
-            // What is new in second halves was left alone for at least as long, whatever comes again at its distances.
-            let half = self.table.in_half.get(&group).copied().unwrap_or(0.0);
-            let most = doubt(1.0).into_iter().zip(capacities);
-            let most = most.map(|(most, &c)| {
-                if c > near.reach as f64 {
-                    most.max(half)
-                } else {
-                    most
-                }
-            });
             let misses = GroupMisses {
                 least: doubt(-1.0),
-                most: most.collect(),
+                most: doubt(1.0),
                 ratio,
                 objects: Vec::new(),
             };

@@ -39,8 +39,6 @@ pub(crate) struct VisitTable<'a> {
     sequence: Vec<(f64, f64)>,
     /// By group: the distance up to which samples are trusted.
     pub(super) reach: HashMap<u32, u64, Mixed>,
-    /// By group: first touches of a line per access in the second halves of samples.
-    pub(super) in_half: HashMap<u32, f64, Mixed>,
     /// By cell: walks that come back.
     pub(super) laps: Vec<Vec<Lap>>,
     pub(super) caches: [Sets; LEVELS],
@@ -303,7 +301,6 @@ impl<'a> VisitTable<'a> {
             distinct,
             sequence,
             reach,
-            in_half: in_half(lines),
             laps,
             caches: *caches,
             crowded,
@@ -320,19 +317,6 @@ impl<'a> VisitTable<'a> {
             .zip(&self.sequence)
             .map(|((key, _), &(part, all))| (*key, part, all))
     }
-}
-
-/// By group: first touches of a line per access in the second halves of samples.
-fn in_half(lines: &LineVisits) -> HashMap<u32, f64, Mixed> {
-    let mut sums: HashMap<u32, (u64, u64), Mixed> = HashMap::default();
-    for walk in lines.walks.sites.values() {
-        let sum = sums.entry(walk.group).or_default();
-        *sum = (sum.0 + walk.late, sum.1 + walk.rows);
-    }
-    let rate = |(late, rows): (u64, u64)| (2.0 * late as f64 / rows.max(1) as f64).min(1.0);
-    sums.into_iter()
-        .map(|(group, sums)| (group, rate(sums)))
-        .collect()
 }
 
 /// Lines of a mean sample that some groups are in. `distinct`: by sample.

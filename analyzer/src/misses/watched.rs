@@ -161,6 +161,41 @@ struct Pace {
     off: f64,
 }
 
+impl Pace {
+    const UNKNOWN: Pace = Pace {
+        times: 1.0,
+        off: PACE,
+    };
+
+    /// Words are touched again behind a sample as often, at first, as samples see them touched just before: this tells how many sample
+    /// lengths the time of a watch is, whatever the pace of code is taken for. `share`: of the code in the late visits.
+    fn new(watches: &[SeenWatch], share: f64, known: &InSamples) -> Pace {
+        let own = watches.iter().filter(|w| w.end == Ended::Own);
+        let mut ends: Vec<f64> = own.map(|w| w.length).collect();
+        ends.sort_unstable_by(f64::total_cmp);
+        let enough = (watches.len() as f64 * share * EARLY) as usize;
+        let early = enough.min(ends.len());
+        if early < EARLIEST || known.reuses < EARLIEST as f64 {
+            return Pace::UNKNOWN;
+        }
+        let until = ends[early - 1];
+        let time: f64 = watches.iter().map(|w| w.length.min(until)).sum();
+        let by_watches = early as f64 / (time * share).max(f64::MIN_POSITIVE);
+        let by_samples = known.hazard * known.times.words_over_lines();
+        let found = (by_watches / by_samples).ln();
+        if !found.is_finite() {
+            return Pace::UNKNOWN;
+        }
+        let variance = 1.0 / early as f64 + 1.0 / known.reuses + ALIKE * ALIKE;
+        // What is known of the pace counts as well, by its own error.
+        let prior = PACE.ln().powi(2);
+        Pace {
+            times: (found * prior / (prior + variance)).exp(),
+            off: (prior * variance / (prior + variance)).sqrt().exp(),
+        }
+    }
+}
+
 /// A cell, as watches see it.
 pub(crate) struct CellVisits {
     pub(crate) code: Code,
@@ -188,6 +223,7 @@ pub(crate) fn units(
     watches: &[ObjectWatch],
     in_samples: &dyn Fn(Code) -> InSamples,
 ) -> (Vec<Unit>, u64) {
+    let known = paces(cells, watches, in_samples);
     let mut used = vec![false; watches.len()];
     let mut found = Vec::new();
     let mut told = vec![false; cells.len()];
@@ -215,22 +251,16 @@ pub(crate) fn units(
                 .filter(|&cell| !told[cell as usize])
                 .map(|cell| (cell, own(cell) / whole.max(f64::MIN_POSITIVE)))
                 .collect();
-            let known = in_samples(code);
-            let mut unit = Unit {
+            let (times, pace) = known[&code];
+            let unit = Unit {
                 cells: of_code,
                 tells,
                 walks: code.1 == STRIDED,
                 watches: those.iter().map(|&at| watches[at].seen_by(code)).collect(),
                 late,
-                times: known.times,
-                pace: Pace {
-                    times: 1.0,
-                    off: PACE,
-                },
+                times,
+                pace,
             };
-            if !unit.walks {
-                unit.pace = unit.paced(&known);
-            }
             if unit.tells.is_empty() || unit.share(None) * (those.len() as f64) < FEWEST {
                 continue;
             }
@@ -244,6 +274,30 @@ pub(crate) fn units(
     }
     add(None, &(0..watches.len()).collect::<Vec<usize>>());
     (found, used.iter().filter(|&&u| u).count() as u64)
+}
+
+/// What samples and the watches of all objects tell of each code.
+fn paces(
+    cells: &[CellVisits],
+    watches: &[ObjectWatch],
+    in_samples: &dyn Fn(Code) -> InSamples,
+) -> BTreeMap<Code, (LineOverWord, Pace)> {
+    let mut late: BTreeMap<Code, f64> = BTreeMap::new();
+    for cell in cells {
+        *late.entry(cell.code).or_default() += cell.late.iter().sum::<f64>();
+    }
+    let all: f64 = late.values().sum();
+    let of_code = |(&code, &own): (&Code, &f64)| {
+        let known = in_samples(code);
+        let seen: Vec<SeenWatch> = watches.iter().map(|w| w.seen_by(code)).collect();
+        // When walks come back, they tell by themselves.
+        let pace = match code.1 == STRIDED {
+            true => Pace::UNKNOWN,
+            false => Pace::new(&seen, own / all, &known),
+        };
+        (code, (known.times, pace))
+    };
+    late.iter().map(of_code).collect()
 }
 
 impl ObjectWatch {
@@ -281,41 +335,6 @@ impl Unit {
             kept.map(|w| (w.beyond + self.pace.times * w.length, w.end))
                 .collect(),
         )
-    }
-
-    /// Words are touched again behind a sample as often, at first, as samples see them touched just before: this tells how many sample
-    /// lengths the time of a watch is, whatever the pace of code is taken for.
-    fn paced(&self, known: &InSamples) -> Pace {
-        let plain = Pace {
-            times: 1.0,
-            off: PACE,
-        };
-        let mut ends: Vec<f64> = (self.watches.iter())
-            .filter(|w| w.end == Ended::Own)
-            .map(|w| w.length)
-            .collect();
-        ends.sort_unstable_by(f64::total_cmp);
-        let enough = (self.watches.len() as f64 * self.share(None) * EARLY) as usize;
-        let early = enough.min(ends.len());
-        if early < EARLIEST || known.reuses < EARLIEST as f64 {
-            return plain;
-        }
-        let until = ends[early - 1];
-        let time: f64 = self.watches.iter().map(|w| w.length.min(until)).sum();
-        let by_watches = early as f64 / (time * self.share(None)).max(f64::MIN_POSITIVE);
-        let by_samples = known.hazard * known.times.words_over_lines();
-        let found = (by_watches / by_samples).ln();
-        let variance = 1.0 / early as f64 + 1.0 / known.reuses + ALIKE * ALIKE;
-        // What is known of the pace counts as well, by its own error.
-        let prior = PACE.ln().powi(2);
-        let weight = prior / (prior + variance);
-        if !found.is_finite() {
-            return plain;
-        }
-        Pace {
-            times: (found * weight).exp(),
-            off: (prior * variance / (prior + variance)).sqrt().exp(),
-        }
     }
 
     /// By what factor the time of watches may be off, at the ends of a 95 % interval.
@@ -532,13 +551,7 @@ mod tests {
         let (v, truth) = (10.0, (-10.0f64 * hazard).exp());
         assert!((alone(&unit(1000.0), v) - truth).abs() < 0.2);
         assert!((alone(&unit(0.0), v) - truth).abs() > 0.4);
-        assert_eq!(
-            unit(0.0).pace,
-            Pace {
-                times: 1.0,
-                off: PACE
-            }
-        );
+        assert_eq!(unit(0.0).pace, Pace::UNKNOWN);
     }
 
     #[test]

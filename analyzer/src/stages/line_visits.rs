@@ -58,6 +58,9 @@ pub fn part(sample: u32) -> usize {
     (sample / TOGETHER) as usize % PARTS
 }
 
+/// Parts of a sample's length in which times between reuses are counted.
+pub const TIMES: usize = 32;
+
 /// Counts by bin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bins(pub Vec<u32>);
@@ -88,6 +91,8 @@ pub struct GroupLines {
     pub censored: Bins,
     /// Of all accesses: lines that the sample had touched.
     pub before: Bins,
+    /// By part of the sample's length: rows between reuses; those before first touches; those before any access.
+    pub times: [[u32; TIMES]; 3],
     /// The same three of lines in the same set of the first-level cache.
     pub in_set: [Bins; 3],
     /// Reuses behind so many other lines that the line was left meanwhile.
@@ -112,6 +117,8 @@ impl GroupLines {
         for (mine, theirs) in self.in_set.iter_mut().zip(&other.in_set) {
             mine.merge(theirs);
         }
+        let times = self.times.as_flattened_mut().iter_mut();
+        (times.zip(other.times.as_flattened())).for_each(|(mine, theirs)| *mine += theirs);
         self.again += other.again;
         self.same_word += other.same_word;
         self.late += other.late;
@@ -343,6 +350,8 @@ impl LineVisits {
             of.4 += u32::from(work.implied[at]);
             of.0.before.add(distinct);
             of.0.late += u32::from(2 * at >= n);
+            let time = |rows: usize| rows * TIMES / n;
+            of.0.times[2][time(at)] += 1;
             let place = slot(&work.table, line);
             let (there, before) = work.table[place];
             work.first.push(there == 0);
@@ -359,6 +368,7 @@ impl LineVisits {
                     || step == of.2 && step.unsigned_abs() <= NEAR;
                 (of.1, of.2) = (line, step);
                 of.0.censored.add(distinct);
+                of.0.times[1][time(at)] += 1;
                 of.0.late_firsts += u32::from(2 * at >= n);
                 if kept(line, work.space, self.level) {
                     self.visits.push(Visit {
@@ -373,7 +383,9 @@ impl LineVisits {
                 distinct += 1;
             } else if line == last {
                 of.0.known.add(0);
+                of.0.times[0][0] += 1;
             } else {
+                of.0.times[0][time(at - before as usize)] += 1;
                 let since = distinct - u64::from(upto(&work.tree, before as usize + 1));
                 of.0.known.add(since);
                 if since >= PASSED {

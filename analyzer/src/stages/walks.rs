@@ -86,29 +86,40 @@ pub struct Lap {
 }
 
 impl Walk {
-    /// Whether it comes back, mostly by one and the same step.
-    fn lap(&self) -> Option<Lap> {
+    /// How it comes back: by one step or a few, if mostly by these.
+    fn laps(&self) -> Vec<Lap> {
         let all: u64 = self.back.values().map(|b| b.times).sum::<u64>() + self.uneven;
-        let (&step, back) = (self.back.iter()).max_by_key(|&(&s, b)| (b.times, s))?;
-        let times = back.times as f64;
-        if back.times < EVIDENCE || back.times * 10 < all * 6 || back.compared == 0 {
-            return None;
+        let is_even = |step: i64, b: &Back| {
+            b.times >= EVIDENCE && b.compared > 0 && step.signum() == -self.moved.signum()
+        };
+        let mut backs: Vec<(i64, Back)> = (self.back.iter())
+            .map(|(&step, &back)| (step, back))
+            .filter(|(step, back)| is_even(*step, back))
+            .collect();
+        backs.sort_unstable_by_key(|&(step, _)| step);
+        if backs.iter().map(|b| b.1.times).sum::<u64>() * 10 < all * 6 {
+            return Vec::new();
         }
-        // The other way round for walks towards lower addresses.
-        let length = step.unsigned_abs() as f64;
-        let moved = -(step.signum() as f64) * self.moved as f64;
-        if moved <= 0.0 {
-            return None;
+        let lap = |&(step, back): &(i64, Back)| {
+            let (length, moved) = (step.unsigned_abs() as f64, self.moved.unsigned_abs() as f64);
+            let rows = length / (moved / self.forward.max(1) as f64) + 1.0;
+            let same = back.same as f64 / back.compared as f64;
+            // Walks that are not as long as the step back do not come back each time.
+            (rows, length * back.times as f64 / moved, same, back.times)
+        };
+        let laps: Vec<_> = backs.iter().map(lap).collect();
+        let share: f64 = laps.iter().map(|l| l.1).sum();
+        if share >= 1.5 {
+            return Vec::new();
         }
-        let rows = length / (moved / self.forward.max(1) as f64) + 1.0;
-        let same = back.same as f64 / back.compared as f64;
-        // Walks that are not as long as the step back do not come back each time.
-        let share = times * length / moved;
-        // More steps back than there can be are chance, and do not make it sure that all walks come back.
-        let part = share.min(1.0);
-        let doubt = 2.0 * part / times.sqrt();
-        let again = [part - doubt, part, part + doubt].map(|s| s.clamp(0.0, 1.0) * same);
-        (share < 1.5).then_some(Lap { rows, again })
+        let of = |(rows, part, same, times): (f64, f64, f64, u64)| {
+            // More steps back than there can be are chance, and do not make it sure that all walks come back.
+            let part = part / share.max(1.0);
+            let doubt = 2.0 * part / (times as f64).sqrt();
+            let again = [part - doubt, part, part + doubt].map(|s| s.clamp(0.0, 1.0) * same);
+            Lap { rows, again }
+        };
+        laps.into_iter().map(of).collect()
     }
 
     /// When a walk that is ahead of it has been where it is, if there is one.
@@ -277,9 +288,14 @@ impl Walks {
     }
 
     /// When the lines of an instruction were touched before, if samples tell.
-    pub fn lap(&self, site: u32) -> Option<Lap> {
-        let walk = self.sites.get(&site)?;
-        walk.behind(&self.sites).or_else(|| walk.lap())
+    pub fn laps(&self, site: u32) -> Vec<Lap> {
+        let Some(walk) = self.sites.get(&site) else {
+            return Vec::new();
+        };
+        match walk.behind(&self.sites) {
+            Some(behind) => vec![behind],
+            None => walk.laps(),
+        }
     }
 
     /// Adds what another one has found.
@@ -371,6 +387,13 @@ mod tests {
         walks
     }
 
+    /// The only lap.
+    fn lap(walks: &Walks, site: u32) -> Option<Lap> {
+        let laps = walks.laps(site);
+        assert!(laps.len() < 2, "{laps:?}");
+        laps.first().copied()
+    }
+
     fn near(lap: Lap, rows: f64, again: f64) {
         assert!((lap.rows / rows - 1.0).abs() < 0.02, "{lap:?}");
         let [low, _, high] = lap.again;
@@ -384,19 +407,44 @@ mod tests {
     fn a_column_comes_again_with_the_next_element() {
         // 1,500 rows of 6,000 bytes; a line has 16 elements.
         let column = walks(400, 1000, |i| i / 1500 % 1500 * 4 + i % 1500 * 6000);
-        near(column.lap(7).unwrap(), 1500.0, 0.9375);
+        near(lap(&column, 7).unwrap(), 1500.0, 0.9375);
         // The same towards lower addresses.
         let down = walks(400, 1000, |i| {
             (1 << 40) - (i / 1500 % 1500 * 4 + i % 1500 * 6000)
         });
-        near(down.lap(7).unwrap(), 1500.0, 0.9375);
+        near(lap(&down, 7).unwrap(), 1500.0, 0.9375);
+    }
+
+    /// Columns of an image, and of a quarter of it.
+    #[test]
+    fn walks_of_two_lengths_come_back_after_either() {
+        let columns = walks(3000, 1000, |i| {
+            let at = i % 1_250_000;
+            let (rows, at) = if at < 1_000_000 {
+                (1000, at)
+            } else {
+                (500, at - 1_000_000)
+            };
+            at / rows * 4 + at % rows * 6000
+        });
+        let found = columns.laps(7);
+        assert_eq!(found.len(), 2, "{found:?}");
+        let [long, short] = [found[0], found[1]];
+        assert!(
+            (long.rows - 1000.0).abs() < 20.0 && (short.rows - 500.0).abs() < 20.0,
+            "{found:?}"
+        );
+        assert!(
+            (long.again[1] - 0.75).abs() < 0.1 && (short.again[1] - 0.1875).abs() < 0.06,
+            "{found:?}"
+        );
     }
 
     #[test]
     fn a_block_is_used_many_times_and_left() {
         let lines = 8192;
         let block = walks(3000, 1000, |i| (i / (20 * lines) * lines + i % lines) * 64);
-        near(block.lap(7).unwrap(), lines as f64, 0.95);
+        near(lap(&block, 7).unwrap(), lines as f64, 0.95);
     }
 
     /// Samples that begin just before a walk comes back more often than elsewhere: that makes nothing sure.
@@ -415,7 +463,7 @@ mod tests {
                 .collect();
             walks.sample((s as u32, 0), rows.into_iter());
         }
-        let lap = walks.lap(7).unwrap();
+        let lap = lap(&walks, 7).unwrap();
         assert!(lap.again[0] < 0.9 && lap.again[1] > 0.9, "{lap:?}");
     }
 
@@ -423,14 +471,14 @@ mod tests {
     fn what_goes_on_elsewhere_does_not_come_again() {
         // Elements of 128 bytes, the second half of each in the second round.
         let halves = walks(400, 1000, |i| i % 1200 * 128 + i / 1200 % 2 * 64);
-        let lap = halves.lap(7);
-        assert!(lap.is_none_or(|l| l.again[1] < 0.05), "{lap:?}");
+        let of_halves = lap(&halves, 7);
+        assert!(of_halves.is_none_or(|l| l.again[1] < 0.05), "{of_halves:?}");
         // At random, and one walk through all.
         let random = walks(400, 1000, |i| {
             i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 34 << 3
         });
-        assert_eq!(random.lap(7), None);
-        assert_eq!(walks(400, 1000, |i| i * 8).lap(7), None);
+        assert_eq!(lap(&random, 7), None);
+        assert_eq!(lap(&walks(400, 1000, |i| i * 8), 7), None);
     }
 
     #[test]
@@ -453,12 +501,12 @@ mod tests {
             walks.sample((s as u32, 0), all.into_iter());
         }
         for site in [0, 1] {
-            let lap = walks.lap(site).unwrap();
+            let lap = lap(&walks, site).unwrap();
             assert!((lap.rows / columns as f64 - 1.0).abs() < 0.01, "{lap:?}");
             assert!(lap.again[1] > 0.97, "{lap:?}");
         }
-        assert_eq!(walks.lap(2), None);
-        assert_eq!(walks.lap(3), None);
+        assert_eq!(lap(&walks, 2), None);
+        assert_eq!(lap(&walks, 3), None);
     }
 
     /// Halves of blocks are walked through together: none goes where the other was.
@@ -474,7 +522,7 @@ mod tests {
             let all: Vec<_> = at.collect();
             walks.sample((s as u32, 0), all.into_iter());
         }
-        assert_eq!((walks.lap(0), walks.lap(1)), (None, None));
+        assert_eq!((lap(&walks, 0), lap(&walks, 1)), (None, None));
     }
 
     #[test]
