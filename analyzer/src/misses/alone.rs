@@ -17,7 +17,7 @@ const BURSTY: [f64; 2] = [1.4, 1.8];
 /// Standard errors in half an interval.
 const QUANTILE: f64 = 2.0;
 /// What fills a cache, the time until it is full, and that until a loop is back, are known but for this factor.
-pub(super) const EDGE: f64 = 1.25;
+pub(super) const EDGE: f64 = 1.3;
 /// Sample lengths after which all that comes again has come.
 pub(super) const FOREVER: f64 = (1u64 << 40) as f64;
 
@@ -249,14 +249,20 @@ impl Estimate<'_, '_> {
 
     /// Visits at random come again just before the reach of samples, others do not.
     pub(super) fn part_at_random(&self, cell: usize) -> [f64; 3] {
-        let (reuses, lines) = self.near_of(cell).late_reuses(LATE);
         let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
-        let expected = self.fits[cell].rate() / of_sample.max(1.0) * lines;
-        if expected <= 0.0 {
-            return [0.0, 1.0, 1.0];
-        }
-        let off = QUANTILE * (reuses + 1.0).sqrt();
-        [reuses - off, reuses, reuses + off].map(|r| (r / expected).clamp(0.0, 1.0))
+        let of_line = self.fits[cell].rate() / of_sample.max(1.0);
+        let from = |part: f64| {
+            let (reuses, lines) = self.near_of(cell).late_reuses(part);
+            let expected = of_line * lines;
+            if expected <= 0.0 {
+                return [0.0, 1.0, 1.0];
+            }
+            let off = QUANTILE * (reuses + 1.0).sqrt();
+            [reuses - off, reuses, reuses + off].map(|r| (r / expected).clamp(0.0, 1.0))
+        };
+        // What comes again at one of the distances need not at others.
+        let ([least, value, most], last) = (from(LATE), from(LATEST));
+        [least.min(last[0]), value, most.max(last[2])]
     }
 
     /// How many times as often lines of a group come again just before the reach of samples as all samples have it that they do. Then data
@@ -346,7 +352,7 @@ impl Estimate<'_, '_> {
                 in_bursts: self.bursts_of(cell).most(),
                 ..self.plain(cell, v)
             };
-            let survives = self.survive(cell, &self.fits[cell], wait);
+            let survives = self.either_way(cell, wait, f64::min);
             match self.swept_in_parts(cell, v, v) {
                 Some(least) => least.min(survives),
                 None => survives,
@@ -362,8 +368,22 @@ impl Estimate<'_, '_> {
                 watched,
                 ..self.seldom(cell, v)
             };
-            self.survive(cell, &self.fits[cell], wait)
+            self.either_way(cell, wait, f64::max)
         })
+    }
+
+    /// The least or the most of what survives, as more or less of it comes at random.
+    fn either_way(&self, cell: usize, wait: Wait, of: fn(f64, f64) -> f64) -> f64 {
+        let survives = |at_random| {
+            let wait = Wait { at_random, ..wait };
+            self.survive(cell, &self.fits[cell], wait)
+        };
+        let [least, value, most] = self.at_random[cell];
+        let mut found = survives(value);
+        for at_random in [least, most].into_iter().filter(|&r| r != value) {
+            found = of(found, survives(at_random));
+        }
+        found
     }
 
     pub(super) fn seldom(&self, cell: usize, v: f64) -> Wait {

@@ -1,8 +1,8 @@
 //! Reuse beyond a sample: how likely a line is not visited within so many sample lengths.
 //!
 //! Other samples tell how often a line is visited. Of a visit to a line that `y` of `n` other samples have met, (1 − v/n)^y is an unbiased estimate of exp(−λ·v), the chance that visits which come
-//! at random, λ a sample length, leave it alone for `v` sample lengths, whatever λ is, so that lines may differ as they like. Beyond `n` sample lengths a gamma distribution of λ with the same
-//! mean and variance takes over.
+//! at random, λ a sample length, leave it alone for `v` sample lengths, whatever λ is, so that lines may differ as they like. Beyond `n` sample lengths a gamma distribution of λ of those lines
+//! takes over that no other sample has met.
 //!
 //! Loops come back after equal times, not at random: a line stays alone until 1/λ. Which of the two it is shows inside samples: visits at random come back soon as often as late.
 
@@ -91,7 +91,7 @@ pub(crate) struct Fit {
     /// Mean number of samples that met its line.
     mean: f64,
     /// Variance of λ over its mean squared.
-    spread: f64,
+    pub(crate) spread: f64,
     /// Coincidences.
     pub(crate) evidence: f64,
     /// Logarithm of the gamma function of [`Fit::shape`].
@@ -204,16 +204,17 @@ impl Fit {
             };
             return self.counts.iter().enumerate().map(of_bin).sum::<f64>() / self.visits.max(1.0);
         }
-        let alone = self.counts.first().copied().unwrap_or(0.0) / self.visits.max(1.0);
-        alone * self.gamma(s) / self.gamma(1.0).max(f64::MIN_POSITIVE)
-    }
-
-    fn gamma(&self, s: f64) -> f64 {
-        if self.spread < 1e-3 {
-            (-self.mean * s).exp()
+        let of = |met: usize| self.counts.get(met).copied().unwrap_or(0.0);
+        // Lines that one or two other samples have met tell how often those are visited that none has met: by a gamma distribution of λ with
+        // this mean and variance (Good and Toulmin, Biometrika 43, 1956, beyond twice the samples of which their series diverges).
+        let (alone, rate) = (of(0), of(1) / of(0).max(1.0));
+        let spread = 2.0 * of(2) / of(0).max(1.0) / (rate * rate).max(f64::MIN_POSITIVE) - 1.0;
+        let spread = if rate > 0.0 {
+            spread.clamp(0.0, 50.0)
         } else {
-            (1.0 + self.spread * self.mean * s).powf(-1.0 / self.spread)
-        }
+            0.0
+        };
+        alone / self.visits.max(1.0) * left(rate, spread, s - 1.0)
     }
 
     /// The same where visits come after equal times.
@@ -229,6 +230,14 @@ impl Fit {
 
     fn shape(&self) -> f64 {
         1.0 / self.spread.clamp(0.01, 50.0)
+    }
+}
+
+/// Chance that no visit comes within a time, where their rates have a gamma distribution of this mean, and variance over the mean squared.
+fn left(rate: f64, spread: f64, time: f64) -> f64 {
+    match spread < 1e-3 {
+        true => (-rate * time).exp(),
+        false => (1.0 + spread * rate * time).powf(-1.0 / spread),
     }
 }
 

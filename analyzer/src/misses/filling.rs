@@ -90,7 +90,13 @@ impl Estimate<'_, '_> {
             (least, most) = (least.min(misses), most.max(misses));
         }
         if soonest < v {
-            most = most.max(misses(self.seldom(cell, soonest)));
+            let seldom = self.seldom(cell, soonest);
+            for at_random in self.at_random[cell] {
+                most = most.max(misses(Wait {
+                    at_random,
+                    ..seldom
+                }));
+            }
         }
         let doubt = doubt_of(value);
         least -= doubt;

@@ -19,6 +19,8 @@ pub(crate) struct Lap {
     pub(crate) samples: f64,
     /// Chance that a line was touched then: ends of the interval, estimate between.
     pub(crate) again: [f64; 3],
+    /// The walk comes back so nearly always.
+    pub(crate) sole: bool,
 }
 
 impl Lap {
@@ -60,6 +62,7 @@ pub(crate) fn of_cells(
                 part: walk.late as f64,
                 samples: lap.rows * walk.samples as f64 / walk.rows.max(1) as f64,
                 again: lap.again,
+                sole: lap.sole,
             });
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Near {
     pub(crate) reach: u64,
     /// Share of the accesses whose line was left alone for longer than samples see.
     beyond: f64,
+    /// Lines that are touched meanwhile.
+    meanwhile: f64,
 }
 
 /// Sums of bins over some parts.
@@ -49,9 +51,13 @@ fn sum<'a>(
 ///
 /// How many lines a sample has touched depends on what it touches: in code that stays with a few lines and then goes on to others, first touches of
 /// these come in samples that have seen many lines, and the others see none of them. A sample begins anywhere, so times are censored by chance.
-fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines>) -> f64 {
+/// Second: lines that a sample has touched by then.
+fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines>) -> (f64, f64) {
+    let (mut lines, mut accesses) = (0.0, 0.0);
     let mut sums = [[0.0; TIMES]; 2];
     for part in parts {
+        lines += part.lines[KNOWN_TIME] as f64;
+        accesses += f64::from(part.times[2][KNOWN_TIME]);
         let sums = sums.as_flattened_mut().iter_mut();
         (sums.zip(part.times[..2].as_flattened())).for_each(|(a, &b)| *a += f64::from(b));
     }
@@ -64,7 +70,7 @@ fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines>) -> f64 {
         }
         at_risk -= known + censored;
     }
-    left
+    (left, lines / f64::max(accesses, 1.0))
 }
 
 impl Near {
@@ -73,8 +79,10 @@ impl Near {
         let known = sum(parts.clone(), |p| &p.known.0);
         let censored = sum(parts.clone(), |p| &p.censored.0);
         let near = Near::of(known, censored, sum(parts.clone(), |p| &p.before.0));
+        let (beyond, meanwhile) = left_alone(parts);
         Near {
-            beyond: left_alone(parts).max(near.at_least(near.reach as f64)),
+            beyond,
+            meanwhile,
             ..near
         }
     }
@@ -124,6 +132,7 @@ impl Near {
             known,
             censored,
             beyond: survival[survival.len() - 1],
+            meanwhile: f64::INFINITY,
             survival,
             reach,
         }
@@ -131,8 +140,10 @@ impl Near {
 
     /// Share of the accesses with a distance of at least so many lines, of which there may be more than samples reach.
     pub(crate) fn far(&self, distance: f64) -> f64 {
-        match distance > self.reach as f64 {
-            true => self.beyond,
+        let reach = self.reach as f64;
+        match distance > reach {
+            true if distance > self.meanwhile => self.beyond,
+            true => self.at_least(reach).max(self.beyond),
             false => self.at_least(distance),
         }
     }

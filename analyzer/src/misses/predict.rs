@@ -50,7 +50,12 @@ impl VisitTable<'_> {
         let is_doubtful = !self.units.is_empty() || has_bursts;
         let least = (without.is_none() && is_doubtful).then(|| estimate.least_curves());
         // What comes back less often than walks and bursts have it fills caches sooner.
-        let is_seldom = has_bursts || self.laps.iter().any(|laps| !laps.is_empty());
+        let is_seldom = has_bursts
+            || self.laps.iter().any(|laps| !laps.is_empty())
+            || estimate
+                .at_random
+                .iter()
+                .any(|[least, _, most]| least < most);
         let most = (without.is_none() && is_seldom).then(|| estimate.most_curves());
         let far: Vec<Ends> = (0..self.cells.len())
             .into_par_iter()

@@ -24,6 +24,9 @@ pub(super) const LATEST: f64 = 0.75;
 /// Laps over so many times the lines that samples reach are long.
 const LONG: f64 = 1.1;
 
+/// Lines of which rates vary by no more than this (variance over the mean squared) are the same data.
+const ALIKE: f64 = 0.5;
+
 /// A group of code and an object.
 pub(crate) type Key = (u32, u32);
 
@@ -292,6 +295,11 @@ impl<'a> VisitTable<'a> {
             let of_sample = sums[cell].1 / f64::max(sums[cell].0, 1.0);
             let reach = reach.get(&cells[cell].0.0).copied().unwrap_or(0) as f64;
             laps.retain(|lap| lap.samples * of_sample > LONG * reach);
+            // Of walks that come back in several ways, those over different data are not told apart.
+            let spread = || cells[cell].1.fit(RADII.len() - 1, None).spread;
+            if laps.iter().any(|lap| !lap.sole) && spread() > ALIKE {
+                laps.retain(|lap| lap.sole);
+            }
         }
         let crowded = crowded::find(lines, caches, &late, cells.len());
         VisitTable {

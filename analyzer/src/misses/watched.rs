@@ -38,6 +38,8 @@ const EARLY: f64 = 0.25;
 const EARLIEST: usize = 8;
 /// Words of watches are used as those of late visits are but for this, of a logarithm.
 const ALIKE: f64 = 0.3;
+/// Standard errors of the pace that it is off by at most.
+const FARTHEST: f64 = 3.0;
 /// Standard errors that words are left alone for less time than the model says of lines, from which on they speak against it, and from which
 /// on it counts for no more than its errors say.
 const APART: [f64; 2] = [1.0, 2.0];
@@ -183,7 +185,8 @@ impl Pace {
         let by_watches = early as f64 / (time * share).max(f64::MIN_POSITIVE);
         let by_samples = known.hazard * known.times.words_over_lines();
         let found = (by_watches / by_samples).ln();
-        if !found.is_finite() {
+        // Words that come again in no burst of their lines tell of what lies between bursts.
+        if !found.is_finite() || found.abs() > FARTHEST * PACE.ln() {
             return Pace::UNKNOWN;
         }
         let variance = 1.0 / early as f64 + 1.0 / known.reuses + ALIKE * ALIKE;

@@ -93,6 +93,8 @@ pub struct GroupLines {
     pub before: Bins,
     /// By part of the sample's length: rows between reuses; those before first touches; those before any access.
     pub times: [[u32; TIMES]; 3],
+    /// Lines that the sample had touched, over all accesses of such a part.
+    pub lines: [u64; TIMES],
     /// The same three of lines in the same set of the first-level cache.
     pub in_set: [Bins; 3],
     /// Reuses behind so many other lines that the line was left meanwhile.
@@ -117,6 +119,7 @@ impl GroupLines {
         for (mine, theirs) in self.in_set.iter_mut().zip(&other.in_set) {
             mine.merge(theirs);
         }
+        (self.lines.iter_mut().zip(other.lines)).for_each(|(mine, theirs)| *mine += theirs);
         let times = self.times.as_flattened_mut().iter_mut();
         (times.zip(other.times.as_flattened())).for_each(|(mine, theirs)| *mine += theirs);
         self.again += other.again;
@@ -352,6 +355,7 @@ impl LineVisits {
             of.0.late += u32::from(2 * at >= n);
             let time = |rows: usize| rows * TIMES / n;
             of.0.times[2][time(at)] += 1;
+            of.0.lines[time(at)] += distinct;
             let place = slot(&work.table, line);
             let (there, before) = work.table[place];
             work.first.push(there == 0);
