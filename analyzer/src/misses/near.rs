@@ -3,7 +3,7 @@
 //! The first touch of a line in a sample has a distance of at least the lines that the sample had touched. So the share of accesses with a distance of `d` or more is a survival
 //! function with censoring, estimated by the product of Kaplan and Meier.
 
-use crate::stages::line_visits::{GroupLines, TIMES, start};
+use crate::stages::line_visits::{GroupLines, start};
 
 /// Share of the accesses that have seen so many lines of their sample, at the distance up to which a sample is trusted.
 const REACH: f64 = 0.4;
@@ -12,9 +12,6 @@ const REACH: f64 = 0.4;
 const FURTHER: f64 = 0.2;
 /// That is much: the part of those left that are reused in one bin.
 const LAP: f64 = 0.1;
-
-/// Parts of a sample's length, of [`TIMES`], up to which times between reuses are trusted.
-const KNOWN_TIME: usize = 26;
 
 /// Distances of a group of code.
 #[derive(Clone, Debug, Default)]
@@ -47,30 +44,35 @@ fn sum<'a>(
     all
 }
 
-/// Share of the accesses whose line was left alone for a part of a sample's length (Kaplan and Meier, with times instead of lines).
+/// Share of the accesses whose line was left alone for so long that a fifth of them has as much of its sample behind it (Kaplan and Meier, with
+/// rows instead of lines).
 ///
 /// How many lines a sample has touched depends on what it touches: in code that stays with a few lines and then goes on to others, first touches of
 /// these come in samples that have seen many lines, and the others see none of them. A sample begins anywhere, so times are censored by chance.
 /// Second: lines that a sample has touched by then.
-fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines>) -> (f64, f64) {
-    let (mut lines, mut accesses) = (0.0, 0.0);
-    let mut sums = [[0.0; TIMES]; 2];
-    for part in parts {
-        lines += part.lines[KNOWN_TIME] as f64;
-        accesses += f64::from(part.times[2][KNOWN_TIME]);
-        let sums = sums.as_flattened_mut().iter_mut();
-        (sums.zip(part.times[..2].as_flattened())).for_each(|(a, &b)| *a += f64::from(b));
+fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> (f64, f64) {
+    let known = sum(parts.clone(), |p| &p.times[0].0);
+    let censored = sum(parts.clone(), |p| &p.times[1].0);
+    let at = sum(parts.clone(), |p| &p.times[2].0);
+    let all: f64 = at.iter().sum();
+    let (mut until, mut behind) = (at.len(), 0.0);
+    while until > 0 && behind < FURTHER * all {
+        until -= 1;
+        behind += at[until];
     }
-    let [known, censored] = sums;
-    let (mut left, mut at_risk) = (1.0, sums.as_flattened().iter().sum::<f64>());
-    for (known, censored) in known.iter().zip(censored).take(KNOWN_TIME) {
-        let exposed = at_risk - censored / 2.0;
-        if exposed > 0.0 {
-            left *= (1.0 - known / exposed).max(0.0);
+    let of_bin = |of: &[f64], bin: usize| of.get(bin).copied().unwrap_or(0.0);
+    let (mut left, mut at_risk) = (1.0, all);
+    for bin in 0..until {
+        // What is reused after one and the same time was censored before that, in its bin.
+        let (known, censored) = (of_bin(&known, bin), of_bin(&censored, bin));
+        at_risk -= censored;
+        if at_risk > 0.0 {
+            left *= (1.0 - known / at_risk).max(0.0);
         }
-        at_risk -= known + censored;
+        at_risk -= known;
     }
-    (left, lines / f64::max(accesses, 1.0))
+    let lines: u64 = parts.filter_map(|p| p.lines.get(until)).sum();
+    (left, lines as f64 / of_bin(&at, until).max(1.0))
 }
 
 impl Near {
@@ -177,5 +179,50 @@ impl Near {
             at_risk -= self.known[at] + self.censored[at];
         }
         (reuses, lines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::rows::Rows;
+    use crate::stages::line_visits::LineVisits;
+    use crate::stages::set_conflicts::{LEVELS, Sets};
+
+    /// What `samples` samples of a thousand rows anywhere in a program see; `line`: of each row.
+    fn seen(samples: u64, line: impl Fn(u64) -> u64) -> Near {
+        let mut found = LineVisits::default();
+        for s in 0..samples {
+            let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+            let address: Vec<u64> = (begin..begin + 1000).map(|row| line(row) << 6).collect();
+            found.begin(0, s as u32, &[Sets { sets: 64, ways: 8 }; LEVELS], &[]);
+            let rows = Rows {
+                address: &address,
+                size: &[8; 1000],
+                group: &[1; 1000],
+                implied: &[0; 1000],
+            };
+            found.run(&rows, &[]);
+            found.finish();
+        }
+        let parts: Vec<GroupLines> = found.groups.into_values().collect();
+        Near::new(parts.iter())
+    }
+
+    /// Fourteen lines are used in turns for 1,600 rows, as the rows of a kernel are, then the next fourteen.
+    #[test]
+    fn lines_that_are_left_for_others_are_seen_whatever_comes_again_meanwhile() {
+        let near = seen(3000, |row| row / 1600 * 14 + row % 14);
+        let (found, truth) = (near.far(512.0), 14.0 / 1600.0);
+        assert!((found / truth - 1.0).abs() < 0.1, "{found} for {truth}");
+    }
+
+    /// A lap of nine tenths of a sample comes again, most of all in what few samples see whole.
+    #[test]
+    fn laps_within_samples_come_again() {
+        let near = seen(300, |row| row % 700);
+        assert!(near.far(2000.0) < 1e-9 && near.far(300.0) > 0.999);
+        // Of lines that never come again all are left alone.
+        assert_eq!(seen(300, |row| row).far(2000.0), 1.0);
     }
 }

@@ -58,9 +58,6 @@ pub fn part(sample: u32) -> usize {
     (sample / TOGETHER) as usize % PARTS
 }
 
-/// Parts of a sample's length in which times between reuses are counted.
-pub const TIMES: usize = 32;
-
 /// Counts by bin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bins(pub Vec<u32>);
@@ -91,10 +88,10 @@ pub struct GroupLines {
     pub censored: Bins,
     /// Of all accesses: lines that the sample had touched.
     pub before: Bins,
-    /// By part of the sample's length: rows between reuses; those before first touches; those before any access.
-    pub times: [[u32; TIMES]; 3],
-    /// Lines that the sample had touched, over all accesses of such a part.
-    pub lines: [u64; TIMES],
+    /// Rows between reuses; rows of the sample before first touches; those before any access.
+    pub times: [Bins; 3],
+    /// By bin of the last ones: lines that the sample had touched, over all accesses.
+    pub lines: Vec<u64>,
     /// The same three of lines in the same set of the first-level cache.
     pub in_set: [Bins; 3],
     /// Reuses behind so many other lines that the line was left meanwhile.
@@ -119,9 +116,12 @@ impl GroupLines {
         for (mine, theirs) in self.in_set.iter_mut().zip(&other.in_set) {
             mine.merge(theirs);
         }
-        (self.lines.iter_mut().zip(other.lines)).for_each(|(mine, theirs)| *mine += theirs);
-        let times = self.times.as_flattened_mut().iter_mut();
-        (times.zip(other.times.as_flattened())).for_each(|(mine, theirs)| *mine += theirs);
+        for (mine, theirs) in self.times.iter_mut().zip(&other.times) {
+            mine.merge(theirs);
+        }
+        self.lines
+            .resize(self.lines.len().max(other.lines.len()), 0);
+        (self.lines.iter_mut().zip(&other.lines)).for_each(|(mine, theirs)| *mine += theirs);
         self.again += other.again;
         self.same_word += other.same_word;
         self.late += other.late;
@@ -353,9 +353,12 @@ impl LineVisits {
             of.4 += u32::from(work.implied[at]);
             of.0.before.add(distinct);
             of.0.late += u32::from(2 * at >= n);
-            let time = |rows: usize| rows * TIMES / n;
-            of.0.times[2][time(at)] += 1;
-            of.0.lines[time(at)] += distinct;
+            of.0.times[2].add(at as u64);
+            let time = bin(at as u64);
+            if of.0.lines.len() <= time {
+                of.0.lines.resize(time + 1, 0);
+            }
+            of.0.lines[time] += distinct;
             let place = slot(&work.table, line);
             let (there, before) = work.table[place];
             work.first.push(there == 0);
@@ -372,7 +375,7 @@ impl LineVisits {
                     || step == of.2 && step.unsigned_abs() <= NEAR;
                 (of.1, of.2) = (line, step);
                 of.0.censored.add(distinct);
-                of.0.times[1][time(at)] += 1;
+                of.0.times[1].add(at as u64);
                 of.0.late_firsts += u32::from(2 * at >= n);
                 if kept(line, work.space, self.level) {
                     self.visits.push(Visit {
@@ -387,9 +390,9 @@ impl LineVisits {
                 distinct += 1;
             } else if line == last {
                 of.0.known.add(0);
-                of.0.times[0][0] += 1;
+                of.0.times[0].add((at - before as usize) as u64);
             } else {
-                of.0.times[0][time(at - before as usize)] += 1;
+                of.0.times[0].add((at - before as usize) as u64);
                 let since = distinct - u64::from(upto(&work.tree, before as usize + 1));
                 of.0.known.add(since);
                 if since >= PASSED {
@@ -519,12 +522,17 @@ mod tests {
             of.in_set[2].add(list.len() as u64);
             of.before.add(list.len() as u64);
             of.late += u32::from(row >= 300);
+            of.times[2].add(row as u64);
+            let time = bin(row as u64);
+            of.lines.resize(of.lines.len().max(time + 1), 0);
+            of.lines[time] += list.len() as u64;
             match list.iter().position(|&l| l == line) {
                 Some(at) => {
                     of.known.add(at as u64);
+                    let before = address0.iter().rposition(|a| a >> 6 == line).unwrap();
+                    of.times[0].add((row - before) as u64);
                     if at >= 32 {
                         of.again += 1;
-                        let before = address0.iter().rposition(|a| a >> 6 == line).unwrap();
                         of.same_word += u32::from(address0[before] >> 3 == address >> 3);
                     }
                     of.in_set[0].add(at as u64);
@@ -534,6 +542,7 @@ mod tests {
                 }
                 None => {
                     of.censored.add(list.len() as u64);
+                    of.times[1].add(row as u64);
                     of.late_firsts += u32::from(row >= 300);
                     let full = u32::from(row >= 300 && list.len() >= 8);
                     of.full[1..].iter_mut().for_each(|c| *c += full);
