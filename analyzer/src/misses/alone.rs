@@ -326,8 +326,8 @@ impl Estimate<'_, '_> {
         if wait.in_bursts == 0.0 {
             return survives;
         }
-        let again = fit.at_random(v * self.bursts_of(cell).times);
-        let in_bursts = part(wait.at_random, &|| again);
+        let times = self.bursts_of(cell).times;
+        let in_bursts = part(wait.at_random, &|| fit.at_random(v * times));
         survives.min(all(at_random + wait.in_bursts * (in_bursts - at_random)))
     }
 

@@ -118,11 +118,21 @@ impl Estimate<'_, '_> {
             let later = if latest > v { at_latest(1.0) } else { least };
             [least.min(later), value, most]
         } else {
-            let with = |watched: f64| misses(Wait { watched, ..plain });
-            let (value, highest) = (with(watched), at(v / pace)[2].max(at(v)[2]));
+            let value = misses(Wait { watched, ..plain });
+            // At the most that watches leave.
+            let with = |v: f64, wait: Wait| {
+                let watched = at(v / pace)[2].max(at(v)[2]);
+                let in_bursts = 0.0;
+                misses(Wait {
+                    watched,
+                    in_bursts,
+                    ..wait
+                })
+            };
+            let highest = with(v, plain).max(with(soonest, self.seldom(cell, soonest)));
             let doubt = doubt_of(value);
             let least = at_latest(lowest).min(value - doubt);
-            [least, value, (with(highest) + doubt).min(most)]
+            [least, value, (highest.max(value) + doubt).min(most)]
         };
         ends.map(|share| share.clamp(0.0, 1.0))
     }

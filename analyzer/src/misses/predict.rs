@@ -60,16 +60,17 @@ impl VisitTable<'_> {
         let far: Vec<Ends> = (0..self.cells.len())
             .into_par_iter()
             .map(|cell| {
-                let [filled, latest, soonest] = [Some(&curves), least.as_ref(), most.as_ref()]
-                    .map(|curves| Some(estimate.filled(cell, curves?, capacities)));
-                let filled = filled.unwrap_or_default();
-                let times = |at: usize| Times {
-                    full: filled[at][0],
-                    edges: [filled[at][1], filled[at][2]],
-                    latest: (latest.as_ref())
-                        .map_or(filled[at][0], |l| l[at][0].max(filled[at][0])),
-                    soonest: (soonest.as_ref())
-                        .map_or(filled[at][0], |s| s[at][0].min(filled[at][0])),
+                let filled = |curves: &Vec<Vec<f64>>| estimate.filled(cell, curves, capacities);
+                let (full, latest) = (filled(&curves), least.as_ref().map(filled));
+                let soonest = most.as_ref().map(filled);
+                let times = |at: usize| {
+                    let [v, early, late] = full[at];
+                    Times {
+                        full: v,
+                        edges: [early, late],
+                        latest: latest.as_ref().map_or(v, |times| times[at][0].max(v)),
+                        soonest: soonest.as_ref().map_or(v, |times| times[at][0].min(v)),
+                    }
                 };
                 let times: Vec<Times> = (0..capacities.len()).map(times).collect();
                 estimate.far(cell, &times, capacities, levels)
