@@ -4,30 +4,13 @@
  *
  * Each kind sets its data up, then does ROUNDS equal rounds of a few million loads at most, so that what R rounds miss follows from two short runs. */
 #define _GNU_SOURCE
+#include "data.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define ALONE __attribute__((noinline))
-
-static uint64_t state = 88172645463325252ull;
-
-static inline uint64_t draw(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
-static void *take(size_t bytes) {
-    void *p = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
-    if (!p)
-        exit(1);
-    return p;
-}
 
 /* Memory that is read once and never again. */
 ALONE static uint64_t stream(const uint64_t *at, long n) {

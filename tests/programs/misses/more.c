@@ -4,33 +4,16 @@
  *
  * Whole algorithms, whose working sets grow, shrink and move within a round. As there, rounds are equal. */
 #define _GNU_SOURCE
+#include "data.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ALONE __attribute__((noinline))
-
-static uint64_t state = 88172645463325252ull;
-
-static inline uint64_t draw(void) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state;
-}
-
 /* Above zero, at most one. */
 static double share(void) {
     return (double)((draw() >> 11) + 1) * 0x1p-53;
-}
-
-static void *take(size_t bytes) {
-    void *p = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
-    if (!p)
-        exit(1);
-    return p;
 }
 
 static void shuffle(uint32_t *order, size_t n) {
