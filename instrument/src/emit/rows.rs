@@ -217,3 +217,38 @@ fn literals(site: &mut Site, insn: &Insn, before: &[Site]) {
     site.op_scale = inst.memory_index_scale() as u8;
     site.op_disp = inst.memory_displacement64() as i64;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `key`, `left` and `right` of a node by one record of its address, a load that needs two, and a store.
+    #[test]
+    fn the_last_load_of_a_record_is_what_leaves_its_line() {
+        let site = |a, b, disp, flags| Site {
+            kind: SiteKind::Plain as u8,
+            a,
+            b,
+            disp,
+            flags,
+            ..Site::default()
+        };
+        let rows = Rows {
+            sites: vec![
+                site(0, NO_RECORD, 0, 0),
+                site(0, NO_RECORD, 8, 0),
+                site(0, NO_RECORD, 16, 0),
+                site(0, NO_RECORD, 24, SiteFlags::STORE),
+                site(1, 0, 32, 0),
+            ],
+            regions: vec![Region {
+                record_count: 2,
+                site_count: 5,
+                ..Region::default()
+            }],
+            records: vec![Record::default(); 2],
+            ..Rows::default()
+        };
+        assert_eq!(displacements(&rows), [16, NO_DISPLACEMENT]);
+    }
+}
