@@ -1,6 +1,6 @@
 //! Counts a trace by plain definitions, without the engines: `truth TRACE [WINDOWS [PERIOD SEEDS]]` prints JSON with the mean F, F_str and F_irr of
 //! windows of powers of two up to the whole run, and by function the whole F, F_str and F_irr and, for each of WINDOWS (numbers with commas), their means
-//! per window of so many loads of the run. For `scripts/validate`: what estimates from samples are compared with comes from here.
+//! per window of so many loads of the run. For `benches/run validate`: what estimates from samples are compared with comes from here.
 //!
 //! `brief` are the addresses of which all accesses lie within 2^12, 2^13, … loads: samples that are as far apart may miss them all.
 //!

@@ -1,5 +1,5 @@
 //! What `mgz-analyze` says of programs (`diagnoses`) in a default run: with one planted problem each it names mechanism, function, line and
-//! object; of those with none it says nothing. `scripts/verdicts` has many more.
+//! object; of those with none it says nothing. `benches/run findings` has many more.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
