@@ -169,7 +169,7 @@ impl Analysis {
 
     #[getter]
     fn no_verdict(&self) -> String {
-        self.0.no_diagnosis.clone()
+        self.0.findings.none.clone()
     }
 
     /// What `mgz-analyze` prints: one screen, or with `all` every table.

@@ -112,8 +112,8 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
             match document {
                 Some(document) => {
                     if common.format == Format::Table {
-                        let verdicts = crate::ranks::view::verdict_text(&document, common.rows);
-                        std::io::stdout().write_all(verdicts.as_bytes())?;
+                        let findings = crate::ranks::view::findings_text(&document, common.rows);
+                        std::io::stdout().write_all(findings.as_bytes())?;
                     }
                     Ok((document, lacking))
                 }

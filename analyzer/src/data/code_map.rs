@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const CLASS_STORE: u32 = 3;
 
 /// A row of the function table.
-#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct FunctionName {
     /// Name; `[0x…]` (link-time address) where there is no symbol; `[unknown]` for rows without a site.
     pub function: String,
@@ -23,7 +23,7 @@ pub struct FunctionName {
 }
 
 /// A row of the line table.
-#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LineName {
     /// Innermost function at this position.
     pub function: String,
@@ -36,7 +36,7 @@ pub struct LineName {
 }
 
 /// A row of the loop table.
-#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LoopName {
     /// Index into [`CodeMap::functions`].
     pub function: u32,
@@ -68,7 +68,7 @@ pub enum Target {
 }
 
 /// A line piece.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LinePiece {
     /// Index into [`CodeMap::functions`].
     pub function: u32,

@@ -8,11 +8,12 @@ use std::sync::Arc;
 pub const NO_LOAD: u32 = u32::MAX;
 
 /// A load: its code, and where in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Spot {
     /// Code and class ([`crate::data::code_map`]); [`NO_LOAD`] if there is none.
     pub group: u32,
-    /// Address.
+    /// Address; partial results leave it out, because rows are at hand only while they are read.
+    #[serde(skip)]
     pub address: u64,
 }
 
@@ -79,7 +80,7 @@ impl Waited {
 /// A timer's interrupt waits until the oldest instruction under way is done, so what runs for long is over when a window begins, and the first load of the window is the one *behind* it. What
 /// came before is not recorded. Where the recorder tells which load that was, its next execution stands for it. Else: code repeats, and what comes before the next execution of the first
 /// instruction is what most likely came before this one. If that is in another function than the interrupt, a load of the right function stands for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Beginning {
     /// The first load; the one that had been waited for, if that is known.
     pub first: Spot,
@@ -145,7 +146,7 @@ impl Beginning {
 }
 
 /// One sample, as the list of samples has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SampleInfo {
     /// System process id.
     pub process: u32,
@@ -162,6 +163,7 @@ pub struct SampleInfo {
     /// `time_ns` of the last row.
     pub last_time: u64,
     /// Pieces it lies in, and its load rows in each.
+    #[serde(skip)]
     pub parts: Vec<(usize, u64)>,
 }
 

@@ -306,7 +306,9 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, Str
             table_of("call_paths", &analysis.call_paths.calls),
         ),
         ("misses", table_of("misses", &misses::flat(analysis))),
-        ("diagnoses", table_of("diagnoses", &analysis.diagnoses)),
+        ("findings", table_of("findings", &analysis.findings.list)),
+        // The old name; it goes with version 0.3.
+        ("diagnoses", table_of("diagnoses", &analysis.findings.list)),
     ];
     if let Some(rows) = &analysis.by_path {
         made.push(("by_path", table_of("by_path", rows)));

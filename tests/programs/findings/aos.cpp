@@ -8,7 +8,7 @@ struct P {
 __attribute__((noipa)) double sum_aos(const std::vector<P> &v) {
   double s = 0;
   for (auto &p : v)
-    s += p.x; // verdict: aos_cpp
+    s += p.x; // planted: aos_cpp
   return s;
 }
 __attribute__((noipa)) double sum_soa(const std::vector<double> &v) {

@@ -1,5 +1,5 @@
 /* Walks: fields, columns, streams, pages, products, filters; and two threads. */
-#include "verdict.h"
+#include "planted.h"
 #include <pthread.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ static struct particle particles[PARTICLES];
 NOINLINE static double sum_mass(uint32_t n) {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        sum += particles[i].mass; /* verdict: field small_field */
+        sum += particles[i].mass; /* planted: field small_field */
     return sum;
 }
 
@@ -21,7 +21,7 @@ static struct record records[1 << 20];
 NOINLINE static uint64_t count_flags(void) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < 1 << 20; i++)
-        sum += records[i].flags & 1; /* verdict: record */
+        sum += records[i].flags & 1; /* planted: record */
     return sum;
 }
 
@@ -32,7 +32,7 @@ NOINLINE static double one_set(uint32_t times) {
     double sum = 0;
     for (uint32_t t = 0; t < times; t++)
         for (uint32_t i = 0; i < 40; i++)
-            sum += matrix[i * 2][t & 7]; /* verdict: conflicts */
+            sum += matrix[i * 2][t & 7]; /* planted: conflicts */
     return sum;
 }
 
@@ -49,14 +49,14 @@ NOINLINE static double by_columns(uint32_t side) {
     double sum = 0;
     for (uint32_t j = 0; j < side; j++)
         for (uint32_t i = 0; i < side; i++)
-            sum += matrix[i][j]; /* verdict: columns */
+            sum += matrix[i][j]; /* planted: columns */
     return sum;
 }
 
 NOINLINE static void transpose(void) {
     for (uint32_t i = 0; i < SIDE; i++)
         for (uint32_t j = 0; j < SIDE; j++)
-            other[i][j] = matrix[j][i]; /* verdict: transposed */
+            other[i][j] = matrix[j][i]; /* planted: transposed */
 }
 
 NOINLINE static void transpose_blocked(void) {
@@ -64,7 +64,7 @@ NOINLINE static void transpose_blocked(void) {
         for (uint32_t jj = 0; jj < SIDE; jj += BLOCK)
             for (uint32_t i = ii; i < ii + BLOCK; i++)
                 for (uint32_t j = jj; j < jj + BLOCK; j++)
-                    other[i][j] = matrix[j][i]; /* verdict: transposed_blocked */
+                    other[i][j] = matrix[j][i]; /* planted: transposed_blocked */
 }
 
 /* A filter of five by five points, column by column. */
@@ -76,7 +76,7 @@ NOINLINE static double convolve(int radius) {
             double point = 0;
             for (int dj = -radius; dj <= radius; dj++)
                 for (int di = -radius; di <= radius; di++)
-                    point += weights[(di + radius) * (2 * radius + 1) + dj + radius] * matrix[i + di][j + dj]; /* verdict: convolution */
+                    point += weights[(di + radius) * (2 * radius + 1) + dj + radius] * matrix[i + di][j + dj]; /* planted: convolution */
             sum += point;
         }
     return sum;
@@ -87,8 +87,8 @@ NOINLINE static double filter(void) {
     double sum = 0;
     for (uint32_t j = 0; j < SIDE; j++)
         for (uint32_t i = 2; i < SIDE - 2; i++)
-            sum += matrix[i - 2][j] + 4 * matrix[i - 1][j] + 6 * matrix[i][j] /* verdict: filter */
-                   + 4 * matrix[i + 1][j] + matrix[i + 2][j];               /* verdict: filter */
+            sum += matrix[i - 2][j] + 4 * matrix[i - 1][j] + 6 * matrix[i][j] /* planted: filter */
+                   + 4 * matrix[i + 1][j] + matrix[i + 2][j];               /* planted: filter */
     return sum;
 }
 
@@ -99,9 +99,9 @@ NOINLINE static void product(void) {
         for (uint32_t j = 0; j < N; j++) {
             double sum = 0;
             for (uint32_t k = 0; k < N; k++)
-                sum += a[i][k] * b[k][j]; /* verdict: gemm */
+                sum += a[i][k] * b[k][j]; /* planted: gemm */
             c[i][j] = sum;
-            if (j % 256 == 0 && !verdict_goes_on(0.5))
+            if (j % 256 == 0 && !planted_goes_on(0.5))
                 return;
         }
 }
@@ -114,9 +114,9 @@ NOINLINE static void product_blocked(double seconds) {
                     for (uint32_t k = kk; k < kk + BLOCK; k++) {
                         double x = a[i][k];
                         for (uint32_t j = jj; j < jj + BLOCK; j++)
-                            c[i][j] += x * b[k][j]; /* verdict: gemm_blocked */
+                            c[i][j] += x * b[k][j]; /* planted: gemm_blocked */
                     }
-            if (!verdict_goes_on(seconds))
+            if (!planted_goes_on(seconds))
                 return;
         }
 }
@@ -126,21 +126,21 @@ static double stream[WORDS], second[WORDS];
 NOINLINE static double read_all(uint64_t n) {
     double sum = 0;
     for (uint64_t i = 0; i < n; i++)
-        sum += stream[i]; /* verdict: stream capacity small_stream */
+        sum += stream[i]; /* planted: stream capacity small_stream */
     return sum;
 }
 
 NOINLINE static void triad(void) {
     for (uint64_t i = 0; i < WORDS; i++)
-        stream[i] = second[i] * 3 + stream[i]; /* verdict: triad */
+        stream[i] = second[i] * 3 + stream[i]; /* planted: triad */
 }
 
 NOINLINE static double two_passes(void) {
     double sum = 0, most = 0;
     for (uint64_t i = 0; i < WORDS; i++)
-        sum += stream[i]; /* verdict: fusion */
+        sum += stream[i]; /* planted: fusion */
     for (uint64_t i = 0; i < WORDS; i++)
-        most = stream[i] > most ? stream[i] : most; /* verdict: fusion */
+        most = stream[i] > most ? stream[i] : most; /* planted: fusion */
     return sum + most;
 }
 
@@ -149,7 +149,7 @@ static char pages[1 << 29];
 NOINLINE static uint64_t touch_pages(void) {
     uint64_t sum = 0;
     for (uint64_t at = 0; at < sizeof pages; at += 4096 + 64)
-        sum += (uint8_t)pages[at]; /* verdict: pages */
+        sum += (uint8_t)pages[at]; /* planted: pages */
     return sum;
 }
 
@@ -161,7 +161,7 @@ NOINLINE static void copy_blocks(void) {
         const char *from = blocks[i].bytes;
         char *to = kept[i % 64].bytes;
         uint64_t count = sizeof kept[0];
-        __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(count) : : "memory"); /* verdict: copy */
+        __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(count) : : "memory"); /* planted: copy */
     }
 }
 
@@ -170,20 +170,20 @@ static _Alignas(64) volatile uint64_t total;
 static double thread_seconds;
 
 NOINLINE static void *count_own(void *number) {
-    double end = verdict_now() + thread_seconds;
+    double end = planted_now() + thread_seconds;
     volatile uint64_t *mine = &counters[(intptr_t)number];
-    while (verdict_now() < end)
+    while (planted_now() < end)
         for (int i = 0; i < 10000; i++)
-            *mine += 1; /* verdict: false_sharing */
+            *mine += 1; /* planted: false_sharing */
     return NULL;
 }
 
 NOINLINE static void *count_total(void *number) {
     (void)number;
-    double end = verdict_now() + thread_seconds;
-    while (verdict_now() < end)
+    double end = planted_now() + thread_seconds;
+    while (planted_now() < end)
         for (int i = 0; i < 10000; i++)
-            __atomic_fetch_add(&total, 1, __ATOMIC_RELAXED); /* verdict: true_sharing */
+            __atomic_fetch_add(&total, 1, __ATOMIC_RELAXED); /* planted: true_sharing */
     return NULL;
 }
 
@@ -236,7 +236,7 @@ int main(int argc, char **argv) {
         threads(CASE("false_sharing") ? count_own : count_total, seconds);
         return 0;
     }
-    while (verdict_goes_on(seconds)) {
+    while (planted_goes_on(seconds)) {
         if (CASE("field"))
             sum += sum_mass(PARTICLES);
         else if (CASE("small_field"))
@@ -286,6 +286,6 @@ int main(int argc, char **argv) {
     }
     // What nobody reads the compiler does not write.
     sum += other[7][9] + c[5][6] + (double)kept[3].bytes[1] + stream[3];
-    verdict_sink = (uint64_t)sum;
+    planted_sink = (uint64_t)sum;
     return 0;
 }

@@ -60,7 +60,7 @@ contains
         s = 0
         do i = 1, size(a, 1)
             do j = 1, size(a, 2)
-                s = s + a(i, j) ! verdict: rows
+                s = s + a(i, j) ! planted: rows
             end do
         end do
     end function
@@ -71,7 +71,7 @@ contains
         integer :: i
         s = 0
         do i = 1, size(p)
-            s = s + v(p(i)) ! verdict: gather
+            s = s + v(p(i)) ! planted: gather
         end do
     end function
     function masses(p) result(s)
@@ -80,7 +80,7 @@ contains
         integer :: i
         s = 0
         do i = 1, size(p)
-            s = s + p(i)%mass ! verdict: field
+            s = s + p(i)%mass ! planted: field
         end do
     end function
 end program

@@ -1,5 +1,5 @@
 // The standard library's containers, and vectors of what the user has made.
-#include "verdict.h"
+#include "planted.h"
 #include <algorithm>
 #include <list>
 #include <map>
@@ -14,23 +14,23 @@ static std::list<uint64_t> items;
 
 NOINLINE static uint64_t sum_list() {
     uint64_t sum = 0;
-    for (uint64_t x : items) // verdict: std_list
-        sum += x;            // verdict: std_list
+    for (uint64_t x : items) // planted: std_list
+        sum += x;            // planted: std_list
     return sum;
 }
 
 static std::map<uint64_t, uint64_t> tree;
 
 NOINLINE static uint64_t look_up_map(uint64_t key) {
-    auto found = tree.find(key); // verdict: std_map
-    return found == tree.end() ? 0 : found->second; // verdict: std_map
+    auto found = tree.find(key); // planted: std_map
+    return found == tree.end() ? 0 : found->second; // planted: std_map
 }
 
 static std::unordered_map<uint64_t, uint64_t> table;
 
 NOINLINE static uint64_t look_up_table(uint64_t key) {
-    auto found = table.find(key); // verdict: unordered_map
-    return found == table.end() ? 0 : found->second; // verdict: unordered_map
+    auto found = table.find(key); // planted: unordered_map
+    return found == table.end() ? 0 : found->second; // planted: unordered_map
 }
 
 struct shape { uint64_t area; uint64_t rest[7]; };
@@ -39,14 +39,14 @@ static std::vector<std::unique_ptr<shape>> shapes;
 NOINLINE static uint64_t sum_shapes() {
     uint64_t sum = 0;
     for (const auto &s : shapes)
-        sum += s->area; // verdict: unique_ptr
+        sum += s->area; // planted: unique_ptr
     return sum;
 }
 
 static std::vector<uint64_t> keys;
 
 NOINLINE static uint64_t position(const std::vector<uint64_t> &of, uint64_t key) {
-    return uint64_t(std::lower_bound(of.begin(), of.end(), key) - of.begin()); // verdict: lower_bound
+    return uint64_t(std::lower_bound(of.begin(), of.end(), key) - of.begin()); // planted: lower_bound
 }
 
 struct body { double x, y, z, vx, vy, vz, mass; char name[72]; };
@@ -55,7 +55,7 @@ static std::vector<body> bodies;
 NOINLINE static double energy() {
     double sum = 0;
     for (size_t i = 0; i < bodies.size(); i++)
-        sum += bodies[i].mass * bodies[i].vx; // verdict: vector_field
+        sum += bodies[i].mass * bodies[i].vx; // planted: vector_field
     return sum;
 }
 
@@ -65,7 +65,7 @@ NOINLINE static double column_sums(size_t side) {
     double sum = 0;
     for (size_t j = 0; j < side; j++)
         for (size_t i = 0; i < side; i++)
-            sum += grid[i * side + j]; // verdict: vector_columns
+            sum += grid[i * side + j]; // planted: vector_columns
     return sum;
 }
 
@@ -75,12 +75,12 @@ static std::vector<double> ranks;
 NOINLINE static double pull(size_t n) {
     double sum = 0;
     for (size_t e = 0; e < n; e++)
-        sum += ranks[neighbours[e]]; // verdict: vector_gather
+        sum += ranks[neighbours[e]]; // planted: vector_gather
     return sum;
 }
 
 NOINLINE static double read_ranks() {
-    return std::accumulate(ranks.begin(), ranks.end(), 0.0); // verdict: accumulate
+    return std::accumulate(ranks.begin(), ranks.end(), 0.0); // planted: accumulate
 }
 
 int main(int argc, char **argv) {
@@ -133,26 +133,26 @@ int main(int argc, char **argv) {
         while (tree.size() < 60)
             tree[random() % 128] = 1;
     }
-    while (verdict_goes_on(seconds)) {
+    while (planted_goes_on(seconds)) {
         if (what == "std_list")
             sum += sum_list();
         else if (what == "std_map")
             for (int i = 0; i < 1000; i++)
-                sum += look_up_map(verdict_random() % (2 * many));
+                sum += look_up_map(planted_random() % (2 * many));
         else if (what == "small_map")
             for (int i = 0; i < 1000; i++)
-                sum += look_up_map(verdict_random() % 128);
+                sum += look_up_map(planted_random() % 128);
         else if (what == "unordered_map")
             for (int i = 0; i < 1000; i++)
-                sum += look_up_table(verdict_random() % (2 * many));
+                sum += look_up_table(planted_random() % (2 * many));
         else if (what == "unique_ptr")
             sum += sum_shapes();
         else if (what == "lower_bound")
             for (int i = 0; i < 1000; i++)
-                sum += position(keys, verdict_random() % (24 * many));
+                sum += position(keys, planted_random() % (24 * many));
         else if (what == "small_bound")
             for (int i = 0; i < 1000; i++)
-                sum += position(keys, verdict_random() % 3000);
+                sum += position(keys, planted_random() % 3000);
         else if (what == "small_sort") {
             std::shuffle(keys.begin(), keys.end(), random);
             std::sort(keys.begin(), keys.end());
@@ -168,6 +168,6 @@ int main(int argc, char **argv) {
         else
             return 2;
     }
-    verdict_sink = sum;
+    planted_sink = sum;
     return 0;
 }

@@ -11,8 +11,8 @@ struct Node {
 };
 __attribute__((noipa)) long walk_list(Node *h) {
   long s = 0;
-  for (; h; h = h->next) // verdict: list_cpp
-    s += h->v; // verdict: list_cpp
+  for (; h; h = h->next) // planted: list_cpp
+    s += h->v; // planted: list_cpp
   return s;
 }
 __attribute__((noipa)) long walk_vec(const std::vector<long> &v) {

@@ -10,23 +10,23 @@ struct Node {
 #[inline(never)]
 fn walk(mut at: &Option<Box<Node>>) -> u64 {
     let mut sum = 0;
-    while let Some(node) = at { // verdict: boxes
-        sum += node.value; // verdict: boxes
-        at = &node.next; // verdict: boxes
+    while let Some(node) = at { // planted: boxes
+        sum += node.value; // planted: boxes
+        at = &node.next; // planted: boxes
     }
     sum
 }
 
 #[inline(never)]
 fn find(keys: &[u64], key: u64) -> usize {
-    keys.binary_search(&key).unwrap_or_else(|at| at) // verdict: slice_search
+    keys.binary_search(&key).unwrap_or_else(|at| at) // planted: slice_search
 }
 
 #[inline(never)]
 fn pull(ranks: &[f64], edges: &[u32]) -> f64 {
     let mut sum = 0.0;
     for &e in edges {
-        sum += ranks[e as usize]; // verdict: slice_gather
+        sum += ranks[e as usize]; // planted: slice_gather
     }
     sum
 }
@@ -36,7 +36,7 @@ fn columns(grid: &[f64], side: usize) -> f64 {
     let mut sum = 0.0;
     for j in 0..side {
         for i in 0..side {
-            sum += grid[i * side + j]; // verdict: slice_columns
+            sum += grid[i * side + j]; // planted: slice_columns
         }
     }
     sum

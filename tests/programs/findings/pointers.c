@@ -1,5 +1,5 @@
 /* Lists, trees, tables, searches and gathers. */
-#include "verdict.h"
+#include "planted.h"
 
 enum { NODES = 1 << 20, LEAVES = 1 << 18, WORDS = 1 << 23, SMALL = 1 << 11 };
 
@@ -7,7 +7,7 @@ struct node { struct node *next; uint64_t value; uint64_t rest[6]; };
 static struct node nodes[NODES];
 
 static void link_nodes(uint32_t n) {
-    uint32_t *order = verdict_order(n);
+    uint32_t *order = planted_order(n);
     for (uint32_t i = 0; i < n; i++) {
         nodes[order[i]].next = i + 1 < n ? &nodes[order[i + 1]] : NULL;
         nodes[order[i]].value = i;
@@ -19,8 +19,8 @@ static void link_nodes(uint32_t n) {
 NOINLINE static uint64_t walk_list(const struct node *p) {
     uint64_t sum = 0;
     while (p) {
-        sum += p->value; /* verdict: list small_list */
-        p = p->next;     /* verdict: list small_list */
+        sum += p->value; /* planted: list small_list */
+        p = p->next;     /* planted: list small_list */
     }
     return sum;
 }
@@ -42,15 +42,15 @@ static struct leaf *plant(const uint32_t *order, uint64_t from, uint64_t to) {
 
 NOINLINE static uint64_t find_tree(uint64_t key) {
     const struct leaf *l = root;
-    while (l && l->key != key)                /* verdict: tree */
-        l = key < l->key ? l->left : l->right; /* verdict: tree */
+    while (l && l->key != key)                /* planted: tree */
+        l = key < l->key ? l->left : l->right; /* planted: tree */
     return l ? l->key : 0;
 }
 
 NOINLINE static uint64_t sum_tree(const struct leaf *l) {
     if (!l)
         return 0;
-    return l->key + sum_tree(l->left) + sum_tree(l->right); /* verdict: tree_sum */
+    return l->key + sum_tree(l->left) + sum_tree(l->right); /* planted: tree_sum */
 }
 
 struct entry { struct entry *next; uint64_t key, value; uint64_t rest[5]; };
@@ -60,9 +60,9 @@ static struct entry *buckets[NODES];
 static uint64_t mix(uint64_t key) { return key * 0x9e3779b97f4a7c15u >> 44; }
 
 NOINLINE static uint64_t find_chain(uint64_t key) {
-    for (const struct entry *e = buckets[mix(key)]; e; e = e->next) /* verdict: chain */
-        if (e->key == key)                                          /* verdict: chain */
-            return e->value;                                        /* verdict: chain */
+    for (const struct entry *e = buckets[mix(key)]; e; e = e->next) /* planted: chain */
+        if (e->key == key)                                          /* planted: chain */
+            return e->value;                                        /* planted: chain */
     return 0;
 }
 
@@ -71,9 +71,9 @@ static struct slot slots[1 << 21];
 
 NOINLINE static uint64_t find_open(uint64_t key, uint64_t mask) {
     uint64_t at = (key * 0x9e3779b97f4a7c15u >> 32) & mask;
-    while (slots[at].key && slots[at].key != key) /* verdict: open small_open */
+    while (slots[at].key && slots[at].key != key) /* planted: open small_open */
         at = (at + 1) & mask;
-    return slots[at].value; /* verdict: open small_open */
+    return slots[at].value; /* planted: open small_open */
 }
 
 static uint64_t words[WORDS];
@@ -82,7 +82,7 @@ NOINLINE static uint64_t search(uint64_t key, uint64_t n) {
     uint64_t low = 0, high = n;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
-        if (words[middle] < key) /* verdict: search small_search */
+        if (words[middle] < key) /* planted: search small_search */
             low = middle + 1;
         else
             high = middle;
@@ -94,7 +94,7 @@ NOINLINE static uint64_t search_flat(uint64_t key, uint64_t n) {
     const uint64_t *base = words;
     while (n > 1) {
         uint64_t half = n / 2;
-        base = base[half - 1] < key ? base + half : base; /* verdict: search_flat */
+        base = base[half - 1] < key ? base + half : base; /* planted: search_flat */
         n -= half;
     }
     return (uint64_t)(base - words);
@@ -109,8 +109,8 @@ static struct edge *first[NODES];
 NOINLINE static uint64_t neighbours(const uint32_t *vertices, uint32_t n) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        for (const struct edge *e = first[vertices[i]]; e; e = e->next) /* verdict: adjacency */
-            sum += e->to;                                              /* verdict: adjacency */
+        for (const struct edge *e = first[vertices[i]]; e; e = e->next) /* planted: adjacency */
+            sum += e->to;                                              /* planted: adjacency */
     return sum;
 }
 
@@ -119,7 +119,7 @@ static double left[WORDS], right[WORDS];
 NOINLINE static double gather(uint32_t n) {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        sum += left[picks[i]]; /* verdict: gather small_gather */
+        sum += left[picks[i]]; /* planted: gather small_gather */
     return sum;
 }
 
@@ -127,21 +127,21 @@ NOINLINE static double gather_two(uint32_t n) {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = picks[i];
-        sum += left[at] * right[at]; /* verdict: gather_two */
+        sum += left[at] * right[at]; /* planted: gather_two */
     }
     return sum;
 }
 
 NOINLINE static void count_up(uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        words[picks[i]]++; /* verdict: histogram */
+        words[picks[i]]++; /* planted: histogram */
 }
 
 static uint32_t follow[1 << 22];
 
 NOINLINE static uint32_t jump(uint32_t at, uint32_t steps) {
     while (steps--)
-        at = follow[at]; /* verdict: index_chase */
+        at = follow[at]; /* planted: index_chase */
     return at;
 }
 
@@ -150,7 +150,7 @@ static struct node *pointers[NODES];
 NOINLINE static uint64_t visit(uint32_t n) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < n; i++)
-        sum += pointers[i]->value; /* verdict: scattered */
+        sum += pointers[i]->value; /* planted: scattered */
     return sum;
 }
 
@@ -161,7 +161,7 @@ NOINLINE static double sparse(double *y, uint32_t rows) {
     for (uint32_t r = 0; r < rows; r++) {
         double sum = 0;
         for (uint32_t j = row_begin[r]; j < row_begin[r + 1]; j++)
-            sum += right[j] * left[picks[j]]; /* verdict: sparse */
+            sum += right[j] * left[picks[j]]; /* planted: sparse */
         y[r] = sum;
     }
     return y[0];
@@ -174,14 +174,14 @@ NOINLINE static double look_up(uint64_t key, uint64_t n) {
     uint64_t low = 0, high = n;
     while (high - low > 1) {
         uint64_t middle = low + (high - low) / 2;
-        if (words[middle] <= key) /* verdict: xs */
+        if (words[middle] <= key) /* planted: xs */
             low = middle;
         else
             high = middle;
     }
     double sum = 0;
     for (int k = 0; k < 8; k++)
-        sum += left[(grid_index[low] + (uint32_t)k * 1000003u) % WORDS]; /* verdict: xs */
+        sum += left[(grid_index[low] + (uint32_t)k * 1000003u) % WORDS]; /* planted: xs */
     return sum;
 }
 
@@ -195,7 +195,7 @@ static void fill_picks(uint32_t n) {
     memset(left, 1, sizeof left);
     memset(right, 1, sizeof right);
     for (uint32_t i = 0; i < WORDS; i++)
-        picks[i] = (uint32_t)(verdict_random() % n);
+        picks[i] = (uint32_t)(planted_random() % n);
 }
 
 int main(int argc, char **argv) {
@@ -206,19 +206,19 @@ int main(int argc, char **argv) {
     if (CASE("list") || CASE("small_list")) {
         uint32_t n = CASE("list") ? NODES - 1 : 128;
         link_nodes(n);
-        while (verdict_goes_on(seconds))
+        while (planted_goes_on(seconds))
             sum += walk_list(nodes[n].next);
     } else if (CASE("tree") || CASE("tree_sum")) {
-        uint32_t *order = verdict_order(LEAVES);
+        uint32_t *order = planted_order(LEAVES);
         root = plant(order, 0, LEAVES);
-        while (verdict_goes_on(seconds))
+        while (planted_goes_on(seconds))
             if (CASE("tree_sum"))
                 sum += sum_tree(root);
             else
                 for (int i = 0; i < 1000; i++)
-                    sum += find_tree(verdict_random() % LEAVES);
+                    sum += find_tree(planted_random() % LEAVES);
     } else if (CASE("chain")) {
-        uint32_t *order = verdict_order(NODES);
+        uint32_t *order = planted_order(NODES);
         for (uint64_t i = 0; i < NODES; i++) {
             struct entry *e = &entries[order[i]];
             e->key = i;
@@ -226,11 +226,11 @@ int main(int argc, char **argv) {
             e->next = buckets[mix(i)];
             buckets[mix(i)] = e;
         }
-        while (verdict_goes_on(seconds))
+        while (planted_goes_on(seconds))
             for (int i = 0; i < 1000; i++)
-                sum += find_chain(verdict_random() % NODES);
+                sum += find_chain(planted_random() % NODES);
     } else if (CASE("adjacency")) {
-        uint32_t *order = verdict_order(NODES);
+        uint32_t *order = planted_order(NODES);
         for (uint32_t i = 0; i < NODES; i++) {
             struct edge *e = &edges[order[i]];
             struct edge **head = &first[i / 8];
@@ -238,8 +238,8 @@ int main(int argc, char **argv) {
             e->next = *head;
             *head = e;
         }
-        uint32_t *vertices = verdict_order(NODES / 8);
-        while (verdict_goes_on(seconds))
+        uint32_t *vertices = planted_order(NODES / 8);
+        while (planted_goes_on(seconds))
             sum += neighbours(vertices, NODES / 8);
     } else if (CASE("open") || CASE("small_open")) {
         uint64_t mask = CASE("open") ? (1 << 21) - 1 : 511;
@@ -249,21 +249,21 @@ int main(int argc, char **argv) {
                 at = (at + 1) & mask;
             slots[at] = (struct slot){k, k};
         }
-        while (verdict_goes_on(seconds))
+        while (planted_goes_on(seconds))
             for (int i = 0; i < 1000; i++)
-                sum += find_open(1 + verdict_random() % (mask / 4), mask);
+                sum += find_open(1 + planted_random() % (mask / 4), mask);
     } else if (CASE("search") || CASE("search_flat") || CASE("small_search")) {
         fill_words();
         uint64_t n = CASE("small_search") ? SMALL : WORDS;
-        while (verdict_goes_on(seconds))
+        while (planted_goes_on(seconds))
             for (int i = 0; i < 1000; i++) {
-                uint64_t key = verdict_random() % (n * 16);
+                uint64_t key = planted_random() % (n * 16);
                 sum += CASE("search_flat") ? search_flat(key, n) : search(key, n);
             }
     } else if (CASE("gather") || CASE("small_gather") || CASE("gather_two") || CASE("histogram")) {
         fill_picks(CASE("small_gather") ? SMALL : WORDS);
-        while (verdict_goes_on(seconds)) {
-            uint32_t n = 1 << 16, from = (uint32_t)(verdict_random() % (WORDS - n));
+        while (planted_goes_on(seconds)) {
+            uint32_t n = 1 << 16, from = (uint32_t)(planted_random() % (WORDS - n));
             if (CASE("small_gather"))
                 sum += (uint64_t)gather(SMALL);
             else {
@@ -275,19 +275,19 @@ int main(int argc, char **argv) {
             }
         }
     } else if (CASE("index_chase")) {
-        uint32_t n = 1 << 22, *order = verdict_order(n);
+        uint32_t n = 1 << 22, *order = planted_order(n);
         for (uint32_t i = 0; i < n; i++)
             follow[order[i]] = order[(i + 1) % n];
         free(order);
-        while (verdict_goes_on(seconds))
+        while (planted_goes_on(seconds))
             sum = jump((uint32_t)sum, 100000);
     } else if (CASE("scattered")) {
-        uint32_t *order = verdict_order(NODES);
+        uint32_t *order = planted_order(NODES);
         for (uint32_t i = 0; i < NODES; i++) {
             pointers[i] = &nodes[order[i]];
             nodes[i].value = i;
         }
-        while (verdict_goes_on(seconds))
+        while (planted_goes_on(seconds))
             sum += visit(NODES);
     } else if (CASE("sparse")) {
         uint32_t rows = 1 << 19;
@@ -295,18 +295,18 @@ int main(int argc, char **argv) {
         fill_picks(WORDS);
         for (uint32_t r = 0; r <= rows; r++)
             row_begin[r] = r * 16;
-        while (verdict_goes_on(seconds))
+        while (planted_goes_on(seconds))
             sum += (uint64_t)sparse(y, rows);
     } else if (CASE("xs")) {
         fill_words();
         memset(left, 1, sizeof left);
         for (uint32_t i = 0; i < 1 << 21; i++)
-            grid_index[i] = (uint32_t)verdict_random();
-        while (verdict_goes_on(seconds))
+            grid_index[i] = (uint32_t)planted_random();
+        while (planted_goes_on(seconds))
             for (int i = 0; i < 1000; i++)
-                sum += (uint64_t)look_up(verdict_random() % ((1 << 21) * 16), 1 << 21);
+                sum += (uint64_t)look_up(planted_random() % ((1 << 21) * 16), 1 << 21);
     } else
         return 2;
-    verdict_sink = sum;
+    planted_sink = sum;
     return 0;
 }

@@ -4,7 +4,7 @@
 __attribute__((noipa)) void tr_naive(double *b, const double *a, int n) {
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++)
-      b[(size_t)i * n + j] = a[(size_t)j * n + i]; // verdict: transpose_cpp
+      b[(size_t)i * n + j] = a[(size_t)j * n + i]; // planted: transpose_cpp
 }
 __attribute__((noipa)) void tr_block(double *b, const double *a, int n) {
   const int B = 16;

@@ -3,7 +3,7 @@
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::mechanisms::{Claim, Nodes, Rule, Told, cold, huge_pages, over};
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 
@@ -12,6 +12,8 @@ pub(super) const LIST: Rule = Rule {
     name: "pointer chase along a list",
     claims: |context, facts| claim(context, facts, Shape::List),
     tell: tell_list,
+    nodes: Nodes::Followed,
+    ..Rule::PLAIN
 };
 
 pub(super) const TREE: Rule = Rule {
@@ -19,6 +21,8 @@ pub(super) const TREE: Rule = Rule {
     name: "pointer chase down a tree",
     claims: |context, facts| claim(context, facts, Shape::Tree),
     tell: tell_tree,
+    nodes: Nodes::Followed,
+    ..Rule::PLAIN
 };
 
 pub(super) const HASH_CHAIN: Rule = Rule {
@@ -26,6 +30,8 @@ pub(super) const HASH_CHAIN: Rule = Rule {
     name: "hash table with chains",
     claims: |context, facts| claim(context, facts, Shape::HashChain),
     tell: tell_chain,
+    nodes: Nodes::Followed,
+    ..Rule::PLAIN
 };
 
 #[derive(Clone, Copy, PartialEq)]
@@ -121,6 +127,7 @@ fn tell_list(context: &Context, cause: &Cause) -> Told {
             "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked{}",
             huge_pages(cause)
         ),
+        layout: None,
     }
 }
 
@@ -145,6 +152,7 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
             over(context, cause)
         ),
         advice: format!("{instead}{}", huge_pages(cause)),
+        layout: None,
     }
 }
 
@@ -159,5 +167,6 @@ fn tell_chain(context: &Context, cause: &Cause) -> Told {
             "use a table with open addressing (keys in the table itself), or put the first key into the bucket; look up several keys at a time, so that their misses overlap{}",
             huge_pages(cause)
         ),
+        layout: None,
     }
 }

@@ -15,6 +15,12 @@ pub(super) const RULE: Rule = Rule {
     name: "column-wise walk of a row-major array",
     claims,
     tell,
+    name_in: |file| by_columns(file).then_some(BY_COLUMNS),
+    // A column's lines come again with the next column, so the first level is what counts.
+    beyond_level: 0,
+    // Steps of a power of two come to a few sets of a cache only.
+    needs_extent: |step| step.is_some_and(|s| s.unsigned_abs().is_power_of_two()),
+    ..Rule::PLAIN
 };
 
 /// Walks in blocks use this part of the lines that they fetch.
@@ -43,6 +49,8 @@ pub(super) const BLOCKED: Rule = Rule {
         stays.then_some(claim)
     },
     tell,
+    hits: true,
+    ..Rule::PLAIN
 };
 
 /// The name where arrays are stored by columns.
@@ -101,6 +109,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         advice: format!(
             "exchange the loops, so that the inner one walks along a {part}{subscript}; where both orders are needed, work in blocks of {side} × {side} elements, which fit the {name}"
         ),
+        layout: None,
     }
 }
 

@@ -10,7 +10,7 @@ mod irregular;
 mod pages;
 mod scattered;
 mod search;
-mod streaming;
+pub(crate) mod streaming;
 mod strided;
 
 use crate::findings::caches::Overlap;
@@ -41,26 +41,82 @@ pub struct Told {
     pub finding: String,
     /// What to try.
     pub advice: String,
+    /// The layout that the advice asks for, if it asks for one.
+    pub layout: Option<Layout>,
 }
 
-/// A mechanism.
+/// A layout of an object's memory that advice asks for. An object can have only one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Each field in an array of its own (structure of arrays).
+    SplitElements,
+    /// One structure for each index (array of structures).
+    InterleavedArrays,
+}
+
+/// How the causes of a mechanism use nodes that pointers lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// They do not, or it does not matter.
+    Unrelated,
+    /// They go from node to node.
+    Followed,
+    /// They may load from a node that another cause has followed a pointer to, and then belong to that cause.
+    Joined,
+}
+
+/// A mechanism, with all that differs from other mechanisms.
 pub struct Rule {
     /// Its name in JSON.
     pub kind: &'static str,
     /// Its name in text.
     pub name: &'static str,
+    /// Its name in text if the language of the source, known by the file, calls it otherwise.
+    pub name_in: fn(file: &str) -> Option<&'static str>,
     /// Whether a load instruction is of it.
     pub claims: fn(&Context, &SiteFacts) -> Option<Claim>,
     /// What is said of a cause.
     pub tell: fn(&Context, &Cause) -> Told,
+    /// Whether its loads hit, so that no finding is made of it.
+    pub hits: bool,
+    /// The smallest cache that the working set must exceed: 0 is the L1.
+    pub beyond_level: usize,
+    /// Its causes and nodes of lists and trees.
+    pub nodes: Nodes,
+    /// Whether walks with this step in bytes need room for their whole extent, and not only for the lines that were seen.
+    pub needs_extent: fn(step: Option<i64>) -> bool,
+    /// Whether its walks go through the same memory again, so that the way around bounds the working set.
+    pub comes_back: bool,
+}
+
+impl Rule {
+    /// A mechanism without peculiarities; rules state how they differ.
+    pub(crate) const PLAIN: Rule = Rule {
+        kind: "",
+        name: "",
+        name_in: |_| None,
+        claims: |_, _| None,
+        tell: |_, _| Told {
+            finding: String::new(),
+            advice: String::new(),
+            layout: None,
+        },
+        hits: false,
+        beyond_level: 1,
+        nodes: Nodes::Unrelated,
+        needs_extent: |_| false,
+        comes_back: false,
+    };
+
+    /// Whether this is the other mechanism.
+    pub fn is(&self, other: &Rule) -> bool {
+        self.kind == other.kind
+    }
 }
 
 /// The name of a cause's mechanism, in the words of the source's language.
 pub fn title(cause: &Cause) -> &'static str {
-    match cause.rule.kind == "column" && column::by_columns(&cause.line.file) {
-        true => column::BY_COLUMNS,
-        false => cause.rule.name,
-    }
+    (cause.rule.name_in)(&cause.line.file).unwrap_or(cause.rule.name)
 }
 
 /// All, in the order in which they are asked.

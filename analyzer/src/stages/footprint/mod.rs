@@ -46,7 +46,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// What is known of one 64-byte line. The order of the fields is what `write_cache` joins several of at once by.
 #[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Maps {
     /// Bytes touched.
     pub bytes: u64,
@@ -67,7 +67,9 @@ impl Maps {
 }
 
 /// What an entry is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct Key {
     /// Address space (process).
     pub space: u32,
@@ -137,7 +139,7 @@ fn fits(line: u64, owner: u32) -> bool {
 }
 
 /// Counts of one group.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GroupCount {
     /// Rows.
     pub rows: u64,

@@ -49,10 +49,9 @@ fn title(number: usize, finding: &Finding, width: usize) -> String {
         None => "",
     };
     let cost = roughly(finding.score);
-    // What lines cost that threads take from each other depends on which cores these run on, and when.
-    let costs = match finding.kind {
-        "false_sharing" | "true_sharing" => "may cost up to",
-        _ => "costs",
+    let costs = match finding.is_upper_bound {
+        true => "may cost up to",
+        false => "costs",
     };
     head(
         &format!("{number}. {}: {costs} {cost}{of}", finding.title),
@@ -160,12 +159,12 @@ pub(crate) const HEADING: &str = "What is slow about memory, and what to try";
 pub(crate) fn all(analysis: &Analysis, width: Option<u16>) -> String {
     let width = usize::from(width.unwrap_or(110)).clamp(60, 120);
     let mut out = format!("{HEADING}\n");
-    if analysis.diagnoses.is_empty() {
+    if analysis.findings.list.is_empty() {
         for line in wrapped(&none(analysis), width) {
             out.push_str(&format!("{line}\n"));
         }
     }
-    for (number, finding) in analysis.diagnoses.iter().enumerate() {
+    for (number, finding) in analysis.findings.list.iter().enumerate() {
         for line in full(number + 1, finding, width) {
             out.push_str(&format!("{line}\n"));
         }
@@ -196,7 +195,7 @@ pub(crate) fn all(analysis: &Analysis, width: Option<u16>) -> String {
 
 /// Why there are none.
 pub(crate) fn none(analysis: &Analysis) -> String {
-    let mut text = analysis.no_diagnosis.clone();
+    let mut text = analysis.findings.none.clone();
     if let Some(first) = text.get(..1) {
         let upper = first.to_uppercase();
         text.replace_range(..1, &upper);
