@@ -1,36 +1,37 @@
-//! What a load costs: which share of the loads of some memory miss each level, and the cycles lost.
+//! Cost of loads: the share of first touches that miss each level, and the cycles lost.
 //!
-//! A window tells which loads are the first in their line there. Whether such a line was in a cache from before depends on how much
-//! memory the code goes through until it comes back, its *working set*. Under least recently used replacement a walk through more than
-//! a cache holds misses always; loads at random places miss by the share that has no room. Both are 1 − size / set here, and nothing
-//! is said of sets that are only a little larger.
+//! Windows show which loads are the first in their line. Such a line may still be in a cache. This
+//! depends on the memory that the code goes through until it returns to the line, its *working
+//! set*. With LRU replacement, a walk through more than a cache holds always misses. Loads at
+//! random places miss by the share of the data that has no room. Both are estimated as 1 − size /
+//! working set here, which is too low for walks through slightly more than a cache holds.
 
 use mgz_annotations_schema::manifest::Cache;
 
 /// A level of the memory hierarchy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Level {
-    /// Its name.
+    /// Name of the level, such as `L1`.
     pub name: String,
     /// Bytes.
     pub bytes: u64,
-    /// Lines of a set.
+    /// Lines per set.
     pub ways: u64,
-    /// Cycles that a load takes that finds its line there.
+    /// Cycles of a load that hits this level.
     pub cycles: f64,
 }
 
-/// The levels, from the nearest on, and what memory costs.
+/// Cache levels and memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Caches {
-    /// From the first level on.
+    /// First level first.
     pub levels: Vec<Level>,
     /// Cycles of a load from memory.
     pub memory: f64,
 }
 
 impl Default for Caches {
-    /// Those of common machines.
+    /// Sizes and latencies of common machines.
     fn default() -> Caches {
         let level = |name: &str, bytes, ways, cycles| Level {
             name: name.into(),
@@ -49,19 +50,19 @@ impl Default for Caches {
     }
 }
 
-/// How well the processor hides that a load misses.
+/// The processor's ability to hide a miss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Overlap {
     /// Each load waits for the one before.
     None,
-    /// Several loads are under way at a time.
+    /// Several loads overlap.
     Some,
-    /// A prefetcher is ahead.
+    /// A prefetcher fetches the lines ahead.
     Prefetched,
 }
 
 impl Overlap {
-    /// The part of the latency that is felt.
+    /// Share of the latency that delays the program.
     fn felt(self) -> f64 {
         match self {
             Overlap::None => 1.0,
@@ -71,11 +72,11 @@ impl Overlap {
     }
 }
 
-/// Bytes of the TLB's reach on common machines, for pages of 4 KiB.
+/// Memory that the TLB of common machines covers with pages of 4 KiB.
 pub const TLB_REACH: u64 = 2048 * 4096;
 
 impl Caches {
-    /// Caches of these sizes, with the latencies of common machines.
+    /// Caches of the given sizes, with the latencies of common machines.
     pub fn of(machine: &[Cache]) -> Caches {
         let mut caches = Caches::default();
         if machine.is_empty() {
@@ -95,14 +96,14 @@ impl Caches {
         caches
     }
 
-    /// The share of first touches that miss a level, by level.
+    /// By level: the share of first touches that miss it. `set`: bytes of the working set.
     pub fn misses(&self, set: u64) -> Vec<f64> {
         (self.levels.iter())
             .map(|level| (1.0 - level.bytes as f64 / set.max(1) as f64).max(0.0))
             .collect()
     }
 
-    /// Cycles that a first touch costs beyond a hit.
+    /// Cycles of a first touch beyond a hit.
     pub fn cycles(&self, set: u64, overlap: Overlap) -> f64 {
         let misses = self.misses(set);
         let costs = (self.levels.iter().skip(1).map(|l| l.cycles)).chain([self.memory]);
@@ -115,13 +116,14 @@ impl Caches {
         sum * overlap.felt()
     }
 
-    /// The last level that a set does not fit.
+    /// The last level that is smaller than the working set.
     pub fn missed(&self, set: u64) -> Option<&Level> {
         self.levels.iter().rev().find(|l| l.bytes < set)
     }
 
-    /// Whether so many lines that are a step apart are still in the second level when the last of them was loaded, and in the first as far as its size tells. A step of a power of two comes
-    /// to few sets only.
+    /// True if lines that are `step` bytes apart are still cached when all of them have been
+    /// loaded: in the first level by its size, in the second by its sets. Steps of a power of two
+    /// use few sets.
     pub fn hold(&self, lines: f64, step: i64) -> bool {
         let holds = |level: usize, apart: u64| {
             let bytes = self.level(level).map_or(0, |l| l.bytes);
@@ -130,21 +132,22 @@ impl Caches {
         holds(0, LINE) && (self.levels.len() < 2 || holds(1, set_apart(step)))
     }
 
-    /// The level.
+    /// A level by its number; the first is 0.
     pub fn level(&self, number: usize) -> Option<&Level> {
         self.levels.get(number)
     }
 
-    /// The last level's bytes.
+    /// Bytes of the last level.
     pub fn last(&self) -> u64 {
         self.levels.last().map_or(0, |l| l.bytes)
     }
 }
 
-/// Bytes of a line.
+/// Bytes per line.
 const LINE: u64 = 64;
 
-/// Bytes of a cache that each line takes of a walk in such steps: as much as its sets are apart.
+/// Bytes of a cache that each line of a walk occupies, given that its steps use only some of the
+/// sets.
 pub fn set_apart(step: i64) -> u64 {
     let power = step.unsigned_abs().trailing_zeros().min(62);
     (1u64 << power).max(LINE)
@@ -168,9 +171,9 @@ mod tests {
     #[test]
     fn steps_of_powers_of_two_have_few_sets() {
         let caches = Caches::default();
-        // 64 lines are in the sets of the second level that steps of 16 KiB come to.
+        // Steps of 16 KiB use sets of the second level that hold 64 lines together.
         assert!(caches.hold(64.0, 16 << 10) && !caches.hold(65.0, 16 << 10));
-        // Others come to all of its sets, and the first level is the limit.
+        // Other steps use all of its sets. The first level is the limit then.
         assert!(caches.hold(512.0, (16 << 10) + 64) && !caches.hold(513.0, 8008));
         assert_eq!([-24_576, 8, 100].map(set_apart), [8192, 64, 64]);
     }

@@ -1,4 +1,4 @@
-//! Causes: loads that are slow for one reason, in one part of the user's code, taken together.
+//! Groups of loads that are slow for one reason in one part of the user's code.
 
 use crate::data::code_map::LineName;
 use crate::findings::caches::Overlap;
@@ -10,12 +10,12 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Cycles of a load that hits, other work included: what loads cost is compared with it.
+/// Cycles of a load that hits, other work included. Costs of misses are compared with it.
 pub(super) const HIT: f64 = 1.5;
-/// Cycles to find a page that the TLB has lost.
+/// Cycles of a page walk after a TLB miss.
 const WALK: f64 = 30.0;
 
-/// One reason in one part of the code.
+/// Loads with one reason in one part of the code.
 pub struct Cause {
     /// The mechanism.
     pub rule: &'static Rule,
@@ -25,7 +25,7 @@ pub struct Cause {
     pub lines: Vec<LineName>,
     /// Load instructions, the most costly first.
     pub sites: Vec<u32>,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
     /// First touches of a line in a window.
     pub firsts: u64,
@@ -33,26 +33,26 @@ pub struct Cause {
     pub first_pages: u64,
     /// Objects and rows, most first.
     pub objects: Vec<(u32, u64)>,
-    /// What it goes through.
+    /// Memory that the loads go through.
     pub set: WorkingSet,
-    /// Bytes per step, where it is regular.
+    /// Bytes per step, if steps are regular.
     pub step: Option<i64>,
-    /// How much of a miss is felt.
+    /// The processor's ability to hide the misses.
     pub overlap: Overlap,
-    /// Parts of the code: functions and outermost loops.
+    /// Parts of the code as functions with outermost loops.
     pub regions: Vec<(u32, Option<u32>)>,
-    /// The same with the innermost loops.
+    /// Parts of the code as functions with innermost loops.
     pub inner: Vec<(u32, Option<u32>)>,
     /// Cycles lost, for the recorded rows.
     pub cycles: f64,
-    /// Of the cycles that its parts of the code take, the share that it loses.
+    /// Lost share of the cycles of these parts of the code.
     pub lost: f64,
 }
 
 impl Cause {
-    /// First touches per row.
+    /// First touches per row. The second halves of windows represent the whole (see
+    /// `SiteFacts::firsts`).
     pub fn cold(&self) -> f64 {
-        // (Second halves of windows stand for both.)
         (self.firsts as f64 / self.rows.max(1) as f64).min(1.0)
     }
 
@@ -64,7 +64,8 @@ impl Cause {
     }
 }
 
-/// By what sites are taken together: mechanism, function, outermost loop, and what the mechanism tells apart.
+/// Key that groups load instructions: mechanism, function, outermost loop, and the mechanism's own
+/// distinction.
 type Key = (usize, String, Option<u32>, i64);
 
 /// All causes, the most costly first.
@@ -95,8 +96,8 @@ pub fn causes(context: &Context) -> Vec<Cause> {
     all
 }
 
-/// Loads of the nodes that a chase comes to belong to it, where data flow does not say so: comparisons of keys, for one, are often
-/// functions of their own.
+/// Adds loads of a chase's nodes to the chase if data flow does not connect them. Comparisons of
+/// keys, for example, are often functions of their own.
 fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<(u32, Claim)>>) {
     let nodes_of = |key: &Key| RULES[key.0].nodes;
     let chases: Vec<Key> = (parts.keys())
@@ -131,14 +132,14 @@ fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<(u32, Claim)>>) {
     }
 }
 
-/// Of some load instructions those of which most rows are in the node that one of others is in, just before or after: the number of the
-/// chase that has most of these others.
+/// Finds load instructions of `sites` with most rows in a node that a chase (`nodes`) accesses just
+/// before or after. Returns the number of the chase.
 fn beside(
     context: &Context,
     sites: &HashSet<u32, Mixed>,
     nodes: &HashMap<u32, usize, Mixed>,
 ) -> HashMap<u32, usize, Mixed> {
-    /// Rows between, and bytes.
+    /// Greatest distance in rows and in bytes.
     const NEAR: (usize, u64) = (8, 128);
     let mut rows: HashMap<u32, BTreeMap<usize, u64>, Mixed> = HashMap::default();
     for window in context.windows {
@@ -169,7 +170,7 @@ fn beside(
 
 fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Cause {
     let facts = |site: u32| context.sites.get(&site);
-    // The step of the site with most first touches.
+    // The step of the load instruction with most first touches.
     let main = sites
         .iter()
         .max_by_key(|s| facts(s.0).map_or((0, 0), |f| (f.firsts, f.rows)));
@@ -180,7 +181,7 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         .filter_map(|s| facts(s.0))
         .map(|f| f.rows)
         .sum();
-    // What is hardly ever there costs hardly anything.
+    // Rare loads cost hardly anything, so their working set is not computed.
     let mut set = match all * 300 >= context.rows {
         true => context.working_set(&sites.iter().map(|s| s.0).collect::<Vec<_>>(), step),
         false => WorkingSet::default(),
@@ -242,7 +243,8 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
     }
 }
 
-/// Walks that come back to where they have been go through no more than what is touched until then, though it may be elsewhere later.
+/// Limits the working set of walks that return to the memory touched until they return, even if
+/// they move on later.
 fn come_back(context: &Context, causes: &mut [Cause]) {
     let mut firsts: HashMap<(u32, Option<u32>), (u64, u64), Mixed> = HashMap::default();
     for facts in context.sites.values() {
@@ -269,7 +271,7 @@ fn come_back(context: &Context, causes: &mut [Cause]) {
     }
 }
 
-/// What each costs, alone and in its part of the code.
+/// Computes the cost of each cause, alone and as a share of its parts of the code.
 fn weigh(context: &Context, causes: &mut [Cause]) {
     let mut rows: HashMap<(u32, Option<u32>), u64, Mixed> = HashMap::default();
     for facts in context.sites.values() {

@@ -1,5 +1,6 @@
-//! Few lines that drive each other out of a set of the cache, since their addresses are multiples of a power of two apart. All of
-//! them would fit the cache easily, so that no working set tells of it: samples count it, with the sets of the machine's caches.
+//! Set conflicts: a few lines evict each other because their distances are multiples of a power of
+//! two. All of them together would fit the cache, so their working set does not show it. Samples
+//! count the conflicts, given the sets of the machine's caches.
 
 use crate::engine::Outcome;
 use crate::estimate::time_shares::TimeShares;
@@ -13,22 +14,23 @@ use crate::stages::set_conflicts::LEVELS;
 use crate::util::human::{bytes, counted};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Share of the loads that find their line driven out of the first level and the second, at least.
+/// Least share of loads whose line was evicted from the first and from the second level by
+/// conflicts.
 const SHARE: f64 = 0.2;
-/// Loads in second halves of samples that tell.
+/// Fewest loads in second halves of samples.
 const FEWEST: f64 = 64.0;
-/// Part of a latency that is felt where several loads are under way.
+/// Share of a latency that delays the program if several loads overlap.
 const FELT: f64 = 0.25;
-/// Lines so far apart have one set of most first levels.
+/// Lines at this distance share a set in most first-level caches.
 const PAGE: u64 = 4096;
-/// Windows that are looked at for how far lines are apart.
+/// Number of windows that distances of lines are taken from.
 const LOOKED_AT: usize = 8;
 
-/// What is counted of some code.
+/// Counts of some code.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     late: f64,
-    /// Loads that miss for others of their set, by level.
+    /// Loads that miss because of other lines in their set, by level.
     conflicts: [f64; LEVELS],
 }
 
@@ -37,7 +39,7 @@ impl Counted {
         self.conflicts[level] / self.late.max(1.0)
     }
 
-    /// Cycles of a load for that.
+    /// Cycles that conflicts cost per load.
     fn cycles(&self, context: &Context) -> f64 {
         let levels = &context.caches.levels;
         let costs = levels.iter().skip(1).map(|l| l.cycles);
@@ -58,7 +60,7 @@ impl Counted {
 /// Function and innermost loop.
 type Part = (u32, Option<u32>);
 
-/// What is found, but for lines that `others` tell of.
+/// Finds set conflicts in lines of code that `others` do not cover.
 pub(super) fn find(
     context: &Context,
     outcome: &Outcome,
@@ -70,13 +72,13 @@ pub(super) fn find(
         let of = groups.entry(group).or_default();
         of.late += f64::from(lines.late);
         let mut more = lines.conflicts.map(f64::from);
-        // Those of the first level are counted of whole samples.
+        // Conflicts in the first level are counted over whole samples.
         let all: u32 = lines.in_set[2].0.iter().sum();
         let in_second_half = f64::from(lines.late) / f64::from(all.max(1));
         more[0] = context.caches.level(0).map_or(0.0, |l| first(lines, l)) * in_second_half;
         (of.conflicts.iter_mut().zip(more)).for_each(|(sum, more)| *sum += more);
     }
-    // What the second level has comes soon.
+    // Loads that hit the second level cost little.
     groups.retain(|_, of| of.late >= FEWEST && of.share(0) >= SHARE && of.share(1) >= SHARE);
     let mut parts: BTreeMap<Part, Vec<u32>> = BTreeMap::new();
     for &group in groups.keys() {
@@ -92,7 +94,7 @@ pub(super) fn find(
         .collect()
 }
 
-/// Reuses that find their line driven out of the first level by others of its set, and would not if any line could be anywhere.
+/// Number of reuses that miss the first level but would hit if it were fully associative.
 fn first(lines: &GroupLines, level: &Level) -> f64 {
     let beyond = |bins: &Bins, value: u64| -> f64 {
         let far = bins.0.iter().enumerate().filter(|b| start(b.0) >= value);
@@ -168,7 +170,8 @@ fn finding(
     })
 }
 
-/// Different lines that a load comes to in a window, and the power of two that their distances are multiples of.
+/// Greatest number of different lines that a load accesses in a window, and the power of two that
+/// divides their distances.
 fn apart(context: &Context, facts: &SiteFacts) -> (u64, u64) {
     let mut windows: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
     for (window, row) in context.rows_of(facts.site) {
@@ -185,7 +188,7 @@ fn apart(context: &Context, facts: &SiteFacts) -> (u64, u64) {
             .iter()
             .fold(distances, |all, line| all | (line - first));
     }
-    // What goes in steps says so itself, though what it goes over need not begin where a line does.
+    // A regular step shows the distance by itself. The array need not begin at a line.
     match facts.regular() {
         Some(step) => (most as u64, set_apart(step)),
         None => (most as u64, 64 << distances.trailing_zeros().min(40)),

@@ -1,4 +1,4 @@
-//! What findings are made from.
+//! Data that findings are made from.
 
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
@@ -14,29 +14,29 @@ use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
 use std::collections::HashMap;
 
-/// What findings are made from.
+/// Data that findings are made from.
 pub struct Context<'a> {
     /// Names of code.
     pub code: &'a CodeMap,
-    /// Objects, where the trace tells of them.
+    /// Objects, if the trace has them.
     pub objects: Option<&'a Resolver>,
     /// Call paths, where the trace has them.
     pub paths: Option<&'a CallPaths>,
-    /// Rows.
+    /// Rows of windows.
     pub windows: &'a [Window],
     /// Load instructions that windows have seen.
     pub sites: HashMap<u32, SiteFacts, Mixed>,
     /// The machine's caches.
     pub caches: Caches,
-    /// Whose code is whose.
+    /// The user's code that other code counts for.
     pub users: Users<'a>,
-    /// All rows.
+    /// Number of rows.
     pub rows: u64,
     places: Places,
 }
 
 impl<'a> Context<'a> {
-    /// From windows.
+    /// Prepares the data of some windows.
     pub fn new(
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
@@ -64,7 +64,7 @@ impl<'a> Context<'a> {
         self.places.of(site).iter().map(row)
     }
 
-    /// What the elements of an object look like.
+    /// Layout of an object's elements.
     pub fn element(&self, object: u32) -> &Element {
         const NOTHING: &Element = &Element {
             bytes: 0,
@@ -74,23 +74,24 @@ impl<'a> Context<'a> {
         object.map_or(NOTHING, |o| &o.element)
     }
 
-    /// Whether a load instruction has enough rows for a closer look.
+    /// True if a load instruction has enough rows for a closer look.
     pub fn is_frequent(&self, facts: &SiteFacts) -> bool {
         facts.rows * 300 >= self.rows
     }
 
-    /// What some load instructions go through.
+    /// Working set of some load instructions.
     pub fn working_set(&self, sites: &[u32], step: Option<i64>) -> WorkingSet {
         let places = sites.iter().flat_map(|&s| self.places.of(s)).copied();
         working_set::of(self.windows, places.collect(), step, self.objects)
     }
 
-    /// Where the address of a load comes from.
+    /// Origin of the address of a load.
     pub fn origin(&self, site: u32) -> (Origin, Option<u32>) {
         self.code.origin(site)
     }
 
-    /// The load from whose value an address comes in the end, and what it does: past loads of fields behind the same pointer.
+    /// Origin of an address behind loads of fields: follows pointers up to the load that determines
+    /// where to go.
     pub fn root(&self, site: u32) -> (Origin, Option<u32>) {
         let mut at = self.origin(site);
         for _ in 0..8 {
@@ -108,7 +109,7 @@ impl<'a> Context<'a> {
         at
     }
 
-    /// Whether static analysis found a load Strided, or it was seen to be.
+    /// True if static analysis classified a load as Strided, or if windows show that it is.
     pub fn walks(&self, site: u32) -> bool {
         self.code.site_class(site) == Some(CLASS_STRIDED)
             || self
@@ -117,7 +118,8 @@ impl<'a> Context<'a> {
                 .is_some_and(|s| s.near(64) >= 0.8 && s.steps() >= 8)
     }
 
-    /// Whether the code of a site, or something that it was inlined into up to the user's frame, has a name with one of these in it.
+    /// True if the name of a site's code, or of a function that it was inlined into, contains one
+    /// of `names` at the begin of a word.
     pub fn is_named(&self, facts: &SiteFacts, names: &[&str]) -> bool {
         self.is_called(facts, |text| {
             let head = text.split(['<', '(']).next().unwrap_or(text);
@@ -125,12 +127,12 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// The same, where one of these is anywhere in a name, as a parameter say.
+    /// True if one of `names` is anywhere in such a name, for example in a type parameter.
     pub fn is_made_with(&self, facts: &SiteFacts, names: &[&str]) -> bool {
         self.is_called(facts, |text| names.iter().any(|name| text.contains(name)))
     }
 
-    /// Whether some name of a site's code is one of those that are sought.
+    /// True if some name of a site's code satisfies the predicate.
     fn is_called(&self, facts: &SiteFacts, is_sought: impl Fn(&str) -> bool) -> bool {
         let Some(piece) = self.code.pieces.get(facts.group as usize / 4) else {
             return false;
@@ -148,7 +150,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Whether a name is in a path at the begin of a word: `btree` is in `alloc::btree_map`, not in
+/// True if a path contains a name at the begin of a word: `btree` is in `alloc::btree_map`, not in
 /// `sum_subtree`.
 fn has_word(path: &str, name: &str) -> bool {
     let begins = |at: usize| {

@@ -1,5 +1,5 @@
-//! Which bytes of its elements an object is loaded at: by field, or by offset where only the step of
-//! loads is known.
+//! Bytes of an object's elements that loads read: by field, or by offset if only the step of loads
+//! is known.
 
 use crate::data::elements::Element;
 use crate::findings::context::Context;
@@ -11,15 +11,15 @@ use std::collections::{BTreeMap, HashMap};
 /// Loads of a field.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FieldShare {
-    /// As in the source; `+24` where only the offset is known.
+    /// Name in the source, or `+24` if only the offset is known.
     pub field: String,
-    /// Bytes from the element's begin.
+    /// Offset from the begin of the element.
     pub offset: u64,
-    /// Bytes of the field; of the largest load where the field is not known.
+    /// Bytes of the field, or of the largest load if the field is unknown.
     pub bytes: u64,
-    /// Rows that were seen of it, of those that findings are made from.
+    /// Rows that read the field.
     pub rows: u64,
-    /// Their share of the object's rows, percent.
+    /// Their share of the object's rows, in percent.
     #[serde(rename = "A_pct")]
     pub share: f64,
 }
@@ -33,14 +33,14 @@ pub struct Fields {
     pub list: Vec<FieldShare>,
 }
 
-/// Longest step that is taken for an element's size.
+/// Longest step that counts as the size of an element.
 const LONGEST: u64 = 4096;
-/// Rows of an object that tell anything.
+/// Fewest rows of an object.
 const FEWEST: u64 = 16;
-/// Fields that are kept of an object; the others are those with the fewest loads.
+/// Most fields of an object. Those with the fewest loads are dropped.
 const MOST: usize = 64;
 
-/// Of all objects with elements of more than one word.
+/// Fields of all objects whose elements are larger than one word.
 pub(super) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
     let Some(objects) = context.objects else {
         return BTreeMap::new();
@@ -58,7 +58,7 @@ pub(super) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
         if row.object != last.0 {
             let of_type = element(row.object).bytes;
             let step = steps.get(&row.object).copied().unwrap_or(0);
-            // Elements of one word have no fields, but a walk may skip some.
+            // An element of one word has no fields, but a walk may skip some elements.
             last = (row.object, if of_type > 8 { of_type } else { step });
         }
         if last.1 > 8 && row.into != NOWHERE {
@@ -84,7 +84,7 @@ pub(super) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
     made.collect()
 }
 
-/// By object: the step of most of the loads that walk through it.
+/// By object: the most frequent regular step of its loads.
 fn steps(context: &Context) -> HashMap<u32, u64, Mixed> {
     let mut rows: HashMap<(u32, u64), u64, Mixed> = HashMap::default();
     for facts in context.sites.values() {

@@ -1,10 +1,11 @@
-//! Loops that stream through the same object one after the other: joined, they would read it once.
+//! Loops of one function that stream through the same object one after the other. Joined, they
+//! would read it once.
 
 use crate::findings::Finding;
 use crate::findings::cause::Cause;
 use crate::findings::mechanisms::streaming;
 
-/// Makes one finding of streams of one function through one object.
+/// Merges findings of such loops.
 pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
     let object = |c: &Cause| c.objects.first().map_or(0, |o| o.0);
     let mut gone = vec![false; list.len()];

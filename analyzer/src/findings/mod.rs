@@ -1,9 +1,10 @@
-//! What is slow about memory, where, why, and what to try: ranked findings, one for each cause.
+//! Ranked findings: each tells where memory is slow, why, and what to try.
 //!
-//! Rows of windows ([`windows`]) and what static analysis knows of where addresses come from tell mechanisms apart ([`mechanisms`]).
-//! Load instructions of one mechanism, function and loop are one cause ([`cause`]). Its cost is the part of the time that its part of
-//! the code takes, times the part of that which its misses cost. A cause that costs little is no finding.
-//! `docs/reference/findings.md` has the definitions.
+//! Mechanisms are told apart by rows of windows ([`windows`]) and by the static analysis of
+//! addresses ([`mechanisms`]). Load instructions of one mechanism, function and loop make one
+//! finding ([`cause`]). Its cost is the share of the time that its code takes, times the share of
+//! this that its misses cost. A cheap one is dropped. `docs/reference/findings.md` has the
+//! definitions.
 
 pub mod caches;
 mod cause;
@@ -37,33 +38,33 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use windows::Window;
 
-/// Findings at most.
+/// Most findings of a report.
 const MOST: usize = 8;
-/// A cause that costs less than this part of the time is none, percent.
+/// Least estimated cost of a finding, in percent of the time.
 const WORTH: f64 = 2.0;
-/// Rows that say anything.
+/// Fewest rows of a finding.
 const FEWEST_ROWS: u64 = 64;
-/// Windows that say anything.
+/// Fewest windows from which anything is found.
 const FEWEST_WINDOWS: usize = 8;
 
 /// A finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Finding {
-    /// The mechanism: see `docs/reference/findings.md`.
+    /// Mechanism, see `docs/reference/findings.md`.
     pub kind: &'static str,
-    /// Its name.
+    /// Title of the mechanism.
     pub title: String,
-    /// Percent of the time (or of the loads) that it is estimated to cost; what is ranked by.
+    /// Estimated cost in percent of the time (or of the loads). Findings are ranked by it.
     pub score: f64,
-    /// Share of the time of the code that it is in.
+    /// Share of the time of the code that the finding is in.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the loads, percent; where windows come by time, of the recorded ones.
+    /// Share of the loads in percent. Windows by time give the share of the recorded loads.
     #[serde(rename = "A_pct")]
     pub loads: f64,
     /// Function of the user's code.
     pub function: String,
-    /// File with its machine code.
+    /// File with the function's machine code.
     pub module: String,
     /// Source file.
     pub file: String,
@@ -71,22 +72,22 @@ pub struct Finding {
     pub line: u32,
     /// Other lines of the same cause: `file:line`.
     pub also: Vec<String>,
-    /// The object with most of the loads; empty if none is known.
+    /// Object with most of the loads. Empty if unknown.
     pub object: String,
-    /// Where it was allocated, from the user's frame on.
+    /// Call path of the object's allocation, from the user's frame on.
     pub allocated: String,
-    /// How its function was called, from the outside in, in most of the windows that began there; empty if none did, or nothing is
-    /// known of callers.
+    /// Most frequent call path of the function, outermost first, among windows that began there.
+    /// Empty if no window did, or if call paths were not recorded.
     pub path: Vec<String>,
-    /// Their share of such windows, percent.
+    /// Share of that path among these windows, in percent.
     pub path_pct: Option<f64>,
-    /// Bytes that the loads go through, estimated.
+    /// Estimated bytes that the loads go through.
     pub working_set: u64,
-    /// Predicted misses of its loads, without the curve; nothing where they are not predicted.
+    /// Predicted misses of the loads, without the curve. None if misses are not predicted.
     pub misses: Option<Misses>,
-    /// What was found, with the numbers that led to it.
+    /// Observation, with the numbers that support it.
     pub finding: String,
-    /// What to try.
+    /// Remedies to try.
     pub advice: String,
     /// The layout that the advice asks for.
     #[serde(skip)]
@@ -119,20 +120,20 @@ impl Serialize for FindingList {
     }
 }
 
-/// Findings, and why there are no more.
+/// Findings, with remarks on what is missing.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// The most important first.
+    /// Most costly first.
     pub list: Vec<Finding>,
-    /// What is to be said where there are none.
+    /// Text to show if there are no findings.
     pub none: String,
-    /// By object: which fields of its elements are loaded.
+    /// By object: the fields of its elements that are loaded.
     pub fields: BTreeMap<u32, Fields>,
-    /// What the trace lacks to tell more, if it matters.
+    /// A kind of data that the trace lacks and that would allow further findings.
     pub lacks: Option<String>,
 }
 
-/// Finds what there is. `by_time`: whether windows come by time.
+/// Finds everything. `by_time`: windows were taken by time.
 pub fn find(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
@@ -144,7 +145,7 @@ pub fn find(
     let mut samples: Vec<(u32, u32)> = windows.iter().map(|w| (w.thread, w.sample)).collect();
     samples.sort_unstable();
     samples.dedup();
-    // Long samples, and full traces, are read in pieces.
+    // Long samples and full traces are read in pieces.
     let count = match samples.len() {
         few if few < FEWEST_WINDOWS => windows.len(),
         many => many,
@@ -177,7 +178,7 @@ pub fn find(
             context.users.is_in(piece, &cause.inner)
         });
         let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
-        // What a loop loses is no more than what it takes.
+        // A loop cannot lose more time than it takes.
         let score = (share * cause.lost).min(time.value.unwrap_or(f64::INFINITY));
         if score < WORTH {
             continue;
@@ -243,7 +244,8 @@ pub fn find(
     }
 }
 
-/// `the 900 windows that were recorded`; of many, or of some without loads, findings come from a part.
+/// For example `the 900 windows that were recorded`. Findings come from a part of the windows if
+/// there are many, or if some have no loads.
 fn looked_at(count: usize, recorded: usize) -> String {
     match recorded > count {
         true => format!("{count} of the {recorded} windows, which were looked at,"),
@@ -251,7 +253,7 @@ fn looked_at(count: usize, recorded: usize) -> String {
     }
 }
 
-/// Whether enough was seen of a cause, and it misses more than the first level.
+/// True if a cause has enough rows and exceeds the first-level cache.
 fn is_worth(context: &Context, cause: &Cause) -> bool {
     let level = context.caches.level(cause.rule.beyond_level);
     let beyond = level.map_or(1 << 20, |l| l.bytes);
@@ -270,14 +272,14 @@ fn misses(context: &Context, cause: &Cause, predicted: &Predicted) -> Option<Mis
     Some(misses)
 }
 
-/// The share of the time of some pieces of code.
+/// Share of the time of some pieces of code.
 fn time_share(times: Option<&TimeShares>, has: impl Fn(u32) -> bool) -> TimeShare {
     times.map_or_else(TimeShare::default, |times| {
         times.of_spots(|_, spot| has(spot.group / 4))
     })
 }
 
-/// The share of the recorded loads of the code that a cause is in, percent.
+/// Share of the recorded loads that lie in a cause's parts of the code, in percent.
 fn region_share(context: &Context, cause: &Cause, all: u64) -> f64 {
     let rows: u64 = (context.sites.values())
         .filter(|s| cause.regions.contains(&context.users.region(s.group / 4)))
@@ -286,8 +288,8 @@ fn region_share(context: &Context, cause: &Cause, all: u64) -> f64 {
     rows as f64 * 100.0 / all.max(1) as f64
 }
 
-/// Of findings that would contradict each other the less important goes: one object is not to be split and interleaved, and what is
-/// one thing of one line is said once.
+/// Removes the less costly of two findings that contradict or repeat each other: no object is to be
+/// both split and interleaved, and one mechanism on one line is reported once.
 fn settle(list: &mut Vec<Finding>) {
     let mut kept: Vec<Finding> = Vec::new();
     for finding in list.drain(..) {

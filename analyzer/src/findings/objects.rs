@@ -1,4 +1,4 @@
-//! The object of a cause, named so that it can be recognised.
+//! The object of a finding, with a name that users recognise.
 
 use crate::data::object_map::{Object, Resolver};
 use crate::findings::cause::Cause;
@@ -7,28 +7,29 @@ use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sources::is_system;
 use std::collections::{HashMap, HashSet};
 
-/// An object of some rows is named from this share of them on.
+/// Least share of the rows for which an object is named.
 const MOST: f64 = 0.3;
-/// What is smaller than this part of what a cause goes through is not what it goes through.
+/// An object smaller than this fraction of the working set is not what the loads go through.
 const SMALL: u64 = 16;
-/// First touches of logged blocks that tell of the others.
+/// Fewest first touches of logged blocks from which other blocks are estimated.
 const LOGGED: u64 = 4;
-/// Objects that are named together at most, and the share that they have.
+/// Most objects that are named together, and their least share.
 const SEVERAL: usize = 6;
 const TOGETHER: f64 = 0.7;
-/// Fewer first touches tell nothing.
+/// Fewest first touches that are used instead of rows.
 const FEW: u64 = 32;
 
-/// A name.
+/// Name and allocation of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
-    /// The object.
+    /// Name of the object.
     pub name: String,
-    /// Its allocation, from the user's frame on.
+    /// Call path of its allocation, from the user's frame on.
     pub allocated: String,
 }
 
-/// The object of most of what a cause has to fetch: of its first touches, or of its rows where these are few.
+/// Names the object with most of a finding's first touches, or with most of its rows if first
+/// touches are few.
 pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     let Some(objects) = context.objects else {
         return Named::default();
@@ -47,14 +48,15 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
         .filter(|(number, _)| *number != 0 && is_large(*number))
         .filter_map(|&(number, rows)| Some((objects.objects.get(number as usize)?, rows)))
         .collect();
-    // Some causes have several objects, as an array and what its elements lead to: the one with a name of its own says most.
+    // A finding may have several objects, such as an array and the elements that it points to. One
+    // with a name of its own says most.
     let is_memory = |o: &Object| o.kind == "anonymous" || o.name.starts_with('[');
     let mut most = known.iter().filter(|k| k.1 >= MOST * all as f64);
     let first = most.clone().find(|k| !is_memory(k.0)).or(most.next());
     if let Some((object, _)) = first {
         return name(object);
     }
-    // Or many of one kind, as the arrays that a loop goes through side by side.
+    // There may be many similar objects, such as arrays that a loop goes through side by side.
     let alike: Vec<&(&Object, f64)> = known.iter().filter(|k| !is_memory(k.0)).collect();
     let together: f64 = alike.iter().take(SEVERAL).map(|k| k.1).sum();
     match alike.first() {
@@ -68,16 +70,17 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     }
 }
 
-/// The name of an object by its number; nothing where it is not known.
+/// Name of an object by its number. Empty if unknown.
 pub(super) fn named_of(context: &Context, object: u32) -> Named {
     let known = context.objects.filter(|_| object != 0);
     let object = known.and_then(|objects| objects.objects.get(object as usize));
     object.map(name).unwrap_or_default()
 }
 
-/// Parts of which those of the heap as a whole are divided among the sites of which a sample of blocks was logged, most first.
+/// Divides the heap's part among the allocation sites whose blocks were logged as a sample. Sorted
+/// by size, largest first.
 fn divided(objects: &Resolver, parts: &[(u32, u64)]) -> Vec<(u32, f64)> {
-    // A logged block stands for so many that were not.
+    // A logged block represents a number of blocks that were not logged.
     let others = |object: u32, rows: u64| {
         let seen = objects.samples.get(&object)?;
         Some(rows as f64 * (seen.stand_for / seen.bytes.max(1.0) - 1.0).max(0.0))
@@ -107,7 +110,7 @@ fn divided(objects: &Resolver, parts: &[(u32, u64)]) -> Vec<(u32, f64)> {
     all
 }
 
-/// Objects and first touches of their lines by a cause, most first. Tables that are read all the time have few.
+/// By object: first touches of its lines, most first. Tables that are read all the time have few.
 fn fetched(context: &Context, cause: &Cause) -> Vec<(u32, u64)> {
     let sites: HashSet<u32, Mixed> = cause.sites.iter().copied().collect();
     let mut firsts: HashMap<u32, u64, Mixed> = HashMap::default();
@@ -120,7 +123,7 @@ fn fetched(context: &Context, cause: &Cause) -> Vec<(u32, u64)> {
     all
 }
 
-/// Bytes of an object that a cause's rows reach over.
+/// Bytes between the lowest and the highest address of an object that a finding's rows access.
 fn extent(context: &Context, cause: &Cause, object: u32) -> u64 {
     let sites: HashSet<u32, Mixed> = cause.sites.iter().copied().collect();
     let rows = context.windows.iter().flat_map(|w| &w.rows);
@@ -131,14 +134,14 @@ fn extent(context: &Context, cause: &Cause, object: u32) -> u64 {
     ends.1.saturating_sub(ends.0)
 }
 
-/// An object's name.
+/// Name of an object.
 fn name(object: &Object) -> Named {
     let frames: Vec<&str> = object
         .stack
         .split(" < ")
         .filter(|f| !f.is_empty())
         .collect();
-    // The recorder, which knows the folders of sources, has named the block by the user's frame.
+    // The recorder knows the folders of sources. It named the block by the user's frame.
     let named = frames.iter().position(|f| object.name.starts_with(f));
     let user = named
         .or_else(|| frames.iter().position(|f| is_user(f)))
@@ -160,7 +163,7 @@ fn name(object: &Object) -> Named {
     }
 }
 
-/// Whether a frame is no allocator's and no container's.
+/// True unless the frame belongs to an allocator or a container.
 fn is_user(frame: &str) -> bool {
     const OTHERS: [&str; 12] = [
         "operator new",
@@ -186,7 +189,7 @@ fn is_user(frame: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Of 100 loads 90 are of blocks that were not logged, and of the others each stands for nine.
+    /// 90 of 100 loads are of blocks that were not logged. Each logged block represents ten.
     #[test]
     fn the_heap_is_divided_by_what_logged_blocks_stand_for() {
         use crate::data::object_map::Sampled;

@@ -1,26 +1,26 @@
-//! By way of whom the code of a cause was called.
+//! Call paths to the code of a finding.
 
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::users::function_of;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most frequent path.
+/// The most frequent call path.
 #[derive(Debug, Default)]
 pub(super) struct Called {
-    /// From the outside in; empty if nothing is known.
+    /// Outermost call first. Empty if unknown.
     pub calls: Vec<String>,
-    /// Share of the windows whose path is known, percent.
+    /// Share of the windows with a known path, in percent.
     pub share: Option<f64>,
 }
 
-/// The path of most windows that began in the cause's function, or in what that called. Of others it
-/// is not known how control came there.
+/// Most frequent path among windows that began in the function, or in one that it called. Paths of
+/// other windows are unknown.
 pub(super) fn of(context: &Context, cause: &Cause) -> Called {
     let Some(paths) = context.paths else {
         return Called::default();
     };
-    // By window: the functions of the cause's loads in it, and their number.
+    // By window: functions of the finding's loads, and number of these loads.
     let mut windows: BTreeMap<u32, (BTreeSet<&str>, u64)> = BTreeMap::new();
     for &site in &cause.sites {
         let Some(facts) = context.sites.get(&site) else {

@@ -1,4 +1,4 @@
-//! Where the rows of each load instruction are.
+//! Index of rows by load instruction.
 
 use crate::findings::windows::Window;
 use crate::util::fast_hash::Mixed;
@@ -9,16 +9,16 @@ use std::ops::Range;
 /// Number of a window, and of a row in it.
 pub type Place = (u32, u32);
 
-/// All rows of some windows by load instruction.
+/// Places of all rows, by load instruction.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// Those of an instruction together, in order.
+    /// Places of one instruction are adjacent and sorted.
     all: Vec<Place>,
     of_sites: HashMap<u32, Range<usize>, Mixed>,
 }
 
 impl Places {
-    /// Of windows.
+    /// Indexes the rows of some windows.
     pub fn new(windows: &[Window]) -> Places {
         let mut counts: HashMap<u32, usize, Mixed> = HashMap::default();
         for same in windows
@@ -30,7 +30,7 @@ impl Places {
         let mut end = 0;
         let empty = |(site, rows)| {
             end += rows;
-            // It grows to what it is to be.
+            // The range is empty here and grows as places are filled in.
             (site, end - rows..end - rows)
         };
         let mut of_sites: HashMap<u32, Range<usize>, Mixed> =
@@ -47,12 +47,12 @@ impl Places {
         Places { all, of_sites }
     }
 
-    /// How many there are.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Those of an instruction.
+    /// Places of an instruction.
     pub fn of(&self, site: u32) -> &[Place] {
         &self.all[self.of_sites.get(&site).cloned().unwrap_or_default()]
     }

@@ -1,7 +1,9 @@
-//! Lines that several threads use and at least one writes: true sharing where they use the same bytes, false sharing where they do not.
+//! Lines that several threads use and at least one writes: true sharing if they use the same bytes,
+//! false sharing if they do not.
 //!
-//! Needs stores (`mgz-instrument --stores`). Threads are compared by what their windows saw of each line; a line that a thread had
-//! before is not told from one that it uses now, so only lines count that many windows have seen.
+//! It needs stores (`mgz-instrument --stores`). Threads are compared by the lines in their windows.
+//! The order of accesses by different threads is unknown, so only lines that many windows have seen
+//! count.
 
 use crate::findings::Finding;
 use crate::findings::context::Context;
@@ -9,28 +11,28 @@ use crate::util::fast_hash::Mixed;
 use crate::util::human::counted;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What a thread does to a line, by byte.
+/// A thread's use of a line. Bits of the masks stand for bytes.
 #[derive(Clone, Copy, Default)]
 struct Use {
     read: u64,
     written: u64,
     rows: u64,
-    /// A store's code, or else a load's.
+    /// Code of a store, or of a load if there is no store.
     group: u32,
     object: u32,
 }
 
-/// Shared lines have this share of all rows at least.
+/// Least share of all rows on shared lines.
 const SHARE: f64 = 0.05;
-/// Cycles that a line takes from one core to another, and those of other work per row.
+/// Cycles to transfer a line between cores, relative to one cycle of other work per row.
 const TRANSFER: f64 = 60.0;
 
-/// Loads and stores of some lines.
+/// Number of loads and stores of some lines.
 fn rows<'l>(lines: impl Iterator<Item = &'l BTreeMap<u32, Use>>) -> u64 {
     lines.flat_map(BTreeMap::values).map(|u| u.rows).sum()
 }
 
-/// What each thread does to each line of each process.
+/// By process and line: each thread's use.
 fn uses(context: &Context) -> HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> {
     let mut lines: HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> = HashMap::default();
     for window in context.windows {
@@ -56,7 +58,7 @@ fn uses(context: &Context) -> HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> {
     lines
 }
 
-/// What is found.
+/// Finds sharing, if stores were recorded.
 pub(super) fn find(context: &Context) -> Vec<Finding> {
     let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
     if threads.len() < 2 || context.windows.iter().all(|w| w.stores.is_empty()) {
@@ -125,7 +127,7 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
         .collect()
 }
 
-/// What is to be said where sharing cannot be seen, for lack of stores.
+/// Remark that sharing cannot be seen because stores were not recorded.
 pub(super) fn unseen(context: &Context) -> &'static str {
     let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
     let unknown = !context.code.has_stores() && context.windows.iter().all(|w| w.stores.is_empty());
@@ -137,11 +139,11 @@ pub(super) fn unseen(context: &Context) -> &'static str {
     }
 }
 
-/// Share of all loads from which on lines of several threads are worth a look at stores.
+/// Least share of the loads on lines of several threads for which recording stores is suggested.
 const SUSPECT: f64 = 0.2;
 
-/// Says that threads load bytes of their own from lines that others use as well, where stores are not recorded: if they write
-/// there, it costs much.
+/// Suggests recording stores if threads load different bytes of the same lines. Stores to these
+/// lines would be costly.
 pub(super) fn suspected(context: &Context) -> Option<String> {
     if unseen(context).is_empty() {
         return None;
@@ -180,14 +182,15 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
     ))
 }
 
-/// Whether others than the busiest thread use a line as well: what they use hardly ever costs hardly anything.
+/// True if a tenth of the rows or more come from other threads than the busiest one. Rare use costs
+/// hardly anything.
 fn is_shared(line: &BTreeMap<u32, Use>) -> bool {
     let rows: u64 = line.values().map(|u| u.rows).sum();
     let busiest = line.values().map(|u| u.rows).max().unwrap_or(0);
     (rows - busiest) * 10 >= rows
 }
 
-/// Whether a thread writes bytes that another uses.
+/// True if a thread writes bytes that another thread uses.
 fn overlap(line: &BTreeMap<u32, Use>) -> bool {
     line.iter().any(|(thread, a)| {
         line.iter()

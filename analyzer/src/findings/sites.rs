@@ -1,4 +1,4 @@
-//! What each load instruction was seen to do.
+//! Behaviour of each load instruction in windows.
 
 use crate::findings::places::{Place, Places};
 use crate::findings::windows::{Row, Window};
@@ -6,42 +6,42 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Different steps that are kept of an instruction.
+/// Most different steps that are kept for an instruction.
 const STEPS: usize = 48;
-/// Steps beyond so many bytes are jumps.
+/// Longer steps in bytes are jumps.
 const FAR: u64 = 1024;
-/// Prefetchers have seen where a walk goes, and are ahead of it, after so many bytes.
+/// Bytes of a run after which a prefetcher has recognised it and fetches ahead.
 const RUN: f64 = 192.0;
-/// A step back by so many bytes may end a walk through a block.
+/// A step back by this many bytes may end a walk through a block.
 const RETURN: i64 = 4096;
 
-/// A load instruction, as the windows saw it.
+/// Observations of a load instruction in windows.
 #[derive(Clone, Debug, Default)]
 pub struct SiteFacts {
-    /// Its number in the whole trace.
+    /// Number of the instruction in the whole trace.
     pub site: u32,
     /// Code and class.
     pub group: u32,
-    /// Rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Rows that were the first of their window in a line of memory. Windows begin with nothing seen, so that only their second halves
-    /// tell; each row there stands for two.
+    /// Rows that were the first of their window in a line. A window begins with an empty set of
+    /// lines, so only its second half is counted; each row there counts twice.
     pub firsts: u64,
-    /// The same in a page of 4 KiB.
+    /// The same for pages of 4 KiB.
     pub first_pages: u64,
     /// Greatest size of an access.
     pub size: u32,
     /// Rows by object.
     pub objects: HashMap<u32, u64, Mixed>,
-    /// Windows that have it.
+    /// Number of windows with a row.
     pub windows: u64,
-    /// Differences between consecutive addresses in a window, by how often.
+    /// Differences between consecutive addresses in a window, with their frequencies.
     steps: HashMap<i64, u64, Mixed>,
     all_steps: u64,
 }
 
 impl SiteFacts {
-    /// The most frequent step, and the share of steps that are it.
+    /// Most frequent step, and its share of all steps.
     pub fn step(&self) -> Option<(i64, f64)> {
         let best = self
             .steps
@@ -50,14 +50,14 @@ impl SiteFacts {
         Some((*best.0, *best.1 as f64 / self.all_steps.max(1) as f64))
     }
 
-    /// The step, where nearly all are it.
+    /// The step, if it is frequent enough to be regular.
     pub fn regular(&self) -> Option<i64> {
         self.step()
             .filter(|s| s.1 >= 0.6 && self.all_steps >= 8)
             .map(|s| s.0)
     }
 
-    /// The share of steps of at most so many bytes.
+    /// Share of the steps of at most `bytes` bytes.
     pub fn near(&self, bytes: u64) -> f64 {
         let near: u64 = (self.steps.iter())
             .filter(|s| s.0.unsigned_abs() <= bytes)
@@ -66,8 +66,8 @@ impl SiteFacts {
         near as f64 / self.all_steps.max(1) as f64
     }
 
-    /// How often a walk was seen to come back to where it has been: loops in blocks do, after a block. Nothing where it came back by
-    /// different ways, or goes on from where it came to.
+    /// Number of returns of a walk to its start, as loops in blocks make after each block. None if
+    /// the walk returns by various steps, or if it goes on from its new place.
     pub fn returns(&self) -> Option<u64> {
         let back = |s: &i64| *s <= -RETURN;
         let all: u64 = self.steps.iter().filter(|s| back(s.0)).map(|s| s.1).sum();
@@ -78,7 +78,7 @@ impl SiteFacts {
         if times < 4 || times * 10 < all * 6 {
             return None;
         }
-        // What it has moved by until then.
+        // Sum of the other steps.
         let moved: f64 = (self.steps.iter())
             .filter(|s| *s.0 != step)
             .map(|(&s, &n)| s as f64 * n as f64)
@@ -87,18 +87,19 @@ impl SiteFacts {
         (0.7..1.4).contains(&part).then_some(times)
     }
 
-    /// Rows from one return of a walk to the next, as [`SiteFacts::returns`] has it.
+    /// Rows from one return of a walk to the next, see [`SiteFacts::returns`].
     pub fn lap(&self) -> Option<f64> {
         self.returns().map(|times| self.rows as f64 / times as f64)
     }
 
-    /// Rows that follow one another in memory before a jump to elsewhere, where these are few, and jumps go nowhere in particular.
+    /// Mean length in rows of short runs through memory between jumps without a pattern. None if
+    /// runs are long or jumps have a pattern.
     pub fn short_runs(&self) -> Option<f64> {
         let jumps = 1.0 - self.near(FAR);
         if self.all_steps < 64 || !(1.0 / 64.0..=0.5).contains(&jumps) {
             return None;
         }
-        // One that comes again and again is the step of a loop around.
+        // A frequent jump is the step of an outer loop.
         let far = |s: &(&i64, &u64)| s.0.unsigned_abs() > FAR;
         let most = self.steps.iter().filter(far).map(|s| *s.1).max();
         if most.unwrap_or(0) as f64 >= 0.5 * jumps * self.all_steps as f64 {
@@ -114,7 +115,7 @@ impl SiteFacts {
         (bytes < RUN).then_some(rows)
     }
 
-    /// Steps that were seen.
+    /// Number of steps.
     pub fn steps(&self) -> u64 {
         self.all_steps
     }
@@ -124,7 +125,7 @@ impl SiteFacts {
         self.firsts as f64 / self.rows.max(1) as f64
     }
 
-    /// The object with the most rows.
+    /// Object with the most rows.
     pub fn object(&self) -> u32 {
         let best = self
             .objects
@@ -138,7 +139,7 @@ impl SiteFacts {
         if self.steps.len() < STEPS || self.steps.contains_key(&step) {
             *self.steps.entry(step).or_default() += 1;
         } else {
-            // Rare ones make room.
+            // Rare steps are dropped for new ones.
             self.steps.retain(|_, n| {
                 *n -= 1;
                 *n > 0
@@ -147,14 +148,14 @@ impl SiteFacts {
     }
 }
 
-/// Facts of all instructions, by number.
+/// Observations of all instructions, by number.
 pub fn facts(windows: &[Window], places: &Places) -> HashMap<u32, SiteFacts, Mixed> {
     let of = |(site, places)| (site, SiteFacts::new(site, windows, places));
     places.by_site().map(of).collect()
 }
 
 impl SiteFacts {
-    /// Of the instruction whose rows are at these places, in order.
+    /// Collects the rows of an instruction. `places`: sorted.
     fn new(site: u32, windows: &[Window], places: &[Place]) -> SiteFacts {
         let mut facts = SiteFacts {
             site,
@@ -220,7 +221,8 @@ mod tests {
         assert_eq!(site.near(63), 0.0);
     }
 
-    /// Windows of 300 loads anywhere in a walk through rows of 64 words, of which `rows` are 8 KiB apart, again and again.
+    /// Windows of 300 loads anywhere in a walk through `rows` rows of 64 words. Rows are 8 KiB
+    /// apart. The walk is repeated, each time moved by `back`.
     fn blocked(rows: u64, back: impl Fn(u64) -> u64) -> SiteFacts {
         let at = |i: u64| {
             let (turn, i) = (i / (64 * rows), i % (64 * rows));
@@ -240,17 +242,18 @@ mod tests {
         assert!((3000.0..5500.0).contains(&each), "{each}");
         // Rows from the last to the first: each step back leads to new ones.
         assert_eq!(blocked(1, |turn| (1 << 29) - turn * 8192).returns(), None);
-        // Blocks anywhere.
+        // Blocks at random places.
         let anywhere = |turn: u64| {
             let mixed = (turn + 1).wrapping_mul(6364136223846793005);
             ((mixed ^ (mixed >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38) << 12
         };
         assert_eq!(blocked(8, anywhere).returns(), None);
-        // One walk through all.
+        // A single walk through all memory.
         assert_eq!(blocked(1 << 20, |_| 0).returns(), None);
     }
 
-    /// A matrix of 2048 rows of 2048 numbers, by columns: as a whole, and in blocks of 16 columns and rows.
+    /// A matrix of 2048 rows of 2048 numbers, read by columns: as a whole, and in blocks of 16
+    /// columns and rows.
     #[test]
     fn columns_in_blocks_have_short_laps() {
         let windows = |blocked: bool| {

@@ -1,8 +1,9 @@
-//! Whose code a load is: the position that a reader of the report has written.
+//! Attribution of loads to the user's own code.
 //!
-//! A load that was inlined from a header of the system counts for the frame that it was inlined into. Where such code was not inlined,
-//! its caller is on the call path of the windows that began in it. Where no window did, it is near: the load of the user's own code that
-//! the window has before it, or else the next one.
+//! A load inlined from a system header counts for the frame that it was inlined into. If such code
+//! was not inlined, its caller is on the call path of windows that began in it. If no window began
+//! in it, the load counts for the load of the user's own code before it in the window, or else
+//! after it.
 
 use crate::data::call_paths::{CallPaths, Position, is_library};
 use crate::data::code_map::{CodeMap, LineName};
@@ -13,14 +14,14 @@ use std::collections::HashMap;
 /// Positions of the user's code.
 pub struct Users<'a> {
     code: &'a CodeMap,
-    /// By piece that is none of the user's: the piece that it counts for.
+    /// By piece of system code: the piece of the user's code that it counts for.
     near: HashMap<u32, u32, Mixed>,
-    /// The same, by the call paths of windows that began there: who called.
+    /// By piece of system code: its caller, from call paths of windows that began in it.
     callers: HashMap<u32, LineName, Mixed>,
 }
 
 impl<'a> Users<'a> {
-    /// From what stands beside what.
+    /// Relates system code to user code beside it in windows and on call paths.
     pub fn new(code: &'a CodeMap, windows: &[Window], paths: Option<&CallPaths>) -> Users<'a> {
         let mut beside: HashMap<(u32, u32), u64, Mixed> = HashMap::default();
         for window in windows {
@@ -57,7 +58,7 @@ impl<'a> Users<'a> {
         }
     }
 
-    /// The piece of the user's code that a piece counts for.
+    /// Piece of the user's code that a piece counts for.
     pub fn piece(&self, piece: u32) -> u32 {
         if is_own(self.code, piece) {
             return piece;
@@ -65,7 +66,7 @@ impl<'a> Users<'a> {
         self.near.get(&piece).copied().unwrap_or(piece)
     }
 
-    /// The user's position of a piece.
+    /// Position in the user's code that a piece counts for.
     pub fn line(&self, piece: u32) -> LineName {
         if let Some(caller) = self.callers.get(&piece) {
             return caller.clone();
@@ -80,13 +81,13 @@ impl<'a> Users<'a> {
             .unwrap_or_default()
     }
 
-    /// The function that a piece is in, and the innermost loop there.
+    /// Function of a piece, with its innermost loop.
     pub fn inner(&self, piece: u32) -> (u32, Option<u32>) {
         let at = self.code.pieces.get(self.piece(piece) as usize);
         at.map_or((u32::MAX, None), |p| (p.function, p.loops.first().copied()))
     }
 
-    /// Whether a piece is in one of such loops, or anywhere in a function whose loads are in none.
+    /// True if a piece is in one of these loops, or in one of these functions if no loop is given.
     pub fn is_in(&self, piece: u32, inner: &[(u32, Option<u32>)]) -> bool {
         let at = self.code.pieces.get(self.piece(piece) as usize);
         at.is_some_and(|p| {
@@ -97,7 +98,7 @@ impl<'a> Users<'a> {
         })
     }
 
-    /// The part of the code that a piece is in: its function, and the outermost loop there.
+    /// Function of a piece, with its outermost loop.
     pub fn region(&self, piece: u32) -> (u32, Option<u32>) {
         let piece = self.piece(piece);
         let at = self.code.pieces.get(piece as usize);
@@ -105,7 +106,7 @@ impl<'a> Users<'a> {
     }
 }
 
-/// Who called code that is none of the user's, most often, where windows began in it.
+/// By piece of system code: its most frequent caller, if windows began in it.
 fn callers(code: &CodeMap, windows: &[Window], paths: &CallPaths) -> HashMap<u32, LineName, Mixed> {
     let mut found: HashMap<u32, HashMap<Position, u64>, Mixed> = HashMap::default();
     for window in windows {
@@ -113,7 +114,7 @@ fn callers(code: &CodeMap, windows: &[Window], paths: &CallPaths) -> HashMap<u32
         if leaf == 0 {
             continue;
         }
-        // One window says it once of each piece.
+        // Each window counts once for a piece.
         let mut pieces: Vec<u32> = window.rows.iter().map(|r| r.group / 4).collect();
         pieces.sort_unstable();
         pieces.dedup();
@@ -140,14 +141,14 @@ fn callers(code: &CodeMap, windows: &[Window], paths: &CallPaths) -> HashMap<u32
         .collect()
 }
 
-/// The function of the machine code that a piece is in.
+/// Function of the machine code of a piece.
 pub(crate) fn function_of(code: &CodeMap, piece: u32) -> Option<&str> {
     let piece = code.pieces.get(piece as usize)?;
     let function = code.functions.get(piece.function as usize)?;
     Some(&function.function)
 }
 
-/// Whether a piece is the user's, or nothing is known of where it stands.
+/// True if a piece is the user's, or if its position is unknown.
 fn is_own(code: &CodeMap, piece: u32) -> bool {
     if code.user(piece).is_some() {
         return true;

@@ -1,7 +1,7 @@
-//! The rows that findings look at: those of all windows, or pieces of a long trace, in memory.
+//! Rows that findings are made from: all windows, or pieces of a long trace, in memory.
 //!
-//! Findings ask things of a few loads that no table counts, such as which bytes of an element are read. So they read some of the rows
-//! once more: as many as fit [`MOST_ROWS`], from all over the run.
+//! Findings need details of a few loads that no table counts, such as the bytes of an element that
+//! are read. So they read some of the rows once more: at most [`MOST_ROWS`], from all over the run.
 
 use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
@@ -11,11 +11,11 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
-/// Rows that are looked at, at most.
+/// Most rows that are read.
 const MOST_ROWS: u64 = 1 << 20;
-/// Rows of a window; longer samples are cut.
+/// Rows of a window. Longer samples are cut.
 const WINDOW: usize = 1000;
-/// Pieces that are read of a trace at most.
+/// Most pieces of a trace that are read.
 const MOST_PIECES: usize = 64;
 
 /// A load.
@@ -29,17 +29,18 @@ pub struct Row {
     pub group: u32,
     /// Bytes.
     pub size: u32,
-    /// Object; 0 if it is not known.
+    /// Object; 0 if unknown.
     pub object: u32,
-    /// Bytes from the begin of its element, or of its object where elements are not known; [`NOWHERE`] if that is not known.
+    /// Offset from the begin of the object's element, or of the object if elements are unknown.
+    /// [`NOWHERE`] if the offset is unknown.
     pub into: u32,
-    /// The first of its window in its line of 64 bytes.
+    /// The row is the first of its window in its line of 64 bytes.
     pub first: bool,
-    /// The same in its page of 4 KiB.
+    /// The row is the first of its window in its page of 4 KiB.
     pub first_in_page: bool,
 }
 
-/// See [`Row::into`].
+/// Unknown offset, see [`Row::into`].
 pub const NOWHERE: u32 = u32::MAX;
 
 /// A store.
@@ -55,16 +56,16 @@ pub struct StoreRow {
     pub object: u32,
 }
 
-/// Rows that follow one another.
+/// Consecutive rows.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
     /// Process.
     pub process: u32,
     /// Thread.
     pub thread: u32,
-    /// Number of its sample.
+    /// Number of the window's sample.
     pub sample: u32,
-    /// When it was, on the clock of objects.
+    /// Time of the window, on the clock of objects.
     pub time: u64,
     /// Loads.
     pub rows: Vec<Row>,
@@ -77,13 +78,13 @@ pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
     let all: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
     let pieces = chosen(source, all);
     let rows: u64 = pieces.iter().map(|&p| source.piece_rows(p)).sum();
-    // Of what is read every so many windows are kept.
+    // Every n-th window is kept.
     let every = rows.div_ceil(MOST_ROWS).max(1) as usize;
     let mut cutter = Cutter {
         every,
         ..Cutter::default()
     };
-    // One at a time: a piece of a long trace takes tens of megabytes.
+    // One piece at a time: a piece of a long trace takes tens of megabytes.
     for piece in pieces {
         for chunk in source.read(&[piece]).into_iter().flatten() {
             cutter.cut(&chunk);
@@ -96,7 +97,7 @@ pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
     windows
 }
 
-/// Pieces from all over the trace.
+/// Selects pieces from all over the trace.
 fn chosen(source: &dyn Source, all: u64) -> Vec<usize> {
     let pieces = source.pieces();
     let wanted = if all <= 2 * MOST_ROWS {
@@ -107,15 +108,15 @@ fn chosen(source: &dyn Source, all: u64) -> Vec<usize> {
     (0..wanted).map(|n| n * pieces / wanted.max(1)).collect()
 }
 
-/// The stream that rows belong to: process, thread, sample.
+/// Process, thread and sample of a stream of rows.
 type Stream = (u32, u32, u32);
 
-/// Cuts streams of rows into windows of [`WINDOW`] rows, wherever chunks end.
+/// Cuts streams of rows into windows of [`WINDOW`] rows, across the ends of chunks.
 #[derive(Default)]
 struct Cutter {
-    /// Of the windows of each stream every so many are kept.
+    /// In each stream, one in this many windows is kept.
     every: usize,
-    /// By stream: number of its window that is being filled, and the loads in it.
+    /// By stream: number of the window that is being filled, and its loads.
     filled: BTreeMap<Stream, (usize, usize)>,
     /// By stream and number.
     windows: BTreeMap<(Stream, usize), Window>,
@@ -135,7 +136,7 @@ impl Cutter {
         };
         for run in &chunk.runs {
             let stream = (run.process, run.thread, run.sample);
-            // Where a stream begins is different from one to the next, so that short ones are kept too.
+            // Streams begin at different numbers, so that some short streams are kept.
             let offset = run.sample as usize;
             let (mut number, mut loads) = self.filled.get(&stream).copied().unwrap_or_default();
             let sites = chunk.loads.sites(run.loads.clone());
@@ -203,14 +204,14 @@ fn begin(run: &Run) -> Window {
     }
 }
 
-/// Objects, and which rows are the first in their line and page.
+/// Finds objects, and the first row in each line and page.
 fn complete(window: &mut Window, objects: Option<&Resolver>, recent: &mut Recent) {
     let mut lines: HashSet<u64, Mixed> = HashSet::default();
     let mut pages: HashSet<u64, Mixed> = HashSet::default();
     let (process, time) = (window.process, window.time);
     for row in &mut window.rows {
         row.first = lines.insert(row.address >> 6);
-        // Who is not the first in its line is none in its page.
+        // A row that is not the first in its line is not the first in its page.
         row.first_in_page = row.first && pages.insert(row.address >> 12);
     }
     let Some(objects) = objects else { return };

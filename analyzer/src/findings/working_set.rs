@@ -1,11 +1,13 @@
-//! How much memory some loads go through: their working set.
+//! Working set: the memory that some loads go through.
 //!
-//! Windows see a small part of it. Two things tell more. *Extent*: the lowest and the highest address of each object; of w windows at
-//! random places these are (w − 1)/(w + 1) of it apart. *Recapture*: how many lines several windows share; n lines that were drawn at
-//! random n times are N(1 − e^(−n/N)) different ones. Where some are drawn more often than others, as the upper nodes of a tree are, that
-//! is too few: there are at least f₁²/2f₂ more than were seen, f₁ being those that one window has seen and f₂ those that two have (Chao,
-//! *Scandinavian Journal of Statistics* 11, 1984). The extent holds for walks, and is an upper end for what is scattered; where windows
-//! share many lines, recapture says more.
+//! Windows see a small part of it. Two methods estimate the whole. *Extent*: the range of addresses
+//! in each object. The ends seen by w windows at random places are (w − 1)/(w + 1) of the whole
+//! apart. *Recapture*: the number of lines that several windows share. Among n lines drawn at
+//! random from N, N(1 − e^(−n/N)) are different. If some lines are drawn more often than others, as
+//! the upper nodes of a tree are, this estimate is too low. Then at least f₁²/2f₂ lines exist
+//! beyond those seen, where f₁ and f₂ are the numbers of lines seen by one and by two windows
+//! (Chao, *Scandinavian Journal of Statistics* 11, 1984). The extent is exact for walks and an
+//! upper bound for scattered loads. Recapture is better if windows share many lines.
 
 use crate::data::object_map::Resolver;
 use crate::findings::places::Place;
@@ -14,38 +16,42 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Addresses that are farther apart are in different blocks, of no known object or of one with many; but for one that has larger ones.
+/// Addresses further apart lie in different blocks, unless the object has larger blocks. Applies to
+/// unknown objects and to objects with many blocks.
 const FAR: u64 = 256 << 20;
-/// What is known to be there is so many times what equally likely lines would be: some are visited much more often than others.
+/// Ratio of the lower bound to the estimate for equally likely lines, above which visits are called
+/// unequal.
 const UNEQUAL: f64 = 1.3;
-/// Windows share lines from this share of repeated ones on.
+/// Least share of repeated lines for which recapture is used.
 const SHARED: f64 = 0.1;
 
-/// What some loads go through.
+/// Memory that some loads go through.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkingSet {
-    /// Bytes from the lowest to the highest address, over all objects.
+    /// Bytes from the lowest to the highest address, summed over objects.
     pub extent: u64,
-    /// Bytes of the lines that are in use there.
+    /// Bytes of the lines in use there.
     pub bytes: u64,
-    /// It is a lower end: some of them are visited much more often than others, and how many are hardly ever is not known.
+    /// `bytes` is a lower bound: some lines are visited much more often than others, and the number
+    /// of rarely visited ones is unknown.
     pub at_least: bool,
     /// Lines that windows have seen.
     pub lines: u64,
     /// Pages of 4 KiB that windows have seen.
     pub pages: u64,
-    /// Windows that have seen any.
+    /// Number of windows with at least one of the loads.
     pub windows: u64,
 }
 
-/// Of rows, given by where they are. `step`: their regular step in bytes, if they have one. `objects`: what they are of.
+/// Computes the working set of rows. `places`: the rows; `step`: their regular step in bytes, if
+/// any; `resolver`: knows the objects.
 pub fn of(
     windows: &[Window],
     mut places: Vec<Place>,
     step: Option<i64>,
     resolver: Option<&Resolver>,
 ) -> WorkingSet {
-    // Blocks of which a sample was logged lie between others, of the heap as a whole.
+    // Logged blocks lie among others, so the heap counts as one object.
     let place_of = |object: u32| match resolver {
         Some(known) if known.samples.contains_key(&object) || known.is_container(object) => 0,
         _ => object,
@@ -54,11 +60,11 @@ pub fn of(
         let largest = resolver.and_then(|known| known.largest(object));
         largest.unwrap_or(0).max(FAR)
     };
-    // Those of one load are in order.
+    // Places of one load are in order, those of several loads are not.
     places.sort();
     let mut set = WorkingSet::default();
     let mut objects: HashMap<(u32, u32), Vec<(u64, u64)>, Mixed> = HashMap::default();
-    // Those of each window, once.
+    // Lines of each window, without repetition.
     let mut lines: Vec<u64> = Vec::with_capacity(places.len());
     let mut touched: Vec<(u32, u64, u64)> = Vec::new();
     for of_window in places.chunk_by(|a, b| a.0 == b.0) {
@@ -75,7 +81,8 @@ pub fn of(
         }
         lines[first..].sort_unstable();
         keep_different(&mut lines, first);
-        // One window may be in a heap, a stack and a library, and in blocks of one call that lie in the heap and outside of it: far apart.
+        // A window may touch a heap, a stack and a library, which are far apart. Blocks of one
+        // allocation site may lie in the heap and outside of it.
         touched.sort_unstable();
         for of_object in touched.chunk_by(|a, b| a.0 == b.0) {
             let gap = gap_of(of_object[0].0);
@@ -89,7 +96,7 @@ pub fn of(
     }
     let drawn = lines.len() as u64;
     lines.par_sort_unstable();
-    // Lines that one window has seen, and two.
+    // Lines that exactly one window and exactly two windows have seen.
     let (mut once, mut twice) = (0.0, 0.0);
     let mut last_page = None;
     for same in lines.chunk_by(|a, b| a == b) {
@@ -121,7 +128,7 @@ pub fn of(
     set
 }
 
-/// Of the numbers from one on, which are in order, keeps each once.
+/// Removes repeated numbers from index `first` on. They are sorted there.
 fn keep_different(numbers: &mut Vec<u64>, first: usize) {
     let mut kept = first;
     for at in first..numbers.len() {
@@ -133,7 +140,7 @@ fn keep_different(numbers: &mut Vec<u64>, first: usize) {
     numbers.truncate(kept);
 }
 
-/// The extent of what some windows saw, in order.
+/// Estimated extent from the sorted ranges that windows saw.
 fn extent(ends: &[(u64, u64)], gap: u64) -> u64 {
     let mut sum = 0;
     let mut from = 0;
@@ -147,7 +154,7 @@ fn extent(ends: &[(u64, u64)], gap: u64) -> u64 {
         }
         let n = (to - from) as f64;
         let wider = if n > 2.0 { (n + 1.0) / (n - 1.0) } else { 1.0 };
-        // What one window sees is not the smaller for that there are few.
+        // The range within a single window needs no correction.
         let inner = ends[from..to].iter().map(|e| e.1 - e.0).max().unwrap_or(0);
         sum += (((end - start - inner) as f64 * wider) as u64).saturating_add(inner);
         from = to;
@@ -155,7 +162,7 @@ fn extent(ends: &[(u64, u64)], gap: u64) -> u64 {
     sum
 }
 
-/// How many there are, if so many that were drawn at random are so many different ones.
+/// Solves for the size of a population of which `drawn` random draws hit `different` members.
 fn population(drawn: f64, different: f64) -> f64 {
     let (mut low, mut high) = (different, different * 1e4);
     for _ in 0..60 {
@@ -197,7 +204,7 @@ mod tests {
         of(windows, places.collect(), step, None)
     }
 
-    /// Numbers without an order, the same each time.
+    /// A fixed sequence of random numbers.
     fn random() -> impl FnMut() -> u64 {
         let mut at = 7u64;
         move || {
@@ -243,7 +250,7 @@ mod tests {
         assert!(set.extent < 1 << 20, "{set:?}");
     }
 
-    /// Searches in a tree of 2¹⁷ nodes: half of what a window sees are the few nodes near the root.
+    /// Searches in a tree of 2¹⁷ nodes. Half of the nodes in a window are the few near the root.
     #[test]
     fn a_tree_is_larger_than_what_searches_share() {
         let mut next = random();

@@ -1,4 +1,8 @@
-//! How long lines are left alone behind their late visits: as estimated, and as may be so instead.
+//! Survival of lines after their late visits: the estimate, and the alternatives that bound it.
+//!
+//! A late visit is the first touch of a line in a sample, behind the reach of samples (see
+//! [`near`](super::near)). Its line survives `v` sample lengths if no access touches it for so
+//! long.
 
 use crate::misses::far::{Fit, grid};
 use crate::misses::near::Near;
@@ -8,74 +12,80 @@ use crate::stages::line_visits::part;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
-/// Walks of which samples see this part come back go to and fro, and watches of some tell little of others.
+/// If samples see at least this share of a walk's visits come again, the walk goes to and fro. A
+/// watched word then says little about the other words.
 const COMES_BACK: f64 = 0.05;
-/// Part of the reach of samples from which on reuses tell whether they come at random.
+/// Share of the reach of samples behind which reuses tell random use from loops.
 const LATE: f64 = 0.25;
-/// Late reuses over those expected, from which on data may be used in bursts, and from which on it is.
+/// Late reuses over expected ones: from the first ratio on, data may be used in bursts; from the
+/// second on, it certainly is.
 const BURSTY: [f64; 2] = [1.4, 1.8];
 /// Standard errors in half an interval.
 const QUANTILE: f64 = 2.0;
-/// What fills a cache, the time until it is full, and that until a loop is back, are known but for this factor.
+/// Uncertainty, as a factor, of the lines that fill a cache, of the time until it is full, and of
+/// the time until a loop returns.
 pub(super) const EDGE: f64 = 1.3;
-/// Sample lengths after which all that comes again has come.
+/// Sample lengths after which every line that is used again has been used.
 pub(super) const FOREVER: f64 = (1u64 << 40) as f64;
 
-/// How long lines are left alone, in words of one estimate.
+/// One set of assumptions from which survival is computed.
 #[derive(Clone, Copy)]
 pub(super) struct Wait {
-    /// Sample lengths.
+    /// Sample lengths since the visit.
     pub(super) v: f64,
-    /// The same for what comes back after equal times.
+    /// The same for lines that return after equal times.
     pub(super) of_loops: f64,
-    /// The part that comes at random, of what is in no lap.
+    /// Share of the visits outside of laps that return at random.
     pub(super) at_random: f64,
-    /// The part of that which comes in long bursts, if any does.
+    /// Share of those that belong to bursts longer than a sample.
     pub(super) in_bursts: f64,
-    /// Which of the ends of what comes again with the next lap.
+    /// Index into `Lap::again`: lower end, estimate or upper end.
     pub(super) laps: usize,
-    /// What watchpoints leave of it.
+    /// Factor by which watchpoints lower the survival.
     pub(super) watched: f64,
 }
 
-/// Data that is used in bursts which are longer than a sample.
+/// Use of data in bursts that are longer than a sample.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Bursts {
-    /// How many times as often it comes again in them as all samples have it.
+    /// Rate of reuse within a burst over the mean rate of all samples.
     pub(super) times: f64,
-    /// The part of what comes at random that is in bursts which last long.
+    /// Share of the random visits that belong to such bursts.
     pub(super) part: f64,
 }
 
 impl Bursts {
-    /// That part at most.
+    /// The largest possible share.
     pub(super) fn most(self) -> f64 {
         if self.part > 0.0 { 1.0 } else { 0.0 }
     }
 }
 
-/// One estimate from all replicates but one.
+/// An estimate from all replicates, or from all but one.
 pub(super) struct Estimate<'t, 'a> {
     pub(super) table: &'t VisitTable<'a>,
     pub(super) without: Option<usize>,
     pub(super) nears: HashMap<u32, Near, Mixed>,
     /// By cell.
     pub(super) fits: Vec<Fit>,
-    /// By group: late visits.
+    /// Late visits by group.
     pub(super) late: HashMap<u32, f64, Mixed>,
-    /// By cell: weights of its samples, and the same times their lines.
+    /// By cell: the sum of its weights over all samples, and the same sum weighted by each sample's
+    /// lines.
     pub(super) sums: Vec<(f64, f64)>,
-    /// By cell: new lines of the cells that run beside it, by its weights.
+    /// By cell: new lines that the cells beside it bring in, weighted by the cell's own visits.
     pub(super) beside: Vec<HashMap<u32, f64, Mixed>>,
-    /// By cell: how much of its visits comes at random, and how surely.
+    /// By cell: lower end, estimate and upper end of the share of its visits that return at random.
     pub(super) at_random: Vec<[f64; 3]>,
     /// By group: see [`Estimate::find_bursts`].
     pub(super) bursts: HashMap<u32, Bursts, Mixed>,
-    /// By cell: what watchpoints make of its survival, along the grid; empty if nothing.
+    /// By cell: factors that watchpoints put on its survival, along the grid. Empty if they say
+    /// nothing.
     pub(super) watched: Vec<Vec<[f64; 3]>>,
-    /// By cell: by what factor the time of watches may be off.
+    /// By cell: the factor by which the time of watches may be wrong.
     pub(super) pace_ends: Vec<f64>,
-    /// By cell: what is left of the late visits of its code at least, by watches along the grid; and its part of these.
+    /// By cell: a lower bound from watches, along the grid, for the survival of its code's late
+    /// visits, and the cell's share of these visits.
     pub(super) floors: Vec<(Vec<f64>, f64)>,
 }
 
@@ -83,7 +93,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
     pub(super) fn new(table: &'t VisitTable<'a>, without: Option<usize>) -> Estimate<'t, 'a> {
         let near = |&group: &u32| {
             let mut near = near_of(table.lines, group, without);
-            // Replicates differ by what they have seen, not by what they trust.
+            // A replicate has its own counts, but the reach of all data.
             near.reach = table.reach.get(&group).copied().unwrap_or(near.reach);
             (group, near)
         };
@@ -135,7 +145,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
         &self.nears[&self.table.cells[cell].0.0]
     }
 
-    /// New lines of a cell that each of its late visits stands for, in a sample.
+    /// New lines of a sample that one late visit of each cell represents.
     fn stands_for(&self) -> Vec<f64> {
         let mut accesses: HashMap<u32, f64, Mixed> = HashMap::default();
         let samples = self.table.lines.samples.iter();
@@ -150,7 +160,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
         (0..self.table.cells.len()).map(of_cell).collect()
     }
 
-    /// What runs beside each cell: lines of a sample, and late visits of other cells.
+    /// Sums up, for each cell, the lines of its samples and the late visits of the cells beside it.
     fn look_beside(&mut self) {
         let stands_for = self.stands_for();
         for (sample, cells) in self.table.beside.iter().enumerate() {
@@ -172,14 +182,14 @@ impl<'t, 'a> Estimate<'t, 'a> {
 }
 
 impl Estimate<'_, '_> {
-    /// The part of late visits of some cells whose lines are left alone for so long, and its error by what the model does not tell.
+    /// Mean survival of the late visits of some cells, and its error from the doubts of the model.
     pub(super) fn mean(&self, v: f64, cells: &[u32]) -> (f64, f64) {
         let (mut sums, mut all) = ([0.0; 3], 0.0);
         for &cell in cells {
             let cell = cell as usize;
             let visits = self.table.cells[cell].1.visits(self.without);
             let of = |wait: Wait| self.survive(cell, &self.fits[cell], wait);
-            // Whether there are long bursts, watches tell.
+            // The model alone assumes no long bursts. Watches are compared with it to find them.
             let plain = Wait {
                 in_bursts: 0.0,
                 ..self.plain(cell, v)
@@ -197,7 +207,7 @@ impl Estimate<'_, '_> {
         (value, (most - least) / 2.0)
     }
 
-    /// What is taken as so.
+    /// The most likely assumptions.
     pub(super) fn plain(&self, cell: usize, v: f64) -> Wait {
         Wait {
             v,
@@ -209,7 +219,8 @@ impl Estimate<'_, '_> {
         }
     }
 
-    /// What may be so instead. `edges`: when a loop may just fit at the earliest, and at the latest.
+    /// Alternatives to the most likely assumptions. `edges`: the earliest and the latest time at
+    /// which a loop may just fit into the cache.
     pub(super) fn doubtful(
         &self,
         cell: usize,
@@ -240,14 +251,15 @@ impl Estimate<'_, '_> {
                     .flatten()
                     .map(move |in_bursts| Wait { in_bursts, ..plain }),
             )
-            // Whether all just fits, nobody can tell.
+            // All data, or none of it, may just fit into the cache.
             .chain(just_fits)
             .chain(does_not)
-            // Nor whether a loop does.
+            // The same holds for a loop.
             .chain(edges.map(|of_loops| Wait { of_loops, ..plain }))
     }
 
-    /// Visits at random come again just before the reach of samples, others do not.
+    /// Share of the visits that return at random: lower end, estimate, upper end. Random visits
+    /// return just before the reach as often as their rate says. Loops do not return there.
     pub(super) fn part_at_random(&self, cell: usize) -> [f64; 3] {
         let of_sample = self.sums[cell].1 / self.sums[cell].0.max(1.0);
         let of_line = self.fits[cell].rate() / of_sample.max(1.0);
@@ -260,13 +272,14 @@ impl Estimate<'_, '_> {
             let off = QUANTILE * (reuses + 1.0).sqrt();
             [reuses - off, reuses, reuses + off].map(|r| (r / expected).clamp(0.0, 1.0))
         };
-        // What comes again at one of the distances need not at others.
+        // Reuse at one of the two distances does not imply reuse at the other.
         let ([least, value, most], last) = (from(LATE), from(LATEST));
         [least.min(last[0]), value, most.max(last[2])]
     }
 
-    /// How many times as often lines of a group come again just before the reach of samples as all samples have it that they do. Then data
-    /// is used in bursts, which last for longer than a sample, by at least a bit or at most for as long as lies between two.
+    /// Compares late reuses just before the reach of samples with those that the mean rate
+    /// predicts. A surplus means that data is used in bursts which outlast a sample. Their length
+    /// is unknown: it lies between slightly more than a sample and the gap between two samples.
     pub(super) fn find_bursts(&self) -> HashMap<u32, Bursts, Mixed> {
         let mut sums: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
         for (cell, fit) in self.fits.iter().enumerate() {
@@ -282,7 +295,7 @@ impl Estimate<'_, '_> {
             let (reuses, lines) = self.nears[&group].late_reuses(LATEST);
             let expected = hazards / visits.max(1.0) * lines;
             let least = (reuses - QUANTILE * (reuses + 1.0).sqrt()) / expected;
-            // How long they last, nobody can tell.
+            // Bursts may be short or long, so half of the visits are counted as in bursts.
             let surely = (least - BURSTY[0]) / (BURSTY[1] - BURSTY[0]);
             let bursts = Bursts {
                 times: reuses / expected,
@@ -305,7 +318,7 @@ impl Estimate<'_, '_> {
         of.copied().unwrap_or_default()
     }
 
-    /// The part of late visits whose lines are left alone for so long.
+    /// Share of a cell's late visits whose lines survive under some assumptions.
     pub(super) fn survive(&self, cell: usize, fit: &Fit, wait: Wait) -> f64 {
         let laps = || self.table.laps[cell].iter();
         let again = laps()
@@ -313,9 +326,10 @@ impl Estimate<'_, '_> {
             .sum::<f64>()
             .min(1.0);
         let in_laps = laps().map(|l| l.waits(wait.v, wait.laps)).sum::<f64>();
-        // Other samples count visits of all laps: those that laps leave come as much more rarely.
+        // Other samples also count the visits of laps. The remaining visits are rarer by the same
+        // share.
         let v = wait.v * (1.0 - again);
-        // Each of the two takes a while, and often none of it is asked for.
+        // Both are slow to compute, and one of the shares is often zero.
         let part = |part: f64, of: &dyn Fn() -> f64| if part == 0.0 { 0.0 } else { part * of() };
         let in_loops = part(1.0 - wait.at_random, &|| {
             fit.in_loops(wait.of_loops * (1.0 - again))
@@ -331,7 +345,7 @@ impl Estimate<'_, '_> {
         survives.min(all(at_random + wait.in_bursts * (in_bursts - at_random)))
     }
 
-    /// What survives, by cell and along the grid.
+    /// Estimated survival, by cell and along the grid.
     pub(super) fn curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
             let watched = watched::between(&self.watched[cell], v)[1];
@@ -343,7 +357,7 @@ impl Estimate<'_, '_> {
         })
     }
 
-    /// What survives at least, as far as watches tell.
+    /// Lower bound of the survival, as far as watches leave it open.
     pub(super) fn least_curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
             let watched = watched::between(&self.watched[cell], v * self.pace_ends[cell])[0];
@@ -360,7 +374,8 @@ impl Estimate<'_, '_> {
         })
     }
 
-    /// What survives if walks come back as rarely as they may, and nothing in bursts.
+    /// Upper bound of the survival: walks return as rarely as possible, and nothing is used in
+    /// bursts.
     pub(super) fn most_curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
             let watched = watched::between(&self.watched[cell], v)[1];
@@ -372,7 +387,7 @@ impl Estimate<'_, '_> {
         })
     }
 
-    /// The least or the most of what survives, as more or less of it comes at random.
+    /// Least or greatest survival over the possible shares of random visits.
     fn either_way(&self, cell: usize, wait: Wait, of: fn(f64, f64) -> f64) -> f64 {
         let survives = |at_random| {
             let wait = Wait { at_random, ..wait };
@@ -400,14 +415,16 @@ impl Estimate<'_, '_> {
             .collect()
     }
 
-    /// Loops over arrays come in nests: what was swept as a whole may have been swept in parts, each many times, between two samples.
-    /// What is left of it then, until the cache is full as estimated, or at the latest; nothing where samples tell how it was.
+    /// Lower bound of the survival of a strided loop that may be part of a nest. An array that
+    /// samples see swept as a whole may have been swept in parts, each many times, between two
+    /// samples. `v` and `latest`: the estimated and the latest time at which the cache is full.
+    /// None if samples tell how the array was swept.
     pub(super) fn swept_in_parts(&self, cell: usize, v: f64, latest: f64) -> Option<f64> {
         let strided = self.table.cells[cell].0.0 & 3 == STRIDED;
         if !strided || self.fits[cell].evidence <= 0.0 || !self.table.laps[cell].is_empty() {
             return None;
         }
-        // But for what watches saw to be left alone, where samples do not see it come back either.
+        // Words that watches saw left alone were not swept again, unless the walk goes to and fro.
         let at_random = self.at_random[cell][1];
         let (floors, part) = &self.floors[cell];
         let alone = match at_random < COMES_BACK {

@@ -1,11 +1,13 @@
-//! Which caches misses are predicted of: those of the machine that recorded, or others.
+//! Cache hierarchies to predict misses for: the recording machine's, a preset, or one given by the
+//! user.
 
 use mgz_annotations_schema::manifest::Cache;
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
 
-/// Data caches of known machines, as a core sees them: size, ways and how many logical CPUs share each level.
+/// Data caches of known machines as one core sees them: size, ways, and the number of logical CPUs
+/// that share each level.
 pub const PRESETS: [(&str, &[(u64, u64, u32)]); 6] = [
     (
         "skylake",
@@ -27,7 +29,7 @@ pub const PRESETS: [(&str, &[(u64, u64, u32)]); 6] = [
     ("zen4", &[(32 * K, 8, 2), (M, 8, 2), (32 * M, 16, 16)]),
 ];
 
-/// What is taken where a trace does not tell its machine's caches.
+/// Caches assumed if a trace does not record those of its machine.
 pub fn typical() -> Vec<Cache> {
     of(&[(32 * K, 8, 1), (M, 16, 1), (32 * M, 16, 16)])
 }
@@ -66,7 +68,8 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// Caches from `L1=32K/8,L2=1M/16,L3=32M/16` (sizes and ways, first level first; without ways 16) or from the name of a preset.
+/// Parses `L1=32K/8,L2=1M/16,L3=32M/16` (size and ways, first level first; 16 ways if omitted) or
+/// the name of a preset.
 pub fn parse(text: &str) -> Result<Vec<Cache>, String> {
     if let Some((_, levels)) = PRESETS.iter().find(|p| p.0 == text) {
         return Ok(of(levels));

@@ -1,8 +1,9 @@
-//! Sets of caches that fill sooner than others.
+//! Crowded sets: sets of a cache that fill sooner than the others.
 //!
-//! A set holds few lines. Where much of what is visited lies in some of the sets, these are full long before the cache is. c of the N
-//! samples of a thread have met a line; that some v of them do has a chance of 1 − (1 − v/N)^c. The sum over the lines of a set tells after
-//! how many samples it is full.
+//! A set holds few lines. If much of the visited data lies in a few sets, these are full long
+//! before the cache is. Suppose that c of a thread's N samples have met a line. The chance that v
+//! of the samples include one of these is 1 − (1 − v/N)^c. The sum of the chances over the lines of
+//! a set gives the number of samples after which the set is full.
 
 use crate::misses::far::{Far, RADII};
 use crate::stages::line_visits::LineVisits;
@@ -10,58 +11,58 @@ use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
-/// Visits of a set at least.
+/// Fewest visits of a set that are considered.
 const EVIDENCE: u32 = 32;
-/// A set has so many times the visits of the mean set, or it is not looked at.
+/// A set is considered if it has more visits than the mean set by this factor.
 const MORE: f64 = 2.0;
-/// A set fills sooner than the mean set by this factor, or it counts as any other.
+/// A set is crowded if it fills sooner than the mean set by this factor.
 const SOONER: f64 = 1.5;
-/// Sets of all threads at most.
+/// Most sets of all threads together. Larger caches are skipped.
 const MOST: usize = 1 << 22;
-/// Sample lengths at which the lines of a set are counted.
+/// Number of sample lengths at which the lines of a set are counted.
 const GRID: usize = 26;
 
 fn grid() -> impl Iterator<Item = f64> {
     (0..GRID).map(|at| 2f64.powf(at as f64 / 2.0 - 4.0))
 }
 
-/// A visit that came late in its sample.
+/// A visit behind the reach of its sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateVisit {
     pub(crate) line: u64,
-    /// Its replicate, its thread, and how many samples that has.
+    /// Replicate and thread of its sample, and the number of the thread's samples.
     pub(crate) part: usize,
     pub(crate) thread: u32,
     pub(crate) samples: usize,
-    /// How many of them have met the line, itself included.
+    /// Samples of the thread that met the line, this one included.
     pub(crate) met: usize,
-    /// Its cell, if it is one of those that stay apart.
+    /// Cell of the visit. None if the cell is too rare to be kept apart.
     pub(crate) cell: Option<u32>,
 }
 
 impl LateVisit {
-    /// Chance that visits which come at random leave its line alone for so many sample lengths.
+    /// Chance that random visits leave the line alone for `v` sample lengths.
     fn survives(&self, v: f64) -> f64 {
         let left = (1.0 - v / self.samples.max(1) as f64).max(0.0);
         left.powf(self.met.max(1) as f64 - 1.0)
     }
 }
 
-/// Late visits of a cell, some of which are in crowded sets.
+/// Late visits of a cell of which some lie in crowded sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Crowd {
-    /// The part that is.
+    /// Share of the visits in crowded sets.
     pub(crate) part: f64,
-    /// The part that is, and survives until its set is full.
+    /// Share of the visits that lie in crowded sets and survive until their set is full.
     pub(crate) survives: f64,
-    /// The others.
+    /// Visits in other sets.
     pub(crate) rest: Far,
 }
 
-/// By level and cell, where there are any.
+/// By level and cell. None for cells without visits in crowded sets.
 pub(crate) type Crowded = [Vec<Option<Crowd>>; LEVELS];
 
-/// Finds them for all levels but the first.
+/// Finds the crowded sets of all levels but the first.
 pub(crate) fn find(
     lines: &LineVisits,
     caches: &[Sets; LEVELS],
@@ -70,7 +71,7 @@ pub(crate) fn find(
 ) -> Crowded {
     let mut found: Crowded = Default::default();
     let threads = late.iter().map(|v| v.thread + 1).max().unwrap_or(0) as usize;
-    // Lines that were not kept, and those that samples met early.
+    // Each late visit also represents lines that were not kept, and lines that samples met early.
     let each = (1u64 << lines.level) as f64 * lines.visits.len() as f64 / late.len().max(1) as f64;
     for (level, cache) in caches.iter().enumerate().skip(1) {
         if cache.sets < 2 || threads * cache.sets as usize > MOST {
@@ -111,7 +112,7 @@ fn set_of(cache: &Sets, visit: &LateVisit) -> usize {
     visit.thread as usize * cache.sets as usize + cache.of(visit.line) as usize
 }
 
-/// By grid: lines that a visit stands for, times the chance that some of so many samples meet its line.
+/// Along the grid: expected lines that a visit represents and that some of so many samples meet.
 fn chances_of(visit: &LateVisit, each: f64) -> [f64; GRID] {
     let met = visit.met.max(1) as f64;
     let mut chances = [0.0; GRID];
@@ -122,7 +123,8 @@ fn chances_of(visit: &LateVisit, each: f64) -> [f64; GRID] {
     chances
 }
 
-/// By thread and set: sample lengths, one of few, until it is full, if that is sooner than others are.
+/// By thread and set: sample lengths (rounded to the grid) until a crowded set is full. None for
+/// other sets.
 fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Option<f64>> {
     let sets = cache.sets as usize;
     let mut visits = vec![0u32; threads * sets];
@@ -213,7 +215,8 @@ mod tests {
     #[test]
     fn a_set_that_has_much_fills_soon() {
         assert!(found(&visits(|l| l)).is_none());
-        // A tenth of the lines are in one set: 30 visits a sample, of 4,000 lines; 16 of them come within half a sample.
+        // A tenth of the lines are in one set. A sample visits 30 of these 4,000 lines, so 16 of
+        // them come within half a sample.
         let crowd = found(&visits(|l| if l % 10 == 0 { l * 1024 } else { l })).unwrap();
         assert!((crowd.part - 0.1).abs() < 0.01, "{}", crowd.part);
         assert!(crowd.survives > 0.99 * crowd.part && crowd.survives < crowd.part);
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_line_that_all_have_is_one_line() {
-        // Each sample has it, several times as often as the mean set is visited.
+        // Each sample visits this line, so its set has several times the visits of the mean set.
         let hot = visits(|l| if l % 100 == 0 { 5 } else { l });
         assert!(found(&hot).is_none());
     }

@@ -1,42 +1,47 @@
-//! Reuse beyond a sample: how likely a line is not visited within so many sample lengths.
+//! Survival beyond a sample: the chance that a line is not visited for some number of sample
+//! lengths.
 //!
-//! Other samples tell how often a line is visited. Of a visit to a line that `y` of `n` other samples have met, (1 − v/n)^y is an unbiased estimate of exp(−λ·v), the chance that visits which come
-//! at random, λ a sample length, leave it alone for `v` sample lengths, whatever λ is, so that lines may differ as they like. Beyond `n` sample lengths a gamma distribution of λ of those lines
-//! takes over that no other sample has met.
+//! Other samples tell how often a line is visited. Take a visit to a line that `y` of `n` other
+//! samples have met. Then (1 − v/n)^y is an unbiased estimate of exp(−λ·v): the chance that random
+//! visits, λ per sample length, leave the line alone for `v` sample lengths. It holds for any λ, so
+//! lines may have different rates. Beyond `n` sample lengths, a gamma distribution of λ is fitted
+//! to the lines that no other sample has met.
 //!
-//! Loops come back after equal times, not at random: a line stays alone until 1/λ. Which of the two it is shows inside samples: visits at random come back soon as often as late.
+//! Loops return after equal times, not at random: their lines are left alone until 1/λ. Reuses
+//! inside samples tell loops from random visits, which return early as often as late.
 
 use crate::stages::line_visits::{PARTS, bin, start};
 
-/// Samples to either side in which a line is looked for; the last one stands for all.
+/// Numbers of samples to either side among which a line is looked for. The last entry means all
+/// samples.
 pub(crate) const RADII: [usize; 5] = [2, 8, 32, 128, usize::MAX];
-/// Coincidences from which on a radius says something.
+/// Fewest coincidences from which a radius can be judged.
 const EVIDENCE: f64 = 40.0;
-/// Standard errors by which visits nearby are more frequent.
+/// Standard errors subtracted from the rate of nearby visits before it is compared.
 const QUANTILE: f64 = 2.0;
-/// The rate of visits further away, over that nearby, from which on they are taken as the same.
+/// Ratio of the rate further away to the rate nearby above which both are taken as equal.
 const STEADY: f64 = 0.8;
 
-/// Sample lengths at which survival is tabulated.
+/// Numbers of sample lengths at which survival is tabulated.
 pub(crate) fn grid() -> impl Iterator<Item = f64> {
     (0..GRID).map(|at| 2f64.powf(at as f64 / 2.0 - 4.0))
 }
-/// Their number.
+/// Length of the grid.
 pub(crate) const GRID: usize = 50;
 
-/// A number of a bin.
+/// Middle of a bin's values.
 fn middle(at: usize) -> f64 {
     (start(at) + start(at + 1) - 1) as f64 / 2.0
 }
 
-/// Visits of a cell at one radius: how many other samples have met the line.
+/// Visits of a cell, by the number of other samples within one radius that met the line.
 #[derive(Clone, Debug)]
 pub(crate) struct Met {
-    /// By replicate, and bin of the number.
+    /// By replicate and bin of that number.
     counts: [Vec<f32>; PARTS],
-    /// Samples looked at, over all visits, by replicate.
+    /// By replicate: number of samples searched, summed over the visits.
     looked: [f64; PARTS],
-    /// Coincidences, by replicate.
+    /// By replicate: number of samples that met the line, summed over the visits.
     sum: [f64; PARTS],
 }
 
@@ -49,7 +54,8 @@ impl Met {
         }
     }
 
-    /// Standard error of the rate. Two samples of a walk meet in hundreds of lines or in none, so visits are not independent.
+    /// Standard error of the rate, from the replicates. Visits are not independent: two samples of
+    /// a walk share hundreds of lines or none.
     fn error(&self) -> f64 {
         let rates = (self.sum.iter().zip(&self.looked)).filter(|(_, looked)| **looked > 0.0);
         let rates: Vec<f64> = rates.map(|(sum, looked)| sum / looked).collect();
@@ -81,25 +87,26 @@ impl Default for Far {
     }
 }
 
-/// What was found at the radius that was chosen.
+/// Rates of visits at the chosen radius.
 #[derive(Clone, Debug)]
 pub(crate) struct Fit {
     counts: Vec<f64>,
     visits: f64,
-    /// Samples looked at by a visit.
+    /// Mean number of samples searched per visit.
     looked: f64,
-    /// Mean number of samples that met its line.
+    /// Mean number of samples that met the line.
     mean: f64,
     /// Variance of λ over its mean squared.
     pub(crate) spread: f64,
-    /// Coincidences.
+    /// Number of coincidences.
     pub(crate) evidence: f64,
     /// Logarithm of the gamma function of [`Fit::shape`].
     ln_gamma: f64,
 }
 
 impl Far {
-    /// Adds a visit of a replicate: for each radius the samples that were looked at and those that have met the line.
+    /// Adds a visit of a replicate. `seen`: for each radius, the samples searched and those that
+    /// met the line.
     pub(crate) fn add(&mut self, part: usize, seen: &[(usize, usize); RADII.len()]) {
         self.visits[part] += 1.0;
         for (met, &(looked, count)) in self.met.iter_mut().zip(seen) {
@@ -113,7 +120,7 @@ impl Far {
         }
     }
 
-    /// Visits.
+    /// Number of visits, without one of the replicates.
     pub(crate) fn visits(&self, without: Option<usize>) -> f64 {
         (0..PARTS)
             .filter(|p| Some(*p) != without)
@@ -121,7 +128,8 @@ impl Far {
             .sum()
     }
 
-    /// The widest radius in which visits are as frequent as nearby, as far as replicates agree on how frequent they are there.
+    /// The widest radius in which visits are as frequent as nearby, within the errors of the
+    /// replicates.
     pub(crate) fn radius(&self) -> usize {
         let (mut most, mut chosen) = (0.0f64, RADII.len() - 1);
         let mut met_any = false;
@@ -140,7 +148,7 @@ impl Far {
         chosen
     }
 
-    /// What some of the replicates say at a radius.
+    /// Fits the rates at a radius, without one of the replicates.
     pub(crate) fn fit(&self, radius: usize, without: Option<usize>) -> Fit {
         let met = &self.met[radius];
         let mut fit = Fit {
@@ -184,7 +192,8 @@ impl Fit {
         self.mean / self.looked
     }
 
-    /// The same of visits that come at random, of which samples see one of those that they have to a line.
+    /// Rate of random visits. It is corrected for samples that visit a line several times but count
+    /// once.
     pub(crate) fn hazard(&self) -> f64 {
         let of_bin = |(at, &count): (usize, &f64)| {
             let met = (middle(at) / self.looked).min(1.0 - 0.5 / self.looked.max(1.0));
@@ -193,7 +202,7 @@ impl Fit {
         self.counts.iter().enumerate().map(of_bin).sum::<f64>() / self.visits.max(1.0)
     }
 
-    /// Chance that a line is not visited within `v` sample lengths by visits that come at random.
+    /// Chance that random visits leave a line alone for `v` sample lengths.
     pub(crate) fn at_random(&self, v: f64) -> f64 {
         let s = v / self.looked;
         if s < 1.0 {
@@ -205,8 +214,9 @@ impl Fit {
             return self.counts.iter().enumerate().map(of_bin).sum::<f64>() / self.visits.max(1.0);
         }
         let of = |met: usize| self.counts.get(met).copied().unwrap_or(0.0);
-        // Lines that one or two other samples have met tell how often those are visited that none has met: by a gamma distribution of λ with
-        // this mean and variance (Good and Toulmin, Biometrika 43, 1956, beyond twice the samples of which their series diverges).
+        // Lines that one or two other samples have met tell the rate of lines that none has met. A
+        // gamma distribution of λ with this mean and variance is used. (Good and Toulmin,
+        // Biometrika 43, 1956. Their series diverges beyond twice the samples.)
         let (alone, rate) = (of(0), of(1) / of(0).max(1.0));
         let spread = 2.0 * of(2) / of(0).max(1.0) / (rate * rate).max(f64::MIN_POSITIVE) - 1.0;
         let spread = if rate > 0.0 {
@@ -217,13 +227,14 @@ impl Fit {
         alone / self.visits.max(1.0) * left(rate, spread, s - 1.0)
     }
 
-    /// The same where visits come after equal times.
+    /// The same chance for visits that return after equal times.
     pub(crate) fn in_loops(&self, v: f64) -> f64 {
         let rate = self.rate();
         if rate <= 0.0 {
             return 1.0;
         }
-        // Rates differ by a gamma distribution; of equal ones, by what the lengths of rounds differ.
+        // Rates of lines have a gamma distribution. Where all rates are equal, it stands for the
+        // varying lengths of rounds.
         let shape = self.shape();
         gamma_below(shape, shape / (rate * v.max(1e-9)), self.ln_gamma)
     }
@@ -233,7 +244,8 @@ impl Fit {
     }
 }
 
-/// Chance that no visit comes within a time, where their rates have a gamma distribution of this mean, and variance over the mean squared.
+/// Chance of no visit within a time. Rates have a gamma distribution with this mean; `spread` is
+/// its variance over the mean squared.
 fn left(rate: f64, spread: f64, time: f64) -> f64 {
     match spread < 1e-3 {
         true => (-rate * time).exp(),
@@ -241,7 +253,7 @@ fn left(rate: f64, spread: f64, time: f64) -> f64 {
     }
 }
 
-/// Regularised lower incomplete gamma function; `ln_gamma` is the logarithm of that of `a`.
+/// Regularised lower incomplete gamma function. `ln_gamma`: logarithm of the gamma function at `a`.
 fn gamma_below(a: f64, x: f64, ln_gamma: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
@@ -259,7 +271,7 @@ fn gamma_below(a: f64, x: f64, ln_gamma: f64) -> f64 {
         }
         return (sum * scale).min(1.0);
     }
-    // Continued fraction by Lentz.
+    // Continued fraction by Lentz's method.
     let tiny = 1e-300;
     let mut b = x + 1.0 - a;
     let (mut c, mut d) = (1.0 / tiny, 1.0 / b);
@@ -310,7 +322,8 @@ mod tests {
         assert!((below(100.0, 50.0)) < 1e-6 && below(100.0, 200.0) > 0.999_999);
     }
 
-    /// A walk of 200 sample lengths: two samples meet in all their lines or in none. `nearby`: how many times as often they do in the nearest four.
+    /// A walk of 200 sample lengths: two samples share all their lines or none. `nearby`: rate of
+    /// coincidences with the nearest four samples over that with the others.
     fn of_walks(seed: u64, nearby: f64) -> Far {
         let mut state = seed;
         let mut random = || {
@@ -328,7 +341,8 @@ mod tests {
         far
     }
 
-    /// What meets nearby as often as anywhere by rate, and more often by chance, is no phase; ten times as often is one.
+    /// A surplus of coincidences nearby that chance explains is no phase. A surplus by a factor of
+    /// ten is one.
     #[test]
     fn radii_are_narrow_where_samples_meet_more_often_nearby() {
         let narrow = |nearby: f64| {
@@ -340,7 +354,8 @@ mod tests {
         assert!(narrow(10.0) >= 95, "{}", narrow(10.0));
     }
 
-    /// Lines of two kinds, seen by chance: the estimate is the mixture, where one rate for all would be far off.
+    /// Lines have two rates and are seen by chance. The estimate is their mixture; a single rate
+    /// would be far off.
     #[test]
     fn lines_that_are_used_differently_are_mixed() {
         let mut state = 9u64;
@@ -352,7 +367,8 @@ mod tests {
         };
         let mut far = Far::default();
         for at in 0..20_000 {
-            // Half of the visits are to lines that a tenth of the samples have, half to lines that one in 400 has.
+            // Half of the visits are to lines that a tenth of the samples meet, half to lines that
+            // one in 400 meets.
             let rate = if at % 2 == 0 { 0.1 } else { 0.0025 };
             let met = (0..200).filter(|_| random() < rate).count();
             far.add(at % PARTS, &[(200, met); RADII.len()]);
@@ -361,7 +377,8 @@ mod tests {
         for v in [5.0, 40.0, 150.0, 400.0] {
             let truth = 0.5 * (0.9f64.powf(v) + 0.9975f64.powf(v));
             let found = fit.at_random(v);
-            // Beyond as many sample lengths as there are samples, the gamma distribution goes on.
+            // Beyond as many sample lengths as there are samples, the gamma distribution
+            // extrapolates.
             let most = if v <= 200.0 { 0.03 } else { 0.05 };
             assert!((found - truth).abs() < most, "{v}: {found} for {truth}");
         }

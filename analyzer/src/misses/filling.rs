@@ -1,27 +1,29 @@
-//! When caches are full, and what has come back by then.
+//! Times at which caches are full, and the share of lines that returned by then.
 
 use crate::misses::alone::{EDGE, Estimate, FOREVER, Wait};
 use crate::misses::far::{GRID, grid};
 use crate::misses::watched;
 
-/// What is added to the interval of a share s: this over s(1 − s), and over s; accesses are not quite as they are taken to be.
+/// Addition to the interval of a share s: the first times s(1 − s), and the second times s. It
+/// covers accesses that deviate from the model.
 const DOUBT: [f64; 2] = [0.1, 0.02];
 
 /// Sample lengths until a cache is full.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
-    /// As estimated.
+    /// The estimate.
     pub(super) full: f64,
-    /// If it took a bit less or more to fill it.
+    /// The estimate for a slightly smaller and a slightly greater cache.
     pub(super) edges: [f64; 2],
-    /// If as little survives as watches leave open.
+    /// The time if survival is as low as watches allow.
     pub(super) latest: f64,
-    /// If walks come back as rarely as they may.
+    /// The time if walks return as rarely as possible.
     pub(super) soonest: f64,
 }
 
 impl Estimate<'_, '_> {
-    /// Sample lengths from a visit of a cell on until caches of these capacities are full: as estimated, and if they took a bit less or more.
+    /// Sample lengths from a visit of a cell until caches of some capacities are full: the
+    /// estimate, and those of slightly smaller and greater caches.
     pub(super) fn filled(
         &self,
         cell: usize,
@@ -30,7 +32,7 @@ impl Estimate<'_, '_> {
     ) -> Vec<[f64; 3]> {
         let base = self.near_of(cell).reach as f64;
         let weight = self.sums[cell].0.max(f64::MIN_POSITIVE);
-        // (-0, as sums of floating-point numbers begin.)
+        // Sums of floating-point numbers begin at -0.
         let mut rates = [-0.0; GRID];
         for (&other, &rate) in &self.beside[cell] {
             let curve = &curves[other as usize];
@@ -53,7 +55,7 @@ impl Estimate<'_, '_> {
                 }
                 from = (lines, v);
             }
-            // It never is: all that comes again finds its line.
+            // The cache is never full, so every reuse hits.
             f64::INFINITY
         };
         let around = |&capacity: &f64| {
@@ -63,7 +65,8 @@ impl Estimate<'_, '_> {
         capacities.iter().map(around).collect()
     }
 
-    /// What misses a cache that is full at these times, and ends of its interval by all that is not known for sure.
+    /// Share of a cell's late visits that miss a cache which is full at `times`, with the ends of
+    /// its interval.
     pub(super) fn within(
         &self,
         cell: usize,
@@ -80,7 +83,7 @@ impl Estimate<'_, '_> {
         let at = |v: f64| watched::between(&self.watched[cell], v);
         let watched = at(v)[1];
         if self.without.is_some() {
-            // Of replicates only the values are compared.
+            // Replicates serve the comparison of values alone.
             return [misses(Wait { watched, ..plain }).clamp(0.0, 1.0); 3];
         }
         let value = misses(plain);
@@ -104,7 +107,8 @@ impl Estimate<'_, '_> {
             least = least.min(left);
         }
         let most = most + doubt;
-        // How long it takes to fill a cache is known from what watches say as well, whose time is off by as much.
+        // Watches also determine when the cache is full, and their time is uncertain by the same
+        // factor.
         let at_latest = |watched: f64| {
             misses(Wait {
                 watched,
@@ -119,7 +123,7 @@ impl Estimate<'_, '_> {
             [least.min(later), value, most]
         } else {
             let value = misses(Wait { watched, ..plain });
-            // At the most that watches leave.
+            // The greatest share that watches allow.
             let with = |v: f64, wait: Wait| {
                 let watched = at(v / pace)[2].max(at(v)[2]);
                 let in_bursts = 0.0;
@@ -138,7 +142,7 @@ impl Estimate<'_, '_> {
     }
 }
 
-/// By how much a share may be off.
+/// Half the interval that deviations from the model add to a share.
 pub(super) fn doubt_of(share: f64) -> f64 {
     DOUBT[0] * share * (1.0 - share) + DOUBT[1] * share
 }

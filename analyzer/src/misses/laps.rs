@@ -1,4 +1,5 @@
-//! Walks that come back, or follow another, by cell: a lap ago most of their lines were touched, whatever other samples say.
+//! Walks that return, or that follow another walk, by cell. Most of their lines were touched one
+//! lap ago, even if other samples seldom meet them.
 
 use crate::data::object_map::Recent;
 use crate::misses::visit_table::Key;
@@ -7,31 +8,33 @@ use crate::stages::walks::Walks;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
-/// A lap is longer or shorter by this part of it: other code runs meanwhile.
+/// Relative uncertainty of the length of a lap: other code runs meanwhile.
 const EDGE: f64 = 0.25;
 
-/// A walk of a cell that comes back.
+/// A walk of a cell that returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lap {
-    /// Part of the cell's late visits that are its.
+    /// The walk's share of the cell's late visits.
     pub(crate) part: f64,
-    /// Sample lengths until it is back.
+    /// Sample lengths until the walk returns.
     pub(crate) samples: f64,
-    /// Chance that a line was touched then: ends of the interval, estimate between.
+    /// Chance that a line was touched one lap ago: lower end of the interval, estimate, upper end.
     pub(crate) again: [f64; 3],
-    /// The walk comes back so nearly always.
+    /// Nearly all returns of the walk are of this kind.
     pub(crate) sole: bool,
 }
 
 impl Lap {
-    /// Part of the cell's late visits that come again, but not within `v` sample lengths. `which` of the three of `again`.
+    /// Share of the cell's late visits that return with the next lap, but later than `v` sample
+    /// lengths. `which`: index into `again`.
     pub(crate) fn waits(&self, v: f64, which: usize) -> f64 {
         let late = (v / self.samples - 1.0 + EDGE) / (2.0 * EDGE);
         self.part * self.again[which] * (1.0 - late.clamp(0.0, 1.0))
     }
 }
 
-/// Laps of all cells, by their numbers. `object`: whose the line of a visit is.
+/// Laps of all cells. `numbers`: the cells by key; `object`: the object that a visited line belongs
+/// to.
 pub(crate) fn of_cells(
     walks: &Walks,
     numbers: &HashMap<Key, u32, Mixed>,

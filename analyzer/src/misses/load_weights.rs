@@ -1,15 +1,18 @@
-//! How many executed loads each load of a window stands for, and how far off that may be.
+//! Weights of windows: the number of executed loads that each load of a window represents, and its
+//! error.
 //!
-//! Windows by time stand for time. How many loads were executed meanwhile is counted by another run, or follows from how fast the code of
-//! the window runs. Where neither is known, the pace of other code stands in for it, which is off by factors. All windows of a function
-//! share such an error, so that the misses per load of a function do not depend on it, but those of the whole run do.
+//! A window taken by time represents time. Another run counts the loads executed in that time, or
+//! they follow from the measured pace of the window's code. Without either, the pace of other code
+//! is used, which may be wrong by a large factor. All windows of a function share that error. So it
+//! cancels in the misses per load of the function, but not in those of the whole run.
 
 use crate::engine::Outcome;
 use crate::input::weights::{UNIT, Weights};
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
-/// Half the width of the 95 % interval of the logarithm, where the pace of the window's own code is not known: a factor of ten.
+/// Half the width of the 95 % interval of a weight's logarithm if the pace of the window's own code
+/// is unknown: a factor of ten.
 pub const UNKNOWN_PACE: f64 = std::f64::consts::LN_10;
 
 /// Weights of the loads of samples.
@@ -17,14 +20,14 @@ pub struct LoadWeights<'a> {
     weights: Option<&'a Weights>,
     by_time: bool,
     loads: HashMap<u32, u64, Mixed>,
-    /// Loads in a nanosecond of the windows whose pace is known.
+    /// Loads per nanosecond in the windows whose pace is known.
     pace: Option<f64>,
-    /// Nanoseconds that a window stands for in the mean.
+    /// Nanoseconds that a mean window represents.
     time: f64,
 }
 
 impl<'a> LoadWeights<'a> {
-    /// Of the samples of a trace; `by_time`: these come by time.
+    /// Weights for the samples of a trace. `by_time`: windows were taken by time.
     pub fn new(outcome: &'a Outcome, by_time: bool) -> LoadWeights<'a> {
         let weights = outcome.weights.as_deref();
         let loads = outcome
@@ -52,7 +55,7 @@ impl<'a> LoadWeights<'a> {
         }
     }
 
-    /// Another run has counted what loads stand for.
+    /// True if another run has counted the executed loads.
     pub fn are_counted(&self) -> bool {
         self.weights.is_some_and(|w| w.counted().is_some())
     }
@@ -82,8 +85,8 @@ impl<'a> LoadWeights<'a> {
         }
     }
 
-    /// Sample lengths of a sample's code that its thread executes in a nanosecond, where that is known. `here`: loads of the sample, with
-    /// those that they imply.
+    /// Sample lengths that the sample's code executes per nanosecond on its thread, if that is
+    /// known. `here`: loads of the sample, with implied ones.
     pub fn lengths_per_ns(&self, sample: u32, here: f64) -> Option<f64> {
         let weights = self.weights?;
         let time = match weights.time(sample) {
@@ -104,7 +107,7 @@ impl<'a> LoadWeights<'a> {
     }
 }
 
-/// What a function has of a sum.
+/// A function's part of a sum.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
     /// Misses by capacity.
@@ -115,8 +118,9 @@ pub struct Part {
     pub error: f64,
 }
 
-/// How far a/b is off, downwards and upwards, if each function's part of both is off by its own factor. `parts`: of a, of b, and half the
-/// width of the interval of the factor's logarithm.
+/// Errors of a/b, downwards and upwards, if each function's parts of a and b are wrong by the same
+/// factor. `parts`: part of a, part of b, and half the width of the interval of the factor's
+/// logarithm.
 pub fn spread(a: f64, b: f64, parts: impl Iterator<Item = (f64, f64, f64)>) -> (f64, f64) {
     let value = a / b;
     let (mut down, mut up) = (0f64, 0f64);
@@ -141,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_ratio_of_two_lies_between_theirs() {
-        // Of two functions with as many loads, one misses always.
+        // Two functions have as many loads. One always misses, the other never.
         let parts = [(50.0, 50.0, UNKNOWN_PACE), (0.0, 50.0, UNKNOWN_PACE)];
         let (down, up) = spread(50.0, 100.0, parts.into_iter());
         assert!(

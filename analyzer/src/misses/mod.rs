@@ -1,6 +1,7 @@
 //! Predicted cache misses.
 //!
-//! A row of functions, lines, loops and objects, and the summary, has a field `misses`; it is `None` where nothing is known. `docs/design/miss-prediction.md` tells how it is found.
+//! Each row of functions, lines, loops and objects, and the summary, has a field `misses`. It is
+//! `None` where no prediction can be made. `docs/design/miss-prediction.md` explains the method.
 
 mod alone;
 pub mod caches;
@@ -23,21 +24,24 @@ pub use watched::WatchedReuses;
 
 use serde::Serialize;
 
-/// An estimate within its 95 % interval: lower end, estimate, upper end.
+/// Lower end of the 95 % interval, estimate, upper end.
 pub type Range = [f64; 3];
 
-/// Predicted misses of a row, at each level of the caches.
+/// Predicted misses of a row at each cache level.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Misses {
     /// First level first.
     pub levels: Vec<LevelMisses>,
-    /// Time that its loads wait for memory, nanoseconds per load: misses times latencies, an estimate.
+    /// Estimated time that the row's loads wait for memory, in nanoseconds per load: misses times
+    /// latencies.
     pub stall_ns: Option<Range>,
-    /// Which share of its time that is, percent, at most 100; where windows come by time.
+    /// Share of the row's time that is spent waiting for memory, in percent, at most 100. Known if
+    /// windows are taken by time.
     pub memory_bound_pct: Option<Range>,
-    /// Misses per load of a fully associative cache against its size, for rows with at least a hundredth of the loads.
+    /// Misses per load of a fully associative cache by its size. Only rows with at least a
+    /// hundredth of the loads have a curve.
     pub curve: Vec<CurvePoint>,
-    /// Of the whole run: what watchpoints contributed, where there were any.
+    /// Contribution of the watchpoints, if there were any. Only the summary has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watched: Option<WatchedReuses>,
 }
@@ -53,13 +57,15 @@ pub struct LevelMisses {
     pub ratio: Option<Range>,
     /// Share of the whole run's misses at this level, 0 to 1.
     pub share: Option<Range>,
-    /// Misses of the whole run, where it is known how many loads were executed.
+    /// Misses of the whole run, if the number of executed loads is known.
     pub count: Option<Range>,
-    /// Part of the misses that come in the order of memory, which a prefetcher sees ahead, 0 to 1.
+    /// Share of the misses that come in the order of memory, so that a prefetcher can hide them, 0
+    /// to 1.
     pub prefetchable: Option<f64>,
 }
 
-/// A point of a miss-ratio curve. One minus it is the share of loads with a reuse distance below `size` / 64 lines.
+/// A point of a miss-ratio curve. One minus the ratio is the share of loads whose reuse distance is
+/// below `size` / 64 lines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CurvePoint {
     /// Bytes of the cache.
@@ -69,7 +75,7 @@ pub struct CurvePoint {
 }
 
 impl Misses {
-    /// The level that the data is looked for last, before memory.
+    /// The last level before memory.
     pub fn last(&self) -> Option<&LevelMisses> {
         self.levels.last()
     }

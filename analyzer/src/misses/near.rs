@@ -1,16 +1,18 @@
-//! Reuse distances as samples see them: known inside a sample, censored at its beginning.
+//! Reuse distances inside samples.
 //!
-//! The first touch of a line in a sample has a distance of at least the lines that the sample had touched. So the share of accesses with a distance of `d` or more is a survival
-//! function with censoring, estimated by the product of Kaplan and Meier.
+//! The first touch of a line in a sample has an unknown distance, at least the number of lines that
+//! the sample had touched before. So the share of accesses with a distance of `d` or more is a
+//! survival function of censored data. Kaplan and Meier's estimator gives it.
 
 use crate::stages::line_visits::{GroupLines, start};
 
-/// Share of the accesses that have seen so many lines of their sample, at the distance up to which a sample is trusted.
+/// Share of the accesses that have so many lines of their sample before them as the reach, the
+/// distance up to which a sample is trusted.
 const REACH: f64 = 0.4;
 
-/// The same, if it is trusted further because much is reused there.
+/// The same share if the reach is extended because of a lap.
 const FURTHER: f64 = 0.2;
-/// That is much: the part of those left that are reused in one bin.
+/// A bin in which this share of the remaining accesses is reused is taken as a lap.
 const LAP: f64 = 0.1;
 
 /// Distances of a group of code.
@@ -18,17 +20,18 @@ const LAP: f64 = 0.1;
 pub(crate) struct Near {
     known: Vec<f64>,
     censored: Vec<f64>,
-    /// Share of the accesses with at least so great a distance, at the beginning of each bin.
+    /// Survival at the beginning of each bin: the share of the accesses with at least that
+    /// distance.
     survival: Vec<f64>,
-    /// The distance up to which this is known.
+    /// The distance up to which survival is known.
     pub(crate) reach: u64,
-    /// Share of the accesses whose line was left alone for longer than samples see.
+    /// Share of the accesses whose line is reused only after more time than samples cover.
     beyond: f64,
-    /// Lines that are touched meanwhile.
+    /// Lines that a sample touches in that time.
     meanwhile: f64,
 }
 
-/// Sums of bins over some parts.
+/// Sums a kind of bins over some parts.
 fn sum<'a>(
     parts: impl Iterator<Item = &'a GroupLines>,
     of: fn(&GroupLines) -> &Vec<u32>,
@@ -44,12 +47,15 @@ fn sum<'a>(
     all
 }
 
-/// Share of the accesses whose line was left alone for so long that a fifth of them has as much of its sample behind it (Kaplan and Meier, with
-/// rows instead of lines).
+/// Survival over time: the share of accesses whose line was left alone until a fifth of all
+/// accesses have as many rows of their sample before them. It is Kaplan and Meier's estimate with
+/// rows instead of lines. The second value is the number of lines that a sample has touched by
+/// then.
 ///
-/// How many lines a sample has touched depends on what it touches: in code that stays with a few lines and then goes on to others, first touches of
-/// these come in samples that have seen many lines, and the others see none of them. A sample begins anywhere, so times are censored by chance.
-/// Second: lines that a sample has touched by then.
+/// The number of lines that a sample has touched depends on the code. Code may stay with a few
+/// lines and then go on to others. First touches of the others then come only in samples that have
+/// seen many lines, so lines are not censored at random. Rows are, since a sample may begin
+/// anywhere.
 fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> (f64, f64) {
     let known = sum(parts.clone(), |p| &p.times[0].0);
     let censored = sum(parts.clone(), |p| &p.times[1].0);
@@ -63,7 +69,8 @@ fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> (f64, 
     let of_bin = |of: &[f64], bin: usize| of.get(bin).copied().unwrap_or(0.0);
     let (mut left, mut at_risk) = (1.0, all);
     for bin in 0..until {
-        // What is reused after one and the same time was censored before that, in its bin.
+        // Equal times of one loop are reused together. Accesses that are censored in their bin were
+        // so before.
         let (known, censored) = (of_bin(&known, bin), of_bin(&censored, bin));
         at_risk -= censored;
         if at_risk > 0.0 {
@@ -76,7 +83,7 @@ fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> (f64, 
 }
 
 impl Near {
-    /// From the accesses of some replicates.
+    /// Distances from the accesses of some replicates.
     pub(crate) fn new<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> Near {
         let known = sum(parts.clone(), |p| &p.known.0);
         let censored = sum(parts.clone(), |p| &p.censored.0);
@@ -89,7 +96,7 @@ impl Near {
         }
     }
 
-    /// The same of distances that count only lines in the same set of the first-level cache.
+    /// Distances that count only lines in the same set of the first-level cache.
     pub(crate) fn in_set<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> Near {
         let known = sum(parts.clone(), |p| &p.in_set[0].0);
         let censored = sum(parts.clone(), |p| &p.in_set[1].0);
@@ -114,7 +121,7 @@ impl Near {
         let (trusted, mut behind) = (reach, all);
         for at in 0..bins {
             survival.push(left);
-            // Censored ones are somewhere in their bin.
+            // Censored accesses are taken as in the middle of their bin.
             let exposed = at_risk - censored[at] / 2.0;
             let reused = if exposed > 0.0 {
                 known[at] / exposed
@@ -123,7 +130,7 @@ impl Near {
             };
             left *= (1.0 - reused).max(0.0);
             at_risk -= known[at] + censored[at];
-            // A lap that ends just behind is taken in.
+            // The reach is extended over a lap that ends just behind it.
             behind -= before.get(at).copied().unwrap_or(0.0);
             if start(at) >= trusted && reused >= LAP && behind >= FURTHER * all {
                 reach = start(at + 1);
@@ -140,7 +147,8 @@ impl Near {
         }
     }
 
-    /// Share of the accesses with a distance of at least so many lines, of which there may be more than samples reach.
+    /// Share of the accesses with a distance of at least `distance` lines, which may lie behind the
+    /// reach.
     pub(crate) fn far(&self, distance: f64) -> f64 {
         let reach = self.reach as f64;
         match distance > reach {
@@ -150,7 +158,7 @@ impl Near {
         }
     }
 
-    /// Share of the accesses with a distance of at least so many lines.
+    /// Share of the accesses with a distance of at least `distance` lines, inside samples.
     pub(crate) fn at_least(&self, distance: f64) -> f64 {
         if self.survival.len() < 2 {
             return 1.0;
@@ -164,7 +172,8 @@ impl Near {
         from + (to - from) * ((distance - low) / (high - low)).clamp(0.0, 1.0)
     }
 
-    /// Reuses with a distance between a part of the reach and the reach, and the lines over which they might have come.
+    /// Counts reuses whose distance is between `part` of the reach and the reach. The second value
+    /// is the exposure: the sum of the lines over which each access could have been reused there.
     pub(crate) fn late_reuses(&self, part: f64) -> (f64, f64) {
         let from = ((self.reach as f64 * part) as u64).max(2);
         let (mut reuses, mut lines) = (0.0, 0.0);
@@ -189,7 +198,8 @@ mod tests {
     use crate::stages::line_visits::LineVisits;
     use crate::stages::set_conflicts::{LEVELS, Sets};
 
-    /// What `samples` samples of a thousand rows anywhere in a program see; `line`: of each row.
+    /// Distances that samples of a thousand rows see, from random places of a program. `line`: the
+    /// line of each row.
     fn seen(samples: u64, line: impl Fn(u64) -> u64) -> Near {
         let mut found = LineVisits::default();
         for s in 0..samples {
@@ -209,7 +219,7 @@ mod tests {
         Near::new(parts.iter())
     }
 
-    /// Fourteen lines are used in turns for 1,600 rows, as the rows of a kernel are, then the next fourteen.
+    /// A kernel uses fourteen lines in turns for 1,600 rows, then the next fourteen.
     #[test]
     fn lines_that_are_left_for_others_are_seen_whatever_comes_again_meanwhile() {
         let near = seen(3000, |row| row / 1600 * 14 + row % 14);
@@ -217,12 +227,12 @@ mod tests {
         assert!((found / truth - 1.0).abs() < 0.1, "{found} for {truth}");
     }
 
-    /// A lap of nine tenths of a sample comes again, most of all in what few samples see whole.
+    /// A lap takes seven tenths of a sample, so that few samples contain all of it.
     #[test]
     fn laps_within_samples_come_again() {
         let near = seen(300, |row| row % 700);
         assert!(near.far(2000.0) < 1e-9 && near.far(300.0) > 0.999);
-        // Of lines that never come again all are left alone.
+        // Lines that are never used again are all left alone.
         assert_eq!(seen(300, |row| row).far(2000.0), 1.0);
     }
 }

@@ -1,7 +1,10 @@
-//! From what samples saw to misses of groups of code and objects, at capacities.
+//! Misses of groups of code and of objects at given capacities.
 //!
-//! A *cell* is the visits of one group of code to one object: visits of a cell are taken as alike. Inside samples distances are known ([`near`](super::near)); beyond, a cell's visits survive for `v`
-//! sample lengths with a probability that other samples tell ([`far`](super::far)). Which `v` it takes to fill a cache follows from the same: new lines come at the rate of what survives, over all cells that run beside it.
+//! A *cell* holds the visits of one group of code to one object. They are treated as alike.
+//! Distances inside samples are known ([`near`](super::near)). Behind the reach, other samples tell
+//! the chance that a cell's visits survive for `v` sample lengths ([`far`](super::far)). The time
+//! that fills a cache follows from the same survival: new lines come at the sum of the surviving
+//! shares of all cells that run beside this one.
 
 use crate::misses::alone::{Estimate, Wait};
 use crate::misses::far::RADII;
@@ -12,9 +15,9 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// What is added to the interval of misses per access: less than this is not told apart.
+/// Smallest half-width of an interval of misses per access.
 const FLOOR: f64 = 5e-4;
-/// What survives in crowded sets is known but for this part of what does not.
+/// Relative error of the lines that crowded sets evict.
 const CROWDED: f64 = 0.15;
 
 /// Misses per access of a group, by capacity.
@@ -22,22 +25,22 @@ const CROWDED: f64 = 0.15;
 pub(crate) struct GroupMisses {
     /// Misses per access.
     pub(crate) ratio: Vec<f64>,
-    /// By object: part of these.
+    /// By object: its part of the group's misses.
     pub(crate) objects: Vec<(u32, Vec<f64>)>,
-    /// What they would be if all that is doubtful were so in one or the other way.
+    /// Ends of the interval by the doubts of the model.
     pub(crate) least: Vec<f64>,
     pub(crate) most: Vec<f64>,
 }
 
-/// One estimate for all groups.
+/// An estimate for all groups.
 pub(crate) type ByGroup = HashMap<u32, GroupMisses, Mixed>;
 
 /// Shares of misses by capacity: lower ends, estimates, upper ends.
 pub(super) type Ends = [Vec<f64>; 3];
 
 impl VisitTable<'_> {
-    /// Misses of all groups at capacities in lines, by all replicates but one.
-    /// `levels`: of which of the caches the first of the capacities are.
+    /// Misses of all groups at capacities in lines, without one of the replicates. `levels`: cache
+    /// levels of the first capacities.
     pub(crate) fn estimate(
         &self,
         capacities: &[f64],
@@ -49,7 +52,7 @@ impl VisitTable<'_> {
         let has_bursts = estimate.bursts.values().any(|b| b.part > 0.0);
         let is_doubtful = !self.units.is_empty() || has_bursts;
         let least = (without.is_none() && is_doubtful).then(|| estimate.least_curves());
-        // What comes back less often than walks and bursts have it fills caches sooner.
+        // Caches fill sooner if walks and bursts return more rarely than estimated.
         let is_seldom = has_bursts
             || self.laps.iter().any(|laps| !laps.is_empty())
             || estimate
@@ -103,7 +106,7 @@ impl VisitTable<'_> {
 }
 
 impl Estimate<'_, '_> {
-    /// The part of a cell's late visits that misses caches which are full at these times.
+    /// Share of a cell's late visits that miss caches which are full at `times`.
     fn far(&self, cell: usize, times: &[Times], capacities: &[f64], levels: &[usize]) -> Ends {
         let (table, group) = (self.table, self.table.cells[cell].0.0);
         let reach = self.near_of(cell).reach as f64;
@@ -117,12 +120,12 @@ impl Estimate<'_, '_> {
             let level = levels.get(at);
             let crowd = level.and_then(|&l| table.crowded[l].get(cell)?.as_ref());
             let rest = crowd.map(|c| c.rest.fit(RADII.len() - 1, self.without));
-            // Of those that come late, some find their set filled by the sample alone.
+            // The sample alone fills the set of some late visits.
             let full = level.map_or(0.0, |&l| sets::full(&near, l));
             let misses = |wait: Wait| {
                 let survives = match (crowd, &rest) {
                     (Some(crowd), Some(rest)) => {
-                        // What is touched again soon is in crowded sets, mostly.
+                        // Data in crowded sets is mostly data that is used again soon.
                         let part = (1.0 - crowd.part).max(0.0);
                         let watched = 1.0 - part * (1.0 - wait.watched);
                         crowd.survives + part * self.survive(cell, rest, Wait { watched, ..wait })
@@ -141,7 +144,7 @@ impl Estimate<'_, '_> {
         ends
     }
 
-    /// Misses of all groups, if those of late visits missed whatever the capacity.
+    /// Misses of all groups if every late visit missed.
     fn near(&self, capacities: &[f64]) -> ByGroup {
         let of_group = |&group: &u32| {
             let near = &self.nears[&group];
@@ -162,7 +165,8 @@ impl Estimate<'_, '_> {
         self.table.groups.iter().map(of_group).collect()
     }
 
-    /// By group: the part of its late visits that misses. Objects get their part of what `all` has so far.
+    /// By group: the share of late visits that miss. Each object gets its part of the misses that
+    /// `all` has so far.
     fn mixed(&self, far: &[Ends], all: &mut ByGroup) -> HashMap<u32, Ends, Mixed> {
         let mut mixed: HashMap<u32, Ends, Mixed> = HashMap::default();
         for (((group, object), cell), ends) in self.table.cells.iter().zip(far) {

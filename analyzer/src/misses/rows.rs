@@ -1,4 +1,4 @@
-//! From misses of groups of code to those of rows.
+//! Misses of rows, summed from those of groups of code.
 
 use crate::data::detail::Detail;
 use crate::data::object_map::Recent;
@@ -17,20 +17,22 @@ use mgz_annotations_schema::manifest::Cache;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
-/// Bytes of a line.
+/// Bytes per line.
 const LINE: u64 = 64;
-/// Capacities of the curve: from one line in powers of two.
+/// Number of points of the miss-ratio curve: powers of two from one line on.
 const CURVE: u32 = 24;
-/// Student's quantile for the replicates.
+/// Student's 97.5 % quantile for seven degrees of freedom (eight replicates).
 const QUANTILE: f64 = 2.36;
-/// Share of the loads from which on a row has a curve.
+/// Smallest share of the run's loads for which a row has a curve.
 const CURVED: f64 = 0.01;
-/// Nanoseconds more that a load waits which misses the first level, a middle one, the last one: those of common machines.
+/// Additional nanoseconds of a load that misses the first, a middle and the last level, on common
+/// machines.
 const WAITS: [f64; 3] = [3.0, 10.0, 80.0];
-/// Part of the wait that a prefetcher saves where it sees what comes.
+/// Share of that time that a prefetcher saves for misses in sequence.
 const SAVED: f64 = 0.9;
 
-/// Loads of a group: recorded ones and with those that they imply, each as many times as it stands for; by replicate of samples.
+/// Loads of a group by replicate, each with its weight: recorded loads (`accesses`), and these
+/// together with the loads that they imply.
 #[derive(Clone, Debug, Default)]
 struct Weighed {
     accesses: [f64; PARTS],
@@ -43,33 +45,33 @@ struct Ratios {
     value: Vec<f64>,
     least: Vec<f64>,
     most: Vec<f64>,
-    /// Without one of the replicates each.
+    /// One estimate for each replicate left out.
     without: Vec<Vec<f64>>,
 }
 
-/// Misses of all groups at the levels and along the curve.
+/// Misses of all groups, at the cache levels and along the curve.
 #[derive(Clone, Debug, Default)]
 pub struct Predicted {
-    /// Caches that they are predicted of.
+    /// Caches of the prediction.
     pub caches: Vec<Cache>,
     groups: HashMap<u32, (Weighed, Ratios), Mixed>,
-    /// By object and group: part of the misses of the group.
+    /// By object and group: the object's part of the group's misses.
     objects: HashMap<u32, Vec<(u32, Ratios)>, Mixed>,
     /// By group.
     paces: HashMap<u32, Pace, Mixed>,
-    /// Late visits in sequence and all, by group and by object.
+    /// Late visits in sequence, and all late visits, by group and by object.
     sequences: HashMap<u32, (f64, f64), Mixed>,
     of_objects: HashMap<u32, (f64, f64), Mixed>,
-    /// All misses and loads.
+    /// The whole run.
     whole: Sum,
     exact: bool,
-    /// Points of the curve; none if nobody asks for it.
+    /// Number of points of the curve; zero if it is not asked for.
     curve: u32,
-    /// What watchpoints contributed.
+    /// Contribution of the watchpoints.
     watched: Option<WatchedReuses>,
 }
 
-/// Misses at all capacities, and loads.
+/// Misses at all capacities, and loads, summed over groups.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     value: Vec<f64>,
@@ -78,13 +80,13 @@ struct Sum {
     without: Vec<Vec<f64>>,
     loads: f64,
     loads_without: [f64; PARTS],
-    /// By function, whose weights are off together.
+    /// By function: the weights of all its windows have one common error.
     functions: BTreeMap<u32, Part>,
     sequence: f64,
     late: f64,
 }
 
-/// The function of a group, and how far its weight may be off.
+/// A group's function, and the error of the weight of its loads.
 type Pace = (u32, f64);
 
 fn add(to: &mut Vec<f64>, of: &[f64], times: f64) {
@@ -120,7 +122,7 @@ impl Sum {
     }
 }
 
-/// Bytes of the capacities: the levels' and the curve's.
+/// All capacities in bytes: first those of the levels, then those of the curve.
 fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
     caches
         .iter()
@@ -130,8 +132,9 @@ fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
 }
 
 impl Predicted {
-    /// From what samples saw. `detail`: whether there are to be curves too; `by_time`: samples come by time; `function`: whose a group is;
-    /// `object`: whose the line of a visit is.
+    /// Predicts misses from samples. `detail`: selects whether curves are computed; `by_time`:
+    /// windows were taken by time; `function`: the function of a group; `object`: the object that a
+    /// visited line belongs to.
     pub fn new(
         outcome: &Outcome,
         caches: Vec<Cache>,
@@ -180,7 +183,7 @@ impl Predicted {
             .into_par_iter()
             .map(|p| private.estimate(&capacities, &levels, p.checked_sub(1)))
             .collect();
-        // Levels that several threads share are filled by all of them.
+        // All threads of a process fill a shared level.
         let shared: Vec<usize> = (0..levels.len())
             .filter(|&c| caches[c].shared_by > 1 && outcome.census.threads > 1)
             .collect();
@@ -218,7 +221,7 @@ impl Predicted {
             watched: seen,
             ..Predicted::default()
         };
-        // By group: loads, and the same times the error of their weight.
+        // By group: loads, and the sum of loads times the error of their weight.
         let mut errors: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
         for of in &lines.samples {
             let ((weight, error), at) = (weights.of(of.sample), part(of.sample));
@@ -237,7 +240,7 @@ impl Predicted {
             })
             .collect();
         let mut estimates = estimates.into_iter();
-        // In one order: sums of fractions depend on it.
+        // Sums of fractions depend on their order.
         let mut value: Vec<_> = estimates.next()?.into_iter().collect();
         value.sort_unstable_by_key(|v| v.0);
         let replicates: Vec<ByGroup> = estimates.collect();
@@ -294,7 +297,7 @@ impl Predicted {
         Some(predicted)
     }
 
-    /// Of a trace in which all is known, from its reuse distances in lines.
+    /// Counts the misses of a complete trace from its reuse distances in lines.
     pub fn exact(outcome: &Outcome, caches: Vec<Cache>) -> Option<Predicted> {
         let bucket = outcome.buckets.first()?;
         let sizes = sizes(&caches, CURVE);
@@ -362,12 +365,12 @@ impl Predicted {
         self.row(&self.whole).map(|row| Misses { watched, ..row })
     }
 
-    /// Misses of a row that has these groups.
+    /// Misses of a row that consists of these groups.
     pub fn of_groups(&self, groups: impl Iterator<Item = u32>) -> Option<Misses> {
         self.row(&self.sum(groups))
     }
 
-    /// Misses of an object, of whose loads these are of the groups.
+    /// Misses of an object. `loads`: by group, the object's loads; `all`: all loads of a group.
     pub fn of_object(
         &self,
         object: u32,
@@ -392,7 +395,7 @@ impl Predicted {
             }
         }
         if sum.value.is_empty() {
-            // None of its lines was new to a sample late in it.
+            // No late visit of the samples went to the object.
             return None;
         }
         let &(sequence, late) = self.of_objects.get(&object).unwrap_or(&(0.0, 0.0));
@@ -490,7 +493,7 @@ impl Predicted {
     }
 }
 
-/// Half of the interval by delete-one replicates.
+/// Half of the interval, from replicates that leave out one part each (jackknife).
 fn spread(of: &[f64]) -> f64 {
     let n = of.len() as f64;
     if n < 2.0 {
@@ -501,7 +504,7 @@ fn spread(of: &[f64]) -> f64 {
     QUANTILE * variance.sqrt()
 }
 
-/// Part of the ends of a group that a part of its misses has.
+/// Scales the end of a group's interval to a part of its misses.
 fn scaled(value: &[f64], end: &[f64], of: &[f64]) -> Vec<f64> {
     value
         .iter()
@@ -518,7 +521,7 @@ fn ends(value: f64, less: f64, more: f64) -> Range {
     ]
 }
 
-/// Misses times waits.
+/// Stall time per load: misses times latencies.
 fn stall(levels: &[LevelMisses]) -> Option<Range> {
     let mut all = [0.0; 3];
     for (at, level) in levels.iter().enumerate() {
@@ -537,7 +540,7 @@ fn stall(levels: &[LevelMisses]) -> Option<Range> {
 }
 
 impl Misses {
-    /// With numbers of the whole run: the loads that the row executes, and the nanoseconds that it takes.
+    /// Adds counts for the whole run from the row's executed loads and its time.
     pub fn of_run(mut self, loads: Option<Estimate>, time_ns: Option<Range>) -> Misses {
         let Some(loads) = loads.filter(|l| l.value > 0.0) else {
             return self;
@@ -560,7 +563,7 @@ impl Misses {
     }
 }
 
-/// A product of two estimates whose errors are independent.
+/// The product of two independent estimates.
 fn times(a: Range, b: Range) -> Range {
     let value = a[1] * b[1];
     let relative = |end: f64, middle: f64| {

@@ -1,4 +1,4 @@
-//! What samples tell of the sets of caches: more misses than the sizes of the caches do.
+//! Set conflicts inside samples. They add misses to those that follow from the sizes of the caches.
 
 use crate::misses::filling::doubt_of;
 use crate::misses::near::Near;
@@ -9,7 +9,8 @@ use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
 impl VisitTable<'_> {
-    /// Where samples show what becomes of sets of the first-level cache, that counts.
+    /// Predicts the first level from the distances within its sets, if samples reach as many lines
+    /// in a set as it has ways.
     pub(super) fn first_level(
         &self,
         without: Option<usize>,
@@ -38,7 +39,8 @@ impl VisitTable<'_> {
         }
     }
 
-    /// What comes again inside of a sample, and finds its set filled by others, in levels behind the first.
+    /// Adds reuses inside a sample that miss a level behind the first because other lines of the
+    /// sample have filled their set.
     pub(super) fn conflicts(&self, levels: &[usize], without: Option<usize>, all: &mut ByGroup) {
         for (&group, of) in all.iter_mut() {
             let parts = parts(self.lines, group, without);
@@ -54,7 +56,7 @@ impl VisitTable<'_> {
                 of.least[at] = with(of.least[at], (more - doubt).max(0.0));
                 of.ratio[at] = with(of.ratio[at], more);
                 of.most[at] = with(of.most[at], more + doubt);
-                // Which objects they are of, the others tell.
+                // The conflicts are attributed to objects in proportion to the other misses.
                 if before > 0.0 {
                     let times = of.ratio[at] / before;
                     of.objects
@@ -66,7 +68,7 @@ impl VisitTable<'_> {
     }
 }
 
-/// The part of late first touches that find their set filled by what their sample touched before.
+/// Share of the late first touches whose set is full of lines that their sample touched before.
 pub(super) fn full(parts: &[&GroupLines], level: usize) -> f64 {
     let sum = |of: fn(&GroupLines, usize) -> u32| {
         parts.iter().map(|p| f64::from(of(p, level))).sum::<f64>()

@@ -1,20 +1,22 @@
-//! Windows of the same code that miss more run slower, and by how much nobody has measured.
+//! Correction for windows that run slower because they miss more.
 //!
-//! Samples by time then have too many of them: what misses is less, per load, than in their mean.
+//! Windows taken by time contain too many slow windows. So misses per load are fewer than in the
+//! mean of the windows. The difference in speed is not measured.
 
 use crate::misses::visit_table::VisitTable;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
-/// How many times as long loads may take in windows whose lines are new as in windows whose lines are not, within a function. As is likely: its root.
+/// Assumed time of a load in a window of new lines over that in a window of known lines of the same
+/// function, at most. The likely value is its square root.
 const SLOWER: f64 = 2.0;
-/// Of all windows this part has fewer new lines than the ones that are slowest.
+/// Quantile of the windows' shares of new lines at which a window counts as slowest.
 const MOST: f64 = 0.95;
 
-/// What a window has of a group.
+/// A group's part of a window.
 #[derive(Clone, Copy, Default)]
 struct Share {
-    /// First touches of a line, late in the window.
+    /// Late first touches of a line.
     late: f64,
     accesses: f64,
 }
@@ -22,8 +24,8 @@ struct Share {
 /// Groups of a window.
 type Window = HashMap<u32, Share, Mixed>;
 
-/// By group: its misses per load, over those that all windows have in the mean, if windows with many new lines are slower: at least, and as
-/// is likely.
+/// By group: factors on its misses per load, with windows of many new lines counted as slower. The
+/// first is the least, the second the likely one.
 pub(crate) fn slower(table: &VisitTable<'_>) -> HashMap<u32, [f64; 2], Mixed> {
     let mut windows: HashMap<u32, Window, Mixed> = HashMap::default();
     for of in &table.lines.samples {
@@ -38,7 +40,7 @@ pub(crate) fn slower(table: &VisitTable<'_>) -> HashMap<u32, [f64; 2], Mixed> {
             }
         }
     }
-    // In one order: sums of fractions depend on it.
+    // Sums of fractions depend on their order.
     let mut windows: Vec<(u32, Window)> = windows.into_iter().collect();
     windows.sort_unstable_by_key(|w| w.0);
     factors(windows.iter().map(|w| &w.1))
@@ -98,7 +100,8 @@ mod tests {
     fn windows_that_are_alike_change_nothing() {
         let alike = vec![window(&[(1, 300.0, 1000.0)]); 50];
         assert_eq!(factors(alike.iter())[&1], [1.0; 2]);
-        // Code that misses and code that hits, in one or the other part: misses per load of each do not depend on how fast it ran.
+        // Code that misses and code that hits share windows in varying parts. Misses per load of
+        // each do not depend on the speed.
         let mixed = [
             window(&[(1, 300.0, 300.0), (2, 0.0, 700.0)]),
             window(&[(1, 900.0, 900.0), (2, 0.0, 100.0)]),
@@ -108,7 +111,7 @@ mod tests {
         assert!(factors([].iter()).is_empty());
     }
 
-    /// Of three parts of a loop one never misses: as time has it, it has fewer of the loads than it executes.
+    /// One of three parts of a loop never misses. Samples by time contain too few of its loads.
     #[test]
     fn windows_of_a_loop_that_never_miss_stand_for_more_loads() {
         let parts = [
@@ -117,7 +120,7 @@ mod tests {
             window(&[(1, 0.0, 1000.0)]),
         ];
         let [least, likely] = factors(parts.iter().cycle().take(60))[&1];
-        // 2/3 become 1/2 where misses take twice as long.
+        // 2/3 becomes 1/2 if misses take twice as long.
         assert!(
             (least - 0.75).abs() < 1e-9 && least < likely && likely < 1.0,
             "{least} {likely}"

@@ -1,31 +1,31 @@
-//! How long words, and their lines, are left alone, from watches that end in one way or another.
+//! Survival of words and of their lines, from watches that end in several ways.
 //!
-//! Kaplan and Meier's estimate with Greenwood's variance (JASA 53, 1958; 1926) where all ends are of one kind; of several kinds the
-//! cumulative incidence of one (Aalen and Johansen 1978) with the variance of Marubini and Valsecchi (1995).
+//! If all watches end in one way, the estimate is Kaplan and Meier's with Greenwood's variance
+//! (JASA 53, 1958; 1926). Otherwise it is the cumulative incidence of one way (Aalen and Johansen
+//! 1978) with the variance of Marubini and Valsecchi (1995).
 
 /// Standard errors in half a 95 % interval.
 pub(super) const QUANTILE: f64 = 2.0;
 
-/// How a watch ended, as the code at hand sees it.
+/// The end of a watch as one piece of code sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// The code touched the word.
+    /// The code itself touched the word.
     Own,
-    /// Other code did.
+    /// Other code touched it.
     Others,
-    /// Nobody saw it.
+    /// No touch was seen.
     Unseen,
 }
 
-/// Watches of a kind, of which some code touches a part again.
+/// Incidence of touches by some code among a set of watches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Touches {
-    /// By time: time, watches that have lasted until then, those that anything ends there, those that the code does; and, behind
-    /// that, the part that has not ended, and the part that the code has ended.
+    /// Steps in the order of time, one for each time at which watches ended.
     steps: Vec<Step>,
-    /// Least error of a part, beyond the last end of a watch.
+    /// Smallest error of an incidence, behind the last end of a watch.
     least: f64,
-    /// When watches ended or were given up, in order.
+    /// Times at which watches ended or were given up, sorted.
     lengths: Vec<f64>,
 }
 
@@ -35,14 +35,14 @@ struct Step {
     at_risk: f64,
     ended: f64,
     own: f64,
-    /// The part that had not ended before.
+    /// Share of the watches that had not ended before.
     before: f64,
-    /// The part that the code has touched, this time included.
+    /// Share of the watches that the code has touched, up to and including this time.
     touched: f64,
 }
 
 impl Touches {
-    /// From times and ends.
+    /// Computes the steps. `ends`: time and end of each watch.
     pub(crate) fn new(mut ends: Vec<(f64, Ended)>) -> Touches {
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (mut steps, mut at_risk) = (Vec::new(), ends.len() as f64);
@@ -61,7 +61,8 @@ impl Touches {
                     before: left,
                     touched,
                 });
-                // Of n that all have ended, the next one would not with a chance of about one in n.
+                // If all of n watches have ended, another one would still last with a chance of
+                // about one in n.
                 least = left / (at_risk + 1.0);
                 left *= 1.0 - ended / at_risk;
             }
@@ -74,7 +75,7 @@ impl Touches {
         }
     }
 
-    /// How many watches have seen so much time, or could have: those that were not given up before.
+    /// Number of watches that lasted until `time`, or that ended before without being given up.
     pub(crate) fn lasting(&self, time: f64) -> f64 {
         let ended: f64 = self.until(time).iter().map(|s| s.ended).sum();
         let before = self.lengths.partition_point(|&l| l <= time) as f64;
@@ -85,19 +86,20 @@ impl Touches {
         &self.steps[..self.steps.partition_point(|s| s.time <= time)]
     }
 
-    /// The part of the watches that the code has touched again by then.
+    /// Share of the watches that the code has touched again by `time`.
     pub(crate) fn part(&self, time: f64) -> f64 {
         self.until(time).last().map_or(0.0, |s| s.touched)
     }
 
-    /// Variance of that: Greenwood's where there is no other code, Marubini and Valsecchi's (1995) else.
+    /// Variance of that share: Greenwood's without other code, else that of Marubini and Valsecchi
+    /// (1995).
     pub(crate) fn variance(&self, time: f64) -> f64 {
         let steps = self.until(time);
         let Some(last) = steps.last() else { return 0.0 };
         let of_step = |s: &Step| {
             let (n, more) = (s.at_risk, last.touched - s.touched);
             let stay = match n - s.ended {
-                // None is left: nothing comes behind.
+                // No watch is left behind this step.
                 left if left <= 0.0 => 0.0,
                 left => more * more * s.ended / (n * left),
             };
@@ -109,13 +111,14 @@ impl Touches {
     }
 }
 
-/// Reuses from which on they tell of words.
+/// Reuses from which the ratio of lines to words is estimated.
 const TELLING: f64 = 20.0;
-/// Words of a line.
+/// Words per line.
 pub(super) const WORDS: f64 = 8.0;
 
-/// How many times as often as a word its line is touched: 1 where all that is used of it is used together, 8 where any word is as likely as
-/// the others. Reuses inside samples tell, those that come back to a line which had been left.
+/// Rate of touches of a line over that of one of its words. It is 1 if all used words of the line
+/// are used together, and 8 if any word is as likely as the others. Reuses inside samples of lines
+/// that were left meanwhile tell it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LineOverWord {
     least: f64,
@@ -123,7 +126,7 @@ pub(crate) struct LineOverWord {
     most: f64,
 }
 
-/// The survival of lines that are touched so many times as often as words, see [`LineOverWord::of_lines`].
+/// Survival of lines that are touched `times` as often as words, see [`LineOverWord::of_lines`].
 pub(super) fn mixed(times: f64, words: f64) -> f64 {
     match words {
         w if w <= 0.0 => 0.0,
@@ -132,19 +135,20 @@ pub(super) fn mixed(times: f64, words: f64) -> f64 {
 }
 
 impl LineOverWord {
-    /// Nothing tells.
+    /// No data.
     pub(super) const UNKNOWN: LineOverWord = LineOverWord {
         least: 1.0,
         value: 1.0,
         most: WORDS,
     };
 
-    /// From reuses, and those of them that are of the same word.
+    /// Estimates the rate from reuses of lines. `same_word`: reuses of the word that was used
+    /// before.
     pub(crate) fn new(again: f64, same_word: f64) -> LineOverWord {
         if again < TELLING {
             return LineOverWord::UNKNOWN;
         }
-        // (With Jeffreys' prior, so that no count is certain.)
+        // Jeffreys' prior keeps counts from being certain.
         let share = (same_word + 0.5) / (again + 1.0);
         let error = (share * (1.0 - share) / (again + 1.0)).sqrt();
         let times = |share: f64| (1.0 / share.max(1.0 / WORDS)).clamp(1.0, WORDS);
@@ -155,13 +159,14 @@ impl LineOverWord {
         }
     }
 
-    /// How often words are touched, over that of lines.
+    /// Rate of touches of a word over that of its line.
     pub(super) fn words_over_lines(self) -> f64 {
         1.0 / self.value
     }
 
-    /// The survival of lines for that of words, and its error. How long a part stays in use differs: as by an exponential distribution, of which
-    /// this is the mixture; if all were used for as long, it would be a power of the words'.
+    /// Survival of lines from that of words, and its error. Data stays in use for varying times.
+    /// With an exponential distribution of these, the survival of lines is the mixture that
+    /// [`mixed`] computes. If all times were equal, it would be a power of the words' survival.
     pub(super) fn of_lines(self, words: f64) -> (f64, f64) {
         let mixed = |times: f64| mixed(times, words);
         let value = mixed(self.value);
@@ -179,10 +184,11 @@ pub(crate) struct Survival {
     pub(crate) most: f64,
 }
 
-/// What a model and watches say together. `model` and `watched`: survival and its standard error.
+/// Combines the survivals of the model and of the watches, each given with its standard error.
 ///
-/// Each counts as much as its variance is small. What the two differ by, and their errors do not explain, is the model's error: it is blind to
-/// bursts, watches are not. Then the interval has both, but for what words, whose survival is `bound` at most, say for sure.
+/// Each counts by its inverse variance. A difference that the errors do not explain is the model's
+/// error: the model is blind to bursts, watches are not. The interval then contains both, up to
+/// `bound`, the greatest survival of the words.
 pub(crate) fn combined(model: (f64, f64), watched: (f64, f64), bound: f64) -> Survival {
     let (by_model, by_watches) = (model.0, watched.0);
     if by_watches >= by_model {
@@ -217,7 +223,8 @@ mod tests {
     use super::*;
     use Ended::{Others, Own, Unseen};
 
-    /// Five watches: ended at 1, given up at 2, ended at 3 and 4, given up at 5. Left are 4/5, times 2/3, times 1/2.
+    /// Five watches: ended at 1, given up at 2, ended at 3 and 4, given up at 5. The survival is
+    /// 4/5, times 2/3, times 1/2.
     #[test]
     fn one_kind_of_end_is_kaplan_meier_and_greenwood() {
         let ends = vec![
@@ -246,7 +253,7 @@ mod tests {
         assert_eq!(touches.variance(0.5), 0.0);
     }
 
-    /// Four watches that all end: two of four by the code, with the variance of two of four.
+    /// Four watches: the code ended two of them, other code ended one, and one was given up.
     #[test]
     fn other_code_does_not_count_as_touching() {
         let touches = Touches::new(vec![(1.0, Own), (2.0, Others), (3.0, Own), (4.0, Unseen)]);
@@ -257,7 +264,7 @@ mod tests {
         assert!((touches.variance(3.0) - 0.5 * 0.5 / 4.0).abs() < 1e-12);
     }
 
-    /// All of few watches ended: more would not have, perhaps.
+    /// All of twelve watches ended. A few more might not have.
     #[test]
     fn a_few_watches_are_never_certain() {
         let touches = Touches::new(vec![(1.0, Own); 12]);
@@ -289,9 +296,9 @@ mod tests {
     fn the_interval_has_both_where_they_disagree() {
         let apart = combined((0.9, 0.14), (0.1, 0.03), 1.0);
         assert!(apart.least <= 0.1 && apart.most >= 0.9, "{apart:?}");
-        // What watches see is near the estimate all the same.
+        // The estimate is still near that of the watches.
         assert!(apart.value < 0.12, "{apart:?}");
-        // Where errors explain it, each counts by its variance.
+        // If the errors explain the difference, each counts by its variance.
         let near = combined((0.5, 0.1), (0.4, 0.1), 1.0);
         assert!(
             (near.value - 0.45).abs() < 1e-9 && near.most < 0.6,

@@ -1,4 +1,5 @@
-//! What samples tell of misses, by cell: one group of code and one object, whose visits are taken as alike.
+//! Table of late visits by cell, from which misses are estimated. A cell is one group of code and
+//! one object. Its visits are treated as alike.
 
 use crate::data::object_map::Recent;
 use crate::data::reuse_pairs::WatchEnd;
@@ -15,62 +16,65 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// Cells at most; visits of a group beyond are one.
+/// Most cells. Rarer ones are merged.
 const CELLS: usize = 1500;
-/// Cells of a sample that are seen beside each other.
+/// Most cells of a sample that are related to each other.
 const BESIDE: usize = 24;
-/// Part of the reach of samples from which on reuses are late.
+/// Share of the reach of samples behind which reuses are late.
 pub(super) const LATEST: f64 = 0.75;
-/// Laps over so many times the lines that samples reach are long.
+/// Laps over this many times the reach of samples are long.
 const LONG: f64 = 1.1;
 
-/// Lines of which rates vary by no more than this (variance over the mean squared) are the same data.
+/// Largest variance of the lines' rates, over the mean squared, at which the lines count as the
+/// same data.
 const ALIKE: f64 = 0.5;
 
 /// A group of code and an object.
 pub(crate) type Key = (u32, u32);
 
-/// What is estimated from.
+/// Data of the samples that estimates are made from.
 pub(crate) struct VisitTable<'a> {
     pub(super) lines: &'a LineVisits,
     pub(super) cells: Vec<(Key, Far)>,
-    /// Cells of each sample, and late visits.
+    /// By sample: its cells, with the number of late visits.
     pub(super) beside: Vec<Vec<(u32, f64)>>,
-    /// Lines of each sample.
+    /// By sample: number of lines.
     pub(super) distinct: Vec<f64>,
-    /// By cell: visits in sequence, all.
+    /// By cell: visits in sequence, and all visits.
     sequence: Vec<(f64, f64)>,
-    /// By group: the distance up to which samples are trusted.
+    /// By group: reach of the samples.
     pub(super) reach: HashMap<u32, u64, Mixed>,
-    /// By cell: walks that come back.
+    /// By cell: walks that return.
     pub(super) laps: Vec<Vec<Lap>>,
     pub(super) caches: [Sets; LEVELS],
     pub(super) crowded: Crowded,
     pub(super) groups: Vec<u32>,
-    /// What watchpoints saw.
+    /// Watches, grouped by the code that they tell of.
     pub(super) units: Vec<Unit>,
-    /// Watches that these are made from.
+    /// Number of watches in these units.
     pub(super) used: u64,
 }
 
-/// A visit on its way into the order of lines and samples: line, address space, thread, place of the sample there, and which cell it is of.
+/// A visit in the form that is sorted: line, address space, thread, place of the sample in the
+/// thread, cell.
 type Ordered = (u64, u32, u32, u32, Late);
 
-/// The cell of a visit, of which one bit tells whether it is in sequence.
+/// The cell of a visit, with one bit for visits in sequence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Late(u32);
 
 impl Late {
-    /// It came early in its sample.
+    /// The visit lies inside the reach, so it is not late.
     const NOT: u32 = u32::MAX >> 1;
-    /// It is of none of the cells that stay apart.
+    /// The visit's cell is too rare to be kept apart.
     const OTHER: u32 = Late::NOT - 1;
 
     fn new(cell: u32, sequence: bool) -> Late {
         Late(cell << 1 | u32::from(sequence))
     }
 
-    /// The cell if it came late: one that stays apart, or none.
+    /// The cell of a late visit. The outer option is none if the visit is not late, the inner one
+    /// if its cell is too rare to be kept apart.
     fn cell(self) -> Option<Option<u32>> {
         match self.0 >> 1 {
             Late::NOT => None,
@@ -84,7 +88,7 @@ impl Late {
     }
 }
 
-/// How often each key comes, of which many follow one another.
+/// Counts each key. Equal keys mostly follow one another.
 fn frequencies(keys: impl Iterator<Item = Key>) -> HashMap<Key, u32, Mixed> {
     let mut frequency: HashMap<Key, u32, Mixed> = HashMap::default();
     let mut last: Option<(Key, u32)> = None;
@@ -104,7 +108,7 @@ fn frequencies(keys: impl Iterator<Item = Key>) -> HashMap<Key, u32, Mixed> {
     frequency
 }
 
-/// The samples of each thread in the order of time.
+/// The samples of each thread, or of each process, in the order of time.
 fn threads(samples: &[SampleInfo], by_process: bool) -> Vec<Vec<u32>> {
     let mut all: Vec<&SampleInfo> = samples.iter().filter(|s| s.loads > 0).collect();
     let thread = |s: &SampleInfo| (s.process, if by_process { 0 } else { s.thread });
@@ -115,8 +119,8 @@ fn threads(samples: &[SampleInfo], by_process: bool) -> Vec<Vec<u32>> {
 }
 
 impl<'a> VisitTable<'a> {
-    /// Collects what is known of each cell. `caches`: first level first; `watches`: what watchpoints saw; `code`: of a group; `object`: whose a
-    /// visited line is.
+    /// Builds the table. `caches`: first level first; `watches`: see [`watched::timed`]; `code`:
+    /// the code of a group; `object`: the object that a visited line belongs to.
     pub(crate) fn new(
         lines: &'a LineVisits,
         samples: &[SampleInfo],
@@ -133,7 +137,7 @@ impl<'a> VisitTable<'a> {
             .map(|&g| (g, near_of(lines, g, None).reach))
             .collect();
         let threads = threads(samples, by_process);
-        // Which cell each late visit is of; the most frequent ones stay apart.
+        // The most frequent cells are kept apart.
         let is_late = |v: &Visit| u64::from(v.before) >= reach.get(&v.group).copied().unwrap_or(0);
         let keys: Vec<Option<Key>> = lines
             .visits
@@ -154,7 +158,7 @@ impl<'a> VisitTable<'a> {
         }
         let mut sequence = vec![(0.0, 0.0); cells.len()];
         let end = samples.iter().map(|s| s.sample + 1).max().unwrap_or(0) as usize;
-        // By line, in the order of samples.
+        // Visits are sorted by line, then in the order of samples.
         let mut place = vec![(u32::MAX, 0); end];
         for (samples, thread) in threads.iter().zip(0..) {
             (samples.iter().zip(0..)).for_each(|(&s, at)| place[s as usize] = (thread, at));
@@ -197,7 +201,7 @@ impl<'a> VisitTable<'a> {
                     while ends.1 < same.len() && same[ends.1].3 as usize <= last {
                         ends.1 += 1;
                     }
-                    // Samples are one visit each: several groups of one sample are not there twice.
+                    // A line has at most one visit in each sample.
                     *seen = (last - first, ends.1 - ends.0 - 1);
                 }
                 late.push(LateVisit {
@@ -233,7 +237,7 @@ impl<'a> VisitTable<'a> {
             let watch = |watch: &Watch| -> Option<ObjectWatch> {
                 let &(thread, _) =
                     (place.get(watch.used.sample as usize)).filter(|p| p.0 != u32::MAX)?;
-                // Where several threads run, samples of all pass meanwhile.
+                // If the table merges threads, samples of all of them pass in the same time.
                 let times = threads[thread as usize].len() as f64 / own.get(&watch.used.sample)?;
                 let reach = reach.get(&watch.used.group).copied().unwrap_or(0) as f64;
                 // Survival is counted from the reach on.
@@ -290,12 +294,13 @@ impl<'a> VisitTable<'a> {
                 *sum = (sum.0 + weight, sum.1 + weight * lines);
             }
         }
-        // Laps that samples see from end to end are known already.
+        // Samples see short laps from end to end, so their reuses are already counted.
         for (cell, laps) in laps.iter_mut().enumerate() {
             let of_sample = sums[cell].1 / f64::max(sums[cell].0, 1.0);
             let reach = reach.get(&cells[cell].0.0).copied().unwrap_or(0) as f64;
             laps.retain(|lap| lap.samples * of_sample > LONG * reach);
-            // Of walks that come back in several ways, those over different data are not told apart.
+            // If walks return in several ways and lines have different rates, the laps may be over
+            // different data. Only laps that are the sole way are kept then.
             let spread = || cells[cell].1.fit(RADII.len() - 1, None).spread;
             if laps.iter().any(|lap| !lap.sole) && spread() > ALIKE {
                 laps.retain(|lap| lap.sole);
@@ -318,7 +323,7 @@ impl<'a> VisitTable<'a> {
         }
     }
 
-    /// Share of the late visits of a group, and of an object, that come in sequence.
+    /// By cell: late visits in sequence, and all late visits.
     pub(crate) fn sequences(&self) -> impl Iterator<Item = (Key, f64, f64)> + '_ {
         self.cells
             .iter()
@@ -327,7 +332,7 @@ impl<'a> VisitTable<'a> {
     }
 }
 
-/// Lines of a mean sample that some groups are in. `distinct`: by sample.
+/// Mean number of lines in the samples of some groups. `distinct`: lines by sample.
 fn lines_of(lines: &LineVisits, distinct: &[f64], is_of: impl Fn(u32) -> bool) -> f64 {
     let (mut sum, mut weights) = (0.0, 0.0);
     for of in lines.samples.iter().filter(|of| is_of(of.group)) {
@@ -338,7 +343,8 @@ fn lines_of(lines: &LineVisits, distinct: &[f64], is_of: impl Fn(u32) -> bool) -
     sum / f64::max(weights, 1.0)
 }
 
-/// By cell and replicate: late visits, those of each sample as a part of all of the sample. `beside`: cells of each sample and late visits.
+/// By cell and replicate: sum over the samples of the cell's share of the sample's late visits.
+/// `beside`: by sample, its cells and their late visits.
 fn late_of(beside: &[Vec<(u32, f64)>], cells: usize) -> Vec<[f64; PARTS]> {
     let mut late = vec![[0.0; PARTS]; cells];
     for (sample, of_sample) in (0..).zip(beside) {
@@ -350,7 +356,7 @@ fn late_of(beside: &[Vec<(u32, f64)>], cells: usize) -> Vec<[f64; PARTS]> {
     late
 }
 
-/// By sample: samples of its thread.
+/// By sample: number of samples of its thread.
 fn samples_of_threads(samples: &[SampleInfo]) -> HashMap<u32, f64, Mixed> {
     let of_thread = |same: Vec<u32>| {
         let count = same.len() as f64;
@@ -362,7 +368,7 @@ fn samples_of_threads(samples: &[SampleInfo]) -> HashMap<u32, f64, Mixed> {
         .collect()
 }
 
-/// Accesses of a group in all replicates but one.
+/// Counts of a group, without one of the replicates.
 pub(super) fn parts(lines: &LineVisits, group: u32, without: Option<usize>) -> Vec<&GroupLines> {
     (0..PARTS)
         .filter(|&p| Some(p) != without)
@@ -370,7 +376,7 @@ pub(super) fn parts(lines: &LineVisits, group: u32, without: Option<usize>) -> V
         .collect()
 }
 
-/// Distances of a group, by all replicates but one.
+/// Distances of a group, without one of the replicates.
 pub(super) fn near_of(lines: &LineVisits, group: u32, without: Option<usize>) -> Near {
     Near::new(parts(lines, group, without).iter().copied())
 }

@@ -1,16 +1,22 @@
-//! Reuse that watchpoints saw: when what a sample used was touched again, behind the sample.
+//! Reuses that watchpoints saw behind samples.
 //!
-//! Reuse in bursts that are longer than a sample and shorter than what lies between two leaves no trace in other samples. A hardware
-//! watchpoint on a word that a sample has used sees it, as RDX does (Wang, Liu, Chabbi: "Featherlight Reuse-Distance Measurement", HPCA
-//! 2019). Watches that are given up are censored. The word may be touched by other code than has used it, and it is that code whose load
-//! hits or misses. So of all watches in an object the share that code touches again within some time is estimated, beside the share
-//! that other code does (Kaplan and Meier, JASA 53, 1958; Aalen and Johansen 1978 for several ways to end), with the variance of Greenwood (1926;
-//! Marubini and Valsecchi 1995 for several). Over the share of the code in the late visits of the object it is the part of these
-//! that come again within that time. Where all is one code, this is the survival function of Kaplan and Meier.
+//! Data may be reused in bursts that are longer than a sample and shorter than the gap between two
+//! samples. Such reuse leaves no trace in other samples. A hardware watchpoint on a word that a
+//! sample has used sees it, as in RDX (Wang, Liu, Chabbi: "Featherlight Reuse-Distance
+//! Measurement", HPCA 2019). Watches that are given up are censored.
 //!
-//! A word is eight bytes of a line of 64, and another word of the line may be touched sooner: lines are left alone for no longer than that.
-//! So watches lower a survival and never raise it. Of loads in even steps, whose walks tell when they come back, watches that nothing ended
-//! tell that no walk came back that samples have not seen: they raise the lower end.
+//! Other code than the user of a word may touch it again, and it is that code whose load hits or
+//! misses. So for each piece of code, the share of an object's watches that it ends within some
+//! time is estimated, with other code as a competing way to end (Kaplan and Meier, JASA 53, 1958;
+//! Aalen and Johansen 1978), and its variance (Greenwood 1926; Marubini and Valsecchi 1995). This
+//! share, over the code's share of the object's late visits, is the part of these visits that
+//! return within that time. If only one piece of code uses the object, the result is Kaplan and
+//! Meier's survival function.
+//!
+//! A word is eight bytes of a line of 64. Another word of the line may be touched sooner. So the
+//! survival of words is an upper bound of that of lines: watches lower a survival and never raise
+//! it. Strided loads are an exception. Their walks tell when they return. Watches that nothing
+//! ended show that no walk returned unseen by the samples, so they raise the lower end.
 
 use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
 use crate::misses::far::grid;
@@ -23,58 +29,61 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Class of groups whose addresses come in even steps.
 pub(super) const STRIDED: u32 = 1;
-/// Watches that what is estimated from has at least, as far as they are of its code.
+/// Fewest watches for an estimate, weighted by the code's share of the late visits.
 const FEWEST: f64 = 10.0;
-/// The pace of code is known but for this factor.
+/// Relative standard error, as a factor, of the pace of code.
 const PACE: f64 = 2.0;
 /// The same at the ends of a 95 % interval.
 pub(super) const PACE_ENDS: f64 = PACE * PACE;
-/// What the model does not know of bursts: this over the survival.
+/// Error of the model for unseen bursts, as a share of the survival.
 const BURSTS: f64 = 0.15;
-/// What the share of code in an object is off by, of what is not its own.
+/// Relative error of a code's share of the late visits in an object. It applies to the part that
+/// other code has.
 const SHARE: f64 = 0.2;
-/// The part of the watches of some code that ends early, and how many these are at least.
+/// Share of the code's watches that end early, from which the pace is measured, and their least
+/// number.
 const EARLY: f64 = 0.25;
 const EARLIEST: usize = 8;
-/// Words of watches are used as those of late visits are but for this, of a logarithm.
+/// Error of the assumption that watched words are used as those of late visits are, as a logarithm.
 const ALIKE: f64 = 0.3;
-/// Standard errors of the pace that it is off by at most.
+/// A measured pace that is off by more than this many standard errors is rejected.
 const FARTHEST: f64 = 3.0;
-/// Standard errors that words are left alone for less time than the model says of lines, from which on they speak against it, and from which
-/// on it counts for no more than its errors say.
+/// Standard errors by which the survival of words is below the model's survival of lines. From the
+/// first number on, watches contradict the model. From the second on, they count fully.
 const APART: [f64; 2] = [1.0, 2.0];
-/// A sample that was cut short counts as at least so much of a mean one.
+/// A sample that was cut short counts as at least this share of a mean one.
 const SHORTEST: f64 = 0.5;
 
-/// What watchpoints contributed.
+/// Contribution of the watchpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WatchedReuses {
-    /// Watches.
+    /// All watches.
     pub pairs: u64,
-    /// Those that a load ended, of usable ones.
+    /// Usable watches that a load ended.
     pub reused: u64,
-    /// Those that rows of their sample do not agree with, or whose time tells no loads.
+    /// Watches that contradict the rows of their sample, or whose time cannot be converted to
+    /// loads.
     pub unusable: u64,
-    /// Those that an estimate was made from.
+    /// Watches that entered an estimate.
     pub used: u64,
-    /// Samples.
+    /// Number of samples.
     pub windows: u64,
 }
 
 /// A watch whose time is known in sample lengths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
-    /// Where the use was: line, sample, address space, group.
+    /// The use that began the watch: line, sample, address space, group.
     pub(crate) used: Visit,
-    /// Part of the sample behind it, and lines that were touched there.
+    /// Part of the sample behind the use, and lines touched there.
     pub(crate) rest: f64,
     pub(crate) after: f64,
-    /// Sample lengths from the sample's end on.
+    /// Length of the watch from the sample's end on, in sample lengths.
     pub(crate) length: f64,
     pub(crate) end: WatchEnd,
 }
 
-/// Watches with their times, and what became of all.
+/// Converts the time of watches to sample lengths, and counts watches by their fate.
 pub(crate) fn timed(
     lines: &LineVisits,
     pairs: &ReusePairs,
@@ -116,27 +125,29 @@ pub(crate) fn timed(
     (watches, seen)
 }
 
-/// Code whose visits are taken as alike by watches: a function, and the class of its loads. Pieces of a function touch a line one after
-/// the other, and the first one of them, whose visit is the late one, need not be the one that touches the word.
+/// A function and the class of its loads. Watches treat its visits as alike. Pieces of a function
+/// touch a line one after the other: the first one has the late visit, and another one may touch
+/// the watched word.
 pub(crate) type Code = (u32, u32);
 
-/// Watches of an object, or all, as some code sees them.
+/// Watches of one object, or of all objects, as one piece of code sees them.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit {
-    /// Cells of the code there.
+    /// Cells of the code in these objects.
     cells: Vec<u32>,
-    /// Those that it tells of, and which part of the code's late visits each has.
+    /// Cells that the unit provides an estimate for, with their shares of the code's late visits.
     pub(crate) tells: Vec<(u32, f64)>,
-    /// Its loads go in even steps. Walks tell when these come back, each piece of code by itself: watches tell that they do not.
+    /// The code's loads are strided. Their walks tell when they return, for each piece of code
+    /// separately. Watches tell only that they do not.
     pub(crate) walks: bool,
     watches: Vec<SeenWatch>,
-    /// By replicate: weights of late visits of the code, and of all there.
+    /// By replicate: weights of the code's late visits, and of all late visits to the objects.
     late: [(f64, f64); PARTS],
     times: LineOverWord,
     pace: Pace,
 }
 
-/// A watch, as some code sees it.
+/// A watch as one piece of code sees it.
 #[derive(Clone, Copy, Debug)]
 struct SeenWatch {
     /// Replicate.
@@ -146,17 +157,17 @@ struct SeenWatch {
     end: Ended,
 }
 
-/// What is known of some code from inside samples.
+/// Observations of some code inside samples.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InSamples {
-    /// How many times as often as a word its line is touched.
+    /// Rate of touches of a line over that of one of its words.
     pub(crate) times: LineOverWord,
-    /// Late reuses, and how often a line is touched again in a sample length then.
+    /// Late reuses, and the rate at which a line is then touched again, per sample length.
     pub(crate) reuses: f64,
     pub(crate) hazard: f64,
 }
 
-/// How much faster code is than its pace has it, and by what factor that may be off (a standard error).
+/// Correction of the pace of code as a factor, and its standard error as a factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pace {
     times: f64,
@@ -169,8 +180,9 @@ impl Pace {
         off: PACE,
     };
 
-    /// Words are touched again behind a sample as often, at first, as samples see them touched just before: this tells how many sample
-    /// lengths the time of a watch is, whatever the pace of code is taken for. `share`: of the code in the late visits.
+    /// Measures the pace. Just behind a sample, words are touched again at the rate that samples
+    /// see at their end. The ratio of the two rates converts the time of watches to sample lengths,
+    /// whatever pace was assumed. `share`: the code's share of the late visits.
     fn new(watches: &[SeenWatch], share: f64, known: &InSamples) -> Pace {
         let own = watches.iter().filter(|w| w.end == Ended::Own);
         let mut ends: Vec<f64> = own.map(|w| w.length).collect();
@@ -185,12 +197,12 @@ impl Pace {
         let by_watches = early as f64 / (time * share).max(f64::MIN_POSITIVE);
         let by_samples = known.hazard * known.times.words_over_lines();
         let found = (by_watches / by_samples).ln();
-        // Words that come again in no burst of their lines tell of what lies between bursts.
+        // Words that are not part of a burst tell of the gap between bursts, not of the pace.
         if !found.is_finite() || found.abs() > FARTHEST * PACE.ln() {
             return Pace::UNKNOWN;
         }
         let variance = 1.0 / early as f64 + 1.0 / known.reuses + ALIKE * ALIKE;
-        // What is known of the pace counts as well, by its own error.
+        // The assumed pace counts as well, by its own error.
         let prior = PACE.ln().powi(2);
         Pace {
             times: (found * prior / (prior + variance)).exp(),
@@ -199,28 +211,31 @@ impl Pace {
     }
 }
 
-/// A cell, as watches see it.
+/// A cell's late visits, to be matched with watches.
 pub(crate) struct CellVisits {
     pub(crate) code: Code,
     pub(crate) object: u32,
-    /// By replicate: late visits, those of each sample as a part of all of the sample, since each has as many watches.
+    /// By replicate: sum over the samples of the cell's share of the sample's late visits. Each
+    /// sample has the same number of watches.
     pub(crate) late: [f64; PARTS],
 }
 
-/// A watch, as cells see it.
+/// A watch, to be matched with cells.
 pub(crate) struct ObjectWatch {
     pub(crate) part: usize,
     pub(crate) object: u32,
-    /// Sample lengths from where the reach of samples ends until its sample does, and from there on by time.
+    /// Length of the watch in sample lengths: `beyond` from the reach of the sample to the sample's
+    /// end, and `length` by time from there on.
     pub(crate) beyond: f64,
     pub(crate) length: f64,
-    /// The code that touched it, or that it was not seen to be touched.
+    /// The code that touched the word. None if no known load did.
     pub(crate) by: Option<Code>,
-    /// A store, or code that is not known, has touched it.
+    /// A store or unknown code touched the word.
     pub(crate) otherwise: bool,
 }
 
-/// Puts watches together: by object and code, or, where an object has too few, by code. Tells how many are used, too.
+/// Groups watches by object and code, or by code alone if an object has too few. The second value
+/// is the number of watches used.
 pub(crate) fn units(
     cells: &[CellVisits],
     watches: &[ObjectWatch],
@@ -279,7 +294,8 @@ pub(crate) fn units(
     (found, used.iter().filter(|&&u| u).count() as u64)
 }
 
-/// What samples and the watches of all objects tell of each code.
+/// By code: ratio of lines to words from samples, and pace from samples and the watches of all
+/// objects.
 fn paces(
     cells: &[CellVisits],
     watches: &[ObjectWatch],
@@ -293,7 +309,7 @@ fn paces(
     let of_code = |(&code, &own): (&Code, &f64)| {
         let known = in_samples(code);
         let seen: Vec<SeenWatch> = watches.iter().map(|w| w.seen_by(code)).collect();
-        // When walks come back, they tell by themselves.
+        // Walks tell by themselves when they return.
         let pace = match code.1 == STRIDED {
             true => Pace::UNKNOWN,
             false => Pace::new(&seen, own / all, &known),
@@ -308,7 +324,8 @@ impl ObjectWatch {
         let end = match self.by {
             Some(by) if by == code => Ended::Own,
             Some(_) => Ended::Others,
-            // What is stored to is loaded from as well, mostly: it cannot be taken for left alone.
+            // Memory that is stored to is mostly loaded from as well. It cannot count as left
+            // alone.
             None if self.otherwise && code.1 == STRIDED => Ended::Own,
             None => Ended::Unseen,
         };
@@ -323,7 +340,7 @@ impl ObjectWatch {
 }
 
 impl Unit {
-    /// Share of the code in the late visits.
+    /// The code's share of the late visits.
     fn share(&self, without: Option<usize>) -> f64 {
         let kept = self.late.iter().enumerate();
         let sums = kept
@@ -340,12 +357,13 @@ impl Unit {
         )
     }
 
-    /// By what factor the time of watches may be off, at the ends of a 95 % interval.
+    /// Factor of the time of watches at the ends of a 95 % interval.
     pub(crate) fn pace_ends(&self) -> f64 {
         self.pace.off * self.pace.off
     }
 
-    /// The part of its late visits whose words are left alone for so long at least, along the grid.
+    /// Along the grid: a lower bound of the share of the code's late visits whose words are left
+    /// alone.
     pub(crate) fn floors(&self, without: Option<usize>) -> Vec<f64> {
         let (touches, share) = (self.touches(without), self.share(without).max(1e-9));
         let at = |v: f64| {
@@ -353,7 +371,7 @@ impl Unit {
             if lasting * share < FEWEST {
                 return 0.0;
             }
-            // Where none of n was touched, three in n may be.
+            // If none of n watches was touched, up to three in n may be (rule of three, 95 %).
             let chance = (QUANTILE * touches.variance(v).sqrt()).max(3.0 / lasting);
             let touched = touches.part(v) / share;
             let of_share = QUANTILE * SHARE * (1.0 - share) * touched;
@@ -362,8 +380,8 @@ impl Unit {
         grid().map(at).collect()
     }
 
-    /// By what the survival of its cells is multiplied along the grid: least, estimate, most. `model`: the mean survival and its error by the
-    /// model, from survivals of cells at a place of the grid.
+    /// Along the grid: factors on the survival of the code's cells (lower end, estimate, upper
+    /// end). `model`: mean survival of cells by the model at some time, and its error.
     pub(crate) fn factors(
         &self,
         without: Option<usize>,
@@ -386,11 +404,12 @@ impl Unit {
             let error = ((high - low) / 2.0).hypot(of_times).max(chance / WORDS);
             let model = (survival, range.hypot(BURSTS * survival));
             let both = combined(model, (watched, error), words + QUANTILE * of_words);
-            // Words bound lines from above. As long as they may be left alone for as long as the model says, they do not contradict it.
+            // The survival of words is an upper bound of that of lines. Watches contradict the
+            // model only if words survive less than it says of lines.
             let apart = (survival - words) / range.hypot(of_words).max(1e-9);
             let against = ((apart - APART[0]) / (APART[1] - APART[0])).clamp(0.0, 1.0);
             if both.value < survival && against > 0.0 {
-                // What was touched stays so.
+                // A survival that was lowered stays so at later times.
                 let ends = [both.least, both.value, both.most];
                 let ends = ends.map(|end| survival + against * (end - survival));
                 (lowest.iter_mut().zip(ends)).for_each(|(low, end)| *low = low.min(end));
@@ -401,11 +420,12 @@ impl Unit {
     }
 }
 
-/// The part of a cell's visits whose lines are left alone for so long at least. `part`: that of the late visits of its unit which it has.
-/// `floors`: those of words along the grid; empty if nothing is known. What is left at a time is no less than at the next one of the grid.
+/// Lower bound of the share of a cell's visits whose lines are left alone for `v` sample lengths.
+/// `part`: the cell's share of its unit's late visits; `floors`: bounds for words along the grid,
+/// empty if nothing is known. The bound at a time is at least that at the next point of the grid.
 ///
-/// A walk that comes back touches the same words again. Other loads of the code may touch other words of the lines, as often as they have
-/// visits; and in the worst case all that is touched again is of this cell.
+/// A walk that returns touches the same words again. Other loads of the code may touch other words
+/// of the lines, as often as they have visits. In the worst case all reuse belongs to this cell.
 pub(crate) fn floor_of(floors: &[f64], part: f64, v: f64) -> f64 {
     let place = grid().take_while(|&at| at < v).count();
     let words = floors.get(place).copied().unwrap_or(0.0);
@@ -414,7 +434,7 @@ pub(crate) fn floor_of(floors: &[f64], part: f64, v: f64) -> f64 {
     (1.0 - (1.0 - lines) / part).max(0.0)
 }
 
-/// The factors at a time, between those of the grid.
+/// Interpolates the factors between points of the grid.
 pub(crate) fn between(factors: &[[f64; 3]], v: f64) -> [f64; 3] {
     let Some(last) = factors.len().checked_sub(1) else {
         return [1.0; 3];
@@ -429,7 +449,7 @@ pub(crate) fn between(factors: &[[f64; 3]], v: f64) -> [f64; 3] {
 mod tests {
     use super::*;
 
-    /// Samples see nothing come again.
+    /// Samples without any reuse.
     const BLIND: InSamples = InSamples {
         times: LineOverWord::UNKNOWN,
         reuses: 0.0,
@@ -460,11 +480,13 @@ mod tests {
         })
     }
 
-    /// One function uses lines of an object first, another comes soon behind: only what the second one touches is a hit.
+    /// One function uses lines of an object first, and another one follows soon. Only the touches
+    /// of the second one are hits.
     #[test]
     fn who_touches_again_hits() {
         let cells = [cell(1, 7, 3.0), cell(2, 7, 3.0)];
-        // Uses by the first are touched by the second, those by the second by nobody.
+        // The second function touches the words that the first one used. Nothing touches those that
+        // the second one used.
         let seen: Vec<_> =
             (watches(40, 7, Some(2), 2.0).chain(watches(40, 7, None, 500.0))).collect();
         let (units, used) = units(&cells, &seen, &|_| BLIND);
@@ -478,7 +500,7 @@ mod tests {
             "{second:?}"
         );
         assert_eq!(at(&units[1], 1.0)[1], 1.0);
-        // Once gone, a line stays gone, whatever the model says.
+        // A line that was reused stays so, whatever the model says.
         assert!(at(&units[1], 1e9)[1] <= second[1] && at(&units[1], f64::MAX)[1] <= second[1]);
     }
 
@@ -500,7 +522,7 @@ mod tests {
         assert!(lowers(4).is_empty());
     }
 
-    /// Of a hundred watches of a walk none ended within the time that they lasted.
+    /// A hundred watches of a walk. None ended while it lasted.
     #[test]
     fn walks_that_do_not_come_back_have_a_floor() {
         let unit = |came_back: usize| {
@@ -517,10 +539,11 @@ mod tests {
         };
         let floors = unit(0).floors(None);
         assert!((0.96..0.98).contains(&floor_of(&floors, 1.0, 30.0)));
-        // Nobody has watched for longer.
+        // No watch lasted longer.
         assert_eq!(floor_of(&floors, 1.0, 60.0), 0.0);
         assert_eq!(floor_of(&[], 1.0, 1.0), 0.0);
-        // Where other walks of the code are as frequent, what was touched again may all be of one, and by other words.
+        // If other walks of the code are as frequent, all reuse may belong to one of them, and to
+        // other words.
         let half = floor_of(&floors, 0.5, 30.0);
         assert!((0.85..0.92).contains(&half), "{half}");
         assert!(floor_of(&floors, 0.01, 30.0) < 1e-9);
@@ -529,7 +552,8 @@ mod tests {
         assert!(early > 0.9 && (0.45..0.6).contains(&late), "{early} {late}");
     }
 
-    /// Words that come again eight times as rarely, behind samples, as samples see: the pace of the code is taken for eight times what it is.
+    /// Words return eight times as rarely behind samples as samples see. The pace of the code is
+    /// assumed eight times too fast.
     #[test]
     fn pace_follows_from_what_samples_see() {
         let (cells, hazard) = ([cell(1, 7, 1.0)], 0.08);
@@ -545,7 +569,7 @@ mod tests {
         };
         let unit = |reuses: f64| units(&cells, &seen, &|_| known(reuses)).0.remove(0);
         let pace = unit(1000.0).pace;
-        // What the pace is taken for counts, too.
+        // The assumed pace counts, too.
         assert!(
             (0.125..0.25).contains(&pace.times) && pace.off < 1.5,
             "{pace:?}"

@@ -1,4 +1,4 @@
-//! Data that is a little larger than a cache, and gone through again and again.
+//! Data slightly larger than a cache that is read again and again.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
@@ -16,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// How much larger.
+/// Largest working set, in multiples of the cache.
 const JUST: f64 = 2.0;
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {

@@ -1,4 +1,5 @@
-//! Pointer chases: each load's address is what the one before has loaded. Lists, trees, and chains of a hash table.
+//! Pointer chases: each load's address is the value of the one before. Lists, trees, and chains of
+//! hash tables.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
@@ -41,9 +42,9 @@ enum Shape {
     HashChain,
 }
 
-/// Code of well-known containers.
+/// Names in the code of well-known containers with chains.
 const CHAINS: [&str; 4] = ["_Hashtable", "unordered_map", "unordered_set", "_Hash_node"];
-/// Code of theirs that goes from node to node over all of them.
+/// Names in their code that iterates over all nodes.
 const WALKS: [&str; 5] = [
     "_Node_iterator",
     "_Node_const_iterator",
@@ -56,7 +57,7 @@ const TREES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
 fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<Claim> {
     let shape = shape(context, facts)?;
     (shape == wanted).then(|| {
-        // Nodes that lie in the order of the chase are prefetched.
+        // Nodes in the order of the chase are prefetched.
         let in_order = facts.near(64) >= 0.8 && facts.steps() >= 8;
         Claim::new(if in_order {
             Overlap::Prefetched
@@ -84,18 +85,19 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     let (origin, from) = context.origin(facts.site);
     let (origin, head) = match (origin, from) {
         (Origin::Chain | Origin::Tree, head) => (origin, head),
-        // A field of the node, or what an index from a node leads to.
+        // A field of the node, or data at an index from the node.
         (Origin::Pointer | Origin::Index, Some(from)) => match context.root(from) {
             found @ (Origin::Chain | Origin::Tree, _) if origin == Origin::Pointer => found,
-            // The head of a chain, and the first node's fields.
+            // The head of a chain, and fields of the first node.
             (Origin::Hash, _) if origin == Origin::Pointer => return next_is_chain(context, from),
             _ => return None,
         },
-        // The place in the table where a chain begins.
+        // The table entry where a chain begins.
         (Origin::Hash, _) => return next_is_chain(context, facts.site),
         _ => return None,
     };
-    // Lists behind an index that was loaded as it is are those of a graph's vertices, say.
+    // A list behind an index that was loaded unchanged is not a hash chain. It may be a graph's
+    // adjacency list.
     let begins_in_table = head.is_some_and(|head| {
         let (of_head, _) = context.origin(head);
         matches!(of_head, Origin::Hash | Origin::Call)
@@ -107,7 +109,7 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     })
 }
 
-/// Whether some chain begins at what a site loads.
+/// A hash chain, if some chain begins at the value of a site's load.
 fn next_is_chain(context: &Context, site: u32) -> Option<Shape> {
     let begins = |s: &u32| {
         let (origin, head) = context.origin(*s);
@@ -131,7 +133,7 @@ fn tell_list(context: &Context, cause: &Cause) -> Told {
     }
 }
 
-/// Trees whose nodes are wide already.
+/// Names in the code of trees with wide nodes.
 const WIDE: [&str; 3] = ["btree", "btree_map", "btree_set"];
 
 fn tell_tree(context: &Context, cause: &Cause) -> Told {

@@ -23,11 +23,11 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Walks in blocks use this part of the lines that they fetch.
+/// Walks in blocks use at least this share of the lines that they fetch.
 const WHOLE: f64 = 0.5;
 
-/// Part of the bytes of the lines that a load instruction comes to that it reads, in a window. A few columns side by side, as a small
-/// stencil has them, leave most of a line for the next walk.
+/// Share of the bytes that a load instruction reads in the lines that it accesses in a window. A
+/// small stencil reads a few columns side by side and leaves most of a line for the next walk.
 fn used(context: &Context, facts: &SiteFacts) -> f64 {
     let mut bytes: HashSet<(u32, u64), Mixed> = HashSet::default();
     let mut lines: HashSet<(u32, u64), Mixed> = HashSet::default();
@@ -38,7 +38,8 @@ fn used(context: &Context, facts: &SiteFacts) -> f64 {
     bytes.len() as f64 * f64::from(facts.size) / (lines.len().max(1) as f64 * 64.0)
 }
 
-/// The same in blocks, of which a column comes again before its lines are gone: nothing is to be done.
+/// Column-wise walks in blocks: the next column follows before the lines are evicted, so there is
+/// nothing to improve.
 pub(super) const BLOCKED: Rule = Rule {
     kind: "resident",
     name: "loads that hit",
@@ -53,10 +54,10 @@ pub(super) const BLOCKED: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// The name where arrays are stored by columns.
+/// Title for languages that store arrays by columns.
 pub(super) const BY_COLUMNS: &str = "row-wise walk of a column-major array";
 
-/// Whether the language of a source stores arrays by columns: Fortran's.
+/// True if a source's language stores arrays by columns, as Fortran does.
 pub(super) fn by_columns(file: &str) -> bool {
     let ending = file.rsplit_once('.').map_or("", |f| f.1);
     ["f", "for", "ftn", "f77", "f90", "f95", "f03", "f08", "f18"]
@@ -64,7 +65,7 @@ pub(super) fn by_columns(file: &str) -> bool {
         .any(|f| ending.eq_ignore_ascii_case(f))
 }
 
-/// Steps from here on are rows, not elements.
+/// Shortest step in bytes that counts as a row rather than an element.
 const ROW: u64 = 128;
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
@@ -73,7 +74,8 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     column.then(|| Claim::new(Overlap::Some))
 }
 
-/// The side of a square block of which two fit a cache, and of which two columns do in the sets that steps come to.
+/// Side of a square block, in elements. Two blocks fit the cache, and two columns of it fit the
+/// sets that the steps use.
 fn block(cache: u64, element: u64, step: i64) -> u64 {
     let side = (cache as f64 / 2.0 / element.max(1) as f64).sqrt();
     let lines = cache as f64 / 2.0 / set_apart(step) as f64;

@@ -1,4 +1,4 @@
-//! Copies: one load that reads hundreds of bytes.
+//! Copies: single loads that read hundreds of bytes.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
@@ -6,7 +6,7 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, over};
 use crate::findings::sites::SiteFacts;
 
-/// Bytes that no vector register holds.
+/// Smallest access in bytes that counts as a copy. No vector register is as large.
 const BLOCK: u32 = 256;
 /// Functions that copy or compare memory.
 const NAMES: [&str; 6] = ["memcpy", "memmove", "memcmp", "strcpy", "strlen", "mempcpy"];

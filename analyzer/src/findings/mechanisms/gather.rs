@@ -1,4 +1,4 @@
-//! Gathers: an index that is loaded from an array says where to load.
+//! Gathers: the address of a load is computed from an index loaded from an array.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
@@ -27,7 +27,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     Some(Claim::new(Overlap::Some))
 }
 
-/// Objects that are read at the same places, by one index.
+/// Number of objects that are read at the same places by one index.
 fn together(context: &Context, cause: &Cause) -> usize {
     let mut by_index: BTreeMap<u32, Vec<&SiteFacts>> = BTreeMap::new();
     for &site in &cause.sites {
@@ -51,12 +51,13 @@ fn together(context: &Context, cause: &Cause) -> usize {
     by_index.values().filter_map(alike).max().unwrap_or(0)
 }
 
-/// Pairs of steps that tell, at least, and the share of them that is alike.
+/// Fewest pairs of steps to compare, and the least share of them with the same ratio.
 const STEPS: usize = 16;
 const ALIKE: f64 = 0.6;
 
-/// Whether two load instructions move together, each by its own size of element: from one index to the next the steps of both have one
-/// ratio. Where another index has a part in one of the addresses they have none.
+/// True if two load instructions follow the same index. Between two indices their steps then have a
+/// fixed ratio, that of their element sizes. Otherwise another index takes part in one of the
+/// addresses.
 fn in_step(context: &Context, one: u32, other: u32) -> bool {
     let mut ratios: BTreeMap<i64, usize> = BTreeMap::new();
     for window in context.windows {

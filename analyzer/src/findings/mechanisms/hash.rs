@@ -1,4 +1,5 @@
-//! Look-ups in a table at a place that is computed from a key, or random places: the key is in the table itself.
+//! Look-ups in a table at a place that is computed from a key, or at random. The key is in the
+//! table itself.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
@@ -15,7 +16,7 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Code of well-known tables with open addressing.
+/// Names in the code of well-known tables with open addressing.
 const TABLES: [&str; 6] = [
     "raw_hash_set",
     "flat_hash_map",
@@ -24,7 +25,7 @@ const TABLES: [&str; 6] = [
     "dense_hashtable",
     "F14Table",
 ];
-/// The same of Rust's, whose functions have everyday names: what they are made with.
+/// Generic parameters of Rust's tables. Their functions have everyday names.
 const RUST: [&str; 3] = [
     "hashbrown::map::equivalent_key",
     "hashbrown::map::make_hasher",
@@ -32,7 +33,7 @@ const RUST: [&str; 3] = [
 ];
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
-    // Their places come from groups of tags that were loaded, as from an index, and from calls that hash.
+    // These tables find places by groups of tags, which look like an index, or by calls that hash.
     let is_known = || context.is_named(facts, &TABLES) || context.is_made_with(facts, &RUST);
     let hashed = matches!(context.root(facts.site).0, Origin::Hash) || is_known();
     (hashed && facts.near(64) < 0.8).then(|| Claim::new(Overlap::Some))

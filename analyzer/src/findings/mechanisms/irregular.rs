@@ -1,4 +1,4 @@
-//! What no other mechanism claims.
+//! Irregular loads that no other mechanism claims.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Loads that stay where they are.
+/// Loads that mostly hit.
 pub(super) const RESIDENT: Rule = Rule {
     kind: "resident",
     name: "loads that hit",

@@ -1,4 +1,5 @@
-//! Mechanisms: why loads are slow. One file each; the first rule that claims a load instruction has it.
+//! Mechanisms: reasons why loads are slow. Each has a file with its rule. The first rule that
+//! claims a load instruction wins.
 
 mod capacity;
 mod chase;
@@ -19,12 +20,12 @@ use crate::findings::context::Context;
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
 
-/// That a load instruction is slow by a mechanism, if it is.
+/// A rule's claim that a load instruction is slow for its reason.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claim {
-    /// How much of a miss is felt.
+    /// The processor's ability to hide the misses.
     pub overlap: Overlap,
-    /// Loads of one function and loop are told apart by this.
+    /// Claims with different values become different findings, even in one function and loop.
     pub apart: i64,
 }
 
@@ -34,12 +35,12 @@ impl Claim {
     }
 }
 
-/// What is said of a cause.
+/// Text of a finding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Told {
-    /// What was found, with numbers.
+    /// Observation, with numbers.
     pub finding: String,
-    /// What to try.
+    /// Remedies to try.
     pub advice: String,
     /// The layout that the advice asks for, if it asks for one.
     pub layout: Option<Layout>,
@@ -67,15 +68,15 @@ pub enum Nodes {
 
 /// A mechanism, with all that differs from other mechanisms.
 pub struct Rule {
-    /// Its name in JSON.
+    /// Name in JSON.
     pub kind: &'static str,
-    /// Its name in text.
+    /// Title in text.
     pub name: &'static str,
     /// Its name in text if the language of the source, known by the file, calls it otherwise.
     pub name_in: fn(file: &str) -> Option<&'static str>,
-    /// Whether a load instruction is of it.
+    /// Claims a load instruction if the mechanism applies to it.
     pub claims: fn(&Context, &SiteFacts) -> Option<Claim>,
-    /// What is said of a cause.
+    /// Describes a cause.
     pub tell: fn(&Context, &Cause) -> Told,
     /// Whether its loads hit, so that no finding is made of it.
     pub hits: bool,
@@ -114,12 +115,12 @@ impl Rule {
     }
 }
 
-/// The name of a cause's mechanism, in the words of the source's language.
+/// Title of a cause's mechanism, in the terms of the source's language.
 pub fn title(cause: &Cause) -> &'static str {
     (cause.rule.name_in)(&cause.line.file).unwrap_or(cause.rule.name)
 }
 
-/// All, in the order in which they are asked.
+/// All rules. The first that claims an instruction wins.
 pub const RULES: [&Rule; 16] = [
     &copies::RULE,
     &chase::HASH_CHAIN,
@@ -139,7 +140,7 @@ pub const RULES: [&Rule; 16] = [
     &irregular::RESIDENT,
 ];
 
-/// `over 64.0M (x 2 what L3 holds)`.
+/// For example `over about 64.0M, 2 times the L3`.
 fn over(context: &Context, cause: &Cause) -> String {
     let mut set = bytes(cause.set.bytes);
     if is_spread(cause) {
@@ -167,20 +168,20 @@ fn over(context: &Context, cause: &Cause) -> String {
     }
 }
 
-/// `62 % of its loads are the first in their line`.
+/// For example `62 % of the loads come to a new line`.
 fn cold(cause: &Cause) -> String {
     let share = 100.0 * cause.cold();
     format!("{share:.0} % of the loads come to a new line")
 }
 
-/// Whether a cause has hardly more than a line in each page that it comes to.
+/// True if the lines of a cause lie on pages of their own, for the most part.
 fn is_spread(cause: &Cause) -> bool {
     cause.set.lines >= 64
         && cause.set.pages * 4 > cause.set.lines * 3
         && cause.set.extent / 8 > cause.set.bytes
 }
 
-/// What helps where pages are lost; empty if it is little memory.
+/// Advice against TLB misses. Empty if the memory is small.
 fn huge_pages(cause: &Cause) -> &'static str {
     if is_spread(cause) && cause.set.extent > 4 * crate::findings::caches::TLB_REACH {
         return "; keep what is loaded here together, in an array of its own: each load comes to a page of its own, whose address the TLB has lost as well; 2 MiB pages (madvise MADV_HUGEPAGE) help there";

@@ -1,4 +1,4 @@
-//! Walks that come to a new page with each step.
+//! Walks whose every step leads to a new page.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;

@@ -1,4 +1,4 @@
-//! Objects behind an array of pointers: each was allocated by itself.
+//! Objects behind an array of pointers that were allocated one by one.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
@@ -21,7 +21,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
         return None;
     };
     let pointers = context.sites.get(&from)?;
-    // A pointer that stays the same leads to one object.
+    // A pointer that stays the same leads to a single object.
     if pointers.near(0) > 0.9 || facts.near(64) >= 0.8 {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Binary search: a range is halved, each step at a place that the one before decides.
+//! Binary search: each step halves a range, and its address depends on the load before.
 
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;

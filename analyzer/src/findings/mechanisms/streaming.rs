@@ -16,7 +16,7 @@ pub(crate) const RULE: Rule = Rule {
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
-    // No prefetcher gets ahead of a few loads in a row.
+    // A prefetcher does not get ahead of short runs.
     if facts.short_runs().is_some() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Steps that skip most of each line: one field of large elements.
+//! Steps that skip most of each line, as when one field of large elements is read.
 
 use crate::data::elements::{Element, Field};
 use crate::findings::caches::Overlap;
@@ -17,9 +17,9 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Rows of a load instruction that tell which bytes it reads.
+/// Most rows of a load instruction that are inspected for the bytes that it reads.
 const SEEN: usize = 256;
-/// Shorter steps waste little.
+/// Shortest step in bytes that wastes much of a line.
 const SHORT: u64 = 32;
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
@@ -45,7 +45,8 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     })
 }
 
-/// Bytes of an element that loads with a step read in an object, from the first that is read on: ranges.
+/// Ranges of bytes that loads with this step read in an object's elements. Offsets are relative to
+/// the first byte read, unless the type is known.
 fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
     let element = step.unsigned_abs();
     let mut start = u64::MAX;
@@ -58,11 +59,11 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
         let each = sites.iter().flat_map(|&s| context.rows_of(s).take(SEEN));
         each.map(|r| r.1).filter(|r| r.object == object)
     };
-    // The object's begin is not known: elements begin where the lowest offset is that is read.
+    // The begin of the object is unknown, so the lowest offset counts as the begin of an element.
     for row in rows() {
         start = start.min(row.address % element);
     }
-    // (Unless the type tells.)
+    // If the type is known, so is the begin of an element.
     let knows = context.element(object).bytes == element;
     for row in rows() {
         let at = match row.into {
@@ -82,7 +83,7 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// The names of the fields in a range of bytes.
+/// Names of the fields in a range of bytes.
 fn fields(element: &Element, (from, to): (u64, u64)) -> String {
     let inside = |f: &&Field| f.offset < to && from < f.offset + f.bytes;
     let names: Vec<&str> = (element.fields.iter())
