@@ -92,7 +92,7 @@ pub struct Finding {
     /// The layout that the advice asks for.
     #[serde(skip)]
     pub layout: Option<Layout>,
-    /// Whether `score` is the most that it may cost: how far it does depends on what no trace has.
+    /// True if `score` is an upper bound of the cost.
     #[serde(skip)]
     pub is_upper_bound: bool,
 }
@@ -102,12 +102,13 @@ pub struct Finding {
 pub struct FindingList {
     /// The most important first.
     pub list: Vec<Finding>,
-    /// Why there are none, where there are none.
+    /// The reason if there are none.
     pub none: String,
 }
 
 impl Serialize for FindingList {
-    /// As `findings` and `no_finding`. `diagnoses` and `no_diagnosis` are the names before version 0.2; they go with 0.3.
+    /// Writes `findings` and `no_finding`, and the names of version 0.1 beside them (`diagnoses`,
+    /// `no_diagnosis`), which will be removed in version 0.3.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(4))?;
         for key in ["findings", "diagnoses"] {

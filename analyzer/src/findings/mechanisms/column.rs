@@ -16,9 +16,10 @@ pub(super) const RULE: Rule = Rule {
     claims,
     tell,
     name_in: |file| by_columns(file).then_some(BY_COLUMNS),
-    // A column's lines come again with the next column, so the first level is what counts.
+    // A column's lines are used again by the next column, so the first level matters.
     beyond_level: 0,
-    // Steps of a power of two come to a few sets of a cache only.
+    // Steps of a power of two use few sets of a cache, so the cache holds no more of the column
+    // than of a walk in order.
     needs_extent: |step| step.is_some_and(|s| s.unsigned_abs().is_power_of_two()),
     ..Rule::PLAIN
 };

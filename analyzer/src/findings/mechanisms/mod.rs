@@ -55,43 +55,44 @@ pub enum Layout {
     InterleavedArrays,
 }
 
-/// How the causes of a mechanism use nodes that pointers lead to.
+/// Relation of a mechanism to the nodes of lists and trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nodes {
-    /// They do not, or it does not matter.
+    /// None.
     Unrelated,
-    /// They go from node to node.
+    /// Its loads go from node to node.
     Followed,
-    /// They may load from a node that another cause has followed a pointer to, and then belong to that cause.
+    /// Its loads belong to a cause that follows pointers, if they read the nodes that it visits.
     Joined,
 }
 
-/// A mechanism, with all that differs from other mechanisms.
+/// A mechanism and everything that distinguishes it from the others.
 pub struct Rule {
     /// Name in JSON.
     pub kind: &'static str,
     /// Title in text.
     pub name: &'static str,
-    /// Its name in text if the language of the source, known by the file, calls it otherwise.
+    /// Another title for sources of some languages, by the name of the file.
     pub name_in: fn(file: &str) -> Option<&'static str>,
     /// Claims a load instruction if the mechanism applies to it.
     pub claims: fn(&Context, &SiteFacts) -> Option<Claim>,
     /// Describes a cause.
     pub tell: fn(&Context, &Cause) -> Told,
-    /// Whether its loads hit, so that no finding is made of it.
+    /// True if its loads hit the cache. Such a cause is no finding.
     pub hits: bool,
-    /// The smallest cache that the working set must exceed: 0 is the L1.
+    /// Level of the smallest cache that the working set must exceed. Level 0 is the L1.
     pub beyond_level: usize,
-    /// Its causes and nodes of lists and trees.
+    /// Relation to the nodes of lists and trees.
     pub nodes: Nodes,
-    /// Whether walks with this step in bytes need room for their whole extent, and not only for the lines that were seen.
+    /// True if walks with this step (bytes) occupy a cache by their whole extent, and not only by
+    /// the lines that were seen.
     pub needs_extent: fn(step: Option<i64>) -> bool,
-    /// Whether its walks go through the same memory again, so that the way around bounds the working set.
+    /// True if its walks return to the same memory. The length of the way back bounds the working set.
     pub comes_back: bool,
 }
 
 impl Rule {
-    /// A mechanism without peculiarities; rules state how they differ.
+    /// Default values of the fields. A rule states its own kind, name, `claims` and `tell`.
     pub(crate) const PLAIN: Rule = Rule {
         kind: "",
         name: "",
@@ -109,7 +110,7 @@ impl Rule {
         comes_back: false,
     };
 
-    /// Whether this is the other mechanism.
+    /// True if both are the same mechanism.
     pub fn is(&self, other: &Rule) -> bool {
         self.kind == other.kind
     }

@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
     name: "binary search",
     claims,
     tell,
-    // Recapture knows only the places that are visited often; a search visits most places seldom.
+    // A search visits most places seldom. Recapture only sees the frequent ones.
     needs_extent: |_| true,
     ..Rule::PLAIN
 };
