@@ -1,15 +1,15 @@
 //! Misses of groups of code and of objects at given capacities.
 //!
 //! A *cell* holds the visits of one group of code to one object. They are treated as alike.
-//! Distances inside samples are known ([`near`](super::near)). Behind the reach, other samples tell
-//! the chance that a cell's visits survive for `v` sample lengths ([`far`](super::far)). The time
+//! Distances inside samples are known ([`reuse_distance`](super::reuse_distance)). Behind the reach, other samples tell
+//! the chance that a cell's visits survive for `v` sample lengths ([`survival_curve`](super::survival_curve)). The time
 //! that fills a cache follows from the same survival: new lines come at the sum of the surviving
 //! shares of all cells that run beside this one.
 
-use crate::misses::alone::{Estimate, Wait};
-use crate::misses::far::RADII;
-use crate::misses::filling::{Times, doubt_of};
-use crate::misses::sets;
+use crate::misses::fill_time::{Times, doubt_of};
+use crate::misses::set_conflicts;
+use crate::misses::survival_bounds::{Estimate, Wait};
+use crate::misses::survival_curve::RADII;
 use crate::misses::visit_table::{VisitTable, parts};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
@@ -121,7 +121,7 @@ impl Estimate<'_, '_> {
             let crowd = level.and_then(|&l| table.crowded[l].get(cell)?.as_ref());
             let rest = crowd.map(|c| c.rest.fit(RADII.len() - 1, self.without));
             // The sample alone fills the set of some late visits.
-            let full = level.map_or(0.0, |&l| sets::full(&near, l));
+            let full = level.map_or(0.0, |&l| set_conflicts::full(&near, l));
             let misses = |wait: Wait| {
                 let survives = match (crowd, &rest) {
                     (Some(crowd), Some(rest)) => {

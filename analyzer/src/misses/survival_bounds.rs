@@ -1,13 +1,13 @@
 //! Survival of lines after their late visits: the estimate, and the alternatives that bound it.
 //!
 //! A late visit is the first touch of a line in a sample, behind the reach of samples (see
-//! [`near`](super::near)). Its line survives `v` sample lengths if no access touches it for so
+//! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access touches it for so
 //! long.
 
-use crate::misses::far::{Fit, grid};
-use crate::misses::near::Near;
+use crate::misses::reuse_distance::Near;
+use crate::misses::survival_curve::{Fit, grid};
 use crate::misses::visit_table::{LATEST, VisitTable, near_of};
-use crate::misses::watched::{self, PACE_ENDS, STRIDED};
+use crate::misses::watched_reuses::{self, PACE_ENDS, STRIDED};
 use crate::stages::line_visits::part;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
@@ -348,7 +348,7 @@ impl Estimate<'_, '_> {
     /// Estimated survival, by cell and along the grid.
     pub(super) fn curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
-            let watched = watched::between(&self.watched[cell], v)[1];
+            let watched = watched_reuses::between(&self.watched[cell], v)[1];
             let wait = Wait {
                 watched,
                 ..self.plain(cell, v)
@@ -360,7 +360,7 @@ impl Estimate<'_, '_> {
     /// Lower bound of the survival, as far as watches leave it open.
     pub(super) fn least_curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
-            let watched = watched::between(&self.watched[cell], v * self.pace_ends[cell])[0];
+            let watched = watched_reuses::between(&self.watched[cell], v * self.pace_ends[cell])[0];
             let wait = Wait {
                 watched,
                 in_bursts: self.bursts_of(cell).most(),
@@ -378,7 +378,7 @@ impl Estimate<'_, '_> {
     /// bursts.
     pub(super) fn most_curves(&self) -> Vec<Vec<f64>> {
         self.by_cell(|cell, v| {
-            let watched = watched::between(&self.watched[cell], v)[1];
+            let watched = watched_reuses::between(&self.watched[cell], v)[1];
             let wait = Wait {
                 watched,
                 ..self.seldom(cell, v)
@@ -428,7 +428,7 @@ impl Estimate<'_, '_> {
         let at_random = self.at_random[cell][1];
         let (floors, part) = &self.floors[cell];
         let alone = match at_random < COMES_BACK {
-            true => watched::floor_of(floors, *part, latest.max(v) * PACE_ENDS),
+            true => watched_reuses::floor_of(floors, *part, latest.max(v) * PACE_ENDS),
             false => 0.0,
         };
         let bursts = self.bursts_of(cell);

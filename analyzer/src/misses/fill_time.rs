@@ -1,8 +1,8 @@
 //! Times at which caches are full, and the share of lines that returned by then.
 
-use crate::misses::alone::{EDGE, Estimate, FOREVER, Wait};
-use crate::misses::far::{GRID, grid};
-use crate::misses::watched;
+use crate::misses::survival_bounds::{EDGE, Estimate, FOREVER, Wait};
+use crate::misses::survival_curve::{GRID, grid};
+use crate::misses::watched_reuses;
 
 /// Addition to the interval of a share s: the first times s(1 − s), and the second times s. It
 /// covers accesses that deviate from the model.
@@ -80,7 +80,7 @@ impl Estimate<'_, '_> {
             soonest,
         } = times;
         let plain = self.plain(cell, v);
-        let at = |v: f64| watched::between(&self.watched[cell], v);
+        let at = |v: f64| watched_reuses::between(&self.watched[cell], v);
         let watched = at(v)[1];
         if self.without.is_some() {
             // Replicates serve the comparison of values alone.

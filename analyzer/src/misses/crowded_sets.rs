@@ -5,7 +5,7 @@
 //! of the samples include one of these is 1 − (1 − v/N)^c. The sum of the chances over the lines of
 //! a set gives the number of samples after which the set is full.
 
-use crate::misses::far::{Far, RADII};
+use crate::misses::survival_curve::{Far, RADII};
 use crate::stages::line_visits::LineVisits;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;

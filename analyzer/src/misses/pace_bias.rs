@@ -26,7 +26,7 @@ type Window = HashMap<u32, Share, Mixed>;
 
 /// By group: factors on its misses per load, with windows of many new lines counted as slower. The
 /// first is the least, the second the likely one.
-pub(crate) fn slower(table: &VisitTable<'_>) -> HashMap<u32, [f64; 2], Mixed> {
+pub(crate) fn speed_factors(table: &VisitTable<'_>) -> HashMap<u32, [f64; 2], Mixed> {
     let mut windows: HashMap<u32, Window, Mixed> = HashMap::default();
     for of in &table.lines.samples {
         let share = windows.entry(of.sample).or_default().entry(of.group);

@@ -1,8 +1,8 @@
 //! Set conflicts inside samples. They add misses to those that follow from the sizes of the caches.
 
-use crate::misses::filling::doubt_of;
-use crate::misses::near::Near;
-use crate::misses::predict::{ByGroup, Ends};
+use crate::misses::cell_misses::{ByGroup, Ends};
+use crate::misses::fill_time::doubt_of;
+use crate::misses::reuse_distance::Near;
 use crate::misses::visit_table::{VisitTable, parts};
 use crate::stages::line_visits::GroupLines;
 use crate::util::fast_hash::Mixed;

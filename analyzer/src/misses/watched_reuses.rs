@@ -19,9 +19,11 @@
 //! ended show that no walk returned unseen by the samples, so they raise the lower end.
 
 use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
-use crate::misses::far::grid;
 use crate::misses::load_weights::LoadWeights;
-use crate::misses::survival::{Ended, LineOverWord, QUANTILE, Touches, WORDS, combined, mixed};
+use crate::misses::survival_curve::grid;
+use crate::misses::watch_survival::{
+    Ended, LineOverWord, QUANTILE, Touches, WORDS, combined, mixed,
+};
 use crate::stages::line_visits::{LINE, LineVisits, PARTS, Visit, WatchedUse};
 use crate::util::fast_hash::Mixed;
 use serde::Serialize;

@@ -5,11 +5,11 @@ use crate::data::object_map::Recent;
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::Estimate;
+use crate::misses::cell_misses::ByGroup;
 use crate::misses::load_weights::{self, LoadWeights, Part};
-use crate::misses::predict::ByGroup;
 use crate::misses::visit_table::VisitTable;
-use crate::misses::watched::{self, Code, WatchedReuses};
-use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, slower};
+use crate::misses::watched_reuses::{self, Code, WatchedReuses};
+use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias};
 use crate::stages::line_visits::{PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -165,7 +165,7 @@ impl Predicted {
         let weights = LoadWeights::new(outcome, by_time);
         let (watches, mut seen) = match outcome.pairs.as_deref() {
             Some(pairs) => {
-                let (watches, seen) = watched::timed(lines, pairs, &weights);
+                let (watches, seen) = watched_reuses::timed(lines, pairs, &weights);
                 (watches, Some(seen))
             }
             None => (Vec::new(), None),
@@ -245,7 +245,7 @@ impl Predicted {
         value.sort_unstable_by_key(|v| v.0);
         let replicates: Vec<ByGroup> = estimates.collect();
         let slower = match by_time && !weights.are_counted() {
-            true => slower::slower(&private),
+            true => pace_bias::speed_factors(&private),
             false => HashMap::default(),
         };
         for (group, of) in value {
