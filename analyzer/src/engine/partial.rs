@@ -1,10 +1,12 @@
-//! Partial results: what the pass over a trace has found, in a file, to be merged with others later.
+//! Partial results: the result of the pass over a trace, in a file, to be merged with others later.
 //!
-//! Merging is associative and, up to the order of equals in tables, commutative, so that traces of many processes or machines can be
-//! analysed where they lie and merged in any grouping. Code is matched by module, name, line and inline chain; address spaces of different
-//! partial results are different. The zoom trees need the rows and are not in it.
+//! Merging is associative and, up to the order of equals in tables, commutative. So traces of many
+//! processes or machines can be analysed separately and merged in any grouping. Code is matched by
+//! module, name, line and inline chain; address spaces of different partial results are different.
+//! The zoom trees need the rows and are not included.
 //!
-//! The file: `MGZPART7`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
+//! The file: `MGZPART7`, then zstd of a JSON header (its length as u64 first) and columns of u64,
+//! each with its length before it.
 
 use crate::data::code_map::{CodeMap, FunctionName, LineName, LinePiece, LoopName};
 use crate::data::counts::LogHistogram;
@@ -35,7 +37,7 @@ const MOST: u64 = 1 << 34;
 pub struct PartialError {
     /// The file.
     pub path: String,
-    /// What is wrong, and the remedy.
+    /// The error and the remedy.
     pub cause: String,
 }
 
@@ -249,7 +251,7 @@ impl Partial {
         out.column(o.fetches.iter().flat_map(|f| [f.lines, f.bytes]))?;
         out.column([u64::from(o.weights.is_some())])?;
         out.column(o.weights.iter().flat_map(|w| w.by_sample().iter().copied()))?;
-        // What is not known is not a number.
+        // Unknown values are stored as NaN.
         let executed = o.weights.iter().flat_map(|w| w.executed_by_sample());
         out.column(executed.flat_map(|e| {
             let (loads, error) = e.unwrap_or((f64::NAN, f64::NAN));
@@ -306,7 +308,7 @@ impl Partial {
             .sync_data()
     }
 
-    /// Whether a file begins as one does.
+    /// True if a file begins like a partial result.
     pub fn is_one(path: &Path) -> bool {
         let mut magic = [0; 8];
         std::fs::File::open(path)
@@ -519,7 +521,7 @@ impl Partial {
             last_time,
         ] in input.groups()?
         {
-            // Where in memory it was is known while the rows are read only.
+            // The place in memory is known only while rows are read.
             let spot = |group: u64| -> Result<Spot, String> {
                 Ok(Spot {
                     group: if group == u64::from(NO_LOAD) {
@@ -634,7 +636,8 @@ impl Partial {
             .max()
             .unwrap_or(0)
             .max(self.outcome.incidence.samples_end());
-        // Which samples have marks goes by their numbers, also of those that are still to come.
+        // The number of a sample decides if its marks are kept, even for samples that are still to
+        // come.
         let most = other
             .outcome
             .samples
@@ -700,7 +703,7 @@ impl Partial {
             mine.fetches[at].merge(fetched);
         }
         mine.windows.merge(&theirs.windows);
-        // What one of them does not know the sum does not know.
+        // The sum is unknown if one of them is unknown.
         mine.weights = match (mine.weights.take(), theirs.weights) {
             (weights, _) if theirs.samples.is_empty() => weights,
             (weights, Some(theirs)) if weights.is_some() || mine.samples.is_empty() => {
@@ -769,7 +772,7 @@ fn add(mine: &mut Manifest, other: Manifest) {
     a.stores = a.stores.zip(b.stores).map(|(a, b)| a + b);
     a.implied_const += b.implied_const;
     a.samples += b.samples;
-    // What one of them does not know the sum does not know.
+    // The sum is unknown if one of them is unknown.
     a.loads_executed = a.loads_executed.zip(b.loads_executed).map(|(a, b)| a + b);
     a.loads_executed_error = a
         .loads_executed_error
