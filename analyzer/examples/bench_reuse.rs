@@ -1,6 +1,8 @@
-//! Accesses per second of the stages, on synthetic streams: `cargo run --release --example bench_reuse -- [ACCESSES [STREAM [STAGE]]]`, of those whose names begin so.
-//! Each line is the best of five runs on one core, in CPU time, so that other load on the machine disturbs less. Memory that one run has used serves the next:
-//! what new memory costs is the machine's, and part of what whole analyses take.
+//! Accesses per second of the stages, on synthetic streams: `cargo run --release --example
+//! bench_reuse -- [ACCESSES [STREAM [STAGE]]]` selects streams and stages by the begin of their
+//! names. Each line is the best of five runs on one core, in CPU time, so that other load on the
+//! machine disturbs less. Memory of one run is reused by the next: the cost of new memory depends
+//! on the machine, and belongs to whole analyses.
 
 use mgz_analyzer::data::rows::Rows;
 use mgz_analyzer::reuse::{ReuseEngine, ReuseSink};

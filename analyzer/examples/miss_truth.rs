@@ -1,5 +1,7 @@
-//! Plays caches over a full trace: `miss_truth TRACE SIZE:WAYS…` prints JSON with loads and misses of the run and by line of code, from an exact set-associative simulation with LRU replacement,
-//! each cache by itself. For `benches/run misses`: predictions from samples are compared with this.
+//! Simulates caches over a full trace: `miss_truth TRACE SIZE:WAYS…` prints JSON with loads and
+//! misses of the run and by line of code, from an exact set-associative simulation with LRU
+//! replacement, each cache separately. `benches/run misses` compares predictions from
+//! samples with it.
 
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::util::fast_hash::Mixed;

@@ -1,11 +1,15 @@
-//! Counts a trace by plain definitions, without the engines: `truth TRACE [WINDOWS [PERIOD SEEDS]]` prints JSON with the mean F, F_str and F_irr of
-//! windows of powers of two up to the whole run, and by function the whole F, F_str and F_irr and, for each of WINDOWS (numbers with commas), their means
-//! per window of so many loads of the run. For `benches/run validate`: what estimates from samples are compared with comes from here.
+//! Counts a trace by plain definitions, without the engines: `truth TRACE [WINDOWS [PERIOD SEEDS]]`
+//! prints JSON with the mean F, F_str and F_irr of windows of powers of two up to the whole run. By
+//! function it prints the whole F, F_str and F_irr and, for each of WINDOWS (numbers separated by
+//! commas), their means per window of so many loads of the run. `benches/run validate` compares
+//! estimates from samples with it.
 //!
-//! `brief` are the addresses of which all accesses lie within 2^12, 2^13, … loads: samples that are as far apart may miss them all.
+//! `brief` counts addresses whose accesses all lie within 2^12, 2^13, … loads: samples that far
+//! apart may miss them all.
 //!
-//! With PERIOD and SEEDS also the analyses of that many samplings of the trace: one window (of the first size) at a random place of each period, as a
-//! trigger that knows nothing of the program gives them.
+//! With PERIOD and SEEDS, it also prints the analyses of that many samplings of the trace: one
+//! window (of the first size) at a random place of each period, as from a trigger that is
+//! independent of the program.
 
 use mgz_analyzer::data::rows::{Chunk, RowColumns, Run};
 use mgz_analyzer::engine::{Collect, Options, analyse};
@@ -133,12 +137,14 @@ type Three = [u64; 3];
 
 #[derive(Default)]
 struct Counter {
-    /// Last access by address, of all loads and of those of class 1 and 2; plus one, 0 for none. And the first.
+    /// Last access by address, of all loads and of those of class 1 and 2, plus one; 0 for none.
+    /// And the first.
     last: HashMap<u64, (Three, Three), Mixed>,
 }
 
 impl Counter {
-    /// Number of the access before, plus one; 0 if there is none. By all, Strided, Irregular; those that do not apply are `None`.
+    /// Number of the access before, plus one; 0 if there is none. By all, Strided, Irregular;
+    /// `None` if the class does not apply.
     fn step(&mut self, address: u64, class: u32, now: u64) -> [Option<u64>; 3] {
         let (last, first) = self.last.entry(address).or_default();
         for kind in [0, class as usize] {
@@ -169,7 +175,7 @@ impl Counter {
     }
 }
 
-/// What is counted of a function.
+/// Counts of a function.
 #[derive(Default)]
 struct Function {
     counter: Counter,

@@ -220,7 +220,7 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// What they demand.
+    /// Conditions of the filters.
     pub fn conditions(&self) -> Conditions {
         Conditions {
             threads: self.thread.clone(),
@@ -243,7 +243,7 @@ impl Arguments {
         )
     }
 
-    /// How much of the result is shown.
+    /// Extent of the shown result.
     pub fn detail(&self) -> Detail {
         let more = [
             self.all,
@@ -260,7 +260,7 @@ impl Arguments {
         }
     }
 
-    /// What is asked of the analysis.
+    /// Questions for the analysis.
     pub fn questions(&self) -> anyhow::Result<Questions> {
         Ok(Questions {
             zoom: self.zoom || self.report_data.is_some(),

@@ -1,16 +1,18 @@
 //! Footprint, reuse and zoom analysis of mgz traces.
 //!
-//! What makes this hard: a trace has hundreds of millions of rows, its footprint has to be counted
-//! exactly for every function and line, and exact reuse distance outside the cache costs a few cache
-//! misses per access. Hence one pass over the rows, in chunks, with three independent stages
-//! ([`stages::footprint`], [`stages::reuse`], [`stages::windows`]) that run side by side on all cores, and prefetching in each.
+//! A trace has hundreds of millions of rows. Its footprint has to be counted exactly for every
+//! function and line, and exact reuse distance outside the cache costs a few cache misses per
+//! access. So there is one pass over the rows, in chunks, with three independent stages
+//! ([`stages::footprint`], [`stages::reuse`], [`stages::windows`]) that run side by side on all
+//! cores, with prefetching in each.
 //!
-//! What it guarantees: every number without `_hat` in its name is an exact count over the recorded
-//! rows, as defined in `docs/reference/metrics.md`; estimates are marked. Memory does not grow with the number of rows;
-//! footprints beyond a bound go to scratch files. No input makes it panic:
-//! what cannot be read is skipped, counted and reported.
+//! Guarantees: every number without `_hat` in its name is an exact count over the recorded rows, as
+//! defined in `docs/reference/metrics.md`; estimates are marked. Memory does not grow with the
+//! number of rows; footprints beyond a limit go to scratch files. No input causes a panic:
+//! unreadable parts are skipped, counted and reported.
 //!
-//! The stages work on slices ([`data::rows`]); files and threads are at the edge ([`input`], [`engine`]).
+//! The stages work on slices ([`data::rows`]); files and threads are at the edge ([`input`],
+//! [`engine`]).
 
 pub mod cli;
 pub mod commands;

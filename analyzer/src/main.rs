@@ -33,11 +33,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Columns come and go by tens of megabytes. glibc would return each to the system and fetch fresh pages for
-/// the next, which costs a sixth of the run; it is told to keep them. Its heap begins with room for what most traces need. (Room takes no memory before
-/// it is used.) `at_random`: many small pieces of it will be looked up at random, as the models' are; then it is in huge pages where the
-/// system has them. Otherwise nearly all is read in order, and large tables have huge pages of their own: small pages are cheaper to get where a
-/// hypervisor has to find memory for each huge one first, which was up to a fifth of a run, and a quarter with `--zoom`.
+/// Makes glibc keep freed memory. Columns of tens of megabytes are allocated and freed repeatedly.
+/// glibc would return each to the system and get fresh pages for the next, which costs a sixth of
+/// the run. The heap begins with room for most traces. (It takes no memory before it is used.)
+/// `at_random`: small parts will be accessed at random, as in the models. Then the heap uses huge
+/// pages if the system has them. Otherwise nearly all accesses are in order, and large tables have
+/// huge pages of their own. Small pages are then cheaper if a hypervisor has to find memory for
+/// each huge one first: this was up to a fifth of a run, and a quarter with `--zoom`.
 fn keep_memory(at_random: bool) {
     // Other C libraries have no such settings.
     #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
@@ -154,7 +156,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     warn(&analysis.warnings);
     show(&analysis, arguments)?;
-    // What could be read has been shown; the status tells that it is not everything.
+    // The readable part has been shown. The status tells that it is incomplete.
     Ok(if trace.damage.is_empty() && damage.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -244,12 +246,12 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 width,
                 rows: arguments.rows,
                 misses: arguments.misses,
-                // Where there are none that is said to those who ask.
+                // If there are none, this is reported only on request.
                 call_paths: arguments.call_paths
                     || arguments.all && analysis.call_paths.state != "unknown",
                 by_path: arguments.by_path,
             };
-            // Of a trace without rows there is no more than its summary.
+            // A trace without rows has only a summary.
             let every = arguments.all || analysis.summary.metrics.accesses == 0;
             let has_report = arguments.report_data.is_some();
             let mut text = if every {
@@ -257,7 +259,7 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
             } else {
                 screen(analysis, style, has_report)
             };
-            // What was asked for by name is shown.
+            // Tables requested by name are shown.
             if !every
                 && (arguments.zoom
                     || arguments.objects

@@ -1,5 +1,5 @@
-//! `mgz-analyze cache --online` and `reuse --online`: rows on standard input, and a trace with those that follow, against the
-//! trace that has all of them.
+//! `mgz-analyze cache --online` and `reuse --online`: rows on standard input, and a trace with the
+//! rows that follow, compared with the trace that has all of them.
 
 mod common;
 
@@ -124,7 +124,7 @@ fn analyse(trace: &Path, options: &[&str], input: Option<&[u8]>) -> Output {
     let mut pipe = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            // Who refuses it does not read it.
+            // A command that refuses its input does not read it.
             let _ = pipe.write_all(input.unwrap_or_default());
         });
         child.wait_with_output().unwrap()

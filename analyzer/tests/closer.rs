@@ -185,7 +185,8 @@ fn partial_results_merge_in_any_grouping_to_the_result_of_the_whole() {
     assert_eq!(merged["summary"]["processes"], 3);
 }
 
-/// Of a screen only what it shows is made; what is asked for beside it makes everything.
+/// Only the contents of a screen are computed for it. Other requested output makes the analysis
+/// compute everything.
 #[test]
 fn a_screen_is_the_same_whatever_else_is_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -434,7 +435,7 @@ fn objects_are_told_apart_by_address_and_by_time() {
             .sum::<u64>(),
         400
     );
-    // Damage is told, the rest analysed.
+    // Damage is reported, and the rest is analysed.
     std::fs::write(folder.path().join(OBJECTS), b"PAR1 nonsense").unwrap();
     let output = analyze(&[text(folder.path()), "--objects", "--all"]);
     let error = String::from_utf8_lossy(&output.stderr);
@@ -545,7 +546,8 @@ fn samples_in_step_with_a_loop_are_told() {
     }
 }
 
-/// D of each access of a sample by definition: the distinct blocks between it and the last access to its block; none for a first touch.
+/// D of each access of a sample by definition: the distinct blocks between it and the last access
+/// to its block; `None` for a first touch.
 fn distances(blocks: &[u64]) -> Vec<Option<u64>> {
     let before = |i: usize| blocks[..i].iter().rposition(|b| *b == blocks[i]);
     let between = |from: usize, to: usize| {
@@ -569,8 +571,9 @@ fn millionths(value: Option<f64>) -> Option<u64> {
     value.map(|v| (v * 1e6).round() as u64)
 }
 
-/// The first level of the time tree and the heat map are counted while the whole run is: they agree with their definitions, also where parts begin inside
-/// of samples, and with those of a pass of their own, which is made where rows cannot be read.
+/// The first level of the time tree and the heat map are counted in the pass over the whole run.
+/// They agree with their definitions, even if parts begin inside samples. They also agree with a
+/// separate pass, which is made if rows cannot be read.
 #[test]
 fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
     for lengths in [&[3001u64][..], &[1500, 700, 900]] {
@@ -737,7 +740,7 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
     }
 }
 
-/// Where rows are missing that the list of samples knows of, the tree is of those that are there.
+/// If rows in the list of samples are missing, the tree consists of the existing ones.
 #[test]
 fn zooms_of_a_damaged_trace_count_what_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -793,7 +796,7 @@ fn zooms_of_a_damaged_trace_count_what_can_be_read() {
         let all = result["summary"]["A"].as_u64().unwrap();
         told += u64::from(all < 6400);
         if all == 0 {
-            // Of nothing there are no trees.
+            // Without data there are no trees.
             assert!(result["time_zoom"].is_null() && result["location_zoom"].is_null());
             continue;
         }

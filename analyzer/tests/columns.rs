@@ -1,4 +1,5 @@
-//! The types of all columns of Parquet files. They are listed in `columns.txt` beside this file, and do not depend on what is in a trace.
+//! The types of all columns of Parquet files. They are listed in `columns.txt` beside this file,
+//! and do not depend on the data in a trace.
 //!
 //! `MGZ_BLESS=1 cargo test --release --workspace --test columns` writes the list anew.
 
@@ -181,7 +182,7 @@ fn all_columns_have_the_types_that_are_listed() {
         assert_eq!(got, want);
     }
     assert_eq!(list.lines().count(), want.lines().count());
-    // What looks like a list or a flag is none in a text.
+    // Text that looks like a list or a flag is still text.
     for line in want.lines().filter(|l| !l.starts_with('#')) {
         for column in line.split(": ").nth(1).unwrap_or("").split(", ") {
             let (name, kind) = column.split_once(' ').unwrap_or((column, ""));

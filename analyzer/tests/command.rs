@@ -28,7 +28,7 @@ fn json(folder: &Path, more: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Where two results differ first.
+/// First difference between two results.
 fn difference(path: &str, a: &Value, b: &Value) -> Option<String> {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) if x.len() == y.len() => {

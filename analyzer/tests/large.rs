@@ -1,4 +1,5 @@
-//! Accesses of many kilobytes and megabytes, as string instructions make them: what is counted of them agrees with its definition, and takes linear time.
+//! Accesses of many kilobytes and megabytes, as string instructions make them. Their counts agree
+//! with the definitions, and take linear time.
 
 mod common;
 
@@ -42,7 +43,8 @@ fn row(seq: u64, thread: u32, address: u64, size: u32) -> Row {
     }
 }
 
-/// Large accesses at odd places that overlap each other in part, in whole and not at all, with small ones that cut them up between them: of two threads.
+/// Large accesses of two threads at odd places that overlap each other in part, in whole and not at
+/// all, divided by small ones.
 fn rows(random: &mut Random) -> Vec<Row> {
     let base = 0x7f00_0000_0123;
     let mut rows = Vec::new();
@@ -72,7 +74,8 @@ fn rows(random: &mut Random) -> Vec<Row> {
     rows
 }
 
-/// Of a thread's accesses: distance and interval of each touch, `None` for first touches, with its block.
+/// Touches of a thread's accesses: the block, and its distance and interval, `None` for first
+/// touches.
 fn touches(accesses: &[&Row], shift: u32) -> Vec<(u64, Option<(u64, u64)>)> {
     let mut last: HashMap<u64, usize> = HashMap::new();
     let mut blocks_of = vec![0u64; accesses.len()];
@@ -215,7 +218,7 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
                     &format!("{what}, {}", object["object"]),
                 );
             }
-            // Loads of the heat map's rows: those that start in their regions.
+            // Loads of the heat map's rows: loads that start in their regions.
             let address = |v: &Value| {
                 u64::from_str_radix(v.as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
             };
@@ -275,7 +278,7 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
                 &what,
             );
         }
-        // Windows of a few accesses, each by itself.
+        // Windows of a few accesses, each separately.
         let of_windows: Vec<_> = [8, 9]
             .iter()
             .flat_map(|&t| {
@@ -381,8 +384,8 @@ fn in_time(arguments: &[&str], most: Duration) {
     }
 }
 
-/// What a program does that copies 64 MiB by one instruction, a few times. Each block takes tens of nanoseconds; if it took some for each block of the access, hours
-/// would not do.
+/// A program copies 64 MiB by one instruction, a few times. Each block takes tens of nanoseconds.
+/// With such a time for each block per block of the access, hours would not be enough.
 #[test]
 fn every_command_takes_linear_time_for_accesses_of_64_mib() {
     const BYTES: u32 = 64 << 20;
@@ -442,7 +445,7 @@ fn peak(command: &mut Command) -> u64 {
     usage.ru_maxrss as u64 * 1024
 }
 
-/// What was read of a row group does not count until the end.
+/// The part of a row group that was read does not count until the end.
 #[test]
 fn what_has_been_read_of_a_trace_is_let_go() {
     const PARTS: u64 = 8;

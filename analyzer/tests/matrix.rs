@@ -1,7 +1,8 @@
 //! Every command with every option and output format, on traces with next to nothing in them.
 //!
-//! Commands and options come from the definition of the command line, so that a new one cannot be forgotten: an option
-//! whose values this file does not know fails the test. Whatever the trace, a command gives a result or one sentence.
+//! Commands and options come from the definition of the command line, so that a new one cannot be
+//! forgotten: an option whose values this file does not know fails the test. For any trace, a
+//! command gives a result or one sentence.
 
 mod common;
 
@@ -18,8 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const FORMATS: [&str; 4] = ["table", "json", "csv", "parquet"];
 
-/// What is given for an option that takes a value, each with what it needs besides. `{…}` stand for files that the test makes. Options without a value are
-/// given alone unless they are here.
+/// Values for an option that takes one, each with other options that it needs. `{…}` are files that
+/// the test makes. Options without a value are given alone unless they are here.
 fn values(command: &str, option: &str) -> Option<&'static [&'static str]> {
     Some(match (command, option) {
         // In the loop over formats.
@@ -240,7 +241,7 @@ fn row(seq: u64, address: u64) -> Row {
     }
 }
 
-/// Where nothing is known of the code.
+/// A row of unknown code.
 fn unknown(row: Row) -> Row {
     Row {
         module: 0xffff,
@@ -484,7 +485,7 @@ fn analyze(words: &[String]) -> Output {
         .unwrap()
 }
 
-/// What is wrong with what a command did.
+/// Errors in the behaviour of a command.
 fn wrong(output: &Output, format: &str, folder: &Path) -> Option<String> {
     let (out, err) = (
         String::from_utf8_lossy(&output.stdout),
@@ -634,7 +635,8 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
         let made = analyze(&[place.clone(), "--partial".into(), format!("{place}/part")]);
         assert!(made.status.code().is_some(), "{}", trace.name);
         for (l, line) in lines.iter().enumerate() {
-            // Each format of each option, and of each trace. Options on every second trace, unless all are asked for.
+            // Each format of each option, and of each trace. Options are tried on every second
+            // trace, unless all are requested.
             if line.option.is_empty() {
                 jobs.extend(FORMATS.map(|format| (t, l, format)));
             } else if all || (t + l / 2) % 2 == 0 || RARE.contains(&line.option.as_str()) {
@@ -678,7 +680,7 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
             let output = analyze(&words);
             let writes = line.option == "partial" && output.status.success()
                 || line.words.iter().any(|w| w == "--partial") && output.status.success();
-            // Of what cannot be read it names the gap, and shows the rest.
+            // An unreadable part is reported as a gap, and the rest is shown.
             let names_gaps = line.option == "keep-going"
                 && output.status.code() == Some(1)
                 && String::from_utf8_lossy(&output.stderr).starts_with("mgz-analyze: warning: ");
@@ -723,8 +725,8 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
         jobs.len(),
         shown.join("\n")
     );
-    // What takes OpenMP regions is tested where these are, and a recorder that sends rows in tests/diskless.rs;
-    // `mgz` alone makes pages.
+    // Commands for OpenMP regions are tested with programs that have these, and a recorder that
+    // sends rows in tests/diskless.rs; only `mgz` makes pages.
     let mut taken = taken.into_inner().unwrap();
     for (command, option) in [
         ("cache", "mimic"),
@@ -743,7 +745,7 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
     );
 }
 
-/// What they print is looked at where they are tested; here they only must not break.
+/// Their output is checked elsewhere; here they only must not fail.
 #[test]
 fn commands_with_formats_of_their_own_take_the_smallest_traces() {
     let dir = tempfile::tempdir().unwrap();

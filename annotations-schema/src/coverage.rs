@@ -1,14 +1,14 @@
-//! What ran and what of it was recorded: in the manifest as numbers, and for people as sentences,
-//! which recorder and analyzer share.
+//! Code that ran, and the part of it that was recorded: in the manifest as numbers, and for people
+//! as sentences, which recorder and analyzer share.
 //!
-//! A trace that is right about what it holds can still mislead by what it does not hold: code of
-//! libraries, code that was generated at run time, programs without instrumentation. None of that
-//! is a failure, so it is no problem of the recording ([`Manifest::problems`]); but it is said.
+//! A trace may be correct and still mislead by the code that it lacks: code of libraries, code
+//! generated at run time, programs without instrumentation. This is no failure, so it is no problem
+//! of the recording ([`Manifest::problems`]). But it is reported.
 
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
-/// What ran and what of it was recorded.
+/// Code that ran, and the part of it that was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Coverage {
@@ -83,9 +83,9 @@ impl Coverage {
 pub struct LoadedFile {
     /// Its path.
     pub path: String,
-    /// Whether its loads are recorded.
+    /// True if its loads are recorded.
     pub instrumented: bool,
-    /// Whether an instrumented file names it as one that it needs, so that `mgz-instrument --libs`
+    /// True if an instrumented file names it as a needed library, so that `mgz-instrument --libs`
     /// finds it.
     pub needed: bool,
     /// Those of `time_samples` in its code; absent if there are none.
@@ -101,7 +101,7 @@ pub struct LoadedFile {
 pub struct Program {
     /// Its path.
     pub path: String,
-    /// How often.
+    /// Number of times.
     pub times: u64,
     /// `not instrumented`, `privileged` or `32-bit`; the loader keeps the recorder out of the last
     /// two, and of what they start.
@@ -116,7 +116,7 @@ const HARDLY: f64 = 0.01;
 const FEW: u64 = 20;
 /// Files, functions and programs that are named.
 const MOST: usize = 4;
-/// Generated code that is worth a sentence where nobody knows how much time it takes.
+/// Bytes of generated code that deserve a sentence if its share of the time is unknown.
 const MUCH: u64 = 256 << 10;
 
 /// A file's name without its folders.
@@ -124,8 +124,8 @@ fn short(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What `--libs` takes: the name of the library as the program needs it, or the part of it that has
-/// no version.
+/// Argument for `--libs`: the name of the library as the program needs it, or its part without a
+/// version.
 fn library(path: &str) -> String {
     let name = short(path);
     match name.split_once(".so.") {
@@ -146,7 +146,7 @@ fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
         .collect()
 }
 
-/// How files can be taken in.
+/// Remedy that includes these files in the recording.
 fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
     let names = |needed| {
         files
@@ -185,7 +185,7 @@ fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
     text
 }
 
-/// Whether a file is the runtime of a sanitizer.
+/// True if a file is the runtime of a sanitizer.
 fn is_sanitizer(path: &str) -> bool {
     const STEMS: [&str; 6] = [
         "libasan.so",
@@ -216,7 +216,7 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", 100.0 * share)
 }
 
-/// What the trace does not hold, as sentences without a full stop.
+/// Sentences, without a full stop, on code that the trace lacks.
 pub fn sentences(manifest: &Manifest) -> Vec<String> {
     let coverage = &manifest.coverage;
     let mut all: Vec<String> = outside(manifest).into_iter().collect();
@@ -331,7 +331,7 @@ fn reading_functions(coverage: &Coverage) -> Option<String> {
         .files
         .iter()
         .filter(|f| !f.instrumented && !f.reads_for.is_empty())
-        // What takes no time reads little.
+        // Code that takes no time reads little.
         .filter(|f| coverage.time_samples < FEW || coverage.share_of(f).is_none_or(|s| s >= HARDLY))
         .collect();
     if files.is_empty() {

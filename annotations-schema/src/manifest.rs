@@ -49,8 +49,8 @@ pub const COLUMNS: [(&str, &str); 13] = [
     ("implied_const", "u16"),
 ];
 
-/// How far off an estimate may be whose 95 % interval reaches from 1 / (1 + `error`) to (1 +
-/// `error`) times its value, in words.
+/// An estimate's error in words. Its 95 % interval reaches from 1 / (1 + `error`) to (1 + `error`)
+/// times its value.
 pub fn within(error: f64) -> String {
     match error {
         ..0.01 => format!("±{:.1}%", 100.0 * error),
@@ -59,8 +59,8 @@ pub fn within(error: f64) -> String {
     }
 }
 
-/// How the recorder stores a column. Readers take any encoding of Parquet; with these, files are
-/// small and cheap to read.
+/// Storage of a column by the recorder. Readers accept any encoding of Parquet; these encodings
+/// make files small and fast to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// `DELTA_BINARY_PACKED`: numbers that stay the same or advance by even steps take next to
@@ -73,7 +73,7 @@ pub enum Stored {
     Plain,
 }
 
-/// How a column of [`COLUMNS`] is stored.
+/// Storage of a column of [`COLUMNS`].
 pub fn stored(column: &str) -> Stored {
     match column {
         "process" | "thread" | "seq" | "sample" | "time_ns" | "module" => Stored::Differences,
@@ -117,7 +117,7 @@ pub struct Manifest {
     pub backend_why: String,
     /// `full`, `count`, `ring`, `burst` or `watch`; of imports also `samples` or `snapshot`.
     pub mode: String,
-    /// What starts a sample: `records`, or `loads` or `cpu time` with its source.
+    /// Trigger of a sample: `records`, or `loads` or `cpu time` with its source.
     pub trigger: String,
     /// `burst`: why that one.
     pub trigger_why: String,
@@ -137,17 +137,16 @@ pub struct Manifest {
     /// `burst` by CPU time: what recording cost the program, seconds of CPU time, estimated from
     /// what was spent in it; 0 if unknown.
     pub recording_seconds: f64,
-    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the
-    /// recorder has measured it before the run; 0 if it has not.
+    /// `burst` by CPU time: nanoseconds that a trigger's signal costs a thread, measured by the
+    /// recorder before the run; 0 if not measured.
     pub trigger_ns: u64,
     /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped
     /// or died) or `partial` (something is missing; see `problems`).
     pub state: String,
-    /// Where the rows are: `samples` (then `spill/` is to be ignored if it exists), or `spill`
-    /// (then `samples/` is to be ignored: it is not written yet, or not completely). Empty
-    /// means `samples`.
+    /// Place of the rows: `samples` (then `spill/` is to be ignored if it exists), or `spill` (then
+    /// `samples/` is to be ignored because it is missing or incomplete). Empty means `samples`.
     pub data: String,
-    /// How the program ended, e.g. `exit 0`, `signal 9`; empty while it runs.
+    /// End of the program, for example `exit 0` or `signal 9`; empty while it runs.
     pub program_status: String,
     /// Wall-clock time of the run, seconds.
     pub wall_seconds: f64,
@@ -157,7 +156,7 @@ pub struct Manifest {
     pub modules: Vec<Module>,
     /// Traced threads.
     pub threads: Vec<Thread>,
-    /// Whose callers windows know.
+    /// Windows whose callers are known.
     pub call_paths: CallPaths,
     /// Counts over all threads.
     pub totals: Totals,
@@ -165,7 +164,8 @@ pub struct Manifest {
     pub problems: Vec<String>,
     /// Why there are no samples, with the command that would make some; empty if there are.
     pub no_samples: String,
-    /// What ran and what of it was recorded; empty in traces of earlier versions and in imports.
+    /// Code that ran, and the part of it that was recorded. Empty in traces of earlier versions and
+    /// in imports.
     pub coverage: crate::coverage::Coverage,
     /// Which parts of the run were recorded, if that was limited; all else refers to these.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -176,7 +176,7 @@ pub struct Manifest {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Phases {
-    /// How many there were, of all processes.
+    /// Number of phases in all processes.
     pub count: u64,
     /// CPU time of the processes in them, seconds.
     pub cpu_seconds: f64,
@@ -190,7 +190,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// What a report says of them.
+    /// Sentence of a report on the phases.
     pub fn sentence(&self) -> String {
         format!(
             "only {} phase{} of the run {} recorded, {:.3} s of CPU time; all numbers are of {}",
@@ -209,7 +209,7 @@ impl Phases {
 pub struct Phase {
     /// System process id.
     pub process: u32,
-    /// What it began by: `marker`, `from-function`, `start-after`, or `start` of the program.
+    /// Begin of the phase: `marker`, `from-function`, `start-after`, or `start` of the program.
     pub by: String,
     /// CLOCK_MONOTONIC.
     pub begin_ns: u64,
@@ -220,7 +220,8 @@ pub struct Phase {
 }
 
 impl Manifest {
-    /// Whether windows begin at ticks of CPU time, so that each stands for as much time, whatever it executes.
+    /// True if windows begin at ticks of CPU time. Then each represents the same time, regardless
+    /// of the code.
     pub fn triggers_by_time(&self) -> bool {
         self.mode == "burst" && !self.triggers_by_loads() || self.unit == "cpu-clock"
     }
@@ -234,7 +235,7 @@ impl Manifest {
         }
     }
 
-    /// Whether windows begin every so many loads, so that each stands for as many.
+    /// True if windows begin every so many loads. Then each represents the same number of loads.
     pub fn triggers_by_loads(&self) -> bool {
         self.trigger.starts_with("loads")
     }
@@ -380,9 +381,9 @@ pub struct Totals {
     /// `burst`: the 95 % interval of that estimate, as far as it comes from how fast the code
     /// runs, reaches from 1 / (1 + this) to (1 + this) times its value.
     pub loads_executed_error: Option<f64>,
-    /// `burst` by CPU time: what `loads_executed_estimate` would be if code whose speed was not
-    /// measured ran like other code. How much of the run was sampled is judged by it; as a number
-    /// of loads it may be off by more than its error says.
+    /// `burst` by CPU time: the value of `loads_executed_estimate` under the assumption that code
+    /// without a measured speed runs like other code. It serves to judge the sampled share of the
+    /// run. As a number of loads, it may have a larger error than stated.
     pub loads_executed_assumed: Option<f64>,
     /// The error of that, as far as it comes from what was measured.
     pub loads_executed_assumed_error: Option<f64>,
@@ -393,7 +394,7 @@ pub struct Totals {
     pub accesses_executed: Option<u64>,
     /// Rows in `samples/`.
     pub rows: u64,
-    /// Of `rows`, those of stores. `None` in traces in whose `loads_executed` stores count, too.
+    /// Stores among the `rows`. `None` in traces whose `loads_executed` includes stores.
     pub stores: Option<u64>,
     /// Sum of `implied_const` over all rows.
     pub implied_const: u64,

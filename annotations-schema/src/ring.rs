@@ -1,9 +1,9 @@
-//! From slots of a ring to records: a slot that two records share becomes two slots.
+//! From slots of a ring to records: a slot shared by two records becomes two slots.
 //!
-//! Pure, and without a table of which record is of which form: the id says it ([`ID_PAIR`]). It
-//! stands in the way of all that `full` records, so it has no branch on the data but for markers.
-//! From here on nobody knows that records share slots, but for positions and counts, which are of
-//! slots that probes wrote ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
+//! This is a pure function without a table of record forms: the id shows the form ([`ID_PAIR`]).
+//! Every record of `full` passes here, so there is no branch on the data except for markers. Later
+//! stages do not know of shared slots, except in positions and counts, which count slots that
+//! probes wrote ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
 
 use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot, Slot};
 use std::hint::select_unpredictable;
@@ -66,8 +66,8 @@ unsafe fn records(slot: &RingSlot, to: *mut Slot) -> usize {
     }
 }
 
-/// [`records`] of a slot that is no marker: the second is written in any case, since nobody can
-/// foresee whether there is one.
+/// [`records`] of a slot that is no marker. The second record is always written, because a branch
+/// on it would be unpredictable.
 ///
 /// # Safety
 ///
@@ -110,7 +110,7 @@ mod tests {
     use mgz_abi::slot::{ID_LIMIT, MARK_CUT, PAIR_BITS, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
     use proptest::prelude::*;
 
-    /// What probes do: stores of eight and four bytes at the places of the interface.
+    /// Stores of a probe: eight and four bytes at the places of the interface.
     fn store(slot: &mut RingSlot, payloads: &[u64], id: u32) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&slot.payload.to_le_bytes());

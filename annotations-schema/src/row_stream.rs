@@ -1,16 +1,16 @@
 //! Rows on their way from the recorder to an analysis that runs beside the program.
 //!
-//! What simulations and reuse distances take of a row, and no more: no times, and instead of its
-//! instruction a number of the code that results are told apart by. The rows are those that a trace
-//! would have, in its order.
+//! A row has only the data that cache simulations and reuse distances need. It has no times, and
+//! instead of its instruction it has a code number by which results are grouped. The rows are those
+//! that a trace would have, in its order.
 //!
 //! # Format (all numbers little-endian)
 //!
-//! `MGZROWS2`, then batches: number of rows u32 (not 0), process u32, thread u32, sample u32, number of
-//! codes u32; then these codes, which get the next numbers: module u16, site u32, class u8, and a byte
-//! that is 1 for a store; then the columns: addresses u64, sizes u32, codes u32, implied Constant loads
-//! u16, and for each row a byte that is 1 for a store. A batch without rows, four zero bytes, says that all rows were sent. A stream that ends
-//! without it was cut off.
+//! `MGZROWS2`, then batches: number of rows u32 (not 0), process u32, thread u32, sample u32,
+//! number of codes u32; then these codes, which get the next numbers: module u16, site u32, class
+//! u8, and a byte that is 1 for a store; then the columns: addresses u64, sizes u32, codes u32,
+//! implied Constant loads u16, and for each row a byte that is 1 for a store. A batch without rows,
+//! four zero bytes, marks the end of the rows. A stream that ends without it was cut off.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
@@ -64,7 +64,7 @@ impl Batch {
         self.address.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.address.is_empty()
     }

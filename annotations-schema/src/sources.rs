@@ -18,7 +18,7 @@ const SYSTEM: [&str; 12] = [
     "/opt/intel/",
 ];
 
-/// Whether a source file is none of the user's.
+/// True if a source file does not belong to the user.
 pub fn is_system(file: &str) -> bool {
     SYSTEM.iter().any(|folder| file.contains(folder))
 }

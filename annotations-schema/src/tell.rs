@@ -1,6 +1,7 @@
-//! What programs say on standard error.
+//! Output of programs on standard error.
 
-/// Writes a line to standard error. That nobody reads it any more is no failure: `eprintln!` would end the program.
+/// Writes a line to standard error. A closed standard error is no failure: `eprintln!` would end
+/// the program.
 #[macro_export]
 macro_rules! tell {
     ($($words:tt)*) => {{

@@ -1,15 +1,16 @@
-//! How many loads windows by CPU time stand for: one rule for the recorder's line, the manifest and
-//! the analysis.
+//! Number of loads that windows by CPU time represent: one rule for the recorder's last line, the
+//! manifest and the analysis.
 //!
-//! A window stands for time. How many loads were executed in it is known only where the speed was
-//! measured in the window's own code. Other functions' speeds are off by factors, and an interval
-//! that is made of their errors does not hold. So a sum over windows is known where each of them is.
+//! A window represents time. The number of loads executed in it is known only if the speed was
+//! measured in the window's own code. Other functions' speeds differ by large factors, and an
+//! interval computed from them would be wrong. So a sum over windows is known only if each of them
+//! is.
 
 /// Sources of a speed that was measured in the code that it is of (`ns_per_load_source` in
 /// `windows.parquet`).
 pub const OWN: [&str; 2] = ["watched", "lap"];
 
-/// Whether a speed was measured in the code that it is of.
+/// True if a speed was measured in the code that it describes.
 pub fn is_own(source: &str) -> bool {
     OWN.contains(&source)
 }

@@ -23,7 +23,7 @@ pub fn part(trace: &Path, manifest: &Value) -> Option<Part> {
         .args(["affinity", "--hot", "24", "--format", "json"])
         .arg(std::path::absolute(trace).ok()?)
         .stdin(Stdio::null())
-        // What it says of the trace, the analysis has said.
+        // The analysis has already printed its messages about the trace.
         .stderr(Stdio::null())
         .output()
         .ok()?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use twox_hash::XxHash3_64;
 
-/// Entries that nobody has used for so long are removed.
+/// Entries that were not used for so long are removed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// File of an entry that says what else the result was made of; its time is that of the last use.
 const SOURCES: &str = "sources.json";

@@ -38,7 +38,7 @@ A report holds the command line, paths, function names and the source lines that
 #[derive(Debug, Parser)]
 #[command(name = "mgz", version, before_help = EXAMPLES, after_help = AFTER, max_term_width = 110, subcommand_required = true, arg_required_else_help = true)]
 pub struct Cli {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// What one look found.
+/// Result of one check.
 struct Finding {
     title: String,
     state: Result<String, (String, &'static str)>,
@@ -80,7 +80,7 @@ fn tool(name: &str) -> Finding {
     }
 }
 
-/// Whether instrumented programs can be kept.
+/// Checks if instrumented programs can be kept.
 fn cache_folder() -> Finding {
     const REMEDY: &str =
         "set XDG_CACHE_HOME to a folder that you may write to, or use mgz run --beside";
@@ -100,7 +100,7 @@ fn cache_folder() -> Finding {
     }
 }
 
-/// Whether processes that run already can be recorded.
+/// Checks if running processes can be recorded.
 fn ptrace_scope(text: &str) -> Finding {
     let state = match text.trim() {
         "" | "0" => Ok("own processes can be attached to (mgz record --attach)".into()),
@@ -123,7 +123,7 @@ fn ptrace_scope(text: &str) -> Finding {
     }
 }
 
-/// Whether this process lives under a filter of system calls, as in containers.
+/// Checks if this process is under a filter of system calls, as in containers.
 fn seccomp(status: &str) -> Finding {
     let mode = status
         .lines()

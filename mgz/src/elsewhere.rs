@@ -13,7 +13,8 @@ const TELL_THE_FILE: [&[u8]; 3] = [b"dladdr", b"dladdr1", b"dlinfo"];
 /// asks whether the interpreter is its caller.
 const DO_NOT_LOOK_AT_IT: [&str; 1] = ["_multiarray_umath"];
 
-/// Whether the loader looks for libraries relative to the file: then it cannot lie elsewhere as it is.
+/// True if the loader searches libraries relative to the file, so that the file cannot be moved
+/// unchanged.
 pub fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
     Elf::parse(bytes).is_ok_and(|elf| names_origin(&elf))
 }
@@ -45,7 +46,7 @@ pub fn why_not(path: &Path, bytes: &[u8]) -> Option<&'static str> {
     if names_origin(&elf) && path.is_symlink() {
         return Some("it finds libraries beside a symbolic link to it");
     }
-    // Who needs it by that name would load the original beside the copy.
+    // Files that need it by that name would load the original beside the copy.
     if elf.dynamic_value(dt(object::elf::DT_SONAME)).is_some() {
         return Some("it is a library that others may need");
     }

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What is asked of the instrumenter.
+/// Request to the instrumenter.
 #[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// Libraries: none, all (an empty text), or a list.
@@ -25,7 +25,7 @@ pub struct Asked<'a> {
     pub beside: bool,
 }
 
-/// What came of it.
+/// Result of the instrumenter.
 pub enum Outcome {
     /// The file to be run.
     Ready {
@@ -38,7 +38,7 @@ pub enum Outcome {
     Refused(i32),
 }
 
-/// What became of a module that a program opens by itself.
+/// Result for a module that a program opens by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Module {
     /// Its instrumented form.
@@ -137,7 +137,7 @@ impl Modules {
             let line = said.lines().last().unwrap_or("no reason was given");
             let path = format!("mgz-instrument: {}: ", module.display());
             let why = line.strip_prefix(&path).unwrap_or(line);
-            // What else is amiss may be otherwise the next time.
+            // Other errors may not occur the next time.
             if done.status.code() != Some(DECLINED_STATUS) {
                 anyhow::bail!("{why}");
             }
@@ -225,7 +225,8 @@ fn beside(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
     )
 }
 
-/// Instruments a program; where that is a thin shell over its libraries, these too, unless the user has said what of them is wanted.
+/// Instruments a program. If its libraries have more code, they are instrumented too, unless the
+/// user has chosen libraries.
 fn instrument_with_libraries(
     tool: &Path,
     program: &Path,
@@ -260,7 +261,7 @@ fn instrument_with_libraries(
     instrument(tool, program, output, &asked)
 }
 
-/// Runs the instrumenter, which says by itself what is wrong. Its report, or its status.
+/// Runs the instrumenter, which prints its own errors. Returns its report or its status.
 fn instrument(
     tool: &Path,
     program: &Path,

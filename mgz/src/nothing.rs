@@ -1,4 +1,4 @@
-//! What to do about a run of which nothing was recorded.
+//! Remedies for a run without any recorded loads.
 
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::manifest::Manifest;
@@ -11,7 +11,7 @@ pub fn remedy(manifest: &Value) -> String {
         .as_ref()
         .map(coverage::sentences)
         .unwrap_or_default();
-    // What is read on the program's behalf is not why nothing is there.
+    // Reads by the C library on the program's behalf are not the reason for an empty trace.
     let others = |s: &&String| !s.starts_with("what the program lets");
     let sentences: Vec<&String> = sentences.iter().filter(others).collect();
     let short = "a short program is recorded whole by `mgz run --full`";

@@ -1,4 +1,4 @@
-//! What is to be run: a program, or a script with the interpreter that runs it.
+//! The command to run: a program, or a script with its interpreter.
 
 use anyhow::{Context, bail};
 use mgz_collector::program::modules::resolve;
@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What is executed.
+/// The file that is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The ELF file: that of the program, or of the script's interpreter.
@@ -64,7 +64,7 @@ fn located(name: &OsStr) -> anyhow::Result<PathBuf> {
     Ok(resolve(name, std::env::var_os("PATH").as_deref())?)
 }
 
-/// What stands behind `#!`, if the file begins so.
+/// Text after `#!`, if the file begins so.
 fn first_line(file: &Path) -> anyhow::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     std::fs::File::open(file)

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What was made.
+/// Result of making a report.
 pub struct Made {
     /// Part of the trace was damaged, and skipped.
     pub damaged: bool,
@@ -79,7 +79,7 @@ pub fn manifest(trace: &Path) -> anyhow::Result<Value> {
     Ok(manifest)
 }
 
-/// Runs the analysis, which says by itself what is wrong.
+/// Runs the analysis, which prints its own errors.
 fn analysed(trace: &Path, options: &Options, screen: Stdio) -> anyhow::Result<(Value, bool)> {
     let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut command = analysis(trace, options, data.path())?;

@@ -99,7 +99,8 @@ fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
     }
 }
 
-/// What the program is told that its name is: what the shell would tell it, or the path in a script's first line.
+/// The program's name (`argv[0]`): the one that the shell would pass, or the path in a script's
+/// first line.
 fn shown_name<'a>(program: &'a Program, name: &'a OsStr) -> &'a OsStr {
     match program.script {
         Some(_) => program.file.as_os_str(),
@@ -153,7 +154,7 @@ pub fn read_command(folder: &Path) -> Vec<String> {
 
 /// Options of the recorder.
 fn options(run: &Run) -> Vec<OsString> {
-    // What is missing stands in the analysis, with options of this command.
+    // The analysis reports missing data with options of this command.
     let mut options: Vec<OsString> = vec!["--for-run".into()];
     match run.heap {
         Some(HeapBlocks::Sampled) => options.push("--heap".into()),
@@ -169,7 +170,7 @@ fn options(run: &Run) -> Vec<OsString> {
     options
 }
 
-/// What came of recording.
+/// Result of recording.
 enum Recorded {
     /// A trace; the program's status.
     Trace(i32),
@@ -177,8 +178,8 @@ enum Recorded {
     Nothing(i32),
 }
 
-/// Records the program. The last run's trace is out of the way meanwhile, and comes back if there is no
-/// new one, which the recorder explains by itself.
+/// Records the program. The last run's trace is renamed meanwhile, and restored if there is no new
+/// one. In that case the recorder prints the reason.
 fn recorded(mut command: Command, trace: &Path) -> anyhow::Result<Recorded> {
     let old = trace.with_extension(format!("old-{}", std::process::id()));
     let had_one = trace.exists();
@@ -232,14 +233,15 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether there is one.
+/// True if there is a display.
 pub fn has_display() -> bool {
     ["DISPLAY", "WAYLAND_DISPLAY"]
         .iter()
         .any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty()))
 }
 
-/// Opens the file in the user's browser, which lives on by itself. Where that fails the path has been printed.
+/// Opens the file in the user's browser, which keeps running. If that fails, the path has been
+/// printed.
 pub fn open(file: &OsStr) {
     if let Some(opener) = tools::in_path("xdg-open") {
         let _ = Command::new(opener)

@@ -19,7 +19,8 @@ const RUNTIMES: [&str; 13] = [
     "libgomp",
 ];
 
-/// Of a report of the instrumenter: the libraries that were left out, if they have more code than the program.
+/// Libraries that the instrumenter's report lists as left out, if they have more code than the
+/// program.
 pub fn libraries(report: &Value) -> Vec<String> {
     let left_out = report["libraries"]["left_out"].as_object();
     let others: Vec<(&String, u64)> = (left_out.into_iter().flatten())

@@ -1,7 +1,7 @@
 //! Signals while another command runs.
 //!
-//! A terminal sends Ctrl-C to the whole foreground group: the program decides what it means, and
-//! what was recorded is still to be analysed. What is sent to this process alone is passed on.
+//! A terminal sends Ctrl-C to the whole foreground group. The program decides how to react, and the
+//! recorded part is still analysed. Signals sent to this process alone are passed on.
 
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -61,7 +61,7 @@ pub fn note_stop() {
     }
 }
 
-/// Whether one has come.
+/// True if a signal has come.
 pub fn is_stopped() -> bool {
     STOP.load(Ordering::Relaxed)
 }

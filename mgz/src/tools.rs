@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a command lies: beside this one, else in a folder of PATH.
+/// Path of a command: beside this one, else in a folder of PATH.
 pub fn find(name: &str) -> anyhow::Result<PathBuf> {
     let beside = std::env::current_exe()
         .ok()
@@ -28,7 +28,7 @@ pub fn in_path(name: &str) -> Option<PathBuf> {
         .find(|file| is_executable(file))
 }
 
-/// Whether this user may execute the file.
+/// True if this user may execute the file.
 pub fn is_executable(file: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let Ok(text) = std::ffi::CString::new(file.as_os_str().as_bytes()) else {

@@ -1,4 +1,4 @@
-//! Subcommands of `mgz-analyze` whose result can be looked at: `--html FILE` makes a report of what they found.
+//! Subcommands of `mgz-analyze` with a viewer: `--html FILE` makes a report of their result.
 
 use crate::{html, report, signals, tools};
 use anyhow::{Context, bail};
@@ -65,7 +65,7 @@ fn html_of(arguments: &[OsString]) -> anyhow::Result<Option<(PathBuf, Vec<OsStri
     Ok(file.map(|file| (file, rest)))
 }
 
-/// Takes an option out. Whether it was there.
+/// Removes an option. True if it was there.
 fn take(arguments: &mut Vec<OsString>, option: &str) -> bool {
     let end = arguments.iter().position(|a| a == "--");
     let end = end.unwrap_or(arguments.len());
@@ -73,7 +73,7 @@ fn take(arguments: &mut Vec<OsString>, option: &str) -> bool {
     found.map(|at| arguments.remove(at)).is_some()
 }
 
-/// What follows a prefix.
+/// Text after a prefix.
 fn after<'a>(word: &'a OsStr, prefix: &str) -> Option<&'a OsStr> {
     use std::os::unix::ffi::OsStrExt;
     word.as_bytes()

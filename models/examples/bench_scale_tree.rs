@@ -195,7 +195,7 @@ fn tree_any(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
     told
 }
 
-/// Whether so many bytes a block are free.
+/// True if this much memory is free.
 fn fits(n: u64, bytes: u64) -> bool {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = text

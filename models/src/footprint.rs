@@ -11,7 +11,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, Default)]
 pub struct Footprint {
     last: HashMap<u64, u64>,
-    /// How many gaps have each length; without those of length 0.
+    /// Number of gaps by length, except length 0.
     gaps: HashMap<u64, u64>,
     accesses: u64,
 }

@@ -184,7 +184,7 @@ pub enum Scale {
     /// Logarithmic below `width`, then linear bins of that width; `width` is a power of two (Zhong:
     /// 2,048).
     LogLinear {
-        /// Where the scale changes, and the width from there on.
+        /// Value at which the scale changes, and width of the bins from there on.
         width: u64,
     },
     /// `[0,first) [first,2·first) [2·first,4·first) …`; with `bins`, the last one is open. Cabrera:

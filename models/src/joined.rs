@@ -15,7 +15,7 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// Whether nothing is joined.
+    /// True if nothing is joined.
     #[inline(always)]
     pub(crate) fn is_empty(&self) -> bool {
         self.levels.is_empty()
@@ -184,7 +184,7 @@ mod tests {
             for (slot, &end) in all.iter().enumerate() {
                 prop_assert_eq!(joined.end(slot as u32), end);
             }
-            // Of four slots about `share` stay.
+            // About `share` of four slots stay.
             let live: Vec<bool> = (0..all.len() as u64).map(|s| (s ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62 < share).collect();
             let mut at = 0;
             let left: Vec<u32> = lengths.iter().map(|&l| {

@@ -516,7 +516,7 @@ fn levels(random: &mut Random) -> Vec<LevelSpec> {
 #[test]
 fn hierarchies_agree_with_a_second_simulator() {
     let mut random = Random::new(42);
-    // What the traces have met, so that none of it is tested by nothing.
+    // Counts of events in the traces, to verify that every case is tested.
     let (mut totals, mut shared) = (Seen::default(), Sharing::default());
     let mut met: BTreeMap<String, u32> = BTreeMap::new();
     for case in 0..4000 {
@@ -559,7 +559,7 @@ fn hierarchies_agree_with_a_second_simulator() {
                         block,
                     );
                     assert_eq!(got.has(core, level, address), has, "case {case}");
-                    // What inclusion promises.
+                    // The promise of inclusion holds.
                     if spec.inclusion == Inclusion::Inclusive && !has {
                         assert!((0..level).all(|front| !got.has(core, front, address)));
                     }

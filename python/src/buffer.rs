@@ -82,7 +82,7 @@ impl Numbers {
         Ok(numbers)
     }
 
-    /// How many there are.
+    /// Number of values.
     pub(crate) fn len(&self) -> usize {
         usize::try_from(self.view.len).unwrap_or(0) / 8
     }

@@ -1,5 +1,5 @@
-//! `mgz._mgz`: what the Python package `mgz` is built on. It calls the analyzer as a library; what it hands out has no more
-//! form than needed, and `python/mgz/` gives it names, documentation and pictures.
+//! `mgz._mgz`: the native part of the Python package `mgz`. It calls the analyzer as a library and
+//! returns plain data. `python/mgz/` adds names, documentation and pictures.
 //!
 //! No function holds the interpreter's lock while it reads or computes.
 

@@ -17,7 +17,7 @@ use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use polars::prelude::{Column, DataFrame, NamedFrom, Series};
 use pyo3::prelude::*;
 
-/// Where accesses come from.
+/// Source of accesses.
 enum Accesses {
     Array(Numbers),
     Trace(std::sync::Arc<mgz_analyzer::input::Trace>),

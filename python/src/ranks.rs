@@ -81,7 +81,7 @@ impl RanksResult {
         })
     }
 
-    /// What `mgz-analyze ranks` prints.
+    /// The output of `mgz-analyze ranks`.
     fn text(&self, py: Python<'_>, rows: usize) -> String {
         py.detach(|| {
             let document = document(&self.0);

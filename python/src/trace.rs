@@ -114,7 +114,7 @@ fn reading(asked: Arc<(Arc<input::Trace>, Conditions, Vec<RowColumn>)>) -> Recei
                 Ok(damage) => damage.join("\n"),
                 Err(error) => format!("{error:#}"),
             };
-            // Who asks learns that it is not everything.
+            // The receiver learns that the data is incomplete.
             let _ = sender.send(Err(error(sentence)));
         });
     if let Err(cause) = started {
@@ -138,7 +138,7 @@ fn fully_associative(sizes: &[u64]) -> Vec<Cache> {
         .collect()
 }
 
-/// What was found.
+/// Result of an analysis.
 #[pyclass(frozen, module = "mgz._mgz")]
 pub(crate) struct Analysis(Arc<report::Analysis>);
 

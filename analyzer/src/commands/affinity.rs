@@ -101,7 +101,7 @@ pub fn run(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
         }
     }
     let mut affinity = Affinity::new(hot.len(), arguments.reach);
-    // What the second pass has to say about the trace, the first has said.
+    // The first pass has already reported everything about the trace.
     let mut again = Document::new("affinity");
     visit(&trace, ColumnSet::default(), &mut again, &mut |segment| {
         if segment.starts {

@@ -27,7 +27,7 @@ pub(crate) fn take(each: &mut dyn FnMut(Batch) -> Batch) -> anyhow::Result<()> {
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || read(std::io::stdin().lock(), full, &spare));
         for rows in batches {
-            // At the end nobody takes it any more.
+            // At the end there is no receiver any more.
             let _ = empty.try_send(each(rows));
         }
         match reader.join() {

@@ -1,4 +1,5 @@
-//! What `mgz-analyze` shows of a trace of `mgz-record --count`: how many loads each function and line has executed.
+//! Output for a trace of `mgz-record --count`: the number of loads that each function and line has
+//! executed.
 
 use crate::data::code_map::Target;
 use crate::input::{Trace, executions, manifest_of};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Whether a folder has such a trace. What is wrong with the folder is told by who opens it.
+/// True if a folder has such a trace. Errors of the folder are reported when it is opened.
 pub fn is_counted(folder: &Path) -> bool {
     manifest_of(folder).is_ok_and(|m| m.mode == "count")
 }

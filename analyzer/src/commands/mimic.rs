@@ -1,12 +1,16 @@
 //! A run on n threads, mimicked from a run on one (Barai et al. 2019, section III-B).
 //!
-//! OpenMP's compilers outline parallel regions into functions of their own: GCC names them `NAME._omp_fn.N`, Clang
-//! `NAME.omp_outlined` or `.omp_outlined.N`. A region is what runs from the first access of such a function until the function that came before it goes
-//! on (functions called from inside belong to it), or another outlined one begins, or the same one anew: it then reads once more what it was
-//! given, on the stack of its caller, as at its beginning. A region inside of another is part of it: one thread runs it. Inside a region, the accesses
-//! are divided among n threads as a schedule deals the iterations of its outermost loop (see [`iterations`]). Private data (the thread's stack, its
-//! thread-local storage, heap blocks that live in the region only: [`PrivateData`]) get an offset in each thread; all other data are
-//! shared and keep their addresses, also what the region is given, which each thread reads. What lies outside of regions runs on the first thread.
+//! OpenMP's compilers outline parallel regions into functions: GCC names them `NAME._omp_fn.N`,
+//! Clang `NAME.omp_outlined` or `.omp_outlined.N`. A region begins with the first access of such a
+//! function. It includes functions called from inside. It ends when the function before it
+//! continues, when another outlined function begins, or when the same one begins anew: it then
+//! reads its arguments again, on the stack of its caller. A nested region is part of the outer one:
+//! one thread runs it. Inside a region, the accesses are divided among n threads as a schedule
+//! distributes the iterations of its outermost loop (see [`iterations`]). Private data (the
+//! thread's stack, its thread-local storage, heap blocks that live only in the region:
+//! [`PrivateData`]) get an offset in each thread. All other data are shared and keep their
+//! addresses. This includes the arguments of the region, which each thread reads. Code outside of
+//! regions runs on the first thread.
 
 use crate::commands::private_data::PrivateData;
 use crate::commands::stream::Accesses;
@@ -16,7 +20,7 @@ use mgz_models::threads::interleave::{Turns, interleave};
 use mgz_models::threads::schedule::Schedule;
 use std::collections::{HashMap, HashSet};
 
-/// Whether a function is an outlined parallel region.
+/// True if a function is an outlined parallel region.
 pub fn is_outlined(name: &str) -> bool {
     name.contains("._omp_fn.") || name.contains("omp_outlined")
 }
@@ -40,7 +44,7 @@ pub fn regions(
     outlined: impl Fn(u32) -> bool,
 ) -> Vec<Region> {
     let mut out: Vec<Region> = Vec::new();
-    // What the functions of these regions read of the stack at their beginning.
+    // Stack addresses that the functions of these regions read at their beginning.
     let mut heads: Vec<Vec<(u32, u64)>> = Vec::new();
     let mut host = None;
     // Regions before the host went on last.
@@ -108,13 +112,14 @@ pub fn regions(
     out
 }
 
-/// Where the iterations of a region's outermost loop begin.
+/// Begins of the iterations of a region's outermost loop.
 ///
-/// They are marked by the rarest line of the outlined function that is visited at least `n` times (several accesses of a line in a row are one
-/// visit). Where a loop nest is one line without end, its inner loop shows itself by its stride: an iteration of the outer one begins where the
-/// stride breaks. Where that is no help either, each access is taken as an iteration.
+/// They are marked by the rarest line of the outlined function that is visited at least `n` times
+/// (several consecutive accesses of a line are one visit). If a loop nest is on a single line, its
+/// stride shows the inner loop: an iteration of the outer one begins where the stride breaks. If
+/// that fails too, each access is taken as an iteration.
 ///
-/// `lead`: accesses at the region's beginning that are no iteration's.
+/// `lead`: accesses at the region's beginning that belong to no iteration.
 fn iterations(
     region: &Region,
     lead: usize,
@@ -145,7 +150,7 @@ fn iterations(
         .unwrap_or_else(|| region.range.clone().skip(lead).collect())
 }
 
-/// Where the stride of the most frequent kind of access breaks.
+/// Places where the stride of the most frequent kind of access breaks.
 fn breaks(
     region: &Region,
     groups: &[u32],
@@ -218,7 +223,7 @@ fn parts(
     out
 }
 
-/// What was mimicked.
+/// Result of mimicking.
 pub struct Mimic {
     /// The threads.
     pub threads: Vec<Thread>,
@@ -286,8 +291,8 @@ pub struct Aligned {
     pub regions: usize,
 }
 
-/// Finds the parallel regions of all threads of a run. Each thread takes part in each of them, one after the other; if they do not have
-/// the same number of them, all is one phase.
+/// Finds the parallel regions of all threads of a run. All threads take part in each region, one
+/// after the other. If they do not have the same number of regions, the run is a single phase.
 pub fn aligned(threads: &[Thread], code: &CodeMap) -> Aligned {
     let lengths: Vec<usize> = threads.iter().map(|t| t.accesses.address.len()).collect();
     let whole = Aligned {
@@ -318,7 +323,7 @@ fn phases_of(found: &[Vec<Region>], lengths: Vec<usize>) -> Option<Aligned> {
         {
             return None;
         }
-        // What comes before it: of threads that only run regions, nothing.
+        // Accesses before the region; none in threads that only run regions.
         phases.push(found.iter().map(|f| f[region].range.start).collect());
         phases.push(found.iter().map(|f| f[region].range.end).collect());
     }
@@ -368,7 +373,8 @@ pub fn mimic(
         if region.range.is_empty() {
             continue;
         }
-        // What the function first reads of its caller's stack is what it is given: all threads read it, and it is shared.
+        // The function first reads its arguments from its caller's stack. All threads read them,
+        // and they are shared.
         let lead = region
             .range
             .clone()
@@ -473,7 +479,7 @@ mod tests {
         let ranges: Vec<(std::ops::Range<usize>, u32)> =
             got.into_iter().map(|r| (r.range, r.function)).collect();
         assert_eq!(ranges, [(1..8, 1), (9..11, 1)]);
-        // Where it reads its argument anew, one region followed the other.
+        // If it reads its argument anew, one region followed the other.
         let follows = |i: usize| if i == 4 { Some((5, 0x7ee0)) } else { given(i) };
         let got = regions(&functions[..5], follows, |f| f == 1 || f == 3);
         assert_eq!(got.len(), 3);
@@ -481,7 +487,8 @@ mod tests {
 
     #[test]
     fn a_region_that_follows_itself_begins_where_its_function_reads_its_arguments_again() {
-        // Two words on the stack, then the loop, which reads the second of them again; three times, the host reads nothing in between.
+        // Two words on the stack, then the loop, which reads the second of them again. This happens
+        // three times, and the host reads nothing in between.
         let once = [
             Some((5, 0x7ff0)),
             Some((5, 0x7ff8)),
@@ -597,8 +604,9 @@ mod tests {
         code
     }
 
-    /// A program of parallel loops: as one thread runs it, and as each of `n` runs it when iterations are divided statically, by whole phases.
-    /// Written from OpenMP's rules and knowing nothing of marks and cuts.
+    /// A program of parallel loops: as one thread runs it, and as each of `n` threads runs it when
+    /// iterations are divided statically, by whole phases. It is written from OpenMP's rules and
+    /// does not know the method under test.
     struct Program {
         one: Thread,
         phases: Vec<Vec<Vec<(u64, u32)>>>,
@@ -622,7 +630,7 @@ mod tests {
                     .map(|k| if k == 0 { serial.to_vec() } else { Vec::new() })
                     .collect(),
             );
-            // What the region is given lies on the first thread's stack.
+            // The arguments of the region lie on the first thread's stack.
             let given = [(TOP - 64, 4), (TOP - 56, 4)];
             // An iteration: line 2 once, line 3 as often as it likes, line 4 for private data.
             let body = |i: usize| {

@@ -184,7 +184,8 @@ pub fn refuse_watched(folder: &Path, asked: &str) -> anyhow::Error {
     )
 }
 
-/// Whether a folder has a trace of `--mode watch`. What is wrong with the folder is told by who opens it.
+/// True if a folder has a trace of `--mode watch`. Errors of the folder are reported when it is
+/// opened.
 pub fn is_watched(folder: &Path) -> bool {
     manifest_of(folder).is_ok_and(|m| m.mode == "watch")
 }

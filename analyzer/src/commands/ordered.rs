@@ -1,4 +1,5 @@
-//! Rows of a trace in the order of their recorded times, streamed: of each thread one stretch of rows is in memory.
+//! Rows of a trace in the order of their recorded times, as a stream. One stretch of rows per
+//! thread is in memory.
 
 use crate::data::code_map::CLASS_STORE;
 use crate::data::rows::{Chunk, Run};
@@ -29,7 +30,7 @@ pub struct Stretch {
     pub implied: Vec<u16>,
     /// When they ran, where that is known of each.
     time: Vec<u64>,
-    /// Where it is not, the times of the first and the last are.
+    /// If it is not, the times of the first and the last are known.
     first_time: u64,
     last_time: u64,
 }
@@ -127,7 +128,7 @@ pub struct Ordered<'a> {
     threads: Vec<((u32, u32), Places)>,
     /// The process of the row that ran first.
     pub first_process: u32,
-    /// What could not be read.
+    /// Descriptions of unreadable parts.
     pub damage: Vec<String>,
 }
 
@@ -169,7 +170,8 @@ impl<'a> Ordered<'a> {
         self.threads.iter().map(|t| t.0).collect()
     }
 
-    /// Gives all rows to `each`, with the number of their thread: those that come in a row are given together.
+    /// Passes all rows to `each`, with the number of their thread. Consecutive rows are passed
+    /// together.
     pub fn visit(
         &mut self,
         stores: bool,
@@ -294,7 +296,7 @@ impl Pieces<'_> {
     }
 }
 
-/// Where a thread is.
+/// Position of a thread.
 #[derive(Default)]
 struct Cursor {
     places: Places,

@@ -23,7 +23,7 @@ pub(crate) const OBJECT_COLUMNS: [Column; 3] = [
 ];
 
 impl Owners {
-    /// Of a trace; nothing is known where it has no objects.
+    /// Owners for a trace; unknown if the trace has no objects.
     pub fn open(trace: &Trace, document: &mut Document) -> Owners {
         let resolver = crate::input::objects::read(&trace.folder).unwrap_or_else(|sentence| {
             document.warnings.push(sentence);
@@ -35,12 +35,13 @@ impl Owners {
         }
     }
 
-    /// Whether objects are known.
+    /// True if objects are known.
     pub fn known(&self) -> bool {
         self.resolver.is_some()
     }
 
-    /// Appends the objects of consecutive accesses of a thread, by process and thread; times in between are taken as even.
+    /// Appends the objects of consecutive accesses of a thread, by process and thread. Times in
+    /// between are interpolated.
     pub fn fill(
         &mut self,
         (process, thread): (u32, u32),

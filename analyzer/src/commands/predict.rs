@@ -112,7 +112,7 @@ struct ModelFile {
     weights: Vec<f64>,
 }
 
-/// What is measured of a trace.
+/// Measurements of a trace.
 struct Measured {
     program: Vec<(String, String)>,
     bins: Vec<Bin>,
@@ -138,7 +138,7 @@ impl ReuseSink for Sink {
     #[inline(always)]
     fn reuse(&mut self, row: u64, block: u64, _tag: u32, distance: u64, _interval: u64) {
         self.fine.add(distance);
-        // Blocks of different threads' runs are told apart by the stream's number in the upper bits.
+        // The stream's number in the upper bits separates blocks of different threads' runs.
         self.samplers
             .reuse(self.base + row, block ^ self.stream << 56, distance);
     }
@@ -429,7 +429,8 @@ fn train(
         sizes,
         single: single::train(&profiles, partitions),
         multi,
-        // With two runs nothing can be left out to weigh by, and bins of an octave cannot tell patterns apart.
+        // With two runs, none can be left out to compute weights, and bins of an octave cannot
+        // distinguish patterns.
         weights: weights.unwrap_or_else(|| vec![1.0 / 3.0, 0.0, 1.0 / 3.0, 1.0 / 3.0]),
     };
     Ok((model, damaged))
@@ -452,7 +453,7 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
                 cold: r.blocks as f64,
             })
             .collect();
-        // What stands for the input size grows when the data do.
+        // A candidate for the input size grows with the data.
         let grows = |(a, b): (usize, usize)| {
             runs[a].blocks as f64 <= 1.05 * runs[b].blocks as f64 || sizes[a] > 1.02 * sizes[b]
         };
@@ -667,7 +668,7 @@ impl Results {
                 ]);
             }
             let ratio = MissRatio::new(bins.iter().copied(), cold, 0.0);
-            // Of a few caches that were asked for, or of all sizes until only first touches miss.
+            // Ratios for the requested caches, or for all sizes until only first touches miss.
             let end = bins.last().map_or(1.0, |b| b.to);
             let curve = (0..63)
                 .map(|bit| 1u64 << bit)

@@ -102,7 +102,7 @@ fn hit_rate(bins: &[Bin], cold: f64, shape: &Shape) -> f64 {
     expected_hits(bins.iter().copied(), shape) / all.max(1e-300)
 }
 
-/// What is asked for.
+/// The requested prediction.
 pub(crate) struct ByCode<'a> {
     /// Traces to train on.
     pub train: &'a [PathBuf],
@@ -110,7 +110,7 @@ pub(crate) struct ByCode<'a> {
     pub test: &'a [PathBuf],
     /// Caches.
     pub levels: &'a [Shape],
-    /// Whether stores count.
+    /// True if stores count.
     pub stores: bool,
     /// Bytes of a block.
     pub block: u64,

@@ -1,4 +1,4 @@
-//! What of a run with one thread would be each thread's own, if there were several: thread-local
+//! Data of a run with one thread that each of several threads would have separately: thread-local
 //! storage, and heap blocks that a parallel region allocates and frees.
 
 use crate::commands::mimic::is_outlined;
@@ -29,7 +29,7 @@ impl Ranges {
         Ranges(out)
     }
 
-    /// Whether an address is in one of them.
+    /// True if an address is in one of them.
     pub fn holds(&self, address: u64) -> bool {
         let behind = self.0.partition_point(|r| r.0 <= address);
         behind > 0 && address < self.0[behind - 1].1
@@ -103,7 +103,7 @@ impl PrivateData {
                 _ => {}
             }
         }
-        // What the recorder keeps below 4 GiB is none of the program's.
+        // Memory below 4 GiB belongs to the recorder, not to the program.
         tls.retain(|r| r.0 >> 32 != 0);
         Ok(PrivateData {
             tls: Ranges::of(tls),
@@ -111,7 +111,7 @@ impl PrivateData {
         })
     }
 
-    /// Whether an address is each thread's own in the whole run.
+    /// True if an address is private to each thread in the whole run.
     pub fn always(&self, address: u64) -> bool {
         self.tls.holds(address)
     }

@@ -55,7 +55,7 @@ pub struct RanksArguments {
     pub common: Common,
 }
 
-/// What is asked of each trace: all that tables of ranks show.
+/// Questions for each trace: everything that tables of ranks show.
 fn questions(block: u64) -> anyhow::Result<Questions> {
     let words = ["mgz-analyze".into(), ".".into(), format!("--block={block}")];
     let arguments = Arguments::try_parse_from(words)?;
@@ -71,7 +71,7 @@ pub fn key_of(trace: &Path, block: u64) -> anyhow::Result<String> {
     input_key::of(trace, &options).map_err(anyhow::Error::msg)
 }
 
-/// What one trace has found. Also tells whether something of it was damaged.
+/// Result of one trace. The flag is true if a part of it was damaged.
 pub fn of_trace(folder: &Path, block: u64, annotations: bool) -> anyhow::Result<(Ranks, bool)> {
     if is_watched(folder) {
         return Err(refuse_watched(folder, "mgz-analyze ranks"));
@@ -94,7 +94,7 @@ pub fn of_trace(folder: &Path, block: u64, annotations: bool) -> anyhow::Result<
     Ok((found, !damage.is_empty() || !trace.damage.is_empty()))
 }
 
-/// What one input has found.
+/// Result of one input.
 fn of_input(input: &Path, arguments: &RanksArguments) -> anyhow::Result<(Ranks, bool)> {
     if is_result(input) {
         return Ok((Ranks::read(input)?, false));
@@ -115,7 +115,7 @@ fn keys(arguments: &RanksArguments) -> Option<BTreeSet<String>> {
     Some(keys)
 }
 
-/// Whether the file has the result already.
+/// True if the file has the result already.
 fn is_done(file: &Path, arguments: &RanksArguments) -> bool {
     let Ok(there) = Ranks::read(file) else {
         return false;
@@ -132,7 +132,7 @@ fn gap_of(text: &str) -> Gap {
     }
 }
 
-/// What all inputs have found together. Also tells whether something is missing or damaged.
+/// Result of all inputs together. The flag is true if something is missing or damaged.
 fn all(arguments: &RanksArguments) -> anyhow::Result<(Ranks, bool)> {
     let mut all = Ranks::default();
     let mut lacking = false;
@@ -167,7 +167,8 @@ fn all(arguments: &RanksArguments) -> anyhow::Result<(Ranks, bool)> {
     Ok((all, lacking))
 }
 
-/// Does what the command line says. Nothing is to be shown where a file was written. Also tells whether something is missing or damaged.
+/// Runs the command. There is no document if a file was written. The flag is true if something is
+/// missing or damaged.
 pub fn run(arguments: &RanksArguments) -> anyhow::Result<(Option<Document>, bool)> {
     if let Some(file) = &arguments.html {
         bail!(

@@ -14,7 +14,7 @@ use mgz_models::sampling::rdx::{Attribution, Estimate, Observation, Watcher, est
 use mgz_models::sampling::time_to_stack::{Spread, convert};
 use serde_json::Value;
 
-/// How samples are weighted.
+/// Weighting of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Weights {
     /// Product-limit estimate by context: what was given up counts as "longer than that".
@@ -200,7 +200,7 @@ pub(crate) fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin
         );
         (similarity(&a, &b), similarity_sliding(&a, &b))
     };
-    // How much of the stack error is the model's: exact times, converted.
+    // Error of the model alone: exact times, converted.
     let exact: Vec<Bin> = truth.times.bins().collect();
     let first = truth.blocks as f64;
     let alone = |spread| {
@@ -336,8 +336,9 @@ pub(crate) fn jackknife(
     (error(&runs.0), error(&runs.1))
 }
 
-/// A log histogram with 95% intervals of its shares. What `samples` samples have not seen may still be there: no interval ends below
-/// the share of which that many would see none with a probability of 2.5%.
+/// A log histogram with 95% intervals of its shares. A bin may exist although none of `samples`
+/// samples has seen it. So no interval ends below the share that as many samples would miss with a
+/// probability of 2.5%.
 pub(crate) fn with_interval(
     name: &'static str,
     title: &str,

@@ -114,7 +114,8 @@ pub fn row_type(columns: &[RowColumn]) -> ArrowDataType {
     ArrowDataType::Struct(columns.iter().map(field).collect())
 }
 
-/// Rows that wait to become a batch. Whatever does not depend on the row alone stands once for each run of rows.
+/// Rows that wait to become a batch. Data that is the same for a run of rows is stored once per
+/// run.
 #[derive(Default)]
 struct Waiting {
     rows: Accesses,
@@ -124,12 +125,13 @@ struct Waiting {
     runs: Vec<(usize, u32, u32, u32, u64, u64)>,
 }
 
-/// Gives all rows of a trace that are left by `conditions` to `each`, in order of process, thread and sample; loads and stores in the order of the program. Stops
-/// when `each` returns false. What is damaged is skipped and returned.
+/// Passes all rows of a trace that match `conditions` to `each`, in order of process, thread and
+/// sample; loads and stores in the order of the program. Stops when `each` returns false. Damaged
+/// parts are skipped and returned.
 ///
 /// # Errors
 ///
-/// A trace without rows of loads, conditions that leave nothing.
+/// A trace without rows of loads, conditions that match nothing.
 pub fn send(
     trace: &Trace,
     conditions: &Conditions,

@@ -3,8 +3,9 @@
 use crate::data::rows::{Chunk, Rows, Run};
 use crate::input::source::Source;
 
-/// Rows that are decoded ahead, at least: a row group of the recorder. Two batches are there at a time, at 22 bytes a row. What takes rows
-/// in their order is slower than one who decodes, so that more would lie there and wait.
+/// Least number of rows that are decoded ahead: a row group of the recorder. Two batches exist at a
+/// time, with 22 bytes per row. A consumer of rows in order is slower than one decoder, so more
+/// batches would only wait.
 const BATCH_ROWS: u64 = 1 << 18;
 
 /// Consecutive accesses of one sample of one thread.
@@ -48,7 +49,7 @@ impl<'a> View<'a> {
         self.address.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.address.is_empty()
     }
@@ -150,8 +151,8 @@ pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<Segment<'a>
     out
 }
 
-/// Gives all segments of a trace to `visit`, in order; the next pieces are decoded meanwhile. Returns what could not be
-/// read; a sample never goes on across a hole.
+/// Passes all segments of a trace to `visit`, in order; the next pieces are decoded meanwhile.
+/// Returns descriptions of unreadable parts. A sample never continues across a gap.
 pub fn visit(
     source: &dyn Source,
     progress: &(dyn Fn(u64) + Sync),

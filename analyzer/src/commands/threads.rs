@@ -18,7 +18,7 @@ pub struct Thread {
     pub thread: u32,
     /// Accesses in order.
     pub accesses: Accesses,
-    /// Where recorded times are known: (access, time), ascending.
+    /// Points with a known recorded time: (access, time), ascending.
     pub marks: Vec<(usize, u64)>,
 }
 

@@ -1,4 +1,5 @@
-//! `mgz-analyze reuse --rdx` on what `mgz-record --mode watch` wrote: use–reuse pairs that hardware watchpoints saw.
+//! `mgz-analyze reuse --rdx` on traces of `mgz-record --mode watch`: use–reuse pairs seen by
+//! hardware watchpoints.
 
 use crate::commands::contexts::Contexts;
 use crate::commands::rdx::{
@@ -38,7 +39,7 @@ struct Row {
     reuse: u32,
 }
 
-/// How ages are told.
+/// Unit of ages.
 enum Time {
     /// The PMU counted accesses.
     Counted,
@@ -178,7 +179,7 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
     Ok((document, false))
 }
 
-/// What is missing for distances in accesses.
+/// Reason why distances in accesses are unknown.
 fn shortcoming(time: &Time, manifest: &Manifest) -> Option<String> {
     match time {
         Time::Counted => None,
@@ -193,7 +194,7 @@ fn shortcoming(time: &Time, manifest: &Manifest) -> Option<String> {
     }
 }
 
-/// How time is told, and how many accesses the run had, if that is known.
+/// Unit of time, and the number of accesses of the run if it is known.
 fn time(
     arguments: &ReuseArguments,
     manifest: &Manifest,
@@ -255,7 +256,7 @@ fn same_command(other: &Manifest, watched: &Manifest, folder: &Path) -> anyhow::
     Ok(())
 }
 
-/// What a full trace of the same command says, for --compare.
+/// Results of a full trace of the same command, for --compare.
 struct Exact {
     truth: Truth,
     /// Accesses in it. Loads that records stand for have no address and are left out.

@@ -1,4 +1,5 @@
-//! What is compared: the run, functions, lines, loops and objects of one analysis, and the numbers of each.
+//! Compared entries: the run, functions, lines, loops and objects of one analysis, and the numbers
+//! of each.
 
 use crate::compare::picture;
 use crate::data::counts::Bin;
@@ -9,7 +10,7 @@ use crate::report::{Analysis, Loads};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -80,7 +81,7 @@ impl Metric {
         }
     }
 
-    /// What its numbers are.
+    /// Unit of its numbers.
     pub fn unit(&self, per_load: bool) -> &'static str {
         match self {
             Metric::Time => "% of the time",
@@ -123,7 +124,7 @@ impl Cell {
         }
     }
 
-    /// Whether it is exact.
+    /// True if it is exact.
     pub fn is_exact(&self) -> bool {
         self.lo == Some(self.value) && self.hi == Some(self.value)
     }
@@ -166,11 +167,11 @@ pub struct Entry {
 /// One run.
 #[derive(Clone, Debug, Default)]
 pub struct RunEntries {
-    /// Where it comes from.
+    /// Path of the run.
     pub path: String,
     /// Every load was recorded or counted.
     pub exact: bool,
-    /// What the program was given behind its name.
+    /// Arguments of the program.
     pub arguments: Vec<String>,
     /// Windows.
     pub samples: u64,
@@ -178,9 +179,9 @@ pub struct RunEntries {
     pub cpu_seconds: f64,
     /// By kind.
     pub tables: BTreeMap<Kind, Vec<Entry>>,
-    /// What is missing or doubtful.
+    /// Warnings about missing or doubtful data.
     pub warnings: Vec<String>,
-    /// What a report shows of it; see [`picture`].
+    /// Data for a report; see [`picture`].
     pub picture: serde_json::Value,
 }
 
@@ -199,16 +200,16 @@ impl Numbers<'_> {
     fn cells(&self, entry: &mut Entry) {
         let exact = self.exact;
         let mut put = |metric: Metric, cell: Option<Cell>| {
-            // Of complete traces all is known, also where no ends are told.
+            // Complete traces are exact, even if no ends are given.
             let cell = cell.map(|cell| if exact { Cell::exact(cell.value) } else { cell });
             if let Some(cell) = cell {
                 entry.cells.insert(metric, cell);
             }
         };
-        // Sides are different runs, whose phases may differ.
+        // The sides are different runs, whose phases may differ.
         let (lo, hi) = self.time.of_runs.unzip();
         put(Metric::Time, Cell::of(self.time.value, lo, hi));
-        // Where loads are known they say more than their shares, of which all change if one does.
+        // Known loads say more than shares, which all change if one does.
         if self.time.value.is_none() && self.hats.accesses.is_none() {
             let ends = self.share.filter(|_| self.exact);
             put(Metric::Share, Cell::of(self.share, ends, ends));
@@ -245,7 +246,8 @@ impl Numbers<'_> {
         }
     }
 
-    /// A percentile of D with the interval of its rank among as many values as there are samples: those of one sample are alike.
+    /// A percentile of D with the interval of its rank among as many values as there are samples:
+    /// values of one sample are alike.
     fn percentile(&self, p: u8, value: Option<f64>) -> Option<Cell> {
         let value = value?;
         if self.exact {
@@ -408,8 +410,8 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
     }
 }
 
-/// Names by which objects of two runs can be matched. Memory that nothing names but its address lies elsewhere in each run: it is numbered
-/// by its size, largest first.
+/// Names by which objects of two runs can be matched. Memory with only an address as its name lies
+/// elsewhere in each run; it is numbered by size, largest first.
 fn object_names(objects: &[(&str, Option<u64>)]) -> Vec<String> {
     let is_address = |name: &str| name.starts_with("0x");
     let mut nameless: Vec<usize> = (0..objects.len())

@@ -1,7 +1,7 @@
-//! `--fail-if`: which worsening ends with status 3.
+//! `--fail-if`: conditions under which the exit status is 3.
 //!
-//! `CONDITION[,CONDITION…]`, each `METRIC[.NAME]>NUMBER%`. A name that holds `,`, `>`, `"` or a space at an end stands in double quotes, with
-//! `""` for a quote. `*` is any name.
+//! `CONDITION[,CONDITION…]`, each `METRIC[.NAME]>NUMBER%`. A name with `,`, `>`, `"` or a space at
+//! an end needs double quotes, with `""` for a quote. `*` is any name.
 
 use crate::compare::entries::{Kind, Metric};
 use crate::compare::judge::{Change, Comparison, Verdict};
@@ -20,7 +20,7 @@ pub struct Condition {
     pub limit: f64,
 }
 
-/// What is wrong with an expression.
+/// Error of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("at character {position} of {text:?}: {cause}")]
 pub struct GateError {
@@ -28,7 +28,7 @@ pub struct GateError {
     pub text: String,
     /// Number of the character, from 1.
     pub position: usize,
-    /// What is expected there.
+    /// Expected text.
     pub cause: String,
 }
 
@@ -197,7 +197,7 @@ pub fn parse(text: &str) -> Result<Vec<Condition>, GateError> {
     }
 }
 
-/// What became of a condition.
+/// Result of a condition.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The condition.
@@ -206,17 +206,17 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// Comparisons that it is about.
     pub compared: usize,
-    /// Of these, those that cannot be told.
+    /// Number of these that cannot be told.
     pub unclear: usize,
 }
 
 impl Condition {
-    /// Whether a comparison is meant.
+    /// True if the condition applies to a comparison.
     pub fn is_about(&self, change: &Change) -> bool {
         change.metric == self.metric && self.is_of(change)
     }
 
-    /// Whether what it names was compared at all, be it by other numbers.
+    /// True if its name was compared at all, even by other numbers.
     pub fn names_something(&self, comparison: &Comparison) -> bool {
         let any = matches!(self.name.as_deref(), None | Some("*"));
         any || comparison.changes.iter().any(|c| self.is_of(c))

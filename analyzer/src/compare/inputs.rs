@@ -1,4 +1,4 @@
-//! What is compared: traces, folders of `mgz run`, partial results, and folders of these.
+//! Inputs of a comparison: traces, folders of `mgz run`, partial results, and folders of these.
 
 use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries, entries};
 use crate::data::code_map::Target;

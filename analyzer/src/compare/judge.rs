@@ -19,7 +19,7 @@ const WORTH: f64 = 1.0;
 /// The same for lines and loops.
 const WORTH_LINES: f64 = 5.0;
 
-/// What is said of a comparison.
+/// Verdict on a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -33,7 +33,7 @@ pub enum Verdict {
     Unclear,
 }
 
-/// How a comparison was decided.
+/// Method by which a comparison was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Test {
@@ -50,7 +50,7 @@ pub enum Test {
 /// One comparison.
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
-    /// What it is of.
+    /// Kind of the entry.
     pub kind: Kind,
     /// Name in the base, or in the new build where the base does not have it.
     pub name: String,
@@ -66,7 +66,7 @@ pub struct Change {
     /// The number, as in `--fail-if`.
     #[serde(serialize_with = "metric_name")]
     pub metric: Metric,
-    /// Of what it is a number.
+    /// Unit of the number.
     pub unit: &'static str,
     /// In the base.
     pub base: Cell,
@@ -80,7 +80,7 @@ pub struct Change {
     pub change_hi: Option<f64>,
     /// Probability of such a difference by chance, corrected for the number of comparisons.
     pub p: Option<f64>,
-    /// How it was decided.
+    /// Method of the decision.
     pub test: Test,
     /// The outcome.
     pub verdict: Verdict,
@@ -101,7 +101,7 @@ pub struct Comparison {
     pub new: Vec<String>,
     /// The comparisons.
     pub changes: Vec<Change>,
-    /// What one side alone has, with its share in percent: kind, name.
+    /// Entries on one side only, with their share in percent: kind, name.
     pub only_base: Vec<Alone>,
     /// See `only_base`.
     pub only_new: Vec<Alone>,
@@ -109,14 +109,14 @@ pub struct Comparison {
     pub tests: usize,
     /// Ranks could tell nothing with so few runs.
     pub too_few_runs: bool,
-    /// What is missing or doubtful.
+    /// Warnings about missing or doubtful data.
     pub warnings: Vec<String>,
 }
 
 /// A thing of one side alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Alone {
-    /// What it is.
+    /// Kind of the entry.
     pub kind: Kind,
     /// Its name.
     pub name: String,
@@ -154,7 +154,8 @@ fn weight(row: &Runs<'_>) -> f64 {
     row.iter().flatten().map(|e| e.weight).sum::<f64>() / row.len().max(1) as f64
 }
 
-/// The number of a thing in each run. Where a run does not have the thing: no loads, or so little time that no window saw it.
+/// The number of an entry in each run. A run without the entry has no loads of it, or so little
+/// time that no window saw it.
 fn cells(row: &Runs<'_>, runs: &[RunEntries], metric: &Metric, per_load: bool) -> Vec<Cell> {
     row.iter()
         .zip(runs)
@@ -178,7 +179,8 @@ struct Sample {
     values: Vec<f64>,
     /// Mean; of exact or ranked numbers the median.
     value: f64,
-    /// Standard errors of the mean downwards and upwards, by the runs' own intervals; none where they have none.
+    /// Standard errors of the mean downwards and upwards, from the runs' own intervals; `None`
+    /// without intervals.
     below: Option<f64>,
     above: Option<f64>,
     /// The same by how much the runs differ.
@@ -356,7 +358,7 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
                 } else {
                     out.only_base.push(alone);
                 }
-                // Of a thing that is gone or new its share and its loads say all.
+                // For an entry that is gone or new, its share and its loads are enough.
             }
             let metrics: BTreeSet<&Metric> = [a, b]
                 .into_iter()
@@ -471,7 +473,7 @@ fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
         exact(one);
     }
     let open = |p: &Pending| p.change.test != Test::Exact;
-    // What has the same numbers is the same test.
+    // Equal numbers give the same test.
     let different: BTreeSet<Figures> = pending
         .iter()
         .filter(|p| open(p))
@@ -528,7 +530,7 @@ fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
                     };
                     // Chances that are both next to nothing say nothing of which is the cause.
                     let clear = |p: f64| p.max(1e-12);
-                    // What is new or gone is a cause by itself.
+                    // A new or removed entry is a cause of its own.
                     let stays = |r: &(usize, f64, Test, Option<f64>)| {
                         pending[r.0].base.value > 0.0 && pending[r.0].new.value > 0.0
                     };
@@ -613,8 +615,9 @@ fn exact(one: &mut Pending) {
     (change.change_lo, change.change_hi) = (change.change_pct, change.change_pct);
 }
 
-/// Predicted misses per load of two runs that are nearer than this may be the same: the intervals say nothing of what the model of the
-/// caches takes for granted, and what windows happen to share of a set just above a cache moves it by this much.
+/// Predicted misses per load of two runs that differ by less than this may be the same. The
+/// intervals do not cover the assumptions of the cache model, and the part of a set just above a
+/// cache that windows happen to share changes the prediction by this much.
 const MODEL: f64 = 0.03;
 
 /// Estimates that differ by less are the same, whatever their ratio. `loads`: executed ones of the thing.
@@ -648,7 +651,7 @@ fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone
             .iter()
             .all(|end| end.is_some_and(|e| (e * scale).abs() <= limit))
     };
-    // What is gone, or new, is not the same, however little it was.
+    // A removed or new entry is not the same, however small it was.
     let both = one.base.value > 0.0 && one.new.value > 0.0;
     change.verdict = if difference.abs() < least(change, test, one.loads) {
         Verdict::Same

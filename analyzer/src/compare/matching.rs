@@ -1,8 +1,10 @@
-//! Which entry of one build is which of another: by name, then by what is alike.
+//! Matching of entries of two builds: by name, then by similarity.
 //!
-//! Functions match by name without what compilers append, then, where a file has functions without a partner on both sides, by the offsets of
-//! their lines. Lines match inside matched functions: the distance by which most of them have moved is found first, the rest by their order between
-//! those. Loops go by depth and line, objects by name, kind and type, and allocation sites also without their line.
+//! Functions match by name without suffixes of compilers. If a file then has functions without a
+//! partner on both sides, they match by the offsets of their lines. Lines match inside matched
+//! functions: the distance by which most of them have moved is found first, then the rest by their
+//! order between those. Loops match by depth and line, objects by name, kind and type, and
+//! allocation sites also without their line.
 
 use crate::compare::entries::{Entry, Kind, RunEntries};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -73,7 +75,8 @@ fn pair<K: Eq + std::hash::Hash>(
     }
 }
 
-/// The modules of the new run by those of the base: by name, then the one with most weight that is left on each side.
+/// Modules of the new run by those of the base: by name, then the remaining ones with most weight
+/// on each side.
 fn modules(base: &[Entry], new: &[Entry]) -> HashMap<String, String> {
     let weights = |entries: &[Entry]| {
         let mut all: BTreeMap<String, f64> = BTreeMap::new();
@@ -173,7 +176,9 @@ fn renamed(
     }
 }
 
-/// Pairs of line numbers, both ascending: the shift that pairs most (of those the smallest) first, then in order where as many are left between two pairs on both sides.
+/// Pairs of line numbers, both ascending. First, the shift that pairs most of them is used (the
+/// smallest among equal ones). Then the rest is paired in order, where both sides have the same
+/// number between two pairs.
 pub fn align(base: &[u32], new: &[u32]) -> Vec<(u32, u32)> {
     let theirs: BTreeSet<u32> = new.iter().copied().collect();
     let mut votes: BTreeMap<i64, usize> = BTreeMap::new();
@@ -223,7 +228,8 @@ type Homes = (
     HashMap<(String, String), usize>,
 );
 
-/// Numbers functions (and those that were inlined, which are in no table of functions) alike on both sides.
+/// Numbers functions equally on both sides, including inlined ones, which are in no table of
+/// functions.
 fn homes(
     base: &RunEntries,
     new: &RunEntries,
@@ -330,7 +336,7 @@ pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
                 lines
             };
             for (a, b) in align(&lines(&ours, list), &lines(&theirs, others)) {
-                // Of several in one line the first belong together, by weight.
+                // If several are in one line, they are paired by weight.
                 let of = |entries: &[Entry], list: &[usize], line: u32| -> Vec<usize> {
                     list.iter()
                         .copied()
@@ -416,7 +422,7 @@ mod tests {
             align(&[10, 12, 14, 20, 25], &[10, 12, 14, 23, 28]),
             [(10, 10), (12, 12), (14, 14), (20, 23), (25, 28)]
         );
-        // A line is gone: nobody's place is guessed.
+        // A line is gone. No partner is guessed.
         assert_eq!(align(&[10, 11, 12], &[10, 12]), [(10, 10), (12, 12)]);
         assert_eq!(align(&[], &[1]), []);
     }

@@ -1,7 +1,9 @@
-//! `mgz-analyze compare`: two sets of runs, and what is better, worse, the same or not to be told.
+//! `mgz-analyze compare`: two sets of runs, and the numbers that are better, worse, the same or
+//! uncertain.
 //!
-//! [`inputs`] reads traces, [`entries`] makes numbers with intervals of them, [`matching`] finds what belongs together, [`judge`] compares,
-//! [`words`] and [`show`] tell. `docs/reference/compare.md` has the definitions.
+//! [`inputs`] reads traces, [`entries`] computes numbers with intervals, [`matching`] finds
+//! corresponding entries, [`judge`] compares them, [`words`] and [`show`] print the result.
+//! `docs/reference/compare.md` has the definitions.
 
 pub mod entries;
 pub mod gate;
@@ -197,7 +199,7 @@ fn read_all(paths: &[PathBuf], questions: &Questions) -> anyhow::Result<Vec<RunE
     Ok(all)
 }
 
-/// What makes the two sides hard to compare.
+/// Differences that make the two sides hard to compare.
 fn different(base: &[RunEntries], new: &[RunEntries]) -> Vec<String> {
     let exact = |runs: &[RunEntries]| runs.iter().filter(|r| r.exact).count();
     let (a, b) = (exact(base), exact(new));

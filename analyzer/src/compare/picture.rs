@@ -1,5 +1,5 @@
-//! What the report of a comparison shows of each run beside the numbers that are compared: distances, growth, and who
-//! called whom.
+//! Data of each run that the report of a comparison shows beside the compared numbers: distances,
+//! growth, and callers.
 
 use crate::report::Analysis;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Lines of a run at most: the tree by code ends there.
 const LINES: usize = 2000;
 
-/// What is kept of a run, as JSON.
+/// Data of a run, as JSON.
 pub fn of(path: &str, analysis: &Analysis) -> Value {
     let summary = &analysis.summary;
     let lines: Vec<Value> = analysis

@@ -1,7 +1,8 @@
-//! Tests of whether two sets of numbers differ: ranks (Mann and Whitney 1947), Student's t, and Holm's correction (1979) for many at once.
+//! Tests of two sets of numbers for a difference: ranks (Mann and Whitney 1947), Student's t, and
+//! Holm's correction (1979) for many tests at once.
 
-/// The two-sided p of the rank test, exact for any ties: the share of all ways to deal the numbers to the two sides whose rank sum is at
-/// least as far from its mean. None without numbers.
+/// Two-sided p of the rank test, exact for any ties: the share of all assignments of the numbers to
+/// the two sides whose rank sum is at least as far from its mean. `None` without numbers.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() || a.iter().chain(b).any(|x| !x.is_finite()) {
         return None;
@@ -45,7 +46,7 @@ pub fn smallest_p(n: usize, m: usize) -> f64 {
     (2.0 / ways).min(1.0)
 }
 
-/// Holm's correction: the p values such that a change among them is called one wrongly with at most their probability.
+/// Holm's correction: p values that bound the probability of any false change among them.
 pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&i, &j| p[i].total_cmp(&p[j]));
@@ -123,7 +124,7 @@ mod tests {
         assert!((a - b).abs() < 1e-9 * b.abs().max(1.0), "{a} {b}");
     }
 
-    /// Of scipy 1.17: `mannwhitneyu(a, b, method="exact").pvalue`.
+    /// Values of scipy 1.17: `mannwhitneyu(a, b, method="exact").pvalue`.
     #[test]
     fn exact_p_values_of_ranks() {
         let p = |a: &[f64], b: &[f64]| mann_whitney(a, b).unwrap();

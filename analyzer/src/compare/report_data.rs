@@ -1,4 +1,5 @@
-//! What the report of a comparison shows: the comparison with its sentences, and a picture of each run.
+//! Data for the report of a comparison: the comparison with its sentences, and a picture of each
+//! run.
 
 use crate::compare::gate::Outcome;
 use crate::compare::judge::Comparison;

@@ -59,7 +59,7 @@ pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
             out.push(format!("Only in the {side}: {}{more}.", names.join(", ")));
         }
     }
-    // What could have been seen, of the whole run.
+    // Smallest changes of the whole run that could have been detected.
     let blind: Vec<String> = comparison
         .changes
         .iter()
@@ -84,7 +84,7 @@ pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
     out
 }
 
-/// What came of each condition.
+/// Results of the conditions.
 pub(crate) fn gate_lines(outcomes: &[Outcome]) -> Vec<String> {
     outcomes
         .iter()
@@ -278,7 +278,8 @@ pub fn junit(comparison: &Comparison, outcomes: &[Outcome]) -> String {
     )
 }
 
-/// What `github-action-benchmark` reads: the numbers of the new build, of the run, functions and objects.
+/// Input of `github-action-benchmark`: the numbers of the new build, for the run, functions and
+/// objects.
 pub fn smaller_is_better(comparison: &Comparison) -> Value {
     let range = |cell: &Cell| {
         let half = (cell.hi? - cell.lo?) / 2.0;

@@ -152,7 +152,7 @@ fn many_runs_are_compared_by_ranks() {
     assert_eq!(one.changes[0].verdict, Verdict::Unclear);
 }
 
-/// Of two hundred million loads a hundred thousand misses are next to none, as a handful is.
+/// A hundred thousand misses in two hundred million loads are as negligible as a handful.
 #[test]
 fn few_misses_are_no_news() {
     let run = |misses: f64, half: f64| {

@@ -1,4 +1,4 @@
-//! What is said of a comparison in words.
+//! A comparison in words.
 
 use crate::compare::entries::{Cell, Kind, Metric};
 use crate::compare::judge::{Change, Comparison, Test, Verdict};
@@ -7,7 +7,7 @@ use crate::util::human::{bytes, counted, number};
 
 /// Sentences of the verdict at most.
 const MOST: usize = 5;
-/// CPU times of single runs that differ by as much are told all the same, percent.
+/// Difference of the CPU times of single runs that is always mentioned, percent.
 const TELLING: f64 = 10.0;
 /// Exact numbers that differ by less are no news, percent.
 const NEWS: f64 = 1.0;
@@ -51,7 +51,7 @@ pub fn change(change: &Change) -> String {
     }
 }
 
-/// What a comparison is of.
+/// Name of a comparison's entry.
 pub fn name(change: &Change) -> String {
     let short = |name: &str| match change.kind {
         // Names of objects have places of sources in them.
@@ -116,20 +116,20 @@ pub fn sentence(of: &Change) -> String {
     }
 }
 
-/// Whether a comparison is a change that is worth telling.
+/// True if a comparison is a change that deserves a sentence.
 pub fn is_news(change: &Change) -> bool {
     let changed = matches!(change.verdict, Verdict::Better | Verdict::Worse);
     let small = change.test == Test::Exact && change.change_pct.is_some_and(|pct| pct.abs() < NEWS);
     changed && !small
 }
 
-/// How much a change matters: what of the run it is, times how much it changed.
+/// Importance of a change: the entry's part of the run, times the change.
 fn importance(change: &Change) -> f64 {
     let size = change
         .change_pct
         .map_or(2.0, |pct| (1.0 + pct / 100.0).max(0.01).ln().abs());
     let of = match (change.kind, &change.metric) {
-        // What all else is a part of.
+        // Everything else is a part of it.
         (Kind::Run, Metric::Cpu) => return f64::INFINITY,
         (_, Metric::Time | Metric::Share) => {
             return 1000.0 + (change.new.value - change.base.value).abs();
@@ -144,7 +144,7 @@ fn importance(change: &Change) -> f64 {
 
 /// The verdict in words.
 pub fn verdict(comparison: &Comparison) -> Vec<String> {
-    // A line or loop is told of where its function is not.
+    // A line or loop is mentioned if its function is not.
     let mut told: Vec<&Change> = Vec::new();
     let mut news: Vec<&Change> = comparison.changes.iter().filter(|c| is_news(c)).collect();
     news.sort_by(|a, b| {
@@ -249,7 +249,8 @@ pub fn shown(comparison: &Comparison) -> Vec<&Change> {
     all
 }
 
-/// Changes in the order of the tables: news first, the most important first, then what is the same, then what cannot be told.
+/// Changes in the order of the tables: changes that deserve a sentence by importance, then equal
+/// numbers, then uncertain ones.
 pub fn ordered(comparison: &Comparison) -> Vec<&Change> {
     let mut all: Vec<&Change> = comparison.changes.iter().collect();
     let class = |c: &Change| match c.verdict {

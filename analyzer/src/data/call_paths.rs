@@ -64,14 +64,14 @@ const STANDARD: [&str; 12] = [
     "__libc_",
 ];
 
-/// Whether a file is a library that comes with the system or the compiler.
+/// True if a file is a library of the system or of the compiler.
 pub fn is_library(module: &str) -> bool {
     let name = module.rsplit('/').next().unwrap_or("");
     LIBRARIES.iter().any(|l| name.starts_with(l))
 }
 
 impl Call {
-    /// Whether it is code that the user has written, as far as files and names tell.
+    /// True if it is the user's own code, as far as files and names show it.
     pub fn is_own(&self) -> bool {
         let system = match self.file.as_str() {
             "" => STANDARD.iter().any(|s| self.function.starts_with(s)) || self.is_start(),
@@ -80,7 +80,7 @@ impl Call {
         !self.module.is_empty() && !is_library(&self.module) && !system
     }
 
-    /// What comes before `main`.
+    /// True for code that runs before `main`.
     fn is_start(&self) -> bool {
         ["_start", "_init", "__clone", "clone", "start_thread"].contains(&self.function.as_str())
     }
@@ -128,8 +128,8 @@ impl CallPaths {
             .find(|&c| same(&self.calls[c as usize].function, function))
     }
 
-    /// Where the user's own code called what led to a call that is none of the user's. Not known
-    /// where callers in between are not, of which one may be the user's.
+    /// Place in the user's own code that led to a call in other code. `None` if a caller in between
+    /// is unknown, because it may be the user's.
     pub fn caller_of(&self, call: u32) -> Option<Position> {
         let mut below = &self.calls[call as usize];
         for number in self.outwards(call).skip(1) {
@@ -153,8 +153,8 @@ impl CallPaths {
         None
     }
 
-    /// The functions of a path with the lines of the calls, from the outside in. What starts a
-    /// program or a thread before the user's own code is left out.
+    /// Functions of a path with the lines of the calls, outermost first. Startup code of the
+    /// program or thread is left out.
     pub fn text(&self, call: u32) -> Vec<String> {
         let mut inwards: Vec<u32> = self.outwards(call).collect();
         let is_start = |&number: &u32| {
@@ -180,8 +180,8 @@ impl CallPaths {
     }
 }
 
-/// Whether two names are of one function: debug information does not name the copies that compilers
-/// make of a function (`.constprop.0`), nor the hashes of Rust.
+/// True if two names belong to one function: debug information lacks the suffixes of compiler-made
+/// copies (`.constprop.0`) and Rust's hashes.
 pub fn same(a: &str, b: &str) -> bool {
     fn base(name: &str) -> &str {
         let name = name.split(" [clone").next().unwrap_or(name);

@@ -1,8 +1,10 @@
-//! Which code a row belongs to: functions, source lines, and the *groups* that the stages count by.
+//! The code that a row belongs to: functions, source lines, and the *groups* that the stages count
+//! by.
 //!
-//! A group is four times a *line piece* plus a class: 0 Constant, 1 Strided, 2 Irregular, 3 store. A line
-//! piece is the code of one machine function that stems from one source position with one inline chain and is in the same loops
-//! (without line information: the code of the function in the same loops). Function, line and loop tables are sums of pieces.
+//! A group is four times a *line piece* plus a class: 0 Constant, 1 Strided, 2 Irregular, 3 store.
+//! A line piece is the code of one machine function that stems from one source position with one
+//! inline chain and is in the same loops (without line information: the code of the function in the
+//! same loops). Function, line and loop tables are sums of pieces.
 
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar, SiteFlags};
@@ -50,7 +52,7 @@ pub struct LoopName {
     pub file: String,
     /// Its line; 0 if unknown.
     pub line: u32,
-    /// Where that code was inlined: `caller at file:line`, from the inside out.
+    /// Callers that the code was inlined into, as `caller at file:line`, innermost first.
     pub chain: Vec<String>,
 }
 
@@ -99,7 +101,8 @@ pub struct CodeMap {
     site_pieces: Vec<u32>,
     /// Class of each of these sites; empty for a map of names.
     site_classes: Vec<u8>,
-    /// Where each of these sites' addresses comes from: what the sidecar says, and the other site in the whole trace.
+    /// By site: origin of its address from the sidecar, and the other site's number in the whole
+    /// trace.
     site_origins: Vec<(Origin, Option<u32>)>,
     /// Stores are recorded too.
     has_stores: bool,
@@ -266,7 +269,7 @@ impl CodeMap {
         let frames = chain(sidecar, location);
         let inner = frames.first();
         let mut name = inner.map_or("", |l| sidecar.string(l.function)).to_string();
-        // What is not inlined is the function itself.
+        // Code that is not inlined belongs to the function itself.
         if name.is_empty() || frames.len() == 1 {
             name.clone_from(&self.functions[function as usize].function);
         }
@@ -421,13 +424,13 @@ impl CodeMap {
         &self.site_pieces
     }
 
-    /// Where the address of a load instruction comes from.
+    /// Origin of the address of a load instruction.
     pub fn origin(&self, site: u32) -> (Origin, Option<u32>) {
         let known = self.site_origins.get(site as usize);
         known.copied().unwrap_or_default()
     }
 
-    /// Whether some module's stores are recorded too.
+    /// True if some module's stores are recorded too.
     pub fn has_stores(&self) -> bool {
         self.has_stores
     }
@@ -437,7 +440,7 @@ impl CodeMap {
         self.site_classes.get(site as usize).copied()
     }
 
-    /// The innermost position of a piece that is in no header of the system, from the inside out along its inline chain.
+    /// Innermost position of a piece outside of system headers, along its inline chain.
     pub fn user(&self, piece: u32) -> Option<&LineName> {
         self.users.get(piece as usize)?.as_ref()
     }
@@ -461,8 +464,8 @@ impl CodeMap {
     }
 }
 
-/// The better of two names of a function. Debug information has no more than the last part of some names, such as those of what is made from a lambda: `_M_run` is
-/// `std::thread::_State_impl<…>::_M_run()`.
+/// The better of two names of a function. Debug information has only the last part of some names,
+/// such as those of code made from a lambda: `_M_run` is `std::thread::_State_impl<…>::_M_run()`.
 fn fuller<'a>(debug: &'a str, symbol: &'a str) -> &'a str {
     let plain = !debug.contains("::") && !debug.contains('(') || debug == "operator()";
     let in_scope = symbol.match_indices("::").any(|(at, colons)| {
@@ -519,7 +522,7 @@ fn user_of(
     })
 }
 
-/// Where code was inlined.
+/// Callers that code was inlined into.
 fn callers(
     sidecar: &Sidecar,
     frames: &[&mgz_annotations_schema::sidecar::Location],

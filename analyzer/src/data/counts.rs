@@ -185,12 +185,14 @@ pub struct Metrics {
     pub stores: Option<u64>,
 }
 
-/// The binary logarithm of the distance that a touch counts with of which only that it is the first of its sample is known: more than a window shows.
+/// Assumed log2 of the distance of a touch that is the first of its sample: more than a window
+/// shows.
 const FAR: f64 = 16.0;
 
 impl Metrics {
-    /// How bad the locality is: the mean over the touches of the order of magnitude (log2) of D, where those that are first in their sample count as far. D alone misleads in windows: what
-    /// comes back after the window's end has none. None without touches.
+    /// Locality as a number, greater meaning worse: the mean over the touches of the order of
+    /// magnitude (log2) of D, where first touches of a sample count as far. D alone misleads in
+    /// windows, because reuses after the window's end have no D. `None` without touches.
     pub fn badness(&self) -> Option<f64> {
         let touches = (self.first_touches + self.reuses) as f64;
         let near = (1.0 + self.distance_mean.unwrap_or(0.0)).log2() * self.reuses as f64;

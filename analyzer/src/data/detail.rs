@@ -1,18 +1,19 @@
-//! How much of a result is made.
+//! Extent of a result.
 
-/// How much of a result is made.
+/// Extent of a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     /// All of it.
     #[default]
     All,
-    /// What the [screen](crate::output::screen::screen) prints. Tables that it does not have are empty, cells that it does not have say nothing, and of the functions
-    /// and lines so many that are worth a row have an estimate of their memory.
+    /// Only the contents of the [screen](crate::output::screen::screen). Its missing tables are
+    /// empty and its missing cells are unknown. This many functions and lines have an estimate of
+    /// their memory.
     Screen(usize),
 }
 
 impl Detail {
-    /// Whether all is made.
+    /// True if everything is computed.
     pub(crate) fn is_all(self) -> bool {
         self == Detail::All
     }

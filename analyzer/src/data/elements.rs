@@ -1,4 +1,4 @@
-//! What the elements of an object look like: their size and fields.
+//! Layout of an object's elements: their size and fields.
 
 /// A field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ pub struct Element {
 }
 
 impl Element {
-    /// From the columns of `objects.parquet`: `0:8:next,8:4:key`. What is no field is left out.
+    /// Parses columns of `objects.parquet`: `0:8:next,8:4:key`. Invalid fields are left out.
     pub(crate) fn parse(bytes: u64, fields: &str) -> Element {
         let field = |text: &str| {
             let mut parts = text.splitn(3, ':');

@@ -5,7 +5,8 @@ use polars_parquet::write::ZstdLevel;
 use serde_json::{Map, Value};
 use std::fs::File;
 
-/// What the values of a column are. It does not depend on the values: files of all traces have the same types, also where a table has no rows.
+/// Type of a column's values. It does not depend on the values: files of all traces have the same
+/// types, even for tables without rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Whole numbers that are not negative.
@@ -40,7 +41,8 @@ impl Kind {
             .collect()
     }
 
-    /// A value as a cell of a column of this kind; `None` if it is of another one. Empty cells may stand in all.
+    /// A value as a cell of a column of this kind; `None` if it has another kind. Every kind may
+    /// have empty cells.
     fn cell(self, value: &Value) -> Option<AnyValue<'static>> {
         Some(match (self, value) {
             (_, Value::Null) => AnyValue::Null,
@@ -98,7 +100,8 @@ pub(crate) fn frame(columns: Vec<Column>) -> Result<DataFrame, String> {
     DataFrame::new_infer_height(columns).map_err(sentence)
 }
 
-/// The order of rows by some columns, the first one first; equal rows stay in their order. `descending` tells it for each column. Empty cells come last.
+/// Order of rows by some columns, the most significant first. Equal rows keep their order.
+/// `descending`: by column. Empty cells come last.
 pub(crate) fn order(keys: Vec<Column>, descending: Vec<bool>) -> Result<Vec<usize>, String> {
     let names: Vec<PlSmallStr> = keys.iter().map(|key| key.name().clone()).collect();
     let rows = frame(keys)?;
@@ -236,7 +239,7 @@ fn cells<'a>(table: &'a DataFrame, name: &str) -> Result<&'a Column, String> {
         .map_err(|_| format!("column {name:?} is missing"))
 }
 
-/// Whether there is a column of this name.
+/// True if there is a column of this name.
 pub(crate) fn has(table: &DataFrame, name: &str) -> bool {
     table.column(name).is_ok()
 }

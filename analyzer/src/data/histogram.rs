@@ -120,8 +120,8 @@ impl Histogram {
         Histogram { counts }
     }
 
-    /// The value below or at which the share `p` (0 to 1) of the values lies: exact below 16, above it the middle of its bin.
-    /// `None` without values.
+    /// The value at or below which the share `p` (0 to 1) of the values lies. It is exact below 16,
+    /// and above it the middle of its bin. `None` without values.
     pub fn percentile(&self, p: f64) -> Option<f64> {
         let total = self.total();
         let rank = ((p * total as f64).ceil() as u64).clamp(1, total.max(1));
@@ -136,7 +136,8 @@ impl Histogram {
         None
     }
 
-    /// Values of at least so much: exact at the least value of a bin, in between as if a bin's values lay evenly.
+    /// Number of values of at least `value`: exact at the least value of a bin, otherwise
+    /// interpolated.
     pub fn at_least(&self, value: u64) -> f64 {
         let at = bin(value);
         let above: u64 = self.counts.iter().skip(at + 1).sum();

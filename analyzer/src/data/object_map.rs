@@ -1,11 +1,12 @@
-//! Data objects: which object an address belonged to at a time.
+//! Data objects: the object at an address and a time.
 //!
-//! `objects.parquet` (see `docs/reference/trace.md`) has one row per *instance*: a range of addresses that was an object from one
-//! time to another. Instances of the same name, kind and origin (allocation site) are one object in the tables. Addresses that
-//! were freed and used again belong to different instances, which are told apart by time.
+//! `objects.parquet` (see `docs/reference/trace.md`) has one row per *instance*: a range of
+//! addresses that was an object from one time to another. Instances of the same name, kind and
+//! origin (allocation site) are one object in the tables. Addresses that were freed and used again
+//! belong to different instances, which are distinguished by time.
 //!
-//! Most pages lie inside one instance for the whole run; for those nothing has to be looked up while rows are counted.
-//! The others are *mixed* ([`Resolver::mixed`]), and their rows are resolved one by one.
+//! Most pages lie inside one instance for the whole run. They need no look-up while rows are
+//! counted. The others are *mixed* ([`Resolver::mixed`]), and their rows are resolved one by one.
 
 use crate::data::elements::Element;
 use crate::util::fast_hash::Mixed;
@@ -20,7 +21,7 @@ pub const UNKNOWN: u32 = 0;
 /// Log2 of the bytes of a page.
 const PAGE: u32 = 12;
 
-/// What an object is.
+/// Description of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Object {
     /// `global`, `heap`, `stack`, `file`, `anonymous` or `unknown`.
@@ -33,13 +34,13 @@ pub struct Object {
     pub module: String,
     /// Call stack of the allocation, from the inside out, joined by ` < `.
     pub stack: String,
-    /// What its elements look like, where that is known.
+    /// Layout of its elements, if it is known.
     pub element: Element,
 }
 
 impl Object {
-    /// How far into its element an address lies that is so many bytes into a block or variable of
-    /// so many; how far into the block where elements are not known.
+    /// Offset within its element of an address that is `into` bytes into a block or variable of
+    /// `bytes` bytes. If elements are unknown, it is the offset within the block.
     fn offset_in_element(&self, into: u64, bytes: u64) -> u64 {
         match self.element.bytes {
             0 => into,
@@ -67,9 +68,10 @@ pub struct Instance {
     pub end_ns: u64,
     /// Index into the objects.
     pub object: u32,
-    /// How many blocks it stands for, which followed one another.
+    /// Number of consecutive blocks that it represents.
     pub times: u64,
-    /// How many blocks each of these stands for, itself included, if small blocks are a sample.
+    /// Number of blocks that each of these represents, itself included, if small blocks are a
+    /// sample.
     pub weight: f32,
 }
 
@@ -132,7 +134,8 @@ impl Answer {
             && time < self.to
     }
 
-    /// This answer where nothing is alive: it holds on this side of the middle between what ended last and what begins first.
+    /// Limits the answer at a time when nothing is alive. It holds on this side of the middle
+    /// between the last end and the next begin.
     fn nearest(
         mut self,
         (object, range): (u32, Range),
@@ -162,11 +165,12 @@ const RECENT: u32 = 14;
 /// Log2 of the bytes whose answers take one place: what allocators align blocks to.
 const GRAIN: u32 = 4;
 
-/// Answers of [`Resolver::find_recent`], of which most rows need one that was given before. It takes no memory until it is used.
+/// Answers of [`Resolver::find_recent`]. Most rows need an answer that was given before. It takes
+/// no memory until it is used.
 #[derive(Default)]
 pub struct Recent(Vec<Answer>);
 
-/// Where the answer for an address is kept.
+/// Place of the answer for an address.
 #[inline(always)]
 fn place(address: u64) -> usize {
     ((address >> GRAIN).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT)) as usize
@@ -197,11 +201,11 @@ fn thread_of(object: &Object) -> Option<u32> {
 /// Blocks of an object that are a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sampled {
-    /// How many were logged.
+    /// Number of logged blocks.
     pub logged: u64,
     /// Their bytes.
     pub bytes: f64,
-    /// The bytes of those that they stand for.
+    /// Bytes of the blocks that they represent.
     pub stand_for: f64,
 }
 
@@ -216,7 +220,7 @@ pub struct Resolver {
     pub bytes: Vec<u64>,
     /// Bytes of the smallest and of the largest instance, by object.
     pub sizes: Vec<(u64, u64)>,
-    /// What is known of objects of whose blocks only a sample was logged.
+    /// Samples of objects of which not all blocks were logged.
     pub samples: HashMap<u32, Sampled>,
     /// Objects that are only memory for others, by object.
     containers: Vec<bool>,
@@ -230,13 +234,14 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Whether an object is only memory for others, as the heap is.
+    /// True if an object is only memory for others, as the heap is.
     pub fn is_container(&self, object: u32) -> bool {
         self.containers.get(object as usize) == Some(&true)
     }
 
-    /// Bytes of the largest block of an object: a variable, a file, or blocks of the heap. None if not all of its blocks are known, and
-    /// those that are differ; none of memory that only holds others.
+    /// Bytes of the largest block of an object: a variable, a file, or blocks of the heap. `None`
+    /// if only a part of its blocks is known and their sizes differ, and for memory that only holds
+    /// other objects.
     pub fn largest(&self, object: u32) -> Option<u64> {
         let (at, kind) = (object as usize, self.objects.get(object as usize)?);
         let whole =
@@ -246,7 +251,7 @@ impl Resolver {
         (whole && known && largest > 0).then_some(largest)
     }
 
-    /// Whether some objects are known by where they were allocated.
+    /// True if some objects are known by their allocation.
     pub fn knows_allocations(&self) -> bool {
         self.objects.iter().any(|o| !o.stack.is_empty())
     }
@@ -336,8 +341,9 @@ impl Resolver {
         resolver
     }
 
-    /// The stack of a thread. What it loads from there is from its own stack, whatever the times say: those of rows are
-    /// estimates, and go on behind the end of a thread, when its stack may be another one's already.
+    /// The stack of a thread. A thread's loads from its own stack are attributed to it whatever the
+    /// times are. Times of rows are estimates, and may lie after the end of a thread, when its
+    /// stack may belong to another one.
     pub fn own_stack(&self, process: u32, thread: u32, time: u64) -> OwnStack {
         let lives = self.own_stacks.get(&(process, thread));
         let away = |i: &&Instance| {
@@ -352,11 +358,13 @@ impl Resolver {
         })
     }
 
-    /// A page is whole if one instance covers it all, and no other instance of another object ever touched it.
+    /// Finds mixed pages. A page is whole if one instance covers it all, and no instance of another
+    /// object ever touched it.
     fn find_mixed(&mut self, instances: &[Instance]) {
         let mut by_start: Vec<&Instance> = instances.iter().filter(|i| i.bytes > 0).collect();
         by_start.sort_by_key(|i| (i.process, i.start, i.bytes));
-        // The ends of instances that cover their pages only in part are mixed; so is whatever two objects have touched.
+        // Pages that an instance covers only in part are mixed. So are pages that two objects have
+        // touched.
         let mut covered: (u32, u64, u32) = (u32::MAX, 0, UNKNOWN);
         let mut inserted = (u32::MAX, 0);
         let mut mixed = MixedPages::default();
@@ -396,12 +404,12 @@ impl Resolver {
         }
     }
 
-    /// Whether no instance is known.
+    /// True if no instance is known.
     pub fn is_empty(&self) -> bool {
         self.by_process.is_empty()
     }
 
-    /// Whether rows on the page of `address` have to be resolved one by one.
+    /// True if rows on the page of `address` have to be resolved one by one.
     #[inline]
     pub fn mixed(&self, process: u32, address: u64) -> bool {
         self.mixed
@@ -414,9 +422,12 @@ impl Resolver {
         self.mixed.get(&process)
     }
 
-    /// The object at an address and a time; of several (a stack in a mapping), the smallest. Outside of all lives of a range the one that
-    /// lived there last before, or else first after: the clocks of rows and of objects agree only to the length of a window. So it is where only a
-    /// mapping is alive that is memory for others, such as the allocator's. A stack is its thread's only as long as that lives: the same clock tells both.
+    /// The object at an address and a time. If there are several (a stack in a mapping), it is the
+    /// smallest. Outside of all lives of a range, it is the one that lived there last before, or
+    /// else first after: the clocks of rows and of objects agree only to the length of a window.
+    /// The same applies if only memory for others is alive, such as the allocator's mapping. A
+    /// stack belongs to its thread only during the thread's life, because the same clock measures
+    /// both.
     pub fn find(&self, process: u32, address: u64, time: u64) -> u32 {
         self.answer(process, address, time).object
     }
@@ -432,7 +443,8 @@ impl Resolver {
         self.find_anew(recent, process, address, time).object
     }
 
-    /// The same, and how far into its element the address lies (into the whole where elements are not known); `u64::MAX` if that is not known.
+    /// The same, and the offset of the address within its element (within the whole if elements are
+    /// unknown); `u64::MAX` if the offset is unknown.
     pub fn find_element(
         &self,
         recent: &mut Recent,
@@ -464,7 +476,8 @@ impl Resolver {
         answer
     }
 
-    /// The object, and around where and when it is the same one because the same ranges hold the address and none of their lives begins or ends.
+    /// The object, with the range of addresses and times for which the answer is the same: the same
+    /// ranges hold the address, and no life begins or ends.
     fn answer(&self, process: u32, address: u64, time: u64) -> Answer {
         let mut answer = Answer {
             process,
@@ -752,13 +765,13 @@ mod tests {
         assert_eq!(at(&resolver, 0x2800), [1, 2, 1, 1, 1]);
         assert!(resolver.mixed(1, 0x2800) && resolver.mixed(1, 0x3800));
         assert_eq!(at(&resolver, 0x90010), [4; 5]);
-        // What a thread loads from its own stack is from there also where times say otherwise.
+        // A thread's load from its own stack is attributed to it even if times disagree.
         let own = |thread, time, address| resolver.own_stack(1, thread, time).at(address);
         assert_eq!((own(7, 35, 0x3800), own(9, 15, 0x3800)), (Some(2), Some(3)));
         assert_eq!((own(9, 35, 0x2800), own(8, 35, 0x3800)), (None, None));
         assert_eq!(resolver.own_stack(2, 7, 15), OwnStack::default());
         assert!(!resolver.mixed(1, 0x90010));
-        // Where nothing else is known of the memory it is nobody's, not the nearest thread's.
+        // If nothing else is known of the memory, it belongs to nobody, not to the nearest thread.
         let resolver = Resolver::new(objects, &lives);
         assert_eq!(at(&resolver, 0x3800), [0, 2, 0, 3, 0]);
         assert!(resolver.mixed(1, 0x3800));
@@ -795,8 +808,9 @@ mod tests {
         );
     }
 
-    /// What `find` is meant to say, from all instances: ranges that hold the address are asked for a life at the time, smaller classes first; of those of a
-    /// class that have one the smallest counts. The others tell how near in time they had one, but for stacks.
+    /// Definition of `find` over all instances. Ranges that hold the address are checked for a life
+    /// at the time, smaller classes first. Within the first class that has one, the smallest range
+    /// counts. The other ranges give the distance in time to their lives, except stacks.
     fn by_definition(
         resolver: &Resolver,
         instances: &[Instance],
@@ -872,7 +886,8 @@ mod tests {
             }
         }
 
-        /// Every page that is not mixed has one object at all its addresses and times; `find` agrees with a search through all instances.
+        /// Every page that is not mixed has one object at all its addresses and times. `find`
+        /// agrees with a search through all instances.
         #[test]
         fn agrees_with_a_search_through_all(
             list in prop::collection::vec((0u64..12, 0u64..3, 1u64..5, 0u64..3, 0u64..50, 1u64..50, 1u32..5), 1..20),

@@ -1,6 +1,6 @@
 //! Words that were watched from the end of a sample on, until they were touched again.
 
-/// How a watch ended.
+/// End of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
     /// A load of this group touched the word.
@@ -22,7 +22,7 @@ pub struct ReusePair {
     pub address: u64,
     /// CPU time of the thread from the sample's end on.
     pub cpu_ns: u64,
-    /// How it ended.
+    /// End of the watch.
     pub end: WatchEnd,
 }
 

@@ -26,7 +26,7 @@ impl<'a> Rows<'a> {
             .min(self.implied.len())
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -59,7 +59,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Tells that values will be read: where several columns are read by turns, the processor sees late that they are read in order.
+/// Prefetches values that will be read. If several columns are read in turn, the processor
+/// recognises their order late.
 #[inline(always)]
 fn expect<T>(values: &[T]) {
     values
@@ -79,7 +80,8 @@ pub struct RowColumns {
     pub group: Vec<u32>,
     /// Implied Constant loads.
     pub implied: Buffer<u16>,
-    /// Number of the load instruction in the whole trace, see [`crate::data::code_map::CodeMap::site`]; empty where it was not asked for.
+    /// Number of the load instruction in the whole trace, see
+    /// [`crate::data::code_map::CodeMap::site`]; empty if not requested.
     pub site: Buffer<u32>,
 }
 
@@ -109,7 +111,7 @@ pub struct Run {
     pub thread: u32,
     /// Sample number.
     pub sample: u32,
-    /// Where its results go, see [`crate::engine::Outcome::buckets`].
+    /// Bucket of its results, see [`crate::engine::Outcome::buckets`].
     pub bucket: u32,
     /// Column of the heat map that it belongs to, where one is made.
     pub column: u32,
@@ -128,7 +130,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Whether `next` goes on with the same sample.
+    /// True if `next` continues the same sample.
     pub fn same_sample(&self, next: &Run) -> bool {
         (self.process, self.thread, self.sample, self.bucket)
             == (next.process, next.thread, next.sample, next.bucket)
@@ -152,11 +154,11 @@ pub struct Chunk {
     pub runs: Vec<Run>,
     /// Which load each sample's thread had waited for, as far as known.
     pub waited: Waited,
-    /// Where each of these begins, if rows were left out; else empty.
+    /// Begin of each of these, if rows were left out; otherwise empty.
     pub begins: Vec<Option<Beginning>>,
     /// Rows before this chunk could not be read: its first sample does not go on with the last one.
     pub gap_before: bool,
-    /// What could not be read of this piece, and the number of rows or records that it had.
+    /// Descriptions of unreadable parts of this piece, and the number of their rows or records.
     pub damage: Vec<String>,
     /// See `damage`.
     pub lost: u64,
@@ -173,7 +175,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Where a run begins.
+    /// Begin of a run.
     pub(crate) fn begin(&self, run: usize) -> Option<Beginning> {
         match self.begins.get(run) {
             Some(begin) => *begin,

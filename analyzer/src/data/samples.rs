@@ -4,7 +4,7 @@ use crate::data::rows::{RowColumns, Run};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where a sample without loads begins.
+/// Group of a sample's begin if it has no loads.
 pub const NO_LOAD: u32 = u32::MAX;
 
 /// A load: its code, and where in memory.
@@ -18,7 +18,7 @@ pub struct Spot {
 }
 
 impl Spot {
-    /// Of no load.
+    /// No load.
     pub const NONE: Spot = Spot {
         group: NO_LOAD,
         address: 0,
@@ -32,7 +32,8 @@ impl Spot {
     }
 }
 
-/// Where samples' threads were when they began, by load instructions ([`crate::data::code_map::CodeMap::site`]).
+/// Places where samples' threads were when they began, by load instruction
+/// ([`crate::data::code_map::CodeMap::site`]).
 #[derive(Clone, Default)]
 pub struct Waited(Arc<Places>);
 
@@ -75,16 +76,20 @@ impl Waited {
     }
 }
 
-/// Where a sample begins.
+/// Begin of a sample.
 ///
-/// A timer's interrupt waits until the oldest instruction under way is done, so what runs for long is over when a window begins, and the first load of the window is the one *behind* it. What
-/// came before is not recorded. Where the recorder tells which load that was, its next execution stands for it. Else: code repeats, and what comes before the next execution of the first
-/// instruction is what most likely came before this one. If that is in another function than the interrupt, a load of the right function stands for it.
+/// A timer's interrupt waits until the oldest instruction in progress is done. So a slow load is
+/// complete when a window begins, and the first load of the window is the one *behind* it. Earlier
+/// loads are not recorded. If the recorder knows the load before, its next execution represents it.
+/// Otherwise code is assumed to repeat: the load before the next execution of the first instruction
+/// most likely ran before this one, too. If that is in another function than the interrupt, a load
+/// of the right function is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Beginning {
     /// The first load; the one that had been waited for, if that is known.
     pub first: Spot,
-    /// The load before the next one of the same instruction; none if there is no such. The one that had been waited for, if that is known.
+    /// The load before the next one of the same instruction, if there is one. If the load that had
+    /// been waited for is known, it is that one.
     pub before: Spot,
 }
 
@@ -92,13 +97,13 @@ pub struct Beginning {
 const AGAIN: usize = 4096;
 
 impl Beginning {
-    /// Of nothing.
+    /// No begin.
     pub const NONE: Beginning = Beginning {
         first: Spot::NONE,
         before: Spot::NONE,
     };
 
-    /// Of some rows of a sample; none if there are none.
+    /// Begin of some rows of a sample; none if there are no rows.
     pub(crate) fn of(
         rows: &RowColumns,
         range: std::ops::Range<usize>,
@@ -156,7 +161,7 @@ pub struct SampleInfo {
     pub sample: u32,
     /// Load rows.
     pub loads: u64,
-    /// Where it begins; nothing before its first load, or where that is left out.
+    /// Begin of the sample. `None` before its first load, or if that is left out.
     pub begin: Option<Beginning>,
     /// `time_ns` of the first row.
     pub first_time: u64,
@@ -168,7 +173,8 @@ pub struct SampleInfo {
 }
 
 impl SampleInfo {
-    /// Adds a run in `piece` to a list of samples; it may go on with the last one. `begin`: where the run begins, if it has loads.
+    /// Adds a run in `piece` to a list of samples; it may continue the last one. `begin`: begin of
+    /// the run, if it has loads.
     pub(crate) fn append(
         samples: &mut Vec<SampleInfo>,
         run: &Run,
@@ -223,7 +229,7 @@ mod tests {
         let begin = Beginning::of(&rows, 2..5, (&nowhere, 0)).unwrap();
         assert_eq!((begin.first.group, begin.before), (12, Spot::NONE));
         assert_eq!(Beginning::of(&rows, 3..3, (&nowhere, 0)), None);
-        // What the thread had waited for is known, or does not come again.
+        // The load that the thread had waited for is known, or does not occur again.
         let waited = |load| Waited::new([(0, load)].into(), HashMap::new(), Vec::new());
         let begin = Beginning::of(&rows, 0..5, (&waited(2), 0)).unwrap();
         assert_eq!((begin.first.group, begin.first.address), (8, 200));

@@ -83,7 +83,7 @@ pub(crate) struct Handover {
     pub(crate) lines: Slot<LineVisits>,
 }
 
-/// Whether a sample with so many rows is small enough for [`LineVisits`].
+/// True if a sample with this many rows is small enough for [`LineVisits`].
 pub(crate) fn is_short(rows: u64) -> bool {
     rows < LONG as u64
 }

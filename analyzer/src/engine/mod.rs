@@ -1,10 +1,11 @@
 //! Runs the stages over a trace, on all cores.
 //!
-//! Rows come in batches of pieces. While one batch is analysed, the next is decoded. Inside a batch,
-//! the footprint stage takes chunks in any order; reuse and window stages take samples: short samples
-//! many at a time, long ones each by itself. A sample that is not complete when its batch ends keeps its
-//! engines until the next batch. Parallelism is over samples and stages, never inside one stage of one
-//! sample. Results are kept by *worker* and merged at the end; merging is associative and commutative.
+//! Rows come in batches of pieces. While one batch is analysed, the next is decoded. Inside a
+//! batch, the footprint stage takes chunks in any order. Reuse and window stages take samples: many
+//! short ones at a time, and long ones individually. A sample that is not complete when its batch
+//! ends keeps its engines until the next batch. Parallelism is over samples and stages, never
+//! inside one stage of one sample. Results are kept by *worker* and merged at the end; merging is
+//! associative and commutative.
 
 mod batch;
 mod census;
@@ -35,29 +36,29 @@ pub use crate::stages::reuse::{REUSE_LEVELS, ReuseTotals};
 pub use census::Census;
 pub use outcome::{BucketOutcome, Outcome};
 
-/// What is to be known of which sample saw which address.
+/// Use of the incidence of addresses in samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Collect {
     /// Nothing.
     Nothing,
-    /// What estimates are made from, see [`Incidence::fold`].
+    /// Marks for estimates, see [`Incidence::fold`].
     ForEstimates,
     /// The same of the whole that this is a part of, see [`Incidence::gather`].
     ForMerging,
 }
 
-/// What is asked for.
+/// Options of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Log2 of the block size of reuse distance.
     pub block_shift: u32,
-    /// Whether reuse is also counted by unit of memory, for the location zoom and objects, and how.
+    /// If set, reuse is also counted by unit of memory, for the location zoom and objects.
     pub zoom: Option<Wanted>,
-    /// Whether metrics by window size are wanted.
+    /// If set, metrics by window size are computed.
     pub windows: bool,
-    /// Whether a list of all samples is wanted, for the time zoom.
+    /// If set, all samples are listed, for the time zoom.
     pub samples: bool,
-    /// Whether it is to be known which sample saw which address, for estimates of what samples hide.
+    /// Incidence of addresses in samples, for estimates of unseen data.
     pub incidence: Collect,
     /// Caches, if lines that samples visit are wanted for predictions of misses.
     pub lines: Option<[Sets; LEVELS]>,
@@ -70,7 +71,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What the summary needs.
+    /// Options for the summary.
     pub fn new(block_shift: u32) -> Options {
         Options {
             block_shift,
@@ -86,13 +87,13 @@ impl Options {
     }
 }
 
-/// What belongs to one bucket.
+/// State of one bucket.
 struct Bucket {
     footprints: Footprints,
     reuse: ReuseTotals,
 }
 
-/// What one worker has found, and its engines.
+/// Results of one worker, and its engines.
 struct Worker {
     buckets: Vec<Bucket>,
     budget: Arc<Budget>,
@@ -142,19 +143,19 @@ struct Open {
     lines: LineVisits,
 }
 
-/// Runs all stages. `progress` is told the rows done.
+/// Runs all stages. `progress` receives the number of rows done.
 pub fn analyse(source: &dyn Source, options: Options, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
     analyse_with(source, options, Aids::default(), progress)
 }
 
-/// What is looked up while rows are counted.
+/// Data that is looked up while rows are counted.
 #[derive(Clone, Default)]
 pub struct Aids {
     /// Tells blocks apart that belong to several objects; used if blocks are counted.
     pub objects: Option<Arc<Resolver>>,
     /// Regions of a heat map; used if blocks are not counted.
     pub heat: Option<Arc<HeatRegions>>,
-    /// What samples stand for, where that is not the same for all.
+    /// Weights of samples, unless all have the same.
     pub weights: Option<Arc<Weights>>,
     /// Words that were watched behind samples; looked at if lines that samples visit are wanted.
     pub pairs: Option<Arc<ReusePairs>>,
@@ -267,7 +268,7 @@ struct Driver {
     budget: Arc<Budget>,
     /// By bucket: where its footprints are.
     stores: Arc<Mutex<Vec<Arc<Store>>>>,
-    /// Where the zooms' counts by unit are.
+    /// Store of the zooms' counts by unit.
     units: Arc<BlockStore>,
     workers: Mutex<Vec<Worker>>,
     open: Option<Open>,
@@ -310,7 +311,7 @@ impl Driver {
         self.pairs.as_ref().map_or(&[], |pairs| pairs.of(sample))
     }
 
-    /// Whether buckets are parts of one run.
+    /// True if buckets are parts of one run.
     fn parts(&self) -> bool {
         self.options.zoom.is_some_and(|z| z.parts)
     }

@@ -1,4 +1,4 @@
-//! What a pass over a trace gives, and how it is put together from what the workers have found.
+//! Result of a pass over a trace, merged from the results of the workers.
 
 use crate::data::counts::Counts;
 use crate::data::reuse_pairs::ReusePairs;
@@ -15,7 +15,7 @@ use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
 use std::sync::Arc;
 
-/// What was found in the rows of one bucket.
+/// Result for the rows of one bucket.
 pub struct BucketOutcome {
     /// Footprint entries.
     pub footprint: FootprintSet,
@@ -25,7 +25,7 @@ pub struct BucketOutcome {
     pub reuse: ReuseTotals,
 }
 
-/// What a pass over a trace gives.
+/// Result of a pass over a trace.
 pub struct Outcome {
     /// By [`Run::bucket`](crate::data::rows::Run::bucket); at least one. Rows of a trace as it is read are all in bucket 0.
     pub buckets: Vec<BucketOutcome>,
@@ -45,9 +45,11 @@ pub struct Outcome {
     pub lines: LineVisits,
     /// Samples and rows.
     pub census: Census,
-    /// Where buckets were parts of one run ([`Wanted::parts`](crate::stages::reuse::by_page::Wanted::parts)): the parts. Their footprints are the whole's ([`Outcome::unite`]).
+    /// Parts of the run, if buckets were parts of one run
+    /// ([`Wanted::parts`](crate::stages::reuse::by_page::Wanted::parts)). Their footprints are in
+    /// the whole ([`Outcome::unite`]).
     pub parts: Vec<BucketOutcome>,
-    /// What samples stand for, where that is not the same for all.
+    /// Weights of samples, unless all have the same.
     pub weights: Option<Arc<Weights>>,
     /// Words that were watched behind samples.
     pub pairs: Option<Arc<ReusePairs>>,
@@ -109,7 +111,7 @@ impl Driver {
             .filter_map(|r| r.zoom.as_mut())
             .for_each(|z| z.finish());
         let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
-        // What is done by one thread goes on beside what all take part in.
+        // Work of a single thread goes on beside the work that all threads share.
         let merged = |all: Vec<Strides>| {
             let mut whole = Strides::default();
             all.into_iter().for_each(|one| whole.merge(one));

@@ -1,4 +1,5 @@
-//! Formats that have every access in order: lackey, din, drmemtrace, ChampSim, Ramulator 2; or those that miss in simulated caches.
+//! Formats that have every access in order (lackey, din, drmemtrace, ChampSim, Ramulator 2), or
+//! only the accesses that miss in simulated caches.
 
 use crate::commands::cache::evaluate::space;
 use crate::commands::ordered::Ordered;
@@ -29,7 +30,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether threads have files of their own.
+    /// True if each thread has its own file.
     pub fn by_thread(self) -> bool {
         matches!(self, Format::Drmemtrace | Format::Champsim)
     }
@@ -68,7 +69,7 @@ pub mod dr {
     pub const FOOTER: u16 = 26;
     /// A marker.
     pub const MARKER: u16 = 28;
-    /// An instruction of which no fetch is told.
+    /// An instruction without a fetch.
     pub const INSTR_NO_FETCH: u16 = 29;
     /// `sysenter`.
     pub const INSTR_SYSENTER: u16 = 31;
@@ -125,7 +126,7 @@ fn write(out: &mut dyn Write, format: Format, access: Access) -> std::io::Result
         Format::Drmemtrace => {
             let kind = if store { dr::WRITE } else { dr::READ };
             dr_record(out, dr::INSTR_NO_FETCH, 1, ip)?;
-            // What is longer than a record can tell is several.
+            // An access that is too long for a record becomes several.
             let (mut at, mut left) = (address, size);
             loop {
                 let part = left.min(u32::from(u16::MAX));
@@ -147,7 +148,7 @@ fn write(out: &mut dyn Write, format: Format, access: Access) -> std::io::Result
     }
 }
 
-/// What was written.
+/// Result of an export.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// Files.
@@ -430,7 +431,7 @@ fn in_time(
     written.implied = implied;
     [written.loads, written.stores] = counts;
     let mut damage = std::mem::take(&mut ordered.damage);
-    // What cannot be read is met twice: when threads are looked up, and when rows are read.
+    // Unreadable parts are met twice: when threads are looked up, and when rows are read.
     damage.sort();
     damage.dedup();
     written.damaged = !damage.is_empty();

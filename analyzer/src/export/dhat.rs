@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// What tells objects apart; what else is known of them is not read here.
+/// Fields that distinguish objects. Other data is not used here.
 fn identity(object: &Object) -> [&str; 5] {
     [
         &object.kind,

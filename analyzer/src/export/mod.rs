@@ -1,8 +1,9 @@
 //! `mgz-analyze export`: a trace in the formats of other tools.
 //!
-//! Formats of profilers are made of a [`profile`]: loads by place, class, object, thread and time. Formats that mean every access ([`accesses`])
-//! are made of complete traces only. What does not add up, and what is not in the file, is said in it where it has room for that, and on standard
-//! error. `docs/reference/export.md` tells what stands where.
+//! Formats of profilers are made from a [`profile`]: loads by place, class, object, thread and
+//! time. Formats of every access ([`accesses`]) need complete traces. Notes on numbers that do not
+//! add up, and on missing data, are written to the file if the format allows it, and to standard
+//! error. `docs/reference/export.md` describes the formats.
 
 pub mod accesses;
 pub mod dhat;
@@ -43,7 +44,7 @@ Examples:
 
 docs/reference/export.md tells what stands where in each format.";
 
-/// What is written.
+/// Output formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum To {
     /// pprof: loads, misses, footprint, reuses, by place, class, object and thread.

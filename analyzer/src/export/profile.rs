@@ -1,4 +1,4 @@
-//! What the formats of profilers are made of: loads by place, class, object, thread and time.
+//! Data for the formats of profilers: loads by place, class, object, thread and time.
 
 use crate::commands::stream::Segment;
 use crate::commands::visit;
@@ -29,7 +29,7 @@ pub struct Frame {
     pub line: u32,
 }
 
-/// Where loads are: the frames of one place, the innermost first. All but the last are inlined.
+/// Place of loads: its frames, innermost first. All but the last are inlined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FrameChain {
     /// Frames.
@@ -115,7 +115,7 @@ pub struct Profile {
     pub misses: Vec<(String, Vec<f64>)>,
     /// Nanoseconds of a load of each place, where windows come by time.
     pub load_ns: Option<Vec<f64>>,
-    /// What has to be known of the numbers.
+    /// Notes on the numbers.
     pub notes: Vec<String>,
     /// Part of the trace could not be read.
     pub damaged: bool,

@@ -3,7 +3,7 @@
 /// A message that is being written.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
-    /// What has been written.
+    /// Bytes written so far.
     pub bytes: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! What a user asks of a filter, what it means for a trace, and why it means nothing.
+//! Conditions of a filter, their meaning for a trace, and errors of conditions that match nothing.
 
 use crate::data::code_map::CodeMap;
 use crate::data::object_map::Resolver;
@@ -12,7 +12,8 @@ use std::fmt;
 /// Names that a message lists, at most.
 const LISTED: usize = 8;
 
-/// What was asked for. Of several of one kind one is enough; kinds are all demanded.
+/// Conditions given by the user. Those of one kind are alternatives; different kinds must all
+/// match.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions {
     /// Ids or names of threads.
@@ -58,9 +59,9 @@ pub enum FilterError {
         option: &'static str,
         /// Its value.
         value: String,
-        /// What was looked for.
+        /// The name that was looked for.
         kind: &'static str,
-        /// What there is.
+        /// Existing names.
         there: String,
     },
     /// No rows meet the conditions.
@@ -68,7 +69,7 @@ pub enum FilterError {
     Nothing {
         /// All of them.
         conditions: String,
-        /// What there is.
+        /// Existing names.
         there: String,
     },
     /// Objects are not known.
@@ -121,7 +122,7 @@ pub(crate) fn process_name(names: &BTreeMap<(u32, u32), String>, process: u32) -
 }
 
 impl Conditions {
-    /// Whether nothing is left out.
+    /// True if nothing is left out.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
             && self.processes.is_empty()
@@ -204,7 +205,7 @@ impl Conditions {
         Ok(Some(found))
     }
 
-    /// The pieces of code that are meant: of functions of that name, and what was inlined from functions of that name.
+    /// Selected pieces of code: functions of the given names, and code inlined from such functions.
     pub(crate) fn code_of(&self, code: &CodeMap, told: &mut Vec<Condition>) -> Option<Vec<bool>> {
         if self.functions.is_empty() {
             return None;

@@ -1,7 +1,9 @@
 //! Filters: only some of the rows of a trace are analysed, as if no others had been recorded.
 //!
-//! Threads, processes and times choose among samples, functions, objects and addresses among rows. All tables and views are made from the rows that are left. What a window's time counts for is found
-//! before rows are left out ([`Beginning`]): a window that begins in other code, or at another object, stands for none of the time of what is left.
+//! Threads, processes and times select samples; functions, objects and addresses select rows. All
+//! tables and views are computed from the remaining rows. The time that a window represents is
+//! determined before rows are left out ([`Beginning`]): a window that begins in other code, or at
+//! another object, represents none of the remaining time.
 
 mod conditions;
 
@@ -38,10 +40,10 @@ pub(crate) struct Filter {
     addresses: Vec<(u64, u64)>,
 }
 
-/// What the tables are of, as it stands in JSON.
+/// Description of the remaining rows, as in JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct FilterRow {
-    /// What was asked for.
+    /// Conditions given by the user.
     pub conditions: Vec<Condition>,
     /// Share of the run's time that is left, where windows come by time.
     #[serde(flatten)]
@@ -60,7 +62,7 @@ pub struct FilterRow {
 }
 
 impl Filter {
-    /// What `conditions` mean for a trace.
+    /// Meaning of `conditions` for a trace.
     pub(crate) fn new(
         conditions: &Conditions,
         manifest: &Manifest,
@@ -94,7 +96,7 @@ impl Filter {
         })
     }
 
-    /// Whether rows of samples are looked at one by one.
+    /// True if rows inside samples are checked one by one.
     fn inside_samples(&self) -> bool {
         self.code.is_some() || self.objects.is_some() || !self.addresses.is_empty()
     }
@@ -147,7 +149,7 @@ impl Sum {
     }
 }
 
-/// What was met in a piece of the trace.
+/// Counts of a piece of the trace.
 #[derive(Default)]
 struct Met {
     all: Sum,
@@ -203,7 +205,7 @@ impl<'a> Filtered<'a> {
             .unwrap_or_else(|| resolver.find_recent(recent, run.process, address, time))
     }
 
-    /// Whether the load that a window counts for is left.
+    /// True if the load that a window counts for remains.
     fn begins(&self, run: &Run, begin: Beginning, recent: &mut Recent) -> bool {
         let filter = self.filter;
         let spot = counts_for(begin, self.code);
@@ -293,7 +295,7 @@ impl<'a> Filtered<'a> {
                     }
                 }
             }
-            // Of a sample in which nothing is left there is that: it was sampled.
+            // A sample without remaining rows still counts as a sample.
             if wanted {
                 let mut run = run.clone();
                 if let Some((first, last)) = ends {
@@ -334,7 +336,8 @@ impl<'a> Filtered<'a> {
         }
     }
 
-    /// What is left, told of a pass over all pieces. `rows_by_loads`: rows stand for loads as their weights say.
+    /// Description of the remaining rows after a pass over all pieces. `rows_by_loads`: rows have
+    /// weights in loads.
     pub(crate) fn row(&self, manifest: &Manifest) -> FilterRow {
         let met = self.met();
         let (mut all, mut kept) = (Sum::default(), Sum::default());
@@ -457,7 +460,7 @@ impl<'a> Filtered<'a> {
     }
 }
 
-/// How many are set before each, and in all.
+/// Number of set flags before each, and in all.
 fn prefix(kept: &[bool]) -> Vec<u32> {
     let mut sum = 0;
     let mut sums = Vec::with_capacity(kept.len() + 1);

@@ -52,7 +52,7 @@ pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// What was read.
+/// Result of reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Files that end without their last record.
@@ -139,7 +139,7 @@ pub fn read(path: &Path, out: &mut TraceWriter, found: &mut Found) -> anyhow::Re
             | dr::INSTR_SYSENTER
             | dr::INSTR_TAKEN
             | dr::INSTR_UNTAKEN => (ip, time, length) = (value, time + 1, size.into()),
-            // Further instructions, of which their lengths are told; accesses belong to the last one.
+            // Further instructions, given by their lengths. Accesses belong to the last one.
             dr::INSTR_BUNDLE => {
                 for &next in &bytes[4..4 + usize::from(size).min(8)] {
                     (ip, time) = (ip.wrapping_add(length), time + 1);

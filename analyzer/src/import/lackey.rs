@@ -4,7 +4,7 @@ use crate::import::writer::{Access, TraceWriter};
 use anyhow::{Context, bail};
 use std::io::BufRead;
 
-/// What was read.
+/// Result of reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
     /// The traced command, as valgrind tells it.
@@ -57,7 +57,7 @@ pub fn read(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Result<Re
                     time,
                 };
                 out.add(access)?;
-                // What modifies memory loads it, then stores it.
+                // A modification loads memory, then stores it.
                 if kind == b'M' {
                     access.store = true;
                     out.add(access)?;

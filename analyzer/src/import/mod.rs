@@ -1,4 +1,5 @@
-//! `mgz-analyze import`: a trace of another tool as a trace folder, so that its users get these models and reports.
+//! `mgz-analyze import`: converts a trace of another tool to a trace folder, for these models and
+//! reports.
 
 mod drmemtrace;
 mod lackey;

@@ -1,4 +1,5 @@
-//! Rows of other tools' traces as a trace folder: parts for each thread, one sidecar whose sites are the instructions that were met, and a manifest.
+//! Writer of other tools' traces as a trace folder: parts for each thread, one sidecar whose sites
+//! are the instructions that occurred, and a manifest.
 
 use anyhow::Context;
 use mgz_annotations_schema::manifest::{
@@ -23,7 +24,7 @@ const GROUP: usize = 1 << 18;
 const GROUPS: usize = 64;
 /// A class that is not known.
 const UNKNOWN_CLASS: u8 = 3;
-/// Code without symbols is told apart by pages.
+/// Code without symbols is divided into pages.
 const PAGE: u64 = 4096;
 
 /// An access of another tool's trace.

@@ -1,5 +1,6 @@
-//! Bytes that are apart, brought together for sixteen numbers at a time: two ranks of bytes to pairs, these to fours, these to eights. Each instruction of
-//! that makes sixteen bytes, and every x86-64 has it; what the compiler makes of one number after the other takes several times as long.
+//! Joins split bytes to numbers, sixteen numbers at a time: two ranks of bytes to pairs, these to
+//! fours, these to eights. Each instruction produces sixteen bytes, and every x86-64 has it.
+//! Compiled scalar code takes several times as long.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -11,7 +12,7 @@ const STEP: usize = 16;
 #[cfg(target_arch = "x86_64")]
 type Vector = __m128i;
 
-/// Two ranks together. What follows has the numbers in their order.
+/// Joins two ranks. The result has the numbers in their order.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse2")]
 #[inline]
@@ -52,7 +53,8 @@ fn eights([a, b, c, d, e, f, g, h]: [Vector; 8]) -> [Vector; 8] {
     ]
 }
 
-/// Appends numbers from the bytes of all of them by rank, the lowest first; so many of them, the others are left.
+/// Appends numbers from their bytes by rank, the lowest first. Only the given number of them is
+/// appended.
 macro_rules! append {
     ($name:ident, $ranks:literal, $together:ident, $($rank:literal)*) => {
         #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,8 @@
-//! What another run of the same command has executed, by code: weights for the windows of this one (`--weights-from`).
+//! Executed loads by code from another run of the same command: weights for the windows of this one
+//! (`--weights-from`).
 //!
-//! A trace of `count` or `full` has the number of each load; one of `ring` has windows that stand for equally many records of their thread, and the number of these.
+//! A trace of `count` or `full` has the number of each load. A trace of `ring` has windows that
+//! each represent the same number of records of their thread, and the number of these.
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::rows::Chunk;
@@ -39,7 +41,7 @@ impl Count {
     }
 }
 
-/// Where the weights come from, as it stands in JSON.
+/// Source of the weights, as in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WeightsFrom {
     /// The other trace.
@@ -57,7 +59,7 @@ pub struct WeightsFrom {
 /// Loads by code.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counted {
-    /// Where they come from.
+    /// Source of the weights.
     pub from: Option<WeightsFrom>,
     whole: Option<Count>,
     /// By the rows of the tables of this trace's code; none where nothing was executed in the other run.
@@ -91,7 +93,7 @@ pub enum CountedError {
     Incomplete {
         /// The trace.
         path: String,
-        /// What is missing.
+        /// The missing part.
         why: String,
     },
     /// It is of another program, or of another build.
@@ -101,7 +103,7 @@ pub enum CountedError {
     OtherProgram {
         /// The trace.
         path: String,
-        /// What differs.
+        /// The difference.
         why: String,
     },
     /// It is of other arguments.
@@ -166,7 +168,7 @@ fn arguments(manifest: &Manifest) -> String {
     }
 }
 
-/// Whether another trace is of the same command.
+/// Checks that another trace is of the same command.
 fn check(ours: &Trace, other: &Trace, path: &str) -> Result<(), CountedError> {
     let theirs = originals(other)?;
     for (name, of_ours) in originals(ours)? {

@@ -1,4 +1,4 @@
-//! What a counted run has executed: `counts.parquet` in.
+//! Executed loads of a counted run, read from `counts.parquet`.
 
 use crate::data::frame;
 use crate::input::{Trace, quietly};

@@ -37,9 +37,9 @@ pub enum TraceError {
     /// The path does not exist or is not a folder.
     #[error("{path}: not a trace folder ({cause}); give the folder that mgz-record wrote with -o")]
     NoFolder {
-        /// What was given.
+        /// The given path.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         cause: String,
     },
     /// `manifest.json` is missing or cannot be read.
@@ -57,7 +57,7 @@ pub enum TraceError {
     BadManifest {
         /// The manifest.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         cause: String,
     },
     /// Another format version.
@@ -77,7 +77,7 @@ pub enum TraceError {
     Sidecar {
         /// The sidecar.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         cause: String,
     },
     /// The spill folder cannot be read.
@@ -85,7 +85,7 @@ pub enum TraceError {
     Spill {
         /// The folder.
         path: String,
-        /// What is wrong.
+        /// The error.
         cause: String,
     },
     /// There is nothing to read rows from.
@@ -114,7 +114,7 @@ pub struct Trace {
     waited: Waited,
 }
 
-/// Where the rows are.
+/// Place of the rows.
 enum Data {
     Parts(Vec<crate::input::parquet::RowGroup>),
     Spill(Box<spill::Spill>),
@@ -131,12 +131,14 @@ impl Trace {
         Trace::open_with(folder, |spilled| annotations || spilled, false)
     }
 
-    /// Opens a folder for those who do not ask what code is called: sidecars are read only where rows cannot be read without them.
+    /// Opens a folder without names of code: sidecars are read only if rows cannot be read without
+    /// them.
     pub fn open_nameless(folder: &Path) -> Result<Trace, TraceError> {
         Trace::open_with(folder, |spilled| spilled, true)
     }
 
-    /// `annotations` tells whether sidecars are read, of rows that are in spill files or not; `whole`: all rows have to be there.
+    /// `annotations`: tells if sidecars are read, depending on whether rows are in spill files;
+    /// `whole`: all rows have to be there.
     fn open_with(
         folder: &Path,
         annotations: impl Fn(bool) -> bool,
@@ -262,7 +264,7 @@ fn lacking(folder: &Path, manifest: &Manifest, rows: u64) -> Option<String> {
 /// The folder of the trace in that of `mgz run`.
 const OF_RUN: &str = "trace";
 
-/// Whether a folder is that of a trace.
+/// True if a folder is a trace.
 pub(crate) fn is_trace(folder: &Path) -> bool {
     folder.join(MANIFEST).is_file()
 }
@@ -276,7 +278,7 @@ pub fn folder_of(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Whether a folder has a file with this ending.
+/// True if a folder has a file with this ending.
 fn has_files(folder: &Path, ending: &str) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut files| {
         files.any(|f| f.is_ok_and(|f| f.path().extension().is_some_and(|e| e == ending)))

@@ -1,8 +1,8 @@
 //! Sample rows from `samples/*.parquet`, one row group at a time.
 //!
-//! A row group is decoded column by column into plain arrays. Files come from outside: everything that
-//! the decoder is told is checked first (types, null counts, lengths, byte ranges), and a panic in the
-//! decoder is an error of that row group alone.
+//! A row group is decoded column by column into plain arrays. Files are untrusted: everything
+//! passed to the decoder is checked first (types, null counts, lengths, byte ranges), and a panic
+//! in the decoder is an error of that row group alone.
 
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::rows::{Chunk, RowColumns, Run};
@@ -34,7 +34,7 @@ use std::sync::Arc;
 pub struct PartError {
     /// The file.
     pub path: String,
-    /// What is wrong with it.
+    /// The error.
     pub cause: String,
     /// Rows that are lost by it.
     pub rows: u64,
@@ -48,7 +48,7 @@ impl PartError {
     }
 }
 
-/// Which columns are needed besides those that every analysis reads.
+/// Columns that are needed besides those that every analysis reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColumnSet {
     /// `time_ns`.
@@ -669,7 +669,7 @@ impl<'a> Cursor<Box<dyn Iterator<Item = (u64, usize)> + 'a>> {
         }
     }
 
-    /// Where the run of `row` ends; rows ascend.
+    /// End of the run of `row`; rows ascend.
     fn end_of_run(&mut self, row: usize) -> usize {
         while self.end <= row {
             let Some((value, rows)) = self.runs.next() else {

@@ -1,7 +1,9 @@
-//! Columns as the recorder writes them (whole values or split into their bytes, none missing), decompressed straight into arrays.
+//! Columns as the recorder writes them (whole values or split into their bytes, none missing),
+//! decompressed straight into arrays.
 //!
-//! The general decoder would decompress each page to a buffer, collect its values in a growing array and convert that one. Pages come
-//! from outside: what their headers say is checked before memory is taken for it.
+//! The general decoder would decompress each page to a buffer, collect its values in a growing
+//! array and convert that one. Pages are untrusted: their headers are checked before memory is
+//! allocated for them.
 
 use crate::input::run_length::{Steps, differences};
 use polars_buffer::Buffer;
@@ -16,7 +18,7 @@ use std::ops::Range;
 
 /// A number of a column.
 pub(crate) trait Number: Copy + Into<u64> {
-    /// How files store it.
+    /// Physical type in files.
     const STORED: PhysicalType;
     /// Bytes of that.
     const BYTES: usize;
@@ -87,8 +89,8 @@ mod join {
     }
 }
 
-/// The pages of a column chunk and their encodings, which are some of these; `None` if it is to be left to the general decoder, which also
-/// knows how to complain.
+/// Pages of a column chunk and their encodings, which are among these. `None` if the general
+/// decoder should read it, which also reports errors.
 fn pages<T: Number>(
     bytes: Buffer<u8>,
     column: &ColumnChunkMetadata,
@@ -112,7 +114,8 @@ fn pages<T: Number>(
             return None;
         };
         let encoding = header.encoding;
-        // No codec packs a byte into less than 1/256, but for zeros of zstd, which the general decoder may have.
+        // No codec packs a byte into less than 1/256, except zstd for zeros, which the general
+        // decoder can read.
         let possible = page.uncompressed_size()
             <= page
                 .compressed_size()
@@ -131,7 +134,7 @@ fn pages<T: Number>(
 const KEPT: usize = 16 << 20;
 
 thread_local! {
-    /// What the last column was unpacked to: to clear a new one would take half as long as to unpack it.
+    /// Last unpacked column. Clearing a new buffer would take half as long as unpacking.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -280,7 +283,7 @@ impl Pages {
 pub(crate) struct PagedNumbers(Pages);
 
 impl PagedNumbers {
-    /// Of the column chunk in `bytes`; `None` if it is to be left to others.
+    /// Reads the column chunk in `bytes`; `None` if another decoder should read it.
     pub(crate) fn new<T: Number>(
         bytes: Buffer<u8>,
         column: &ColumnChunkMetadata,
@@ -290,7 +293,8 @@ impl PagedNumbers {
         Some(PagedNumbers(Pages::new(pages)))
     }
 
-    /// Appends the values of some rows, which are not before those of the last call; `None` where the column is damaged.
+    /// Appends the values of some rows, which are not before those of the last call; `None` if the
+    /// column is damaged.
     pub(crate) fn values<T: Number>(
         &mut self,
         mut rows: Range<usize>,
@@ -309,12 +313,12 @@ impl PagedNumbers {
 /// The same for times, which are stored as differences.
 pub(crate) struct PagedTimes {
     pages: Pages,
-    /// Of the unpacked page.
+    /// Times of the unpacked page.
     times: Vec<u64>,
 }
 
 impl PagedTimes {
-    /// Of the column chunk in `bytes`; `None` if it is to be left to others.
+    /// Reads the column chunk in `bytes`; `None` if another decoder should read it.
     pub(crate) fn new(
         bytes: Buffer<u8>,
         column: &ColumnChunkMetadata,
@@ -326,7 +330,8 @@ impl PagedTimes {
         })
     }
 
-    /// Appends the times of some rows, which are not before those of the last call; `None` where the column is damaged.
+    /// Appends the times of some rows, which are not before those of the last call; `None` if the
+    /// column is damaged.
     pub(crate) fn values(&mut self, mut rows: Range<usize>, to: &mut Vec<u64>) -> Option<()> {
         while !rows.is_empty() {
             if self.pages.upto(rows.start)? {
@@ -348,7 +353,8 @@ fn pages_of_differences(
     rows: usize,
 ) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
     let pages = pages::<u64>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])?;
-    // Blocks of the usual sizes whose differences are all the same have up to 51 values a byte; larger ones could claim any memory.
+    // Blocks of the usual sizes whose differences are all the same have up to 51 values per byte.
+    // Larger ones could claim any amount of memory.
     let believed = |page: &CompressedDataPage| {
         page.num_values() <= page.uncompressed_size().saturating_mul(64)
     };

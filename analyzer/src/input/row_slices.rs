@@ -1,10 +1,10 @@
-//! Rows of a complete trace in the order of their times, a few at a time, and no more of them than a
-//! simulation of caches takes.
+//! Rows of a complete trace in the order of their times, a few at a time, with only the columns
+//! that a cache simulation needs.
 //!
-//! A row group has a quarter of a million rows. Made into whole columns, and the next ones meanwhile,
-//! they take ten times the memory of most simulations. Here its columns are kept as they are stored. Of
-//! each thread one page a column is unpacked, and rows are made in slices that stay in the processor's
-//! caches.
+//! A row group has a quarter of a million rows. As whole columns, together with the next group,
+//! they take ten times the memory of most simulations. Here, columns are kept as they are stored.
+//! For each thread one page per column is unpacked, and rows are produced in slices that stay in
+//! the processor's caches.
 
 use crate::input::parquet::RowGroup;
 use crate::input::plain_column::{Number, PagedNumbers, PagedTimes};
@@ -21,7 +21,7 @@ use std::sync::mpsc::sync_channel;
 
 /// Rows of a slice.
 const SLICE: usize = 1 << 13;
-/// Of rows of many threads, each has some ready: so many of all, but [`LEAST`] of each.
+/// Total number of ready rows over all threads; each thread has at least [`LEAST`].
 const READY: usize = 1 << 16;
 const LEAST: usize = 1 << 9;
 /// The rows of a thread that shares its group with others, if they are less than this part of it, take
@@ -30,13 +30,13 @@ const FEW: usize = 4;
 /// Slices that wait to be looked at: while the next page is unpacked, there is something to do.
 const WAITING: usize = 4;
 
-/// Where the rows of a thread are.
+/// Places of a thread's rows.
 type Places<'a> = VecDeque<(&'a RowGroup, Range<usize>)>;
 
 /// The rows of a trace.
 pub(crate) struct RowSlices<'a> {
     threads: BTreeMap<(u32, u32), Places<'a>>,
-    /// What could not be read.
+    /// Descriptions of unreadable parts.
     pub(crate) damage: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Slice {
 }
 
 impl<'a> RowSlices<'a> {
-    /// Of a trace whose rows are in Parquet files.
+    /// Opens a trace whose rows are in Parquet files.
     pub(crate) fn of(trace: &'a Trace) -> Option<RowSlices<'a>> {
         let Data::Parts(all) = &trace.data else {
             return None;
@@ -103,7 +103,7 @@ impl<'a> RowSlices<'a> {
         self.threads.keys().copied().collect()
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub(crate) fn rows(&self) -> u64 {
         let places = self.threads.values().flatten();
         places.map(|(_, rows)| rows.len() as u64).sum()
@@ -115,7 +115,7 @@ impl<'a> RowSlices<'a> {
             let (group, rows) = places.front()?;
             let mut times = Vec::new();
             let read = || Times::open(group)?.values(rows.start..rows.start + 1, &mut times);
-            // What is damaged is told when rows are read.
+            // Damage is reported when rows are read.
             quietly(read).and_then(|read| read).ok()?;
             Some((*times.first()?, *thread))
         };
@@ -300,7 +300,8 @@ struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// Reads a group, unless it was the last one. `None` if it is damaged: its parts are read one by one then.
+    /// Reads a group, unless it was the last one. `None` if it is damaged; its parts are then read
+    /// one by one.
     fn of<'s>(
         last: &'s mut Option<Shared<'a>>,
         group: &'a RowGroup,
@@ -334,11 +335,11 @@ fn copy(from: &Batch, part: Range<usize>, to: &mut Batch) {
     to.store.extend_from_slice(&from.store[part]);
 }
 
-/// Where a thread is.
+/// Position of a thread.
 struct Cursor<'a> {
     places: Places<'a>,
     open: Option<Open<'a>>,
-    /// Whether times are needed.
+    /// True if times are needed.
     timed: bool,
     /// Rows that are ready: those from `at` to `end` were not taken.
     rows: Batch,

@@ -1,7 +1,9 @@
-//! Columns that mostly stay the same or advance evenly (process, thread, sample, module, `seq`), as pieces of constant step: never one value for each row.
+//! Columns that mostly stay the same or advance evenly (process, thread, sample, module, `seq`), as
+//! pieces of constant step, never one value for each row.
 //!
-//! The recorder stores them as packed differences, whose blocks say "so many rows, all with this difference" in a few bytes; these are read
-//! here without unpacking. Files come from outside: nothing that they claim is believed before it was checked.
+//! The recorder stores them as packed differences, whose blocks say "so many rows, all with this
+//! difference" in a few bytes; these are read here without unpacking. Files are untrusted:
+//! everything that they claim is checked first.
 
 use crate::input::plain_column::Number;
 
@@ -19,7 +21,7 @@ impl Run {
         self.first.wrapping_add(self.step.wrapping_mul(row as u64))
     }
 
-    /// How often a value is not above the one before.
+    /// Number of values that are not above the one before.
     fn falls(&self) -> u64 {
         let more = self.rows.saturating_sub(1) as u64;
         match self
@@ -150,7 +152,7 @@ pub(crate) struct Reader<'a> {
 pub(crate) struct Stretch {
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// How often a value is not above the one before.
+    /// Number of values that are not above the one before.
     pub(crate) falls: u64,
 }
 
@@ -214,7 +216,8 @@ fn zigzag(bytes: &mut &[u8]) -> Option<u64> {
     Some(value >> 1 ^ (value & 1).wrapping_neg())
 }
 
-/// The first numbers of `width` bits each, 1 to 64, at the beginning of `bytes`, the lowest bits first: so many. What is missing at the end is zeros.
+/// The first `count` numbers of `width` bits each, 1 to 64, from the beginning of `bytes`, lowest
+/// bits first. Missing bits at the end are zeros.
 #[inline(always)]
 fn unpack(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u64> {
     let mask = u64::MAX >> (64 - width);
@@ -239,7 +242,7 @@ fn end_of(bytes: &[u8]) -> u128 {
         .fold(0, |number, &byte| number << 8 | u128::from(byte))
 }
 
-/// Where values of a column go.
+/// Receiver of the values of a column.
 pub(crate) trait Values {
     /// Appends one.
     fn push(&mut self, value: u64);
@@ -269,7 +272,8 @@ impl Values for Vec<u64> {
     }
 }
 
-/// Appends the values of a page of packed differences (`DELTA_BINARY_PACKED`); `None` if it is to be left to the general decoder.
+/// Appends the values of a page of packed differences (`DELTA_BINARY_PACKED`); `None` if the
+/// general decoder should read it.
 pub(crate) fn differences<T: Number>(
     mut page: &[u8],
     values: usize,

@@ -41,7 +41,7 @@ impl Extent {
     }
 }
 
-/// What is wanted of one sample: loads, their bucket and column.
+/// Wanted part of one sample: loads, their bucket and column.
 #[derive(Clone, Default)]
 struct Wanted {
     /// Loads of the whole sample.
@@ -213,7 +213,8 @@ impl Source for Chosen<'_> {
 /// Rows that are kept in memory, at most.
 const HELD: u64 = 4 << 20;
 
-/// A source that keeps what it has read, as long as that is little: the zoom reads the last pieces several times.
+/// A source that keeps the rows that it has read, as long as they are few: the zoom reads the last
+/// pieces several times.
 pub(crate) struct Held<'a> {
     source: &'a dyn Source,
     chunks: Mutex<HashMap<usize, Chunk>>,
@@ -275,7 +276,8 @@ impl Source for Held<'_> {
     }
 }
 
-/// The samples of a trace in its order, as the engine lists them, from columns that are read quickly. Pieces that cannot be read are holes.
+/// The samples of a trace in its order, as the engine lists them, from columns that are read
+/// quickly. Unreadable pieces are gaps.
 pub(crate) fn list(source: &dyn Source) -> Vec<SampleInfo> {
     let mut samples: Vec<SampleInfo> = Vec::new();
     let mut last: Option<crate::data::rows::Run> = None;

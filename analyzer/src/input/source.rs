@@ -1,8 +1,8 @@
-//! Where chunks of rows come from.
+//! Source of chunks of rows.
 
 use crate::data::rows::Chunk;
 
-/// Where chunks come from.
+/// Source of chunks.
 pub trait Source: Sync {
     /// Number of pieces.
     fn pieces(&self) -> usize;

@@ -167,7 +167,8 @@ pub(crate) struct SpillSource<'a> {
     spill: &'a Spill,
     code: &'a CodeMap,
     streams: Mutex<HashMap<usize, Stream<'a>>>,
-    /// What expansion met: by file for streams, by piece for windows, so that reading again counts once.
+    /// Counts of the expansion: by file for streams, by piece for windows, so that reading again
+    /// counts once.
     met: Mutex<HashMap<(bool, usize), Counters>>,
 }
 

@@ -1,4 +1,5 @@
-//! Where each window's thread was: the load that it had waited for, and its function. Columns of `window_paths.parquet`.
+//! Position of each window's thread at its begin: the load that it had waited for, and its
+//! function. Columns of `window_paths.parquet`.
 
 use crate::data::code_map::CodeMap;
 use crate::data::frame;
@@ -8,7 +9,7 @@ use mgz_annotations_schema::manifest::WINDOW_PATHS;
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Reads them. What cannot be read is unknown: whoever reads call paths tells of damage.
+/// Reads the positions. Unreadable ones are unknown; the reader of call paths reports the damage.
 pub(crate) fn read(folder: &Path, code: &CodeMap) -> Waited {
     let table = std::fs::File::open(folder.join(WINDOW_PATHS))
         .ok()

@@ -1,7 +1,11 @@
-//! How much of the run each recorded load of a sample stands for: `windows.parquet` in.
+//! Weights of samples: the part of the run that each recorded load represents, from
+//! `windows.parquet`.
 //!
-//! Samples of `ring` stand for equally many records, and have no weights. Windows of `burst` that begin every so many loads stand for equally many loads, and those that begin at ticks of CPU time
-//! for equal times: each has one unit for a mean time, which its rows share. How many loads were executed in that time is known where the recorder has measured how fast the window's own code runs.
+//! Samples of `ring` represent the same number of records each, and have no weights. Windows of
+//! `burst` that begin every so many loads represent equal numbers of loads. Windows that begin at
+//! ticks of CPU time represent equal times: each has one unit for a mean time, which its rows
+//! share. The number of loads executed in that time is known if the recorder has measured the speed
+//! of the window's own code.
 
 use crate::data::frame;
 use crate::input::counted::Counted;
@@ -16,19 +20,21 @@ use std::path::Path;
 pub struct Weights {
     /// In units of 1/[`UNIT`]; 0 where nothing is known.
     by_sample: Vec<u64>,
-    /// Executed loads that the sample stands for, and the error of their logarithm's 95 % interval (as in the manifest); only as measured of its own code.
+    /// Executed loads that the sample represents, and the error of their logarithm's 95 % interval
+    /// (as in the manifest); known only if measured for its own code.
     executed: Vec<Option<(f64, f64)>>,
     /// Nanoseconds of its thread's time that the sample stands for; 0 if unknown.
     times: Vec<u64>,
-    /// Executed loads that each load of a sample stands for, in units of 1/[`UNIT`], where another run has counted them; else empty, and `by_sample` tells.
+    /// Executed loads that each load of a sample represents, in units of 1/[`UNIT`], if another run
+    /// has counted them. Otherwise empty, and `by_sample` is used.
     loads: Vec<u64>,
-    /// What that other run tells.
+    /// Counts of that other run.
     counted: Option<Counted>,
 }
 
 /// A weight of one.
 pub const UNIT: u64 = 16;
-/// What a window by time weighs, all its loads together.
+/// Weight of a window by time, for all its loads together.
 const WINDOW: f64 = (1u64 << 20) as f64;
 
 impl Weights {
@@ -46,7 +52,8 @@ impl Weights {
         }
     }
 
-    /// With what another run of the same command has counted, and by sample the executed loads that each load stands for.
+    /// Adds the counts of another run of the same command, and by sample the executed loads that
+    /// each load represents.
     pub fn counted_by(mut self, counted: Counted, loads: &[(u32, f64)]) -> Weights {
         let end = loads.iter().map(|l| l.0 as usize + 1).max().unwrap_or(0);
         self.loads = vec![0; end];
@@ -57,12 +64,13 @@ impl Weights {
         self
     }
 
-    /// What another run of the same command has counted.
+    /// Counts of another run of the same command.
     pub fn counted(&self) -> Option<&Counted> {
         self.counted.as_ref()
     }
 
-    /// The weight of a sample among the loads of the run, where [`Weights::of`] is that in time if windows come by time.
+    /// Weight of a sample among the loads of the run. If windows come by time, [`Weights::of`] is
+    /// the weight in time instead.
     pub fn of_loads(&self, sample: u32) -> u64 {
         if self.loads.is_empty() {
             return self.of(sample);
@@ -108,13 +116,15 @@ impl Weights {
         self.by_sample.get(sample as usize).copied().unwrap_or(0)
     }
 
-    /// Executed loads that a sample stands for, and their relative error; none unless measured of its own code.
+    /// Executed loads that a sample represents, and their relative error; `None` unless measured
+    /// for its own code.
     pub fn executed(&self, sample: u32) -> Option<(f64, f64)> {
         self.executed.get(sample as usize).copied().flatten()
     }
 }
 
-/// Reads the weights of a trace, whose windows begin by time or not. `Ok(None)` if it has none; an error is a sentence for the user.
+/// Reads the weights of a trace. `by_time`: its windows begin by time. `Ok(None)` if it has none;
+/// an error is a sentence for the user.
 pub fn read(folder: &Path, by_time: bool) -> Result<Option<Weights>, String> {
     let path = folder.join(WINDOWS);
     let file = match std::fs::File::open(&path) {
@@ -172,7 +182,7 @@ fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> 
             (true, Some(loads)) => {
                 WINDOW / loads.max(1) as f64 * time(row).map_or(1.0, |ns| ns / mean)
             }
-            // Of rows alone nothing is known of the time.
+            // Rows alone do not show the time.
             (true, None) => return Ok(None),
             (false, _) => stands_for.unwrap_or(0.0),
         };

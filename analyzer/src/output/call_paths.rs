@@ -5,7 +5,7 @@ use crate::output::text::{Meaning, Style, head, heading, push, row, table, tail}
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::call_paths::{CallPathRow, CallPathTable};
 
-/// Of a call less than this is not shown, percent.
+/// Least share of a call that is shown, in percent.
 const SHOWN: f64 = 0.5;
 
 /// Columns of a name at most.

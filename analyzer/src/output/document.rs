@@ -1,4 +1,5 @@
-//! What a subcommand shows: a summary and tables, as text, JSON, CSV or Parquet, with the same keys everywhere.
+//! Output of a subcommand: a summary and tables, as text, JSON, CSV or Parquet, with the same keys
+//! everywhere.
 
 use crate::data::frame::{self, Kind};
 use crate::output::export::{ExportError, FileFormat, write_frame};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Version of the keys; see `docs/reference/models-json.md`.
 pub const SCHEMA: &str = "mgz-models-1";
 
-/// What the numbers of a column are, for the text form.
+/// Kind of a column's numbers, for the text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Names.
@@ -45,7 +46,7 @@ impl Unit {
         }
     }
 
-    /// Whether texts of it begin at the left.
+    /// True if its texts are aligned to the left.
     fn is_left(self) -> bool {
         matches!(self, Unit::Text | Unit::Id | Unit::Flag)
     }
@@ -77,7 +78,7 @@ pub struct Document {
     pub summary: Vec<(&'static str, Unit, Value)>,
     /// Tables, in order.
     pub tables: Vec<Table>,
-    /// What the user should know.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
@@ -166,7 +167,7 @@ impl Document {
             if let Some(width) = width {
                 text.set_width(width);
             }
-            // What no row has is not shown.
+            // A column without values is not shown.
             let shown: Vec<bool> = (0..table.columns.len())
                 .map(|at| {
                     table

@@ -1,6 +1,6 @@
 //! Names of functions, short enough to read.
 
-/// What stands for a part of a name that has a space in it, while spaces divide.
+/// Placeholder for a part of a name that has a space in it, while names are split at spaces.
 const ANONYMOUS: &str = "(anonymous\u{1}namespace)";
 
 /// A name without template arguments and parameters: `std::vector<int, …>::at(unsigned long)` is `std::vector<…>::at`. Operators keep

@@ -24,7 +24,7 @@ pub enum FileFormat {
 pub struct ExportError {
     /// File or folder.
     pub path: String,
-    /// What went wrong.
+    /// The error.
     pub cause: String,
 }
 
@@ -99,7 +99,7 @@ const FIELDS: Kind = Kind::List(&Kind::Record(&[
 ]));
 const TEXTS: Kind = Kind::List(&Kind::Text);
 
-/// What the values of a column are. A name means the same in all tables, but for means.
+/// Kind of a column's values. A name has the same meaning in all tables, except for means.
 fn kind_of(table: &str, column: &str) -> Option<Kind> {
     Some(match (table, column) {
         ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => Kind::Number,
@@ -167,7 +167,8 @@ fn map_of<T: Serialize>(row: &T) -> Result<Map, String> {
     }
 }
 
-/// Makes a table of rows by way of their JSON form, so that files and JSON have the same keys. Columns are there also where there are no rows.
+/// Makes a table of rows from their JSON form, so that files and JSON have the same keys. Columns
+/// exist even without rows.
 fn table_of<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<DataFrame, String> {
     let values: Vec<Map> = rows.iter().map(map_of).collect::<Result<_, _>>()?;
     frame_of(table, &map_of(&T::default())?, &values)
@@ -278,7 +279,7 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, Str
     let summary = map_of(&analysis.summary).map(|map| {
         map.into_iter()
             .filter(|(_, v)| !v.is_object() && !v.is_array())
-            // Where stores were recorded it is an object.
+            // If stores were recorded, it is an object.
             .filter(|(name, _)| name != "store_footprint" && name != "misses")
             .collect::<Map>()
     });

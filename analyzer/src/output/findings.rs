@@ -41,7 +41,7 @@ pub(crate) fn hanging(label: &str, text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// What a finding is and what it costs, in one line.
+/// A finding's title and its cost, in one line.
 fn title(number: usize, finding: &Finding, width: usize) -> String {
     // Without windows by time it is known of loads alone what they cost, by a model.
     let of = match finding.time.value {
@@ -76,7 +76,7 @@ fn roughly(share: f64) -> String {
     }
 }
 
-/// Where it is, and the share of the code that it is in.
+/// Place of a finding, and the share of its code.
 fn code(finding: &Finding) -> String {
     let function = with_module(&finding.function, &finding.module);
     let place = match finding.line {
@@ -95,7 +95,7 @@ fn code(finding: &Finding) -> String {
     format!("{place} ({share})")
 }
 
-/// Where it is and of what.
+/// Place and object of a finding.
 fn place(finding: &Finding, width: usize) -> Vec<String> {
     let place = code(finding);
     let object = match (finding.object.as_str(), finding.allocated.as_str()) {
@@ -137,7 +137,7 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
     lines
 }
 
-/// What, how much, where and what to try.
+/// Title, cost, place and remedy.
 pub(crate) fn medium(number: usize, finding: &Finding, width: usize) -> Vec<String> {
     let mut lines = vec![title(number, finding, width)];
     lines.extend(place(finding, width));
@@ -145,7 +145,7 @@ pub(crate) fn medium(number: usize, finding: &Finding, width: usize) -> Vec<Stri
     lines
 }
 
-/// What, how much and where.
+/// Title, cost and place.
 pub(crate) fn short(number: usize, finding: &Finding, width: usize) -> Vec<String> {
     let mut lines = vec![title(number, finding, width)];
     lines.extend(wrapped(&code(finding), width));

@@ -144,7 +144,7 @@ pub(crate) fn summary(misses: &Misses) -> String {
     format!("{} of the loads miss{how}{bound}{seen}", levels.join(", "))
 }
 
-/// What they were predicted from, where watchpoints saw reuses too.
+/// Sources of the prediction, if watchpoints saw reuses too.
 pub(crate) fn watched(seen: &WatchedReuses) -> Option<String> {
     if seen.pairs == 0 {
         return None;
@@ -196,7 +196,7 @@ fn known(ratio: Option<Range>) -> String {
     }
 }
 
-/// Whether they are predicted: those that are counted have no interval.
+/// Tells if misses are predicted. Counted misses have no interval.
 fn how(misses: &Misses) -> &'static str {
     let range = |l: &LevelMisses| l.ratio.is_some_and(|r| r[2] > r[0]);
     if misses.levels.iter().any(range) {

@@ -9,7 +9,8 @@ const OPERATORS: [&str; 12] = [
     "<=>", "<<=", ">>=", "->*", "()", "<<", ">>", "<=", ">=", "->", "<", ">",
 ];
 
-/// A function's name, shortened: of what is too long first the arguments of templates are left out, then those of the function.
+/// A function's name, shortened. If it is too long, first template arguments are left out, then the
+/// function's parameters.
 pub(crate) fn function(name: &str, most: usize) -> String {
     let fits = |text: &str| text.chars().count() <= most;
     if fits(name) {
@@ -62,7 +63,7 @@ fn collapsed(name: &str, parentheses: bool) -> String {
     out
 }
 
-/// Where the bracket at the start is closed: behind that.
+/// Index behind the bracket that closes the one at the start.
 fn closing(text: &str, open: char, close: char) -> Option<usize> {
     let mut depth = 0usize;
     let mut before = ' ';
@@ -80,7 +81,8 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
     None
 }
 
-/// The names of the objects of a table. Of those that look the same each gets what tells it apart: its module, where its blocks were allocated from, or a number.
+/// Names of the objects of a table. Objects with equal names get a distinction: their module, the
+/// caller of their allocation, or a number.
 pub(crate) fn objects(rows: &[ObjectRow], most: usize) -> Vec<String> {
     let mut names: Vec<String> = rows.iter().map(|o| head(&o.object, most)).collect();
     let suffixes: [&dyn Fn(&ObjectRow) -> String; 3] =

@@ -18,9 +18,9 @@ const MUCH: f64 = 10.0;
 pub const ROWS: usize = LINES / 2;
 /// Lines about what is not recorded at most.
 const MISSING: usize = 6;
-/// Findings that are told in full at most.
+/// Greatest number of findings that are shown in full.
 const IN_FULL: usize = 3;
-/// What the columns of the tables are.
+/// Explanation of the columns of the tables.
 const LEGEND: &str = "first%: loads of a line that is new in their window. D: other lines between two uses of one. memory: what is loaded.";
 
 /// The screen. `has_report`: the tables that are left out can be looked at elsewhere.
@@ -56,7 +56,7 @@ fn for_run(text: &str, has_report: bool) -> String {
     }
 }
 
-/// How data without names get some, if the first findings are of such.
+/// Hint how to get names for data, if the first findings lack them.
 fn unnamed(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     let is_unnamed = |object: &str| object.starts_with("0x") || object == "[heap]";
     let first = analysis.findings.list.iter().take(IN_FULL);
@@ -70,7 +70,7 @@ fn unnamed(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     findings::hanging("", &text, width)
 }
 
-/// What ran and how it was recorded.
+/// The run and its recording.
 fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     let s = &analysis.summary;
     let t = &s.trace;
@@ -148,7 +148,7 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     lines
 }
 
-/// How much memory is loaded from.
+/// Amount of memory that is loaded from.
 fn memory(analysis: &Analysis) -> String {
     let s = &analysis.summary;
     let of = |lines: f64| bytes((lines * 64.0) as u64);
@@ -171,7 +171,8 @@ fn memory(analysis: &Analysis) -> String {
     }
 }
 
-/// Findings: the first in full, as far as there is room, the others in short. `rooms`: for all, and for those that cost much.
+/// Findings: the first in full, as far as there is room, the others in short. `rooms`: lines for
+/// all findings, and for the costly ones.
 fn findings(analysis: &Analysis, width: usize, rooms: (usize, usize)) -> Vec<String> {
     let mut lines = vec![findings::HEADING.to_string()];
     if analysis.findings.list.is_empty() {
@@ -267,7 +268,7 @@ fn source(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
     let heads = heads(by_time);
     let name = width - heads.chars().count() - 1;
     let mut lines = vec![String::new(), format!("{:<name$}{heads}", "Lines")];
-    // What has no line stands among the functions.
+    // Code without lines is listed among the functions.
     let worth = (analysis.lines.iter()).filter(|l| l.line > 0 && l.loads.is_worth(by_time));
     let shown: Vec<_> = worth.take(rows).collect();
     if shown.is_empty() {

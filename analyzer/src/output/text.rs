@@ -12,7 +12,7 @@ use crate::views::time_tree::{Kind, Node, TimeZoom};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use mgz_annotations_schema::manifest::within;
 
-/// How tables look.
+/// Layout of tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// Greatest width in columns; `None`: unlimited.
@@ -60,7 +60,7 @@ pub(crate) fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
         .collect()
 }
 
-/// What shares and distances of a trace are of.
+/// Reference of a trace's shares and distances.
 #[derive(Clone, Copy)]
 pub(crate) struct Meaning {
     /// Windows come by time: shares are of time.
@@ -99,7 +99,7 @@ impl Meaning {
         vec![percent(time.value), range]
     }
 
-    /// The header of the executed loads, which are those that were recorded where all were.
+    /// Header of the executed loads. In complete traces these are the recorded ones.
     pub(crate) fn executed(self) -> &'static [&'static str] {
         if self.windows { &["A_hat"] } else { &[] }
     }
@@ -112,7 +112,8 @@ impl Meaning {
         }
     }
 
-    /// The header of the mean distance. Inside windows the share of first touches, which have none, stands before it.
+    /// Header of the mean distance. In windows, the share of first touches, which have no distance,
+    /// comes before it.
     pub(crate) fn distance(self) -> &'static [&'static str] {
         if self.windows {
             &["first%", "D in window"]
@@ -130,7 +131,7 @@ impl Meaning {
         }
     }
 
-    /// What rows are ranked by.
+    /// Column that rows are ranked by.
     pub(crate) fn first(self) -> &'static str {
         if self.by_time {
             "most time"
@@ -153,7 +154,8 @@ impl Meaning {
     }
 }
 
-/// How far an estimate may be off: `12%`, or `?` where its upper end is unknown or more than twice the lower one.
+/// Error of an estimate: `12%`, or `?` if its upper end is unknown or more than twice the lower
+/// one.
 pub(crate) fn error_bar(hats: &Hats) -> String {
     match (
         hats.footprint_undersampled,
@@ -235,7 +237,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     if let Some(row) = &analysis.filter {
         crate::output::text_threads::filter(row, &mut out);
     }
-    // What was not measured is not shown as nothing.
+    // Data that was not measured is not shown as zero.
     if analysis.summary.metrics.accesses == 0 {
         return out;
     }
@@ -291,7 +293,7 @@ pub fn asked(analysis: &Analysis, style: Style) -> String {
     out
 }
 
-/// What signs in the tables mean, where there are any.
+/// Explains signs in the tables, if there are any.
 fn notes(analysis: &Analysis, meaning: Meaning, out: &mut String) {
     let vague = |hats: &Hats| hats.footprint_undersampled;
     let rows = (analysis.functions.iter().map(|r| &r.loads))

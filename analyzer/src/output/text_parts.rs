@@ -151,7 +151,7 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
     out.push_str(&of_samples(rows));
 }
 
-/// What is estimated of sites of whose blocks only a sample was logged.
+/// Estimates for sites whose blocks were logged only as a sample.
 fn of_samples(rows: &[ObjectRow]) -> String {
     const SHOWN: usize = 5;
     let mut sites: Vec<(&ObjectRow, [f64; 3])> = rows

@@ -7,7 +7,8 @@ use crate::report::threads::ByThread;
 use crate::report::{ProcessRow, ThreadRow};
 use crate::util::human::{bytes, count, number, percent};
 
-/// The executed loads of a row with how far they may be off: `208M ±7%`. Without an interval they are not known: `–`.
+/// The executed loads of a row with their error: `208M ±7%`. Without an interval they are unknown:
+/// `–`.
 pub(crate) fn executed(hats: &Hats) -> String {
     match (hats.accesses, hats.accesses_lo, hats.accesses_hi) {
         (Some(value), Some(lo), Some(hi)) if lo == hi => number(Some(value)),
@@ -22,7 +23,7 @@ pub(crate) fn executed(hats: &Hats) -> String {
     }
 }
 
-/// What a filter has left, for the head of the text.
+/// Description of a filter, for the head of the text.
 pub(crate) fn filter(row: &FilterRow, out: &mut String) {
     let conditions: Vec<String> = row
         .conditions

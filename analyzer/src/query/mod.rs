@@ -1,7 +1,8 @@
 //! `mgz-analyze query`: SQL over the tables of an analysis and the rows of a trace.
 //!
-//! The engine is SQLite. Tables of the analysis are put into a database in memory, as far as the query names them; `rows` is read piece by piece
-//! ([`rows`]). What a query has to sort or group goes to temporary files beyond a bound.
+//! The engine is SQLite. Tables of the analysis that the query names are put into a database in
+//! memory; `rows` is read piece by piece ([`rows`]). Beyond a limit, sorting and grouping use
+//! temporary files.
 
 mod rows;
 mod tables;
@@ -260,7 +261,8 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
 /// Columns narrower than this on average are no use: the table is turned then.
 const NARROW: usize = 10;
 
-/// Rows as a table that fits into `width`. Where columns are too many for that, each row is a block of names and values.
+/// Rows as a table that fits into `width`. If there are too many columns, each row is a block of
+/// names and values.
 fn text(columns: &[String], rows: &[Vec<Value>], width: Option<u16>) -> String {
     if let Some(width) = width.filter(|w| columns.len() * NARROW > usize::from(*w))
         && !fits(&flat(columns, rows, None), width)
@@ -313,7 +315,7 @@ fn flat(columns: &[String], rows: &[Vec<Value>], width: Option<u16>) -> String {
     format!("{table}\n")
 }
 
-/// A block for each row. What has no value there is not shown.
+/// A block for each row. Missing values are not shown.
 fn turned(columns: &[String], rows: &[Vec<Value>], width: u16) -> String {
     let blocks: Vec<String> = rows
         .iter()

@@ -1,4 +1,5 @@
-//! The table `rows`: the rows of a trace as a virtual table. A row group is decoded when it is reached, and of it only the columns that are asked for.
+//! The table `rows`: the rows of a trace as a virtual table. A row group is decoded when it is
+//! reached, and only its requested columns.
 
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::input::Trace;
@@ -36,10 +37,10 @@ const FILE: usize = 15;
 const LINE: usize = 16;
 const OBJECT: usize = 17;
 const SCHEMA: &CStr = c"CREATE TABLE rows (process INT, thread INT, seq INT, sample INT, time_ns INT, module INT, ip INT, site INT, address INT, size INT, class INT, store INT, implied_const INT, function TEXT, module_name TEXT, file TEXT, line INT, object TEXT)";
-/// Rows of a trace, as the planner is told: many.
+/// Number of rows that the planner assumes.
 const MANY: i64 = 1 << 40;
 
-/// What the table is made of.
+/// Data of the table.
 pub struct Source {
     /// The trace.
     pub trace: Trace,

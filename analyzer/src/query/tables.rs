@@ -117,7 +117,7 @@ pub fn add_samples(database: &Connection, trace: &Trace) -> anyhow::Result<()> {
             }
         }
     }
-    // What a window stands for, where the trace tells.
+    // Weight and time of each window, if the trace has them.
     let mut times: BTreeMap<(u64, u64, u64), (Option<f64>, Option<f64>)> = BTreeMap::new();
     let path = trace.folder.join(WINDOWS);
     if let Ok(file) = std::fs::File::open(&path) {

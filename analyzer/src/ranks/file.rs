@@ -16,7 +16,7 @@ const MOST: u64 = 1 << 32;
 pub struct RanksError {
     /// The file.
     pub path: String,
-    /// What is wrong, and the remedy.
+    /// The error and the remedy.
     pub cause: String,
 }
 
@@ -27,7 +27,7 @@ fn fail(path: &Path, cause: String) -> RanksError {
     }
 }
 
-/// Whether a file is a result, by its first bytes.
+/// True if a file is a result, by its first bytes.
 pub fn is_result(path: &Path) -> bool {
     let mut magic = [0; 8];
     std::fs::File::open(path).is_ok_and(|mut f| f.read_exact(&mut magic).is_ok())

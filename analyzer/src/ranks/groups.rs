@@ -117,7 +117,8 @@ fn alike(a: &RankRow, b: &RankRow) -> bool {
     apart <= ALIKE_PROFILE && (0..TELLING).all(near)
 }
 
-/// Ranks that are alike: each is put to the first rank before that it is alike. Also tells the number of each rank's cluster.
+/// Groups of similar ranks. Each rank joins the first earlier rank that is similar. Also returns
+/// the cluster of each rank.
 pub(crate) fn clusters(ranks: &Ranks) -> (Table, Vec<usize>) {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut cluster_of = vec![0; ranks.ranks.len()];

@@ -1,4 +1,4 @@
-//! What a result was made from, as a hash: a task that is repeated sees that its work is done.
+//! Hash of a result's input. A repeated task recognises by it that its work is done.
 
 use mgz_annotations_schema::manifest::{MANIFEST, SAMPLES_DIR, SPILL_DIR};
 use std::path::Path;
@@ -17,8 +17,9 @@ impl Hash {
     }
 }
 
-/// The key of a trace for an analysis with these options: of its manifest, which tells when it was recorded and the counts of each thread,
-/// and of the names and sizes of the files with rows. Copies of a trace have one key.
+/// The key of a trace for an analysis with these options. It covers the manifest, which has the
+/// time of the recording and the counts of each thread, and the names and sizes of the files with
+/// rows. Copies of a trace have the same key.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
-//! Many traces of one job: what each rank has found, in few numbers, and the same of many ranks together.
+//! Many traces of one job: a short result for each rank, and for many ranks together.
 //!
-//! A result holds one short row per rank, and for each function, line, object and finding how a few metrics are spread over the ranks
-//! ([`spread::Spread`]). Heat maps lie on one grid: shares of each rank's own run against names of objects, because addresses of different
-//! ranks have nothing to do with each other. Everything is whole numbers, sorted by name, so that merging is associative and commutative to the byte,
-//! and a result does not grow with the ranks but by their rows.
+//! A result has one short row per rank. For each function, line, object and finding, it has the
+//! spread of a few metrics over the ranks ([`spread::Spread`]). Heat maps lie on one grid, of
+//! shares of each rank's run against names of objects, because addresses of different ranks are
+//! unrelated. Everything is whole numbers, sorted by name. So merging is associative and
+//! commutative to the byte, and a result grows only by a row per rank.
 
 pub mod file;
 pub(crate) mod groups;
@@ -49,7 +50,7 @@ pub const METRICS: [(Metric, &str, f64); 6] = [
     (Metric::Wall, "wall_seconds", 1e-6),
 ];
 
-/// What identifies a rank. The order of the fields is that of the tables.
+/// Identity of a rank. The order of the fields is that of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RankName {
     /// Its number in the job; none where no launcher has told one.
@@ -83,24 +84,25 @@ pub struct RankRow {
     pub local_rank: Option<u32>,
     /// State of the trace.
     pub state: String,
-    /// How the program ended.
+    /// End of the program.
     pub program_status: String,
     /// In the order of [`METRICS`]; none: not known.
     pub metrics: Vec<Option<u64>>,
-    /// Shares of the loads, thousandths, of functions that are dealt to [`PROFILE`] places by their names: ranks that do the same have the same.
+    /// Shares of the loads, in thousandths, of functions that are assigned to [`PROFILE`] places by
+    /// their names. Ranks that do the same have the same profile.
     pub profile: Vec<u16>,
 }
 
-/// What has no result: a rank that died, a trace that cannot be read.
+/// An input without a result: a rank that died, or a trace that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Gap {
-    /// What it would have been of.
+    /// The missing input.
     pub input: String,
     /// Why there is none.
     pub why: String,
 }
 
-/// How the loads of a piece of code or of an object are spread over ranks.
+/// Spread of the loads of a piece of code or of an object over ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spreads {
     /// As [`Metric::Loads`].
@@ -120,7 +122,8 @@ impl Spreads {
 }
 
 impl Spreads {
-    /// Adds another row of the same rank: tables may have several of one name. Values of a rank are one value.
+    /// Adds another row of the same rank: tables may have several rows of one name. Values of a
+    /// rank are one value.
     fn add(&mut self, other: Spreads) {
         self.loads.add(other.loads);
         self.footprint.add(other.footprint);
@@ -134,9 +137,9 @@ pub type Names = Vec<String>;
 /// A finding that some ranks have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankFinding {
-    /// What it costs, hundredths of a percent, over the ranks that have it.
+    /// Cost in hundredths of a percent, over the ranks that have it.
     pub score: Spread,
-    /// Of the rank that it costs most: title.
+    /// Title, from the rank with the greatest cost.
     pub title: String,
     /// Finding.
     pub finding: String,

@@ -1,4 +1,4 @@
-//! What one trace says of its rank.
+//! The result of one trace for its rank.
 
 use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
@@ -10,7 +10,7 @@ use crate::ranks::{
 use crate::report::Analysis;
 use mgz_annotations_schema::manifest::Manifest;
 
-/// Of floating-point numbers that cannot be negative.
+/// Converts a floating-point number that cannot be negative.
 fn whole(x: f64) -> u64 {
     if x.is_finite() { x.round() as u64 } else { 0 }
 }
@@ -31,7 +31,8 @@ fn spreads(metrics: &Metrics, hats: &Hats, rank: &RankName) -> Spreads {
     }
 }
 
-/// The name of an object, or what stands for it: memory without a name is named by its address, which is another one in each rank.
+/// The name of an object, or a substitute: memory without a name is named by its address, which
+/// differs between ranks.
 fn common(object: &str) -> String {
     if object.starts_with("0x") {
         "[anonymous memory]".into()
@@ -169,7 +170,7 @@ pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) ->
             finding: finding.finding.clone(),
             advice: finding.advice.clone(),
         };
-        // Of one rank the first is the most important.
+        // Within one rank, the first is the most important.
         ranks.findings.entry(names).or_insert(finding);
     }
     for (label, row) in heat(analysis) {

@@ -1,7 +1,8 @@
-//! How a number is spread over ranks: least, greatest and who has them, sum, and quantiles.
+//! Spread of a number over ranks: minimum and maximum with their ranks, sum, and quantiles.
 //!
-//! Few values are kept as they are. Of many there is a histogram with 16 bins per doubling, so that quantiles are off by at most a 32nd. Which of
-//! the two it is depends on the number of values alone, and with it the whole content on the values alone, in whatever order they came.
+//! A few values are kept as they are. Many values become a histogram with 16 bins per doubling, so
+//! that quantiles are wrong by at most a 32nd. The number of values alone decides between the two.
+//! So the content depends only on the values, in whatever order they came.
 
 use crate::ranks::RankName;
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ fn middle(bin: u32) -> u64 {
 }
 
 impl Spread {
-    /// Of one rank.
+    /// Spread of one rank.
     pub fn of(value: u64, rank: &RankName) -> Spread {
         Spread {
             ranks: 1,
@@ -110,7 +111,8 @@ impl Spread {
         }
     }
 
-    /// Whether its greatest value comes before the other's: it is greater, or of a rank before.
+    /// True if its greatest value comes before the other's: it is greater, or belongs to an earlier
+    /// rank.
     pub fn is_headed_before(&self, other: &Spread) -> bool {
         match (&self.max, &other.max) {
             (Some(a), Some(b)) => a.0 > b.0 || (a.0 == b.0 && a.1 < b.1),

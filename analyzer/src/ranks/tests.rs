@@ -165,7 +165,7 @@ fn an_uneven_rank_comes_first() {
     assert!(text.starts_with("1. one rank has more to do"), "{text}");
     assert!(text.contains("rank 5 of 8 executes 2.3"), "{text}");
     assert!(text.contains("sweep (2.5"), "{text}");
-    // Of what the launcher said was started, what is not here is named.
+    // Ranks that the launcher started but that are missing here are reported.
     assert!(document.warnings.iter().any(|w| w.contains("8-1048575")));
     assert!(document.json().is_ok());
 }

@@ -32,7 +32,7 @@ use crate::views::{by_path, call_paths, heat_map, location, time_tree};
 use mgz_annotations_schema::manifest::Cache;
 use std::sync::Arc;
 
-/// What is asked for.
+/// Questions for the analysis.
 #[derive(Clone, Debug)]
 pub struct Questions {
     /// The trees and the heat map.
@@ -49,11 +49,11 @@ pub struct Questions {
     pub estimator: Estimator,
     /// Bytes of memory that footprints may take before they go to a file.
     pub footprint_bytes: usize,
-    /// What is analysed.
+    /// Conditions of the filter.
     pub filter: Conditions,
     /// Which way the time zoom goes.
     pub look: Look,
-    /// What the loads of call paths touch.
+    /// If set, the memory touched by the loads of call paths is counted.
     pub call_paths: bool,
     /// Tables by call path.
     pub by_path: bool,
@@ -63,9 +63,9 @@ pub struct Questions {
     pub asked_for_misses: bool,
     /// Caches to predict misses of; empty: those of the machine that recorded.
     pub caches: Vec<Cache>,
-    /// What another run of the same command has counted.
+    /// Counts of another run of the same command.
     pub counted: Option<Counted>,
-    /// How much of the result is made.
+    /// Extent of the result.
     pub detail: Detail,
 }
 
@@ -136,7 +136,7 @@ pub fn partial(
     }
 }
 
-/// What the samples of a trace stand for, if not the same for all.
+/// Weights of the samples of a trace, unless all have the same.
 fn weights(
     trace: &Trace,
     counted: Option<Counted>,
@@ -208,7 +208,7 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
     analysis
 }
 
-/// What of the way that was asked for is not there.
+/// Missing part of the requested path.
 fn missing(tree: &TimeZoom, look: &Look) -> Option<String> {
     let id = |way: &[usize]| {
         way.iter()
@@ -244,7 +244,7 @@ fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     levels
 }
 
-/// How they are divided.
+/// Sets of the caches.
 fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
     let mut sets = [Sets::default(); LEVELS];
     for (to, of) in sets.iter_mut().zip(levels(trace, questions)) {
@@ -253,7 +253,7 @@ fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
     sets
 }
 
-/// Whether loads are left out between others: what is left says nothing of caches.
+/// True if loads between others are left out. The remaining ones say nothing about caches.
 fn is_thinned(questions: &Questions) -> bool {
     !questions.filter.functions.is_empty() || !questions.filter.objects.is_empty()
 }
@@ -300,7 +300,8 @@ fn predicted(
     predicted
 }
 
-/// The analysis, and the damage that it met. `progress` is told the rows done. An error if a filter leaves nothing.
+/// The analysis, and descriptions of damage. `progress` receives the number of rows done. A filter
+/// that matches nothing is an error.
 pub fn examine(
     trace: &Trace,
     questions: &Questions,
@@ -308,7 +309,7 @@ pub fn examine(
 ) -> Result<(Analysis, Vec<String>), FilterError> {
     let sampled = trace.manifest.mode != "full";
     let conditions = &questions.filter;
-    // Of samples there are few rows, and what is touched says how far their footprints can go.
+    // Samples have few rows, and the touched blocks limit their footprints.
     let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
     let by_block =
         questions.zoom || questions.objects || bounded || !questions.filter.objects.is_empty();
@@ -420,7 +421,7 @@ pub fn examine(
     if outcome.spilled.is_none() {
         warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
     }
-    // Where there are no loads to make a screen of, all is told.
+    // If there are no loads for a screen, everything is shown.
     let detail = match outcome.census.loads {
         0 => Detail::All,
         _ => questions.detail,
@@ -553,7 +554,7 @@ pub fn examine(
             );
             let missing = missing(&tree, &questions.look);
             analysis.warnings.extend(missing);
-            // Of no sample there is nothing to tell.
+            // Without samples there is no tree.
             analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
             if outcome.census.loads == 0 {
                 analysis.location_zoom = None;

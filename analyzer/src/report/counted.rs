@@ -13,7 +13,8 @@ use std::path::Path;
 /// Loads of code that no window has seen are worth a warning from here on, percent.
 const MUCH: f64 = 1.0;
 
-/// What the trace that is given, or the one that belongs to this, has counted. A trace that counts by itself takes none: an error is a sentence for the user.
+/// Counts of the given trace, or of the one that belongs to this. A trace that counts by itself
+/// needs none. An error is a sentence for the user.
 pub fn find(trace: &Trace, given: Option<&Path>) -> Result<Option<Counted>, String> {
     let own = counted::of_trace(&trace.folder);
     let manifest = &trace.manifest;
@@ -46,7 +47,7 @@ pub(crate) fn reweighted(
     let mut windows: BTreeMap<u32, BTreeMap<u32, f64>> = BTreeMap::new();
     let source = trace.source(ColumnSet::default());
     for piece in 0..source.pieces() {
-        // What cannot be read is told by the main pass.
+        // The main pass reports unreadable parts.
         for chunk in source.read(&[piece]).into_iter().flatten() {
             let rows = chunk.loads.rows();
             for run in &chunk.runs {

@@ -15,7 +15,8 @@ pub struct LineRow {
     pub file: String,
     /// Line; 0 if unknown.
     pub line: u32,
-    /// Where it was inlined, hottest first; each is `caller at file:line`, from the inside out.
+    /// Callers that it was inlined into, hottest first; each is `caller at file:line`, innermost
+    /// first.
     pub inlined_into: Vec<String>,
     /// Its loads.
     #[serde(flatten)]

@@ -15,7 +15,7 @@ pub struct LoopRow {
     pub file: String,
     /// Line of that; 0 if unknown.
     pub line: u32,
-    /// Where that code was inlined: `caller at file:line`, from the inside out.
+    /// Caller that the code was inlined into: `caller at file:line`, innermost first.
     pub inlined_into: String,
     /// Link-time address of its head, hexadecimal.
     pub address: String,

@@ -55,7 +55,7 @@ pub struct Analysis {
     pub format: &'static str,
     /// [`VERSION`].
     pub version: u32,
-    /// What of the trace the rest is of; none if it is of all.
+    /// Part of the trace that the rest refers to; none for the whole trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<crate::filter::FilterRow>,
     /// The whole trace.
@@ -72,9 +72,9 @@ pub struct Analysis {
     pub loops: Vec<LoopRow>,
     /// By window size, ascending.
     pub windows: Vec<WindowRow>,
-    /// Of a sampled trace: footprint against window size from inside a sample to the whole run.
+    /// For a sampled trace: footprint against window size, from inside a sample to the whole run.
     pub growth: Vec<crate::estimate::growth_tables::GrowthRow>,
-    /// Of a sampled trace: reuse of pages between samples.
+    /// For a sampled trace: reuse of pages between samples.
     pub inter_sample: Option<crate::estimate::growth_tables::InterSample>,
     /// Data objects, most loads first; with `--zoom` or `--objects`, if the trace has any.
     pub objects: Vec<crate::views::objects::ObjectRow>,
@@ -83,7 +83,7 @@ pub struct Analysis {
     /// With `--by-path`: tables by way of whom the program came to loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_path: Option<Vec<crate::views::by_path::ByPathRow>>,
-    /// What is slow about memory, and why there are no findings, where there are none.
+    /// Findings, and the reason if there are none.
     #[serde(flatten)]
     pub findings: FindingList,
     /// With `--zoom`.
@@ -127,13 +127,13 @@ pub struct Built {
     pub whole: Counts,
     /// Counts by code.
     pub by_code: ByCode,
-    /// How estimates are made.
+    /// Method of estimates.
     pub places: RegionEstimator,
     /// The windows, where they come by time.
     pub times: Option<TimeShares>,
 }
 
-/// How the samples were taken. `weights`: the error of what they stand for, where that is not the same for all.
+/// Design of the sampling. `weights`: the error of the samples' weights, unless all have the same.
 fn design(rho: f64, outcome: &Outcome, shares: Option<&Shares>, weights: Option<f64>) -> Design {
     Design::new(rho, outcome.census.samples)
         .weighted(weights)
@@ -153,7 +153,8 @@ fn in_step(manifest: &Manifest, lag: usize) -> String {
     )
 }
 
-/// What windows by time tell of the rows of a table. How fast code runs is measured by function; `seen`: samples that saw each row of the tables in [`BY_CODE`].
+/// Shares of time for the rows of a table. The speed of code is measured by function. `seen`:
+/// samples that saw each row of the tables in [`BY_CODE`].
 fn by_time(
     times: &TimeShares,
     outcome: &Outcome,
@@ -298,14 +299,14 @@ pub fn build_with_code(
         })
         .collect();
     let tie = |kind: usize, row: usize| match BY_CODE[kind] {
-        // Of equal loops the outer one is first.
+        // Among equal loops, the outer one is first.
         Target::Loop => code.loops[row].depth,
         _ => 0,
     };
     let orders: Vec<Vec<usize>> = (facts.iter().enumerate())
         .map(|(kind, facts)| rows::order(facts, |row| tie(kind, row)))
         .collect();
-    // What has no line stands among the functions.
+    // Code without lines is listed among the functions.
     let may_stand = |kind: usize, row: usize| match BY_CODE[kind] {
         Target::Line => code.lines[row].line > 0,
         _ => true,
@@ -378,7 +379,8 @@ pub fn build_with_code(
             .of_whole()
             .map(|of| of.of_run(summary.hats.executed(), spent));
     }
-    // Fetches are counted for the whole run only: its parts have none, and neither have those of its rows that stand beside them.
+    // Fetches are counted for the whole run only. Its parts have none, and neither have rows of the
+    // whole that are compared with them.
     let bare = |counts: Vec<Counts>| -> Vec<Counts> {
         counts.iter().map(Counts::without_fetches).collect()
     };

@@ -1,4 +1,4 @@
-//! What rows by code have in common, and how tables of them are made.
+//! Common parts of rows by code, and construction of their tables.
 
 use crate::data::counts::{Bin, Counts, Metrics};
 use crate::data::detail::Detail;
@@ -13,13 +13,14 @@ use polars::prelude::{Column, NamedFrom, Series};
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// What the loads of a piece of code did.
+/// Numbers of the loads of a piece of code.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Loads {
     /// Share of the time, where windows come by time.
     #[serde(flatten)]
     pub time: TimeShare,
-    /// Share of the executed loads, percent. Where windows come by time, of the measured ones, and unknown unless all are.
+    /// Share of the executed loads, percent. If windows come by time, it is the share of the
+    /// measured loads, and unknown unless all are measured.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.
@@ -41,12 +42,13 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// The share that rows are ranked by, percent: of the time, where windows come by time, else of the loads.
+    /// Share that rows are ranked by, percent: of the time if windows come by time, else of the
+    /// loads.
     pub fn weight(&self) -> f64 {
         self.time.value.or(self.share).unwrap_or(0.0)
     }
 
-    /// Whether its share is enough for a row of a screen.
+    /// True if its share is enough for a row of a screen.
     pub(crate) fn is_worth(&self, by_time: bool) -> bool {
         let share = if by_time { self.time.value } else { self.share };
         share.is_none_or(|s| s >= LEAST)
@@ -59,13 +61,13 @@ const LEAST: f64 = 0.05;
 /// Strides shown per row.
 const STRIDES: usize = 4;
 
-/// What the rows of one table are made of.
+/// Data for the rows of one table.
 pub(crate) struct Facts<'a> {
     pub(crate) sums: &'a RowSums,
     /// Samples that have seen each row.
     pub(crate) seen: &'a [u64],
     pub(crate) maker: Maker<'a>,
-    /// Where windows come by time.
+    /// Shares of time, if windows come by time.
     pub(crate) by_time: Option<ByTime>,
     /// Executed loads, where another run has counted them.
     pub(crate) counted: Option<Vec<Option<Estimate>>>,
@@ -82,7 +84,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) detail: Detail,
 }
 
-/// What windows by time tell of the rows of a table.
+/// Shares of time for the rows of a table.
 #[derive(Default)]
 pub(crate) struct ByTime {
     pub(crate) shares: Vec<TimeShare>,
@@ -103,7 +105,7 @@ impl Facts<'_> {
         }
     }
 
-    /// What is known of a row before memory is estimated: its shares.
+    /// Shares of a row, before memory is estimated.
     fn shares(&self, row: usize) -> Loads {
         let counts = &self.sums.counts[row];
         let accesses = (self.maker).accesses(row as u32, counts, self.executed(row));
@@ -150,7 +152,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Of executed loads where samples stand for different numbers of them, else of recorded ones.
+    /// Share of the executed loads if samples represent different numbers of them, else of the
+    /// recorded ones.
     fn share(&self, counts: &Counts, accesses: Option<f64>) -> Option<f64> {
         let recorded = || {
             let part = (counts.accesses + counts.implied) as f64;
@@ -164,7 +167,8 @@ impl Facts<'_> {
     }
 }
 
-/// The rows of a table that have loads or stores, the greatest share first. Of equal ones that with more recorded loads, more stores, a smaller `tie` and a smaller number is first.
+/// Rows of a table that have loads or stores, the greatest share first. Among equal ones, the order
+/// is by more recorded loads, more stores, a smaller `tie` and a smaller number.
 pub(crate) fn order(facts: &Facts<'_>, tie: impl Fn(usize) -> u32) -> Vec<usize> {
     let counts = &facts.sums.counts;
     let used: Vec<usize> = (0..counts.len())

@@ -1,4 +1,4 @@
-//! What there is to say of the trace as a whole, as it stands in JSON.
+//! Summary of the whole trace, as in JSON.
 
 use crate::data::counts::{Bin, Counts, Metrics};
 use crate::engine::Outcome;
@@ -24,9 +24,9 @@ pub struct TraceInfo {
     pub mode: String,
     /// State of the trace.
     pub state: String,
-    /// How the program ended.
+    /// End of the program.
     pub program_status: String,
-    /// Of what `period` and `window` are numbers.
+    /// Unit of `period` and `window`.
     pub unit: String,
     /// Windows come by time: each stands for as much time, and shares are of time.
     pub by_time: bool,
@@ -55,7 +55,7 @@ pub struct TraceInfo {
     pub dropped: BTreeMap<String, u64>,
     /// Short windows by cause.
     pub truncated_windows: BTreeMap<String, u64>,
-    /// What ran and what of it was recorded.
+    /// Code that ran, and the part of it that was recorded.
     pub coverage: Coverage,
     /// The same, and why there are no samples where there are none, as sentences.
     pub not_recorded: Vec<String>,
@@ -90,7 +90,7 @@ pub struct Summary {
     pub observed: crate::stages::observed_class::ObservedRow,
     /// Sample ratio: executed over recorded loads.
     pub rho: Option<f64>,
-    /// What `rho` was computed from.
+    /// Source of `rho`.
     pub rho_source: &'static str,
     /// Name of the estimator of `F_hat`.
     pub estimator: &'static str,
@@ -168,7 +168,7 @@ pub(crate) fn sample_ratio(
         return (None, "nothing recorded");
     }
     let totals = &manifest.totals;
-    // Where the recorder did not count stores apart, they are among its loads.
+    // If the recorder did not count stores separately, they are among its loads.
     let observed = match totals.stores {
         Some(_) => recorded,
         None => recorded + stores as f64,
@@ -226,7 +226,8 @@ pub(crate) fn summary(
     let totals = &manifest.totals;
     let census = &outcome.census;
     let by_time = manifest.triggers_by_time();
-    // Where windows come by time, what the recorder makes of code that it has not measured is no measurement.
+    // If windows come by time, the recorder's estimate for code without a measured speed is no
+    // measurement.
     let (estimate, error, rho) = if by_time && totals.loads_executed.is_none() {
         let ends = hats.accesses.zip(hats.accesses_hi);
         let recorded = (whole.accesses + whole.implied).max(1) as f64;

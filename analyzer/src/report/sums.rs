@@ -1,4 +1,4 @@
-//! What a pass has counted, summed by the rows of the tables by code.
+//! Counts of a pass, summed by the rows of the tables by code.
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::Counts;

@@ -1,6 +1,7 @@
 //! The tables of threads and processes.
 //!
-//! They take a pass of their own, in which the rows of each thread are a bucket of their own. The threads with the most rows have rows in the table, the others of a process have one together.
+//! They need a separate pass, in which the rows of each thread are a bucket. The threads with the
+//! most rows have rows in the table; the other threads of a process share one.
 
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::counts::Metrics;
@@ -24,7 +25,7 @@ use std::sync::{Mutex, PoisonError};
 /// Threads with rows of their own, at most.
 const MOST: usize = 256;
 
-/// What the loads of a thread or process did.
+/// Numbers of the loads of a thread or process.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ByThread {
     /// Samples.
@@ -44,7 +45,7 @@ pub struct ByThread {
 }
 
 impl ByThread {
-    /// Whether a filter has left nothing of it.
+    /// True if a filter has removed all of it.
     fn is_empty(&self) -> bool {
         self.metrics.accesses + self.metrics.implied + self.metrics.stores.unwrap_or(0) == 0
     }
@@ -91,9 +92,9 @@ struct Dealt<'a> {
 /// Numbers of buckets.
 #[derive(Default)]
 struct Buckets {
-    /// Of the threads that have one of their own.
+    /// Buckets of threads that have their own.
     own: BTreeMap<(u32, u32), u32>,
-    /// Of the others of a process.
+    /// Buckets of the other threads of a process.
     rest: BTreeMap<u32, u32>,
     /// Process and thread of each.
     list: Vec<(u32, Option<u32>)>,
@@ -155,7 +156,7 @@ impl Source for Dealt<'_> {
     }
 }
 
-/// What rows are made from.
+/// Data from which rows are made.
 struct Maker<'a> {
     manifest: &'a Manifest,
     code: &'a CodeMap,
@@ -380,7 +381,7 @@ pub(crate) fn tables(
     (rows, process_rows)
 }
 
-/// Of the only thread the whole is told.
+/// A single thread gets the numbers of the whole.
 fn alone(
     manifest: &Manifest,
     outcome: &Outcome,

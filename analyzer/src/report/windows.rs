@@ -5,7 +5,8 @@ use crate::engine::Outcome;
 use crate::stages::windows::{MAX_LEVEL, MIN_LEVEL};
 use serde::Serialize;
 
-/// All whole windows of one size. Footprints are means per window of the run: each recorded one counts for the loads that its sample's stand for.
+/// All whole windows of one size. Footprints are means per window of the run: each recorded window
+/// has the weight of its sample's loads.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WindowRow {
     /// Accesses per window.

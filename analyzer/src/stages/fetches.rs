@@ -1,12 +1,16 @@
-//! How much of each cache line is used between its fetch and its last touch.
+//! Bytes of each cache line that are used between its fetch and its last touch.
 //!
-//! The bytes that a set of rows has touched of a line grow with every further window, so over a whole trace nearly all of each line seems used. What a cache sees is narrower: a line is fetched, some
-//! bytes of it are read, and it is displaced. This stage plays a first-level cache of [`SETS`] × [`WAYS`] lines over each sample, from empty, and counts per fetch the bytes that are read until the
-//! line is displaced or the sample ends. They count for the code whose load has fetched the line.
+//! The bytes of a line that a set of rows has touched grow with every further window. Over a whole
+//! trace, nearly all of each line seems used. A cache sees less: a line is fetched, some bytes of
+//! it are read, and it is evicted. This stage simulates a first-level cache of [`SETS`] × [`WAYS`]
+//! lines over each sample, from empty, and counts for each fetch the bytes that are read until the
+//! line is evicted or the sample ends. They count for the code whose load fetched the line.
 //!
-//! A line's set is chosen by a hash: what columns of a matrix lose by powers of two is a matter of one machine's cache, and the next level has it.
+//! A hash chooses the set of a line. Set conflicts of columns at powers of two depend on one
+//! machine's cache, and the next level still has the line.
 //!
-//! Of long samples, stretches of [`STRETCH`] loads in every [`EVERY`] are played: ratios are wanted, and one load in eight tells them.
+//! In long samples, stretches of [`STRETCH`] loads in every [`EVERY`] are simulated: one load in
+//! eight is enough for a ratio.
 
 use crate::data::rows::Rows;
 use mgz_models::util::hash::spread;
@@ -15,7 +19,7 @@ use mgz_models::util::hash::spread;
 const LINE: u32 = 6;
 /// Sets of the cache: 32 KiB in all.
 const SETS: usize = 64;
-/// What is left of a hash is the number of a set.
+/// The shifted hash is the number of a set.
 const SET_SHIFT: u32 = 64 - SETS.trailing_zeros();
 /// Lines of a set.
 const WAYS: usize = 8;
@@ -215,14 +219,15 @@ mod tests {
     fn a_walk_uses_its_lines_and_columns_of_a_matrix_do_not() {
         let walk: Vec<_> = (0..8192).map(|i| (i * 8, 8, 0)).collect();
         assert_eq!(played(&walk), [fetched(1024, 65_536)]);
-        // Two columns that share their lines, 16 KiB from row to row: each line is displaced before the next column.
+        // Two columns share their lines, 16 KiB from row to row. Each line is evicted before the
+        // next column.
         let columns = |rows: u64, columns: u64| -> Vec<_> {
             (0..rows * columns)
                 .map(|i| (i % rows * 16_384 + i / rows * 8, 8, 0))
                 .collect()
         };
         assert_eq!(played(&columns(4096, 2)), [fetched(8192, 65_536)]);
-        // Of a block of 16 rows the lines stay, although they are a power of two apart.
+        // The lines of a block of 16 rows stay, although they are a power of two apart.
         assert_eq!(played(&columns(16, 8)), [fetched(16, 1024)]);
         // Structures of 64 bytes of which one field is read, and again while it is in the cache.
         let fields: Vec<_> = (0..2000).map(|i| (i / 2 * 64, 8, 0)).collect();

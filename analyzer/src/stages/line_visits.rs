@@ -1,8 +1,11 @@
-//! Lines of 64 bytes that samples visit: what cache misses are predicted from.
+//! Lines of 64 bytes that samples visit. Cache misses are predicted from them.
 //!
-//! Of each access it is counted, by group of code, how many distinct lines the sample has touched since the line's last access (its *distance*), or, where the sample has not touched
-//! the line before, how many it has touched at all: the distance is greater than that, the access is *censored* there. The first touches themselves are kept as *visits*: which line, in which
-//! sample, by which code. Of many visits those of some lines are kept, chosen by a hash of the line, so that the samples that have met a line that is kept are all known.
+//! For each access, by group of code, the number of distinct lines that the sample has touched
+//! since the line's last access is counted (its *distance*). If the sample has not touched the line
+//! before, the access is *censored*: its distance is greater than the number of lines touched so
+//! far, which is counted instead. First touches themselves are kept as *visits*: the line, the
+//! sample and the code. If there are many visits, only those of some lines are kept, selected by a
+//! hash of the line. So all samples that met a kept line are known.
 
 use crate::data::reuse_pairs::ReusePair;
 use crate::data::rows::Rows;
@@ -84,9 +87,9 @@ impl Bins {
 pub struct GroupLines {
     /// Distances.
     pub known: Bins,
-    /// Of first touches: lines that the sample had touched.
+    /// For first touches: lines that the sample had touched.
     pub censored: Bins,
-    /// Of all accesses: lines that the sample had touched.
+    /// For all accesses: lines that the sample had touched.
     pub before: Bins,
     /// Rows between reuses; rows of the sample before first touches; those before any access.
     pub times: [Bins; 3],
@@ -96,15 +99,15 @@ pub struct GroupLines {
     pub in_set: [Bins; 3],
     /// Reuses behind so many other lines that the line was left meanwhile.
     pub again: u32,
-    /// How many of these are of the word that was accessed last.
+    /// Number of these that access the same word as the last access.
     pub same_word: u32,
     /// Accesses in the second halves of samples.
     pub late: u32,
-    /// How many of these find their line driven out of a set that the sample fills, by level.
+    /// By level: number of these whose line was evicted because the sample has filled its set.
     pub conflicts: [u32; LEVELS],
     /// First touches in the second halves of samples.
     pub late_firsts: u32,
-    /// How many of these come to a set that the sample has filled, by level.
+    /// By level: number of these in a set that the sample has filled.
     pub full: [u32; LEVELS],
 }
 
@@ -145,7 +148,8 @@ pub struct Visit {
     pub group: u32,
     /// Lines that the sample had touched before.
     pub before: u16,
-    /// Whether it comes in the order of memory: a neighbour was touched before, or the step is that of the last visits.
+    /// True if the visit comes in the order of memory: a neighbour was touched before, or the step
+    /// equals that of the last visits.
     pub sequence: bool,
 }
 
@@ -184,7 +188,7 @@ pub struct LineVisits {
     pub groups: HashMap<(u32, u32), GroupLines, Mixed>,
     /// First touches.
     pub visits: Vec<Visit>,
-    /// What each sample has of each group.
+    /// Accesses of each group in each sample.
     pub samples: Vec<SampleGroup>,
     /// Log2 of the number of lines of which the visits of one are kept.
     pub level: u32,
@@ -195,7 +199,7 @@ pub struct LineVisits {
     work: Work,
 }
 
-/// Of the sample at hand.
+/// State of the current sample.
 #[derive(Clone, Default)]
 struct Work {
     skipped: bool,
@@ -211,7 +215,7 @@ struct Work {
     implied: Vec<u16>,
     /// Instructions, where all are known.
     site: Vec<u32>,
-    /// Whether it is the first row in its line.
+    /// True for the first row in each line.
     first: Vec<bool>,
     /// By group of the sample, see [`LineVisits::sample`].
     local: HashMap<u32, (GroupLines, u64, i64, u32, u32), Mixed>,
@@ -450,7 +454,7 @@ impl LineVisits {
         work.local = local;
     }
 
-    /// Brings what samples have of each group into one order, whoever has found it: sums of fractions depend on it.
+    /// Sorts the counts by sample and group, since sums of fractions depend on their order.
     pub fn sort(&mut self) {
         self.samples.sort_unstable_by_key(|s| (s.sample, s.group));
         self.watched.sort_unstable_by_key(|w| w.pair);

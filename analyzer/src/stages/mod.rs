@@ -1,4 +1,4 @@
-//! What is counted of the rows, one pass each.
+//! Stages: single passes over the rows, each with its own counts.
 
 pub mod fetches;
 pub mod footprint;

@@ -1,17 +1,19 @@
-//! Sets of caches that a sample alone fills: what comes again within it may miss all the same.
+//! Set conflicts inside a sample: reuses that may miss because the sample alone has filled a set of
+//! a cache.
 //!
-//! A cache of 1,024 sets holds all lines of a sample, unless many of them are in one set: columns of arrays whose rows are a power of
-//! two long, binary searches, and headers of aligned blocks are like that.
+//! A cache of 1,024 sets holds all lines of a sample, unless many of them are in one set. This
+//! happens with columns of arrays whose rows are a power of two long, with binary searches, and
+//! with headers of aligned blocks.
 
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
-/// Levels of caches that are told apart.
+/// Greatest number of cache levels.
 pub const LEVELS: usize = 4;
 /// Sets of a level at most.
 const MOST: u32 = 1 << 20;
 
-/// How a cache is divided; no sets: there is no such level.
+/// Sets and ways of a cache. No sets means that there is no such level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sets {
     /// Number of sets.
@@ -46,8 +48,9 @@ pub struct Conflicts {
 }
 
 impl Conflicts {
-    /// Tells of each access in the second half of a sample that finds its set of a level filled by others: the number of the row, that of
-    /// the level, and whether it comes again. `line`: of a row; `first`: whether the sample had not touched the line before.
+    /// Calls `tell` for each access in the second half of a sample that finds its set of a level
+    /// filled by other lines. Arguments: number of the row, number of the level, and true if the
+    /// line is used again. `line`: line of a row; `first`: true for the first row in a line.
     pub fn of_sample(
         &mut self,
         caches: &[Sets; LEVELS],
@@ -95,7 +98,8 @@ impl Conflicts {
 /// Lines that are looked at together in a search.
 const TOGETHER: usize = 16;
 
-/// Makes a line the last one of some that were touched, and gives how many others were since it was; of a new one, how many there are.
+/// Makes a line the most recent one. Returns the number of other lines touched since its last
+/// touch, or for a new line the number of all lines.
 pub(crate) fn touch(recent: &mut Vec<u64>, line: u64, is_new: bool) -> usize {
     if !is_new {
         let mut others = 0;
@@ -134,7 +138,7 @@ mod tests {
         }
     }
 
-    /// What a simulated cache misses although it had the line.
+    /// The conflicts are misses of a simulated cache on lines that it had held.
     #[test]
     fn they_are_misses_of_a_cache() {
         let mut state = 3u64;

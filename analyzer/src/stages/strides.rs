@@ -1,6 +1,8 @@
-//! Strides that were observed: differences between consecutive addresses of one load instruction inside a sample.
+//! Observed strides: differences between consecutive addresses of one load instruction inside a
+//! sample.
 //!
-//! Counted are differences from −512 to 512 bytes each by itself, greater ones by sign and power of two. Counts are exact and merge by addition.
+//! Differences from −512 to 512 bytes are counted individually, and greater ones by sign and power
+//! of two. Counts are exact and merge by addition.
 
 use crate::stages::observed_class::FarSteps;
 use crate::util::fast_hash::Mixed;
@@ -9,12 +11,13 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::hint::select_unpredictable;
 
-/// Differences up to this are counted each by itself.
+/// Greatest difference that is counted individually.
 pub(crate) const EXACT: i64 = 512;
 /// First bin of the greater ones, and how many of these there are.
 const FAR: u32 = 2 * EXACT as u32 + 1;
 const FAR_BINS: usize = 128;
-/// Greater differences of sites below this have their counts in a plain array: there are few bins, and code with such strides mostly has many of them.
+/// Sites below this number count greater differences in a plain array: there are few bins, and code
+/// with such strides mostly has many of them.
 const FAR_SITES: usize = 1 << 12;
 /// Bits of a key that hold the bin.
 const BIN_BITS: u32 = 11;
@@ -63,7 +66,7 @@ pub struct Stride {
     pub from: i64,
     /// Greatest difference.
     pub to: i64,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
     /// Share of all differences, percent.
     pub pct: f64,
@@ -73,7 +76,7 @@ pub struct Stride {
 #[derive(Clone, Copy, Default)]
 struct Last {
     address: u64,
-    /// How far it was from the one before; 0 if that is not known.
+    /// Difference to the access before; 0 if unknown.
     step: i64,
     sample: u32,
 }
@@ -104,15 +107,15 @@ const TOGETHER: usize = 256;
 /// Tables from this size on do not stay in the first-level cache.
 const LARGE: usize = 1 << 12;
 
-/// What the first loop leaves to the others.
+/// Data passed from the first loop to the others.
 struct FirstPass {
     difference: [i64; TOGETHER],
-    /// Whether the site has had an access in this sample before.
+    /// True if the site has had an access in this sample before.
     known: [bool; TOGETHER],
 }
 
-/// Where differences are counted: nobody can foresee where that is, if they are, so there is no branch on it. What is
-/// not on a list is written where the next one that is will be.
+/// Places where differences are counted. These are unpredictable, so there is no branch on them:
+/// each is written to the next place of a list, and the list grows only if it belongs there.
 struct Found {
     keys: [u64; TOGETHER],
     of_table: usize,
@@ -121,7 +124,8 @@ struct Found {
 }
 
 impl Found {
-    /// Lists differences. (What does not depend on those before comes first: the compiler makes vectors of it.)
+    /// Lists differences. (Work that does not depend on earlier rows comes first, so that the
+    /// compiler vectorises it.)
     #[inline(always)]
     fn list(&mut self, seen: &FirstPass, site: &[u32]) {
         let len = site.len().min(TOGETHER);
@@ -386,8 +390,8 @@ impl Strides {
     }
 }
 
-/// Strides of code in a part of memory or of the run. How often it made each there is not counted: they are those of its load instructions, each weighted by
-/// the share of its loads that is there.
+/// Strides of code in a part of memory or of the run. They are not counted for the part. Instead,
+/// the strides of each load instruction are weighted by the share of its loads there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StrideShare {
     /// Smallest difference, bytes.
@@ -425,7 +429,8 @@ impl ByGroup {
         ByGroup { groups }
     }
 
-    /// The most frequent strides of a place, at most `most`. `parts`: groups and how many loads they have there.
+    /// Most frequent strides of a place, at most `most`. `parts`: groups with their numbers of
+    /// loads there.
     pub fn of(&self, parts: impl Iterator<Item = (u32, u64)>, most: usize) -> Vec<StrideShare> {
         let mut by_bin: BTreeMap<u32, f64> = BTreeMap::new();
         let mut parts: Vec<(u32, u64)> = parts.collect();
@@ -550,7 +555,8 @@ mod tests {
 
     #[test]
     fn counts_may_be_greater_than_entries_hold() {
-        // One site walks, one jumps by a megabyte each time, and so does one whose greater differences are in the table.
+        // One site walks, and one jumps by a megabyte each time. Another one jumps too, with its
+        // large differences in the table.
         const SITES: u32 = FAR_SITES as u32 + 7;
         let turns = 3 * (MOST + 1) / 2 + 5;
         let mut strides = Strides::default();

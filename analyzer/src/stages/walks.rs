@@ -1,10 +1,13 @@
-//! Walks that come back: load instructions that go through memory in even steps, step back, and go the same way again.
+//! Walks that return: load instructions that move through memory in even steps, step back, and
+//! repeat the same path.
 //!
-//! A column of an array that is read again for its next element, and a block that is used twenty times, come back after more loads than a
-//! sample has. The step back is seen all the same, in the samples that it falls into: it tells how far back the walk begins again, so
-//! after how many loads, and whether the lines are those of the last time.
+//! A column of an array that is read again for its next element, and a block that is used twenty
+//! times, return after more loads than a sample has. But some samples contain the step back. It
+//! shows how far back the walk begins again. From this follows the number of loads until it
+//! returns. The rows behind the step show if the lines are the same as before.
 //!
-//! The same is known of walks that follow one another through an array: a stencil reads the row below first, and the row above last.
+//! The same is known of walks that follow one another through an array: a stencil reads the row
+//! below first, and the row above last.
 
 use crate::stages::strides::NO_SITE;
 use crate::util::fast_hash::Mixed;
@@ -39,7 +42,7 @@ struct Back {
     same: u64,
 }
 
-/// What a load instruction was seen to do.
+/// Observations of a load instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Walk {
     /// Code and class.
@@ -66,7 +69,7 @@ pub struct Walk {
     ahead: HashMap<u32, Ahead, Mixed>,
 }
 
-/// How far a walk is ahead of another.
+/// Distance by which a walk is ahead of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ahead {
     times: u64,
@@ -88,7 +91,7 @@ pub struct Lap {
 }
 
 impl Walk {
-    /// How it comes back: by one step or a few, if mostly by these.
+    /// Ways in which the walk returns: by one step or a few, if most steps back are of these sizes.
     fn laps(&self) -> Vec<Lap> {
         let all: u64 = self.back.values().map(|b| b.times).sum::<u64>() + self.uneven;
         let is_even = |step: i64, b: &Back| {
@@ -133,7 +136,7 @@ impl Walk {
         let apart = (ahead.by.0.abs() + ahead.by.1.abs()) as f64 / 2.0;
         // Which of its rows is compared with which of the other's may differ by one.
         let same = ahead.by.1.abs_diff(ahead.by.0) <= 4 * ahead.step;
-        // What leaves gaps may do so where the other one was.
+        // A walk with gaps may have skipped the lines of the other one.
         let gaps = each > GAPS * ahead.step as f64;
         if ahead.times < EVIDENCE || ahead.times * 10 < self.even * 6 || !same || gaps {
             return None;
@@ -326,7 +329,8 @@ fn steps(rows: &[(u64, bool)]) -> Vec<i64> {
     rows.windows(2).map(step).collect()
 }
 
-/// How far `other` is ahead, in the direction of the step and by a line at least, where it is so all the time.
+/// Distance by which `other` is ahead in the direction of the step: at least a line, and the whole
+/// time.
 fn ahead(own: &[(u64, bool)], other: &[(u64, bool)], step: i64) -> Option<i64> {
     let rows = own.len().min(other.len());
     if own.len().abs_diff(other.len()) > 1 {

@@ -1,16 +1,18 @@
 //! Metrics against window size.
 //!
-//! A sample is cut into consecutive windows of W = 16, 32, 64, … accesses, aligned at its start; only
-//! whole windows count. Footprint, captures and survivals of *all* sizes come out of one pass with one
-//! table lookup per access: if the last access to the same address was `p` and this one is `i`, they lie
-//! in the same window of size `2^j` if and only if `i` and `p` agree above bit `j`, that is, from level
-//! `j = bit length of (i xor p)` on. So each access adds one to a counter of one level, and counters are
-//! carried upwards when windows end, as in a binary counter ([`Levels`]).
+//! A sample is divided into consecutive windows of W = 16, 32, 64, … accesses, aligned at its
+//! start; only whole windows count. Footprint, captures and survivals of *all* sizes are computed
+//! in one pass with one table look-up per access. If the last access to the same address was `p`
+//! and this one is `i`, they lie in the same window of size `2^j` if and only if `i` and `p` agree
+//! above bit `j`, that is, from level `j = bit length of (i xor p)` on. So each access adds one to
+//! a counter of one level, and counters are carried upwards when windows end, as in a binary
+//! counter ([`Levels`]).
 //!
-//! F = accesses − accesses whose address was seen before in the same window. C = accesses that are the
-//! second to their address in the window. S = F − C. F_str and F_irr: the same by class.
+//! F = accesses − accesses whose address was seen before in the same window. C = accesses that are
+//! the second to their address in the window. S = F − C. F_str and F_irr are the same by class.
 //!
-//! Means over the windows of the *run* count each window as often as its sample's weight says ([`crate::input::weights`]), where samples have weights.
+//! Means over the windows of the *run* weight each window by its sample
+//! ([`crate::input::weights`]), if samples have weights.
 
 use crate::data::rows::Rows;
 use crate::interner::{KEY_BITS, MOST, Names, TOGETHER};
@@ -74,7 +76,8 @@ impl<const N: usize> Levels<N> {
         }
     }
 
-    /// Of at most so many accesses from `index` on: how many [`Levels::add_together`] takes. They are a window, or part of the smallest one.
+    /// Number of accesses from `index` on, at most `most`, that [`Levels::add_together`] can
+    /// process at once. They are a window, or part of the smallest one.
     #[inline(always)]
     pub(crate) fn together(index: u64, most: usize) -> usize {
         let rows = 1
@@ -88,7 +91,8 @@ impl<const N: usize> Levels<N> {
         }
     }
 
-    /// Counts accesses that [belong together](Levels::together): `sums` gives what is added from a level on. Levels are below 16.
+    /// Counts accesses that [belong together](Levels::together). `sums` returns the amounts to add
+    /// from a level on. Levels are below 16.
     #[inline(always)]
     pub(crate) fn add_together(
         &mut self,
@@ -183,15 +187,17 @@ const AGAIN: usize = 4;
 const AGAIN_STR: usize = 5;
 const SECOND: usize = 7;
 
-/// Counters by level while accesses come: as many as there are bit lengths of 32-bit numbers, so that none has to be checked. Those
-/// above the top are never looked at. Behind each of these two stand those of Strided and of Irregular, in its own place what nobody asks for.
+/// Counters by level while accesses come. There is one for each bit length of 32-bit numbers, so no
+/// index has to be checked; those above the top are never read. Behind each of these two come those
+/// of Strided and of Irregular loads; the counter in its own place is not used.
 type Open = [[u64; 16]; 33];
 const OPEN_ROWS: usize = 2;
 const OPEN_CLASS: usize = 5;
 const OPEN_AGAIN: usize = 8;
-/// Not beside the one before: the compiler would add to both at once, and a load of both has to wait until a store of one is in the cache.
+/// Not adjacent to the one before. Otherwise the compiler would add to both at once, and a load of
+/// both would have to wait until a store of one is in the cache.
 const OPEN_SECOND: usize = 11;
-/// Where the stored counters are among the open ones.
+/// Places of the stored counters among the open ones.
 const STORED: [usize; 8] = [
     WINDOWS,
     IMPLIED,
@@ -240,16 +246,18 @@ const UNSEEN: LastAccess = LastAccess {
 const NEVER: u32 = 1 << 20;
 /// Bits of a place in [`Inside`] that hold a number; the others tell whether it is of this sample.
 const INSIDE_BITS: u32 = 16;
-/// Accesses of a sample whose addresses get their numbers from [`Inside`], and log2 of the bytes of a block, at most: so the table is not longer than a megabyte.
+/// Greatest number of accesses in a sample whose addresses get their numbers from [`Inside`], and
+/// greatest log2 of the bytes of a block. So the table is at most a megabyte long.
 const MOST_INSIDE: usize = 1 << 12;
 const MOST_SHIFT: u32 = 6;
 
-/// Numbers of addresses where their blocks have numbers: nothing has to be searched, and nothing to be foreseen. The number of an address is its first access.
+/// Numbers of addresses if their blocks have numbers. No search and no branch is needed. The number
+/// of an address is its first access.
 #[derive(Default)]
 struct Inside {
     /// By block and place in it.
     places: Vec<u32>,
-    /// Of the sample, from 1.
+    /// Number of the sample, from 1.
     sample: u32,
 }
 
@@ -292,7 +300,8 @@ impl Inside {
     }
 }
 
-/// Place in [`LastAccess::last`] by class. Strided is 1, Irregular 2; Constant loads have no columns of their own.
+/// Place in [`LastAccess::last`] by class. Strided is 1, Irregular 2; Constant loads have no
+/// columns of their own.
 const PLACE: [usize; 4] = [0, 1, 2, 0];
 /// The state between accesses of one sample, and the sums over all samples.
 pub struct WindowEngine {
@@ -305,13 +314,13 @@ pub struct WindowEngine {
     /// By number.
     seen: Vec<LastAccess>,
     index: u64,
-    /// Of the windows that are not finished.
+    /// Counts of unfinished windows.
     open: Box<Open>,
-    /// Of those that are; by level up to the top.
+    /// Counts of finished windows, by level up to the top.
     totals: Vec<[u64; 16]>,
     /// The same, each as many times as the weight of its sample; empty if no sample has had one.
     weighted: Vec<[u64; 16]>,
-    /// Of the current sample.
+    /// Weight of the current sample.
     weight: Option<u64>,
 }
 
@@ -321,25 +330,27 @@ fn level_of(now: u32, before: u32) -> u32 {
     32 - (now ^ before | 1 << (MIN_LEVEL - 1)).leading_zeros()
 }
 
-/// Levels of the accesses of a block: counters that are changed one by one make each access wait for the one before, so levels are listed, and counted from lists by vectors.
+/// Levels of the accesses of a block. Changing counters one by one would make each access wait for
+/// the one before. So levels are listed, and the lists are counted by vector instructions.
 struct Listed {
-    /// Of an access to the one before to the same address.
+    /// Level of an access and the previous one to the same address.
     reuse: [u8; BLOCK],
-    /// Of that one to the one before it; 0 if there was none.
+    /// Level of the previous access and the one before it; 0 if there was none.
     before: [u8; BLOCK],
     /// As `reuse`, of accesses of the same class.
     of_class: [u8; BLOCK],
     class: [u8; BLOCK],
 }
 
-/// How many accesses of a block are so.
+/// Number of accesses of a block that satisfy a condition.
 #[inline(always)]
 fn count(is: impl Fn(usize) -> bool) -> u64 {
     (0..BLOCK).map(|i| u8::from(is(i))).sum::<u8>().into()
 }
 
 impl Listed {
-    /// Of how many accesses the level is at most this: reuse, reuse of what was seen once in its window, reuse by Strided and by Irregular loads.
+    /// Numbers of accesses whose level is at most this: reuses, reuses of addresses that were seen
+    /// once in their window, and reuses by Strided and by Irregular loads.
     #[inline(always)]
     fn upto(&self, most: u8) -> [u64; 4] {
         let of_class = |class: u8| count(|i| (self.of_class[i] <= most) & (self.class[i] == class));
@@ -352,7 +363,8 @@ impl Listed {
     }
 }
 
-/// Counts an access, `now` in its epoch, to an address of which this was `seen`. Nobody can foresee which addresses are new: there is no branch on it.
+/// Counts an access, `now` in its epoch, to an address with the state `seen`. New addresses are
+/// unpredictable, so there is no branch on them.
 #[inline(always)]
 fn access(open: &mut Open, seen: &mut LastAccess, class: usize, now: u32) {
     let level = |before: u32| level_of(now, before) as usize;
@@ -396,7 +408,8 @@ impl WindowEngine {
         }
     }
 
-    /// Starts a sample. `weight`: what each of its windows counts for, unless all samples of the trace are alike.
+    /// Starts a sample. `weight`: weight of its windows, unless all samples of the trace have the
+    /// same.
     pub fn begin(&mut self, weight: Option<u64>) {
         self.weight = weight;
         if weight.is_some() {
@@ -419,7 +432,9 @@ impl WindowEngine {
         self.run_in_blocks(rows, None, 0);
     }
 
-    /// The same, where blocks of `1 << shift` bytes may have numbers: those that the accesses begin in, below the number of accesses. Then these must be all of the sample.
+    /// The same for samples whose blocks of `1 << shift` bytes may have numbers: the blocks in
+    /// which accesses begin, below the number of accesses. These must be all accesses of the
+    /// sample.
     pub(crate) fn run_in_blocks(&mut self, rows: &Rows<'_>, blocks: Option<&[u16]>, shift: u32) {
         let blocks = blocks
             .filter(|b| {
@@ -499,7 +514,8 @@ impl WindowEngine {
                 // The rows that are left of the smallest window.
                 let end = to.min(at + SMALLEST - self.index as usize % SMALLEST);
                 self.add_up(&group[at..end], &implied[at..end]);
-                // By themselves: the compiler would read where they are anew for each row, since rows write to memory.
+                // Local copies: otherwise the compiler would read the pointers for each row, since
+                // rows write to memory.
                 let (open, seen, index) = (
                     &mut *self.open,
                     &mut self.seen[..],
@@ -612,7 +628,8 @@ impl WindowEngine {
         open[IMPLIED] = open[IMPLIED].wrapping_add(all);
     }
 
-    /// Ends the windows of this and greater levels that end here. Each level counts its own windows: that count is not carried.
+    /// Ends the windows of this and greater levels that end here. Each level counts its own
+    /// windows, so that count is not carried.
     #[inline(always)]
     fn close(&mut self, from: usize) {
         let whole = (self.index.trailing_zeros() as usize).min(MAX_LEVEL);
@@ -645,7 +662,7 @@ impl WindowEngine {
         }
     }
 
-    /// The numbers of addresses; those that have none get one.
+    /// Numbers of addresses. New addresses get the next number.
     #[inline(always)]
     fn number(&mut self, address: &[u64], numbers: &mut [u32; TOGETHER]) {
         if address.iter().fold(0, |any, a| any | a) >> KEY_BITS == 0 {
@@ -706,7 +723,8 @@ impl WindowEngine {
         WindowEngine::sums_of(&self.totals, level)
     }
 
-    /// Sums over the windows of the run that these stand for, in proportion: quotients of them are means over the run.
+    /// Sums over the windows of the run that these represent, in proportion: quotients of them are
+    /// means over the run.
     pub fn sums_of_run(&self, level: usize) -> WindowSums {
         let weighted = WindowEngine::sums_of(&self.weighted, level);
         if weighted.windows > 0 {
@@ -873,7 +891,8 @@ mod tests {
     }
 
     proptest! {
-        /// Sums over the windows of the run count each window as its sample's weight says, also where two engines have a part of the samples each.
+        /// Sums over the windows of the run weight each window by its sample, even if two engines
+        /// have a part of the samples each.
         #[test]
         fn weighted_sums_agree_with_their_definition(
             samples in prop::collection::vec((prop::collection::vec((0u64..40, 0u32..3, 0u16..3), 0..200), 0u64..1 << 20), 1..6),
@@ -893,7 +912,7 @@ mod tests {
             for level in MIN_LEVEL..=8 {
                 prop_assert_eq!(all.sums(level), weighted_by_definition(&plain, level));
                 let expected = weighted_by_definition(&weighted, level);
-                // Where nothing has a weight, all windows count alike.
+                // Without weights, all windows count the same.
                 prop_assert_eq!(all.sums_of_run(level), if expected.windows > 0 { expected } else { all.sums(level) }, "level {}", level);
             }
         }

@@ -1,4 +1,5 @@
-//! Whether a step that costs time pays: it is tried, and left out for a while where a trial has shown that it does not.
+//! Trials of an optional step: it is tried, and left out for a while if a trial has shown that it
+//! does not pay.
 
 /// Items of a trial.
 pub(crate) const TRIAL: usize = 1 << 14;
@@ -14,7 +15,8 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// Whether the step is to be taken for the next items, so many. `fails` says of how many items, and how often [`Trial::count`] was told of some, whether it does not pay.
+    /// True if the step is to be taken for the next items. `fails`: decides if a trial has failed,
+    /// from the number of items and the counts passed to [`Trial::count`].
     #[inline(always)]
     pub(crate) fn goes_on(
         &mut self,

@@ -12,7 +12,7 @@ pub fn counted(n: u64, one: &str, many: &str) -> String {
 
 /// A count that may be a fraction.
 pub fn number(x: Option<f64>) -> String {
-    // What is next to nothing has no sign.
+    // A value close to zero has no sign.
     match x.map(|x| if x.abs() < 1e-12 { 0.0 } else { x }) {
         None => "–".into(),
         Some(x) if !x.is_finite() => "–".into(),

@@ -1,4 +1,5 @@
-//! Numbers for keys: what is new of a partition is told which of its entries it belongs to, with a table that is in the cache while that lasts.
+//! Numbers for keys: each new item of a partition gets the number of the entry that it belongs to,
+//! with a table that stays in the cache meanwhile.
 
 use mgz_models::util::hash::spread;
 use std::hint::select_unpredictable;
@@ -6,12 +7,13 @@ use std::hint::select_unpredictable;
 /// Keys between the look at where they may be in the index and the one at what is there.
 const SOON: usize = 1 << 5;
 
-/// What a worker needs to number keys. One for all partitions: it stays in the cache.
+/// Buffers that a worker needs to number keys. One serves all partitions, so it stays in the cache.
 #[derive(Default)]
 pub(crate) struct KeyIndex {
-    /// Where keys are in the list of keys, plus one; 0 is free. Behind the places of this partition is one that is only written to, and what means nothing.
+    /// Place of each key in the list of keys, plus one; 0 is free. Behind the places of this
+    /// partition is one that is only written to, and then unused ones.
     index: Vec<u32>,
-    /// Keys by number, old ones first. What is behind them means nothing.
+    /// Keys by number, old ones first, then unused ones.
     keys: Vec<u64>,
     /// The number of each item.
     numbers: Vec<u32>,
@@ -28,7 +30,8 @@ fn home(key: u64, places: usize) -> usize {
 }
 
 impl KeyIndex {
-    /// Begins a partition: its keys, whose numbers are their places in this order, and how many items come at most.
+    /// Begins a partition. `known`: its keys, numbered in this order; `more`: greatest number of
+    /// items.
     pub(crate) fn begin(&mut self, known: impl Iterator<Item = u64>, old: usize, more: usize) {
         let places = ((old + more) * 3 / 2).next_power_of_two().max(64);
         if self.index.len() <= places {
@@ -70,7 +73,8 @@ impl KeyIndex {
             }
             for (item, number_of) in some.iter().zip(numbers) {
                 let (key, mut at) = (key(item), *number_of as usize);
-                // What would be the next new one is written where it would be: nothing that is known has to be written back, which the next look at it would wait for.
+                // A key is always written to the place of the next new one. So nothing known has to
+                // be written back, which the next look-up would wait for.
                 keys[count] = key;
                 let (number, is_new) = loop {
                     let known = index[at];
@@ -100,7 +104,8 @@ impl KeyIndex {
     }
 }
 
-/// What waits for a partition, if anything does. A chunk that is free takes its place, or one that has room for `most` at once: one that grew would leave holes of all sizes behind.
+/// Takes the items that wait for a partition, if any. A free chunk takes their place, or a new one
+/// with room for `most` at once: growing chunks would leave holes of all sizes behind.
 pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: usize) -> Vec<T> {
     if waiting.is_empty() {
         return Vec::new();
@@ -111,7 +116,8 @@ pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: us
     )
 }
 
-/// Tells that a chunk will be read: each lies elsewhere, and is read before the processor has seen that it is.
+/// Prefetches a chunk that will be read. Each lies elsewhere, and is read before the processor
+/// recognises the pattern.
 #[inline(always)]
 pub(crate) fn expect<T>(chunk: Option<&Vec<T>>) {
     chunk
@@ -135,7 +141,7 @@ mod tests {
         #[test]
         fn each_key_has_one_number(known in 0u64..300, items in prop::collection::vec(0u64..600, 1..500), cut in 0usize..500) {
             let mut index = KeyIndex::default();
-            // What was there before means nothing.
+            // Earlier contents do not matter.
             for _ in 0..2 {
                 let more = items.len();
                 index.begin((0..known).map(|k| k * 2), known as usize, more);

@@ -1,7 +1,7 @@
-//! How much memory there is for us.
+//! Available memory.
 
-/// Bytes of memory that this process may expect to get: what the system has available, less where a limit of the process or of its
-/// control group is below that.
+/// Bytes of memory that this process can expect to get: the system's available memory, or less if a
+/// limit of the process or of its control group is lower.
 pub fn memory() -> usize {
     let number = |path: &str| {
         std::fs::read_to_string(path)

@@ -1,4 +1,4 @@
-//! How far a pass over the rows has come, for people who wait.
+//! Progress of a pass over the rows, for users who wait.
 
 use std::io::IsTerminal;
 

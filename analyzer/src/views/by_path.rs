@@ -56,7 +56,7 @@ pub struct ByPathRow {
     pub windows: u64,
 }
 
-/// What is divided: code by target, or objects.
+/// Divided rows: code by target, or objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Kind {
     Function,
@@ -105,7 +105,7 @@ impl Divider<'_> {
         })
     }
 
-    /// What a load counts for.
+    /// Rows that a load counts for.
     fn keys(&self, group: u32, object: u32) -> Vec<(Kind, u32)> {
         let mut keys = Vec::new();
         for (kind, target) in CODE {

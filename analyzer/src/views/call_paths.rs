@@ -17,7 +17,7 @@ const MOST: usize = 1000;
 /// A call with a smaller part of the windows has no row, parts of the whole.
 const LEAST: f64 = 0.001;
 
-/// What is known of call paths.
+/// Call paths of the trace.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CallPathTable {
     /// `recorded`, `off` or `unknown`.
@@ -81,7 +81,7 @@ pub struct CallPathRow {
     pub growth: Option<f64>,
 }
 
-/// What is told where no paths were read.
+/// Table without paths.
 pub fn without(told: &manifest::CallPaths, samples: u64) -> CallPathTable {
     CallPathTable {
         state: if told.state == "off" {
@@ -95,7 +95,7 @@ pub fn without(told: &manifest::CallPaths, samples: u64) -> CallPathTable {
     }
 }
 
-/// What is summed of a call.
+/// Sums of a call.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     windows: u64,
@@ -220,7 +220,7 @@ fn kept(sums: &[Sum], windows: u64) -> Vec<u32> {
     let mut kept: Vec<u32> = (0..sums.len() as u32)
         .filter(|&call| enough(&sums[call as usize]))
         .collect();
-    // Of equal ones callers, whose numbers are smaller, are first.
+    // Among equal calls, callers come first; they have smaller numbers.
     kept.sort_by_key(|&call| (std::cmp::Reverse(sums[call as usize].windows), call));
     kept.truncate(MOST);
     kept
@@ -271,7 +271,7 @@ fn footprints(
         }
     }
     let mut out = vec![(0, 0); sets.len()];
-    // Who is called has a greater number than its caller.
+    // A callee has a greater number than its caller.
     let mut calls: Vec<(u32, usize)> = numbers.iter().map(|(&call, &row)| (call, row)).collect();
     calls.sort_unstable_by(|a, b| b.cmp(a));
     for (call, row) in calls {
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(found.calls[0].lines64, Some(2));
         let alone: Vec<f64> = found.calls.iter().filter_map(|r| r.self_pct).collect();
         assert_eq!(alone, [0.0, 40.0, 20.0, 0.0, 20.0]);
-        // Where some rows were not looked at nothing is said of what they touched.
+        // If some rows were not read, the touched memory is unknown.
         let part = table(&told, &paths, &samples, None, Some(&windows[1..]));
         assert!(part.calls.iter().all(|r| r.footprint.is_none()));
     }

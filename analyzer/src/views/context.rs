@@ -1,4 +1,4 @@
-//! What rows of places (regions, objects, intervals of the run) are made from, besides their own sums.
+//! Data for rows of places (regions, objects, intervals of the run), besides their own sums.
 
 use crate::data::code_map::CodeMap;
 use crate::data::counts::Counts;
@@ -18,21 +18,23 @@ pub(crate) const STRIDES: usize = 4;
 
 /// See the module's text.
 pub struct Basis<'a> {
-    /// What was touched in the whole trace.
+    /// Footprint of the whole trace.
     pub footprint: &'a FootprintSet,
     /// Which samples saw what.
     pub incidence: &'a Incidence,
-    /// How estimates are made.
+    /// Method of estimates.
     pub places: RegionEstimator,
-    /// What samples stand for, where that is not the same for all.
+    /// Weights of samples, unless all have the same.
     pub shares: Option<Shares>,
     /// Strides of the code.
     pub strides: ByGroup,
     /// The windows, where they come by time.
     pub times: Option<TimeShares>,
-    /// By group of code: executed loads that each recorded or implied one stands for, or its time where windows come by time; none if that is not known.
+    /// By group of code: executed loads that each recorded or implied one represents, or its time
+    /// if windows come by time; `None` if unknown.
     stands_for: Option<Vec<f64>>,
-    /// By group: executed loads that each recorded or implied one stands for, where another run has counted them.
+    /// By group: executed loads that each recorded or implied one represents, if another run has
+    /// counted them.
     counted: Option<Vec<f64>>,
     /// By group: loads, and lines that they fetched.
     fetches: Vec<(u64, Fetched)>,
@@ -111,14 +113,16 @@ impl<'a> Basis<'a> {
         }
     }
 
-    /// The share of the time of the windows whose load, of which sample and address are given, is at a place; where windows come by time.
+    /// Share of the time of the windows whose load is at a place, if windows come by time. `has`:
+    /// sample and address of a load.
     pub(crate) fn time(&self, has: impl Fn(u32, u64) -> bool) -> TimeShare {
         self.times.as_ref().map_or_else(Default::default, |times| {
             times.of_spots(|sample, spot| has(sample, spot.address))
         })
     }
 
-    /// Adds the lines that were fetched for a place: of each group of code the share of its loads that is there. Exact for code that loads one place alone.
+    /// Adds the lines that were fetched for a place: each group of code contributes the share of
+    /// its loads there. Exact for code that loads only one place.
     pub(crate) fn add_fetches(&self, counts: &mut Counts, parts: impl Iterator<Item = (u32, u64)>) {
         let (mut lines, mut bytes) = (0.0, 0.0);
         for (group, starts) in parts {
@@ -147,7 +151,7 @@ impl<'a> Basis<'a> {
     }
 }
 
-/// What parts stand for together, given what each load of a group does.
+/// Sum over parts, given the weight of each load of a group.
 fn sum(stands_for: &[f64], parts: impl Iterator<Item = (u32, u64)>) -> f64 {
     let mut parts: Vec<(u32, u64)> = parts.collect();
     // Sums of fractions depend on their order.

@@ -10,14 +10,14 @@ use crate::data::object_map::Sampled;
 use crate::views::objects::ObjectRow;
 use serde::Serialize;
 
-/// What is estimated of all blocks of a site.
+/// Estimates for all blocks of a site.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct AllBlocks {
     /// Blocks that were logged of the sample.
     pub logged: u64,
     /// Logged blocks that were loaded, at most.
     pub loaded: u64,
-    /// How many blocks each stands for, on average by bytes.
+    /// Number of blocks that each represents, on average by bytes.
     pub weight: f64,
     /// Percent of the loads (of the time, where windows come by time) that are of all blocks of the
     /// site; nothing if too few logged blocks were loaded.
@@ -35,7 +35,8 @@ pub struct AllBlocks {
 const LEAST: u64 = 4;
 
 impl AllBlocks {
-    /// Of blocks that these stand for, which had so many loads of so many cache blocks.
+    /// Estimates for the blocks that a sample represents. `loads`: loads of the sampled blocks;
+    /// `blocks`: their cache blocks.
     pub(crate) fn of(seen: Sampled, loads: u64, blocks: u64) -> AllBlocks {
         let weight = seen.stand_for / seen.bytes.max(1.0);
         AllBlocks {

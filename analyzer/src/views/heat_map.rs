@@ -1,7 +1,8 @@
 //! Heat maps: memory regions against time, for accesses and for reuse distance.
 //!
-//! The run is cut into columns of equally many samples, in the order of time (a run of few long samples: into equal parts of each).
-//! The rows are the hottest final regions of the location zoom, by address.
+//! The run is divided into columns with the same number of samples, in the order of time (a run of
+//! few long samples: into equal parts of each). The rows are the hottest final regions of the
+//! location zoom, by address.
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::samples::SampleInfo;

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// Functions and lines listed per region.
 pub(crate) const CODE_ROWS: usize = 10;
 
-/// What touched a region.
+/// Code that touched a region.
 #[derive(Clone, Debug, Serialize)]
 pub struct CodePart {
     /// Function (for lines: the innermost).

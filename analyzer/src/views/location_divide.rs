@@ -64,7 +64,8 @@ pub(crate) struct Found {
     pub(crate) by_object: HashMap<u32, u64, Mixed>,
 }
 
-/// Finds hot regions. `tau` is a percentage; `pages` are page sizes by level. Each region stands behind the one that it is in.
+/// Finds hot regions. `tau` is a percentage; `pages` are page sizes by level. Each region comes
+/// after the one that contains it.
 pub(crate) fn divide(units: &[Unit], sizes: Sizes, tau: f64, pages: &[u32]) -> Vec<Found> {
     let mut zoomer = Zoomer {
         units,

@@ -88,7 +88,7 @@ pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (Counts, ByCode)
 
 /// Counts of a bucket as a whole, which takes less time.
 pub(crate) fn whole_counts(bucket: &BucketOutcome, code: &CodeMap) -> Counts {
-    // Of a map without code there are no footprints of functions to be counted.
+    // A map without code has no functions whose footprints are counted.
     let mut whole = bucket.footprint.fold(&CodeMap::default()).whole;
     (0..code.pieces.len()).for_each(|piece| whole.add_rows(&piece_counts(bucket, piece)));
     whole

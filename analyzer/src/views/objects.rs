@@ -68,11 +68,12 @@ pub struct ObjectRow {
     pub lines: Vec<CodePart>,
     /// Predicted cache misses.
     pub misses: Option<Misses>,
-    /// Bytes of an element, from the type or else from the step of loads that walk through it; 0 if neither is known.
+    /// Bytes of an element, from the type or else from the step of loads that walk through it; 0 if
+    /// unknown.
     pub element_bytes: u64,
     /// Loads by field of the element.
     pub fields: Vec<FieldShare>,
-    /// Where only a sample of its blocks was logged: what is estimated of all of them.
+    /// Estimates for all blocks, if only a sample of them was logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampled: Option<AllBlocks>,
     /// Bytes of its largest block, where that is known for sure.
@@ -106,7 +107,8 @@ pub(crate) fn object_of(
     }
 }
 
-/// Bytes of the objects that code has touched: no more can its footprint be, as long as it touches no others. Of code that touched something unknown nothing is known.
+/// Bytes of the objects that code has touched. They limit its footprint if it touches no others.
+/// For code that touched unknown memory there is no limit.
 pub(crate) fn bounds(
     entries: impl Iterator<Item = UnitEntry>,
     spaces: &[u32],
@@ -145,13 +147,14 @@ pub(crate) fn bounds(
 /// Bytes of the objects that code has touched, where they are all known.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
-    /// Of the whole.
+    /// Limit of the whole.
     pub whole: Option<u64>,
     /// By function, line and loop; nothing where no objects are known.
     pub by_code: [Vec<Option<u64>>; 3],
 }
 
-/// What samples have seen of each object. On pages that several share it is the object that was there in the middle of the sample.
+/// Samples that have seen each object. On pages that several objects share, it is the object that
+/// was there in the middle of the sample.
 fn seen(
     basis: &Basis<'_>,
     samples: &[SampleInfo],

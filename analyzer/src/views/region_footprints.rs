@@ -1,8 +1,9 @@
 //! Footprints of parts of memory: of the regions of the location zoom, and of objects.
 //!
-//! Both are found when the rows have been counted. What they touch is in the entries of the footprints by code ([`crate::stages::footprint`]), which stand page by
-//! page: each *unit* of memory counts in the rows of the places that it is in. Only pages that several objects share have footprints of their
-//! own, by object ([`crate::stages::reuse::by_page::MixedFootprints`]).
+//! Both are found after the rows have been counted. Their footprints follow from the entries of the
+//! footprints by code ([`crate::stages::footprint`]), which are sorted by page: each *unit* of
+//! memory counts in the rows of the places that contain it. Only pages that several objects share
+//! have separate footprints, by object ([`crate::stages::reuse::by_page::MixedFootprints`]).
 
 use crate::data::code_map::CLASS_STORE;
 use crate::data::counts::Counts;

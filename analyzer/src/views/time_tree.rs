@@ -1,17 +1,18 @@
 //! The execution interval tree.
 //!
-//! The root is the whole run. Its samples, in the order of their start times, are divided into at most
-//! [`FANOUT`] intervals of equally many samples; the hottest child with the worst locality is divided
-//! again, down to one sample; below that the sample's accesses are divided into sub-windows, and the last
-//! one lists its functions and loops. The first level is counted while the whole run is ([`First`]); each other one costs a pass
-//! over the rows of the node that is divided, which are an eighth of those of the level above.
+//! The root is the whole run. Its samples, in the order of their start times, are divided into at
+//! most [`FANOUT`] intervals with the same number of samples. The hot child with the worst locality
+//! is divided again, down to one sample. Below that, the sample's accesses are divided into
+//! sub-windows, and the last one lists its functions and loops. The first level is counted in the
+//! pass over the whole run ([`First`]). Each other level costs a pass over the rows of the divided
+//! node, which are an eighth of those of the level above.
 //!
-//! Nodes of several samples count footprints over the union of their samples (`F_hat` is the estimate
-//! for the interval); D is that of their samples. In a sub-window everything, D included, is counted
-//! inside the sub-window alone, and exact.
+//! Nodes of several samples count footprints over the union of their samples (`F_hat` is the
+//! estimate for the interval); D is that of their samples. In a sub-window everything, D included,
+//! is counted inside the sub-window alone, and exact.
 //!
-//! A child is *hot* if it has at least half the loads of the average child; of the hot ones the path goes to
-//! the one with the greatest footprint growth ΔF, then the greatest mean D.
+//! A child is *hot* if it has at least half the loads of the average child. Among the hot ones, the
+//! path goes to the one with the greatest footprint growth ΔF, then the greatest mean D.
 
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::counts::{Bin, Counts, Metrics};
@@ -44,7 +45,7 @@ const SMALLEST: u64 = 64;
 /// Functions, and loops, listed per node of the path.
 const FUNCTIONS: usize = 10;
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -64,7 +65,7 @@ pub enum Kind {
 pub struct Node {
     /// Numbers of the children on the way from the root, e.g. `0.3.2`; the root is empty.
     pub id: String,
-    /// What it is.
+    /// Kind of the node.
     pub kind: Kind,
     /// Number of samples (1 for sub-windows).
     pub samples: u64,
@@ -98,11 +99,12 @@ pub struct Node {
     /// The most frequent strides of its loads, estimated.
     #[serde(rename = "strides_hat")]
     pub strides: Vec<StrideShare>,
-    /// Whether F and D are exact for the node (inside one sample) or F is counted over samples with gaps.
+    /// True if F and D are exact for the node (inside one sample). False if F is counted over
+    /// samples with gaps.
     pub exact: bool,
-    /// Whether it has enough loads to be zoomed into.
+    /// True if it has enough loads to be zoomed into.
     pub hot: bool,
-    /// Whether the path to the worst interval goes through it.
+    /// True if the path to the worst interval goes through it.
     pub on_path: bool,
     /// Functions with the most loads: for nodes on the path.
     pub functions: Vec<FunctionPart>,
@@ -201,7 +203,7 @@ fn numbers(samples: &[SampleInfo], list: &[usize]) -> Vec<bool> {
     all
 }
 
-/// What the samples of each extent have seen.
+/// Addresses that the samples of each extent have seen.
 fn seen(
     marks: &Incidence,
     shares: Option<&Shares>,
@@ -223,7 +225,7 @@ fn seen(
     })
 }
 
-/// What was counted of a part of the run.
+/// Counts of a part of the run.
 #[derive(Clone, Debug, Default)]
 pub struct IntervalCounts {
     counts: Counts,
@@ -237,7 +239,7 @@ impl IntervalCounts {
         IntervalCounts::of_whole(whole_counts(bucket, code), bucket)
     }
 
-    /// Of a bucket whose counts are known.
+    /// Counts of a bucket, if they are known.
     pub fn of_whole(counts: Counts, bucket: &BucketOutcome) -> IntervalCounts {
         IntervalCounts {
             counts,
@@ -254,7 +256,7 @@ impl IntervalCounts {
     }
 }
 
-/// What nodes are described with.
+/// Data that describes nodes.
 struct Describer<'a> {
     samples: &'a [SampleInfo],
     basis: &'a Basis<'a>,
@@ -366,7 +368,8 @@ impl Describer<'_> {
     }
 }
 
-/// Whether children are hot, and the child that the path goes to: hot, with the greatest ΔF, then the greatest mean D.
+/// By child: true if it is hot. Also the child on the path: a hot one with the greatest ΔF, then
+/// the greatest mean D.
 fn worst(children: &[&Counts]) -> (Vec<bool>, Option<usize>) {
     let loads = |c: &Counts| c.accesses + c.implied;
     let all: u64 = children.iter().map(|&c| loads(c)).sum();
@@ -386,7 +389,7 @@ fn worst(children: &[&Counts]) -> (Vec<bool>, Option<usize>) {
     (hot, worst)
 }
 
-/// What was counted of the children of a node.
+/// Counts of the children of a node.
 struct Level {
     extents: Vec<Extent>,
     parts: Vec<IntervalCounts>,
@@ -524,9 +527,10 @@ impl First {
         self.extents.len().max(1) as u32
     }
 
-    /// Takes the parts of what was counted, before they are united; `None` if the rows were not as their list.
+    /// Takes the parts of the counts before they are united; `None` if the rows did not agree with
+    /// the list.
     pub fn take(self, outcome: &Outcome, code: &CodeMap) -> Option<Taken> {
-        // Where they begin in the code is not on the list.
+        // The list lacks the begin of samples in the code.
         let bare = |s: &SampleInfo| SampleInfo {
             begin: None,
             ..s.clone()
@@ -584,7 +588,7 @@ pub fn zoom(
         analyse(&chosen, options, &|_| ()).buckets
     };
     let mut level = first.map(|f| f.level);
-    // Of the node that is divided: a node's children need no others.
+    // Marks of the divided node. Its children need no others.
     let mut narrowed: Option<Incidence> = None;
     let mut root = describer.node(
         String::new(),

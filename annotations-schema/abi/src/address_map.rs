@@ -81,8 +81,9 @@ pub const STATE_HALF: u8 = 16;
 /// [`ProbeState::flags`]: a `loop`, `loope` or `loopne` that became several instructions has counted and not yet jumped: rcx is one less than before it.
 pub const STATE_COUNTED: u8 = 32;
 
-/// What a probe has borrowed and written at one instruction boundary of the clone. Registers are
-/// numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6, rdi 7, r8…r15.
+/// Registers borrowed and slots written by a probe at one instruction boundary of the clone.
+/// Registers are numbered as the hardware does: rax 0, rcx 1, rdx 2, rbx 3, rsp 4, rbp 5, rsi 6,
+/// rdi 7, r8…r15.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeState {
@@ -200,7 +201,7 @@ impl<'a> AddrMap<'a> {
         self.functions.len() / ROW
     }
 
-    /// Whether there are no functions.
+    /// True if there are no functions.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }
@@ -352,13 +353,13 @@ impl<'a> AddrMap<'a> {
 }
 
 impl AddrMap<'_> {
-    /// Whether one of these flags is set where the step begins.
+    /// True if one of these flags is set where the step begins.
     fn has(&self, step: &Step, flags: u8) -> bool {
         // Nearly all instructions are in state 0.
         step.state != 0 && self.state(step.state).is_some_and(|s| s.flags & flags != 0)
     }
 
-    /// Whether a function with a clone begins at the link-time address `ip`.
+    /// True if a function with a clone begins at the link-time address `ip`.
     pub fn is_function(&self, ip: u64) -> bool {
         self.last(ip, |f| f.orig_start)
             .and_then(|i| self.function(i))

@@ -18,7 +18,7 @@ pub const AREA: u64 = LIMIT as u64 * BYTES as u64;
 /// Offset of the address that probes know in an area.
 pub const MIDDLE: u64 = AREA / 2;
 
-/// Where the counter of an id lies from the area's middle. `None`: there is none.
+/// Offset of an id's counter from the area's middle. `None` if there is no counter.
 pub const fn displacement(id: u32) -> Option<i32> {
     if id >= LIMIT {
         return None;

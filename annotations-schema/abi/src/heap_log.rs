@@ -29,8 +29,9 @@ pub const STACK: usize = 1024;
 pub const HOOKS: usize = 24;
 /// Bytes of a name of such a function, the terminating zero included.
 pub const HOOK_NAME: usize = 64;
-/// What such functions do: return a block of as many bytes as the first, the second argument, the
-/// product of both; resize the first to the second; free the first, the second.
+/// Kinds of hooked functions. They return a block whose size is the first argument, the second, or
+/// the product of both; resize the first argument to the second; or free the first or the second
+/// argument.
 pub const HOOK_KINDS: [&str; 6] = ["alloc", "alloc2", "calloc", "realloc", "free", "free2"];
 
 /// A process has begun or has executed a new program: what it had is gone.
@@ -59,8 +60,7 @@ pub struct Head {
     pub all: AtomicU32,
 }
 
-/// What happened: the first unit of a record. `stack` bytes of the stack follow in units of their
-/// own.
+/// An event: the first unit of a record. `stack` bytes of the stack follow in units of their own.
 #[repr(C)]
 pub struct Event {
     /// [`tag`] of the position once the record is complete.
@@ -81,13 +81,13 @@ pub struct Event {
     pub bp: u64,
     /// Bytes of stack from `sp` on that follow.
     pub stack: u32,
-    /// How many blocks this one stands for, as the bits of a 32-bit floating-point number.
+    /// Number of blocks that this one represents, as the bits of a 32-bit floating-point number.
     pub weight: u32,
 }
 
 const _: () = assert!(size_of::<Event>() == UNIT && size_of::<Head>() <= HEAD_BYTES);
 
-/// What stands in the first word of the record at a position when it is complete.
+/// First word of a complete record at a position.
 pub const fn tag(position: u64) -> u64 {
     MAGIC ^ position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -1,4 +1,4 @@
-//! What instrumented code, the runtime and the recorder must agree on, byte for byte.
+//! Interface of instrumented code, the runtime and the recorder, byte for byte.
 //!
 //! Both sides compile this crate: the instrumenter and the recorder as an ordinary dependency, the
 //! runtime, which has no standard library, as a library built for it. It therefore uses `core` only
@@ -17,20 +17,21 @@
 //! instruction inside. Its records lie at `cursor + 16*i` for the i-th slot of the region; two
 //! records may share a slot ([`ID_PAIR`](slot::ID_PAIR)). The cursor is advanced once, right after
 //! the region's last record is written (*commit*). Until then the slots before the probe are *in
-//! flight*; [`ProbeState`](address_map::ProbeState) says how many there are, which register holds
-//! the slot base, and where borrowed registers were saved, for every instruction boundary of the
-//! clone. In loops a register may be advanced instead, and memory follows where control leaves
-//! ([`STATE_LATE`](address_map::STATE_LATE)). No probe touches flags, the stack or the red zone.
+//! flight*. For every instruction boundary of the clone, [`ProbeState`](address_map::ProbeState)
+//! gives their number, the register that holds the slot base, and the places where borrowed
+//! registers were saved. In loops a register may be advanced instead; memory is updated when
+//! control leaves the loop ([`STATE_LATE`](address_map::STATE_LATE)). No probe touches flags, the
+//! stack or the red zone.
 //!
 //! # Translated clones
 //!
 //! In files with [`FEATURE_TRANSLATED`](module_note::FEATURE_TRANSLATED) the stack holds original
 //! return addresses only, so that control may pass from original code to the clone and back at any
-//! instruction. A call pushes the original return address and jumps; a return jumps through
-//! [`GS_RETURN`](probe::GS_RETURN), indirect calls and jumps go through [`GS_CALL`](probe::GS_CALL)
-//! and [`GS_JUMP`](probe::GS_JUMP), and the runtime's code behind these finds the clone of where
-//! control goes. Only where a call leaves for code without a clone does the runtime replace the
-//! return address, by that of the `call gs:[GS_BACK]` that stands behind each call.
+//! instruction. A call pushes the original return address and jumps. A return jumps through
+//! [`GS_RETURN`](probe::GS_RETURN), and indirect calls and jumps go through
+//! [`GS_CALL`](probe::GS_CALL) and [`GS_JUMP`](probe::GS_JUMP). The runtime's code behind these
+//! finds the clone of the target. Only if a call leaves for code without a clone does the runtime
+//! replace the return address, by that of the `call gs:[GS_BACK]` that stands behind each call.
 //!
 //! # Full rings
 //!

@@ -1,9 +1,9 @@
-//! What an instrumented file says of itself: note, patches, prelude of the sidecar, static
+//! Data in an instrumented file about itself: note, patches, prelude of the sidecar, static
 //! executables.
 
 /// First word of the description of the runtime's image.
 pub const STATIC_MAGIC: u64 = 0x3154_4154_535a_474d;
-/// Where that description lies in the shared memory's file: magic, then file offset, length, entry
+/// Place of that description in the shared memory's file: magic, then file offset, length, entry
 /// point and relocation list of the image, 8 bytes each.
 pub const STATIC_AT: u32 = 216;
 /// Environment variable in which an executable without a loader finds the shared memory's path.
@@ -180,8 +180,8 @@ pub struct Patch {
     pub to: u32,
 }
 
-/// What stands under a [`Patch`] that covers an instruction which may fail, in a file whose
-/// handlers may look at such: the runtime takes the patch back before it shows a handler an address
+/// Original bytes under a [`Patch`] that covers an instruction which may fail, in a file whose
+/// handlers may inspect them. The runtime removes the patch before it shows a handler an address
 /// there. Sorted by `at`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -195,8 +195,8 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// Whether a patch at an address can be taken back while other threads run: its bytes lie in
-    /// one aligned word of eight bytes, which one store replaces.
+    /// True if a patch at an address can be removed while other threads run: its bytes lie in one
+    /// aligned word of eight bytes, which one store replaces.
     pub const fn fits(at: u64) -> bool {
         at % 8 + 5 <= 8
     }

@@ -113,12 +113,12 @@ pub struct Phases {
     pub functions: [FunctionRow; FUNCTIONS],
     /// Rows of `events` that were claimed: row k takes the place of row k − [`EVENTS`].
     pub event_count: AtomicU64,
-    /// What has happened.
+    /// Events so far.
     pub events: [Event; EVENTS],
 }
 
-/// Where in a stretch of a thread's ring the process was switched on or off by another thread: see
-/// [`pieces`].
+/// Position in a stretch of a thread's ring at which another thread switched the process on or off:
+/// see [`pieces`].
 pub const fn boundary(base: u64, cursor: u64, on: bool) -> u32 {
     let slots = cursor.saturating_sub(base) / 16;
     let slots = if slots < SLOTS { slots } else { SLOTS };
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(all(9, true, &[at(4, true)]), [(4, 9)]);
         let twice = [at(2, true), at(4, false), at(4, true), at(7, false)];
         assert_eq!(all(9, true, &twice), [(2, 4), (4, 7)]);
-        // Of a stretch before, or beyond the end.
+        // Boundaries before the stretch, or beyond its end.
         assert_eq!(all(9, false, &[boundary(0x2000, 0x2040, false)]), []);
         assert_eq!(all(9, true, &[boundary(0x2000, 0x2040, true)]), [(0, 9)]);
         assert_eq!(all(3, false, &[at(7, false)]), [(0, 3)]);

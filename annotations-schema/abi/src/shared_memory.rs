@@ -45,9 +45,9 @@ pub const ENV_NAME: &str = "MGZ_RUNTIME";
 /// the recorder changed it, if there was one.
 pub const PRELOAD_NAME: &str = "MGZ_PRELOAD";
 
-/// Where in a list of preloaded libraries the runtime belongs: behind all of them, since what they
-/// do in place of the C library's functions is done by their calls of the next ones, which must be
-/// the runtime's; but before the C library, if somebody has put that there.
+/// Place of the runtime in a list of preloaded libraries. It comes behind all of them, because
+/// their replacements of the C library's functions call the next library, which must be the
+/// runtime. But it comes before the C library, if somebody has put that into the list.
 pub fn place_in_preload(list: &[u8]) -> usize {
     let mut start = 0;
     for part in list.split(|b| b": ".contains(b)) {
@@ -59,7 +59,7 @@ pub fn place_in_preload(list: &[u8]) -> usize {
     list.len()
 }
 
-/// Whether a library is the runtime of a sanitizer that stands in for the allocator.
+/// True if a library is the runtime of a sanitizer that replaces the allocator.
 pub fn is_sanitizer(name: &[u8]) -> bool {
     const STEMS: [&[u8]; 9] = [
         b"libasan.so",
@@ -76,15 +76,14 @@ pub fn is_sanitizer(name: &[u8]) -> bool {
     STEMS.iter().any(|stem| name.starts_with(stem))
 }
 
-/// Whether a library is the runtime of any sanitizer.
+/// True if a library is the runtime of any sanitizer.
 pub fn is_any_sanitizer(name: &[u8]) -> bool {
     const OTHERS: [&[u8]; 2] = [b"libubsan.so", b"libclang_rt."];
     let file = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
     is_sanitizer(name) || OTHERS.iter().any(|stem| file.starts_with(stem))
 }
 
-/// Whether a path or name is that of the C library or of one of the libraries that it was divided
-/// into.
+/// True for a path or name of the C library, or of one of the libraries that it was divided into.
 pub fn is_c_library(path: &[u8]) -> bool {
     const STEMS: [&[u8]; 9] = [
         b"libc.so.",
@@ -122,7 +121,7 @@ pub const TRIGGER_LOADS: u32 = 3;
 /// PERF_COUNT_SW_TASK_CLOCK.
 pub const CPU_TIME: (u32, u64) = (1, 1);
 
-/// Thread slot: nobody's.
+/// Thread slot: free.
 pub const FREE: u32 = 0;
 /// Thread slot: a thread records (or has died without saying so).
 pub const LIVE: u32 = 1;
@@ -161,7 +160,7 @@ pub const PACE_LAP: u32 = 3;
 /// The same over few records.
 pub const PACE_LAP_NEAR: u32 = 4;
 
-/// What the runtime counts, see [`Header::counters`].
+/// Counters of the runtime, see [`Header::counters`].
 pub mod count {
     /// Threads that found no free thread slot, or no low memory for their ring.
     pub const THREADS_WITHOUT_RING: usize = 0;
@@ -310,7 +309,7 @@ pub struct Header {
     /// Rows of `stacks` that were claimed: row k takes the place of row k − [`STACK_ROWS`], read
     /// or not.
     pub stack_count: AtomicU64,
-    /// What is known of the stacks of threads when they begin.
+    /// Stacks of threads when they begin.
     pub stacks: [StackRow; STACK_ROWS],
     /// Burst: millionths of the program's CPU time that recording may take; 0: triggers come at
     /// `trigger_period`.
@@ -339,7 +338,7 @@ pub struct Header {
 /// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.
 pub const STACK_ROWS: usize = 4096;
 
-/// What a thread knows of its stack.
+/// A thread's stack.
 #[repr(C)]
 pub struct StackRow {
     /// Number of the row + 1 once it is complete; 0 while it is written.
@@ -377,8 +376,8 @@ impl Header {
 /// Length of [`Header::elsewhere`].
 pub const ELSEWHERE: usize = 256;
 
-/// Where in this memory the runtime's image lies, for executables without a loader. Their entry
-/// point reads this from the file (`STATIC_*` in [`crate::module_note`]).
+/// Place of the runtime's image in this memory, for executables without a loader. Their entry point
+/// reads it from the file (`STATIC_*` in [`crate::module_note`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StaticImage {
@@ -399,7 +398,7 @@ pub struct StaticImage {
     pub text_end: u64,
 }
 
-/// What the recorder tells the runtime when it puts it into a process that runs already (`attach`).
+/// Message of the recorder to the runtime when it inserts it into a running process (`attach`).
 #[repr(C)]
 pub struct Attachment {
     /// `MGZ_RUNTIME=` and the path of the shared memory, zero-terminated.
@@ -490,7 +489,7 @@ pub struct LoadedModule {
     pub name: u64,
 }
 
-/// What the functions of `attach` answer.
+/// Results of the functions of `attach`.
 pub mod attached {
     /// All is set up.
     pub const DONE: usize = 0;
@@ -633,7 +632,7 @@ pub struct Control {
     pub cursor: Cell<u64>,
     /// Spill places ([`GS_SPILL`](crate::probe::GS_SPILL)). Written by probes.
     pub spill: [Cell<u64>; 8],
-    /// Where translated clones jump ([`GS_RETURN`](crate::probe::GS_RETURN) and the three that
+    /// Jump targets of translated clones ([`GS_RETURN`](crate::probe::GS_RETURN) and the three that
     /// follow).
     pub hooks: Cell<[u64; 4]>,
     /// Addresses of the hooks around system calls
@@ -783,8 +782,7 @@ pub struct ChunkInfo {
     pub tid: u32,
     /// `CAUSE_*`: why it is shorter than a chunk or window.
     pub cause: u16,
-    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place
-    /// that was free.
+    /// Place in the thread slot: k % [`CHUNKS`] for chunk k; in `burst`, the lowest free place.
     pub place: u16,
     /// Slots in it.
     pub slots: u32,

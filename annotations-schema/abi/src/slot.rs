@@ -26,7 +26,7 @@ pub const MAX_REGION_SLOTS: usize = 64;
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingSlot {
-    /// What the probe saw; of a slot that two records share the low 48 bits, and 16 bits of the
+    /// Value from the probe. If two records share the slot: the low 48 bits, and 16 bits of the
     /// second payload.
     pub payload: u64,
     /// The other 32 bits of the second payload; in markers as [`Slot::aux`]; else left as it was.
@@ -35,13 +35,13 @@ pub struct RingSlot {
     pub id: u32,
 }
 
-/// What a payload was, by its low [`PAIR_BITS`] bits.
+/// Payload from its low [`PAIR_BITS`] bits.
 const fn extended(bits: u64) -> u64 {
     ((bits << (64 - PAIR_BITS)) as i64 >> (64 - PAIR_BITS)) as u64
 }
 
 impl RingSlot {
-    /// Whether two records share it.
+    /// True if two records share it.
     #[inline(always)]
     pub const fn is_pair(&self) -> bool {
         self.id & ID_PAIR != 0 && self.id < MARK_FIRST
@@ -78,7 +78,7 @@ impl RingSlot {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// What the probe saw: a register or an effective address.
+    /// Value from the probe: a register or an effective address.
     pub payload: u64,
     /// [`ModuleNote::id_first`](crate::module_note::ModuleNote::id_first) plus the module's record
     /// number, or one of the `MARK_*` ids.

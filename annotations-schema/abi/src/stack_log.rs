@@ -30,7 +30,7 @@ pub const FORK: u32 = 3;
 /// access; the copy holds a [`Access`].
 pub const REUSE: u32 = 4;
 
-/// What is known of the access that a watchpoint has seen.
+/// Data on the access that a watchpoint has seen.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Access {

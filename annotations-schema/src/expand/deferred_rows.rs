@@ -47,13 +47,13 @@ struct Item {
 #[derive(Clone, Debug)]
 struct Stretch {
     end: usize,
-    /// Of the first.
+    /// Sequence number of the first row.
     seq: u64,
     sample: u32,
     clock: Clock,
 }
 
-/// What says of which load a row is.
+/// Load that a row belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Index into the manifest's modules.
@@ -136,7 +136,7 @@ impl Staged {
         site: u32,
         /// `CLASS_*`.
         class: u8,
-        /// Whether they are stores.
+        /// True if the rows are stores.
         store: bool
     }
 
@@ -281,7 +281,7 @@ impl Staged {
         );
     }
 
-    /// How many of these rows are stores.
+    /// Number of stores among these rows.
     pub fn stores(&self, tables: &Tables, rows: Range<usize>) -> u64 {
         let items = self.items[rows].iter();
         items
@@ -393,7 +393,7 @@ impl Staged {
         self.len
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

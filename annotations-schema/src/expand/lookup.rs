@@ -1,4 +1,4 @@
-//! What expansion looks up, laid out for it: per record, per region, per row.
+//! Data that expansion looks up, laid out for it: per record, per region, per row.
 
 use crate::expand::deferred_rows::FEW;
 use crate::sidecar;
@@ -81,7 +81,7 @@ pub(crate) struct Head {
     pub(crate) records: u8,
 }
 
-/// How the address of a plain site comes about in a whole pass over [`FEW`] records at most.
+/// Formula of a plain site's address in a whole pass over [`FEW`] records at most.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Plain {
     disp: u64,
@@ -116,8 +116,8 @@ pub(crate) struct Row {
     pub(crate) disp: u64,
     /// All ones if the bias is to be added.
     bias_mask: u64,
-    /// What is kept of the sum: all, 32 bits where the instruction does so, 48 bits where a
-    /// payload has no more.
+    /// Kept bits of the sum: all, 32 if the instruction truncates to 32, 48 if a payload has no
+    /// more.
     address_mask: u64,
     pub(crate) ip: u64,
     pub(crate) clone_ip: u64,
@@ -137,7 +137,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// How its address comes about in a whole pass over so many records of one slot.
+    /// Formula of its address in a whole pass over this many records of one slot.
     fn in_short_pass(&self, records: u32) -> Plain {
         let there = |record: u8| u32::from(record) < records;
         let Row {
@@ -175,7 +175,7 @@ impl Row {
     }
 }
 
-/// Whether a record of a region shares its slot with the next or the one before.
+/// True if a record of a region shares its slot with the next or the previous one.
 fn shares_slot(records: &[sidecar::Record], number: u8) -> bool {
     let second = |n: usize| records.get(n).is_some_and(|r| r.slots == 0);
     let number = usize::from(number);
@@ -194,7 +194,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Whether rows may be stores.
+    /// True if rows may be stores.
     pub fn has_stores(&self) -> bool {
         self.has_stores
     }

@@ -79,7 +79,7 @@ impl RowBatch {
         self.address.len()
     }
 
-    /// Whether there are no rows.
+    /// True if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.address.is_empty()
     }
@@ -100,7 +100,7 @@ impl RowBatch {
     }
 }
 
-/// What expansion met, over everything that an [`Expander`] was given.
+/// Counts of everything that an [`Expander`] was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Slots read.
@@ -189,7 +189,7 @@ pub struct Expander<'a> {
     seq: u64,
     /// Smallest value that `seq` may take next, over all samples of this thread.
     seq_floor: u64,
-    /// Where a segment must begin to continue the last.
+    /// First slot that a segment must have to continue the last one.
     next_slot: u64,
     /// End of the segment before.
     last_time: u64,
@@ -269,7 +269,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// What was met so far.
+    /// Counts so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -369,7 +369,7 @@ impl<'a> Expander<'a> {
 
     fn start(&mut self, header: &SegmentHeader, next_sample: &mut u32) {
         self.started = true;
-        // Of windows without a gap between them.
+        // A repetition is left out only if no slot is missing between the two windows.
         self.repeated &= header.first_slot == self.next_slot;
         // A thread's very first slot is a head.
         self.at_start = header.first_slot > 0;
@@ -652,8 +652,8 @@ impl<'a> Expander<'a> {
         self.place_implied(first, out);
     }
 
-    /// How many raw slots, whose head is missing, a sample begins with: the fewest after which the
-    /// slots make sense as records. If there is no such number, those with unknown ids.
+    /// Number of leading raw slots whose head is missing: the fewest after which the slots make
+    /// sense as records. If there is no such number, those with unknown ids.
     fn first_head(&mut self, slots: &[Slot]) -> usize {
         let most = slots.len().min(mgz_abi::slot::MAX_REGION_SLOTS);
         let sensible = (0..most).find(|&k| self.makes_sense(&slots[k..]));

@@ -7,7 +7,7 @@ use mgz_abi::slot::{MARK_CUT, MARK_SIGNAL_ENTER, Slot};
 /// [`Pass::next_id`] when all records are there.
 const COMPLETE: u64 = u64::MAX;
 
-/// How far a pass got.
+/// Extent of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// Through the whole region.
@@ -106,8 +106,8 @@ impl Pass {
         self.raw_left -= 1;
     }
 
-    /// Where a raw slot is awaited: whether this one is a marker all the same. Raw bytes may look
-    /// like one, but hardly with the very address of the gather.
+    /// True if a slot is a marker although a raw slot is expected. Raw bytes may look like a
+    /// marker, but hardly with the very address of the gather.
     pub(crate) fn is_marker_inside(&self, tables: &Tables, slot: &Slot) -> bool {
         let at = self
             .record(tables, self.next - 1)
@@ -130,7 +130,7 @@ impl Pass {
         self.next - u8::from(self.raw_left > 0)
     }
 
-    /// How far the records at hand show that the pass got.
+    /// Extent of the pass that the records at hand prove.
     pub(crate) fn limit(&self, tables: &Tables) -> Limit {
         let missing = self.missing();
         if missing < self.region(tables).records {
@@ -140,8 +140,8 @@ impl Pass {
         }
     }
 
-    /// How far the pass had got when the signal of this marker came; `None` if it was over (or the
-    /// marker belongs to other code).
+    /// Extent of the pass when the signal of this marker came. `None` if the pass was over, or if
+    /// the marker belongs to other code.
     pub(crate) fn interrupted_at(&self, tables: &Tables, marker: &Slot) -> Option<Limit> {
         let region = self.region(tables);
         let low = self.record(tables, self.first).point;

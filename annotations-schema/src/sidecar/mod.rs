@@ -1,13 +1,13 @@
-//! The annotation sidecar: what each record and each load of an instrumented file means.
+//! The annotation sidecar: the meaning of each record and each load of an instrumented file.
 //!
 //! # From slots to load addresses
 //!
-//! A record id leads to a [`Record`], that to its [`Region`]. When the records of one pass through
-//! a region are at hand, its *sites* (loads, in program order) give the rows:
-//! `address = payload(a) + payload(b) * scale + disp`, where `a` and `b` number the records of the
-//! region, see [`Site`]. Of two records that share a slot of the ring ([`Record::slots`])
-//! [`PAIR_BITS`](mgz_abi::slot::PAIR_BITS) of each payload are known: then the sum is taken modulo
-//! 2⁴⁸. Sites that are *implied* (Constant loads folded into a proxy) give no row; their number is
+//! A record id leads to a [`Record`], and that to its [`Region`]. Once the records of one pass
+//! through a region are known, its *sites* (loads, in program order) give the rows: `address =
+//! payload(a) + payload(b) * scale + disp`, where `a` and `b` number the records of the region, see
+//! [`Site`]. If two records share a slot of the ring ([`Record::slots`]), only
+//! [`PAIR_BITS`](mgz_abi::slot::PAIR_BITS) of each payload are known, and the sum is taken modulo
+//! 2⁴⁸. Sites that are *implied* (Constant loads folded into a proxy) give no row. Their number is
 //! [`Region::implied_const`], and goes to the region's first row.
 
 mod codec;
@@ -32,7 +32,7 @@ pub const CLASS_STRIDED: u8 = 1;
 /// Load class: everything else, typically data-dependent.
 pub const CLASS_IRREGULAR: u8 = 2;
 
-/// How a site's payloads give its address.
+/// Computation of a site's address from its payloads.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SiteKind {
@@ -71,14 +71,16 @@ impl SiteKind {
     }
 }
 
-/// Where a load's address comes from, as far as data flow inside the function tells ([`Site::origin`]). For words of a report only.
+/// Origin of a load's address, as far as data flow inside the function shows it ([`Site::origin`]).
+/// It only serves texts of a report.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
     /// Not known, or not from another load.
     #[default]
     Unknown = 0,
-    /// From its own value in the iteration before, be it by way of other loads: a list. [`Site::origin_site`] is where it begins.
+    /// From its own value in the iteration before, directly or through other loads: a list.
+    /// [`Site::origin_site`] is the load where it begins.
     Chain = 1,
     /// The same, with a choice between several ways on: a tree.
     Tree = 2,
@@ -86,11 +88,13 @@ pub enum Origin {
     Pointer = 3,
     /// Another load's value is an index in it.
     Index = 4,
-    /// Mixed from a key as hashes and random numbers are (multiplied, divided, xored); `origin_site` is the key's load, if it has one.
+    /// Computed from a key like hashes and random numbers (multiplied, divided, xored).
+    /// `origin_site` is the key's load, if there is one.
     Hash = 5,
     /// A range is halved again and again.
     Search = 6,
-    /// Affine, and the loop around moves by less than the inner one: a column of a matrix that is stored by rows.
+    /// Affine, and the outer loop moves by less than the inner one: a column of a matrix that is
+    /// stored by rows.
     Column = 7,
     /// From a call's result, and nothing else is known.
     Call = 8,
@@ -173,8 +177,8 @@ crate::sidecar::macros::table! {
         region: u32 => Delta,
         /// Location index, or [`NONE`].
         location: u32 => Delta,
-        /// Innermost loop that holds it: index into [`Sidecar::loops`] plus one, 0 if there is none. (Files of before this column was
-        /// added are read as if no load were in a loop.)
+        /// Innermost loop that contains it: index into [`Sidecar::loops`] plus one, 0 if there is
+        /// none. In files from before this column, no load is in a loop.
         in_loop: u32 => Varint,
         /// Bytes accessed (for strings and gathers: per element).
         size: u32 => Varint,
@@ -189,8 +193,8 @@ crate::sidecar::macros::table! {
         stride: i64 => Varint,
         /// Displacement literal of the operand.
         op_disp: i64 => Varint,
-        /// Of an address that comes from another load's value: that load's site minus this one, 0 if there is none. (Files of before this
-        /// column and `origin` were added are read as if nothing were known.)
+        /// If the address comes from another load's value: that load's site minus this one, else 0.
+        /// In files from before this column and `origin`, nothing is known.
         origin_site: i64 => Varint,
         /// `CLASS_*`.
         class: u8 => Plain,
@@ -245,8 +249,9 @@ crate::sidecar::macros::table! {
         /// Number of slots of 16 bytes that it takes, in either flavour: 0 if it shares that of the record before it. In the PT flavour it is written by
         /// [`ptwrites`] `ptwrite`s, see [`PtWrite::part`].
         slots: u32 => Varint,
-        /// Soft: link-time clone address of the store of the id, or, where the second of two records that share a slot is written at another place, of the
-        /// first one's payload. PT: of the (first) `ptwrite`.
+        /// Soft: link-time clone address of the store of the id. If the second of two records that
+        /// share a slot is written at another place, it is the address of the first one's payload.
+        /// PT: address of the (first) `ptwrite`.
         clone_ip: u64 => Delta,
         /// Link-time address of the original instruction that the probe stands before (or after, for the
         /// last record of [`SiteKind::StringUntil`]).
@@ -261,16 +266,17 @@ crate::sidecar::macros::table! {
         ip: u64 => Delta,
         /// Module-local record number.
         record: u32 => Delta,
-        /// Which part of the record: 0 is the payload of its first slot; parts 2k-1 and 2k are the low and the high eight bytes
-        /// of its k-th raw slot. They are written in this order.
+        /// Part of the record: 0 is the payload of its first slot; parts 2k-1 and 2k are the low
+        /// and the high eight bytes of its k-th raw slot. They are written in this order.
         part: u32 => Varint,
     }
 }
 
 crate::sidecar::macros::table! {
-    /// How the lanes of a gather lie in its records: record [`Site::a`] holds the operand's base register plus
-    /// displacement; the records that follow it hold the index vector, then the mask vector, eight bytes each. (Where record `a` takes several slots, these
-    /// bytes are in its raw slots instead, 16 in each.)
+    /// Layout of a gather's lanes in its records. Record [`Site::a`] holds the operand's base
+    /// register plus displacement. The records behind it hold the index vector, then the mask
+    /// vector, eight bytes each. (If record `a` takes several slots, these bytes are in its raw
+    /// slots instead, 16 in each.)
     Gather {
         /// Site id.
         site: u32 => Delta,
@@ -381,7 +387,7 @@ pub struct Input {
     pub size: u64,
 }
 
-/// Where one column lies in the file.
+/// Place of one column in the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Column {
@@ -435,7 +441,7 @@ pub struct Sidecar {
     pub map: Vec<u8>,
 }
 
-/// What can be wrong with a sidecar.
+/// Errors of a sidecar.
 #[derive(Debug, thiserror::Error)]
 pub enum SidecarError {
     /// The file could not be read or written.

@@ -136,7 +136,7 @@ impl<R: Row> Runs<'_, R> {
 
 /// Parts of some columns, compressed.
 struct Chunk {
-    /// Of each column: length before compression and after.
+    /// By column: length before and after compression.
     lens: Vec<(usize, usize)>,
     /// One after the other.
     bytes: Vec<u8>,
@@ -245,7 +245,7 @@ pub struct Content<'a> {
 /// file.
 pub struct EncodedTables(Vec<(TableHead, Vec<Chunk>)>);
 
-/// What stands in the header of a table's columns.
+/// Content of the header of a table's columns.
 struct TableHead {
     name: &'static str,
     /// Name, type and encoding of each.
@@ -292,7 +292,7 @@ impl Content<'_> {
 }
 
 impl Encoded {
-    /// Of pieces that follow each other.
+    /// Joins consecutive pieces.
     pub fn of(pieces: &[EncodedTables]) -> std::io::Result<Encoded> {
         let mut encoded = Encoded::default();
         let chunks = || {
@@ -370,7 +370,7 @@ impl SidecarParts<'_> {
         self.map.iter().map(Vec::len).sum()
     }
 
-    /// What stands before the map.
+    /// Bytes before the map.
     fn head(&self) -> std::io::Result<Vec<u8>> {
         let map_len = self.map_len() as u64;
         let behind = map_len.next_multiple_of(8);

@@ -227,7 +227,7 @@ pub struct ThreadKey {
     pub thread: u32,
 }
 
-/// What a segment is.
+/// Kinds of segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SegmentKind {
     /// A chunk of a `full` recording: it continues the segment before it.
@@ -237,10 +237,10 @@ pub enum SegmentKind {
     Window,
 }
 
-/// What is known of a segment besides its slots.
+/// Data of a segment besides its slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// What it is.
+    /// Kind of the segment.
     pub kind: SegmentKind,
     /// Index of its first slot among all slots that the thread's probes wrote, kept or not.
     pub first_slot: u64,
@@ -264,8 +264,8 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// How many slots the probes wrote for it: positions (`first_slot`), periods and counts of
-    /// records are in these.
+    /// Number of slots that the probes wrote for it. Positions (`first_slot`), periods and counts
+    /// of records use these slots.
     pub fn written(&self) -> u64 {
         u64::from(if self.ring_slots == 0 {
             self.slots
@@ -275,7 +275,7 @@ impl SegmentHeader {
     }
 }
 
-/// What can be wrong with a spill file.
+/// Errors of a spill file.
 #[derive(Debug, thiserror::Error)]
 pub enum SpillError {
     /// The file could not be read.
@@ -297,7 +297,7 @@ pub enum SpillError {
     Damaged {
         /// File offset of the segment.
         offset: u64,
-        /// What is wrong.
+        /// The damage.
         what: &'static str,
     },
 }
@@ -341,7 +341,7 @@ impl Check {
     }
 }
 
-/// What the predictor knows of an id's payloads.
+/// State of the predictor for an id's payloads.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(16))]
 struct Entry {
@@ -374,8 +374,7 @@ impl Predictor {
         self.next.resize(1 << bits, 0);
     }
 
-    /// What to mask ids with for the number of their entry; of these numbers there is an entry and
-    /// a `next`.
+    /// Mask that turns ids into numbers of entries. Each such number has an entry and a `next`.
     fn mask(&self) -> usize {
         self.entries.len() - 1
     }
@@ -409,8 +408,8 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         }
     }
     files.sort();
-    // Ids that were used again, and images that a process has executed one after the other, have several files, which need not have
-    // been made in the order of what they have.
+    // A reused id, and the images that a process has executed one after the other, have several
+    // files. The order of the files may differ from the order of their contents.
     for same in files
         .chunk_by_mut(|a, b| a.0 == b.0)
         .filter(|f| f.len() > 1)

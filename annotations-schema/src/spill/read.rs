@@ -5,11 +5,11 @@ use crate::spill::*;
 /// A whole segment in a [`SpillFile`].
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// What the file says of it.
+    /// Header from the file.
     pub header: SegmentHeader,
     pub(crate) offset: u64,
     bits: u8,
-    /// Of the streams, in their order.
+    /// Lengths of the streams, in their order.
     pub(crate) lengths: [u32; 4],
     /// Bytes before the streams.
     header_bytes: usize,
@@ -70,12 +70,12 @@ impl SpillFile {
         &self.segments
     }
 
-    /// Whether the file ends inside a segment (which is then not in [`SpillFile::segments`]).
+    /// True if the file ends inside a segment, which is then missing in [`SpillFile::segments`].
     pub fn truncated(&self) -> bool {
         self.truncated
     }
 
-    /// Where the file goes on with something that is no segment, if it does.
+    /// Offset at which the file continues with bytes that are no segment, if it does.
     pub fn bad_tail(&self) -> Option<u64> {
         self.bad_tail
     }
@@ -128,7 +128,7 @@ impl SpillReader {
         Ok(Some(segment.header))
     }
 
-    /// Whether the file ends inside a segment.
+    /// True if the file ends inside a segment.
     pub fn truncated(&self) -> bool {
         self.file.truncated
     }
@@ -320,7 +320,7 @@ pub(crate) fn decode(
                 let entry = &mut entries[previous];
                 let code = (word & 7) as usize;
                 word >>= 4;
-                // Whether it was predicted is anybody's guess: no branch.
+                // The prediction is random to the CPU, so there is no branch.
                 let stored = data
                     .get(at..at + 8)
                     .ok_or_else(|| damaged("has too little data"))?;

@@ -154,7 +154,7 @@ impl SpillWriter {
         append(&mut self.file, &mut self.good, segment)
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -170,7 +170,7 @@ impl SpillWriter {
     }
 }
 
-/// What a thread's file begins with.
+/// Header of a thread's file.
 fn file_header(key: ThreadKey, out: &mut Vec<u8>) {
     out.extend_from_slice(FILE_MAGIC);
     for word in [SPILL_VERSION, FILE_HEADER as u32, key.process, key.thread] {
@@ -188,7 +188,7 @@ fn append(file: &mut File, good: &mut u64, segment: &EncodedSegment) -> Result<u
             Ok(length)
         }
         Err(error) => {
-            // If even this fails, the reader still finds the torn tail by itself.
+            // If even this fails, the reader still recognises the torn tail.
             let _ = file.set_len(*good);
             let _ = file.seek(SeekFrom::Start(*good));
             Err(error)

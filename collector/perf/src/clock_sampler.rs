@@ -86,7 +86,7 @@ pub struct Samples {
     pub lost: u64,
 }
 
-/// How the time of some processes is spread over files.
+/// Distribution of the time of some processes over files.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     /// Samples.

@@ -1,4 +1,5 @@
-//! What a recording needs from the kernel, as a trait, so that it can be tested without hardware.
+//! Services that a recording needs from the kernel, as a trait, so that it can be tested without
+//! hardware.
 //!
 //! [`crate::kernel_linux::Linux`] is the real one. The one in the tests replays a transcript: a
 //! tree of sysfs files, records and AUX data by CPU, with the kernel's own rules for full buffers.
@@ -13,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub usize);
 
-/// What can be done to an open event.
+/// Operations on an open event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
     /// It counts from now on (`PERF_EVENT_IOC_ENABLE`), also in children that inherited it.
@@ -104,7 +105,7 @@ impl Area {
         self.len
     }
 
-    /// Whether there is nothing.
+    /// True if it is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

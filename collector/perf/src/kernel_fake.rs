@@ -21,13 +21,13 @@ pub const PT: u32 = 8;
 pub enum ScriptEvent {
     /// A record of the tracking event.
     Track {
-        /// Where.
+        /// Number of the CPU.
         cpu: u32,
         /// The record's type.
         kind: u32,
         /// Its `misc` field.
         misc: u16,
-        /// What follows its header.
+        /// Bytes behind its header.
         body: Vec<u8>,
         /// The process.
         pid: u32,
@@ -38,7 +38,7 @@ pub enum ScriptEvent {
     },
     /// PT writes.
     Pt {
-        /// Where.
+        /// Number of the CPU.
         cpu: u32,
         /// Raw packets.
         bytes: Vec<u8>,
@@ -51,7 +51,7 @@ pub enum ScriptEvent {
     },
     /// The sampling event overflows.
     Sample {
-        /// Where.
+        /// Number of the CPU.
         cpu: u32,
         /// The instruction.
         ip: u64,
@@ -64,7 +64,7 @@ pub enum ScriptEvent {
     },
     /// The pausing event overflows.
     Pause {
-        /// Where.
+        /// Number of the CPU.
         cpu: u32,
         /// The process.
         pid: u32,
@@ -75,7 +75,7 @@ pub enum ScriptEvent {
     },
     /// The thread leaves the CPU, and PT with it.
     Out {
-        /// Where.
+        /// Number of the CPU.
         cpu: u32,
         /// The process.
         pid: u32,
@@ -98,15 +98,15 @@ pub struct Opened {
     pub cpu: u32,
     /// The leader of its group.
     pub group: Option<EventId>,
-    /// Whose buffer its records go to.
+    /// Event whose buffer gets its records.
     pub output: Option<EventId>,
     /// Its address filter.
     pub filter: Option<String>,
     /// Period now.
     pub period: u64,
-    /// How often it was enabled.
+    /// Number of times it was enabled.
     pub enabled: usize,
-    /// How often it was disabled.
+    /// Number of times it was disabled.
     pub disabled: usize,
 }
 
@@ -186,7 +186,7 @@ pub const OVERLAY: i64 = 0x794c_7630;
 
 /// The kernel.
 pub struct Fake {
-    /// What files say, by path.
+    /// Contents of files, by path.
     pub files: BTreeMap<String, String>,
     /// Kinds of file systems by file. On overlayfs, filters match nothing, as before Linux 6.18.
     pub file_systems: BTreeMap<String, i64>,
@@ -202,15 +202,15 @@ pub struct Fake {
     pub callers: HashMap<u32, Vec<u64>>,
     /// Bytes that may be mapped.
     pub lockable: usize,
-    /// What is still to happen.
+    /// Events still to come.
     pub script: VecDeque<ScriptEvent>,
-    /// How many events were closed.
+    /// Number of events that were closed.
     pub closed: usize,
-    /// What the kernel could not deliver: records, bytes of PT data.
+    /// Data that the kernel could not deliver: records, bytes of PT data.
     pub lost: (u64, u64),
-    /// Where PT data was cut.
+    /// Places where PT data was cut.
     pub cuts: Vec<(u32, u64)>,
-    /// How often the AUX area was copied into a sample.
+    /// Number of times the AUX area was copied into a sample.
     pub snapshots: u64,
     buffers: BTreeMap<u32, Buffers>,
 }
@@ -553,8 +553,8 @@ impl Fake {
         }
     }
 
-    /// PT stops with its thread. Of a flight recorder the kernel tells where it stands, and that
-    /// all of it was overwritten.
+    /// PT stops with its thread. For a flight recorder, the kernel reports the position, and that
+    /// everything was overwritten.
     fn out(&mut self, cpu: u32, identity: (u32, u32, u64)) {
         let event = self.find(cpu, |e| e.attr.kind == PT);
         let buffers = &self.buffers[&cpu];

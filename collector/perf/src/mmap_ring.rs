@@ -32,7 +32,7 @@ pub mod page {
     pub const CAP_USER_TIME_ZERO: u64 = 1 << 4;
 }
 
-/// How perf's clock follows from the time stamp counter: `zero + (tsc * mult >> shift)`.
+/// Conversion of the time stamp counter to perf's clock: `zero + (tsc * mult >> shift)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeConversion {
     /// Shift.

@@ -48,7 +48,7 @@ pub fn id(event: &impl AsRawFd) -> io::Result<u64> {
     Ok(id)
 }
 
-/// What a system call says, -1 with the error beside it, as a result.
+/// Turns the value of a system call (-1 for an error) into a result.
 pub fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())

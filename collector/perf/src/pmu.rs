@@ -8,7 +8,7 @@ use crate::kernel::Kernel;
 use std::collections::BTreeMap;
 use std::io;
 
-/// Where PMUs are described.
+/// Folder with descriptions of PMUs.
 pub const DEVICES: &str = "/sys/bus/event_source/devices";
 
 /// A term's place: word 0 to 2 of the configuration, and its bits there in ascending order of the
@@ -139,7 +139,7 @@ impl Pmu {
         found
     }
 
-    /// Whether a CPU has it.
+    /// True if a CPU has it.
     pub fn covers(&self, cpu: u32) -> bool {
         self.cpus.as_ref().is_none_or(|list| list.contains(&cpu))
     }

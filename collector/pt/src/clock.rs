@@ -7,7 +7,7 @@
 
 use crate::packet::Packet;
 
-/// What the hardware and the kernel say about clocks (perf: AUXTRACE_INFO, `caps/` in sysfs).
+/// Settings of the clocks from the hardware and the kernel (perf: AUXTRACE_INFO, `caps/` in sysfs).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockSettings {
     /// TSC ticks per crystal tick, numerator; 0 if unknown (MTC packets are not used then).
@@ -79,7 +79,7 @@ impl Clock {
         self.known.then_some(self.now)
     }
 
-    /// Takes a packet into account; those that tell nothing about time are ignored.
+    /// Takes a packet into account. Packets without time are ignored.
     #[inline]
     pub fn update(&mut self, packet: &Packet) {
         match *packet {
@@ -93,7 +93,8 @@ impl Clock {
                 self.ticks_per_cycle = ticks_per_cycle(self.settings.nominal_ratio, ratio);
             }
             Packet::Ovf => {
-                // What was lost may have held any number of ticks; only the next TSC or TMA says.
+                // Lost data may have held any number of ticks; only the next TSC or TMA gives the
+                // time.
                 self.mtc = None;
                 self.cycle_base = self.now;
                 self.cycles = 0;

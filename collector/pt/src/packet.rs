@@ -51,7 +51,7 @@ pub enum Packet {
     Tnt {
         /// The bits.
         bits: u64,
-        /// How many.
+        /// Number of bytes.
         count: u8,
         /// Eight-byte form.
         long: bool,
@@ -227,7 +227,7 @@ fn stop_bit(value: u64) -> Option<(u64, u8)> {
 /// between a BBP and its BEP, where they take the place of some short TNTs.
 #[inline(always)]
 pub fn decode(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize), Fault> {
-    // What `ptwrite` streams are made of, where the bytes surely suffice.
+    // Fast path for packets of `ptwrite` streams, if the bytes surely suffice.
     if let Some(head) = bytes.first_chunk::<16>() {
         let word = u64::from_le_bytes([
             head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8],
@@ -544,8 +544,8 @@ fn cycles(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
 }
 
 impl Packet {
-    /// Whether the packet tells time only, and so may stand between a packet and the FUP that binds
-    /// to it.
+    /// True if the packet contains only time. Such a packet may stand between a packet and the FUP
+    /// that binds to it.
     pub fn is_timing(&self) -> bool {
         matches!(
             self,

@@ -71,7 +71,7 @@ pub struct Ptwrite {
     pub end: usize,
 }
 
-/// What was lost or skipped while reading.
+/// Lost and skipped data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// Bytes before the first PSB.
@@ -128,7 +128,7 @@ impl<'a> Ptwrites<'a> {
         }
     }
 
-    /// What was lost so far.
+    /// Losses so far.
     pub fn loss(&self) -> Loss {
         self.loss
     }
@@ -264,7 +264,7 @@ impl Ptwrites<'_> {
                         }
                         GapReason::Cut => self.loss.cut_bytes += bytes,
                         GapReason::BadPacket => {
-                            // What is no packet may have been taken for time before.
+                            // Bytes that are no packet may have been taken for time before.
                             self.clock.forget();
                             self.loss.bad_packets += 1;
                             self.loss.bad_bytes += bytes;

@@ -35,7 +35,7 @@ pub struct Gap {
     pub reason: GapReason,
 }
 
-/// What [`Packets`] gives.
+/// Items of [`Packets`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketOrGap {
     /// A packet.
@@ -44,7 +44,7 @@ pub enum PacketOrGap {
         at: usize,
         /// Its length.
         len: usize,
-        /// What it is.
+        /// The packet.
         packet: Packet,
     },
     /// Bytes that were skipped.
@@ -86,8 +86,7 @@ pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// Whether bytes from `end` on may be the rest of a PSB: nothing else looks like that but by
-/// chance.
+/// True if bytes from `end` on may be the rest of a PSB. Other data looks like that only by chance.
 #[inline(always)]
 pub(crate) fn may_run_on(next: [u8; 2]) -> bool {
     u16::from_ne_bytes(next) & 0x7f7f == 0x0202
@@ -283,7 +282,7 @@ mod tests {
         assert_eq!(find_psb(&PSB, 1), None);
     }
 
-    /// What is behind a PSB in the tests: two `ptwrite`s with their IPs.
+    /// Bytes behind a PSB in the tests: two `ptwrite`s with their IPs.
     const BEHIND: [u8; 26] = [
         0x02, 0x23, 0x02, 0x92, 1, 0, 0, 0, 0x7d, 0x00, 0x10, 0x40, 0, 0, 0, 0x02, 0x92, 2, 0, 0,
         0, 0x3d, 0x34, 0x12, 0, 0,

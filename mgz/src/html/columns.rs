@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// The table: how many rows, and the columns by name. What a row does not have is null.
+/// The table: number of rows, and columns by name. A missing value is null.
 pub fn table(rows: &[Value]) -> Value {
     let mut columns: Map<String, Value> = Map::new();
     for (at, row) in rows.iter().enumerate() {

@@ -84,7 +84,8 @@ fn original(path: &Path, sidecar: &Sidecar) -> Option<Vec<u8>> {
     (hex == input.build_id).then_some(bytes)
 }
 
-/// Where the code of a line lies: sites of one function that are near each other, those with the most sites first.
+/// Places of the code of a line: sites of one function that are near each other, those with the
+/// most sites first.
 fn places(row: &Value, sidecar: &Sidecar, bytes: &[u8]) -> Vec<Value> {
     let (file, line) = (row["file"].as_str().unwrap_or_default(), &row["line"]);
     let here = |site: &&Site| {

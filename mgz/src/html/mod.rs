@@ -20,16 +20,16 @@ use std::path::PathBuf;
 
 /// The viewer: markup, style and code in one file.
 const VIEWER: &str = include_str!("../../../report/dist/report.html");
-/// How the page's policy begins.
+/// Begin of the page's policy.
 const ALONE: &str = "default-src 'none'";
-/// Where the data go.
+/// Place of the data in the page.
 const PLACE: &str = "<!--mgz-data-->";
 /// Tables that are written by columns, each a part of its own.
 const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
 /// Values that are parts of their own.
 const PARTS: [&str; 4] = ["heat_map", "time_zoom", "location_zoom", "call_paths"];
 
-/// What goes into a report.
+/// Options of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Source lines that were hit, and the machine code of the hottest.
@@ -48,7 +48,7 @@ pub fn page(parts: &[Part]) -> anyhow::Result<Vec<u8>> {
     filled(VIEWER, parts)
 }
 
-/// The page of `mgz serve`: its code may ask the server that it comes from, and nobody else.
+/// The page of `mgz serve`. Its code may send requests to its own server only.
 pub fn served(parts: &[Part]) -> anyhow::Result<Vec<u8>> {
     let allowed = VIEWER.replacen(ALONE, "default-src 'none'; connect-src 'self'", 1);
     filled(&allowed, parts)
@@ -108,7 +108,7 @@ pub fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<Part>
     parts
 }
 
-/// What the report shows of a manifest beside what the analysis repeats.
+/// Parts of a manifest that the report shows in addition to the analysis.
 fn run_card(manifest: &Value) -> Value {
     const KEYS: [&str; 20] = [
         "tool",

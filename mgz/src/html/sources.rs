@@ -32,7 +32,7 @@ pub fn of_comparison(found: &Value) -> Value {
         let started = runs
             .iter()
             .filter_map(|run| seconds(run["started"].as_str()?));
-        // What was changed after the first of them may be another file than it had.
+        // A file that was changed after the first run began may differ from the one that was run.
         let first = started.min();
         let lines = runs.iter().filter_map(|run| run["lines"].as_array());
         excerpts(lines.flatten(), first, &mut left)

@@ -1,9 +1,11 @@
-//! Extension modules of CPython, which it opens by their paths: they are instrumented when a program imports them.
+//! Instrumentation of CPython's extension modules when a program imports them. Python opens modules
+//! by their paths.
 //!
-//! `mgz run` lets Python read a `sitecustomize` of its own ([`HOOK`]) first. That one asks, over a pipe, for the instrumented form of each
-//! module before it is opened, and lets Python open that file instead; all that the program can see of a module stays what it was. A
-//! thread here answers, out of the same cache as for programs. Modules that cannot be instrumented, or might notice that they
-//! lie elsewhere ([`crate::elsewhere`]), are opened as they are.
+//! `mgz run` makes Python read its own `sitecustomize` ([`HOOK`]) first. Before a module is opened,
+//! the hook asks over a pipe for its instrumented form, and lets Python open that file instead.
+//! Everything that the program can see of a module stays unchanged. A thread here answers, from the
+//! same cache as for programs. Modules that cannot be instrumented, or that might notice that they
+//! lie elsewhere ([`crate::elsewhere`]), are opened unchanged.
 
 mod pipe;
 
@@ -15,14 +17,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-/// What Python reads first.
+/// The code that Python reads first.
 const HOOK: &str = include_str!("sitecustomize.py");
-/// How it is called.
+/// Its file name.
 const HOOK_FILE: &str = "sitecustomize.py";
 /// Folders that Python searches first.
 const PATH_VARIABLE: &str = "PYTHONPATH";
 
-/// Whether it is an interpreter of Python: `python3.11`.
+/// True for an interpreter of Python, such as `python3.11`.
 pub fn is_python(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let rest = name.strip_prefix("python");
@@ -44,7 +46,7 @@ pub fn ignores_hook<'a>(mut arguments: impl Iterator<Item = &'a OsString>) -> Op
         while let Some(flag) = flags.next() {
             match flag {
                 'S' | 'E' | 'I' => return Some(flag),
-                // What follows is for the program.
+                // Later arguments are for the program.
                 'c' | 'm' => return None,
                 // The rest is its value, or the next argument.
                 'W' | 'X' => {
@@ -70,7 +72,7 @@ pub struct Hook {
     thread: JoinHandle<Answers>,
 }
 
-/// What was answered: by the module's file.
+/// Answers by the module's file.
 type Answers = BTreeMap<PathBuf, Module>;
 
 impl Hook {
@@ -120,7 +122,7 @@ impl Hook {
         })
     }
 
-    /// Stops answering. What is to be said of it, if modules were loaded.
+    /// Stops answering. Returns a message if modules were loaded.
     pub fn end(self) -> Option<String> {
         self.requests.end();
         let answers = self.thread.join();

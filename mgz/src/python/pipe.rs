@@ -1,6 +1,7 @@
-//! Questions and answers over named pipes: nothing that a program would have to load a module for.
+//! Questions and answers over named pipes. A program needs no further module for them.
 //!
-//! A question is `PIPE \0 FILE \n`, written in one piece; the answer, to that pipe, is the path of a file or nothing, and `\n`.
+//! A question is `PIPE \0 FILE \n`, written in one piece; the answer, to that pipe, is the path of
+//! a file or nothing, and `\n`.
 
 use anyhow::Context;
 use std::ffi::{CString, OsStr};
@@ -69,7 +70,8 @@ pub fn serve(mut questions: impl BufRead, mut answer: impl FnMut(&Path) -> Optio
         let found = answer(Path::new(OsStr::from_bytes(file)));
         let mut text = found.map_or_else(Vec::new, |f| f.as_os_str().as_bytes().to_vec());
         text.push(b'\n');
-        // Who has asked may be gone: then there is no reader, and nobody is told.
+        // The process that asked may be gone. Then the pipe has no reader, and there is nobody to
+        // answer.
         let pipe = OpenOptions::new()
             .write(true)
             .custom_flags(libc::O_NONBLOCK)

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 /// Results that are kept.
 const KEPT: usize = 8;
-/// How often a running analysis is looked at.
+/// Interval at which a running analysis is checked.
 const LOOK: Duration = Duration::from_millis(10);
 /// Pages whose last selection is remembered.
 const TABS: usize = 64;
 
-/// What was found of a selection.
+/// Result for a selection.
 pub struct Found {
     /// Parts of the report.
     pub parts: Vec<Part>,
@@ -27,11 +27,11 @@ pub struct Found {
     pub body: Vec<u8>,
 }
 
-/// What comes of a selection.
+/// Answer to a selection.
 pub enum Answer {
     /// The result.
     Found(Arc<Found>),
-    /// What `mgz-analyze` says.
+    /// Message of `mgz-analyze`.
     Failed(String),
     /// The page has selected something else meanwhile.
     Replaced,
@@ -39,7 +39,7 @@ pub enum Answer {
 
 #[derive(Default)]
 struct Running {
-    /// What runs, and which page it is for.
+    /// The running process, and the page that it serves.
     child: Option<(Child, String)>,
     /// Number of the last selection of each page.
     last: HashMap<String, u64>,
@@ -63,7 +63,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Analyser {
-    /// Of one trace.
+    /// An analyser for one trace.
     pub fn new(trace: PathBuf, manifest: Value, options: Options) -> Analyser {
         Analyser {
             trace,
@@ -170,7 +170,7 @@ impl Analyser {
     }
 }
 
-/// What the analysis said last, without its name.
+/// Last message of the analysis, without the program's name.
 fn errors(said: &mut std::fs::File) -> String {
     use std::io::Seek;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What a page asks for: a part of the run, as the filters of `mgz-analyze`.
+//! Requests of a page: a part of the run, as the filters of `mgz-analyze`.
 
 use std::ffi::OsString;
 

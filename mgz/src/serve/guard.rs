@@ -1,4 +1,4 @@
-//! Who is answered: who knows the word in the address, and was not led here by another name.
+//! Access control: a request needs the word in the address, and must use this host name.
 
 use anyhow::Context;
 use std::io::Read;
@@ -13,7 +13,7 @@ pub struct Guard {
 const BYTES: usize = 16;
 
 impl Guard {
-    /// With a word that nobody can guess.
+    /// Makes a word that cannot be guessed.
     pub fn new(port: u16) -> anyhow::Result<Guard> {
         let mut bytes = [0u8; BYTES];
         std::fs::File::open("/dev/urandom")
@@ -23,13 +23,14 @@ impl Guard {
         Ok(Guard { port, word })
     }
 
-    /// Where the page is.
+    /// Address of the page.
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/{}/", self.port, self.word)
     }
 
-    /// What is asked for, behind the word; or why that is refused. A page of another origin can make a browser ask
-    /// this machine under a name of its own: such a name is no reason to answer.
+    /// Returns the path behind the word, or the reason for a refusal. A page of another origin can
+    /// make a browser send requests to this machine under a different host name, so such names are
+    /// refused.
     pub fn admit<'a>(&self, host: Option<&str>, url: &'a str) -> Result<&'a str, &'static str> {
         let own = |name: &str| host == Some(format!("{name}:{}", self.port).as_str());
         if !own("127.0.0.1") && !own("localhost") {

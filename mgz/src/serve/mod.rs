@@ -1,8 +1,8 @@
 //! `mgz serve`: the report on 127.0.0.1, whose selections are analysed again.
 //!
-//! The address holds a random word, so that no other user of the machine and no page of another
-//! origin can ask. One analysis runs at a time; a newer selection of the same page ends the older
-//! one's. What runs is `mgz-analyze` with its filters.
+//! The address has a random word, so that other users of the machine and pages of other origins
+//! cannot send requests. One analysis runs at a time; a newer selection of the same page ends the
+//! older one's. The analysis is `mgz-analyze` with its filters.
 
 mod analyser;
 mod asked;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tiny_http::{Header, Method, Request, Response, Server};
 
-/// How often the keys that end the server are looked at.
+/// Interval at which the keys that end the server are checked.
 const LOOK: Duration = Duration::from_millis(100);
 /// Requests that wait at a time.
 const WAITING: usize = 32;

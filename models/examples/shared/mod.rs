@@ -1,4 +1,5 @@
-//! What the examples that measure speed share: a clock, and the accesses of Zhong et al., section 4.1.
+//! Shared parts of the examples that measure speed: a clock, and the accesses of Zhong et al.,
+//! section 4.1.
 
 /// CPU time of this thread so far, seconds: other work on the machine does not count.
 pub struct Instant(f64);

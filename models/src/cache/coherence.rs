@@ -30,7 +30,7 @@ impl Hasher for Spread {
 
 type Lines<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
 
-/// What coherence has cost.
+/// Costs of coherence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharing {
     /// Copies that a store of another core has taken away.

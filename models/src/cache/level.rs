@@ -55,7 +55,7 @@ impl Level {
         }) as usize
     }
 
-    /// Where a block lies in its set.
+    /// Position of a block in its set.
     #[inline]
     fn position(&self, set: usize, block: u64) -> Option<usize> {
         let line = line_of(block);
@@ -63,7 +63,7 @@ impl Level {
         lines.iter().position(|l| l & !FLAGS == line)
     }
 
-    /// Where a block's line is, among all.
+    /// Index of a block's line among all lines.
     #[inline]
     fn index(&self, block: u64) -> Option<usize> {
         let set = self.set(block);
@@ -103,7 +103,7 @@ impl Level {
         lines.map(|line| (line >> 2) - 1)
     }
 
-    /// Whether a block is there; changes nothing.
+    /// True if a block is there. Changes nothing.
     pub(crate) fn has(&self, block: u64) -> bool {
         self.index(block).is_some()
     }

@@ -12,9 +12,9 @@ const PAGE: u32 = 12;
 pub struct Prefetch {
     /// A miss, and the first use of a line that was prefetched, bring in the line behind.
     pub next_line: bool,
-    /// Where an instruction has moved on by the same distance twice in a row, what it would load
-    /// next is brought in: the line at that distance, or, if that is the same line, the next one in
-    /// that direction.
+    /// If an instruction has moved by the same distance twice in a row, its next line is
+    /// prefetched: the line at that distance, or, if that is the same line, the next one in that
+    /// direction.
     pub stride: bool,
 }
 
@@ -31,12 +31,12 @@ impl Prefetch {
     }
 }
 
-/// Whether two addresses are in one page.
+/// True if two addresses are in one page.
 pub(crate) fn same_page(a: u64, b: u64) -> bool {
     a >> PAGE == b >> PAGE
 }
 
-/// What an instruction has done last.
+/// Last accesses of an instruction.
 #[derive(Clone, Copy, Default)]
 struct Walk {
     last: u64,
@@ -52,7 +52,7 @@ pub const NO_INSTRUCTION: u32 = u32::MAX;
 /// Numbers of instructions that have a place of their own; those above are looked up.
 const DENSE: usize = 1 << 20;
 
-/// How each instruction walks through memory, without a bound on their number.
+/// Walk of each instruction through memory. Their number is not limited.
 #[derive(Default)]
 pub struct Strides {
     walks: Vec<Walk>,
@@ -60,13 +60,12 @@ pub struct Strides {
 }
 
 impl Strides {
-    /// Where the instruction will load next, by what it has done before, if its last two strides
-    /// were equal and not zero.
+    /// Predicted next address of an instruction, if its last two strides were equal and not zero.
     pub fn next(&self, instruction: u32) -> Option<u64> {
         self.step(instruction).map(|(_, next)| next)
     }
 
-    /// Where the instruction was last, and where it will load next.
+    /// Last address of an instruction, and its predicted next address.
     fn step(&self, instruction: u32) -> Option<(u64, u64)> {
         let at = instruction as usize;
         let walk = if at < DENSE {

@@ -1,19 +1,19 @@
 //! Distances inside the sets of a cache.
 //!
-//! [`crate::cache::hit_probability`] lets the D blocks between a use and its reuse fall into the
-//! sets at random. Programs that stride by powers of two crowd them into few sets; data that fill a
-//! cache exactly spread evenly; columns of a matrix fill each set to its last way, and whether one
-//! more comes is no matter of chance. No model of D alone can tell these apart, so here the
-//! condition itself is measured: the *set distance* of an access is the number of distinct blocks
-//! *of its own set* since the block's last use (Mattson et al. 1970, Hill and Smith 1989). An LRU
-//! set of A ways hits if and only if it is below A, so one pass tells the hit rates for every
-//! number of ways.
+//! [`crate::cache::hit_probability`] assumes that the D blocks between a use and its reuse fall
+//! into sets at random. Real programs differ. Strides by powers of two crowd blocks into few sets.
+//! Data that fill a cache exactly spread evenly. Columns of a matrix fill each set to its last way,
+//! and one more block evicts them for certain. No model of D alone can distinguish these cases, so
+//! the condition itself is measured here. The *set distance* of an access is the number of distinct
+//! blocks *of its own set* since the block's last use (Mattson et al. 1970, Hill and Smith 1989).
+//! An LRU set of A ways hits if and only if the set distance is below A, so one pass gives the hit
+//! rates for every number of ways.
 //!
-//! Sets are independent of each other. Of a cache with many sets a sample is followed: runs of
-//! adjacent sets, one drawn at random from each of as many equal parts of the cache. What the model
-//! with random sets says of *all* accesses is then corrected by how far it is off in the runs
-//! (a difference estimate: unbiased, and the better the more the model is right), with a 95%
-//! interval from how much the runs differ. Where all sets are followed there is no error, and the
+//! Sets are independent of each other. In a cache with many sets, only a sample is followed: runs
+//! of adjacent sets, one drawn at random from each of several equal parts of the cache. The model
+//! with random sets gives a prediction for *all* accesses. Its error in the runs corrects the
+//! prediction (a difference estimate, which is unbiased, and better the closer the model is). The
+//! variance between runs gives a 95% interval. If all sets are followed, there is no error, and the
 //! rate is that of a simulation.
 
 use crate::cache::{Shape, hit_probability};
@@ -22,7 +22,7 @@ use crate::util::random::Random;
 /// Adjacent sets that are drawn together: most accesses that touch two lines then touch two
 /// followed sets.
 const RUN: u64 = 8;
-/// Deepest set distance that is told apart.
+/// Greatest set distance that is counted separately.
 const MOST_DEPTH: u64 = 128;
 /// A set that is not followed.
 const ABSENT: u32 = u32::MAX;
@@ -37,7 +37,7 @@ pub struct SetHits {
     pub variance: f64,
 }
 
-/// How much wider a 95% interval from a variance with so many degrees of freedom is than one from a
+/// Ratio of a 95% interval from an estimated variance with so many degrees of freedom to one from a
 /// known variance (Student's t over 1.96).
 fn widening(freedom: f64) -> f64 {
     const T: [f64; 9] = [
@@ -72,7 +72,7 @@ pub struct SetDistances {
     /// Accesses by distance, by run; and of all. The last bin is for first touches.
     distances: Vec<u32>,
     all_distances: Vec<u64>,
-    // Of the access so far.
+    // State of the current access.
     begun: bool,
     home: u32,
     greatest: usize,
@@ -232,7 +232,7 @@ impl SetDistances {
                 variance: 0.0,
             };
         }
-        // What random sets would give, by bin.
+        // Prediction with random sets, by bin.
         let model: Vec<f64> = (0..BINS)
             .map(|b| {
                 if b == BINS - 1 {
@@ -249,7 +249,7 @@ impl SetDistances {
             .map(|(&n, p)| n as f64 * p)
             .sum();
         let total = self.all_distances.iter().sum::<u64>() as f64;
-        // How far it is off in each run.
+        // Error of the prediction in each run.
         let off: Vec<f64> = runs
             .zip(self.distances.chunks_exact(BINS))
             .map(|(hits, seen)| {

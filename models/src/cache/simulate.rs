@@ -27,8 +27,8 @@ impl Cache {
         }
     }
 
-    /// Accesses a block (address divided by the line size); brings it in if need be. Whether it
-    /// hit.
+    /// Accesses a block (address divided by the line size), and brings it in if it is missing. True
+    /// for a hit.
     #[inline]
     pub fn access(&mut self, block: u64) -> bool {
         let set = match self.mask {

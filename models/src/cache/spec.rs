@@ -1,4 +1,4 @@
-//! What a level of a hierarchy is: shape, policy, what it has of the levels in front, prefetchers.
+//! Description of a level of a hierarchy: shape, policy, inclusion and prefetchers.
 
 use crate::cache::policy::Policy;
 use crate::cache::prefetch::Prefetch;
@@ -42,7 +42,7 @@ pub struct LevelSpec {
     pub shape: Shape,
     /// Which line goes.
     pub policy: Policy,
-    /// What it has of the levels in front.
+    /// Relation to the lines of the levels in front.
     pub inclusion: Inclusion,
     /// Its prefetchers.
     pub prefetch: Prefetch,

@@ -23,7 +23,7 @@ use crate::cache::prefetch::{Strides, same_page};
 use crate::cache::spec::{Inclusion, LevelSpec, check_levels};
 use serde::{Deserialize, Serialize};
 
-/// What one level has seen. An access across lines counts once, as a miss if any of its lines missed.
+/// Counts of one level. An access across lines counts once, as a miss if any of its lines missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// Loads that reached the level.
@@ -118,8 +118,8 @@ impl System {
         })
     }
 
-    /// What a system of so many cores is when one of them, `active`, has made the accesses that this
-    /// one has seen, which is of one core. The levels from `shared` on are shared.
+    /// Turns this system of one core into a system of `cores` cores in which the core `active` has
+    /// made all accesses so far. The levels from `shared` on are shared.
     ///
     /// # Errors
     ///
@@ -145,12 +145,12 @@ impl System {
         Ok(wide)
     }
 
-    /// Whether accesses are counted from now on; before, they warm up the caches.
+    /// Starts or stops counting. Uncounted accesses warm up the caches.
     pub fn count(&mut self, counting: bool) {
         self.counting = counting;
     }
 
-    /// What the levels have seen.
+    /// Counts of the levels.
     pub fn seen(&self) -> &[Seen] {
         &self.seen
     }
@@ -168,7 +168,7 @@ impl System {
             .collect()
     }
 
-    /// Whether cores take lines from each other.
+    /// True if cores take lines from each other.
     pub fn is_coherent(&self) -> bool {
         self.directory.is_some()
     }
@@ -178,7 +178,7 @@ impl System {
         1 << self.granule
     }
 
-    /// Whether a level has the line of an address, for one core.
+    /// True if a level has the line of an address, for one core.
     pub fn has(&self, core: usize, level: usize, address: u64) -> bool {
         let cache = &self.nodes[self.index(core, level)].cache;
         cache.has(address >> self.shifts[level])
@@ -308,7 +308,7 @@ impl System {
             let carried = if level == to { flags } else { flags & DIRTY };
             let block = address >> self.shifts[level];
             let gone = self.cache(core, level).insert(block, carried);
-            // What was written is in one place only.
+            // Dirty data is in one place only.
             flags &= !DIRTY;
             if level < self.shared
                 && let Some(directory) = &mut self.directory
@@ -454,14 +454,14 @@ impl System {
         taken
     }
 
-    /// What a core has written goes to the first shared level.
+    /// Data written by a core goes to the first shared level.
     fn hand_over(&mut self, core: usize, base: u64) {
         self.seen[self.shared - 1].write_backs += u64::from(self.counting);
         self.put(core, self.shared, base, DIRTY);
     }
 
-    /// No private level has the line: it was lost to another core perhaps, and may be dirty elsewhere.
-    /// Without bytes it is prefetched, and nobody has missed.
+    /// Handles a line that no private level has. It may have been lost to another core, and may be
+    /// dirty elsewhere. Without bytes, the line is prefetched and no miss is counted.
     fn private_miss(&mut self, core: usize, address: u64, bytes: Option<Bytes>) {
         let (counting, cores) = (self.counting, self.cores);
         let line = address >> self.granule;

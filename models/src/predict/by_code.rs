@@ -1,15 +1,15 @@
-//! Prediction by code (Barai et al. 2019, equation 1): Pr(D) = Σ P(BB) · P(D|BB), where what each
-//! piece of code does is scaled to a larger input.
+//! Prediction by code (Barai et al. 2019, equation 1): Pr(D) = Σ P(BB) · P(D|BB). The behaviour of
+//! each piece of code is scaled to a larger input.
 //!
-//! Each piece has a single-model of its own for P(D|BB). How often it runs and how often it touches
-//! something for the first time grow by powers of the input size.
+//! Each piece has its own single-model for P(D|BB). Its number of executions and its number of
+//! first touches grow by powers of the input size.
 
 use crate::histogram::Bin;
 use crate::predict::single::{self, SingleModel};
 use crate::predict::{Profile, Segment, collect};
 use std::collections::BTreeMap;
 
-/// What a piece of code did in a run.
+/// Behaviour of a piece of code in a run.
 #[derive(Clone, Debug, Default)]
 pub struct CodeProfile {
     /// Reuse distances.
@@ -27,7 +27,7 @@ pub struct CodeRun {
     pub pieces: BTreeMap<u32, CodeProfile>,
 }
 
-/// How a number grows: factor · s^exponent.
+/// Growth of a number: factor · s^exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     factor: f64,
@@ -95,8 +95,8 @@ pub struct CodePrediction {
     pub cold: f64,
 }
 
-/// Trains on two or more runs of different inputs. What a piece is known by from one run only stays
-/// as it was there.
+/// Trains on two or more runs of different inputs. A piece that occurs in only one run keeps its
+/// behaviour there.
 pub fn train(runs: &[CodeRun], partitions: usize) -> CodeModel {
     let mut keys: Vec<u32> = runs.iter().flat_map(|r| r.pieces.keys().copied()).collect();
     keys.sort_unstable();

@@ -15,7 +15,7 @@ pub mod single;
 use crate::histogram::{Bin, Scale, shares, similarity};
 use serde::{Deserialize, Serialize};
 
-/// How distances grow with the input size.
+/// Growth of distances with the input size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
@@ -57,7 +57,7 @@ pub const DIMENSIONS: [&[Pattern]; 3] = [
     ],
 ];
 
-/// What was measured of one run.
+/// Measurements of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Profile {
     /// Input size.

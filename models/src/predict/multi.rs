@@ -91,7 +91,7 @@ fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<S
     }
 }
 
-/// How one source under one pattern lands in the cells of one run.
+/// Distribution of one source under one pattern over the cells of one run.
 struct Landing {
     unknown: usize,
     run: usize,
@@ -164,8 +164,8 @@ fn solve(
             }
         }
     }
-    // What the runs cannot tell apart keeps its first weight: constant, unless something speaks
-    // against it.
+    // A part that the runs cannot distinguish keeps its first weight: constant, unless the data
+    // contradict it.
     let weight = |m: usize| {
         if m == 0 {
             1.0 - CAUTION

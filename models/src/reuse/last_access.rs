@@ -73,13 +73,13 @@ impl Segment {
         }
     }
 
-    /// Whether one more entry needs a larger table.
+    /// True if one more entry needs a larger table.
     #[inline(always)]
     fn full(&self) -> bool {
         self.used * 5 >= self.entries.len() * 4
     }
 
-    /// Where a group is, or may be put.
+    /// Index of a group's entry, or of the free entry for it.
     #[inline(always)]
     fn find(&self, hash: u64, key: u64) -> usize {
         let mut at = home(hash, self.entries.len());

@@ -1,16 +1,17 @@
 //! Exact reuse distance of samples that are not short ([`crate::reuse::short`]): of any length and
 //! any number of blocks.
 //!
-//! Each touch takes the next *slot*; a hash table leads from a block to its last slot; a bitmap
+//! Each touch takes the next *slot*. A hash table leads from a block to its last slot. A bitmap
 //! ([`Rank`]) marks the slots that are the last of some block. D is the number of marked slots
 //! behind the block's old slot, one count in a few cache lines. When the slots run out, the marked
-//! ones (one per block) are renumbered; slots are four times the blocks, so this is rare.
+//! ones (one per block) are renumbered. There are four times as many slots as blocks, so this is
+//! rare.
 //!
-//! Rows come in batches, and each batch goes through three loops: blocks are looked up and take
-//! their slots, distances are counted, the sink is told. So what nobody can foresee costs one loop,
-//! not all, and each fetches ahead for the next: outside the cache only prefetched accesses are
-//! affordable. First touches and repetitions of the access before have no distance to be counted;
-//! the second loop runs over a list of the others.
+//! Rows come in batches. Each batch goes through three loops: blocks are looked up and take their
+//! slots, distances are counted, and the sink receives the results. So an unpredictable branch
+//! delays one loop, not all of them. Each loop prefetches for the next one, because outside the
+//! cache only prefetched accesses are affordable. First touches and repetitions of the access
+//! before need no count. The second loop runs over a list of the others.
 
 use crate::joined::Joined;
 use crate::reuse::ReuseSink;
@@ -46,7 +47,7 @@ struct Entry {
     tick: u32,
 }
 
-/// What the loops leave to one another.
+/// Data passed from one loop to the next.
 struct Batch {
     block: [u64; BATCH],
     distance: [u32; BATCH],
@@ -70,8 +71,8 @@ pub(crate) struct Long {
     /// Slots whose successor belongs to the same access.
     joined: Joined,
     next_slot: u32,
-    /// Where the block of the access before is in the table; [`NOWHERE`] if that touched several
-    /// blocks, or there is none.
+    /// Place in the table of the block accessed before. [`NOWHERE`] if that access touched several
+    /// blocks, or if there is none.
     last_at: usize,
     /// Number of the current access over the engine's life, from 1.
     tick: u64,
@@ -152,8 +153,8 @@ impl Long {
             });
             self.cleared = self.begin;
         }
-        // Slots are handed out without holes; those that are no longer anybody's last are taken
-        // back.
+        // Slots are handed out without holes. Slots that are no longer the last of a block are
+        // taken back.
         let mut marked = vec![false; slots as usize];
         lines.iter().for_each(|l| marked[l.slot as usize] = true);
         self.reserve(marked.len().max(lines.len()));
@@ -264,7 +265,7 @@ impl Long {
         crate::prefetch(&self.table[self.home(block)]);
     }
 
-    /// How many accesses from the first one on touch one block each.
+    /// Number of leading accesses that touch one block each.
     #[inline(always)]
     fn narrow(&self, address: &[u64], size: &[u32]) -> usize {
         let crosses = |(&address, &size): (&u64, &u32)| {

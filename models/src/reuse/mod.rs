@@ -22,7 +22,7 @@ use crate::reuse::long::Long;
 use crate::reuse::short::Vectors;
 use crate::reuse::short::{Counters, Plain, SLOTS, Short};
 
-/// What an engine tells about each touched block.
+/// Receiver of an engine's results for each touched block.
 pub trait ReuseSink {
     /// Access `row` (counted from the sample's start) touches `block` for the first time. `tag` is
     /// what the caller gave with the access.
@@ -57,7 +57,7 @@ pub struct Narrow<'a> {
     pub address: &'a [u64],
     /// Log2 of the bytes of a block.
     pub shift: u32,
-    /// What the caller gave with them.
+    /// Tags that the caller gave with the accesses.
     pub tag: &'a [u32],
     /// Numbers of the blocks, in the order in which the sample has touched them first.
     pub block: &'a [u32],
@@ -65,7 +65,7 @@ pub struct Narrow<'a> {
     pub last: &'a [u16],
     /// Distances; 0 for first touches.
     pub distance: &'a [u32],
-    /// The numbers of those that are no first touches, ascending.
+    /// Indices of the accesses that are not first touches, ascending.
     pub again: &'a [u16],
 }
 
@@ -212,7 +212,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
 
-    /// What a sink is told, in order: row, block, tag, and distance and interval of a reuse.
+    /// Calls of a sink, in order: row, block, tag, and distance and interval of a reuse.
     type Told = Vec<(u64, u64, u32, Option<(u64, u64)>)>;
 
     #[derive(Default)]
@@ -262,7 +262,7 @@ pub(crate) mod tests {
     /// times each other: for accesses to many blocks.
     pub(crate) fn by_last_touches(accesses: &[(u64, u32)], shift: u32) -> Told {
         let mut last: HashMap<u64, usize> = HashMap::new();
-        // How many blocks were touched last by each access.
+        // Number of blocks touched last by each access.
         let mut blocks_of = vec![0u64; accesses.len()];
         let mut told = Vec::new();
         for (i, &(address, size)) in accesses.iter().enumerate() {
@@ -295,7 +295,7 @@ pub(crate) mod tests {
     /// between small ones.
     pub(crate) fn large_and_small() -> impl Strategy<Value = Vec<(u64, u32)>> {
         let large = (0u64..300_000, 1u32..250_000);
-        // Where a large one begins and ends, and in between: small ones cut it up.
+        // Begin and end of a large access, and places between: small accesses cut it up.
         let small = (
             prop_oneof![0u64..600_000, (0u64..9).prop_map(|k| k * 65_536)],
             1u32..40,
@@ -579,7 +579,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Sums of what a sink is told; gives up where that takes too long.
+    /// Sums of a sink's calls. It gives up if that takes too long.
     pub(crate) struct Hurried {
         pub(crate) firsts: u64,
         pub(crate) reuses: u64,
@@ -616,9 +616,8 @@ pub(crate) mod tests {
         fn done(&mut self, _row: u64, _tag: u32) {}
     }
 
-    /// What a copy of 64 MiB by one instruction does, again and again: the time is linear in its
-    /// bytes. (One more block takes some nanoseconds, not one per block of the access: that
-    /// would be years.)
+    /// One instruction copies 64 MiB again and again. The time is linear in its bytes. (One more
+    /// block takes some nanoseconds. One such step per block of the access would take years.)
     #[test]
     fn accesses_of_64_mib_take_linear_time() {
         const BYTES: u32 = 64 << 20;

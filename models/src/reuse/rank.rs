@@ -1,12 +1,12 @@
 //! A bitmap over time slots that counts its set bits up to a position in a few cache lines.
 //!
-//! All slots are set at first, also those that have not been handed out yet: nothing has to be done
-//! when one is, and whoever asks knows how many marks there are up to now. A leaf has 512 bits, one
-//! cache line. Above it stand *prefix* counters: 32 leaves share one line of 16-bit counters, and
-//! 16 entries of each level share one line of 32-bit counters of the level above. A count reads one
-//! line per level; a clear changes one line per level (every counter behind the bit goes down by
-//! one). No step depends on where a slot is: the loops have fixed lengths, of which the compiler
-//! makes a few vector instructions, with masks from small tables ([`around`]).
+//! All slots are set at first, even those that have not been handed out yet. So nothing has to be
+//! done when a slot is handed out, and callers know the number of marks up to now. A leaf has 512
+//! bits, one cache line. Above it stand *prefix* counters: 32 leaves share one line of 16-bit
+//! counters, and 16 entries of each level share one line of 32-bit counters of the level above. A
+//! count reads one line per level. A clear changes one line per level: every counter behind the bit
+//! decreases by one. No step depends on the place of a slot. The loops have fixed lengths, so the
+//! compiler turns them into a few vector instructions, with masks from small tables ([`around`]).
 
 const LEAF_BITS: usize = 512;
 const LEAF_WORDS: usize = LEAF_BITS / 64;
@@ -160,7 +160,7 @@ impl Rank {
             let gone = (!0 << from) & (!0 >> (63 - to));
             self.leaves[word / LEAF_WORDS].0[word % LEAF_WORDS] &= !gone;
         }
-        // How many of the slots lie in an entry that stands for `each`.
+        // Number of the slots that lie in an entry for `each` slots.
         let inside = |entry: usize, each: usize| {
             (last + 1)
                 .min((entry + 1) * each)
@@ -209,7 +209,7 @@ impl Rank {
         count
     }
 
-    /// Whether `slot` is set.
+    /// True if `slot` is set.
     #[inline(always)]
     pub(crate) fn is_set(&self, slot: u32) -> bool {
         let slot = slot as usize;

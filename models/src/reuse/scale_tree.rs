@@ -19,7 +19,7 @@
 
 use crate::reuse::prefix::Prefix;
 
-/// What the error is bounded by.
+/// Bound of the error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// 0 ≤ (actual − approximate) / actual ≤ e, with 0 < e < 1.

@@ -1,14 +1,14 @@
-//! Exact reuse distance as long as a sample is short: all state in the first-level cache, no branch
-//! on whether a block is new.
+//! Exact reuse distance of short samples: all state fits into the first-level cache, and no branch
+//! depends on the novelty of a block.
 //!
 //! Rows come in batches, and each batch goes through four loops: blocks get numbers (the only loop
-//! that looks for something, see [`crate::util::interner`]) and slots, distances of reuses are
-//! counted, the sink is told. So a branch that nobody can foresee costs one loop, not all. Touches
-//! take slots; a bitmap marks the slots that are the last of their block. Slots count as marked
-//! before they are handed out, so that nothing has to be done when one is. Each word of the bitmap
-//! has the number of marks before it, which is one vector to change when a mark goes: a distance is
-//! one counter and one word. Slots are never renumbered: when they are used up, [`crate::reuse`]
-//! goes on with what it takes over from here.
+//! that searches, see [`crate::util::interner`]) and slots, distances of reuses are counted, and
+//! the sink receives the results. So an unpredictable branch delays one loop, not all of them.
+//! Touches take slots. A bitmap marks the slots that are the last of their block. Slots count as
+//! marked before they are handed out, so nothing has to be done when one is. Each word of the
+//! bitmap has a counter of the marks before it, and all counters fit into one vector, which changes
+//! when a mark is removed. A distance needs one counter and one word. Slots are never renumbered:
+//! when they are used up, [`crate::reuse`] continues from this state.
 
 use crate::reuse::{NEVER, Narrow, ReuseSink};
 use crate::util::interner::{KEY_BITS, Names, TOGETHER};
@@ -130,7 +130,7 @@ mod modern {
                 unsafe {
                     let numbers = _mm256_loadu_si256(NUMBERS.as_ptr().cast());
                     let word = _mm256_set1_epi16(word as i16 - (vector * FEW) as i16);
-                    // Where a number is greater, the comparison gives -1.
+                    // The comparison gives -1 for greater numbers.
                     self.lanes[vector] =
                         _mm256_add_epi16(self.lanes[vector], _mm256_cmpgt_epi16(numbers, word));
                 }
@@ -165,7 +165,7 @@ pub(crate) struct Short {
     rows: usize,
 }
 
-/// What the second loop leaves to the third.
+/// Data passed from the second loop to the third.
 struct Told {
     line: [u32; BATCH],
     distance: [u32; BATCH],
@@ -216,7 +216,7 @@ impl Short {
         self.next as u32
     }
 
-    /// What is known of all blocks.
+    /// State of all blocks.
     pub(crate) fn lines(&self) -> Vec<Line> {
         let line = |(&block, &slot): (&u64, &u16)| {
             let (end, row) = self
@@ -291,7 +291,7 @@ impl Short {
         )
     }
 
-    /// How many accesses from the first one on touch one block each, and one that can get a number.
+    /// Number of leading accesses that touch one block each, and one that can get a number.
     #[inline(always)]
     fn narrow(&self, address: &[u64], size: &[u32]) -> usize {
         let high = (self.shift + KEY_BITS).min(63);
@@ -325,8 +325,8 @@ impl Short {
             .wrapping_sub((self.words[word] & upto).count_ones())
     }
 
-    /// The distances of rows that touch one block each: first slots are taken, then those that were
-    /// there before are counted from a list. First touches are not on it.
+    /// Distances of rows that touch one block each. First, slots are taken. Then the distances of
+    /// reuses are counted from a list, which leaves out first touches.
     #[inline(always)]
     fn count<C: Counters, const JOINED: bool, const FEW_WORDS: bool>(
         &mut self,
@@ -379,7 +379,7 @@ impl Short {
         }
         before.store(&mut self.before, FEW_WORDS);
         if FEW_WORDS {
-            // What stands behind goes down for every mark that went.
+            // The counters behind a removed mark decrease.
             let gone = listed as u16;
             self.before[FEW..].iter_mut().for_each(|b| *b -= gone);
         }
@@ -408,8 +408,8 @@ impl Short {
         self.rows += tag.len();
     }
 
-    /// An access to several blocks: none of them stands between another and itself. Whether it
-    /// fits.
+    /// An access to several blocks. None of its blocks counts between another and itself. False if
+    /// it does not fit.
     #[inline(never)]
     fn wide<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) -> bool {
         let (first, last) = self.touched(address, size);

@@ -1,18 +1,19 @@
 //! RDX: reuse from sampled addresses and a few watchpoints (Wang, Liu, Chabbi 2019).
 //!
-//! [`Reservoir`] decides which of the sampled addresses are watched: it is the same for watchpoints
-//! that a trace is checked against and for debug registers of the CPU. What becomes of each sample
-//! is an [`Observation`]: reused after a time distance, or given up (replaced, never watched, end of the run) at some age.
-//! From those, [`estimate`] makes the distribution of time distances in one of two ways:
+//! [`Reservoir`] selects the sampled addresses that are watched. It serves both simulated
+//! watchpoints over a trace and debug registers of the CPU. Each sample ends in an [`Observation`]:
+//! it is reused after a time distance, or given up at some age (replaced, never watched, end of the
+//! run). From observations, [`estimate`] computes the distribution of time distances in one of two
+//! ways:
 //!
 //! - [`Attribution::Proportional`], the paper's scheme after Wen et al. (Witch, 2018): a reuse
-//!   stands for the samples of its context that no earlier reuse has accounted for, shared among
+//!   represents the samples of its context that no earlier reuse has accounted for, shared among
 //!   the watchpoints of that context (see [`proportional`]).
-//! - [`Attribution::Survival`], the default: a sample that was given up at age t says that its
-//!   distance is more than t, and coins decided when it was given up, not the program. That is
-//!   random censoring, for which the product-limit estimate (Kaplan and Meier 1958) is unbiased. It
-//!   is made for each context of use, and contexts count by their samples. What survives to the end
-//!   is the share of accesses that are never reused.
+//! - [`Attribution::Survival`], the default: a sample that was given up at age t has a distance of
+//!   more than t. Coins decided when it was given up, not the program. This is random censoring,
+//!   for which the product-limit estimate (Kaplan and Meier 1958) is unbiased. It is computed for
+//!   each context of use, and contexts are weighted by their samples. The share that survives to
+//!   the end is the share of accesses that are never reused.
 
 use crate::util::random::Random;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 /// A watched address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// What is watched (an address, or a block number).
+    /// Watched address or block number.
     pub place: u64,
     /// Access count at the use.
     pub used_at: u64,
@@ -32,7 +33,7 @@ pub struct Watch {
     age_in_samples: u64,
 }
 
-/// What became of a sample. Of one stream they stand in the order in which that was known.
+/// End of a sample. Observations of one stream are in the order in which they became known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
     /// Code of the use.
@@ -49,7 +50,7 @@ pub struct Observation {
     pub until: u64,
 }
 
-/// What is to be done with a register.
+/// Use of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Watch the new address with this register (replacing what it watched, if anything).
@@ -77,7 +78,7 @@ impl Reservoir {
         }
     }
 
-    /// What the registers watch.
+    /// Watches of the registers.
     pub fn watches(&self) -> &[Option<Watch>] {
         &self.slots
     }
@@ -160,7 +161,7 @@ impl Reservoir {
     }
 }
 
-/// How observations are weighted.
+/// Weighting of observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribution {
     /// Product-limit estimate per context.
@@ -223,16 +224,16 @@ pub fn estimate(observations: &[Observation], attribution: Attribution) -> Estim
 struct Account {
     /// Taken so far.
     samples: f64,
-    /// Of those, what reuses stand for: the catch-up counter.
+    /// Samples already attributed to reuses: the catch-up counter.
     accounted: f64,
     /// Watched at present.
     watched: u32,
 }
 
 /// The paper's attribution. When a watchpoint traps, the samples of its use's context since that
-/// context was last accounted for are attributed once: the watchpoints of the context that are
-/// still armed share them, this one takes its share, and the context's catch-up counter advances by
-/// as much. What is left to the end was not seen reused.
+/// context was last accounted for are attributed once: the armed watchpoints of the context share
+/// them, this one takes its share, and the context's catch-up counter advances by the same amount.
+/// Samples that remain at the end were not reused.
 pub fn proportional(observations: &[Observation]) -> Estimate {
     let mut out = Estimate {
         weights: vec![0.0; observations.len()],

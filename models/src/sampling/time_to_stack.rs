@@ -14,7 +14,7 @@
 
 use crate::histogram::Bin;
 
-/// How a slice of time bars is put on the stack scale.
+/// Method to place a slice of time bars on the stack scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
     /// Binomial around the mean, as in the paper.

@@ -4,7 +4,7 @@
 use crate::util::random::Random;
 use serde::{Deserialize, Serialize};
 
-/// How threads take turns.
+/// Order in which threads take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Turns {

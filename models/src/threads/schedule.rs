@@ -1,4 +1,4 @@
-//! How OpenMP deals the iterations of a loop to threads.
+//! Distribution of a loop's iterations to threads, as OpenMP does it.
 
 /// The clause `schedule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

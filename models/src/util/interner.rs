@@ -61,7 +61,7 @@ impl Names {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

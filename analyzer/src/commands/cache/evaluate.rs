@@ -18,7 +18,7 @@ pub struct Setup {
     pub shared: usize,
     /// Sets that are followed at most, see [`SetDistances`]; without it there are no models.
     pub follow: Option<u64>,
-    /// Whether the hierarchy is simulated.
+    /// True if the hierarchy is simulated.
     pub simulate: bool,
 }
 
@@ -50,11 +50,12 @@ impl Outcome {
     }
 }
 
-/// Distances of a stream of accesses. One that touches two lines hits if both do: it has the greater distance of the two.
+/// Distances of a stream of accesses. An access to two lines hits if both hit, so it has the
+/// greater distance of the two.
 struct Profile {
     fine: Fine,
     sets: SetDistances,
-    /// Of the access so far: whether a line is new, and the greatest distance.
+    /// State of the current access: true if a line is new, and the greatest distance.
     new: bool,
     greatest: Option<u64>,
 }
@@ -81,7 +82,7 @@ impl ReuseSink for Profile {
     }
 }
 
-/// What tells addresses of a process from those of the first one.
+/// Offset that separates addresses of a process from those of the first one.
 pub fn space(process: u32, first: u32) -> u64 {
     (u64::from(process != first) * u64::from(process)) << 48
 }
@@ -89,7 +90,8 @@ pub fn space(process: u32, first: u32) -> u64 {
 /// An order of accesses: calls back with (thread, access).
 pub type Order<'a> = &'a dyn Fn(&mut dyn FnMut(usize, usize));
 
-/// Model and simulation of all levels, as far as asked for. Private levels see one thread each, shared ones all in `order`.
+/// Model and simulation of all levels, as far as requested. Private levels see one thread each;
+/// shared ones see all threads in `order`.
 ///
 /// # Errors
 ///

@@ -18,7 +18,7 @@ use mgz_models::cache::{LevelSpec, Seen, System};
 use serde_json::Value;
 use std::ops::Range;
 
-/// What is counted of the rows.
+/// Counts of the rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// Rows of the trace, counted or not.
@@ -104,11 +104,11 @@ impl Exact {
     }
 }
 
-/// What was found.
+/// Result of a simulation.
 pub struct Found {
     /// By level.
     pub seen: Vec<Seen>,
-    /// What the counts are of.
+    /// Counts of the rows.
     pub counted: Counted,
     /// Threads with rows.
     pub threads: usize,
@@ -162,7 +162,7 @@ impl Exact {
 /// The simulation of rows that came before those of the trace, see [`crate::commands::beside`].
 pub(crate) struct Begun {
     exact: Exact,
-    /// Whose rows they were, if there were any.
+    /// Thread of the rows, if there were any.
     thread: Option<(u32, u32)>,
 }
 
@@ -195,7 +195,7 @@ impl Begun {
         self.exact.rows(0, rows, 0..rows.address.len());
     }
 
-    /// What it is with so many cores, of which one was its thread's.
+    /// Converts it to `cores` cores; `own` is the core of its thread.
     fn with_cores(self, shared: usize, cores: usize, own: usize) -> anyhow::Result<Exact> {
         let mut exact = self.exact;
         if cores > 1 {
@@ -233,7 +233,7 @@ pub fn simulate(
         Some(slices) => in_slices(slices, &hierarchy, begun)?,
         None => in_order(trace, &hierarchy, begun, document)?,
     };
-    // What cannot be read is met twice: when threads are looked up, and when rows are read.
+    // Unreadable parts are met twice: when threads are looked up, and when rows are read.
     damage.sort();
     damage.dedup();
     let damaged = !damage.is_empty() || !trace.damage.is_empty();
@@ -257,12 +257,13 @@ pub fn simulate(
     })
 }
 
-/// Whether instructions matter: for tables of misses, and for prefetchers that follow them.
+/// True if instructions are needed: for tables of misses, and for prefetchers that follow
+/// instructions.
 pub(super) fn asks_for_code(levels: &[LevelSpec], arguments: &CacheArguments) -> bool {
     arguments.misses || levels.iter().any(|l| l.prefetch.stride)
 }
 
-/// What is simulated.
+/// The simulated hierarchy.
 struct Hierarchy<'a> {
     levels: &'a [LevelSpec],
     /// First level that is shared, from 0, where there are several cores.
@@ -280,8 +281,8 @@ struct Simulated {
 }
 
 impl Hierarchy<'_> {
-    /// Begins, or goes on with what has begun. Given are the threads of the trace, in order, and the process of the row that ran first;
-    /// returned is besides the core of each thread.
+    /// Begins, or continues a simulation. Arguments: the threads of the trace, in order, and the
+    /// process of the row that ran first. Also returns the core of each thread.
     fn begin(
         &self,
         of_trace: &[(u32, u32)],

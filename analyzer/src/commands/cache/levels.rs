@@ -6,11 +6,11 @@ use crate::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::cache::{Inclusion, SetHits};
 use serde_json::Value;
 
-/// What a row is of.
+/// Description of a row.
 pub struct Of<'a> {
     /// Number of threads.
     pub threads: u64,
-    /// How they take turns.
+    /// Order of the threads.
     pub order: &'a str,
     /// Accesses that the simulation has counted.
     pub accesses: u64,
@@ -61,7 +61,7 @@ impl LevelRows {
             };
             let sets = outcome.by_ways.first().map(|(_, hits)| rates(hits));
             let difference = |a: Option<f64>| maybe(a.zip(alone).map(|(a, b)| 100.0 * (a - b)));
-            // What cannot be is no count.
+            // An impossible event has no count.
             let only = |n: u64, known: bool| if known { Value::from(n) } else { Value::Null };
             let prefetches = spec.prefetch.next_line || spec.prefetch.stride;
             let invalidated = setup.levels[number + 1..]

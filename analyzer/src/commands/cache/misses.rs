@@ -17,7 +17,8 @@ struct Tally {
     accesses: u64,
     /// By level.
     misses: [u64; LEVELS],
-    /// Misses of the last level; those that were foreseen by either, by strides, by the line before.
+    /// Misses of the last level; misses that would have been foreseen by either prefetcher, by
+    /// strides, by the line before.
     last: u64,
     foreseen: u64,
     by_stride: u64,
@@ -71,7 +72,7 @@ impl Tally {
         cells
     }
 
-    /// What is worst comes first.
+    /// The worst comes first.
     fn rank(&self) -> std::cmp::Reverse<(u64, [u64; LEVELS], u64)> {
         let mut misses = self.misses;
         misses.reverse();

@@ -298,9 +298,9 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     Ok((document, damaged))
 }
 
-/// What the levels see of a full trace, all its threads in the order of their recorded times, the last
-/// level shared: the counts of this command without options, for those that want nothing else. The
-/// sentences say what could not be read.
+/// Counts of the levels for a full trace, with all its threads in the order of their recorded times
+/// and a shared last level: the counts of this command without options. The sentences report
+/// unreadable parts.
 ///
 /// # Errors
 ///
@@ -326,7 +326,7 @@ pub fn levels_of_trace(
     Ok((found.seen, lacking))
 }
 
-/// What the counts are of.
+/// Writes the counts of the rows.
 fn put_counted(document: &mut Document, arguments: &CacheArguments, counted: Counted) {
     document.put("skipped", Unit::Count, arguments.skip);
     document.put("warm_up", Unit::Count, arguments.warm_up);
@@ -399,7 +399,7 @@ fn arranged(
         }
         let (own, problem) = PrivateData::read(&arguments.trace);
         document.warnings.extend(problem);
-        // What is predicted by one who knows nothing of threads: the rate of one.
+        // Prediction without any knowledge of threads: the rate of one thread.
         let setup = Setup {
             shared: 0,
             levels: levels.to_vec(),

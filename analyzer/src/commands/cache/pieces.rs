@@ -15,7 +15,7 @@ use std::path::Path;
 /// Hit rates of a piece by level: by the model, and by set distances.
 type Rates = Vec<(f64, f64)>;
 
-/// Of one piece of code.
+/// Reuse of one piece of code.
 struct PieceReuse {
     /// P(D|BB).
     distances: Fine,

@@ -63,7 +63,7 @@ impl Windows {
     }
 }
 
-/// What was measured of rows that came on standard input, see [`beside`].
+/// Measurements of rows that came on standard input, see [`beside`].
 pub(super) struct Begun {
     engine: Engine,
     windows: Windows,
@@ -71,7 +71,7 @@ pub(super) struct Begun {
     counts: Counts,
     codes: Vec<Code>,
     implied: u64,
-    /// Of the last row.
+    /// Sample of the last row.
     sample: u32,
 }
 
@@ -161,7 +161,7 @@ impl BegunThread {
         (self.thread.0, self.thread.1)
     }
 
-    /// What follows is this thread's.
+    /// Continues with this thread's rows.
     pub(super) fn go_on(self, engine: &mut Engine, windows: &mut Windows, counts: &mut Counts) {
         let before = std::mem::replace(engine, self.engine);
         windows.nodes = windows.nodes.max(before.most_nodes());

@@ -1,11 +1,11 @@
-//! What the command counts: histograms of the whole, and by code, object and thread.
+//! Counts of the command: histograms of the whole, and by code, object and thread.
 
 use crate::commands::owners::Owners;
 use crate::commands::stream::View;
 use mgz_models::histogram::{Fine, SMALL, WHOLE};
 use mgz_models::reuse::ReuseSink;
 
-/// What is counted of a thread, function or line.
+/// Counts of a thread, function or line.
 #[derive(Clone)]
 pub(crate) struct ReuseTally {
     pub distances: Fine,

@@ -123,7 +123,7 @@ pub struct ReuseArguments {
 }
 
 impl ReuseArguments {
-    /// What shows the pairs in a trace of `--mode watch`.
+    /// Arguments that show the pairs in a trace of `--mode watch`.
     pub(crate) fn of_watched(folder: &Path) -> anyhow::Result<ReuseArguments> {
         #[derive(Parser)]
         struct Line {
@@ -167,7 +167,7 @@ impl Engine {
         }
     }
 
-    /// What the arguments ask for.
+    /// Engine for the arguments.
     fn of(arguments: &ReuseArguments) -> Engine {
         Engine::new(arguments.block.trailing_zeros(), bound(arguments))
     }
@@ -342,7 +342,7 @@ struct Measured {
     damaged: bool,
 }
 
-/// Each thread's run, or window, by itself; behind what has `begun`.
+/// Measures each thread's run, or window, separately, after the rows of `begun`.
 fn alone(
     trace: &Trace,
     arguments: &ReuseArguments,
@@ -361,7 +361,7 @@ fn alone(
         let mut starts = segment.starts;
         if counts.threads.last().is_none_or(|t| (t.0, t.1) != id) {
             match begun.take_if(|begun| begun.id() == id) {
-                // The thread's rows go on where those that came before have ended.
+                // The thread's rows continue after those that came before.
                 Some(before) => {
                     starts = segment.run.sample != before.sample;
                     before.go_on(engine, &mut windows, counts);
@@ -388,7 +388,7 @@ fn alone(
         windows.run(view, engine, counts);
         counts.tags.out = tags;
     };
-    // Objects that follow each other at an address are told apart by time.
+    // Objects that follow each other at an address are distinguished by time.
     let damaged = visit(trace, ColumnSet { time: known }, document, &mut each);
     if let Some(before) = begun {
         before.go_on(engine, &mut windows, counts);
@@ -465,7 +465,7 @@ fn together(
     Ok(measured)
 }
 
-/// How much distances may be wrong.
+/// Allowed error of distances.
 fn bound(arguments: &ReuseArguments) -> Option<Bound> {
     match (arguments.relative_error, arguments.absolute_error) {
         (Some(e), _) => Some(Bound::Relative(e)),

@@ -4,7 +4,7 @@ use crate::commands::stream::{Accesses, View};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use std::collections::HashMap;
 
-/// Bits of the chunks by which regions are told apart.
+/// Log2 of the bytes of the chunks by which regions are distinguished.
 pub(crate) const CHUNK: u32 = 21;
 /// Log bins of the paper: [0,4), [4,8), [8,16) …
 pub(crate) const BINS: usize = 48;
@@ -102,14 +102,16 @@ impl ReuseSink for BandCounts {
 
 /// No block has this number.
 const NONE: u64 = u64::MAX;
-/// Blocks from this size on go through the filter of recent blocks; smaller ones change too often for it to pay.
+/// Log2 of the smallest block that goes through the filter of recent blocks. Smaller blocks change
+/// too often for it to pay.
 const FILTERED: u32 = 10;
 /// Tag of touches that only bring the engine's order up to date; others have the number of an object.
 const SILENT: u32 = u32::MAX;
 
-/// The most recent blocks. A block among them has as distance its place in their order, and the engine need not know of it, as
-/// long as blocks leave in the right order: before one leaves, those that the engine has as older, though they were accessed since, are
-/// touched once more.
+/// The most recent blocks. The distance of a block among them is its place in their order. The
+/// engine need not know of its accesses, provided that blocks leave in the right order: before a
+/// block leaves, the blocks that the engine believes to be older, although they were accessed
+/// since, are touched once more.
 struct Recent {
     /// Most recent first.
     blocks: [u64; 4],
@@ -141,7 +143,7 @@ impl Recent {
         Some(at)
     }
 
-    /// A new block comes in; `touch` is told what the engine must be told before.
+    /// A new block enters. `touch` receives the blocks that must be passed to the engine before.
     #[inline(always)]
     fn enter(&mut self, block: u64, mut touch: impl FnMut(u64)) {
         if self.used == self.blocks.len() {

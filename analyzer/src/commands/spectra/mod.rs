@@ -148,7 +148,7 @@ struct Region {
     last: u64,
 }
 
-/// What a band has counted, in the order of addresses.
+/// Counts of a band, in the order of addresses.
 struct Sorted<'a> {
     band: &'a Band,
     /// Process, first chunk of the block or blocks, signature.
@@ -167,7 +167,8 @@ impl<'a> Sorted<'a> {
         Sorted { band, signatures }
     }
 
-    /// The entries of a region in a list that is sorted by process and chunk. Blocks that are larger than a chunk are those that reach into it.
+    /// The entries of a region in a list that is sorted by process and chunk. If blocks are larger
+    /// than a chunk, it includes those that reach into the region.
     fn within<'l, T>(
         &self,
         list: &'l [T],
@@ -229,7 +230,7 @@ fn regions(bands: &[Band]) -> Vec<Region> {
     out
 }
 
-/// What is known of a place: its name, process, signatures by block size, and footprints in bytes.
+/// Data on a place: its name, process, signatures by block size, and footprints in bytes.
 struct Found {
     name: Value,
     process: Value,
@@ -341,7 +342,7 @@ fn results(
     document: &mut Document,
 ) {
     let name = |r: &Region| {
-        // What lies behind the address space has no address of 64 bits.
+        // An end behind the address space does not fit into 64 bits.
         let end = u128::from(r.last + 1) << CHUNK;
         format!("{:#x}-{end:#x}", r.first << CHUNK)
     };
@@ -396,7 +397,7 @@ fn results(
                     value(n / total),
                 ]);
             }
-            // Of an object whose blocks other objects touched first, nothing is its own.
+            // If other objects touched its blocks first, an object has none of its own.
             let normalised = (bytes[0] > 0).then(|| footprint as f64 / bytes[0] as f64);
             footprints.push(vec![
                 name.clone(),

@@ -1,8 +1,9 @@
-//! By what spectra are counted besides memory: objects, functions, intervals of the run.
+//! Parts by which spectra are counted besides memory: objects, functions, intervals of the run.
 //!
-//! Each access has a tag: the number of a combination of object, function and interval that occurs. Bands count by tag, so that
-//! distances are measured once; sums over tags are the parts' signatures. Footprints of functions and intervals are sets of blocks of the
-//! smallest size, since several of them touch the same ones.
+//! Each access has a tag: the number of an existing combination of object, function and interval.
+//! Bands count by tag, so distances are measured once, and sums over tags are the parts'
+//! signatures. Footprints of functions and intervals are sets of blocks of the smallest size, since
+//! several of them touch the same ones.
 
 use crate::commands::stream::View;
 use crate::data::code_map::{CodeMap, Target};
@@ -88,7 +89,7 @@ pub(crate) struct Parts {
     touched: HashMap<Part, BlockSet>,
 }
 
-/// Where a segment stands in its thread's run.
+/// Place of a segment in its thread's run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub process: u32,
@@ -172,7 +173,7 @@ impl Parts {
         number
     }
 
-    /// Whether tags are more than objects.
+    /// True if tags distinguish more than objects.
     pub fn wanted(&self) -> bool {
         self.functions || self.intervals > 0
     }

@@ -1,8 +1,8 @@
-//! What the signatures advise.
+//! Advice from the signatures.
 
 use mgz_models::emd;
 
-/// What is advised.
+/// Advice.
 pub(crate) struct Verdict {
     pub(crate) prototype: &'static str,
     pub(crate) page: u64,

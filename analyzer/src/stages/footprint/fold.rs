@@ -1,8 +1,9 @@
 //! From table entries to footprints of functions, lines and the whole trace.
 //!
-//! The entries of one 64-byte line stand together. For each target (the whole, a function, a line) the
-//! maps of its entries are merged and their bits counted. Pages of memory are independent, so that those of different
-//! partitions are folded in parallel ([`crate::stages::footprint::FootprintSet::fold`]).
+//! The entries of one 64-byte line are adjacent. For each target (the whole, a function, a line)
+//! the maps of its entries are merged and their bits counted. Pages of memory are independent, so
+//! pages of different partitions are folded in parallel
+//! ([`crate::stages::footprint::FootprintSet::fold`]).
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::Counts;
@@ -55,7 +56,8 @@ impl Folded {
     }
 }
 
-/// Folds entries that are sorted by address space, line, group and have each key once. They must be all that there are of their pages.
+/// Folds entries that are sorted by address space, line and group, with each key once. They must be
+/// all entries of their pages.
 pub(crate) fn fold(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("popcnt") {
@@ -65,7 +67,8 @@ pub(crate) fn fold(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
     fold_any(entries, code, folded);
 }
 
-/// Five counts of bits for each line of memory and target: with the instruction for them, folding takes a quarter less time.
+/// Each line of memory and target needs five counts of bits. With the instruction for them, folding
+/// takes a quarter less time.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "popcnt")]
 fn fold_modern(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
@@ -208,8 +211,8 @@ mod tests {
     use std::collections::{HashMap, HashSet};
     use std::sync::Arc;
 
-    /// Six pieces, three lines, two functions: pieces 2k and 2k+1 are line k; lines 0 and 1 are function 0. Line 1 is in loop 1, which is in loop 0, as is
-    /// piece 0.
+    /// Six pieces, three lines, two functions: pieces 2k and 2k+1 are line k; lines 0 and 1 are
+    /// function 0. Line 1 is in loop 1, which is in loop 0, as is piece 0.
     fn code() -> CodeMap {
         let mut code = CodeMap::default();
         code.functions = (0..2)
@@ -305,7 +308,8 @@ mod tests {
         folded
     }
 
-    /// By workers that are at it at the same time and share a table. The last one gets nothing, the one before little.
+    /// Folds with several concurrent workers that share a table. The last one gets nothing, the one
+    /// before little.
     fn shared(accesses: &[Access], workers: usize, budget: &Arc<Budget>) -> Folded {
         let store = Store::new(budget.clone());
         let mut dealt: Vec<Vec<&[Access]>> = vec![Vec::new(); workers];
@@ -427,7 +431,8 @@ mod tests {
         );
     }
 
-    /// Workers that share a table, of which one or the other writes it to a file while the others go on: nothing is lost, nothing counts twice.
+    /// Workers share a table, and some write it to a file while the others go on. Nothing is lost,
+    /// and nothing counts twice.
     #[test]
     fn workers_share_a_table() {
         let mut state = 21u64;
@@ -437,7 +442,8 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
-        // Many enough for each of 128 partitions to have 2,048 records, however the workers come: less is not merged, and counts for nothing in the budget.
+        // There are enough accesses for each of 128 partitions to have 2,048 records. Smaller runs
+        // are not merged and do not count in the budget.
         let accesses: Vec<Access> = (0..300_000u64)
             .map(|i| {
                 let size = if below(9) == 0 {

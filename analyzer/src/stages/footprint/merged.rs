@@ -3,7 +3,7 @@
 use crate::data::counts::Counts;
 use crate::stages::footprint::Maps;
 
-/// What the entries of one line merge to.
+/// Merged entries of one line.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Merged {
     all: Maps,
@@ -23,7 +23,7 @@ impl Merged {
         }
     }
 
-    /// What of it lies in some bytes of the line.
+    /// The part that lies in some bytes of the line.
     pub fn inside(&self, mask: u64) -> Merged {
         let Maps { seen, twice, bytes } = self.all;
         Merged {
@@ -37,7 +37,7 @@ impl Merged {
         }
     }
 
-    /// Whether nothing was loaded here.
+    /// True if nothing was loaded here.
     pub fn is_empty(&self) -> bool {
         self.all == Maps::default()
     }

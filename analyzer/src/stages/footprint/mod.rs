@@ -1,17 +1,24 @@
-//! Which bytes and start addresses each piece of code has touched.
+//! Bytes and start addresses that each piece of code has touched.
 //!
-//! The unit is an entry per (group, address space, 64-byte line), where a *group* is a code line and a
-//! load class (see [`crate::data::code_map`]). It has three 64-bit maps, one bit per byte of the line: start
-//! addresses seen, start addresses seen at least twice, bytes touched. Maps of different groups merge by
-//! bit operations ([`Maps::merge`]), so one pass fills one table, and the footprints of lines, functions
-//! and the whole trace are made from it at the end ([`FootprintSet::fold`]).
+//! The unit is an entry per (group, address space, 64-byte line), where a *group* is a code line
+//! and a load class (see [`crate::data::code_map`]). It has three 64-bit maps with one bit per byte
+//! of the line: start addresses seen, start addresses seen at least twice, bytes touched. Maps of
+//! different groups merge by bit operations ([`Maps::merge`]). So one pass fills one table, and the
+//! footprints of lines, functions and the whole trace are computed from it at the end
+//! ([`FootprintSet::fold`]).
 //!
-//! Method. A row becomes one packed number ([`record`]), which is appended to one of some [`partitions`](partition) by its page: nothing is
-//! looked up, and nothing depends on what the data is. Where code touches lines again soon, as most does, touches are first joined in a small table in which
-//! a key has one place (`write_cache`), and what has to make room there is appended; whether that pays is tried now and then. Where it does not, records that were appended twice already are left out if there are enough of them ([`repeats`]). When what is new takes as much memory as the entries of its partition, it is merged
-//! into these, with a table that is in the cache while that lasts. Partitions are in a [`Store`] that all workers share; what is on its way there waits with the worker, by partition. So there is no
-//! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
-//! room for wait in a file. What does not fit into a packed number (rows across lines, of unusual sizes, of very many groups) is appended as an entry.
+//! Method. A row becomes one packed number ([`record`]), which is appended to one of some
+//! [`partitions`](partition) selected by its page. No look-up is needed, and nothing depends on the
+//! data. Most code touches lines again soon. Such touches are first joined in a small table in
+//! which a key has one place (`write_cache`), and evicted entries are appended. From time to time a
+//! trial decides if that pays. If not, records that were already appended twice are left out,
+//! provided there are enough of them ([`repeats`]). When the new records of a partition take as
+//! much memory as its entries, they are merged into these, with a table that stays in the cache
+//! meanwhile. All workers share the partitions in a [`Store`]; records wait with the worker, by
+//! partition, until they are handed over. So memory outside the caches is only accessed in order,
+//! and a partition can be folded separately: partitions for which a [`Budget`] has no room wait in
+//! a file. Rows that do not fit into a packed number (across lines, of unusual sizes, of very many
+//! groups) are appended as entries.
 
 pub mod fold;
 pub(crate) mod merged;
@@ -39,12 +46,13 @@ const TOGETHER: usize = crate::stages::footprint::write_cache::TOGETHER;
 const TALLY_BITS: u32 = 24;
 /// Rows between two sums, so that no tally overflows.
 const TALLIED: usize = 1 << 22;
-/// Tallies of a group, for one row each in turn: rows that follow one another are often of the same group, and a number that was just written takes several cycles until it can be read.
+/// Copies of a group's tally, used in turn. Consecutive rows often have the same group, and a
+/// number that was just written takes several cycles until it can be read.
 const TALLIES: usize = 4;
 /// No owner yet.
 const NOBODY: u32 = u32::MAX;
 
-/// What is known of one 64-byte line. The order of the fields is what `write_cache` joins several of at once by.
+/// State of one 64-byte line. `write_cache` joins several fields at once and relies on their order.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Maps {
@@ -57,7 +65,7 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// What is known after both.
+    /// Merges the state with another one.
     #[inline(always)]
     pub fn merge(&mut self, other: &Maps) {
         self.twice |= other.twice | (self.seen & other.seen);
@@ -66,7 +74,7 @@ impl Maps {
     }
 }
 
-/// What an entry is about.
+/// Subject of an entry.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -92,12 +100,12 @@ impl Entry {
         Entry { key, maps }
     }
 
-    /// What it is about.
+    /// Subject of the entry.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// What is known.
+    /// State of the line.
     pub fn maps(&self) -> &Maps {
         &self.maps
     }
@@ -117,7 +125,8 @@ pub(crate) struct PackedEntry {
     maps: Maps,
 }
 
-/// The owner's upper bits come last: there stands what else a [`record`] has, whose owner is small, so that the key of a record is a part of it.
+/// The owner's upper bits come last. Records have small owners and use these bits for other data,
+/// so the key of a record is a part of the record.
 #[inline(always)]
 fn pack(line: u64, owner: u32) -> u64 {
     line << OWNER_BITS
@@ -132,7 +141,7 @@ fn owner_in(key: u64) -> u32 {
     owner >> record::OWNER_AT | owner << record::OWNER_BITS & OWNER_MASK
 }
 
-/// Whether a line and an owner fit into a packed key, which is then not `u64::MAX`.
+/// True if a line and an owner fit into a packed key. Such a key is never `u64::MAX`.
 #[inline(always)]
 fn fits(line: u64, owner: u32) -> bool {
     line >> (64 - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1
@@ -147,7 +156,8 @@ pub struct GroupCount {
     pub implied: u64,
 }
 
-/// What is known after an access to one line: first byte (below 64), number of bytes (at least one), whether it started there.
+/// State after an access to one line. `offset`: first byte (below 64); `bytes`: number of bytes (at
+/// least one); `starts`: the access starts there.
 #[inline(always)]
 fn touch(offset: u32, bytes: u32, starts: bool) -> Maps {
     Maps {

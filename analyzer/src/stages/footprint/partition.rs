@@ -1,4 +1,5 @@
-//! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
+//! Entries by page. They are appended to partitions that all workers share, merged now and then,
+//! and written to a file if memory is short.
 
 use crate::stages::footprint::{Maps, OWNER_BITS, PackedEntry, record};
 use crate::util::key_index::{KeyIndex, chunk_of, expect, expect_write};
@@ -19,7 +20,8 @@ const RUN: usize = 1 << 11;
 /// Records and entries that a worker hands over at a time.
 const RECORDS: usize = 1 << 8;
 const ENTRIES: usize = 1 << 6;
-/// Records between the last one and the place that is fetched for those that follow: chunks that are used again have mostly left the cache.
+/// Records between the last one and the place that is prefetched for later ones. Reused chunks have
+/// mostly left the cache.
 const NEXT_LINES: usize = 16;
 /// An entry that waits takes as much room as so many records.
 const COSTS: usize = 4;
@@ -28,7 +30,7 @@ const LITTLE: usize = 1 << 12;
 /// Bytes of an entry in a file.
 const STORED: usize = 32;
 
-/// How many entries may be in memory, by all tables together.
+/// Limit of the entries in memory, for all tables together.
 #[derive(Debug)]
 pub struct Budget {
     most: isize,
@@ -63,7 +65,7 @@ impl Budget {
         self.spilled.load(Ordering::Relaxed) * STORED
     }
 
-    /// Whether entries had to stay in memory, because no file could be written.
+    /// True if entries had to stay in memory because no file could be written.
     pub fn failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
@@ -85,7 +87,7 @@ pub(crate) enum Run {
 }
 
 impl Run {
-    /// Its entries, where they are if they are in memory. What cannot be read any more is an error of the system's.
+    /// Its entries, in place if they are in memory. A failure to read them back is a system error.
     pub(crate) fn places(&self) -> std::io::Result<Cow<'_, EntryBlocks>> {
         let (file, at, count) = match self {
             Run::Memory(places) => return Ok(Cow::Borrowed(places)),
@@ -116,7 +118,8 @@ impl Run {
     }
 }
 
-/// Entries that never move: there are many partitions, and one that grew in one piece would leave holes of all sizes behind, which the others would not fit into.
+/// Entries that never move. There are many partitions, and growing them as single blocks would
+/// leave holes of all sizes that the others do not fit into.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EntryBlocks {
     /// All but the last are full.
@@ -184,7 +187,8 @@ impl EntryBlocks {
             );
             let at_zero = &record::AT_ZERO[record as usize % record::AT_ZERO.len()];
             let place: *mut __m256i = std::ptr::from_mut(self.get_mut(number)).cast();
-            // SAFETY: places have the size and alignment of the type, and any bits are values of theirs and of it.
+            // SAFETY: places have the size and alignment of the type, and any bit pattern is valid
+            // for both.
             let (known, maps) = unsafe {
                 (
                     _mm256_load_si256(place),
@@ -192,7 +196,8 @@ impl EntryBlocks {
                 )
             };
             let maps = _mm256_sllv_epi64(maps, offset);
-            // Starts that both have, moved on to those that were seen twice; there is nothing in front of the others.
+            // Starts that both have, shifted to the starts seen twice. The fields in front of the
+            // others are zero.
             let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
             // SAFETY: see above.
             unsafe {
@@ -209,14 +214,14 @@ struct Partition {
     records: Vec<Vec<u64>>,
     /// The same: entries.
     others: Vec<Vec<PackedEntry>>,
-    /// How much there is of both, an entry as several records.
+    /// Number of both, counting an entry as several records.
     waiting: usize,
     /// Each key once.
     places: EntryBlocks,
     runs: Vec<Run>,
 }
 
-/// What a worker needs to merge. One for all partitions: it stays in the cache.
+/// Buffers that a worker needs to merge. One serves all partitions, so it stays in the cache.
 #[derive(Default)]
 struct Scratch {
     index: KeyIndex,
@@ -243,12 +248,14 @@ impl Partition {
         }
     }
 
-    /// Whether it is time to merge: each merging looks all entries up once, so there has to be as much new. (Records are a quarter of an entry.)
+    /// True if it is time to merge. Each merge looks up all entries once, so there must be as many
+    /// new ones. (A record has a quarter of the size of an entry.)
     fn is_due(&self) -> bool {
         self.waiting >= RUN.max(self.places.len * 4)
     }
 
-    /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other. The change of the number of entries.
+    /// Merges new records. First, keys are looked up, then maps are merged into their places, so
+    /// neither step waits for the other. Returns the change in the number of entries.
     fn merge(&mut self, scratch: &mut Scratch) -> isize {
         let old = self.places.len;
         let more = self.records.iter().map(Vec::len).sum::<usize>()
@@ -364,7 +371,8 @@ impl Store {
     }
 }
 
-/// A worker's way to a [`Store`]: records and entries wait here, by partition, until there are enough to be handed over. As long as there is little, it stays here.
+/// A worker's path to a [`Store`]. Records and entries wait here, by partition, until there are
+/// enough to be handed over. Small amounts stay here.
 pub(crate) struct Partitions {
     pub(crate) store: Arc<Store>,
     /// One, as long as there is little.
@@ -465,7 +473,7 @@ impl Partitions {
         }
     }
 
-    /// Whether all is here.
+    /// True if everything is here.
     pub(crate) fn is_little(&self) -> bool {
         self.records.len() < PARTITIONS
     }
@@ -500,7 +508,8 @@ impl Partitions {
             .for_each(|p| self.push_entry(p));
     }
 
-    /// Writes all entries of all tables of the budget to a file that has no name: it may be others that have filled it. If that fails they stay.
+    /// Writes all entries of all tables of the budget to an unnamed file, because other tables may
+    /// have filled the budget. If that fails, they stay.
     fn spill(&mut self) -> std::io::Result<()> {
         let budget = &*self.store.budget;
         // Another worker may be at it.
@@ -544,7 +553,7 @@ impl Partitions {
         (0..self.records.len()).for_each(|number| self.hand_over(number));
     }
 
-    /// What is here, if it is little.
+    /// The entries here, if they are few.
     pub(crate) fn finish(mut self) -> Run {
         self.little.merge(&mut self.scratch);
         Run::Memory(self.little.places)
@@ -588,7 +597,8 @@ mod tests {
         }
     }
 
-    /// A table that is complete has filled the budget: what comes then does not go to files in the smallest pieces.
+    /// A complete table has filled the budget. Later entries are not written to files in the
+    /// smallest pieces.
     #[test]
     fn a_budget_that_others_have_filled_is_emptied() {
         let most = 1usize << 17;

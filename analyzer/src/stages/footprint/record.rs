@@ -10,14 +10,16 @@ pub(crate) const OWNER_BITS: u32 = 14;
 pub(crate) const OWNER_AT: u32 = CODE_BITS + OFFSET_BITS;
 const LINE_AT: u32 = OWNER_AT + OWNER_BITS;
 
-/// The code of a size that is a power of two, at most 64: a sequence of bits in which no three are followed by the same three again, moved by the size. (It takes no more than
-/// multiplying and shifting, which there are instructions for vectors for.)
+/// Code of a size that is a power of two, at most 64. It is computed by multiplying and shifting,
+/// which vector instructions support: a bit sequence without a repeated group of three is shifted
+/// by the size.
 #[inline(always)]
 const fn code(size: u32) -> u32 {
     size.wrapping_mul(0b0001_0111) >> 5 & 7
 }
 
-/// What is known after an access at offset 0, by the code of its size, in a place without a key. One code is no size's.
+/// State after an access at offset 0, by the code of its size, in a place without a key. One code
+/// belongs to no size.
 pub(crate) const AT_ZERO: [PackedEntry; 8] = {
     let mut places = [PackedEntry {
         key: 0,
@@ -93,7 +95,7 @@ pub(crate) fn key(record: u64) -> u64 {
     record >> OWNER_AT << OWNER_AT
 }
 
-/// What is known after it.
+/// State after it.
 #[inline(always)]
 pub(crate) fn maps(record: u64) -> Maps {
     let offset = record >> CODE_BITS & 63;

@@ -1,9 +1,12 @@
-//! A small table of the records that were appended last: one that was appended twice tells nothing more, since maps know "once", "twice or more" and bytes. So
-//! where the same places are accessed again and again, but too many others in between for [`crate::stages::footprint::write_cache`], most records need not be written, read and merged. Where few are
-//! found it is left out for a while.
+//! A small table of the records that were appended last. A record that was appended twice adds
+//! nothing further, since maps only distinguish "once" and "twice or more", and bytes. If the same
+//! places are accessed repeatedly, but with too many others in between for
+//! [`crate::stages::footprint::write_cache`], most records need not be written, read and merged. If
+//! few repetitions are found, the table is not used for a while.
 //!
-//! Each record has one place. Nobody can foresee whether it is there, so there is no branch on that: each is written behind the list of what is to be appended, which
-//! only gets longer if it was not there twice.
+//! Each record has one place. Its presence is unpredictable, so there is no branch on it: each
+//! record is written behind the list of records to append, and the list grows only if the record
+//! was not there twice.
 
 use crate::stages::footprint::write_cache::TOGETHER;
 use crate::util::adaptive::Trial;
@@ -15,7 +18,7 @@ const TOO_FEW: usize = 4;
 
 struct Table {
     records: [u64; PLACES],
-    /// Whether it was appended twice.
+    /// True for records that were appended twice.
     twice: [bool; PLACES],
 }
 
@@ -28,7 +31,7 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    /// Whether the next records, so many, are to go through [`Repeats::sift`].
+    /// True if the next records are to go through [`Repeats::sift`].
     #[inline(always)]
     pub(crate) fn pays(&mut self, records: usize) -> bool {
         self.trial
@@ -80,7 +83,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is left out changes nothing.
+        /// Leaving out repetitions changes nothing.
         #[test]
         fn what_is_appended_has_the_maps_of_all(accesses in prop::collection::vec((0u64..60, 0u64..4, 0u32..7, 0u32..3), 0..600), far in any::<bool>()) {
             let record = |&(line, offset, code, owner): &(u64, u64, u32, u32)| {

@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 /// Entries below this are folded by one thread.
 const FEW: usize = 1 << 14;
-/// Entries between the one that is told and the one that is fetched.
+/// Entries between the current one and the one that is prefetched.
 const AHEAD: usize = 16;
 
-/// Keys and places as one number, which is moved about in half of the time: what all keys have alike is left out.
+/// Keys and places packed into one number, which can be moved in half of the time. Bits that all
+/// keys share are left out.
 #[derive(Clone, Copy)]
 struct Packing {
     /// The least line, and bits of the rank and of the place.
@@ -106,7 +107,7 @@ impl FootprintSet {
             .collect()
     }
 
-    /// What is in any of several sets, which were made together.
+    /// Union of several sets that were made together.
     pub fn union(sets: Vec<FootprintSet>) -> FootprintSet {
         let by_space = |&(group, space): &(u32, u32)| (space, group);
         let mut owners: Vec<(u32, u32)> =
@@ -212,7 +213,8 @@ impl FootprintSet {
         const OWNER: u64 = OWNER_MASK as u64;
         let runs = self.runs.get(number).map_or(&[][..], Vec::as_slice);
         let count = runs.iter().map(|r| r.1.len()).sum();
-        // A scratch file that vanishes under a running program is beyond repair: better no result than a wrong one.
+        // A scratch file that vanishes under a running program cannot be recovered. No result is
+        // better than a wrong one.
         let places: Vec<_> = runs
             .iter()
             .map(|(_, run)| {
@@ -323,8 +325,9 @@ impl FootprintSet {
         )
     }
 
-    /// Gives all entries to folds that `new` makes, which `merge` brings together: those of some whole pages at a time, each key once, sorted by address space, line, group.
-    /// In memory are the entries of one partition for each thread.
+    /// Passes all entries to folds that `new` makes, and combines these with `merge`. A fold gets
+    /// the entries of whole pages, each key once, sorted by address space, line and group. The
+    /// entries of one partition per thread are in memory.
     pub(crate) fn fold_with<T: Send>(
         &self,
         new: impl Fn() -> T + Sync,

@@ -1,20 +1,23 @@
-//! A small table before the partitions: touches of a line by the same code that follow one another soon are one entry. Where few do, it
-//! is left out for a while.
+//! A small table before the partitions. Touches of a line by the same code in short succession
+//! become one entry. If there are few of these, the table is not used for a while.
 //!
-//! Each key has one place in it. Nobody can foresee whether it is the key's own or another's, so there is no branch on that: what was
-//! there is always written behind the list of what has to leave, which only gets longer if it was another's.
+//! Each key has one place. The place may hold this key or another one, which is unpredictable, so
+//! there is no branch on it: the old entry is always written behind the list of evicted entries,
+//! and the list grows only if it has another key.
 
 use crate::stages::footprint::partition::Partitions;
 use crate::stages::footprint::{Maps, PackedEntry, record};
 use crate::util::adaptive::Trial;
 use std::hint::select_unpredictable;
 
-/// Places at first, and at most: a share of the second-level cache. (There may be many tables with little in them.)
+/// Initial and greatest number of places: a share of the second-level cache. (There may be many
+/// tables with few entries.)
 const FEW: usize = 1 << 7;
 const MANY: usize = 1 << 12;
 /// Touches between two calls of [`Front::drain`], at most.
 pub(crate) const TOGETHER: usize = 256;
-/// Too many touches find another's key: one in so many. What leaves is four times as long as a record.
+/// The table is too small if one touch in so many finds another key. An evicted entry is four times
+/// as long as a record.
 const TOO_MANY: usize = 4;
 /// No key: [`crate::stages::footprint::pack`] gives it to no line of a user-space program.
 const FREE: PackedEntry = PackedEntry {
@@ -26,13 +29,15 @@ const FREE: PackedEntry = PackedEntry {
     },
 };
 
-/// The place of a key in a table of a power of two: upper bits of a product, which all of the key's take part in.
+/// Place of a key in a table of a power of two: upper bits of a product that depend on all bits of
+/// the key.
 #[inline(always)]
 fn home(record: u64, places: &[PackedEntry]) -> usize {
     (record::key(record).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (places.len() - 1)
 }
 
-/// Joins touches with what is in their places; how many others were there, which are at the beginning of `leaving` then.
+/// Joins touches with the entries in their places. Returns the number of evicted entries, which are
+/// at the beginning of `leaving`.
 fn join(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]) -> usize {
     let mut count = 0;
     for &record in records {
@@ -53,7 +58,8 @@ fn join(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]
     count
 }
 
-/// The same with a place as one number: it is read, joined and written in one piece each. (What was written in pieces and is read as a whole soon after makes the read wait.)
+/// The same with a place as one number, which is read, joined and written as a whole. (Reading a
+/// value as a whole soon after it was written in pieces is slow.)
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn join_wide(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &[u64]) -> usize {
@@ -71,7 +77,8 @@ fn join_wide(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &
         let at_zero = &record::AT_ZERO[record as usize % record::AT_ZERO.len()];
         let place: *mut __m256i = std::ptr::from_mut(place).cast();
         let leaves: *mut __m256i = std::ptr::from_mut(&mut leaving[count]).cast();
-        // SAFETY: places have the size and alignment of the type, and any bits are values of theirs and of it.
+        // SAFETY: places have the size and alignment of the type, and any bit pattern is valid for
+        // both.
         let (known, maps) = unsafe {
             (
                 _mm256_load_si256(place),
@@ -81,7 +88,8 @@ fn join_wide(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &
         let maps = _mm256_sllv_epi64(maps, offset);
         let new = _mm256_or_si256(maps, _mm256_and_si256(all, key_mask));
         let same = _mm256_permute4x64_epi64::<0>(_mm256_cmpeq_epi64(known, new));
-        // Starts that both have, moved on to those that were seen twice; there is nothing in front of the others.
+        // Starts that both have, shifted to the starts seen twice. The fields in front of the
+        // others are zero.
         let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
         let joined = _mm256_or_si256(new, _mm256_and_si256(same, _mm256_or_si256(known, twice)));
         // SAFETY: see above.
@@ -98,17 +106,17 @@ fn join_wide(places: &mut [PackedEntry], leaving: &mut [PackedEntry], records: &
 #[derive(Default)]
 pub(crate) struct Front {
     places: Vec<PackedEntry>,
-    /// What has to leave, and how many.
+    /// Evicted entries, and their number.
     leaving: Vec<PackedEntry>,
     count: usize,
-    /// How many have left since the table has had its size.
+    /// Number of evictions since the table got its size.
     left: usize,
     /// Counts touches that have made others leave.
     trial: Trial,
 }
 
 impl Front {
-    /// Whether the next touches, so many, are to be added here.
+    /// True if the next touches are to be added here.
     #[inline(always)]
     pub(crate) fn pays(&mut self, touches: usize) -> bool {
         self.trial

@@ -1,12 +1,15 @@
-//! Which samples have seen which addresses: what estimates of the unseen footprint are made of.
+//! Incidence of addresses in samples, from which the unseen footprint is estimated.
 //!
-//! Kept is one mark per (address, code group, sample). To bound memory, only the addresses of some pages are kept
-//! once there are too many marks: those whose page number hashes to a multiple of `2^level` (spatial sampling; all marks of a page are
-//! kept or none, so that the counts of samples per address, line and page stay exact for the pages that are kept). Where there are few
-//! pages, some of them would tell little of the others: then the marks of some samples are kept instead, those whose number hashes to a multiple of `2^thinned`.
+//! There is one mark per (address, code group, sample). To limit memory, only the addresses of some
+//! pages are kept once there are too many marks: pages whose number hashes to a multiple of
+//! `2^level` (spatial sampling). All marks of a page are kept or none, so the counts of samples per
+//! address, line and page stay exact for these pages. If there are few pages, a part of them would
+//! not be representative. Then the marks of some samples are kept instead: samples whose number
+//! hashes to a multiple of `2^thinned`.
 //!
-//! How much of the one and of the other can be said only of the whole. So what may be needed is collected, and some of it is [chosen](Incidence::fold) at the end. What is kept does not
-//! depend on how marks were dealt to those that collect them, see [`thin`].
+//! The best combination of both is known only at the end. So all marks that may be needed are
+//! collected, and some of them are [chosen](Incidence::fold) at the end. The result does not depend
+//! on the distribution of marks to workers, see [`thin`].
 
 pub(crate) mod thin;
 
@@ -38,13 +41,13 @@ pub struct Mark {
     pub group: u32,
 }
 
-/// The marks: while they are collected, those of a level; then those that were chosen of them.
+/// The marks: those of a level while they are collected, then the chosen ones.
 #[derive(Clone)]
 pub struct Incidence {
     /// By address space.
     spaces: Vec<Vec<Mark>>,
     front: Vec<(Mark, u32)>,
-    /// What the ranks of page and sample sum up to, at least.
+    /// Least sum of the ranks of page and sample.
     both: u32,
     /// Ranks of pages and of samples, at least, once they are chosen.
     level: u32,
@@ -71,7 +74,7 @@ impl Default for Incidence {
     }
 }
 
-/// Whether two marks of address spaces differ, without a branch for each part.
+/// True if two marks of address spaces differ. There is no branch for each part.
 #[inline(always)]
 fn differ((a, of_a): &(Mark, u32), (b, of_b): &(Mark, u32)) -> bool {
     a.address ^ b.address | u64::from(a.sample ^ b.sample | a.group ^ b.group | of_a ^ of_b) != 0
@@ -115,7 +118,8 @@ impl Incidence {
             self.again = !self.met.insert((space, sample));
         }
         let marks = &mut self.spaces[space as usize];
-        // Where there are many there will mostly be as many as there may be: a list that grew to that would leave its former selves behind.
+        // A list that is long already will mostly reach the limit. Growing it in steps would leave
+        // its former copies behind.
         if marks.len() + rows.len() > marks.capacity().max(GROWING) {
             marks.reserve_exact(
                 (self.room.min(LIMIT + LIMIT / 4) + rows.len())
@@ -133,7 +137,9 @@ impl Incidence {
             .chunks(TOGETHER)
             .zip(rows.group[..len].chunks(TOGETHER))
         {
-            // Nobody can foresee what is kept, nor what is new: there is no branch on either. What is not on a list is written where the next one that is will be.
+            // It is unpredictable which marks are kept and which are new, so there is no branch on
+            // either. Each mark is written to the next place of a list, and the list grows only if
+            // the mark belongs to it.
             let (mut listed, mut added) = (0, 0);
             for (at, &address) in address.iter().enumerate() {
                 list[listed % TOGETHER] = at as u16;
@@ -170,7 +176,7 @@ impl Incidence {
             self.raise();
         } else {
             self.sort();
-            // What comes of the sample at hand may be among them.
+            // Marks of the current sample may be among them.
             self.last = None;
             self.raise_exactly();
         }
@@ -180,7 +186,7 @@ impl Incidence {
             .max(self.limit.saturating_add(self.limit / 4));
     }
 
-    /// Whether there are too many marks for certain.
+    /// True if there are certainly too many marks.
     fn has_too_many(&self) -> bool {
         self.used > self.limit
             && self.both < MOST
@@ -255,7 +261,7 @@ impl Incidence {
             .unwrap_or(0);
     }
 
-    /// What several have collected, as if it had been one that has met all. Unsorted.
+    /// Joins the marks of several workers as if one had collected them all. Unsorted.
     fn join(parts: Vec<Incidence>) -> Incidence {
         let most = |of: fn(&Incidence) -> usize| parts.iter().map(of).max();
         let mut all = Incidence::new(most(|p| p.limit).unwrap_or(LIMIT));
@@ -295,7 +301,8 @@ impl Incidence {
         all
     }
 
-    /// What several have collected; other parts may still come. Sorted by address, sample, group in each address space, each mark once.
+    /// Marks of several workers; other parts may still follow. Sorted by address, sample and group
+    /// in each address space, each mark once.
     pub fn gather(parts: Vec<Incidence>) -> Incidence {
         let mut all = Incidence::join(parts);
         all.sort();
@@ -303,7 +310,7 @@ impl Incidence {
         all
     }
 
-    /// What is kept of all that several have collected, if that is the whole. Sorted in the same way.
+    /// Chosen marks of all workers together, if these are the whole. Sorted in the same way.
     pub fn fold(parts: Vec<Incidence>) -> Incidence {
         let mut all = Incidence::join(parts);
         if all.both > 0 {
@@ -321,7 +328,7 @@ impl Incidence {
         &self.spaces
     }
 
-    /// Of how many pages one was kept.
+    /// Number of pages for each page that was kept.
     pub fn scale(&self) -> f64 {
         (1u64 << self.level) as f64
     }
@@ -336,7 +343,7 @@ impl Incidence {
         self.thinned
     }
 
-    /// Whether the marks of a sample are kept, if it has any.
+    /// True if the marks of a sample are kept, if it has any.
     pub fn has(&self, sample: u32) -> bool {
         rank_of_sample(sample) >= self.thinned
     }
@@ -372,7 +379,7 @@ impl Incidence {
         self.end
     }
 
-    /// What was gathered before, and its level.
+    /// Marks that were gathered before, and their level.
     pub fn from_parts(spaces: Vec<Vec<Mark>>, gathered: u32) -> Incidence {
         let mut all = Incidence {
             spaces,
@@ -385,7 +392,8 @@ impl Incidence {
     }
 }
 
-/// Sorts marks as single numbers, which is several times as fast, if the bits in which they differ fit into one. Whether they did.
+/// Sorts marks as single numbers, which is several times as fast. False if the bits in which they
+/// differ do not fit into one number.
 fn sort_packed(marks: &mut [Mark]) -> bool {
     let Some(least) = marks.iter().map(|m| m.address).min() else {
         return true;
@@ -475,7 +483,8 @@ mod tests {
 
     #[test]
     fn of_few_pages_all_are_kept_and_samples_are_dropped() {
-        // Eight pages, again and again: half of them would tell the footprint of a sample to no better than a third.
+        // Eight pages, used repeatedly. Half of them would give the footprint of a sample with an
+        // error of a third.
         let accesses: Vec<(u64, u32, u32)> = (0..400_000u64)
             .map(|i| {
                 (

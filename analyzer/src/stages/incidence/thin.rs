@@ -1,11 +1,16 @@
-//! Which marks are kept where there are too many.
+//! Selection of marks if there are too many.
 //!
-//! A page has a *rank* by its hash: half of all pages have at least 1, a quarter at least 2, and so on; samples have ranks as well. At *level* n those marks are kept whose
-//! page and sample have ranks that sum up to n at least. So there are, for each k of 0 to n, all marks of the pages of rank k that samples of rank n − k have made: from a part of the pages and a part of the samples,
-//! whose sizes can be chosen at the end, when it is known how many pages and samples there are. It is 1 + n/2 times as much as one choice.
+//! A page has a *rank* by its hash: half of all pages have at least 1, a quarter at least 2, and so
+//! on. Samples have ranks as well. At *level* n, the marks are kept whose page and sample have
+//! ranks with a sum of at least n. So for each k from 0 to n, there are all marks of pages of rank
+//! k in samples of rank n − k: a part of the pages and a part of the samples. The sizes of these
+//! parts can be chosen at the end, when the numbers of pages and samples are known. This takes 1 +
+//! n/2 times as much memory as a single choice.
 //!
-//! Workers see other marks each time, and what they drop is gone. But whether a mark is kept follows from the mark and the level alone, and the level is the least at which there are not more than so many *different*
-//! marks. What a worker has seen is part of what all have seen, so that its level is never above that of the whole, however marks are dealt to workers.
+//! Workers see different marks each time, and dropped marks are gone. But the mark and the level
+//! alone decide if a mark is kept, and the level is the least one with at most so many *different*
+//! marks. A worker has seen a part of all marks, so its level is never above that of the whole, for
+//! any distribution of marks to workers.
 
 use crate::stages::incidence::Mark;
 use mgz_models::util::hash::spread;
@@ -23,7 +28,8 @@ pub(crate) const MOST: u32 = MOST_PAGE + MOST_SAMPLE;
 const BITS: usize = 16;
 /// Places for pages of one rank, by which they are counted.
 const PLACES: usize = 1 << 13;
-/// So many pages are enough, if there are as many: a mean over them is known to a hundredth or two. Some share places.
+/// Enough pages, if there are as many: a mean over them has an error of one or two percent. Some
+/// share places.
 const MANY: usize = 1800;
 /// So many samples are enough to tell what the others have seen.
 const SAMPLES: usize = 32;
@@ -34,7 +40,7 @@ fn hash(address: u64) -> u64 {
     spread((address >> PAGE) + 1) >> 20
 }
 
-/// Whether a page has a rank of at least this, which is at most [`MOST_PAGE`].
+/// True if a page has at least this rank, which is at most [`MOST_PAGE`].
 #[inline(always)]
 pub(crate) fn page_has(address: u64, rank: u32) -> bool {
     hash(address) & ((1 << rank) - 1) == 0
@@ -54,7 +60,9 @@ pub(crate) fn rank_needed(sample: u32, level: u32) -> u32 {
     level.saturating_sub(rank_of_sample(sample)).min(MOST_PAGE)
 }
 
-/// Whether there are more different marks than `most` for certain, as long as all of a sample stand together: those have a bit each, and count if that was not set. Not many of them do not count.
+/// True if there are certainly more different marks than `most`, provided that all marks of a
+/// sample are adjacent. Each mark sets a bit, and counts if the bit was not set. A few marks share
+/// bits and do not count.
 pub(crate) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
     let mut count = 0;
     let mut seen = Vec::new();
@@ -80,8 +88,10 @@ pub(crate) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
     false
 }
 
-/// Which pages and samples are best kept of the marks of a level: the ranks that they must have, which sum up to the level. As few pages as are enough, since of these all that samples have in
-/// common is kept, but of a share of the samples the square of that share; but more if there were too few samples otherwise.
+/// Best ranks of pages and samples for the marks of a level. The ranks sum up to the level. As few
+/// pages as are enough are chosen: of each page, all marks that samples share are kept, but of a
+/// share of the samples only the square of that share. More pages are chosen if there would be too
+/// few samples.
 pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
     // By rank of a page and by a hash of it: one more than the greatest rank of a sample that has seen it.
     let ranks = level.min(MOST_PAGE) as usize;
@@ -115,7 +125,7 @@ pub(crate) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
         .find(|&page| pages(page) >= MANY)
         .unwrap_or(0);
     let enough_samples = (0..=most).find(|&page| samples(page) >= SAMPLES);
-    // Where there are few of both, some of each.
+    // If there are few of both, some of each are chosen.
     let page = enough_samples.map_or_else(
         || {
             (0..=most)

@@ -32,7 +32,8 @@ pub struct ClassPair {
     pub pct: f64,
 }
 
-/// What was observed of a row. Nothing in merged results, which do not tell instructions apart.
+/// Observed footprint of a row. Merged results lack it because they do not distinguish
+/// instructions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ObservedRow {
     /// Distinct start addresses of code that was observed to be Strided.
@@ -54,7 +55,7 @@ pub struct ObservedRow {
 /// (static class, observed class) → instructions, steps.
 type Pairs = BTreeMap<(usize, Observed), (u64, u64)>;
 
-/// Of all rows.
+/// Counts of all rows.
 pub struct ByCode {
     pairs: [Vec<Pairs>; 4],
     starts: Option<Tables>,
@@ -138,7 +139,7 @@ fn number(observed: Observed) -> usize {
     }
 }
 
-/// How a group counts whose instructions have so many steps of each class.
+/// Side of a group, from the number of steps of each class.
 fn side_of(steps: &[u64; 5]) -> Side {
     let [unknown, constant, strided, mixed, irregular] = *steps;
     let all = unknown + constant + strided + mixed + irregular;

@@ -1,10 +1,10 @@
-//! Steps that are the same as the one before, of those that [`crate::stages::strides`] counts by magnitude only: they tell whether a magnitude
-//! is one step. Counts, least and greatest ones merge in any order.
+//! Repeated large steps. [`crate::stages::strides`] counts these by magnitude only; repetitions
+//! show if a magnitude is a single step. Counts, minima and maxima merge in any order.
 
 /// Repeated far steps of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FarStep {
-    /// How many steps were the same as the one before.
+    /// Number of steps that equal the one before.
     pub repeats: u64,
     /// The least of them.
     pub least: i64,
@@ -25,7 +25,7 @@ impl FarStep {
     }
 }
 
-/// Of all instructions.
+/// Steps of all instructions.
 #[derive(Clone, Debug, Default)]
 pub struct FarSteps {
     by_site: Vec<FarStep>,

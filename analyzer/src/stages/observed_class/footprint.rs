@@ -8,13 +8,13 @@ use crate::stages::footprint::{Entry, FootprintSet};
 pub struct Starts {
     /// All.
     pub all: u64,
-    /// Of Strided ones.
+    /// Addresses of Strided code.
     pub strided: u64,
-    /// Of Irregular and Mixed ones.
+    /// Addresses of Irregular and Mixed code.
     pub irregular: u64,
 }
 
-/// How a group counts.
+/// Side on which a group counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Side {
     /// In neither.

@@ -1,5 +1,6 @@
-//! What class of load an instruction turned out to be: from the differences between its consecutive addresses inside samples
-//! ([`crate::stages::strides`]). The sidecar's class is a claim of static analysis; this is what happened.
+//! Observed class of a load instruction, from the differences between its consecutive addresses
+//! inside samples ([`crate::stages::strides`]). The sidecar's class comes from static analysis; the
+//! observed class shows the actual behaviour.
 
 mod by_code;
 mod far_steps;
@@ -14,7 +15,8 @@ use crate::stages::strides::{EXACT, range};
 pub const FEWEST: u64 = 8;
 /// Percent of the steps that must be alike.
 const ALIKE: u64 = 90;
-/// Percent of the steps that must be the one before, where only their magnitude is counted. (One that differs is two that are not the one before.)
+/// Percentage of steps that must equal the one before, if only their magnitude is counted. (A
+/// single different step makes two steps differ from the one before.)
 const REPEATED: u64 = 80;
 /// A few steps.
 const FEW: usize = 4;
@@ -36,7 +38,8 @@ pub enum Observed {
 }
 
 impl Observed {
-    /// From the steps of one instruction: counts by bin, and what is known of those too far to be counted each by itself.
+    /// Class from the steps of one instruction. `counts`: by bin; `far`: details of steps that are
+    /// too large for bins of their own.
     pub fn of(counts: &[(u32, u64)], far: Option<&FarStep>) -> Observed {
         let all: u64 = counts.iter().map(|c| c.1).sum();
         let share = |part: u64, percent: u64| {
@@ -84,7 +87,7 @@ impl Observed {
         }
     }
 
-    /// How far it moves.
+    /// Step of the instruction.
     pub fn step(self) -> Option<i64> {
         match self {
             Observed::Strided(step) => Some(step),

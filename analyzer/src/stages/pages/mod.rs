@@ -1,11 +1,14 @@
 //! Reuse counts by unit of memory, group and object, for the location zoom and for objects.
 //!
-//! A *unit* is up to 64 blocks that follow one another: a page, unless regions may end at less or blocks are larger. Regions consist of whole units,
-//! so that there is one entry for a page where blocks would need 64; which of its blocks were touched is a map of bits.
+//! A *unit* is up to 64 consecutive blocks: a page, unless regions may end inside pages or blocks
+//! are larger. Regions consist of whole units. So one entry per page suffices, where blocks would
+//! need 64; a bit map holds its touched blocks.
 //!
-//! Method, as for footprints ([`crate::stages::footprint`]): touches of a unit by the same code that follow one another soon are joined in a small table in which a key has one place (`write_cache`);
-//! what has to leave it, or single touches where the table does not pay, is appended to one of some partitions ([`store`]) that all workers share, and merged there when there is as much new
-//! as there is already. So there is no access to memory outside the caches but in order.
+//! Method, as for footprints ([`crate::stages::footprint`]): touches of a unit by the same code in
+//! short succession are joined in a small table in which a key has one place (`write_cache`).
+//! Evicted slots, or single touches if the table does not pay, are appended to one of some
+//! partitions ([`store`]) that all workers share, and merged there when there are as many new ones
+//! as old ones. So memory outside the caches is only accessed in order.
 
 pub(crate) mod slot;
 pub(crate) mod store;
@@ -36,7 +39,7 @@ pub fn unit_shift(block_shift: u32, stop: u64) -> u32 {
     page.min(block_shift + 6).max(block_shift)
 }
 
-/// What one group did to one unit.
+/// Touches of one unit by one group.
 #[derive(Clone, Copy, Debug)]
 pub struct UnitEntry {
     /// Address divided by the bytes of a unit.
@@ -57,7 +60,7 @@ pub struct UnitEntry {
     pub reuse: GroupReuse,
 }
 
-/// What is counted of a touch besides its reuse.
+/// Counts of a touch besides its reuse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Touch {
     /// Bits of the blocks.
@@ -106,7 +109,7 @@ impl BlockTable {
         }
     }
 
-    /// The number of a group in an address space, and of an object (0: none is told apart).
+    /// Number of a group in an address space and of an object (0: objects are not distinguished).
     #[inline(always)]
     pub fn owner(&mut self, space: u32, group: u32, object: u32) -> u32 {
         let owner = Owner {
@@ -168,13 +171,14 @@ impl BlockTable {
         number
     }
 
-    /// Whether the next touches, so many, are to be [joined](BlockTable::join); else they are to be [added](BlockTable::add).
+    /// True if the next touches are to be [joined](BlockTable::join); otherwise they are to be
+    /// [added](BlockTable::add).
     pub(crate) fn joins(&mut self, touches: usize) -> bool {
         self.front.pays(touches)
     }
 
-    /// Counts touches of a unit by an owner together with those that came just before. `left` is told what was counted of a unit that has to make room, or of these if they have to go
-    /// another way.
+    /// Counts touches of a unit by an owner together with the touches just before. `left` receives
+    /// the counts of an evicted unit, or these counts if they must be stored elsewhere.
     #[inline(always)]
     pub(crate) fn join(
         &mut self,
@@ -198,7 +202,7 @@ impl BlockTable {
         }
     }
 
-    /// What was joined is put away; `left` is told all of it.
+    /// Puts the joined touches away; `left` receives all of them.
     #[inline(never)]
     pub(crate) fn part(&mut self, mut left: impl FnMut(u64, (u64, u64, u64))) {
         for slot in self.front.leave() {
@@ -226,7 +230,7 @@ impl BlockTable {
         self.partitions.push_slot(slot);
     }
 
-    /// What was joined has been [put away](BlockTable::part): all of it goes to the store.
+    /// The joined touches have been [put away](BlockTable::part). All of them go to the store.
     pub(crate) fn settle(&mut self) {
         self.partitions.flush();
     }
@@ -274,7 +278,8 @@ mod tests {
     }
 
     proptest! {
-        /// By whatever way touches go, and from however many workers: all is counted once, also what makes room for others.
+        /// Touches take different paths, from several workers. Each is counted once, including
+        /// evicted ones.
         #[test]
         fn tables_of_a_store_count_what_one_would(
             touches in prop::collection::vec((prop_oneof![0u64..90, Just(u64::MAX), 0u64..1 << 50], 0u32..3, 0u32..5, 0u32..3, 0u32..64, 0u64..9, any::<bool>()), 0..400),

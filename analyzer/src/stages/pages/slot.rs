@@ -1,4 +1,4 @@
-//! What is counted of a unit and an owner, in one cache line, and one touch in a quarter of one.
+//! Counts of a unit and an owner in one cache line, and a single touch in a quarter of one.
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::Touch;
@@ -88,7 +88,7 @@ impl Slot {
         self.add(&reuse, touch);
     }
 
-    /// What was counted.
+    /// Counts of the slot.
     #[inline(always)]
     pub(crate) fn counts(&self) -> (GroupReuse, Touch) {
         let [firsts, implied] = [(self.firsts, self.more[0]), (self.implied, self.more[1])]
@@ -124,7 +124,8 @@ impl Slot {
     }
 }
 
-/// Bits of a record's counts that hold the number of the block, whether an access starts with it, what it implies, and the interval, which is 0 for a first touch; the others hold D.
+/// Layout of a record's counts: number of the block, a bit for an access that starts with it, its
+/// implied loads, and its interval, which is 0 for a first touch; the other bits hold D.
 const STARTS_AT: u32 = 6;
 const IMPLIED_AT: u32 = STARTS_AT + 1;
 const INTERVAL_AT: u32 = IMPLIED_AT + 5;
@@ -157,7 +158,7 @@ impl Record {
         (one && small == 0).then_some(Record { key, counts })
     }
 
-    /// What it counts.
+    /// Counts of the record.
     #[inline(always)]
     pub(crate) fn counts(&self) -> (GroupReuse, Touch) {
         let part = |from: u32, to: u32| self.counts >> from & ((1 << (to - from)) - 1);

@@ -1,4 +1,5 @@
-//! Slots by unit, in partitions that all workers share: touches and slots are appended and merged now and then.
+//! Slots by unit, in partitions that all workers share: touches and slots are appended and merged
+//! now and then.
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::slot::{Record, Slot};
@@ -32,14 +33,14 @@ fn partition_of(key: u64) -> usize {
 struct Partition {
     records: Vec<Vec<Record>>,
     others: Vec<Vec<Slot>>,
-    /// How much there is of both, a slot as several records.
+    /// Number of both, counting a slot as several records.
     waiting: usize,
     /// All but the last are full.
     blocks: Vec<Vec<Slot>>,
     len: usize,
 }
 
-/// What a worker needs to merge. One for all partitions: it stays in the cache.
+/// Buffers that a worker needs to merge. One serves all partitions, so it stays in the cache.
 #[derive(Default)]
 struct Scratch {
     index: KeyIndex,
@@ -49,7 +50,8 @@ struct Scratch {
 }
 
 impl Partition {
-    /// Takes chunks, and merges if there is enough: each merging looks all slots up once, so there has to be as much new.
+    /// Takes chunks, and merges if there are enough. Each merge looks up all slots once, so there
+    /// must be as many new ones.
     fn take(&mut self, records: Vec<Record>, others: Vec<Slot>, scratch: &mut Scratch) {
         self.waiting += records.len() + others.len() * COSTS;
         self.records.extend(Some(records).filter(|r| !r.is_empty()));
@@ -59,7 +61,8 @@ impl Partition {
         }
     }
 
-    /// Merges what is new: first keys are looked up, then counts are added where they belong. So neither waits for the other.
+    /// Merges new records. First, keys are looked up, then counts are added in their places, so
+    /// neither step waits for the other.
     fn merge(&mut self, scratch: &mut Scratch) {
         let more = self.records.iter().map(Vec::len).sum::<usize>()
             + self.others.iter().map(Vec::len).sum::<usize>();
@@ -226,7 +229,8 @@ impl Units {
     }
 }
 
-/// A worker's way to a [`BlockStore`]: records and slots wait here, by partition, until there are enough to be handed over.
+/// A worker's path to a [`BlockStore`]. Records and slots wait here, by partition, until there are
+/// enough to be handed over.
 pub(crate) struct Partitions {
     pub(crate) store: Arc<BlockStore>,
     records: Vec<Vec<Record>>,

@@ -1,4 +1,5 @@
-//! A small table before the partitions: touches of a unit by the same code that follow one another soon are counted in one slot. Where few do, it is left out for a while.
+//! A small table before the partitions. Touches of a unit by the same code in short succession are
+//! counted in one slot. If there are few of these, the table is not used for a while.
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::Touch;
@@ -6,10 +7,12 @@ use crate::stages::pages::slot::Slot;
 use crate::util::adaptive::Trial;
 use mgz_models::util::hash::spread;
 
-/// Slots at first, and at most: a share of the second-level cache. (There may be many tables with little in them.)
+/// Initial and greatest number of slots: a share of the second-level cache. (There may be many
+/// tables with few slots.)
 const FEW: usize = 1 << 6;
 const MANY: usize = 1 << 12;
-/// Too many touches find another's slot: one in so many. What leaves is four times as long as a record.
+/// The table is too small if one touch in so many finds another slot. An evicted slot is four times
+/// as long as a record.
 const TOO_MANY: usize = 4;
 /// No key: [`crate::stages::pages::slot::pack`] gives it to nothing.
 const FREE: u64 = u64::MAX;
@@ -17,14 +20,14 @@ const FREE: u64 = u64::MAX;
 #[derive(Default)]
 pub(crate) struct Front {
     slots: Vec<Slot>,
-    /// How many have left since the table has had its size.
+    /// Number of evictions since the table got its size.
     left: usize,
     /// Counts touches that have made others leave.
     trial: Trial,
 }
 
 impl Front {
-    /// Whether the next touches, so many, are to be added here.
+    /// True if the next touches are to be added here.
     pub(crate) fn pays(&mut self, touches: usize) -> bool {
         if !self
             .trial
@@ -52,7 +55,7 @@ impl Front {
         (before.key != FREE).then_some(before)
     }
 
-    /// A slot has left. Whether the table is too small.
+    /// Counts an eviction. True if the table is too small.
     #[inline(always)]
     pub(crate) fn has_left(&mut self) -> bool {
         self.trial.count(1);

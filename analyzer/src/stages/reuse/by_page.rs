@@ -1,5 +1,6 @@
-//! What the zooms and objects need of each touch, counted while the whole run is: by unit of memory, by part of the run, and by unit and column of
-//! the heat map. So they take no pass over the rows of their own.
+//! Counts for the zooms and objects, collected in the pass over the whole run: by unit of memory,
+//! by part of the run, and by unit and column of the heat map. So they need no further pass over
+//! the rows.
 
 use crate::data::histogram::Histogram;
 use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
@@ -19,20 +20,20 @@ const PAGE: u32 = 12;
 const TOGETHER: usize = 256;
 /// Accesses between prefetch and use of a unit's place in the heat map.
 const AHEAD: usize = 16;
-/// Units of all columns of the heat map: half as many more are kept at most, and until they have been joined twice as many as that, which is up to 96 MiB. A map with more is
-/// counted by a pass of its own.
+/// Units of all columns of the heat map. At most half as many more are kept, and twice as many as
+/// that before they are joined, which is up to 96 MiB. A larger map is counted by a separate pass.
 const CELLS: usize = 1 << 20;
 /// Places of a table of a column, at least.
 const LEAST: usize = 1 << 8;
 
-/// What is counted.
+/// Counts that are wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Log2 of the bytes of a block of reuse distance.
     pub block_shift: u32,
     /// Log2 of the bytes of a unit, see [`crate::stages::pages`].
     pub unit_shift: u32,
-    /// Whether parts of the run and the heat map are wanted.
+    /// True if parts of the run and the heat map are wanted.
     pub parts: bool,
 }
 
@@ -46,7 +47,8 @@ pub struct ZoomSums {
     turn: (u32, u32),
     /// By unit and column.
     pub heat: HeatTable,
-    /// By part of the run, by group. A touch whose block was touched before in the same sample, but in another part, is a first one.
+    /// By part of the run, by group. If a block was touched before in the same sample, but in
+    /// another part, its touch counts as a first one.
     pub parts: Vec<Vec<GroupReuse>>,
     /// By part of the run: D.
     pub part_distances: Vec<Histogram>,
@@ -57,7 +59,8 @@ pub struct ZoomSums {
 }
 
 impl ZoomSums {
-    /// Nothing yet. All workers' units are in `store`; footprints of objects may take as much memory as `budget` has.
+    /// Empty counts. All workers' units are in `store`; footprints of objects may use the memory of
+    /// `budget`.
     pub(crate) fn new(wanted: Wanted, store: Arc<BlockStore>, budget: Arc<Budget>) -> ZoomSums {
         ZoomSums {
             wanted,
@@ -72,7 +75,7 @@ impl ZoomSums {
         }
     }
 
-    /// What follows is of this address space and column.
+    /// Sets the address space and column of the next touches.
     fn turn_to(&mut self, space: u32, column: u32) {
         if self.turn != (space, column) {
             self.settle();
@@ -83,7 +86,7 @@ impl ZoomSums {
         }
     }
 
-    /// What was joined is put away.
+    /// Puts the joined touches away.
     fn settle(&mut self) {
         let (heat, heated) = (&mut self.heat, self.turn.1 != NO_COLUMN);
         self.blocks.part(|unit, (starts, reuses, distance)| {
@@ -134,7 +137,8 @@ impl ZoomSums {
         mine
     }
 
-    /// Counts touches of `rows`, whose groups are below `groups`. `before`: rows of the sample before them; `begin`: the first row of the sample that is in their part of the run.
+    /// Counts touches of `rows`, whose groups are below `groups`. `before`: rows of the sample
+    /// before them; `begin`: the first row of the sample in their part of the run.
     pub(crate) fn sink<'a>(
         &'a mut self,
         rows: &'a Rows<'a>,
@@ -237,14 +241,15 @@ impl ZoomSink<'_> {
         }
     }
 
-    /// Whether the objects of a page's rows are looked up one by one.
+    /// True if the objects of a page's rows are looked up one by one.
     #[inline(always)]
     fn is_mixed(&self, address: u64) -> bool {
         self.mixed
             .is_some_and(|pages| self.each || pages.contains(&(address >> PAGE)))
     }
 
-    /// Object of a row on a page that several objects share. What it touches of a page belongs to the object at the first of these bytes, `address`.
+    /// Object of a row on a page that several objects share. The touched part of a page belongs to
+    /// the object at its first byte, `address`.
     #[inline(never)]
     fn object(&mut self, row: u64, address: u64) -> u32 {
         if (self.last.0, self.last.1) != (row, address >> PAGE) {
@@ -370,7 +375,8 @@ impl Extra for ZoomSink<'_> {
     }
 }
 
-/// Footprints by object, of pages that several objects share. The groups of the table are objects and classes: four times the object, and the class.
+/// Footprints by object on pages that several objects share. The groups of the table are objects
+/// and classes: four times the object, plus the class.
 pub struct MixedFootprints {
     table: Footprints,
     /// Those of other workers.
@@ -410,7 +416,7 @@ impl MixedFootprints {
         self.group.push(MixedFootprints::group_of(object, group));
     }
 
-    /// What an access that started elsewhere touches of an object.
+    /// Part of an object that is touched by an access which started elsewhere.
     fn add_tail(&mut self, space: u32, address: u64, size: u32, object: u32, group: u32) {
         self.table.add_tail(
             address,
@@ -449,7 +455,7 @@ impl MixedFootprints {
     }
 }
 
-/// What was counted of a unit in a column: half a cache line.
+/// Counts of a unit in a column: half a cache line.
 #[repr(align(32))]
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
@@ -489,8 +495,9 @@ impl Run {
     }
 }
 
-/// Accesses and reuse by unit and column. Rows come column by column: only the units of the one that is counted are looked up, in a table that is mostly in the cache;
-/// those of the columns before are put away, some of them several times if rows come back to a column.
+/// Accesses and reuses by unit and column. Rows come column by column. Only units of the current
+/// column are looked up, in a table that is mostly in the cache. Units of earlier columns are put
+/// away, some of them several times if rows return to a column.
 #[derive(Default)]
 pub struct HeatTable {
     /// Address space and column that the table is of.
@@ -498,7 +505,7 @@ pub struct HeatTable {
     column: u32,
     table: Vec<Cell>,
     used: usize,
-    /// What was put away.
+    /// Units that were put away.
     runs: Vec<Run>,
     /// Cells that the runs take the memory of, and when there are so many that equal ones are to be joined.
     kept: usize,
@@ -666,7 +673,8 @@ impl HeatTable {
         self.bound();
     }
 
-    /// Everything: unit, address space, column, accesses, reuses, sum of D. Some come more than once, to be added. `None`: there were too many to count.
+    /// All cells: unit, address space, column, accesses, reuses, sum of D. Some occur more than
+    /// once and must be added. `None` if there were too many to count.
     pub fn cells(&self) -> Option<impl Iterator<Item = (u64, u32, u32, u64, u64, u64)> + '_> {
         let now = self.table.iter().map(|c| (self.space, self.column, c));
         let all = self

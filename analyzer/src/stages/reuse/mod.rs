@@ -1,9 +1,10 @@
 //! Sums of the reuse stage: by group, by replicate, by window size, by block.
 //!
-//! *Replicates*: samples are dealt to [`REPLICATES`] classes by their number. Sums by group and replicate are what
-//! error bars are made of ([`crate::estimate`]): leaving one class of samples out after the other shows how much a
-//! result depends on which samples happened to be taken. They add up over any set of groups, so that rows of
-//! functions, lines and the whole get intervals from the same sums.
+//! *Replicates*: samples are divided into [`REPLICATES`] classes by their number. Error bars are
+//! computed from sums by group and replicate ([`crate::estimate`]): leaving out one class of
+//! samples at a time shows the dependence of a result on the choice of samples. The sums add up
+//! over any set of groups, so rows of functions, lines and the whole get intervals from the same
+//! sums.
 
 pub mod by_page;
 pub mod by_region;
@@ -72,7 +73,7 @@ pub struct ReuseTotals {
     pub intervals: LogHistogram,
     /// By window size: number of reuses, sum of D.
     pub levels: Levels<2>,
-    /// What the zooms and objects need, if asked for.
+    /// Counts for the zooms and objects, if they are wanted.
     pub zoom: Option<Box<ZoomSums>>,
     /// By region and column, if asked for.
     pub heat: HeatSums,
@@ -140,11 +141,12 @@ impl ReuseTotals {
     }
 }
 
-/// What a group did in the current sample, and in those before that are not in the totals yet. All of it is in one line of the cache, since it is changed together.
+/// Counts of a group in the current sample, and in earlier ones that are not in the totals yet.
+/// They are in one cache line, since they change together.
 #[repr(align(64))]
 #[derive(Clone, Default)]
 struct Scratch {
-    /// Of the sample: touches, those that are reuses, their sum of D.
+    /// Counts in the sample: touches, reuses among them, and their sum of D.
     touches: u64,
     reuses: u64,
     distance: u64,
@@ -163,7 +165,8 @@ impl Scratch {
     }
 }
 
-/// The groups that a sample has touched, each once. Nobody can foresee which touches are the first of their group: there is no branch on it.
+/// Groups that a sample has touched, each once. The first touch of a group is unpredictable, so
+/// there is no branch on it.
 #[derive(Default)]
 struct Touched {
     /// There is room for one more than there are groups.
@@ -175,7 +178,8 @@ impl Touched {
     /// Counts touches by groups.
     #[inline(always)]
     fn touch(&mut self, groups: &mut [Scratch], tags: impl Iterator<Item = u32>) {
-        // By themselves: the compiler would read and write the length anew for each, since groups are written as well.
+        // Local copies: otherwise the compiler would read and write the length for each touch,
+        // since groups are written as well.
         let (list, mut len) = (&mut self.list[..], self.len);
         for tag in tags {
             let scratch = &mut groups[tag as usize];
@@ -187,11 +191,12 @@ impl Touched {
     }
 }
 
-/// A reuse whose group is still to be told: what a group has is often not in the cache, and there is more work until it is.
+/// A reuse that waits for its group. The counts of a group are often not in the cache, and other
+/// work is done until they are.
 #[derive(Clone, Copy, Default)]
 struct Late {
     tag: u32,
-    /// Of the histogram.
+    /// Bin of the histogram.
     bin: u32,
     distance: u64,
     interval: u64,
@@ -199,11 +204,12 @@ struct Late {
 
 /// Groups between the prefetch of their totals and their use.
 const AHEAD: usize = 8;
-/// Touches that are told together.
+/// Number of touches that are processed together.
 const LATE: usize = 64;
 
-/// The touches that wait. Nobody can foresee which are the first of their block, but there is less to be done for these: so they have a list of their own.
-/// What is not on a list is written where the next one that is will be.
+/// The waiting touches. The first touch of a block is unpredictable, but needs less work, so first
+/// touches have a list of their own. Each touch is written to the next place of a list, and the
+/// list grows only if the touch belongs to it.
 struct Waiting {
     reuses: [Late; LATE],
     reused: usize,
@@ -225,7 +231,7 @@ impl Waiting {
         self.first += usize::from(first);
     }
 
-    /// Whether there is no room for more.
+    /// True if there is no room for more.
     #[inline(always)]
     fn is_full(&self) -> bool {
         self.reused + self.first == LATE
@@ -267,7 +273,7 @@ impl Waiting {
     }
 }
 
-/// What a sample counts by group.
+/// Counts of a sample by group.
 #[derive(Default)]
 struct Groups {
     scratch: Vec<Scratch>,
@@ -415,7 +421,8 @@ impl SampleReuse {
         self.rows += rows.len() as u64;
     }
 
-    /// If the rows of the last call, so many, are all that there are of the sample and each has touched one block: the numbers of these.
+    /// Numbers of the touched blocks, if the rows of the last call are all rows of the sample and
+    /// each has touched one block.
     pub(crate) fn blocks(&self, rows: usize) -> Option<&[u16]> {
         Some(&self.blocks[..]).filter(|blocks| blocks.len() == rows && self.rows == rows as u64)
     }
@@ -479,7 +486,7 @@ impl SampleReuse {
     }
 }
 
-/// Where and when rows happened: for counts by unit.
+/// Place and time of rows, for counts by unit.
 pub(crate) struct SampleOrigin {
     /// Address space.
     pub(crate) space: u32,
@@ -499,7 +506,7 @@ pub(crate) struct SampleOrigin {
     pub(crate) part: u32,
 }
 
-/// What is done with a touch besides the sums.
+/// Further processing of a touch besides the sums.
 pub(crate) trait Extra {
     /// `touch`: one touch of a block by a row of the sample.
     fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse);
@@ -541,7 +548,8 @@ impl Extra for HeatSink<'_> {
     }
 }
 
-/// Counters of many touches: several of each, so that a touch does not wait for what the one before has written.
+/// Counters of many touches. Each has several copies, so that a touch does not wait for the write
+/// of the one before.
 const COPIES: usize = 4;
 
 /// Counts many touches.

@@ -909,7 +909,7 @@ proptest! {
         prop_assert!(times.is_sorted());
         for (&slot, &time) in at.iter().zip(&times) {
             let exact = (u128::from(span) * u128::from(slot) / slots as u128) as u64;
-            // What rounding the step up adds, at most.
+            // Greatest error from rounding the step up.
             let (added, exactly) = (slots as u64 >> clock.shift, (slots as u128).pow(2) < 1 << clock.shift);
             let slack = if exactly { 0 } else { added + 1 };
             prop_assert!(time <= header.end_ns && (exact..=exact + slack).contains(&(time - begin)), "{time} {exact}");

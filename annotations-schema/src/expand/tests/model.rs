@@ -154,7 +154,7 @@ impl Machine {
         }
     }
 
-    /// Whether the interrupted code goes on.
+    /// Sometimes inserts a signal. False if the interrupted code does not go on.
     fn maybe_signal(
         &mut self,
         program: &Program,
@@ -324,7 +324,8 @@ proptest! {
         prop_assert_eq!(counters.implied + counters.implied_unplaced, machine.implied);
         prop_assert_eq!(counters.unknown, 0);
         prop_assert_eq!(counters.torn, 0);
-        // What a handler cut before a pass's first record left no trace; what it cut later is counted.
+        // A handler that interrupts a pass before its first record leaves no trace. Later cuts are
+        // counted.
         prop_assert!(counters.cut <= machine.given_up);
     }
 

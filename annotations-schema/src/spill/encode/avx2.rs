@@ -9,15 +9,15 @@ use crate::spill::{Entry, GROUP, LENGTH, Predictor};
 use mgz_abi::slot::Slot;
 use std::arch::x86_64::*;
 
-/// Whether this processor can.
+/// True if this processor supports it.
 pub fn is_there() -> bool {
     is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt")
 }
 
-/// What is known of a piece's slots.
+/// Intermediate results for a piece's slots.
 #[repr(C, align(64))]
 pub struct Scratch {
-    /// Difference to the last payload, and the difference that was predicted. Of each four slots
+    /// Difference to the last payload, and the predicted difference. In each group of four slots,
     /// the second and the third are exchanged, which `vpunpck` undoes.
     found: [[u64; 2]; PIECE],
     /// The differences in order.
@@ -121,7 +121,7 @@ pub unsafe fn piece(
         _mm256_castsi256_si128(aux),
         _mm256_extracti128_si256::<1>(aux),
     );
-    // Of each eight bytes, the upper four are aux.
+    // The upper four of each eight bytes are aux.
     ends.any_aux |= (_mm_extract_epi32::<1>(aux) | _mm_extract_epi32::<3>(aux)) as u32;
     needed
 }
@@ -196,7 +196,7 @@ unsafe fn ids(
             )
         };
         hit[half] = _mm256_cmpeq_epi32(missed, zero);
-        // Of each slot the upper half: id and aux.
+        // Upper half of each slot: id and aux.
         let even = _mm256_unpackhi_epi64(pairs[0], pairs[1]);
         let odd = _mm256_unpackhi_epi64(pairs[2], pairs[3]);
         *aux = _mm256_or_si256(*aux, _mm256_or_si256(even, odd));

@@ -1,12 +1,12 @@
 //! Slots to the streams of a segment, see [`super`].
 //!
-//! While a program runs in `full`, the recorder does little else than this, so that it decides how
-//! much slower the program gets. There are no branches on the data. What else counts: stores of
-//! less than four bytes, or across words, between other stores cost several cycles each on the
-//! machines that were measured. So differences and their lengths are found for some slots first, in
-//! aligned words, and then packed; [`avx2`] does the latter for sixteen slots at once, some
-//! fourteen instructions for a slot in all. Slots come as they are taken out of a ring, few at a
-//! time, so that they never leave the nearest cache.
+//! While a program runs in `full`, this is most of the recorder's work, so it determines the
+//! slowdown of the program. There are no branches on the data. A second cost matters too: stores of
+//! less than four bytes, or across words, between other stores take several cycles each on the
+//! machines that were measured. So differences and their lengths are computed for some slots first,
+//! in aligned words, and then packed. [`avx2`] packs sixteen slots at once, with some fourteen
+//! instructions per slot in all. Slots come as they are taken out of a ring, few at a time, so they
+//! never leave the nearest cache.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -45,7 +45,7 @@ pub(crate) struct Encoder {
     aux: Vec<u8>,
     /// Slots that are encoded.
     done: usize,
-    /// What the first `done` slots leave behind: the last one's entry and id.
+    /// State after the first `done` slots: the last one's entry and id.
     last: (usize, u32),
     /// The bitmap of the block that has begun, and where it stands in the control stream.
     bitmap: u64,
@@ -58,10 +58,9 @@ pub(crate) struct Encoder {
     scratch: Box<avx2::Scratch>,
 }
 
-/// What goes on from slot to slot.
+/// State that continues from slot to slot.
 struct Ends {
-    /// Where the streams go on. There is room for what the rest of the slots can take and
-    /// [`SLACK`] bytes more.
+    /// Ends of the streams. There is room for the remaining slots and [`SLACK`] bytes more.
     control: *mut u8,
     ids: *mut u8,
     data: *mut u8,

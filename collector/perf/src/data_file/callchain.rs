@@ -1,11 +1,11 @@
-//! Call chains of samples: by way of whom a thread came to where it was sampled.
+//! Call chains of samples: the callers of the place where a thread was sampled.
 //!
-//! The kernel follows frame pointers and writes addresses from the inside out, with a marker before
-//! each stretch of them that tells whose they are (`PERF_CONTEXT_*`). Where the processor keeps a
-//! stack of calls in its branch records (`--call-graph=lbr`) that is the better source: it needs no
-//! frame pointers. And a sample may have a copy of the user's stack (`--call-graph=dwarf`), which
-//! whoever has the files can unwind. The chain comes from outside, so nothing of it is believed that was not looked
-//! at: only its form here, its addresses where they are named.
+//! The kernel follows frame pointers and writes addresses, innermost first, with a marker before
+//! each stretch that shows its origin (`PERF_CONTEXT_*`). If the processor keeps a stack of calls
+//! in its branch records (`--call-graph=lbr`), that is the better source: it needs no frame
+//! pointers. A sample may also have a copy of the user's stack (`--call-graph=dwarf`), which can be
+//! unwound with the files at hand. The chain is untrusted input. Its form is checked here, and its
+//! addresses are checked where they are named.
 
 use crate::data_file::header::Attr;
 use crate::data_file::records::Bytes;
@@ -60,7 +60,7 @@ impl CallChain {
         let Some(calls) = calls.filter(|range| !range.is_empty()) else {
             return Some(followed.unwrap_or_default());
         };
-        // Where the kernel was sampled, the chain has the place in user code.
+        // If the kernel was sampled, the chain has the place in user code.
         let place = followed.as_ref().and_then(|f| f.addresses.first().copied());
         let Some(ip) = place.or(sample.ip.filter(|_| is_user)) else {
             return Some(followed.unwrap_or_default());
@@ -80,7 +80,7 @@ impl CallChain {
 
     /// Adds an address; false if that ends the chain.
     fn add(&mut self, address: u64) -> bool {
-        // What a thread's first frame may have for its caller.
+        // End of a chain: the caller of a thread's first frame.
         if address == 0 {
             return false;
         }
@@ -155,7 +155,7 @@ fn followed(words: impl Iterator<Item = u64>, is_user: bool) -> CallChain {
         if !here {
             continue;
         }
-        // Callers are told by where they go on. (0 stays 0.)
+        // Callers are identified by their return addresses. (0 stays 0.)
         let address = match found.addresses.is_empty() {
             true => word,
             false => word.saturating_sub(1),

@@ -48,7 +48,7 @@ pub struct Attr {
     pub read_format: u64,
     /// Bit fields (`disabled`, `inherit`, …).
     pub flags: u64,
-    /// What branch records hold.
+    /// Content of branch records.
     pub branch_sample_type: u64,
     /// User registers in a sample.
     pub regs_user: u64,
@@ -73,7 +73,7 @@ impl Attr {
         }
     }
 
-    /// Whether `period` is a frequency.
+    /// True if `period` is a frequency.
     pub fn is_frequency(&self) -> bool {
         self.flags >> 10 & 1 == 1
     }
@@ -98,7 +98,7 @@ impl Attr {
         ]
     }
 
-    /// Whether records other than samples end with an identity.
+    /// True if records other than samples end with an identity.
     pub fn sample_id_all(&self) -> bool {
         self.flags >> 18 & 1 == 1
     }
@@ -113,10 +113,10 @@ pub struct Event {
     pub ids: Vec<u64>,
 }
 
-/// What stands around the records.
+/// Parts of the file around the records.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// Where records are.
+    /// Place of the records.
     pub data: Range<usize>,
     /// Events, if they are not among the records.
     pub events: Vec<Event>,
@@ -131,7 +131,7 @@ pub struct Layout {
 }
 
 const MAGIC: &[u8; 8] = b"PERFILE2";
-/// Of the first version.
+/// Magic of the first version.
 const OLD_MAGIC: &[u8; 8] = b"PERFFILE";
 const PIPE_HEADER: u64 = 16;
 

@@ -35,7 +35,7 @@ pub mod writer;
 
 pub use session::Session;
 
-/// What can be wrong with a file as a whole.
+/// Errors that concern a file as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfDataError {
     /// Not readable.

@@ -1,15 +1,15 @@
-//! What two windows of one stream have in common.
+//! Overlap of two windows of one stream.
 //!
-//! A window ends at a known moment and holds what the buffer held then, so the next window may
-//! begin before the last one's end. Both can be read only from a PSB on, so it is enough to find a
-//! PSB of the new window in the old one. The time stamp behind a PSB makes it unique; without time
-//! stamps, everything up to the old window's end must agree.
+//! A window ends at a known moment and contains the buffer at that moment. So the next window may
+//! begin before the last one's end. Both can be decoded only from a PSB on, so it is enough to find
+//! a PSB of the new window in the old one. The time stamp behind a PSB makes it unique. Without
+//! time stamps, everything up to the old window's end must agree.
 
 use mgz_pt::packet::PSB;
 use mgz_pt::{Packet, PacketOrGap, Packets, find_psb};
 use std::collections::HashMap;
 
-/// Where a window's new part begins.
+/// Begin of a window's new part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overlap {
     /// Packets that end at or before this offset were in the previous window.
@@ -49,7 +49,7 @@ fn boundaries(bytes: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// How much of `new` was in `old`; `None` if they have nothing in common that can be recognised.
+/// Length of the part of `new` that was in `old`. `None` if no common part can be recognised.
 pub fn overlap(old: &[u8], new: &[u8]) -> Option<Overlap> {
     // The kernel fills windows up to whole words with zeros.
     let padding = old.iter().rev().take(7).take_while(|&&b| b == 0).count();

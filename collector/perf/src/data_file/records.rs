@@ -65,7 +65,7 @@ pub struct Record<'a> {
     pub kind: u32,
     /// Further bits.
     pub misc: u16,
-    /// What follows the 8-byte header.
+    /// Bytes behind the 8-byte header.
     pub body: Bytes<'a>,
     /// PT data that follows an AUXTRACE record.
     pub trailer: &'a [u8],
@@ -73,7 +73,7 @@ pub struct Record<'a> {
     pub at: usize,
 }
 
-/// What the reader met besides records.
+/// Problems that the reader met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problems {
     /// Bytes at the end that belong to a record that is cut off.
@@ -118,7 +118,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// What went wrong so far.
+    /// Problems so far.
     pub fn problems(&self) -> &Problems {
         &self.problems
     }

@@ -3,7 +3,7 @@
 use crate::data_file::header::{Attr, bits};
 use crate::data_file::{u32_at, u64_at};
 
-/// Who, where and when, as far as a record says.
+/// Thread, CPU and time, as far as a record has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Process and thread.
@@ -19,7 +19,7 @@ pub struct Identity {
 /// A sample as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// Who, where, when.
+    /// Thread, CPU and time.
     pub identity: Identity,
     /// Events since the counter's sample before.
     pub period: Option<u64>,
@@ -87,7 +87,7 @@ impl Walk<'_> {
     }
 }
 
-/// What stands before the registers of 64-bit code.
+/// Value before the registers of 64-bit code.
 const REGISTERS_64: u64 = 2;
 
 /// Reads a sample's body; `None` if it contradicts its attribute.
@@ -233,7 +233,7 @@ pub fn identity(attr: &Attr, body: &[u8]) -> Identity {
     who
 }
 
-/// Where the counter's id stands, so that the right attribute can be found before it is known.
+/// Place of the counter's id, so that the right attribute can be found before it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdPlace {
     /// Offset in a sample's body.

@@ -9,7 +9,7 @@ use crate::data_file::{PerfDataError, header, sample, text, u32_at, u64_at};
 use mgz_pt::ClockSettings;
 use std::collections::{BTreeMap, HashMap};
 
-/// How perf's clock follows from the time stamp counter.
+/// Conversion of the time stamp counter to perf's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeConversion {
     shift: u32,
@@ -54,10 +54,10 @@ pub struct Window<'a> {
     pub number: u32,
     /// Bytes.
     pub bytes: Bytes<'a>,
-    /// Who, where and when the sample was taken.
+    /// Thread, CPU and time of the sample.
     pub identity: Identity,
-    /// What of [`Session::sampling`] took it; `None` for snapshots, and where the file does not
-    /// tell.
+    /// Index into [`Session::sampling`] of the event that took it. `None` for snapshots, and if the
+    /// file does not tell.
     pub sampling: Option<usize>,
     /// Events (loads, or ns) since the sample before it by the same counter; 0 if unknown.
     pub period: u64,
@@ -154,7 +154,7 @@ pub struct FileLoss {
 pub struct Sampling {
     /// `loads` (retired), `cpu-clock` (then the period is in ns), or `events`.
     pub trigger: &'static str,
-    /// Of these, from one sample to the next, as it was at first; 0 if the kernel adapts it.
+    /// Number of these from one sample to the next, as it was at first; 0 if the kernel adapts it.
     pub period: u64,
     /// Samples with AUX data.
     pub windows: u64,
@@ -218,13 +218,13 @@ pub struct Session<'a> {
     pub build_ids: BTreeMap<String, String>,
     /// Process of each thread.
     pub process_of: HashMap<u32, u32>,
-    /// What was lost.
+    /// Losses.
     pub loss: FileLoss,
     /// Samples read, with AUX data or without.
     pub samples: u64,
     /// The file says that Intel PT was recorded.
     pub has_pt: bool,
-    /// What triggered AUX samples: each event that does.
+    /// Events that triggered AUX samples.
     pub sampling: Vec<Sampling>,
     /// Some event of Intel PT was recorded with `ptw`; `None` if the file does not tell.
     pub ptwrites_on: Option<bool>,
@@ -276,7 +276,7 @@ const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 /// Bit of `misc`: MMAP2 holds a build id in place of device and inode.
 const MISC_BUILD_ID: u16 = 1 << 14;
-/// Bit of `misc`: for a build id, its length is told.
+/// Bit of `misc`: a build id comes with its length.
 const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 /// Bits of `misc`: where the processor was. The kernel of a virtual machine, or a program in it.
 const MISC_CPUMODE: u16 = 7;
@@ -350,7 +350,7 @@ impl<'a> Session<'a> {
         let cut = ids.problems().cut_bytes > 0;
         for (id, range, whole) in layout.features {
             let complete = reader.feature(id, &file[range]);
-            // What lies outside was counted with the layout.
+            // Damage outside was counted with the layout.
             reader.session.loss.bad_sections += u64::from(whole && !complete);
         }
         let loss = &mut reader.session.loss;
@@ -405,19 +405,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether more than one thread ran on a CPU.
+    /// True if more than one thread ran on a CPU.
     pub fn is_shared(&self, cpu: u32) -> bool {
         self.switches
             .get(&cpu)
             .is_some_and(|list| list.iter().any(|s| s.2 != list[0].2))
     }
 
-    /// Whether PT data is a full trace, without windows or snapshots.
+    /// True if PT data is a full trace, without windows or snapshots.
     pub fn is_full(&self) -> bool {
         self.windows.is_empty() && !self.snapshot
     }
 
-    /// Whether the full trace is one of snapshots, which may overlap.
+    /// True if the full trace consists of snapshots, which may overlap.
     pub fn is_snapshot(&self) -> bool {
         self.snapshot
     }
@@ -489,7 +489,7 @@ impl<'a> Reader<'a> {
         at.and_then(|at| u64_at(&record.body, at))
     }
 
-    /// Whether a record of the kernel's is about a virtual machine. Those that matter are counted.
+    /// True if a record of the kernel concerns a virtual machine. Relevant ones are counted.
     fn is_guest(&mut self, record: &Record<'_>) -> bool {
         let by_mode = MISC_GUEST.contains(&(record.misc & MISC_CPUMODE))
             && matches!(record.kind, kind::SAMPLE | kind::MMAP | kind::MMAP2);
@@ -683,7 +683,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// What of [`Session::sampling`] a counter belongs to.
+    /// Index into [`Session::sampling`] that a counter belongs to.
     fn sampling(&self, id: Option<u64>) -> Option<usize> {
         match id.and_then(|id| self.counters.get(&id)) {
             Some(counter) => self.samplings.get(counter.event?).copied().flatten(),

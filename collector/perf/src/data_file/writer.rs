@@ -1,9 +1,9 @@
-//! Writing perf.data files (tools/perf/Documentation/perf.data-file-format.txt), so that a
-//! recording of ours is read by the importer and by perf alike.
+//! Writer of perf.data files (tools/perf/Documentation/perf.data-file-format.txt). The importer and
+//! perf can both read its files.
 //!
-//! The file is valid at any moment but for the last few records: what is written is told in the
-//! header after every round, so that a killed recorder leaves a file that can be read up to there.
-//! What stands behind the records (features) comes at the end and only then is mentioned.
+//! The file is valid at any moment except for the last few records: the header has the size after
+//! every round, so a killed recorder leaves a readable file. The features, which stand behind the
+//! records, come at the end and are mentioned only then.
 
 use crate::attr::ATTR_BYTES;
 use crate::data_file::records::kind;
@@ -38,7 +38,7 @@ pub mod feature {
 }
 
 const HEADER: u64 = 104;
-/// Where the header tells the size of the records.
+/// Offset in the header of the size of the records.
 const DATA_SIZE_AT: u64 = 48;
 const FEATURES_AT: u64 = 72;
 /// Bytes that are collected before they are written.
@@ -299,7 +299,7 @@ pub fn record(kind: u32, misc: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// What the features tell.
+/// Content of the features.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// Kernel.

@@ -1,13 +1,13 @@
 //! `ptwrite`s of a session, in parallel, in the order of the file.
 //!
-//! Windows are read one by one, each from its first PSB; what a window shares with the one before
-//! it in the same stream is read (for the state) and not given again. A full trace is cut at PSBs,
-//! since nothing crosses them; what stands between a piece's last PSB and the next piece is carried
-//! over.
+//! Windows are read one by one, each from its first PSB. A part that a window shares with the one
+//! before it in the same stream is decoded (for the state) but not returned again. A full trace is
+//! cut at PSBs, since no packet crosses them; bytes between a piece's last PSB and the next piece
+//! are carried over.
 //!
-//! The results come in [`Unit`]s, each decoded (and worked on by the caller) on one core. Whether a
-//! `ptwrite` directly follows the one before it in its stream is told for every one, since records
-//! must not be joined across a loss.
+//! The results come in [`Unit`]s, each decoded (and processed by the caller) on one core. Every
+//! `ptwrite` has a flag that tells if it directly follows the one before it in its stream, since
+//! records must not be joined across a loss.
 
 pub(crate) mod stream;
 pub(crate) mod window;
@@ -16,7 +16,7 @@ use crate::data_file::session::{Session, Stream};
 use mgz_pt::Loss;
 use std::ops::AddAssign;
 
-/// What lies between a `ptwrite` and the one before it in its stream (unit).
+/// Gap between a `ptwrite` and the one before it in its stream (unit).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Before {
     /// Nothing.
@@ -37,7 +37,7 @@ pub struct Event {
     pub pid: u32,
     /// Thread; 0 if unknown.
     pub tid: u32,
-    /// What may have been before it.
+    /// Gap before it.
     pub before: Before,
     /// perf's clock; 0 if unknown.
     pub time_ns: u64,
@@ -60,7 +60,7 @@ pub struct Totals {
     pub bytes: u64,
     /// `ptwrite`s.
     pub events: u64,
-    /// What was lost in the streams.
+    /// Losses in the streams.
     pub loss: Loss,
     /// `ptwrite`s among the bytes before the first PSB (estimated, since nothing says where
     /// packets begin).
@@ -94,7 +94,7 @@ impl AddAssign for Totals {
     }
 }
 
-/// What was made of one window, or of one part of a full trace.
+/// Result from one window, or from one part of a full trace.
 #[derive(Clone, Debug)]
 pub struct Unit<T> {
     /// The stream it comes from.
@@ -105,7 +105,7 @@ pub struct Unit<T> {
     pub continues: bool,
     /// Something may be missing behind its last `ptwrite`.
     pub lost_after: bool,
-    /// What the caller's function made of its events.
+    /// Result of the caller's function for its events.
     pub data: T,
 }
 

@@ -25,7 +25,7 @@ struct Assembly {
 }
 
 impl Assembly {
-    /// Bytes at a stream offset, behind those that are there.
+    /// Adds bytes at a stream offset, behind the existing ones.
     fn add(&mut self, offset: u64, number: u32, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -51,7 +51,7 @@ impl Assembly {
     }
 }
 
-/// What the parts that were read came to.
+/// Sums over the parts that were read.
 #[derive(Default)]
 struct Told {
     totals: Totals,
@@ -59,7 +59,7 @@ struct Told {
     seen: BTreeSet<u32>,
 }
 
-/// What the parts of one stream share.
+/// Data shared by the parts of one stream.
 struct Context<'s, 'a, T> {
     session: &'s Session<'a>,
     stream: Stream,
@@ -82,7 +82,7 @@ pub fn all<T: Send>(
         full,
         work,
     };
-    // Where the kernel says that data is missing before the first byte that there is.
+    // The kernel may report missing data before the first byte.
     let lost_first =
         |piece: &AuxSpan<'_>| full.cuts.first().is_some_and(|&cut| cut <= piece.offset);
     let mut assembly = Assembly {
@@ -124,8 +124,8 @@ pub fn all<T: Send>(
         }
         let end = offset.saturating_add(bytes.len() as u64);
         expected = Some(expected.unwrap_or(0).max(end));
-        // Where the kernel says that data is missing the last packet may be cut, and must not
-        // swallow what follows.
+        // If the kernel reports missing data, the last packet may be cut, and must not swallow the
+        // next bytes.
         let first = full.cuts.partition_point(|&cut| cut <= offset);
         for &cut in full.cuts[first..].iter().take_while(|&&cut| cut <= end) {
             let (before, behind) = bytes.split_at((cut - offset) as usize);
@@ -307,7 +307,7 @@ impl<T: Send> Context<'_, '_, T> {
                 .partition_point(|(from, _)| *from < part.start + ptwrite.end)
                 .saturating_sub(1);
             let sample = assembly.numbers.get(at).map_or(0, |(_, number)| *number);
-            // Where a part of a CPU's stream begins, the part before is not known.
+            // At the begin of a part of a CPU's stream, the part before is unknown.
             let switched = turn
                 .replace(now)
                 .map_or(full.thread.is_none(), |t| t != now);
