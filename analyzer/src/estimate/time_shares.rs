@@ -52,7 +52,7 @@ pub struct TimeShare {
 }
 
 impl TimeShare {
-    /// Of what takes all the time.
+    /// The share of the whole run.
     pub const ALL: TimeShare = TimeShare {
         value: Some(100.0),
         lo: Some(100.0),
@@ -183,7 +183,7 @@ impl TimeShares {
         self.windows.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.windows.is_empty()
     }

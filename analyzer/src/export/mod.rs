@@ -76,7 +76,7 @@ pub enum To {
 }
 
 impl To {
-    /// How the format is written. A new format must be named here, or this does not compile.
+    /// The writer of the format. A new format must be named here, or this does not compile.
     fn writer(self) -> Writer {
         match self {
             To::Lackey => Writer::Accesses(Format::Lackey),
@@ -121,7 +121,7 @@ impl To {
     }
 }
 
-/// How a format is written.
+/// The way a format is written.
 enum Writer {
     /// From every access of a complete trace.
     Accesses(Format),

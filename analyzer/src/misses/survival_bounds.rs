@@ -1,7 +1,8 @@
 //! Survival of lines after their late visits: the estimate, and the alternatives that bound it.
 //!
 //! A late visit is the first touch of a line in a sample, behind the reach of samples (see
-//! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access touches it for so
+//! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access
+//! touches it for so
 //! long.
 
 use crate::misses::reuse_distance::Near;

@@ -6,7 +6,7 @@ const ANONYMOUS: &str = "(anonymous\u{1}namespace)";
 /// A name without template arguments and parameters: `std::vector<int, …>::at(unsigned long)` is `std::vector<…>::at`. Operators keep
 /// their signs.
 pub(crate) fn elided(name: &str) -> String {
-    // What stands for code or memory without a name.
+    // Placeholders for code or memory without a name.
     if name.starts_with('[') {
         return name.to_owned();
     }

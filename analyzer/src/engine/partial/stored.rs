@@ -1,6 +1,7 @@
 //! A partial result as it lies in a file: plain tables, checked when they are read.
 //!
-//! The file holds [`MAGIC`], then zstd of [`Stored`] in the [postcard](https://postcard.jamesmunns.com/wire-format) format.
+//! The file holds [`MAGIC`], then zstd of [`Stored`] in the
+//! [postcard](https://postcard.jamesmunns.com/wire-format) format.
 
 use super::Partial;
 use crate::data::code_map::{CodeMap, FunctionName, LineName, LinePiece, LoopName};
