@@ -2,7 +2,7 @@
 
 >>> import mgz
 >>> trace = mgz.open("app.mgz/trace")        # doctest: +SKIP
->>> trace.verdicts                           # doctest: +SKIP
+>>> trace.findings                           # doctest: +SKIP
 >>> trace.functions.to_polars()              # doctest: +SKIP
 
 The names of columns are those of ``mgz-analyze --format json``: ``A`` recorded loads, ``F``
@@ -18,7 +18,7 @@ from mgz._commands import CommandError, command, compare, run
 from mgz._mgz import Error, __version__
 from mgz._notebook import Report, load_ipython_extension
 from mgz._ranks import Ranks
-from mgz._tables import Rows, Summary, Table, Verdict, Verdicts
+from mgz._tables import Rows, Summary, Table, Finding, Findings
 from mgz._trace import Analysis, Trace, merge, open
 
 __all__ = [
@@ -31,8 +31,8 @@ __all__ = [
     "Summary",
     "Table",
     "Trace",
-    "Verdict",
-    "Verdicts",
+    "Finding",
+    "Findings",
     "__version__",
     "command",
     "compare",

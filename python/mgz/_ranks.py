@@ -38,9 +38,14 @@ class Ranks:
         return Summary(self.json()["summary"])
 
     @property
-    def verdicts(self) -> Table:
+    def findings(self) -> Table:
         """What is slow about memory, over all ranks; a rank with more work than the others first."""
         return self.tables["findings"]
+
+    @property
+    def verdicts(self) -> Table:
+        """The name of ``findings`` before version 0.2. It will be removed in version 0.3."""
+        return self.findings
 
     @property
     def ranks(self) -> Table:
@@ -104,6 +109,6 @@ class Ranks:
         return self.text()
 
     def _repr_html_(self) -> str:
-        tables = (self.verdicts, self.metrics, self.clusters, self.outliers, self.gaps)
+        tables = (self.findings, self.metrics, self.clusters, self.outliers, self.gaps)
         shown = (f"<h4>{t.name}</h4>{t._repr_html_()}" for t in tables if len(t))
         return "".join(shown)

@@ -150,7 +150,7 @@ class Summary(Mapping[str, Any]):
         return table_html(["name", "value"], rows, len(rows))
 
 
-class Verdict(Mapping[str, Any]):
+class Finding(Mapping[str, Any]):
     """Something that is slow about memory: where, why, and what to try."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -192,38 +192,38 @@ class Verdict(Mapping[str, Any]):
         return str(self["advice"])
 
     def __repr__(self) -> str:
-        return f"<mgz verdict {self.score:.1f}% {self['title']}: {self.where}>"
+        return f"<mgz finding {self.score:.1f}% {self['title']}: {self.where}>"
 
 
-class Verdicts(Sequence[Verdict]):
-    """The verdicts of a run, the most important first. ``none`` says why there are none."""
+class Findings(Sequence[Finding]):
+    """The findings of a run, the most important first. ``none`` says why there are none."""
 
-    def __init__(self, verdicts: Sequence[Verdict], none: str) -> None:
-        self._verdicts = list(verdicts)
+    def __init__(self, findings: Sequence[Finding], none: str) -> None:
+        self._findings = list(findings)
         self.none = none
         """Why there are none; empty where there are some."""
 
     @overload
-    def __getitem__(self, key: int) -> Verdict: ...
+    def __getitem__(self, key: int) -> Finding: ...
     @overload
-    def __getitem__(self, key: slice) -> Sequence[Verdict]: ...
-    def __getitem__(self, key: int | slice) -> Verdict | Sequence[Verdict]:
-        return self._verdicts[key]
+    def __getitem__(self, key: slice) -> Sequence[Finding]: ...
+    def __getitem__(self, key: int | slice) -> Finding | Sequence[Finding]:
+        return self._findings[key]
 
     def __len__(self) -> int:
-        return len(self._verdicts)
+        return len(self._findings)
 
     def __repr__(self) -> str:
-        return "\n".join(map(repr, self._verdicts)) or f"<no mgz verdicts: {self.none}>"
+        return "\n".join(map(repr, self._findings)) or f"<no mgz findings: {self.none}>"
 
     def _repr_html_(self) -> str:
-        if not self._verdicts:
+        if not self._findings:
             return f"<p>{html.escape(self.none or 'Nothing was found.')}</p>"
         items = (
             f"<li><b>{html.escape(str(v['title']))}</b> ({v.score:.1f}%): "
             f"<code>{html.escape(v.where)}</code><br>{html.escape(v.finding)}"
             f"<br><i>{html.escape(v.advice)}</i></li>"
-            for v in self._verdicts
+            for v in self._findings
         )
         return f"<ol>{''.join(items)}</ol>"
 

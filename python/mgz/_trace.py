@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from mgz import _mgz
-from mgz._tables import Rows, Summary, Table, Verdict, Verdicts
+from mgz._tables import Finding, Findings, Rows, Summary, Table
 
 if TYPE_CHECKING:
     from mgz._notebook import Report
@@ -60,10 +60,15 @@ class Analysis:
         return Summary(json.loads(self._found.summary()))
 
     @property
-    def verdicts(self) -> Verdicts:
+    def findings(self) -> Findings:
         """What is slow about memory, where, and what to try; the most important first."""
-        rows = self.tables["diagnoses"].to_dicts()
-        return Verdicts([Verdict(row) for row in rows], self._found.no_verdict)
+        rows = self.tables["findings"].to_dicts()
+        return Findings([Finding(row) for row in rows], self._found.no_finding)
+
+    @property
+    def verdicts(self) -> Findings:
+        """The name of ``findings`` before version 0.2. It will be removed in version 0.3."""
+        return self.findings
 
     @property
     def functions(self) -> Table:
@@ -113,7 +118,7 @@ class Analysis:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return f"{self.verdicts._repr_html_()}{self.functions._repr_html_()}"
+        return f"{self.findings._repr_html_()}{self.functions._repr_html_()}"
 
 
 class Trace:
@@ -185,9 +190,14 @@ class Trace:
         return self.analyse().summary
 
     @property
-    def verdicts(self) -> Verdicts:
+    def findings(self) -> Findings:
         """What is slow about memory, where, and what to try; the most important first."""
-        return self.analyse().verdicts
+        return self.analyse().findings
+
+    @property
+    def verdicts(self) -> Findings:
+        """The name of ``findings`` before version 0.2. It will be removed in version 0.3."""
+        return self.findings
 
     @property
     def functions(self) -> Table:

@@ -168,7 +168,7 @@ impl Analysis {
     }
 
     #[getter]
-    fn no_verdict(&self) -> String {
+    fn no_finding(&self) -> String {
         self.0.findings.none.clone()
     }
 

@@ -29,7 +29,7 @@ def test_a_notebook(full, program, tmp_path):
             f"import mgz\n%load_ext mgz\ntrace = mgz.open({str(full)!r})",
             "trace",
             "trace.functions",
-            "trace.verdicts",
+            "trace.findings",
             "trace.summary",
             "trace.report(height=321)",
             f"%%mgz --full -o here\n{program} 2",
@@ -37,13 +37,13 @@ def test_a_notebook(full, program, tmp_path):
         ],
         tmp_path,
     )
-    trace, functions, verdicts, summary, report, magic, frame = map(shown, cells[1:])
+    trace, functions, findings, summary, report, magic, frame = map(shown, cells[1:])
     assert "gather" in trace and "<table>" in trace
     assert "<td" in functions and "gather" in functions
-    assert "<ol>" in verdicts or "<p>" in verdicts
+    assert "<ol>" in findings or "<p>" in findings
     assert "F_64" in summary
     # Static: nothing that runs, nothing that is fetched.
-    for html in (trace, functions, verdicts, summary):
+    for html in (trace, functions, findings, summary):
         assert not re.search(r"<script|javascript:|https?://|\son\w+=", html)
     assert report.startswith("<iframe") and 'sandbox="allow-scripts"' in report
     assert "allow-same-origin" not in report and 'height="321"' in report

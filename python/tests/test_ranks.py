@@ -19,7 +19,7 @@ def printed(*words):
 
 def test_the_rank_with_more_work_is_first(ranks, tmp_path):
     found = distributed.analyze(ranks, workdir=tmp_path)
-    first = found.verdicts[0]
+    first = found.findings[0]
     assert first["kind"] == "imbalance" and first["rank"] == "rank 3"
     assert "rank 3 of 4 executes 1.95" in first["finding"]
     assert [row["rank"] for row in found.ranks] == [0, 1, 2, 3]

@@ -17,7 +17,8 @@ TABLES = {
     "windows": "windows",
     "objects": "objects",
     "threads": "threads",
-    "diagnoses": "diagnoses",
+    "findings": "findings",
+    "diagnoses": "findings",
 }
 
 
@@ -60,7 +61,7 @@ def test_tables_are_those_of_the_command(request, kind, name):
     assert expected(polars.DataFrame(table).to_dicts(), table.columns) == want
     frame = table.to_pandas()
     assert expected(frame.to_dict("records"), table.columns) == want
-    assert name in ("objects", "diagnoses") or rows
+    assert name in ("objects", "findings", "diagnoses") or rows
     mine = table
     found = duckdb.sql("select * from mine")
     assert found.columns == table.columns
@@ -70,13 +71,13 @@ def test_tables_are_those_of_the_command(request, kind, name):
     assert len(mine) == len(got)
 
 
-def test_summary_verdicts_and_trees(full):
+def test_summary_findings_and_trees(full):
     trace = mgz.open(full)
     document = printed(full, "--zoom", "--objects")
     assert trace.summary["A"] == document["summary"]["A"]
     assert trace.analyse().json()["summary"] == printed(full, "--objects")["summary"]
-    assert [v.kind for v in trace.verdicts] == [d["kind"] for d in document["diagnoses"]]
-    assert len(trace.verdicts) > 0 or trace.verdicts.none
+    assert [v.kind for v in trace.findings] == [d["kind"] for d in document["findings"]]
+    assert len(trace.findings) > 0 or trace.findings.none
     tree = trace.time_tree.to_dicts()
     assert tree[0]["id"] == "" and tree[0]["A"] == document["time_zoom"]["root"]["A"]
     regions = trace.location_tree.to_dicts()

@@ -58,7 +58,7 @@ function Imbalance({ value }: { value: number | null }) {
 
 function Overview({ j }: { j: Obj }) {
   const s = obj(j["summary"]);
-  const verdicts = objs(j["verdicts"]);
+  const findings = objs(j["findings"]);
   const metrics = objs(j["metrics"]);
   const gaps = objs(j["gaps"]);
   const value = num(s["imbalance"]);
@@ -76,13 +76,13 @@ function Overview({ j }: { j: Obj }) {
         {said.length > 0 && <p class="doubts"><strong>Not all is there:</strong> {short(said[0] ?? "", 220)} <a href="#gaps">{said.length > 1 ? `and ${said.length - 1} more` : "details"}</a></p>}
       </section>
       <Panel title="What is slow, and in which ranks">
-        {verdicts.length === 0 ? (
+        {findings.length === 0 ? (
           <p class="empty">Nothing stands out: the ranks are even, and no rank has a finding.</p>
         ) : (
-          <ol class="verdicts">
-            {verdicts.slice(0, 6).map((v, i) => (
-              <li class="verdict" key={i}>
-                <div class="verdict-head"><span class="rank">{i + 1}</span><h3>{str(v["title"])}</h3></div>
+          <ol class="findings">
+            {findings.slice(0, 6).map((v, i) => (
+              <li class="finding-card" key={i}>
+                <div class="finding-head"><span class="rank">{i + 1}</span><h3>{str(v["title"])}</h3></div>
                 <p class="where">
                   {str(v["function"]) && <a href="#code" onClick={(e) => { e.preventDefault(); go({ fn: str(v["function"]), tab: undefined }, "code"); }}>{short(str(v["function"]), 60)}</a>}
                   {str(v["file"]) && ` ${base(str(v["file"]))}:${text(v["line"])}`} {str(v["object"]) && <>on <code>{short(base(str(v["object"])), 50)}</code></>}

@@ -12,17 +12,8 @@ import { go } from "../state.ts";
 import { bins, missesOf, Panel, Share, watchedOf } from "./common.tsx";
 import { TimeStrip } from "./time.tsx";
 
-/** Verdicts shown at first. */
+/** Number of findings shown at first. */
 const FIRST = 4;
-
-const TITLES: Record<string, string> = {
-  stride: "Large steps: most of each cache line is fetched for nothing",
-  irregular: "Irregular access: prefetchers cannot follow",
-  streaming: "Data is read once and never again",
-  sparse_pages: "Few bytes are used of many pages",
-  interleave: "Arrays with the same index lie apart",
-  capacity: "The working set is a little larger than a cache",
-};
 
 /** A share that is known in its order alone. */
 function roughly(share: number): string {
@@ -30,15 +21,15 @@ function roughly(share: number): string {
 }
 
 export function Overview({ m }: { m: Model }) {
-  const verdicts = objs(m.run["diagnoses"] ?? m.run["findings"]);
+  const findings = objs(m.run["findings"]);
   const [all, setAll] = useState(false);
-  const shown = all ? verdicts : verdicts.slice(0, FIRST);
+  const shown = all ? findings : findings.slice(0, FIRST);
   return (
     <div class="overview">
       <RunCard m={m} />
       <Panel title="What is slow about memory here" cls="wide">
-        {verdicts.length === 0 ? <Nothing m={m} /> : <ol class="verdicts">{shown.map((v, i) => <Verdict key={i} m={m} v={v} n={i + 1} />)}</ol>}
-        {shown.length < verdicts.length && <button type="button" class="more" onClick={() => setAll(true)}>Show {verdicts.length - shown.length} more</button>}
+        {findings.length === 0 ? <Nothing m={m} /> : <ol class="findings">{shown.map((v, i) => <Finding key={i} m={m} v={v} n={i + 1} />)}</ol>}
+        {shown.length < findings.length && <button type="button" class="more" onClick={() => setAll(true)}>Show {findings.length - shown.length} more</button>}
       </Panel>
       <Panel title="The run in time" note="Each column is a stretch of the run. Click one to look into it.">
         {m.loading ? <p class="empty">Reading the tables.</p> : <TimeStrip m={m} />}
@@ -149,7 +140,7 @@ function Nothing({ m }: { m: Model }) {
         Nothing was recorded, so that nothing can be said. <Marked text={sentence(strs(m.trace["not_recorded"])[0])} /> A short program is recorded as a whole by <code>mgz run --full</code>.
       </p>
     );
-  if (str(m.run["no_diagnosis"])) return <p class="empty"><Marked text={sentence(m.run["no_diagnosis"])} /></p>;
+  if (str(m.run["no_finding"])) return <p class="empty"><Marked text={sentence(m.run["no_finding"])} /></p>;
   return samples < 30 || m.summary["undersampled"] === true ? (
     <p class="empty hatched">
       Too few windows ({count(samples)}) to be sure of anything. More come by <code>{moreWindows(m)}</code>, or by a longer run.
@@ -159,7 +150,7 @@ function Nothing({ m }: { m: Model }) {
   );
 }
 
-function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
+function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const lines = m.tables.lines;
   const [file, line, fn] = [str(v["file"]), num(v["line"]), str(v["function"])];
   const at = lines.find((i) => lines.str("file", i) === file && lines.num("line", i) === line && lines.str("function", i) === fn);
@@ -174,10 +165,10 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const also = strs(v["also"]);
   // Where the slow loads were inlined into the line, its own row tells of others.
   const own = at >= 0 && 2 * (lines.num(shareKey(m), at) ?? 0) >= (cost ?? 0);
-  const title = str(v["title"]) || TITLES[kind] || kind.replaceAll("_", " ");
+  const title = str(v["title"]) || kind.replaceAll("_", " ");
   return (
-    <li class="verdict">
-      <div class="verdict-head">
+    <li class="finding-card">
+      <div class="finding-head">
         <span class="rank" aria-hidden="true">{n}</span>
         <h3>{title}</h3>
       </div>

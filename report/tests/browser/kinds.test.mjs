@@ -80,7 +80,7 @@ test("what is missing is said with what mgz run has for it", async () => {
   // Without a sample the way out comes first, without the recorder's own commands.
   trace.not_recorded = ["no samples: none of 9 triggers met instrumented code (the time went to /lib/libsql.so.0 80%, /lib/libc.so.6 20%); `mgz-record --hot -- /cache/app` shows where", `9 of 9 triggers came where no window can begin; ${hint}`];
   analysis.summary.samples = 0;
-  const { page, seen } = await open(write(join(folder, "elsewhere.html"), { ...given, diagnoses: [] }, manifest, sources));
+  const { page, seen } = await open(write(join(folder, "elsewhere.html"), { ...given, findings: [] }, manifest, sources));
   const text = await page.locator("main").innerText();
   assert.match(text, /the time went to libraries, which are left out unless they are asked for \(libsql\.so\.0 80%, libc\.so\.6 20%\)/);
   assert.match(text, /mgz run --libs=libsql -- \.\/app 'a b'/);
