@@ -1,4 +1,4 @@
-"""What counting costs: pairs of a program alone and counted, for `scripts/bench-burst --count`."""
+"""What counting costs: pairs of a program alone and counted, for `benches/run burst --count`."""
 
 import math
 import os

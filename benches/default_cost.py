@@ -1,4 +1,4 @@
-"""What a default run costs: pairs of a program alone and recorded, for `scripts/bench-burst --default`.
+"""What a default run costs: pairs of a program alone and recorded, for `benches/run burst --default`.
 
 `mgz-record` without options samples by a budget, so the cost depends on how long a program runs: each is measured at two lengths. As in
 the other parts of bench-burst, what counts is the CPU time of the program; that of the recorder, which works beside it and writes the

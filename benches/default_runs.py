@@ -1,4 +1,4 @@
-"""Default runs against the truth: `scripts/validate --runs`.
+"""Default runs against the truth: `benches/run validate --runs`.
 
 The programs of benches/runs do a number of equal rounds. A function's loads grow linearly with it, and each round touches
 the same words, so that full traces of one and two rounds tell loads and footprints of a run of any length. Shares of time are those that
@@ -341,9 +341,9 @@ def ratio(judged):
 
 
 def run(options):
-    """Runs it with the options of `scripts/validate`; the exit status."""
+    """Runs it with the options of `benches/run validate`; the exit status."""
     if not shutil.which("perf") or not shutil.which("gcc"):
-        sys.exit("scripts/validate --runs needs gcc and perf (Debian: gcc, linux-perf)")
+        sys.exit("benches/run validate --runs needs gcc and perf (Debian: gcc, linux-perf)")
     with tempfile.TemporaryDirectory(
         prefix="mgz-runs-", dir=os.environ.get("TMPDIR", "/var/tmp")
     ) as scratch:
@@ -353,6 +353,6 @@ def run(options):
         runs.say(f"took {time.monotonic() - began:.0f} s")
     if options.keep:
         lengths = ",".join(f"{l:g}" for l in options.lengths)
-        command = f"scripts/validate --runs --lengths {lengths} --repeats {options.repeats}"
+        command = f"benches/run validate --runs --lengths {lengths} --repeats {options.repeats}"
         keep("runs", command, runs.lines, runs.rows)
     return 1 if runs.failed else 0

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 
+from kept import commit, write_result
 from measure import Failed, machine, run
 from mgza import program_to_nops
 
@@ -25,24 +26,6 @@ def verdict(value, target, smaller_is_better=True):
     if value is None:
         return MISSING
     return "pass" if (value <= target if smaller_is_better else value >= target) else "MISS"
-
-
-def commit():
-    """The commit that is measured, `+` if files differ from it."""
-    try:
-        git = ["git", "-C", ROOT]
-        name = subprocess.run(
-            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        dirty = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        return f"commit {name}{'+' if dirty else ''}"
-    except (OSError, subprocess.CalledProcessError):
-        return "commit unknown"
 
 
 def add_options(parser, quick):
@@ -161,16 +144,11 @@ class Session:
 
     def keep(self, prefix=""):
         """Writes table and figures to benches/results."""
-        folder = os.path.join(BENCHES, "results")
-        os.makedirs(folder, exist_ok=True)
-        base = os.path.join(folder, prefix + self.results["date"].replace(":", ""))
         # Scratch and source paths say nothing about the figures.
         clean = lambda text: text.replace(self.scratch, "SCRATCH").replace(ROOT, ".")
-        with open(base + ".json", "w") as f:
-            f.write(clean(json.dumps(self.results, indent=1)) + "\n")
-        with open(base + ".txt", "w") as f:
-            f.write(clean("\n".join(self.lines)) + "\n")
-        print(f"kept in {os.path.relpath(base, os.getcwd())}.json and .txt")
+        figures = json.loads(clean(json.dumps(self.results)))
+        name = prefix + self.results["date"].replace(":", "")
+        write_result(name, clean("\n".join(self.lines)).split("\n"), figures)
 
     # The programs of mgz.
 

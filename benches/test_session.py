@@ -66,9 +66,7 @@ class Maps(unittest.TestCase):
         from importlib.machinery import SourceFileLoader
         from importlib.util import module_from_spec, spec_from_loader
 
-        path = os.path.join(
-            os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "scripts", "bench-rewriter"
-        )
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "commands", "rewriter")
         loader = SourceFileLoader("bench_rewriter", path)
         script = module_from_spec(spec_from_loader("bench_rewriter", loader))
         sys.dont_write_bytecode = True

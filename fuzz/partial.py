@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Damages partial results and gives them to mgz-analyze --merge: partial.py MGZ_ANALYZE SECONDS ARTIFACTS TRACE…
 
-A partial result is a magic number and a zstd stream of a JSON header and columns. Damage to the packed bytes is mostly noticed by zstd, so
+A partial result is a magic number and a zstd stream of tables in the postcard format. Damage to the packed bytes is mostly noticed by zstd, so
 most rounds damage what is inside and pack it again. The analyzer must end by itself, within its time and memory, with a status of 0 to 3 and
 without a word of a panic. A finding's file is kept.
 """

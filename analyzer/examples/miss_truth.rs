@@ -1,6 +1,6 @@
 //! Simulates caches over a full trace: `miss_truth TRACE SIZE:WAYS…` prints JSON with loads and
 //! misses of the run and by line of code, from an exact set-associative simulation with LRU
-//! replacement, each cache separately. `scripts/validate --misses` compares predictions from
+//! replacement, each cache separately. `benches/run misses` compares predictions from
 //! samples with it.
 
 use mgz_analyzer::input::{ColumnSet, Trace};

@@ -1,7 +1,7 @@
 //! Counts a trace by plain definitions, without the engines: `truth TRACE [WINDOWS [PERIOD SEEDS]]`
 //! prints JSON with the mean F, F_str and F_irr of windows of powers of two up to the whole run. By
 //! function it prints the whole F, F_str and F_irr and, for each of WINDOWS (numbers separated by
-//! commas), their means per window of so many loads of the run. `scripts/validate` compares
+//! commas), their means per window of so many loads of the run. `benches/run validate` compares
 //! estimates from samples with it.
 //!
 //! `brief` counts addresses whose accesses all lie within 2^12, 2^13, … loads: samples that far
@@ -197,7 +197,8 @@ fn main() {
     let trace = Trace::open(std::path::Path::new(folder), true).expect("a trace");
     let source = trace.source(ColumnSet::default());
     let code = &trace.code;
-    // New addresses by window size; the window sizes' counts are for whole windows only, so the last open windows are taken off at the end.
+    // New addresses by window size; the window sizes' counts are for whole windows only, so the
+    // last open windows are taken off at the end.
     let mut all = Counter::default();
     let mut whole = [0u64; 3];
     let mut sums = vec![[0u64; 3]; 64];

@@ -1,4 +1,4 @@
-"""What the experiments of scripts/papers share: programs, traces, analyses, tables."""
+"""What the experiments of benches/run papers share: programs, traces, analyses, tables."""
 
 import json
 import os

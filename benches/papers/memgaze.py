@@ -420,7 +420,7 @@ def packaged(lab, study):
             got = lab.analyze(trace)
             s = got["summary"]
             hot = [f for f in got["functions"] if f["A_pct"] >= 5][:3]
-            first = got["diagnoses"][0]["title"] if got["diagnoses"] else got["no_diagnosis"] or ""
+            first = got["findings"][0]["title"] if got["findings"] else got["no_finding"] or ""
             for f in hot:
                 growth, strided = sampled(f)
                 distance = "–" if f["D_mean"] is None else f"{f['D_mean']:.2f}"

@@ -1,4 +1,4 @@
-/* Programs of `scripts/validate`: each does `rounds` equal rounds of its work after a set-up.
+/* Programs of `benches/run validate`: each does `rounds` equal rounds of its work after a set-up.
  *
  * The loads of a function grow linearly with the number of rounds, and what it touches is the same in
  * each, so that full traces of one and of two rounds tell the truth of a run of any length. A round is

@@ -40,7 +40,7 @@ class Ranks:
     @property
     def verdicts(self) -> Table:
         """What is slow about memory, over all ranks; a rank with more work than the others first."""
-        return self.tables["verdicts"]
+        return self.tables["findings"]
 
     @property
     def ranks(self) -> Table:

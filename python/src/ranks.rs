@@ -3,12 +3,13 @@
 use crate::arrow::Frame;
 use crate::{failed, failed_by};
 use mgz_analyzer::commands::ranks::{key_of, of_trace};
-use mgz_analyzer::ranks::view::{document, verdict_text};
+use mgz_analyzer::ranks::view::{document, findings_text};
 use mgz_analyzer::ranks::{Gap, Ranks};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// Writes what one trace has found to a file, unless the file is there and of the same trace. Tells whether there was something to do.
+/// Writes what one trace has found to a file, unless the file is there and of the same trace. Tells
+/// whether there was something to do.
 #[pyfunction]
 fn ranks_partial(py: Python<'_>, trace: PathBuf, file: PathBuf, block: u64) -> PyResult<bool> {
     crate::buffer::block_shift(block)?;
@@ -85,8 +86,8 @@ impl RanksResult {
     fn text(&self, py: Python<'_>, rows: usize) -> String {
         py.detach(|| {
             let document = document(&self.0);
-            let verdicts = verdict_text(&document, rows);
-            verdicts + &document.text(rows, Some(120))
+            let findings = findings_text(&document, rows);
+            findings + &document.text(rows, Some(120))
         })
     }
 }

@@ -307,7 +307,7 @@ fn findings_in_code_of_the_standard_library_name_the_users_line() {
             !known.is_empty() && known.iter().all(users),
             "-O{opt}: {sorting:#?}"
         );
-        let findings = report["diagnoses"].as_array().unwrap();
+        let findings = report["findings"].as_array().unwrap();
         let of_sort: Vec<&Value> = findings
             .iter()
             // (Without optimisation the comparison is a function of its own on that line.)

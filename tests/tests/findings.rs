@@ -1,5 +1,5 @@
-//! What `mgz-analyze` says of programs (`diagnoses`) in a default run: with one planted problem each it names mechanism, function, line and
-//! object; of those with none it says nothing. `scripts/verdicts` has many more.
+//! What `mgz-analyze` says of programs (`findings`) in a default run: with one planted problem each it names mechanism, function, line and
+//! object; of those with none it says nothing. `benches/run findings` has many more.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Lines of a source with a case's marker.
 fn marked(source: &str, case: &str) -> Vec<u64> {
     let is_marked = |line: &str| {
-        line.split("verdict: ")
+        line.split("planted: ")
             .nth(1)
             .is_some_and(|names| names.split_whitespace().any(|name| name == case))
     };
@@ -29,8 +29,8 @@ fn findings(app: &Path, case: &str, trace: &Path) -> (Vec<Value>, Value) {
     .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     (
-        report["diagnoses"].as_array().unwrap().clone(),
-        report["no_diagnosis"].clone(),
+        report["findings"].as_array().unwrap().clone(),
+        report["no_finding"].clone(),
     )
 }
 
@@ -63,8 +63,8 @@ fn mechanisms_are_told_apart_and_placed() {
         ("arrays", "small_stream", "", "", ""),
     ];
     for program in ["pointers", "arrays"] {
-        let name = format!("verdicts/{program}");
-        std::fs::create_dir_all(dir.path().join("verdicts")).unwrap();
+        let name = format!("findings/{program}");
+        std::fs::create_dir_all(dir.path().join("findings")).unwrap();
         let Some(original) = programs::build(&name, variant, &["-g"], dir.path()).unwrap() else {
             return;
         };

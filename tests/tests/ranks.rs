@@ -193,7 +193,7 @@ fn a_recorder_lets_the_launcher_start_recorders() {
     };
     let ranks = analysed(&["trace.0", "trace.1", "trace.2"]);
     assert_eq!(ranks["summary"]["ranks"], 3);
-    let first = &ranks["verdicts"][0];
+    let first = &ranks["findings"][0];
     assert_eq!(first["kind"], "imbalance", "{first}");
     assert_eq!(first["rank"], "rank 2", "{first}");
     assert_eq!(first["function"], "work", "{first}");

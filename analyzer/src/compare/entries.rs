@@ -206,10 +206,9 @@ impl Numbers<'_> {
                 entry.cells.insert(metric, cell);
             }
         };
-        put(
-            Metric::Time,
-            Cell::of(self.time.value, self.time.lo, self.time.hi),
-        );
+        // Sides are different runs, whose phases may differ.
+        let (lo, hi) = self.time.of_runs.unzip();
+        put(Metric::Time, Cell::of(self.time.value, lo, hi));
         // Known loads say more than shares, which all change if one does.
         if self.time.value.is_none() && self.hats.accesses.is_none() {
             let ends = self.share.filter(|_| self.exact);

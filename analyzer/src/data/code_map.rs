@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub const CLASS_STORE: u32 = 3;
 
 /// A row of the function table.
-#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct FunctionName {
     /// Name; `[0x…]` (link-time address) where there is no symbol; `[unknown]` for rows without a site.
     pub function: String,
@@ -25,7 +25,7 @@ pub struct FunctionName {
 }
 
 /// A row of the line table.
-#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LineName {
     /// Innermost function at this position.
     pub function: String,
@@ -38,7 +38,7 @@ pub struct LineName {
 }
 
 /// A row of the loop table.
-#[derive(Clone, Default, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LoopName {
     /// Index into [`CodeMap::functions`].
     pub function: u32,
@@ -70,7 +70,7 @@ pub enum Target {
 }
 
 /// A line piece.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LinePiece {
     /// Index into [`CodeMap::functions`].
     pub function: u32,
@@ -309,8 +309,8 @@ impl CodeMap {
         }
     }
 
-    /// Adds the code of another map of names; returns the number of each of its pieces in this one. Functions of one name in a module
-    /// (there may be several) are matched in their order.
+    /// Adds the code of another map of names; returns the number of each of its pieces in this one.
+    /// Functions of one name in a module (there may be several) are matched in their order.
     pub fn adopt(&mut self, other: &CodeMap) -> Vec<u32> {
         fn numbered<T: Clone + Eq + std::hash::Hash>(list: &[T]) -> Vec<(T, u32)> {
             let mut times: HashMap<T, u32> = HashMap::new();

@@ -1,7 +1,7 @@
 //! Reuse counts of one group of rows.
 
 /// Reuse counts of one group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GroupReuse {
     /// Touches that are reuses.
     pub reuses: u64,

@@ -8,11 +8,12 @@ use std::sync::Arc;
 pub const NO_LOAD: u32 = u32::MAX;
 
 /// A load: its code, and where in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Spot {
     /// Code and class ([`crate::data::code_map`]); [`NO_LOAD`] if there is none.
     pub group: u32,
-    /// Address.
+    /// Address; partial results leave it out, because rows are at hand only while they are read.
+    #[serde(skip)]
     pub address: u64,
 }
 
@@ -83,7 +84,7 @@ impl Waited {
 /// Otherwise code is assumed to repeat: the load before the next execution of the first instruction
 /// most likely ran before this one, too. If that is in another function than the interrupt, a load
 /// of the right function is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Beginning {
     /// The first load; the one that had been waited for, if that is known.
     pub first: Spot,
@@ -150,7 +151,7 @@ impl Beginning {
 }
 
 /// One sample, as the list of samples has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SampleInfo {
     /// System process id.
     pub process: u32,
@@ -167,6 +168,7 @@ pub struct SampleInfo {
     /// `time_ns` of the last row.
     pub last_time: u64,
     /// Pieces it lies in, and its load rows in each.
+    #[serde(skip)]
     pub parts: Vec<(usize, u64)>,
 }
 

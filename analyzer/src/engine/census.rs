@@ -1,7 +1,7 @@
 //! Counts of rows and samples, and the list of samples.
 
 /// Counts of samples and rows, and what was wrong with them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Census {
     /// Load rows.
     pub loads: u64,

@@ -26,6 +26,7 @@ use clap::{Args, ValueEnum};
 use mgz_annotations_schema::manifest::Cache;
 use mgz_annotations_schema::tell;
 use mgz_models::cache::{LevelSpec, Shape};
+use profile::Profile;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -75,15 +76,39 @@ pub enum To {
 }
 
 impl To {
-    fn accesses(self) -> Option<Format> {
-        Some(match self {
-            To::Lackey => Format::Lackey,
-            To::Din => Format::Din,
-            To::Drmemtrace => Format::Drmemtrace,
-            To::Champsim => Format::Champsim,
-            To::Ramulator2 => Format::Ramulator2,
-            _ => return None,
-        })
+    /// Properties of the format. A new format must be named here, or this does not compile.
+    fn writer(self) -> Writer {
+        match self {
+            To::Lackey => Writer::Accesses(Format::Lackey),
+            To::Din => Writer::Accesses(Format::Din),
+            To::Drmemtrace => Writer::Accesses(Format::Drmemtrace),
+            To::Champsim => Writer::Accesses(Format::Champsim),
+            To::Ramulator2 => Writer::Accesses(Format::Ramulator2),
+            To::Sarif => Writer::Analysis(|analysis, arguments| {
+                let log = sarif::write(analysis, &arguments.source_root);
+                let mut bytes = serde_json::to_vec_pretty(&log)?;
+                bytes.push(b'\n');
+                Ok(bytes)
+            }),
+            To::Pprof => Writer::Profile(|profile, _| Ok(pprof::write(profile)?)),
+            To::Perfetto => Writer::Profile(|profile, _| Ok(perfetto::write(profile))),
+            To::Firefox => Writer::Profile(|profile, _| {
+                Ok(serde_json::to_vec(&text_profiles::firefox(profile))?)
+            }),
+            To::Speedscope => Writer::Profile(|profile, _| {
+                Ok(serde_json::to_vec(&text_profiles::speedscope(profile))?)
+            }),
+            To::Collapsed => {
+                Writer::Profile(|profile, _| Ok(text_profiles::collapsed(profile).into_bytes()))
+            }
+            To::Callgrind => {
+                Writer::Profile(|profile, _| Ok(text_profiles::callgrind(profile).into_bytes()))
+            }
+            To::Dhat => Writer::Profile(|profile, arguments| {
+                let heap = dhat::write(&arguments.trace, profile).map_err(anyhow::Error::msg)?;
+                Ok(serde_json::to_vec(&heap)?)
+            }),
+        }
     }
 
     fn name(self) -> String {
@@ -94,6 +119,16 @@ impl To {
     fn is_binary(self) -> bool {
         matches!(self, To::Pprof | To::Perfetto | To::Champsim)
     }
+}
+
+/// Properties of a format.
+enum Writer {
+    /// From every access of a complete trace.
+    Accesses(Format),
+    /// From the tables and findings of the analysis.
+    Analysis(fn(&Analysis, &ExportArguments) -> anyhow::Result<Vec<u8>>),
+    /// From loads by place, class, object, thread and time.
+    Profile(fn(&Profile, &ExportArguments) -> anyhow::Result<Vec<u8>>),
 }
 
 /// Arguments of `export`.
@@ -109,7 +144,9 @@ pub struct ExportArguments {
     /// The file, or the folder of drmemtrace; without it: standard output.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Formats of every access: writes only what misses in these caches, as lines: levels as with mgz-analyze cache (32K:8:plru:stride,1M:16:exclusive), or as with mgz-analyze --caches (L1=32K/8,L2=1M/16, or a name).
+    /// Formats of every access: writes only what misses in these caches, as lines: levels as with
+    /// mgz-analyze cache (32K:8:plru:stride,1M:16:exclusive), or as with mgz-analyze --caches
+    /// (L1=32K/8,L2=1M/16, or a name).
     #[arg(long, value_name = "CACHES", value_parser = caches)]
     pub behind: Option<Behind>,
     /// Adds predicted misses of a sampled trace. (Of full traces they are always there.)
@@ -165,7 +202,7 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
             folder.display()
         );
     }
-    if let Some(format) = to.accesses() {
+    if let Writer::Accesses(format) = to.writer() {
         if mode != "full" {
             bail!(
                 "{}: --to {} means every access of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full",
@@ -182,26 +219,17 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
         );
     }
     let (analysis, mut damage) = analysis(&trace, arguments.misses)?;
-    let bytes = if to == To::Sarif {
-        let mut bytes =
-            serde_json::to_vec_pretty(&sarif::write(&analysis, &arguments.source_root))?;
-        bytes.push(b'\n');
-        bytes
-    } else {
-        let profile = profile::build(&trace, &analysis);
-        if profile.damaged && damage.is_empty() {
-            damage.push("part of the trace could not be read".into());
+    let bytes = match to.writer() {
+        Writer::Analysis(write) => write(&analysis, arguments)?,
+        Writer::Profile(write) => {
+            let profile = profile::build(&trace, &analysis);
+            if profile.damaged && damage.is_empty() {
+                damage.push("part of the trace could not be read".into());
+            }
+            tell(&profile.notes);
+            write(&profile, arguments)?
         }
-        tell(&profile.notes);
-        match to {
-            To::Pprof => pprof::write(&profile)?,
-            To::Perfetto => perfetto::write(&profile),
-            To::Firefox => serde_json::to_vec(&text_profiles::firefox(&profile))?,
-            To::Speedscope => serde_json::to_vec(&text_profiles::speedscope(&profile))?,
-            To::Collapsed => text_profiles::collapsed(&profile).into_bytes(),
-            To::Callgrind => text_profiles::callgrind(&profile).into_bytes(),
-            _ => serde_json::to_vec(&dhat::write(folder, &profile).map_err(anyhow::Error::msg)?)?,
-        }
+        Writer::Accesses(_) => unreachable!("written from the rows, above"),
     };
     match &arguments.output {
         Some(file) => std::fs::write(file, bytes)

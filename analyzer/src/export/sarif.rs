@@ -80,13 +80,14 @@ fn result(finding: &Finding, rule: usize, root: &str) -> Value {
 /// The log. `root`: folder that paths are given relative to.
 pub fn write(analysis: &Analysis, root: &str) -> Value {
     let mut rules: Vec<(&str, &str)> = Vec::new();
-    for finding in &analysis.diagnoses {
+    for finding in &analysis.findings.list {
         if !rules.iter().any(|r| r.0 == finding.kind) {
             rules.push((finding.kind, &finding.title));
         }
     }
     let results: Vec<Value> = analysis
-        .diagnoses
+        .findings
+        .list
         .iter()
         .map(|finding| {
             let rule = rules.iter().position(|r| r.0 == finding.kind).unwrap_or(0);
@@ -100,7 +101,7 @@ pub fn write(analysis: &Analysis, root: &str) -> Value {
     let notes: Vec<Value> = analysis
         .warnings
         .iter()
-        .chain(Some(&analysis.no_diagnosis).filter(|n| !n.is_empty()))
+        .chain(Some(&analysis.findings.none).filter(|n| !n.is_empty()))
         .map(|text| json!({"level": "note", "message": {"text": text}}))
         .collect();
     json!({

@@ -3,7 +3,7 @@
 use crate::data::code_map::LineName;
 use crate::findings::caches::Overlap;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, RULES, Rule};
+use crate::findings::mechanisms::{Claim, Nodes, RULES, Rule};
 use crate::findings::sites::SiteFacts;
 use crate::findings::working_set::WorkingSet;
 use crate::util::fast_hash::Mixed;
@@ -99,22 +99,22 @@ pub fn causes(context: &Context) -> Vec<Cause> {
 /// Adds loads of a chase's nodes to the chase if data flow does not connect them. Comparisons of
 /// keys, for example, are often functions of their own.
 fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<(u32, Claim)>>) {
-    let kind = |key: &Key| RULES[key.0].kind;
+    let nodes_of = |key: &Key| RULES[key.0].nodes;
     let chases: Vec<Key> = (parts.keys())
-        .filter(|k| matches!(kind(k), "list" | "tree" | "hash_chain"))
+        .filter(|k| nodes_of(k) == Nodes::Followed)
         .cloned()
         .collect();
     let nodes: HashMap<u32, usize, Mixed> = (chases.iter().enumerate())
         .flat_map(|(number, key)| parts[key].iter().map(move |s| (s.0, number)))
         .collect();
     let others: HashSet<u32, Mixed> = (parts.iter())
-        .filter(|p| kind(p.0) == "irregular")
+        .filter(|p| nodes_of(p.0) == Nodes::Joined)
         .flat_map(|p| p.1.iter().map(|s| s.0))
         .collect();
     let beside = beside(context, &others, &nodes);
     let mut joined: Vec<(usize, u32)> = Vec::new();
     parts.retain(|key, sites| {
-        if kind(key) == "irregular" {
+        if nodes_of(key) == Nodes::Joined {
             sites.retain(|s| match beside.get(&s.0) {
                 Some(&chase) => {
                     joined.push((chase, s.0));
@@ -186,14 +186,7 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         true => context.working_set(&sites.iter().map(|s| s.0).collect::<Vec<_>>(), step),
         false => WorkingSet::default(),
     };
-    // A search visits most places seldom. Recapture only sees the frequent ones.
-    if rule.kind == "binary_search" {
-        set.bytes = set.bytes.max(set.extent);
-        set.at_least = false;
-    }
-    // Steps of a power of two use few sets of a cache, so the cache holds no more of the column
-    // than of a walk in order.
-    if rule.kind == "column" && step.is_some_and(|s| s.unsigned_abs().is_power_of_two()) {
+    if (rule.needs_extent)(step) {
         set.bytes = set.bytes.max(set.extent);
         set.at_least = false;
     }
@@ -262,7 +255,7 @@ fn come_back(context: &Context, causes: &mut [Cause]) {
         all.1 += facts.first_pages;
     }
     for cause in causes.iter_mut() {
-        if !matches!(cause.rule.kind, "streaming" | "capacity") || cause.firsts == 0 {
+        if !cause.rule.comes_back || cause.firsts == 0 {
             continue;
         }
         let (mut bytes, mut extent) = (0.0, 0.0);

@@ -3,19 +3,20 @@
 
 use crate::findings::Finding;
 use crate::findings::cause::Cause;
+use crate::findings::mechanisms::streaming;
 
 /// Merges findings of such loops.
 pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
     let object = |c: &Cause| c.objects.first().map_or(0, |o| o.0);
     let mut gone = vec![false; list.len()];
     for i in 0..list.len() {
-        if gone[i] || list[i].kind != "streaming" {
+        if gone[i] || !causes[i].rule.is(&streaming::RULE) {
             continue;
         }
         let same: Vec<usize> = (i + 1..list.len())
             .filter(|&j| {
                 !gone[j]
-                    && list[j].kind == "streaming"
+                    && causes[j].rule.is(&streaming::RULE)
                     && list[j].function == list[i].function
                     && object(causes[i]) != 0
                     && object(causes[j]) == object(causes[i])

@@ -32,7 +32,9 @@ use caches::Caches;
 use cause::{Cause, causes};
 use context::Context;
 use fields::Fields;
-use serde::Serialize;
+use mechanisms::Layout;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use windows::Window;
 
@@ -87,6 +89,36 @@ pub struct Finding {
     pub finding: String,
     /// Remedies to try.
     pub advice: String,
+    /// The layout that the advice asks for.
+    #[serde(skip)]
+    pub layout: Option<Layout>,
+    /// True if `score` is an upper bound of the cost.
+    #[serde(skip)]
+    pub is_upper_bound: bool,
+}
+
+/// The findings of an analysis, as documents have them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FindingList {
+    /// The most important first.
+    pub list: Vec<Finding>,
+    /// The reason if there are none.
+    pub none: String,
+}
+
+impl Serialize for FindingList {
+    /// Writes `findings` and `no_finding`, and the names of version 0.1 beside them (`diagnoses`,
+    /// `no_diagnosis`), which will be removed in version 0.3.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(4))?;
+        for key in ["findings", "diagnoses"] {
+            map.serialize_entry(key, &self.list)?;
+        }
+        for key in ["no_finding", "no_diagnosis"] {
+            map.serialize_entry(key, &self.none)?;
+        }
+        map.end()
+    }
 }
 
 /// Findings, with remarks on what is missing.
@@ -181,6 +213,8 @@ pub fn find(
             misses: predicted.and_then(|p| misses(&context, cause, p)),
             finding: told.finding,
             advice: told.advice,
+            layout: told.layout,
+            is_upper_bound: false,
         });
         kept.push(cause);
     }
@@ -222,10 +256,9 @@ fn looked_at(count: usize, recorded: usize) -> String {
 
 /// True if a cause has enough rows and exceeds the first-level cache.
 fn is_worth(context: &Context, cause: &Cause) -> bool {
-    // A column's lines are used again by the next column, so the first level matters.
-    let level = usize::from(cause.rule.kind != "column");
-    let beyond = context.caches.level(level).map_or(1 << 20, |l| l.bytes);
-    cause.rule.kind != "resident" && cause.rows >= FEWEST_ROWS && cause.set.bytes > beyond
+    let level = context.caches.level(cause.rule.beyond_level);
+    let beyond = level.map_or(1 << 20, |l| l.bytes);
+    !cause.rule.hits && cause.rows >= FEWEST_ROWS && cause.set.bytes > beyond
 }
 
 /// Predicted misses of the loads of a cause.
@@ -261,12 +294,11 @@ fn region_share(context: &Context, cause: &Cause, all: u64) -> f64 {
 fn settle(list: &mut Vec<Finding>) {
     let mut kept: Vec<Finding> = Vec::new();
     for finding in list.drain(..) {
-        let splits = |f: &Finding| f.advice.contains("split the elements");
-        let interleaves = |f: &Finding| f.advice.contains("interleave the arrays");
         let contradicts = kept.iter().any(|k| {
+            let layouts = k.layout.zip(finding.layout);
             !k.object.is_empty()
                 && k.object == finding.object
-                && (splits(k) && interleaves(&finding) || interleaves(k) && splits(&finding))
+                && layouts.is_some_and(|(a, b)| a != b)
         });
         let again = kept.iter().any(|k| {
             (k.kind, &k.function, &k.file, k.line)
@@ -283,21 +315,21 @@ fn settle(list: &mut Vec<Finding>) {
 mod tests {
     use super::*;
 
-    fn finding(kind: &'static str, line: u32, object: &str, advice: &str) -> Finding {
+    fn finding(kind: &'static str, line: u32, object: &str, layout: Option<Layout>) -> Finding {
         Finding {
             kind,
             line,
             object: object.into(),
-            advice: advice.into(),
+            layout,
             ..Finding::default()
         }
     }
 
     #[test]
     fn one_object_is_not_split_and_interleaved() {
-        let split = finding("strided", 3, "a", "split the elements: …");
-        let join = finding("gather", 9, "a", "interleave the arrays …");
-        let other = finding("gather", 9, "b", "interleave the arrays …");
+        let split = finding("strided", 3, "a", Some(Layout::SplitElements));
+        let join = finding("gather", 9, "a", Some(Layout::InterleavedArrays));
+        let other = finding("gather", 9, "b", Some(Layout::InterleavedArrays));
         let mut list = vec![split.clone(), join.clone(), other.clone()];
         settle(&mut list);
         assert_eq!(list, [split, other]);
@@ -305,8 +337,8 @@ mod tests {
 
     #[test]
     fn one_cause_is_said_once() {
-        let one = finding("list", 3, "a", "");
-        let mut list = vec![one.clone(), finding("list", 3, "b", "")];
+        let one = finding("list", 3, "a", None);
+        let mut list = vec![one.clone(), finding("list", 3, "b", None)];
         settle(&mut list);
         assert_eq!(list, [one]);
     }

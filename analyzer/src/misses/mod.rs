@@ -3,24 +3,24 @@
 //! Each row of functions, lines, loops and objects, and the summary, has a field `misses`. It is
 //! `None` where no prediction can be made. `docs/design/miss-prediction.md` explains the method.
 
-mod alone;
 pub mod caches;
-mod crowded;
-mod far;
-mod filling;
-mod laps;
+mod cell_misses;
+mod crowded_sets;
+mod fill_time;
 mod load_weights;
-mod near;
-mod predict;
-mod rows;
-mod sets;
-mod slower;
-mod survival;
+mod pace_bias;
+mod reuse_distance;
+mod row_misses;
+mod set_conflicts;
+mod survival_bounds;
+mod survival_curve;
 mod visit_table;
-mod watched;
+mod walk_laps;
+mod watch_survival;
+mod watched_reuses;
 
-pub use rows::Predicted;
-pub use watched::WatchedReuses;
+pub use row_misses::Predicted;
+pub use watched_reuses::WatchedReuses;
 
 use serde::Serialize;
 

@@ -4,12 +4,12 @@
 use crate::data::object_map::Recent;
 use crate::data::reuse_pairs::WatchEnd;
 use crate::data::samples::SampleInfo;
-use crate::misses::crowded::{self, Crowded, LateVisit};
-use crate::misses::far::{Far, RADII};
-use crate::misses::laps::{self, Lap};
-use crate::misses::near::Near;
-use crate::misses::survival::LineOverWord;
-use crate::misses::watched::{self, CellVisits, Code, InSamples, ObjectWatch, Unit, Watch};
+use crate::misses::crowded_sets::{self, Crowded, LateVisit};
+use crate::misses::reuse_distance::Near;
+use crate::misses::survival_curve::{Far, RADII};
+use crate::misses::walk_laps::{self, Lap};
+use crate::misses::watch_survival::LineOverWord;
+use crate::misses::watched_reuses::{self, CellVisits, Code, InSamples, ObjectWatch, Unit, Watch};
 use crate::stages::line_visits::{GroupLines, LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -119,7 +119,7 @@ fn threads(samples: &[SampleInfo], by_process: bool) -> Vec<Vec<u32>> {
 }
 
 impl<'a> VisitTable<'a> {
-    /// Builds the table. `caches`: first level first; `watches`: see [`watched::timed`]; `code`:
+    /// Builds the table. `caches`: first level first; `watches`: see [`watched_reuses::timed`]; `code`:
     /// the code of a group; `object`: the object that a visited line belongs to.
     pub(crate) fn new(
         lines: &'a LineVisits,
@@ -265,7 +265,7 @@ impl<'a> VisitTable<'a> {
             late: *late,
         };
         let of_cells: Vec<CellVisits> = cells.iter().zip(&late_of_cells).map(cell).collect();
-        let (units, used) = watched::units(&of_cells, &watched, &|of: Code| {
+        let (units, used) = watched_reuses::units(&of_cells, &watched, &|of: Code| {
             let same = (lines.groups.iter()).filter(|((group, _), _)| code(*group) == of);
             let (again, same_word) = same.fold((0.0, 0.0), |sum, (_, lines)| {
                 (
@@ -286,7 +286,7 @@ impl<'a> VisitTable<'a> {
                     * lines_of(lines, &distinct, |g| code(g) == of),
             }
         });
-        let mut laps = laps::of_cells(&lines.walks, &numbers, object);
+        let mut laps = walk_laps::of_cells(&lines.walks, &numbers, object);
         let mut sums = vec![(0.0, 0.0); cells.len()];
         for (of_sample, lines) in beside.iter().zip(&distinct) {
             for &(cell, weight) in of_sample {
@@ -306,7 +306,7 @@ impl<'a> VisitTable<'a> {
                 laps.retain(|lap| lap.sole);
             }
         }
-        let crowded = crowded::find(lines, caches, &late, cells.len());
+        let crowded = crowded_sets::find(lines, caches, &late, cells.len());
         VisitTable {
             lines,
             cells,

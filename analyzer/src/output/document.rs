@@ -123,7 +123,12 @@ impl Document {
                 .into(),
         );
         for table in &self.tables {
-            out.insert(table.name.into(), frame::rows(&table.frame()?).into());
+            let rows = Value::from(frame::rows(&table.frame()?));
+            // The name before version 0.2; it goes with 0.3.
+            if table.name == "findings" {
+                out.insert("verdicts".into(), rows.clone());
+            }
+            out.insert(table.name.into(), rows);
         }
         out.insert("warnings".into(), self.warnings.clone().into());
         Ok(Value::Object(out))

@@ -273,8 +273,8 @@ pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<DataFrame, 
     }
 }
 
-/// The tables `summary`, `processes`, `threads`, `functions`, `lines`, `loops`, `windows` and so on, and those of the zooms where there are any, by
-/// name. An error names the table.
+/// The tables `summary`, `processes`, `threads`, `functions`, `lines`, `loops`, `windows` and so
+/// on, and those of the zooms where there are any, by name. An error names the table.
 pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, String> {
     let summary = map_of(&analysis.summary).map(|map| {
         map.into_iter()
@@ -307,7 +307,9 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, Str
             table_of("call_paths", &analysis.call_paths.calls),
         ),
         ("misses", table_of("misses", &misses::flat(analysis))),
-        ("diagnoses", table_of("diagnoses", &analysis.diagnoses)),
+        ("findings", table_of("findings", &analysis.findings.list)),
+        // The old name; it goes with version 0.3.
+        ("diagnoses", table_of("diagnoses", &analysis.findings.list)),
     ];
     if let Some(rows) = &analysis.by_path {
         made.push(("by_path", table_of("by_path", rows)));

@@ -1,8 +1,9 @@
-//! The text that is printed unless `--all` asks for every table: verdicts first, then the tables that matter, on one screen.
+//! The text that is printed unless `--all` asks for every table: findings first, then the tables
+//! that matter, on one screen.
 
 use crate::output::elided::elided;
+use crate::output::findings;
 use crate::output::text::{Style, head, short_path};
-use crate::output::verdicts;
 use crate::report::{Analysis, Loads};
 use crate::util::human::{bytes, count, counted, number, percent};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     lines.extend(findings(analysis, width, rooms));
     lines.extend(unnamed(analysis, width, has_report));
     if analysis.summary.metrics.accesses > 0 {
-        let legend = verdicts::hanging("", LEGEND, width);
+        let legend = findings::hanging("", LEGEND, width);
         let left = LINES.saturating_sub(lines.len() + legend.len() + 2);
         let rows = style.rows.min(left.saturating_sub(4) / 2);
         lines.extend(functions(analysis, width, rows));
@@ -59,7 +60,7 @@ fn for_run(text: &str, has_report: bool) -> String {
 /// Hint how to get names for data, if the first findings lack them.
 fn unnamed(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     let is_unnamed = |object: &str| object.starts_with("0x") || object == "[heap]";
-    let first = analysis.diagnoses.iter().take(IN_FULL);
+    let first = analysis.findings.list.iter().take(IN_FULL);
     let has_heap = analysis.objects.iter().any(|o| !o.stack.is_empty());
     if has_heap || !first.into_iter().any(|f| is_unnamed(&f.object)) {
         return Vec::new();
@@ -67,7 +68,7 @@ fn unnamed(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     let command = if has_report { "mgz run" } else { "mgz-record" };
     let text =
         format!("Data without a name are named by where they were allocated: {command} --heap");
-    verdicts::hanging("", &text, width)
+    findings::hanging("", &text, width)
 }
 
 /// The run and its recording.
@@ -105,7 +106,7 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     if t.state != "complete" {
         recorded.push_str(&format!(", {}", t.state));
     }
-    lines.extend(verdicts::hanging(
+    lines.extend(findings::hanging(
         "recorded  ",
         &format!("{recorded}{loads}"),
         width,
@@ -117,7 +118,7 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     }
     let mut missing = Vec::new();
     for sentence in &t.not_recorded {
-        missing.extend(verdicts::wrapped(
+        missing.extend(findings::wrapped(
             &format!("Missing: {}", for_run(sentence, has_report)),
             width,
         ));
@@ -137,10 +138,10 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
         ));
     }
     if s.metrics.accesses > 0 {
-        lines.extend(verdicts::hanging("memory    ", &memory(analysis), width));
+        lines.extend(findings::hanging("memory    ", &memory(analysis), width));
         if let Some(misses) = &s.misses {
             let text = crate::output::misses::of_run(misses);
-            lines.extend(verdicts::hanging("misses    ", &text, width));
+            lines.extend(findings::hanging("misses    ", &text, width));
         }
     } else {
         lines.push("loads     none recorded: there is nothing to measure".into());
@@ -174,16 +175,16 @@ fn memory(analysis: &Analysis) -> String {
 /// Findings: the first in full, as far as there is room, the others in short. `rooms`: lines for
 /// all findings, and for the costly ones.
 fn findings(analysis: &Analysis, width: usize, rooms: (usize, usize)) -> Vec<String> {
-    let mut lines = vec![verdicts::HEADING.to_string()];
-    if analysis.diagnoses.is_empty() {
-        lines.extend(verdicts::wrapped(&verdicts::none(analysis), width));
+    let mut lines = vec![findings::HEADING.to_string()];
+    if analysis.findings.list.is_empty() {
+        lines.extend(findings::wrapped(&findings::none(analysis), width));
         return lines;
     }
-    let all = analysis.diagnoses.len();
-    for (number, finding) in analysis.diagnoses.iter().enumerate() {
-        let full = verdicts::full(number + 1, finding, width);
-        let medium = verdicts::medium(number + 1, finding, width);
-        let short = verdicts::short(number + 1, finding, width);
+    let all = analysis.findings.list.len();
+    for (number, finding) in analysis.findings.list.iter().enumerate() {
+        let full = findings::full(number + 1, finding, width);
+        let medium = findings::medium(number + 1, finding, width);
+        let short = findings::short(number + 1, finding, width);
         let room = match finding.score >= MUCH {
             true => rooms.1,
             false => rooms.0,
@@ -253,7 +254,7 @@ fn functions(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
         .iter()
         .filter(|f| f.loads.is_worth(by_time));
     for f in worth.take(rows) {
-        let function = verdicts::with_module(&f.function, &f.module);
+        let function = findings::with_module(&f.function, &f.module);
         let text = head(&function, name - 1);
         lines.push(format!("{text:<name$}{}", cells(&f.loads, by_time)));
     }

@@ -242,7 +242,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
         return out;
     }
     out.insert(0, '\n');
-    out.insert_str(0, &crate::output::verdicts::all(analysis, style.width));
+    out.insert_str(0, &crate::output::findings::all(analysis, style.width));
     let meaning = Meaning::of(analysis);
     crate::output::text_threads::processes(&analysis.processes, meaning, style, &mut out);
     crate::output::text_threads::threads(&analysis.threads, meaning, style, &mut out);

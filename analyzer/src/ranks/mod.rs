@@ -1,6 +1,6 @@
 //! Many traces of one job: a short result for each rank, and for many ranks together.
 //!
-//! A result has one short row per rank. For each function, line, object and verdict, it has the
+//! A result has one short row per rank. For each function, line, object and finding, it has the
 //! spread of a few metrics over the ranks ([`spread::Spread`]). Heat maps lie on one grid, of
 //! shares of each rank's run against names of objects, because addresses of different ranks are
 //! unrelated. Everything is whole numbers, sorted by name. So merging is associative and
@@ -134,9 +134,9 @@ impl Spreads {
 /// A function, line or object: its names, in the order of the tables.
 pub type Names = Vec<String>;
 
-/// A verdict that some ranks have.
+/// A finding that some ranks have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct RankFinding {
     /// Cost in hundredths of a percent, over the ranks that have it.
     pub score: Spread,
     /// Title, from the rank with the greatest cost.
@@ -174,9 +174,9 @@ pub struct Ranks {
     /// By name and kind.
     #[serde(with = "file::pairs")]
     pub objects: BTreeMap<Names, Spreads>,
-    /// By mechanism, function, file, line and object.
-    #[serde(with = "file::pairs")]
-    pub verdicts: BTreeMap<Names, Verdict>,
+    /// By mechanism, function, file, line and object. (Files of version 0.1 call them verdicts.)
+    #[serde(with = "file::pairs", alias = "verdicts")]
+    pub findings: BTreeMap<Names, RankFinding>,
     /// By object or function, against [`COLUMNS`] equal parts of each rank's run.
     pub heat: BTreeMap<String, HeatRow>,
     /// Sentences, and the ranks that they hold for.
@@ -219,13 +219,13 @@ impl Ranks {
                 into.entry(names).or_default().merge(spreads);
             }
         }
-        for (names, verdict) in other.verdicts {
-            match self.verdicts.entry(names) {
+        for (names, finding) in other.findings {
+            match self.findings.entry(names) {
                 std::collections::btree_map::Entry::Vacant(place) => {
-                    place.insert(verdict);
+                    place.insert(finding);
                 }
                 std::collections::btree_map::Entry::Occupied(mut place) => {
-                    place.get_mut().merge(verdict);
+                    place.get_mut().merge(finding);
                 }
             }
         }
@@ -241,8 +241,8 @@ impl Ranks {
     }
 }
 
-impl Verdict {
-    fn merge(&mut self, other: Verdict) {
+impl RankFinding {
+    fn merge(&mut self, other: RankFinding) {
         // The words are those of the greatest score; of equals, those of the smaller rank.
         if other.score.is_headed_before(&self.score) {
             self.title = other.title;

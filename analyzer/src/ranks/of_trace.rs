@@ -4,7 +4,8 @@ use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
 use crate::ranks::spread::Spread;
 use crate::ranks::{
-    COLUMNS, HeatRow, METRICS, Metric, Names, PROFILE, RankName, RankRow, Ranks, Spreads, Verdict,
+    COLUMNS, HeatRow, METRICS, Metric, Names, PROFILE, RankFinding, RankName, RankRow, Ranks,
+    Spreads,
 };
 use crate::report::Analysis;
 use mgz_annotations_schema::manifest::Manifest;
@@ -155,7 +156,7 @@ pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) ->
         let names = vec![common(&row.object), row.kind.clone()];
         put(|r| &mut r.objects, names, of);
     }
-    for finding in &analysis.diagnoses {
+    for finding in &analysis.findings.list {
         let names = vec![
             finding.kind.to_owned(),
             finding.function.clone(),
@@ -163,14 +164,14 @@ pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) ->
             finding.line.to_string(),
             common(&finding.object),
         ];
-        let verdict = Verdict {
+        let finding = RankFinding {
             score: Spread::of(whole(finding.score * 100.0), &name),
             title: finding.title.clone(),
             finding: finding.finding.clone(),
             advice: finding.advice.clone(),
         };
         // Within one rank, the first is the most important.
-        ranks.verdicts.entry(names).or_insert(verdict);
+        ranks.findings.entry(names).or_insert(finding);
     }
     for (label, row) in heat(analysis) {
         let into = ranks.heat.entry(label).or_default();

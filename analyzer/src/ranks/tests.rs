@@ -52,9 +52,9 @@ fn of(rank: u32) -> Ranks {
     ranks
         .objects
         .insert(names(&["grid", "heap"]), spreads(800 + n % 7));
-    ranks.verdicts.insert(
+    ranks.findings.insert(
         names(&["stride", "sweep", "app.c", "12", "grid"]),
-        Verdict {
+        RankFinding {
             score: Spread::of(n % 11, &name),
             title: format!("title {}", n % 11),
             finding: format!("finding of {rank}"),
@@ -102,9 +102,9 @@ fn every_tree_makes_the_same_bytes() {
     let mut late = tree(70..150, 8);
     late.merge(tree(0..70, 5)).unwrap();
     assert!(late.to_bytes().unwrap() == whole);
-    // The words of a verdict are those of the first rank with the greatest score.
+    // The words of a finding are those of the first rank with the greatest score.
     assert_eq!(
-        late.verdicts.values().next().unwrap().finding,
+        late.findings.values().next().unwrap().finding,
         "finding of 10"
     );
     assert_eq!(Ranks::of_bytes(&whole).unwrap(), late);
@@ -129,7 +129,7 @@ fn files_that_are_no_results_say_so() {
     let bytes = of(0).to_bytes().unwrap();
     for (wrong, says) in [
         (&b""[..], "not a result"),
-        (b"MGZPART7 and more", "not a result"),
+        (b"MGZPART8 and more", "not a result"),
         (b"MGZRANK0 and more", "another version"),
         (&bytes[..bytes.len() - 3], "damaged"),
         (&bytes[..9], "damaged"),
@@ -161,7 +161,7 @@ fn an_uneven_rank_comes_first() {
         all.merge(one).unwrap();
     }
     let document = view::document(&all);
-    let text = view::verdict_text(&document, 1);
+    let text = view::findings_text(&document, 1);
     assert!(text.starts_with("1. one rank has more to do"), "{text}");
     assert!(text.contains("rank 5 of 8 executes 2.3"), "{text}");
     assert!(text.contains("sweep (2.5"), "{text}");

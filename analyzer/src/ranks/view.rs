@@ -8,9 +8,9 @@ use crate::util::human::count;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From this imbalance of the loads on it is a verdict.
+/// From this imbalance of the loads on it is a finding.
 const UNEVEN: f64 = 1.1;
-/// The kind of that verdict.
+/// The kind of that finding.
 const UNEVEN_KIND: &str = "imbalance";
 
 fn named(spread: Option<&(u64, RankName)>) -> Value {
@@ -181,29 +181,29 @@ fn uneven(ranks: &Ranks, loads: &Spread) -> Option<Vec<Value>> {
     ])
 }
 
-fn verdicts(ranks: &Ranks, loads: &Spread) -> Table {
+fn findings(ranks: &Ranks, loads: &Spread) -> Table {
     let all = ranks.ranks.len() as u64;
     let mut rows: Vec<Vec<Value>> = uneven(ranks, loads).into_iter().collect();
-    let mut order: Vec<_> = ranks.verdicts.iter().collect();
+    let mut order: Vec<_> = ranks.findings.iter().collect();
     order.sort_by(|a, b| b.1.score.sum.cmp(&a.1.score.sum).then_with(|| a.0.cmp(b.0)));
-    rows.extend(order.into_iter().map(|(names, verdict)| {
+    rows.extend(order.into_iter().map(|(names, finding)| {
         vec![
             names[0].as_str().into(),
-            verdict.title.as_str().into(),
-            named(verdict.score.max.as_ref()),
+            finding.title.as_str().into(),
+            named(finding.score.max.as_ref()),
             names[1].as_str().into(),
             names[2].as_str().into(),
             names[3].as_str().into(),
             names[4].as_str().into(),
-            verdict.score.ranks.into(),
-            maybe(verdict.score.mean(all).map(|s| s / 100.0)),
-            first(verdict.score.max.as_ref(), 0.01),
-            verdict.finding.as_str().into(),
-            verdict.advice.as_str().into(),
+            finding.score.ranks.into(),
+            maybe(finding.score.mean(all).map(|s| s / 100.0)),
+            first(finding.score.max.as_ref(), 0.01),
+            finding.finding.as_str().into(),
+            finding.advice.as_str().into(),
         ]
     }));
     Table {
-        name: "verdicts",
+        name: "findings",
         title: "Verdicts, the most important first".into(),
         columns: vec![
             Column("kind", Unit::Text),
@@ -316,8 +316,8 @@ pub fn document(ranks: &Ranks) -> Document {
         document.put("missing_ranks", Unit::Text, list_of(&missing));
     }
     document.put("gaps", Unit::Count, ranks.gaps.len() as u64);
-    let verdicts = verdicts(ranks, &spreads[0]);
-    document.tables.push(verdicts);
+    let findings = findings(ranks, &spreads[0]);
+    document.tables.push(findings);
     document.tables.push(Table {
         name: "gaps",
         title: "What has no result".into(),
@@ -401,10 +401,10 @@ pub fn document(ranks: &Ranks) -> Document {
     document
 }
 
-/// The verdicts as text, one paragraph each.
-pub fn verdict_text(document: &Document, most: usize) -> String {
+/// The findings as text, one paragraph each.
+pub fn findings_text(document: &Document, most: usize) -> String {
     let mut out = String::new();
-    let rows = document.tables.iter().find(|t| t.name == "verdicts");
+    let rows = document.tables.iter().find(|t| t.name == "findings");
     for (number, row) in (1..).zip(rows.iter().flat_map(|t| &t.rows).take(most)) {
         let text = |at: usize| row[at].as_str().unwrap_or_default();
         let number_of = |at: usize| row[at].as_f64().unwrap_or(0.0);

@@ -9,8 +9,8 @@ use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
-use crate::findings;
 use crate::findings::caches::Caches;
+use crate::findings::{self, FindingList};
 use crate::input;
 use crate::input::counted::Counted;
 use crate::input::objects::read;
@@ -203,7 +203,7 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
         estimator,
         partial.warnings.clone(),
     );
-    analysis.no_diagnosis =
+    analysis.findings.none =
         "merged results have no rows to look at: analyse the traces one by one".into();
     analysis
 }
@@ -581,6 +581,9 @@ pub fn examine(
     }
     add_fields(&mut analysis.objects, found.fields);
     analysis.summary.trace.not_recorded.extend(found.lacks);
-    (analysis.diagnoses, analysis.no_diagnosis) = (found.list, found.none);
+    analysis.findings = FindingList {
+        list: found.list,
+        none: found.none,
+    };
     Ok((analysis, damage))
 }

@@ -31,6 +31,7 @@ use crate::estimate::row_estimates::{Estimator, RegionEstimator, maker, samples_
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::estimate::{Design, Estimate, measured};
+use crate::findings::FindingList;
 use crate::input::weights::Weights;
 use crate::misses::Predicted;
 use crate::report::rows::{ByTime, Facts};
@@ -82,10 +83,9 @@ pub struct Analysis {
     /// With `--by-path`: tables by way of whom the program came to loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_path: Option<Vec<crate::views::by_path::ByPathRow>>,
-    /// Findings, most important first.
-    pub diagnoses: Vec<crate::findings::Finding>,
-    /// Why there are no findings, where there are none.
-    pub no_diagnosis: String,
+    /// Findings, or the reason why there are none.
+    #[serde(flatten)]
+    pub findings: FindingList,
     /// With `--zoom`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heat_map: Option<crate::views::heat_map::HeatMap>,
@@ -405,8 +405,7 @@ pub fn build_with_code(
                 outcome.census.samples,
             ),
             by_path: None,
-            diagnoses: Vec::new(),
-            no_diagnosis: String::new(),
+            findings: FindingList::default(),
             heat_map: None,
             time_zoom: None,
             location_zoom: None,

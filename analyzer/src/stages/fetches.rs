@@ -31,7 +31,7 @@ const EVERY: usize = 1 << 17;
 const EMPTY: u64 = u64::MAX;
 
 /// Fetches of a group of code, and the bytes that were used of the lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Fetched {
     /// Lines that its loads have fetched.
     pub lines: u64,

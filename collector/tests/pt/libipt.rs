@@ -247,7 +247,7 @@ fn cpu_time() -> f64 {
 }
 
 /// Ours against libipt's packet and event layers, one core, in turns in one run: `--ignored
-/// --nocapture`, release (`scripts/bench-pt` does it). The least CPU time of all turns counts.
+/// --nocapture`, release (`benches/run pt` does it). The least CPU time of all turns counts.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

@@ -695,7 +695,7 @@ fn the_real_capture_reads_as_perf_reads_it() {
     }
 }
 
-/// A large recording for `scripts/bench-pt`: MGZ_PT_CAPTURE is the folder, MGZ_PT_MIB the size.
+/// A large recording for `benches/run pt`: MGZ_PT_CAPTURE is the folder, MGZ_PT_MIB the size.
 /// Makes `full.data`, `samples.data` and their sidecar `bench.mgza`.
 #[test]
 #[ignore = "makes files for a measurement"]

@@ -260,7 +260,7 @@ mod tests {
         let bars: Vec<Bin> = fine.bins().collect();
         let clock = std::time::Instant::now();
         let got = convert(&bars, 1e5, 1e9, Spread::Binomial);
-        // Debug and loaded machines included; scripts/bench-models has the figure.
+        // Debug and loaded machines included; benches/run models has the figure.
         assert!(clock.elapsed().as_secs() < 20);
         assert!((got.iter().map(|b| b.count).sum::<f64>() - 2e6).abs() < 1.0);
     }

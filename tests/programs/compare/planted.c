@@ -1,6 +1,6 @@
 /* Three kernels by turns. The second argument makes one thing larger by that many percent: the table that `walk` reads in order (footprint), the table
  * that `gather` reads at random (misses), or the rounds of `count` (its share of the time). The third
- * is how long it goes on, CPU seconds; the fourth how often instead. scripts/validate-compare runs it. */
+ * is how long it goes on, CPU seconds; the fourth how often instead. benches/run compare runs it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

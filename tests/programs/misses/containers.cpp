@@ -1,4 +1,4 @@
-// Containers of the standard library whose cache misses are predicted from samples and simulated from full traces (scripts/validate --misses): see misses.c.
+// Containers of the standard library whose cache misses are predicted from samples and simulated from full traces (benches/run misses): see misses.c.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

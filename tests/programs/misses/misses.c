@@ -1,4 +1,4 @@
-/* Programs whose cache misses are predicted from samples and simulated from full traces (scripts/validate --misses).
+/* Programs whose cache misses are predicted from samples and simulated from full traces (benches/run misses).
  *
  *     misses KIND ROUNDS
  *

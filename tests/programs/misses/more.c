@@ -1,4 +1,4 @@
-/* More programs whose cache misses are predicted from samples and simulated from full traces (scripts/validate --misses): see misses.c.
+/* More programs whose cache misses are predicted from samples and simulated from full traces (benches/run misses): see misses.c.
  *
  *     more KIND ROUNDS
  *

@@ -12,6 +12,8 @@ pub(super) const RULE: Rule = Rule {
     name: "working set just above a cache",
     claims,
     tell,
+    comes_back: true,
+    ..Rule::PLAIN
 };
 
 /// Largest working set, in multiples of the cache.
@@ -45,5 +47,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             "do more with each part while it is in the {name} (blocks of at most {}), or make the data smaller (narrower types, fields that are not used taken out)",
             bytes(size / 2)
         ),
+        layout: None,
     }
 }

@@ -4,7 +4,7 @@
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::mechanisms::{Claim, Nodes, Rule, Told, cold, huge_pages, over};
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 
@@ -13,6 +13,8 @@ pub(super) const LIST: Rule = Rule {
     name: "pointer chase along a list",
     claims: |context, facts| claim(context, facts, Shape::List),
     tell: tell_list,
+    nodes: Nodes::Followed,
+    ..Rule::PLAIN
 };
 
 pub(super) const TREE: Rule = Rule {
@@ -20,6 +22,8 @@ pub(super) const TREE: Rule = Rule {
     name: "pointer chase down a tree",
     claims: |context, facts| claim(context, facts, Shape::Tree),
     tell: tell_tree,
+    nodes: Nodes::Followed,
+    ..Rule::PLAIN
 };
 
 pub(super) const HASH_CHAIN: Rule = Rule {
@@ -27,6 +31,8 @@ pub(super) const HASH_CHAIN: Rule = Rule {
     name: "hash table with chains",
     claims: |context, facts| claim(context, facts, Shape::HashChain),
     tell: tell_chain,
+    nodes: Nodes::Followed,
+    ..Rule::PLAIN
 };
 
 #[derive(Clone, Copy, PartialEq)]
@@ -123,6 +129,7 @@ fn tell_list(context: &Context, cause: &Cause) -> Told {
             "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked{}",
             huge_pages(cause)
         ),
+        layout: None,
     }
 }
 
@@ -147,6 +154,7 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
             over(context, cause)
         ),
         advice: format!("{instead}{}", huge_pages(cause)),
+        layout: None,
     }
 }
 
@@ -161,5 +169,6 @@ fn tell_chain(context: &Context, cause: &Cause) -> Told {
             "use a table with open addressing (keys in the table itself), or put the first key into the bucket; look up several keys at a time, so that their misses overlap{}",
             huge_pages(cause)
         ),
+        layout: None,
     }
 }

@@ -15,6 +15,13 @@ pub(super) const RULE: Rule = Rule {
     name: "column-wise walk of a row-major array",
     claims,
     tell,
+    name_in: |file| by_columns(file).then_some(BY_COLUMNS),
+    // A column's lines are used again by the next column, so the first level matters.
+    beyond_level: 0,
+    // Steps of a power of two use few sets of a cache, so the cache holds no more of the column
+    // than of a walk in order.
+    needs_extent: |step| step.is_some_and(|s| s.unsigned_abs().is_power_of_two()),
+    ..Rule::PLAIN
 };
 
 /// Walks in blocks use at least this share of the lines that they fetch.
@@ -44,6 +51,8 @@ pub(super) const BLOCKED: Rule = Rule {
         stays.then_some(claim)
     },
     tell,
+    hits: true,
+    ..Rule::PLAIN
 };
 
 /// Title for languages that store arrays by columns.
@@ -103,6 +112,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         advice: format!(
             "exchange the loops, so that the inner one walks along a {part}{subscript}; where both orders are needed, work in blocks of {side} × {side} elements, which fit the {name}"
         ),
+        layout: None,
     }
 }
 

@@ -16,6 +16,7 @@ pub(super) const RULE: Rule = Rule {
     name: "copies",
     claims,
     tell,
+    ..Rule::PLAIN
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
@@ -30,5 +31,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             over(context, cause)
         ),
         advice: "pass a reference or move instead of copying, or copy only what is used".into(),
+        layout: None,
     }
 }

@@ -3,7 +3,7 @@
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::mechanisms::{Claim, Layout, Rule, Told, cold, huge_pages, over};
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
     name: "gather through an index array",
     claims,
     tell,
+    ..Rule::PLAIN
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
@@ -98,6 +99,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
                 "interleave the arrays (one structure per index), so that one line serves all {arrays} loads{}",
                 huge_pages(cause)
             ),
+            layout: Some(Layout::InterleavedArrays),
         };
     }
     Told {
@@ -106,5 +108,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             "sort or renumber the indices so that neighbours come one after the other, process them in blocks of the target array, make its elements smaller, or prefetch some indices ahead{}",
             huge_pages(cause)
         ),
+        layout: None,
     }
 }

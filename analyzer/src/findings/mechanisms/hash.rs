@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
     name: "look-ups at computed places, as in a hash table",
     claims,
     tell,
+    ..Rule::PLAIN
 };
 
 /// Names in the code of well-known tables with open addressing.
@@ -49,5 +50,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             "make the table smaller (smaller keys, values kept elsewhere, a filter in front of it), or sort or batch the keys and prefetch the places ahead{}",
             huge_pages(cause)
         ),
+        layout: None,
     }
 }

@@ -3,7 +3,7 @@
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::mechanisms::{Claim, Nodes, Rule, Told, cold, huge_pages, over};
 use crate::findings::sites::SiteFacts;
 
 pub(super) const RULE: Rule = Rule {
@@ -11,6 +11,8 @@ pub(super) const RULE: Rule = Rule {
     name: "addresses without an order",
     claims,
     tell,
+    nodes: Nodes::Joined,
+    ..Rule::PLAIN
 };
 
 /// Loads that mostly hit.
@@ -19,6 +21,8 @@ pub(super) const RESIDENT: Rule = Rule {
     name: "loads that hit",
     claims: |_, _| Some(Claim::new(Overlap::Prefetched)),
     tell,
+    hits: true,
+    ..Rule::PLAIN
 };
 
 fn claims(_: &Context, facts: &SiteFacts) -> Option<Claim> {
@@ -39,5 +43,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             "bring what is used one after the other together in memory, or use it in the order of its addresses{}",
             huge_pages(cause)
         ),
+        layout: None,
     }
 }

@@ -11,7 +11,7 @@ mod irregular;
 mod pages;
 mod scattered;
 mod search;
-mod streaming;
+pub(crate) mod streaming;
 mod strided;
 
 use crate::findings::caches::Overlap;
@@ -42,26 +42,83 @@ pub struct Told {
     pub finding: String,
     /// Remedies to try.
     pub advice: String,
+    /// The layout that the advice asks for, if it asks for one.
+    pub layout: Option<Layout>,
 }
 
-/// A mechanism.
+/// A layout of an object's memory that advice asks for. An object can have only one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Each field in an array of its own (structure of arrays).
+    SplitElements,
+    /// One structure for each index (array of structures).
+    InterleavedArrays,
+}
+
+/// Relation of a mechanism to the nodes of lists and trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nodes {
+    /// None.
+    Unrelated,
+    /// Its loads go from node to node.
+    Followed,
+    /// Its loads belong to a cause that follows pointers, if they read the nodes that it visits.
+    Joined,
+}
+
+/// A mechanism and everything that distinguishes it from the others.
 pub struct Rule {
     /// Name in JSON.
     pub kind: &'static str,
     /// Title in text.
     pub name: &'static str,
+    /// Another title for sources of some languages, by the name of the file.
+    pub name_in: fn(file: &str) -> Option<&'static str>,
     /// Claims a load instruction if the mechanism applies to it.
     pub claims: fn(&Context, &SiteFacts) -> Option<Claim>,
     /// Describes a cause.
     pub tell: fn(&Context, &Cause) -> Told,
+    /// True if its loads hit the cache. Such a cause is no finding.
+    pub hits: bool,
+    /// Level of the smallest cache that the working set must exceed. Level 0 is the L1.
+    pub beyond_level: usize,
+    /// Relation to the nodes of lists and trees.
+    pub nodes: Nodes,
+    /// True if walks with this step (bytes) occupy a cache by their whole extent, and not only by
+    /// the lines that were seen.
+    pub needs_extent: fn(step: Option<i64>) -> bool,
+    /// True if its walks return to the same memory. The length of the way back bounds the working set.
+    pub comes_back: bool,
+}
+
+impl Rule {
+    /// Default values of the fields. A rule states its own kind, name, `claims` and `tell`.
+    pub(crate) const PLAIN: Rule = Rule {
+        kind: "",
+        name: "",
+        name_in: |_| None,
+        claims: |_, _| None,
+        tell: |_, _| Told {
+            finding: String::new(),
+            advice: String::new(),
+            layout: None,
+        },
+        hits: false,
+        beyond_level: 1,
+        nodes: Nodes::Unrelated,
+        needs_extent: |_| false,
+        comes_back: false,
+    };
+
+    /// True if both are the same mechanism.
+    pub fn is(&self, other: &Rule) -> bool {
+        self.kind == other.kind
+    }
 }
 
 /// Title of a cause's mechanism, in the terms of the source's language.
 pub fn title(cause: &Cause) -> &'static str {
-    match cause.rule.kind == "column" && column::by_columns(&cause.line.file) {
-        true => column::BY_COLUMNS,
-        false => cause.rule.name,
-    }
+    (cause.rule.name_in)(&cause.line.file).unwrap_or(cause.rule.name)
 }
 
 /// All rules. The first that claims an instruction wins.

@@ -12,6 +12,7 @@ pub(super) const RULE: Rule = Rule {
     name: "a new page with each load",
     claims,
     tell,
+    ..Rule::PLAIN
 };
 
 fn claims(_: &Context, facts: &SiteFacts) -> Option<Claim> {
@@ -29,5 +30,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             over(context, cause)
         ),
         advice: "put what is used together onto the same pages (a smaller step, or a copy of the field that is read), or use 2 MiB pages (madvise MADV_HUGEPAGE, or an allocator that does)".into(),
+        layout: None,
     }
 }

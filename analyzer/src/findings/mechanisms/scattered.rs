@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
     name: "objects scattered over memory",
     claims,
     tell,
+    ..Rule::PLAIN
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
@@ -43,5 +44,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             "store the objects themselves in the array instead of pointers to them, or allocate them from one pool in the order of their use{}",
             huge_pages(cause)
         ),
+        layout: None,
     }
 }

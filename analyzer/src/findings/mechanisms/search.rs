@@ -12,6 +12,9 @@ pub(super) const RULE: Rule = Rule {
     name: "binary search",
     claims,
     tell,
+    // A search visits most places seldom. Recapture only sees the frequent ones.
+    needs_extent: |_| true,
+    ..Rule::PLAIN
 };
 
 const NAMES: [&str; 5] = [
@@ -36,5 +39,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             over(context, cause)
         ),
         advice: "lay the keys out as the search visits them (Eytzinger order or a static B-tree with a line of keys per node), keep keys apart from values, or search several keys at a time".into(),
+        layout: None,
     }
 }

@@ -6,11 +6,13 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, over};
 use crate::findings::sites::SiteFacts;
 
-pub(super) const RULE: Rule = Rule {
+pub(crate) const RULE: Rule = Rule {
     kind: "streaming",
     name: "streaming through memory",
     claims,
     tell,
+    comes_back: true,
+    ..Rule::PLAIN
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
@@ -30,5 +32,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             over(context, cause)
         ),
         advice: "do more with the data while it is in a cache: join this loop with the one that makes or uses the same data, work in blocks, or make the elements smaller".into(),
+        layout: None,
     }
 }

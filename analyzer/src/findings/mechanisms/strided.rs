@@ -4,7 +4,7 @@ use crate::data::elements::{Element, Field};
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::mechanisms::{Claim, Layout, Rule, Told, over};
 use crate::findings::sites::SiteFacts;
 use crate::findings::windows::NOWHERE;
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ pub(super) const RULE: Rule = Rule {
     name: "a few bytes of each element",
     claims,
     tell,
+    ..Rule::PLAIN
 };
 
 /// Most rows of a load instruction that are inspected for the bytes that it reads.
@@ -122,5 +123,6 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             over(context, cause)
         ),
         advice: "split the elements: keep the fields that this loop reads in an array of their own (structure of arrays, or hot and cold parts)".into(),
+        layout: Some(Layout::SplitElements),
     }
 }

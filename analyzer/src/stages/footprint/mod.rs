@@ -54,7 +54,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// State of one 64-byte line. `write_cache` joins several fields at once and relies on their order.
 #[repr(C)]
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Maps {
     /// Bytes touched.
     pub bytes: u64,
@@ -75,7 +75,9 @@ impl Maps {
 }
 
 /// Subject of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct Key {
     /// Address space (process).
     pub space: u32,
@@ -146,7 +148,7 @@ fn fits(line: u64, owner: u32) -> bool {
 }
 
 /// Counts of one group.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct GroupCount {
     /// Rows.
     pub rows: u64,
@@ -186,7 +188,8 @@ pub struct Footprints {
     /// Owner by address space and group, [`NOBODY`] where there is none yet.
     owner_of: Vec<Vec<u32>>,
     counts: Vec<GroupCount>,
-    /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`], implied loads above.
+    /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`],
+    /// implied loads above.
     tally: Vec<[u64; TALLIES]>,
     /// Rows since then, or some more.
     tallied: usize,

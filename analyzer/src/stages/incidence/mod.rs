@@ -29,7 +29,9 @@ const GROWING: usize = 1 << 16;
 /// Entries of the small cache that drops repetitions.
 const FRONT: usize = 1 << 12;
 /// An address was loaded by a group in a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub struct Mark {
     /// Start address.
     pub address: u64,

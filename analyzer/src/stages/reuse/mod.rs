@@ -34,7 +34,7 @@ pub fn replicate(sample: u32) -> usize {
 }
 
 /// Sums over the samples of one replicate, of one group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct RepSums {
     /// Touches.
     pub touches: u64,

@@ -1,0 +1,581 @@
+//! Misses of rows, summed from those of groups of code.
+
+use crate::data::detail::Detail;
+use crate::data::object_map::Recent;
+use crate::data::samples::SampleInfo;
+use crate::engine::Outcome;
+use crate::estimate::Estimate;
+use crate::misses::cell_misses::ByGroup;
+use crate::misses::load_weights::{self, LoadWeights, Part};
+use crate::misses::visit_table::VisitTable;
+use crate::misses::watched_reuses::{self, Code, WatchedReuses};
+use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias};
+use crate::stages::line_visits::{PARTS, Visit, part};
+use crate::stages::set_conflicts::{LEVELS, Sets};
+use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::manifest::Cache;
+use rayon::prelude::*;
+use std::collections::{BTreeMap, HashMap};
+
+/// Bytes per line.
+const LINE: u64 = 64;
+/// Number of points of the miss-ratio curve: powers of two from one line on.
+const CURVE: u32 = 24;
+/// Student's 97.5 % quantile for seven degrees of freedom (eight replicates).
+const QUANTILE: f64 = 2.36;
+/// Smallest share of the run's loads for which a row has a curve.
+const CURVED: f64 = 0.01;
+/// Additional nanoseconds of a load that misses the first, a middle and the last level, on common
+/// machines.
+const WAITS: [f64; 3] = [3.0, 10.0, 80.0];
+/// Share of that time that a prefetcher saves for misses in sequence.
+const SAVED: f64 = 0.9;
+
+/// Loads of a group by replicate, each with its weight: recorded loads (`accesses`), and these
+/// together with the loads that they imply.
+#[derive(Clone, Debug, Default)]
+struct Weighed {
+    accesses: [f64; PARTS],
+    loads: [f64; PARTS],
+}
+
+/// Misses per access of a group or of a part of it.
+#[derive(Clone, Debug, Default)]
+struct Ratios {
+    value: Vec<f64>,
+    least: Vec<f64>,
+    most: Vec<f64>,
+    /// One estimate for each replicate left out.
+    without: Vec<Vec<f64>>,
+}
+
+/// Misses of all groups, at the cache levels and along the curve.
+#[derive(Clone, Debug, Default)]
+pub struct Predicted {
+    /// Caches of the prediction.
+    pub caches: Vec<Cache>,
+    groups: HashMap<u32, (Weighed, Ratios), Mixed>,
+    /// By object and group: the object's part of the group's misses.
+    objects: HashMap<u32, Vec<(u32, Ratios)>, Mixed>,
+    /// By group.
+    paces: HashMap<u32, Pace, Mixed>,
+    /// Late visits in sequence, and all late visits, by group and by object.
+    sequences: HashMap<u32, (f64, f64), Mixed>,
+    of_objects: HashMap<u32, (f64, f64), Mixed>,
+    /// The whole run.
+    whole: Sum,
+    exact: bool,
+    /// Number of points of the curve; zero if it is not asked for.
+    curve: u32,
+    /// Contribution of the watchpoints.
+    watched: Option<WatchedReuses>,
+}
+
+/// Misses at all capacities, and loads, summed over groups.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    value: Vec<f64>,
+    least: Vec<f64>,
+    most: Vec<f64>,
+    without: Vec<Vec<f64>>,
+    loads: f64,
+    loads_without: [f64; PARTS],
+    /// By function: the weights of all its windows have one common error.
+    functions: BTreeMap<u32, Part>,
+    sequence: f64,
+    late: f64,
+}
+
+/// A group's function, and the error of the weight of its loads.
+type Pace = (u32, f64);
+
+fn add(to: &mut Vec<f64>, of: &[f64], times: f64) {
+    to.resize(to.len().max(of.len()), 0.0);
+    to.iter_mut().zip(of).for_each(|(a, b)| *a += b * times);
+}
+
+impl Sum {
+    fn ratios(&mut self, weighed: &Weighed, ratios: &Ratios, (function, error): Pace) {
+        let all: f64 = weighed.accesses.iter().sum();
+        let part = self.functions.entry(function).or_default();
+        add(&mut part.misses, &ratios.value, all);
+        part.error = part.error.max(error);
+        add(&mut self.value, &ratios.value, all);
+        add(&mut self.least, &ratios.least, all);
+        add(&mut self.most, &ratios.most, all);
+        self.without
+            .resize(ratios.without.len().max(self.without.len()), Vec::new());
+        for (at, (sum, of)) in self.without.iter_mut().zip(&ratios.without).enumerate() {
+            add(sum, of, all - weighed.accesses[at]);
+        }
+    }
+
+    fn loads(&mut self, weighed: &Weighed, (function, error): Pace) {
+        let all: f64 = weighed.loads.iter().sum();
+        let part = self.functions.entry(function).or_default();
+        part.loads += all;
+        part.error = part.error.max(error);
+        self.loads += all;
+        for (sum, of) in self.loads_without.iter_mut().zip(&weighed.loads) {
+            *sum += all - of;
+        }
+    }
+}
+
+/// All capacities in bytes: first those of the levels, then those of the curve.
+fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
+    caches
+        .iter()
+        .map(|c| c.size)
+        .chain((0..curve).map(|at| LINE << at))
+        .collect()
+}
+
+impl Predicted {
+    /// Predicts misses from samples. `detail`: selects whether curves are computed; `by_time`:
+    /// windows were taken by time; `function`: the function of a group; `object`: the object that a
+    /// visited line belongs to.
+    pub fn new(
+        outcome: &Outcome,
+        caches: Vec<Cache>,
+        detail: Detail,
+        by_time: bool,
+        function: impl Fn(u32) -> u32,
+        object: impl Fn(&Visit, &SampleInfo, &mut Recent) -> u32 + Sync,
+    ) -> Option<Predicted> {
+        let lines = &outcome.lines;
+        if lines.samples.is_empty() {
+            return None;
+        }
+        let by_number: HashMap<u32, &SampleInfo, Mixed> =
+            outcome.samples.iter().map(|s| (s.sample, s)).collect();
+        let object = |visit: &Visit, recent: &mut Recent| {
+            by_number
+                .get(&visit.sample)
+                .map_or(0, |sample| object(visit, sample, recent))
+        };
+        let curve = if detail.is_all() { CURVE } else { 0 };
+        let sizes = sizes(&caches, curve);
+        let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE) as f64).collect();
+        let mut sets = [Sets::default(); LEVELS];
+        for (to, of) in sets.iter_mut().zip(&caches) {
+            *to = Sets::new(of.size, of.ways);
+        }
+        let levels: Vec<usize> = (0..caches.len().min(LEVELS)).collect();
+        let weights = LoadWeights::new(outcome, by_time);
+        let (watches, mut seen) = match outcome.pairs.as_deref() {
+            Some(pairs) => {
+                let (watches, seen) = watched_reuses::timed(lines, pairs, &weights);
+                (watches, Some(seen))
+            }
+            None => (Vec::new(), None),
+        };
+        let code = |group: u32| -> Code { (function(group), group & 3) };
+        let table = |by_process: bool| {
+            let watched: (_, &dyn Fn(u32) -> Code) = (&watches[..], &code);
+            VisitTable::new(lines, &outcome.samples, &sets, by_process, watched, object)
+        };
+        let private = table(false);
+        if let Some(seen) = &mut seen {
+            seen.used = private.used;
+        }
+        let mut estimates: Vec<ByGroup> = (0..=PARTS)
+            .into_par_iter()
+            .map(|p| private.estimate(&capacities, &levels, p.checked_sub(1)))
+            .collect();
+        // All threads of a process fill a shared level.
+        let shared: Vec<usize> = (0..levels.len())
+            .filter(|&c| caches[c].shared_by > 1 && outcome.census.threads > 1)
+            .collect();
+        if !shared.is_empty() {
+            let of: Vec<f64> = shared.iter().map(|&c| capacities[c]).collect();
+            let together = table(true);
+            let others: Vec<ByGroup> = (0..=PARTS)
+                .into_par_iter()
+                .map(|p| together.estimate(&of, &shared, p.checked_sub(1)))
+                .collect();
+            for (mine, theirs) in estimates.iter_mut().zip(&others) {
+                for (group, of_group) in mine.iter_mut() {
+                    let Some(other) = theirs.get(group) else {
+                        continue;
+                    };
+                    for (from, &to) in shared.iter().enumerate() {
+                        of_group.ratio[to] = other.ratio[from];
+                        of_group.least[to] = other.least[from];
+                        of_group.most[to] = other.most[from];
+                    }
+                    for (object, ratios) in &mut of_group.objects {
+                        if let Some((_, other)) = other.objects.iter().find(|o| o.0 == *object) {
+                            shared
+                                .iter()
+                                .enumerate()
+                                .for_each(|(from, &to)| ratios[to] = other[from]);
+                        }
+                    }
+                }
+            }
+        }
+        let mut predicted = Predicted {
+            caches,
+            curve,
+            watched: seen,
+            ..Predicted::default()
+        };
+        // By group: loads, and the sum of loads times the error of their weight.
+        let mut errors: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
+        for of in &lines.samples {
+            let ((weight, error), at) = (weights.of(of.sample), part(of.sample));
+            let sums = errors.entry(of.group).or_default();
+            let here = weight * f64::from(of.accesses + of.implied);
+            *sums = (sums.0 + here, sums.1 + here * error);
+            let weighed = &mut predicted.groups.entry(of.group).or_default().0;
+            weighed.accesses[at] += weight * f64::from(of.accesses);
+            weighed.loads[at] += weight * f64::from(of.accesses + of.implied);
+        }
+        predicted.paces = errors
+            .into_iter()
+            .map(|(group, (all, error))| {
+                let error = error / all.max(f64::MIN_POSITIVE);
+                (group, (function(group), error))
+            })
+            .collect();
+        let mut estimates = estimates.into_iter();
+        // Sums of fractions depend on their order.
+        let mut value: Vec<_> = estimates.next()?.into_iter().collect();
+        value.sort_unstable_by_key(|v| v.0);
+        let replicates: Vec<ByGroup> = estimates.collect();
+        let slower = match by_time && !weights.are_counted() {
+            true => pace_bias::speed_factors(&private),
+            false => HashMap::default(),
+        };
+        for (group, of) in value {
+            let [less, likely] = slower.get(&group).copied().unwrap_or([1.0; 2]);
+            let scale = |ratios: &[f64]| ratios.iter().map(|r| r * likely).collect::<Vec<f64>>();
+            for (object, value) in of.objects {
+                let without = |r: &ByGroup| {
+                    let of = r.get(&group)?.objects.iter().find(|o| o.0 == object)?;
+                    Some(scale(&of.1))
+                };
+                let value = scale(&value);
+                let ratios = Ratios {
+                    without: replicates
+                        .iter()
+                        .map(|r| without(r).unwrap_or_else(|| value.clone()))
+                        .collect(),
+                    least: scaled(&value, &of.least, &of.ratio),
+                    most: scaled(&value, &of.most, &of.ratio),
+                    value,
+                };
+                let list = predicted.objects.entry(object).or_default();
+                list.push((group, ratios));
+            }
+            let ratios = Ratios {
+                without: replicates
+                    .iter()
+                    .map(|r| r.get(&group).map_or_else(Vec::new, |g| scale(&g.ratio)))
+                    .collect(),
+                least: (of.least.iter().zip(&of.ratio))
+                    .map(|(least, ratio)| (likely * least).min(less * ratio))
+                    .collect(),
+                value: scale(&of.ratio),
+                most: of.most,
+            };
+            if let Some(entry) = predicted.groups.get_mut(&group) {
+                entry.1 = ratios;
+            }
+        }
+        for ((group, object), part, all) in private.sequences() {
+            for sums in [
+                predicted.sequences.entry(group).or_default(),
+                predicted.of_objects.entry(object).or_default(),
+            ] {
+                sums.0 += part;
+                sums.1 += all;
+            }
+        }
+        predicted.whole();
+        Some(predicted)
+    }
+
+    /// Counts the misses of a complete trace from its reuse distances in lines.
+    pub fn exact(outcome: &Outcome, caches: Vec<Cache>) -> Option<Predicted> {
+        let bucket = outcome.buckets.first()?;
+        let sizes = sizes(&caches, CURVE);
+        let mut predicted = Predicted {
+            caches,
+            curve: CURVE,
+            exact: true,
+            ..Predicted::default()
+        };
+        for (group, counts) in bucket.counts.iter().enumerate() {
+            if group & 3 == 3 || counts.rows == 0 {
+                continue;
+            }
+            let touches = bucket.reuse.groups.get(group).copied().unwrap_or_default();
+            let all = (touches.reuses + touches.firsts).max(1) as f64;
+            let distances = bucket.reuse.distances.get(group);
+            let ratio = |&size: &u64| {
+                let far = distances.map_or(0.0, |d| d.at_least(size / LINE));
+                (touches.firsts as f64 + far) / all
+            };
+            let value: Vec<f64> = sizes.iter().map(ratio).collect();
+            let mut weighed = Weighed::default();
+            weighed.accesses[0] = counts.rows as f64;
+            weighed.loads[0] = (counts.rows + counts.implied) as f64;
+            let ratios = Ratios {
+                least: value.clone(),
+                most: value.clone(),
+                value,
+                without: Vec::new(),
+            };
+            predicted.groups.insert(group as u32, (weighed, ratios));
+        }
+        predicted.whole();
+        (predicted.whole.loads > 0.0).then_some(predicted)
+    }
+
+    fn whole(&mut self) {
+        let mut groups: Vec<u32> = self.groups.keys().copied().collect();
+        groups.sort_unstable();
+        self.whole = self.sum(groups.into_iter());
+    }
+
+    fn sum(&self, groups: impl Iterator<Item = u32>) -> Sum {
+        let mut sum = Sum::default();
+        for group in groups {
+            let Some((weighed, ratios)) = self.groups.get(&group) else {
+                continue;
+            };
+            sum.ratios(weighed, ratios, self.pace(group));
+            sum.loads(weighed, self.pace(group));
+            let &(sequence, late) = self.sequences.get(&group).unwrap_or(&(0.0, 0.0));
+            sum.sequence += sequence;
+            sum.late += late;
+        }
+        sum
+    }
+
+    fn pace(&self, group: u32) -> Pace {
+        self.paces.get(&group).copied().unwrap_or_default()
+    }
+
+    /// Misses of the whole run.
+    pub fn of_whole(&self) -> Option<Misses> {
+        let watched = self.watched;
+        self.row(&self.whole).map(|row| Misses { watched, ..row })
+    }
+
+    /// Misses of a row that consists of these groups.
+    pub fn of_groups(&self, groups: impl Iterator<Item = u32>) -> Option<Misses> {
+        self.row(&self.sum(groups))
+    }
+
+    /// Misses of an object. `loads`: by group, the object's loads; `all`: all loads of a group.
+    pub fn of_object(
+        &self,
+        object: u32,
+        loads: impl Iterator<Item = (u32, u64)>,
+        all: impl Fn(u32) -> u64,
+    ) -> Option<Misses> {
+        let mut sum = Sum::default();
+        for (group, some) in loads {
+            let Some((weighed, _)) = self.groups.get(&group) else {
+                continue;
+            };
+            let share = (some as f64 / all(group).max(1) as f64).min(1.0);
+            let part = Weighed {
+                accesses: weighed.accesses,
+                loads: weighed.loads.map(|l| l * share),
+            };
+            sum.loads(&part, self.pace(group));
+        }
+        for (group, ratios) in self.objects.get(&object).into_iter().flatten() {
+            if let Some((weighed, _)) = self.groups.get(group) {
+                sum.ratios(weighed, ratios, self.pace(*group));
+            }
+        }
+        if sum.value.is_empty() {
+            // No late visit of the samples went to the object.
+            return None;
+        }
+        let &(sequence, late) = self.of_objects.get(&object).unwrap_or(&(0.0, 0.0));
+        (sum.sequence, sum.late) = (sequence, late);
+        self.row(&sum)
+    }
+
+    fn row(&self, sum: &Sum) -> Option<Misses> {
+        if sum.loads <= 0.0 || sum.value.is_empty() {
+            return None;
+        }
+        let prefetchable = (sum.late > 0.0).then(|| sum.sequence / sum.late);
+        let levels: Vec<LevelMisses> = (0..self.caches.len())
+            .map(|at| LevelMisses {
+                level: caches::name(&self.caches[at]),
+                size: self.caches[at].size,
+                ratio: Some(self.ratio(sum, at)),
+                share: self.share(sum, at),
+                count: None,
+                prefetchable,
+            })
+            .collect();
+        let curve = (0..self.curve as usize)
+            .filter(|_| sum.loads >= CURVED * self.whole.loads)
+            .map(|at| CurvePoint {
+                size: LINE << at,
+                ratio: self.ratio(sum, self.caches.len() + at),
+            })
+            .collect();
+        Some(Misses {
+            stall_ns: stall(&levels),
+            levels,
+            memory_bound_pct: None,
+            curve,
+            watched: None,
+        })
+    }
+
+    fn ratio(&self, sum: &Sum, at: usize) -> Range {
+        let value = sum.value[at] / sum.loads;
+        if self.exact {
+            return [value; 3];
+        }
+        let without = (0..sum.without.len()).filter(|&r| sum.loads_without[r] > 0.0);
+        let of = without
+            .filter_map(|r| Some(sum.without[r].get(at)? / sum.loads_without[r]))
+            .collect::<Vec<f64>>();
+        let half = spread(&of);
+        let (less, more) = (
+            value - sum.least[at] / sum.loads,
+            sum.most[at] / sum.loads - value,
+        );
+        let parts = sum.functions.values().map(|part| {
+            let misses = part.misses.get(at).copied().unwrap_or(0.0);
+            (misses, part.loads, part.error)
+        });
+        let (down, up) = load_weights::spread(sum.value[at], sum.loads, parts);
+        ends(
+            value,
+            half.hypot(less).hypot(down),
+            half.hypot(more).hypot(up),
+        )
+    }
+
+    fn share(&self, sum: &Sum, at: usize) -> Option<Range> {
+        let all = self.whole.value[at];
+        if all <= 0.0 {
+            return None;
+        }
+        let value = (sum.value[at] / all).min(1.0);
+        if self.exact {
+            return Some([value; 3]);
+        }
+        let of: Vec<f64> = sum
+            .without
+            .iter()
+            .zip(&self.whole.without)
+            .filter_map(|(part, all)| Some(part.get(at)? / all.get(at).filter(|&&a| a > 0.0)?))
+            .collect();
+        let half = spread(&of);
+        let others = (all - sum.value[at]).max(0.0);
+        let among = |misses: f64| misses / (misses + others).max(f64::MIN_POSITIVE);
+        let (less, more) = (value - among(sum.least[at]), among(sum.most[at]) - value);
+        let misses = |part: Option<&Part>| part.and_then(|p| p.misses.get(at)).copied();
+        let parts = self.whole.functions.iter().map(|(function, whole)| {
+            let here = misses(sum.functions.get(function)).unwrap_or(0.0);
+            (here, misses(Some(whole)).unwrap_or(0.0), whole.error)
+        });
+        let (down, up) = load_weights::spread(sum.value[at].min(all), all, parts);
+        Some(ends(
+            value,
+            half.hypot(less).hypot(down),
+            half.hypot(more).hypot(up),
+        ))
+    }
+}
+
+/// Half of the interval, from replicates that leave out one part each (jackknife).
+fn spread(of: &[f64]) -> f64 {
+    let n = of.len() as f64;
+    if n < 2.0 {
+        return f64::INFINITY;
+    }
+    let mean = of.iter().sum::<f64>() / n;
+    let variance = (n - 1.0) / n * of.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+    QUANTILE * variance.sqrt()
+}
+
+/// Scales the end of a group's interval to a part of its misses.
+fn scaled(value: &[f64], end: &[f64], of: &[f64]) -> Vec<f64> {
+    value
+        .iter()
+        .zip(end.iter().zip(of))
+        .map(|(v, (e, o))| if *o > 0.0 { v * e / o } else { *v })
+        .collect()
+}
+
+fn ends(value: f64, less: f64, more: f64) -> Range {
+    [
+        (value - less).max(0.0),
+        value,
+        (value + more).min(1.0).max(value),
+    ]
+}
+
+/// Stall time per load: misses times latencies.
+fn stall(levels: &[LevelMisses]) -> Option<Range> {
+    let mut all = [0.0; 3];
+    for (at, level) in levels.iter().enumerate() {
+        let wait = match at {
+            _ if at + 1 == levels.len() => WAITS[2],
+            0 => WAITS[0],
+            _ => WAITS[1],
+        };
+        let left = 1.0 - SAVED * level.prefetchable.unwrap_or(0.0);
+        let ratio = level.ratio?;
+        all.iter_mut()
+            .zip(ratio)
+            .for_each(|(a, r)| *a += r * wait * left);
+    }
+    Some(all)
+}
+
+impl Misses {
+    /// Adds counts for the whole run from the row's executed loads and its time.
+    pub fn of_run(mut self, loads: Option<Estimate>, time_ns: Option<Range>) -> Misses {
+        let Some(loads) = loads.filter(|l| l.value > 0.0) else {
+            return self;
+        };
+        for level in &mut self.levels {
+            level.count = level
+                .ratio
+                .map(|r| times(r, [loads.lo, loads.value, loads.hi]));
+        }
+        self.memory_bound_pct = self.stall_ns.zip(time_ns).map(|(stall, time)| {
+            let waits = times(stall, [loads.lo, loads.value, loads.hi]);
+            [
+                waits[0] / time[2].max(1.0),
+                waits[1] / time[1].max(1.0),
+                waits[2] / time[0].max(1.0),
+            ]
+            .map(|share| (100.0 * share).min(100.0))
+        });
+        self
+    }
+}
+
+/// The product of two independent estimates.
+fn times(a: Range, b: Range) -> Range {
+    let value = a[1] * b[1];
+    let relative = |end: f64, middle: f64| {
+        if middle > 0.0 {
+            (end / middle - 1.0).abs()
+        } else {
+            0.0
+        }
+    };
+    let (less, more) = (
+        relative(a[0], a[1]).hypot(relative(b[0], b[1])),
+        relative(a[2], a[1]).hypot(relative(b[2], b[1])),
+    );
+    [value * (1.0 - less).max(0.0), value, value * (1.0 + more)]
+}

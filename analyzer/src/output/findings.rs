@@ -1,0 +1,260 @@
+//! Findings as text.
+
+use crate::findings::Finding;
+use crate::output::elided::elided;
+use crate::output::misses;
+use crate::output::text::{head, short_path};
+use crate::report::Analysis;
+use crate::util::human::percent;
+
+/// Columns that a text is indented by.
+const INDENT: usize = 4;
+
+/// A text in lines of at most so many columns, indented.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    hanging(&" ".repeat(INDENT), text, width)
+}
+
+/// A text in lines of at most so many columns behind a label, whose width the other lines are indented by.
+pub(crate) fn hanging(label: &str, text: &str, width: usize) -> Vec<String> {
+    let indent = label.chars().count();
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    let mut end = |line: &mut String| {
+        let begin = if lines.is_empty() { label } else { "" };
+        lines.push(format!("{begin:indent$}{line}"));
+        line.clear();
+    };
+    for word in text.split_whitespace() {
+        let long = indent + line.chars().count() + 1 + word.chars().count() > width;
+        if long && !line.is_empty() {
+            end(&mut line);
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    if !line.is_empty() {
+        end(&mut line);
+    }
+    lines
+}
+
+/// A finding's title and its cost, in one line.
+fn title(number: usize, finding: &Finding, width: usize) -> String {
+    // Without windows by time it is known of loads alone what they cost, by a model.
+    let of = match finding.time.value {
+        Some(_) => " of the time",
+        None => "",
+    };
+    let cost = roughly(finding.score);
+    let costs = match finding.is_upper_bound {
+        true => "may cost up to",
+        false => "costs",
+    };
+    head(
+        &format!("{number}. {}: {costs} {cost}{of}", finding.title),
+        width,
+    )
+}
+
+/// A function; where it has no name, with the file that it is in.
+pub(crate) fn with_module(function: &str, module: &str) -> String {
+    let file = module.rsplit('/').next().unwrap_or(module);
+    match function.starts_with('[') && !file.is_empty() {
+        true => format!("{function} of {file}"),
+        false => elided(function),
+    }
+}
+
+/// A cost as far as it is known; the report rounds as well.
+fn roughly(share: f64) -> String {
+    match share {
+        few if few < 5.0 => "a few %".into(),
+        share => format!("about {} %", (share / 5.0).round() * 5.0),
+    }
+}
+
+/// Place of a finding, and the share of its code.
+fn code(finding: &Finding) -> String {
+    let function = with_module(&finding.function, &finding.module);
+    let place = match finding.line {
+        0 => function,
+        line => format!("{function}, {}:{line}", short_path(&finding.file, 40)),
+    };
+    let mut share = format!("{}% of the loads", percent(Some(finding.loads)));
+    if let (Some(lo), Some(hi)) = (finding.time.lo, finding.time.hi) {
+        share = format!(
+            "in code with {}% of the time, {}–{}",
+            percent(finding.time.value),
+            percent(Some(lo)),
+            percent(Some(hi))
+        );
+    }
+    format!("{place} ({share})")
+}
+
+/// Place and object of a finding.
+fn place(finding: &Finding, width: usize) -> Vec<String> {
+    let place = code(finding);
+    let object = match (finding.object.as_str(), finding.allocated.as_str()) {
+        ("", _) => String::new(),
+        (object, "") => format!("; object {}", head(&elided_object(object), 60)),
+        (object, at) => {
+            let first = at.split(" < ").next().unwrap_or(at);
+            let object = elided_object(object);
+            match object.contains(first) || object.contains(&elided(first)) {
+                true => format!("; object {}", head(&object, 60)),
+                false => format!(
+                    "; object {}, allocated by {}",
+                    head(&object, 40),
+                    head(&elided(first), 60)
+                ),
+            }
+        }
+    };
+    wrapped(&format!("{place}{object}"), width)
+}
+
+/// Objects may have names of sources, which stay.
+fn elided_object(name: &str) -> String {
+    match name.contains('<') {
+        true => elided(name),
+        false => name.to_string(),
+    }
+}
+
+/// All that is said of a finding.
+pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String> {
+    let mut lines = vec![title(number, finding, width)];
+    lines.extend(place(finding, width));
+    lines.extend(wrapped(&format!("{}.", finding.finding), width));
+    if let Some(misses) = finding.misses.as_ref().and_then(misses::in_words) {
+        lines.extend(wrapped(&misses, width));
+    }
+    lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
+    lines
+}
+
+/// Title, cost, place and remedy.
+pub(crate) fn medium(number: usize, finding: &Finding, width: usize) -> Vec<String> {
+    let mut lines = vec![title(number, finding, width)];
+    lines.extend(place(finding, width));
+    lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
+    lines
+}
+
+/// Title, cost and place.
+pub(crate) fn short(number: usize, finding: &Finding, width: usize) -> Vec<String> {
+    let mut lines = vec![title(number, finding, width)];
+    lines.extend(wrapped(&code(finding), width));
+    lines
+}
+
+/// The heading of the findings.
+pub(crate) const HEADING: &str = "What is slow about memory, and what to try";
+
+/// All findings in full.
+pub(crate) fn all(analysis: &Analysis, width: Option<u16>) -> String {
+    let width = usize::from(width.unwrap_or(110)).clamp(60, 120);
+    let mut out = format!("{HEADING}\n");
+    if analysis.findings.list.is_empty() {
+        for line in wrapped(&none(analysis), width) {
+            out.push_str(&format!("{line}\n"));
+        }
+    }
+    for (number, finding) in analysis.findings.list.iter().enumerate() {
+        for line in full(number + 1, finding, width) {
+            out.push_str(&format!("{line}\n"));
+        }
+        if !finding.path.is_empty() {
+            let path = format!(
+                "Called by way of: {} ({}% of the windows that began there)",
+                finding
+                    .path
+                    .iter()
+                    .map(|c| elided(c))
+                    .collect::<Vec<_>>()
+                    .join(" → "),
+                percent(finding.path_pct)
+            );
+            wrapped(&path, width)
+                .iter()
+                .for_each(|l| out.push_str(&format!("{l}\n")));
+        }
+        if !finding.also.is_empty() {
+            let also = format!("Also: {}", finding.also.join(", "));
+            wrapped(&also, width)
+                .iter()
+                .for_each(|l| out.push_str(&format!("{l}\n")));
+        }
+    }
+    out
+}
+
+/// Why there are none.
+pub(crate) fn none(analysis: &Analysis) -> String {
+    let mut text = analysis.findings.none.clone();
+    if let Some(first) = text.get(..1) {
+        let upper = first.to_uppercase();
+        text.replace_range(..1, &upper);
+    }
+    format!("{text}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_fit() {
+        let text = "word ".repeat(60);
+        assert!(wrapped(&text, 80).iter().all(|l| l.chars().count() <= 80));
+        let finding = Finding {
+            title: "pointer chase along a list".into(),
+            function: "std::vector<int, std::allocator<int> >::at(unsigned long)".into(),
+            file: "/very/long/path/to/a/source/file/of/the/program/list.cpp".into(),
+            line: 23,
+            object: "build at list.cpp:12".into(),
+            finding: "x ".repeat(100),
+            advice: "y ".repeat(100),
+            ..Finding::default()
+        };
+        let lines = full(1, &finding, 80);
+        assert!(lines.iter().all(|l| l.chars().count() <= 80), "{lines:#?}");
+        assert!(lines[1].contains("std::vector<…>::at"));
+        assert_eq!(
+            with_module("[0x4f0]", "/lib/libz.so.1"),
+            "[0x4f0] of libz.so.1"
+        );
+        assert_eq!(with_module("inflate", "/lib/libz.so.1"), "inflate");
+        let lines = short(2, &finding, 80);
+        assert!(lines.iter().all(|l| l.chars().count() <= 80), "{lines:#?}");
+        assert!(lines[0].starts_with("2. pointer chase along a list: costs a few %"));
+        assert!(lines.last().unwrap().ends_with(')'), "{lines:#?}");
+    }
+
+    #[test]
+    fn lines_hang_behind_their_label() {
+        let lines = hanging("memory    ", &"word ".repeat(30), 80);
+        assert!(lines[0].starts_with("memory    word"));
+        assert!(lines[1].starts_with("          word"));
+        assert!(lines.iter().all(|l| l.chars().count() <= 80));
+    }
+
+    #[test]
+    fn costs_are_rounded_as_in_the_report() {
+        let said: Vec<String> = [2.4, 5.0, 14.0, 52.8, 97.0].map(roughly).to_vec();
+        assert_eq!(
+            said,
+            [
+                "a few %",
+                "about 5 %",
+                "about 15 %",
+                "about 55 %",
+                "about 95 %"
+            ]
+        );
+    }
+}
