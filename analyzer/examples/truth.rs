@@ -197,7 +197,8 @@ fn main() {
     let trace = Trace::open(std::path::Path::new(folder), true).expect("a trace");
     let source = trace.source(ColumnSet::default());
     let code = &trace.code;
-    // New addresses by window size; the window sizes' counts are for whole windows only, so the last open windows are taken off at the end.
+    // New addresses by window size; the window sizes' counts are for whole windows only, so the
+    // last open windows are taken off at the end.
     let mut all = Counter::default();
     let mut whole = [0u64; 3];
     let mut sums = vec![[0u64; 3]; 64];

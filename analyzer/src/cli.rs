@@ -51,8 +51,8 @@ pub enum Format {
     Parquet,
 }
 
-/// Shows the memory behaviour in a trace of mgz-record: footprint, its growth, reuse distance, access classes, by
-/// function, line, window size, and, with --zoom, time and memory region.
+/// Shows the memory behaviour in a trace of mgz-record: footprint, its growth, reuse distance,
+/// access classes, by function, line, window size, and, with --zoom, time and memory region.
 #[derive(Debug, Parser)]
 #[command(name = "mgz-analyze", version, after_help = EXAMPLES, max_term_width = 110, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
@@ -80,7 +80,8 @@ pub struct Arguments {
     /// Rows of the function and line tables on stdout.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub rows: usize,
-    /// A subregion is hot if it has at least this share of its parent's accesses, in percent (the τ of the location zoom).
+    /// A subregion is hot if it has at least this share of its parent's accesses, in percent (the τ
+    /// of the location zoom).
     #[arg(long, default_value_t = 10.0, value_name = "PERCENT", value_parser = share)]
     pub tau: f64,
     /// Page size at which the location zoom ends: a power of two.
@@ -89,41 +90,51 @@ pub struct Arguments {
     /// Adds the table of data objects, if the trace has them (--zoom does so as well).
     #[arg(long)]
     pub objects: bool,
-    /// Adds the table of call paths: by way of whom the program came to where windows began, with shares of time and what the loads touch.
+    /// Adds the table of call paths: by way of whom the program came to where windows began, with
+    /// shares of time and what the loads touch.
     #[arg(long)]
     pub call_paths: bool,
-    /// Adds the tables of functions, lines, loops and objects by call path: by way of whom the program came to the loads of each.
+    /// Adds the tables of functions, lines, loops and objects by call path: by way of whom the
+    /// program came to the loads of each.
     #[arg(long)]
     pub by_path: bool,
-    /// Adds the table of cache misses by function, line, loop and object. Those of samples are predicted, with an interval that holds in nine cases of ten.
+    /// Adds the table of cache misses by function, line, loop and object. Those of samples are
+    /// predicted, with an interval that holds in nine cases of ten.
     #[arg(long)]
     pub misses: bool,
-    /// Predicts misses of these caches instead of the recording machine's: L1=32K/8,L2=1M/16,L3=32M/16 (size/ways), or skylake, skylake-server, icelake-server, sapphire-rapids, zen3 or zen4.
+    /// Predicts misses of these caches instead of the recording machine's:
+    /// L1=32K/8,L2=1M/16,L3=32M/16 (size/ways), or skylake, skylake-server, icelake-server,
+    /// sapphire-rapids, zen3 or zen4.
     #[arg(long, value_name = "CACHES", value_parser = caches)]
     pub caches: Option<Caches>,
     /// What is analysed.
     #[command(flatten)]
     pub filters: Filters,
-    /// Time zoom: goes down to this node (an id such as 0.3.2) instead of to the worst one, and on from there.
+    /// Time zoom: goes down to this node (an id such as 0.3.2) instead of to the worst one, and on
+    /// from there.
     #[arg(long, value_name = "ID", requires = "zoom")]
     pub node: Option<String>,
     /// How footprints of the whole run are estimated from samples.
     #[arg(long, value_enum, default_value_t = Estimator::Recapture)]
     pub estimator: Estimator,
-    /// A trace of the same command that has counted its loads (mgz-record --count, --mode full or --mode ring): its numbers are those of the run, the functions and the lines, and windows are
+    /// A trace of the same command that has counted its loads (mgz-record --count, --mode full or
+    /// --mode ring): its numbers are those of the run, the functions and the lines, and windows are
     /// weighted by them. Default: the one that mgz-record --calibrate has put into the trace.
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["partial", "merge"])]
     pub weights_from: Option<PathBuf>,
-    /// Writes what one pass over the trace finds to FILE instead of showing it, to be merged with others by --merge.
+    /// Writes what one pass over the trace finds to FILE instead of showing it, to be merged with
+    /// others by --merge.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["zoom", "objects"])]
     pub partial: Option<PathBuf>,
-    /// Shows partial results (of --partial) merged, instead of a trace. With --partial FILE: writes the merged result.
+    /// Shows partial results (of --partial) merged, instead of a trace. With --partial FILE: writes
+    /// the merged result.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["trace", "zoom", "objects"])]
     pub merge: Vec<PathBuf>,
     /// Does not read the sidecars: code is not named, addresses are analysed all the same.
     #[arg(long)]
     pub no_annotations: bool,
-    /// Memory for footprints, e.g. 512M; what is beyond goes to scratch files (in TMPDIR). Default: a quarter of what is available.
+    /// Memory for footprints, e.g. 512M; what is beyond goes to scratch files (in TMPDIR). Default:
+    /// a quarter of what is available.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub memory: Option<u64>,
     /// Threads to use; 0: one per CPU.
@@ -132,7 +143,8 @@ pub struct Arguments {
     /// For `mgz run`: writes the JSON of all that a report shows to FILE, and prints the screen.
     #[arg(long, hide = true, value_name = "FILE", conflicts_with_all = ["partial", "merge"])]
     pub report_data: Option<PathBuf>,
-    /// For `mgz run`: the command line as its user gave it, a JSON list of words. The trace has that of the copy.
+    /// For `mgz run`: the command line as its user gave it, a JSON list of words. The trace has
+    /// that of the copy.
     #[arg(long, hide = true, value_name = "WORDS", value_parser = words)]
     pub command_line: Option<Words>,
     /// Prints completions for a shell and ends.
@@ -192,7 +204,8 @@ pub(crate) fn block(text: &str) -> Result<u64, String> {
     Ok(value)
 }
 
-/// Only a part of the trace is analysed: all tables and views are of that. Of several values of one option one has to be met, of several options all.
+/// Only a part of the trace is analysed: all tables and views are of that. Of several values of one
+/// option one has to be met, of several options all.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
 pub struct Filters {

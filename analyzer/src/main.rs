@@ -48,7 +48,8 @@ fn keep_memory(at_random: bool) {
     {
         const ROOM: usize = 512 << 20;
         const HUGE: usize = 2 << 20;
-        // SAFETY: `mallopt` takes plain numbers, `sbrk(0)` only tells where the heap ends, and no other thread runs yet.
+        // SAFETY: `mallopt` takes plain numbers, `sbrk(0)` only tells where the heap ends, and no
+        // other thread runs yet.
         let begin = unsafe {
             libc::mallopt(libc::M_ARENA_MAX, 1);
             libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);

@@ -369,7 +369,8 @@ fn write_objects(folder: &Path, lives: &[Life]) {
 fn objects_are_told_apart_by_address_and_by_time() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
-    // 100 loads of a global; then the same heap address, first as one block, then as another; then something unknown.
+    // 100 loads of a global; then the same heap address, first as one block, then as another; then
+    // something unknown.
     let mut rows = Vec::new();
     for i in 0..100u64 {
         rows.push(row(7, i, 0, 0, 0x10_0000 + i % 10 * 64));

@@ -1,4 +1,5 @@
-//! The subcommands on synthetic traces: the papers' worked examples, agreement with each other, formats, refusals.
+//! The subcommands on synthetic traces: the papers' worked examples, agreement with each other,
+//! formats, refusals.
 
 mod common;
 
@@ -31,7 +32,7 @@ fn json(folder: &Path, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// What a command that must fail says.
+/// Message of a command that must fail.
 fn refusal(arguments: &[&str], status: i32) -> String {
     let output = analyze(arguments);
     let text = String::from_utf8_lossy(&output.stderr).to_string();
@@ -98,7 +99,8 @@ fn reuse_of_barai_figure_1_and_zhong_figure_1() {
         ),
         (4.0, 4.0, 3.0)
     );
-    // "50% of memory references will cause a compulsory cache miss. If we consider that cache size is 3 then 13% … a capacity cache miss."
+    // "50% of memory references will cause a compulsory cache miss. If we consider that cache size
+    // is 3 then 13% … a capacity cache miss."
     let ratio = got["miss_ratios"]
         .as_array()
         .unwrap()
@@ -106,7 +108,8 @@ fn reuse_of_barai_figure_1_and_zhong_figure_1() {
         .find(|r| r["blocks"] == 3)
         .unwrap();
     assert_eq!(ratio["miss_ratio"], 0.625);
-    // Zhong's example trace: a b c a a c b, distances ∞ ∞ ∞ 2 0 1 2: a quarter at 0, a quarter at 1, half at 2.
+    // Zhong's example trace: a b c a a c b, distances ∞ ∞ ∞ 2 0 1 2: a quarter at 0, a quarter at
+    // 1, half at 2.
     trace_of(
         &folder.path().join("z"),
         "full",
@@ -123,7 +126,8 @@ fn reuse_of_barai_figure_1_and_zhong_figure_1() {
     assert_eq!(got["reference"].as_array().unwrap().len(), 1000);
 }
 
-/// Bins that nothing is in have no mean, greatest distances are exact in every table, and what samples have not seen may still be there.
+/// Bins that nothing is in have no mean, greatest distances are exact in every table, and what
+/// samples have not seen may still be there.
 #[test]
 fn nothing_is_made_up_where_nothing_was_seen() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +209,8 @@ fn approximate_distances_stay_within_their_bound_of_the_exact_ones() {
 
 #[test]
 fn spectra_of_cabrera_figure_1() {
-    // a b c a a, in one page and in a page each: "if references a, b, and c all reside on the same 4KiB data block … 0 for all references".
+    // a b c a a, in one page and in a page each: "if references a, b, and c all reside on the same
+    // 4KiB data block … 0 for all references".
     let folder = tempfile::tempdir().unwrap();
     for (name, spread, distances) in [("one", 64u64, [1.0, 1.0]), ("three", 4096, [0.5, 0.5])] {
         let addresses: Vec<u64> = "abcaa"
@@ -302,7 +307,7 @@ fn spectra_of_intervals_and_functions_add_up_to_the_programs() {
     assert_eq!(cell("footprints", "interval 1", 4096, "blocks"), 256.0);
     // Functions share what they touch.
     assert!(cell("footprints", "function", 4096, "blocks") >= 257.0);
-    // What is named is what was asked for.
+    // The advice mentions only requested parts.
     let plain = json(&path, &["spectra", "@"]);
     assert!(!plain["advice"].to_string().contains("interval"));
 }
@@ -408,7 +413,8 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
         got["recombined"][0]["hit_rate_sets"].as_f64().unwrap(),
     );
     assert!((whole - parts).abs() < 1e-9, "{whole} {parts}");
-    // Two threads that read the same array in step: each alone has first touches only, the shared level sees every second access hit.
+    // Two threads that read the same array in step: each alone has first touches only, the shared
+    // level sees every second access hit.
     let array: Vec<u64> = (0..1000).map(|i| 0x10000 + i * 64).collect();
     let mut both = rows(&array, 8, 0, 10);
     both.extend(rows(&array, 9, 5, 10));
@@ -887,7 +893,8 @@ fn all_formats_have_the_same_tables() {
     }
 }
 
-/// A sample of a watched run: number, where it counts, outcome, stepped loads and stores, ns, counted loads and stores.
+/// A sample of a watched run: number, where it counts, outcome, stepped loads and stores, ns,
+/// counted loads and stores.
 type Sample = (
     u64,
     &'static str,
@@ -956,7 +963,8 @@ fn watch_trace(folder: &Path, samples: &[Sample], counted: bool) {
     writer.close().unwrap();
 }
 
-/// Loads whose next access is a store after 5 loads and 2 stores, and whose next load comes after 40 and 20; one store; one load that was given up.
+/// Loads whose next access is a store after 5 loads and 2 stores, and whose next load comes after
+/// 40 and 20; one store; one load that was given up.
 fn watched_samples(counted: bool) -> Vec<Sample> {
     let count = |loads, stores| counted.then_some([loads, stores]);
     let mut out = Vec::new();
@@ -970,7 +978,7 @@ fn watched_samples(counted: bool) -> Vec<Sample> {
     out
 }
 
-/// Who knows one command only is led to what such a trace has.
+/// A user of any command is directed to the results of such a trace.
 #[test]
 fn a_watched_run_is_shown_whatever_command_is_given() {
     let folder = tempfile::tempdir().unwrap();
@@ -999,7 +1007,7 @@ fn a_watched_run_is_shown_whatever_command_is_given() {
                     && note.contains(&format!("mgz-analyze reuse {trace} --rdx")),
                 "{said}"
             );
-            // What is said besides is the same.
+            // The other messages are the same.
             assert_eq!(
                 said.lines().count(),
                 1 + String::from_utf8_lossy(&report.stderr).lines().count()

@@ -31,7 +31,8 @@ fn analyze(folder: &Path, arguments: &[&str]) -> Value {
 /// A life of an object: process, first address, bytes, begin, end, name.
 type Life = (u32, u64, u64, u64, u64, &'static str);
 
-/// A global of whole pages; one that ends within a page, right before another; blocks of a heap on shared pages, two of which have one place one after the other.
+/// A global of whole pages; one that ends within a page, right before another; blocks of a heap on
+/// shared pages, two of which have one place one after the other.
 const LIVES: [Life; 7] = [
     (7, 0x10_0000, 0x4000, 0, u64::MAX, "whole"),
     (7, 0x20_0000, 0x1800, 0, u64::MAX, "part"),
@@ -134,7 +135,7 @@ fn rows(random: &mut Random) -> Vec<Row> {
     rows
 }
 
-/// What a place is by definition.
+/// Definition of a place.
 #[derive(Default)]
 struct RegionTruth {
     accesses: u64,
@@ -238,7 +239,7 @@ fn check(row: &Value, place: &RegionTruth, name: &str) {
     }
 }
 
-/// What estimates of a sampled trace are made from.
+/// Checks the values from which a sampled trace's estimates are computed.
 fn check_estimates(row: &Value, place: &RegionTruth, (rho, samples): (f64, f64), name: &str) {
     let near = |key: &str, expected: f64| {
         let found = row[key]
@@ -290,7 +291,7 @@ fn rows_of_objects_agree_with_their_definition() {
             .entry(object_at(r.process, r.address, r.time_ns))
             .or_default()
             .start(r);
-        // Of each page, what is touched belongs to the object at the first of these bytes.
+        // The touched part of each page belongs to the object at its first byte.
         let end = r.address + u64::from(r.size);
         let mut from = r.address;
         while from < end {
@@ -435,7 +436,8 @@ fn write_burst(folder: &Path, rows: &[Row]) {
     write_table(&folder.join(WINDOWS), columns);
 }
 
-/// Windows by CPU time: 30 of 40 begin in one function and go on in the other for most of their loads. Speed was measured in the first function only.
+/// Windows by CPU time: 30 of 40 begin in one function and go on in the other for most of their
+/// loads. Speed was measured in the first function only.
 #[test]
 fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured() {
     let rows: Vec<Row> = (0..40u64)
@@ -503,7 +505,8 @@ fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured()
     }
     assert_eq!(first["A_hat"], 3e6);
     assert!(first["A_lo"].as_f64().unwrap() < 2e6 && first["A_hi"].as_f64().unwrap() > 4.5e6);
-    // Of the other function only other code's speed is known: no loads, and no upper end.
+    // The speed of the other function is known only from other code: it has no loads and no upper
+    // end.
     for key in ["A_hat", "A_lo", "A_hi", "F_hi"] {
         assert!(second[key].is_null(), "{key}: {second}");
     }
@@ -513,7 +516,8 @@ fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured()
     assert!(result["summary"]["rho"].is_null() && result["summary"]["A_hat"].is_null());
 }
 
-/// Means per window of the run: of code, objects, regions, intervals, and by window size, where samples stand for different numbers of loads and differ in length.
+/// Means per window of the run: of code, objects, regions, intervals, and by window size, where
+/// samples stand for different numbers of loads and differ in length.
 #[test]
 fn means_per_window_count_samples_for_what_they_stand_for() {
     let rows: Vec<Row> = rows(&mut Random(16))
@@ -523,7 +527,8 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
     let folder = tempfile::tempdir().unwrap();
     write_burst(folder.path(), &rows);
     let result = analyze(folder.path(), &["--zoom", "--tau", "4"]);
-    // F, F_str, F_irr of the rows that `of` chooses, per window of the mean size of the samples that `of_run` chooses.
+    // F, F_str, F_irr of the rows that `of` chooses, per window of the mean size of the samples
+    // that `of_run` chooses.
     let means = |of: &dyn Fn(&Row) -> bool, of_run: &dyn Fn(u32) -> bool| -> [f64; 3] {
         let mut sums = [0.0; 3];
         let (mut windows, mut loads) = (0.0, 0.0);
@@ -577,7 +582,8 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
     }
     for row in result["objects"].as_array().unwrap() {
         let name = row["object"].as_str().unwrap();
-        // Of pages that several objects have in turn it is the one in the middle of the sample.
+        // If several objects have a page in turn, it belongs to the one in the middle of the
+        // sample.
         if !["first", "second"].contains(&name) {
             check(
                 row,
@@ -764,8 +770,10 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
     );
 }
 
-/// A loop over 512 words, in samples of 1,000 loads: windows of 1,024 loads have as many, though 512 is the last size that samples have whole windows of. The start of the run, which
-/// no sample has seen, may have words of its own: those are in the interval of the whole run, and in no other.
+/// A loop over 512 words, in samples of 1,000 loads: windows of 1,024 loads have as many, though
+/// 512 is the last size that samples have whole windows of. The start of the run, which no sample
+/// has seen, may have words of its own: those are in the interval of the whole run, and in no
+/// other.
 #[test]
 fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
     let rows: Vec<Row> = (0..40_000u64)
@@ -804,7 +812,7 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
     let (summary, function) = (&result["summary"], &result["functions"][0]);
     let hidden = 0.512 * (summary["rho"].as_f64().unwrap() - 1.0) * 1000.0;
     let upper = |row: &serde_json::Value| row["F_hi"].as_f64().unwrap();
-    // What takes less than 3/n of the loads may have been met by none of n samples.
+    // All n samples may miss code that takes less than 3/n of the loads.
     let number = |key: &str| function[key].as_f64().unwrap();
     let unseen = 3.0 / number("samples_seen") * number("A_hi");
     assert!(
@@ -818,7 +826,7 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
     );
 }
 
-/// Where a load instruction stays in one object and region, strides are counts.
+/// If a load instruction stays in one object and region, strides are counts.
 #[test]
 fn strides_of_places_are_those_of_their_code() {
     let mut random = Random(13);

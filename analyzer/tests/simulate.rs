@@ -1,4 +1,5 @@
-//! `mgz-analyze cache` on synthetic traces: what is streamed gives what the simulator gives on the same accesses in order.
+//! `mgz-analyze cache` on synthetic traces: what is streamed gives what the simulator gives on the
+//! same accesses in order.
 
 mod common;
 
@@ -189,7 +190,7 @@ fn denominators_are_named_apart() {
             "hit_rate_model"
         ) > 0.0
     );
-    // What was skipped implies nothing.
+    // Skipped accesses imply nothing.
     let got = cache(folder.path(), "--level 64K:8 --skip 100 --warm-up 50");
     assert_eq!(number(&got["summary"], "A_const"), 75.0);
     assert_eq!(number(&got["summary"], "A"), 200.0);

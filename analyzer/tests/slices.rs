@@ -1,5 +1,5 @@
-//! `mgz-analyze cache` reads rows in slices, of several threads merged by their times. With `--misses` it reads whole
-//! row groups: both have to see the same accesses in the same order.
+//! `mgz-analyze cache` reads rows in slices, of several threads merged by their times. With
+//! `--misses` it reads whole row groups: both have to see the same accesses in the same order.
 
 mod common;
 

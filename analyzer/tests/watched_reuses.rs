@@ -24,7 +24,7 @@ const BASE: u64 = 0x1000_0000;
 /// Lines of the caches that are simulated.
 const CACHES: [usize; 2] = [1 << 13, 1 << 16];
 
-/// What one load touches: its word, and whether it is in the table.
+/// The touch of one load: its word, and a flag for the table.
 struct Program {
     random: Random,
     first: u64,
@@ -73,7 +73,7 @@ impl Lru {
         self.links[behind as usize].0 = before;
     }
 
-    /// Whether it misses.
+    /// Touches a line. True for a miss.
     fn touch(&mut self, line: usize) -> bool {
         let (head, had) = (self.inside.len(), self.inside[line]);
         if had {
@@ -109,7 +109,8 @@ fn site(in_table: bool) -> u32 {
     if in_table { 1 } else { 9 }
 }
 
-/// Writes a trace of the program and its watches; tells the share of the loads of table and heap that miss, by cache.
+/// Writes a trace of the program and its watches; tells the share of the loads of table and heap
+/// that miss, by cache.
 fn write(folder: &Path) -> [[f64; 2]; 2] {
     let mut program = Program {
         random: Random(5),

@@ -42,7 +42,8 @@ pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i
     Ok(code)
 }
 
-/// The file of `--html FILE` and the other arguments; none if it is not among them. What stands behind `--` are names.
+/// The file of `--html FILE` and the other arguments; none if it is not among them. What stands
+/// behind `--` are names.
 fn html_of(arguments: &[OsString]) -> anyhow::Result<Option<(PathBuf, Vec<OsString>)>> {
     let end = arguments.iter().position(|a| a == "--");
     let (options, names) = arguments.split_at(end.unwrap_or(arguments.len()));

@@ -236,7 +236,8 @@ impl Markers {
         self.first = block;
         self.zone[block as usize] = 0;
         for m in 0..3 {
-            // A depth of one puts the marker on the block itself; when the list reaches a depth, its marker is set.
+            // A depth of one puts the marker on the block itself; when the list reaches a depth,
+            // its marker is set.
             if self.length == self.depths[m] && before != self.length {
                 let mut last = self.first;
                 while self.next[last as usize] != NIL {

@@ -1,9 +1,10 @@
 //! Mean footprint of windows of any length, from reuse intervals.
 //!
-//! A window of `w` accesses lacks a block if it lies in a gap of the block: before its first access, between two of its accesses, or
-//! behind its last one. A gap of `g` accesses without the block holds `g - w + 1` windows (if that is positive). So with `m` blocks and `n` accesses the
-//! mean footprint of the `n - w + 1` windows is `m - sum over gaps of (g - w + 1)+ / (n - w + 1)` (Xiang et al. 2011: all
-//! windows are counted, none is sampled).
+//! A window of `w` accesses lacks a block if it lies in a gap of the block: before its first
+//! access, between two of its accesses, or behind its last one. A gap of `g` accesses without the
+//! block holds `g - w + 1` windows (if that is positive). So with `m` blocks and `n` accesses the
+//! mean footprint of the `n - w + 1` windows is `m - sum over gaps of (g - w + 1)+ / (n - w + 1)`
+//! (Xiang et al. 2011: all windows are counted, none is sampled).
 
 use std::collections::HashMap;
 
@@ -40,7 +41,8 @@ impl Footprint {
         self.accesses
     }
 
-    /// Mean footprints, in blocks, of windows of these lengths, in accesses. None where no window has that length.
+    /// Mean footprints, in blocks, of windows of these lengths, in accesses. None where no window
+    /// has that length.
     pub fn means(&self, windows: &[u64]) -> Vec<Option<f64>> {
         let mut gaps = self.gaps.clone();
         for &last in self.last.values() {

@@ -1,7 +1,7 @@
 //! Numbers out of Python's buffers (NumPy arrays, `array.array`, memory views) without NumPy.
 //!
-//! The buffer protocol is in the limited interface of Python since 3.11 only, but its functions and the layout of a buffer are the same in every 3.x before, so they are
-//! declared here.
+//! The buffer protocol is in the limited interface of Python since 3.11 only, but its functions and
+//! the layout of a buffer are the same in every 3.x before, so they are declared here.
 
 use crate::failed_by;
 use pyo3::exceptions::PyTypeError;
@@ -38,7 +38,8 @@ pub(crate) struct Numbers {
     view: Box<Buffer>,
 }
 
-// SAFETY: the memory stays while the view is held; it is only read, through pointers, in copies of single numbers.
+// SAFETY: the memory stays while the view is held; it is only read, through pointers, in copies of
+// single numbers.
 unsafe impl Send for Numbers {}
 // SAFETY: as above.
 unsafe impl Sync for Numbers {}
@@ -95,8 +96,9 @@ impl Numbers {
         let mut done = 0;
         while done < self.len() {
             let count = TOGETHER.min(self.len() - done);
-            // SAFETY: the range is inside the buffer, which is held, and `copy` has room for it. Nothing is said of its alignment. Numbers that
-            // other threads of Python write meanwhile are seen as before or after.
+            // SAFETY: the range is inside the buffer, which is held, and `copy` has room for it.
+            // Nothing is said of its alignment. Numbers that other threads of Python write
+            // meanwhile are seen as before or after.
             unsafe {
                 let from = from.add(done).cast::<u8>();
                 let to = copy.as_mut_ptr().cast::<u8>();
@@ -111,7 +113,8 @@ impl Numbers {
 impl Drop for Numbers {
     fn drop(&mut self) {
         Python::attach(|_| {
-            // SAFETY: the view was filled by PyObject_GetBuffer and is released once, under the interpreter's lock.
+            // SAFETY: the view was filled by PyObject_GetBuffer and is released once, under the
+            // interpreter's lock.
             unsafe { PyBuffer_Release(&mut *self.view) }
         });
     }

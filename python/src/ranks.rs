@@ -8,7 +8,8 @@ use mgz_analyzer::ranks::{Gap, Ranks};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// Writes what one trace has found to a file, unless the file is there and of the same trace. Tells whether there was something to do.
+/// Writes what one trace has found to a file, unless the file is there and of the same trace. Tells
+/// whether there was something to do.
 #[pyfunction]
 fn ranks_partial(py: Python<'_>, trace: PathBuf, file: PathBuf, block: u64) -> PyResult<bool> {
     crate::buffer::block_shift(block)?;

@@ -50,7 +50,8 @@ impl Trace {
         serde_json::to_string(&self.0.manifest).map_err(|e| failed_by(e.to_string()))
     }
 
-    /// Analyses it; the words are options of `mgz-analyze`. `caches`: sizes in bytes of fully associative caches to predict misses of.
+    /// Analyses it; the words are options of `mgz-analyze`. `caches`: sizes in bytes of fully
+    /// associative caches to predict misses of.
     fn analyse(&self, py: Python<'_>, words: Vec<String>, caches: Vec<u64>) -> PyResult<Analysis> {
         let arguments = arguments(words)?;
         let trace = &self.0;

@@ -436,7 +436,8 @@ impl Mimic {
     }
 }
 
-/// Calls `next(thread, access)` for all accesses, with `turns` inside each phase. `phases` has the end of each thread's part.
+/// Calls `next(thread, access)` for all accesses, with `turns` inside each phase. `phases` has the
+/// end of each thread's part.
 pub fn in_phases(phases: &[Vec<usize>], turns: Turns, mut next: impl FnMut(usize, usize)) {
     let mut done = vec![0usize; phases.first().map_or(0, Vec::len)];
     for ends in phases {

@@ -1,4 +1,5 @@
-//! The subcommands: locality models on traces. Each is a thin layer: rows in, [`mgz_models`] in the middle, a [`Document`] out.
+//! The subcommands: locality models on traces. Each is a thin layer: rows in, [`mgz_models`] in the
+//! middle, a [`Document`] out.
 
 pub mod affinity;
 pub(crate) mod beside;
@@ -39,7 +40,8 @@ pub enum Command {
     Reuse(reuse::ReuseArguments),
     /// Reuse distance at several block sizes at once, Earth Mover's Distance between them, page-size advice.
     Spectra(spectra::SpectraArguments),
-    /// Hit rates of caches: the stack-distance model beside an exact simulation; shared caches; other numbers of threads.
+    /// Hit rates of caches: the stack-distance model beside an exact simulation; shared caches;
+    /// other numbers of threads.
     Cache(cache::CacheArguments),
     /// Reuse distances and miss ratios of inputs that were not run.
     Predict(predict::PredictArguments),

@@ -54,7 +54,8 @@ pub struct PredictArguments {
     /// A full trace to compare with; its input size is measured.
     #[arg(long, value_name = "TRACE")]
     pub test: Vec<PathBuf>,
-    /// A full trace of the beginning of a run, also one that is still being recorded: the sampled input size is taken from it, and the whole run predicted.
+    /// A full trace of the beginning of a run, also one that is still being recorded: the sampled
+    /// input size is taken from it, and the whole run predicted.
     #[arg(long, value_name = "TRACE")]
     pub beginning: Vec<PathBuf>,
     /// Where the input size comes from.
@@ -69,7 +70,8 @@ pub struct PredictArguments {
     /// Sizes of caches whose miss ratio is predicted; without it, all powers of two.
     #[arg(long, value_name = "BYTES", value_parser = size)]
     pub cache: Vec<u64>,
-    /// A cache whose hit rate is predicted by code, from the profiles of its pieces: SIZE:WAYS or SIZE:WAYS:LINE; with --train and --test.
+    /// A cache whose hit rate is predicted by code, from the profiles of its pieces: SIZE:WAYS or
+    /// SIZE:WAYS:LINE; with --train and --test.
     #[arg(long, value_name = "SIZE:WAYS[:LINE]", value_parser = level, requires_all = ["train", "test"])]
     pub level: Vec<Shape>,
     /// Counts recorded stores as accesses too.

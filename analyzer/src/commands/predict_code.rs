@@ -1,4 +1,5 @@
-//! `mgz-analyze predict --level`: hit rates of inputs that were not run, by code (Barai et al. 2019, equation 1).
+//! `mgz-analyze predict --level`: hit rates of inputs that were not run, by code (Barai et al.
+//! 2019, equation 1).
 
 use crate::commands::stream::Accesses;
 use crate::commands::{Common, open, require_full, visit};

@@ -187,7 +187,8 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     Ok((document, damaged))
 }
 
-/// Similarities to the truth: on the paper's scale (4 KiB of blocks in the first bin, 20 bins) and on the log scale.
+/// Similarities to the truth: on the paper's scale (4 KiB of blocks in the first bin, 20 bins) and
+/// on the log scale.
 pub(crate) fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: &Truth) {
     let paper = Scale::Octaves {
         first: (4096 / block).max(1),

@@ -90,7 +90,8 @@ pub fn load(
     Ok((threads, implied, damaged))
 }
 
-/// Calls `next(thread, access)` for all accesses in the order of their recorded times (linear between known ones).
+/// Calls `next(thread, access)` for all accesses in the order of their recorded times (linear
+/// between known ones).
 pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
     let time = |thread: usize, access: usize, mark: &mut usize| -> f64 {
         let marks = &threads[thread].marks;

@@ -87,7 +87,8 @@ pub struct CompareArguments {
     /// Rows of the table.
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub rows: usize,
-    /// Compares predicted misses of sampled traces too. (Of full traces they are counted, and always compared.)
+    /// Compares predicted misses of sampled traces too. (Of full traces they are counted, and
+    /// always compared.)
     #[arg(long)]
     pub misses: bool,
     /// Threads to use; 0: one per CPU.

@@ -17,7 +17,8 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<f64> {
     };
     let ranks: Vec<usize> = all.iter().map(|&x| rank(x)).collect();
     let (n, total) = (a.len(), ranks.iter().sum::<usize>());
-    // ways[k][s]: shares of choices of k numbers with the rank sum s. As floating point: there are too many to count.
+    // ways[k][s]: shares of choices of k numbers with the rank sum s. As floating point: there are
+    // too many to count.
     let mut ways = vec![vec![0.0f64; total + 1]; n + 1];
     ways[0][0] = 1.0;
     for (done, &rank) in ranks.iter().enumerate() {

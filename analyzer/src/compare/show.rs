@@ -215,7 +215,8 @@ fn xml(text: &str) -> String {
     out
 }
 
-/// JUnit: a test case for each condition, or, without conditions, for each comparison of the run, functions and objects (none of which fails).
+/// JUnit: a test case for each condition, or, without conditions, for each comparison of the run,
+/// functions and objects (none of which fails).
 pub fn junit(comparison: &Comparison, outcomes: &[Outcome]) -> String {
     let mut cases = String::new();
     let (mut tests, mut failures, mut skipped) = (0, 0, 0);

@@ -309,8 +309,8 @@ impl CodeMap {
         }
     }
 
-    /// Adds the code of another map of names; returns the number of each of its pieces in this one. Functions of one name in a module
-    /// (there may be several) are matched in their order.
+    /// Adds the code of another map of names; returns the number of each of its pieces in this one.
+    /// Functions of one name in a module (there may be several) are matched in their order.
     pub fn adopt(&mut self, other: &CodeMap) -> Vec<u32> {
         fn numbered<T: Clone + Eq + std::hash::Hash>(list: &[T]) -> Vec<(T, u32)> {
             let mut times: HashMap<T, u32> = HashMap::new();

@@ -1,8 +1,9 @@
 //! A histogram that is fine enough for percentiles: eight bins per octave.
 //!
-//! Values below 16 have bins of their own; above, a bin is at most an eighth of its values wide, so a percentile is within 12.5 % of
-//! the exact one (6.25 % on average). Bins never straddle a power of two, so that coarser histograms over powers of two are exact.
-//! Merging is addition: associative and commutative.
+//! Values below 16 have bins of their own; above, a bin is at most an eighth of its values wide, so
+//! a percentile is within 12.5 % of the exact one (6.25 % on average). Bins never straddle a power
+//! of two, so that coarser histograms over powers of two are exact. Merging is addition:
+//! associative and commutative.
 
 use crate::data::counts::{Bin, LogHistogram};
 

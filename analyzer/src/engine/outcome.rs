@@ -27,7 +27,8 @@ pub struct BucketOutcome {
 
 /// Result of a pass over a trace.
 pub struct Outcome {
-    /// By [`Run::bucket`](crate::data::rows::Run::bucket); at least one. Rows of a trace as it is read are all in bucket 0.
+    /// By [`Run::bucket`](crate::data::rows::Run::bucket); at least one. Rows of a trace as it is
+    /// read are all in bucket 0.
     pub buckets: Vec<BucketOutcome>,
     /// All samples, if asked for, in the order of the trace.
     pub samples: Vec<SampleInfo>,

@@ -231,7 +231,8 @@ fn create(path: &Path) -> anyhow::Result<Box<dyn Write + Send>> {
     Ok(Box::new(std::io::BufWriter::with_capacity(1 << 20, file)))
 }
 
-/// Writes a trace's accesses. Without a path: to standard output. `behind`: caches, whose misses alone are written.
+/// Writes a trace's accesses. Without a path: to standard output. `behind`: caches, whose misses
+/// alone are written.
 pub fn export(
     trace: &Trace,
     format: Format,

@@ -76,7 +76,11 @@ pub enum To {
 }
 
 impl To {
+<<<<<<< HEAD
     /// The writer of the format. A new format must be named here, or this does not compile.
+=======
+    /// Properties of the format. A new format must be named here, or this does not compile.
+>>>>>>> h/h
     fn writer(self) -> Writer {
         match self {
             To::Lackey => Writer::Accesses(Format::Lackey),
@@ -121,7 +125,11 @@ impl To {
     }
 }
 
+<<<<<<< HEAD
 /// The way a format is written.
+=======
+/// Properties of a format.
+>>>>>>> h/h
 enum Writer {
     /// From every access of a complete trace.
     Accesses(Format),
@@ -144,7 +152,9 @@ pub struct ExportArguments {
     /// The file, or the folder of drmemtrace; without it: standard output.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Formats of every access: writes only what misses in these caches, as lines: levels as with mgz-analyze cache (32K:8:plru:stride,1M:16:exclusive), or as with mgz-analyze --caches (L1=32K/8,L2=1M/16, or a name).
+    /// Formats of every access: writes only what misses in these caches, as lines: levels as with
+    /// mgz-analyze cache (32K:8:plru:stride,1M:16:exclusive), or as with mgz-analyze --caches
+    /// (L1=32K/8,L2=1M/16, or a name).
     #[arg(long, value_name = "CACHES", value_parser = caches)]
     pub behind: Option<Behind>,
     /// Adds predicted misses of a sampled trace. (Of full traces they are always there.)

@@ -57,7 +57,8 @@ pub struct FilterRow {
     /// All recorded loads.
     #[serde(rename = "A_all")]
     pub all_loads: u64,
-    /// Rows were left out inside of samples: distances and first touches are those among the rows that are left.
+    /// Rows were left out inside of samples: distances and first touches are those among the rows
+    /// that are left.
     pub inside_samples: bool,
 }
 

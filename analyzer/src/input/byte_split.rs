@@ -68,7 +68,8 @@ macro_rules! append {
                 let bytes = [$(unsafe { _mm_loadu_si128(ranks[$rank][from..from + STEP].as_ptr().cast()) }),*];
                 // SAFETY: every x86-64 has SSE2.
                 for (at, vector) in unsafe { $together(bytes) }.into_iter().enumerate() {
-                    // SAFETY: there is room for `STEP` numbers in each step, which are as many vectors as there are ranks, and writing needs no alignment.
+                    // SAFETY: there is room for `STEP` numbers in each step, which are as many
+                    // vectors as there are ranks, and writing needs no alignment.
                     unsafe { _mm_storeu_si128(room.add(step * $ranks + at), vector) };
                 }
             }

@@ -60,7 +60,8 @@ pub(crate) struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    /// `extents`, each with the bucket and the column that its rows go to. With `all`, all pieces are read, so that they keep their numbers.
+    /// `extents`, each with the bucket and the column that its rows go to. With `all`, all pieces
+    /// are read, so that they keep their numbers.
     pub(crate) fn new<'e>(
         source: &'a dyn Source,
         samples: &[SampleInfo],

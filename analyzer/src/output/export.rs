@@ -273,8 +273,8 @@ pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<DataFrame, 
     }
 }
 
-/// The tables `summary`, `processes`, `threads`, `functions`, `lines`, `loops`, `windows` and so on, and those of the zooms where there are any, by
-/// name. An error names the table.
+/// The tables `summary`, `processes`, `threads`, `functions`, `lines`, `loops`, `windows` and so
+/// on, and those of the zooms where there are any, by name. An error names the table.
 pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, String> {
     let summary = map_of(&analysis.summary).map(|map| {
         map.into_iter()

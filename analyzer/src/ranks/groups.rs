@@ -4,7 +4,8 @@ use crate::output::document::{Column, Table, Unit, value};
 use crate::ranks::{METRICS, RankRow, Ranks};
 use serde_json::Value;
 
-/// Outliers are further from the median than this many times the median distance from it, scaled to a standard deviation…
+/// Outliers are further from the median than this many times the median distance from it, scaled to
+/// a standard deviation…
 const FAR: f64 = 3.5 * 1.4826;
 /// …and than this part of the median.
 const APART: f64 = 0.1;

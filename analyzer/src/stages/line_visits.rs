@@ -575,7 +575,8 @@ mod tests {
             cpu_ns: 5,
             end: crate::data::reuse_pairs::WatchEnd::GivenUp,
         };
-        // Its line was touched later; its word was, in part; nothing came later; its line was not touched; not the first byte of a word.
+        // Its line was touched later; its word was, in part; nothing came later; its line was not
+        // touched; not the first byte of a word.
         let pairs = [
             pair(0, 0),
             pair(1, 64),

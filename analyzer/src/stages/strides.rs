@@ -181,7 +181,8 @@ impl Strides {
                 && std::arch::is_x86_feature_detected!("avx512dq")
                 && std::arch::is_x86_feature_detected!("avx512vl")
             {
-                // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+                // SAFETY: the CPU has just been found to have every feature that the function is
+                // compiled for.
                 return unsafe { self.run_wide(address, site) };
             }
             // SAFETY: the CPU has just been found to have every feature that the function is compiled for.

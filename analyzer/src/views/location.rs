@@ -1,14 +1,14 @@
 //! The location tree: from the address space down to hot contiguous regions.
 //!
-//! A region is divided into pages. A hot subregion is a longest run of contiguous pages, each with at
-//! least one access, that has at least the share τ of the region's accesses. It is divided again with
-//! smaller pages ([`PAGE_SHIFTS`]), until a page size would be below the smallest, or below a block.
-//! Page sizes that cut nothing off are passed over, and a region's ends are given in the smallest pages
-//! that keep it whole. Cold pages inside a run belong to it, so that a
-//! region is a whole object or several related ones.
+//! A region is divided into pages. A hot subregion is a longest run of contiguous pages, each with
+//! at least one access, that has at least the share τ of the region's accesses. It is divided again
+//! with smaller pages ([`PAGE_SHIFTS`]), until a page size would be below the smallest, or below a
+//! block. Page sizes that cut nothing off are passed over, and a region's ends are given in the
+//! smallest pages that keep it whole. Cold pages inside a run belong to it, so that a region is a
+//! whole object or several related ones.
 //!
-//! The tree is found from sums by unit of memory ([`crate::stages::pages`]). Then each entry is added to the deepest region that its unit is in, and regions to those
-//! around them.
+//! The tree is found from sums by unit of memory ([`crate::stages::pages`]). Then each entry is
+//! added to the deepest region that its unit is in, and regions to those around them.
 //!
 //! D of a region is that of the accesses to its blocks, and counts *all* blocks that were touched
 //! between two accesses, inside and outside of the region, inside one sample.
@@ -66,7 +66,8 @@ pub struct Region {
     /// Accesses per block.
     #[serde(rename = "A_per_block")]
     pub accesses_per_block: Option<f64>,
-    /// Metrics of the loads that start in it; footprints of what they and others touch of it, D and intervals of the touches of its blocks.
+    /// Metrics of the loads that start in it; footprints of what they and others touch of it, D and
+    /// intervals of the touches of its blocks.
     #[serde(flatten)]
     pub metrics: Metrics,
     /// Estimates for the whole run.
@@ -138,7 +139,8 @@ pub struct Sizes {
     pub unit: u32,
 }
 
-/// Builds the tree from entries, which are gone through twice. `tau` is a percentage; pages get no smaller than `stop` bytes. `whole` is estimates of the whole run.
+/// Builds the tree from entries, which are gone through twice. `tau` is a percentage; pages get no
+/// smaller than `stop` bytes. `whole` is estimates of the whole run.
 pub fn zoom<I: Iterator<Item = UnitEntry>>(
     entries: impl Fn() -> I,
     (basis, whole): (&Basis<'_>, &Hats),

@@ -94,7 +94,8 @@ pub(crate) fn by_function_and_line(
     (by_function, by_line)
 }
 
-/// The functions (or lines) with the most accesses. `all` is the accesses of the whole that they are parts of.
+/// The functions (or lines) with the most accesses. `all` is the accesses of the whole that they
+/// are parts of.
 pub(crate) fn code_parts(
     code: &CodeMap,
     sums: &HashMap<u32, Sums>,

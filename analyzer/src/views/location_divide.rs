@@ -112,7 +112,8 @@ impl Zoomer<'_> {
         self.found.len() - 1
     }
 
-    /// Finds the hot subregions of a region, with the page size of `level`, or the next ones if nothing is cut off.
+    /// Finds the hot subregions of a region, with the page size of `level`, or the next ones if
+    /// nothing is cut off.
     fn divide(&mut self, region: usize, level: usize) {
         let all = self.found[region].units.clone();
         let (id, accesses) = (

@@ -213,7 +213,8 @@ fn begun(
         .collect()
 }
 
-/// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several objects share.
+/// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several
+/// objects share.
 pub fn table(
     entries: impl Iterator<Item = UnitEntry>,
     (basis, mixed, samples): (&Basis<'_>, &FootprintSet, &[SampleInfo]),

@@ -459,7 +459,8 @@ impl First {
         }
     }
 
-    /// The rows of the trace: in the bucket of their child of the root (the last one holds all others), and in their column of the heat map.
+    /// The rows of the trace: in the bucket of their child of the root (the last one holds all
+    /// others), and in their column of the heat map.
     pub(crate) fn rows<'a>(&self, source: &'a dyn Source) -> Chosen<'a> {
         let mut cuts: Vec<Vec<(std::ops::Range<u64>, u32, u32)>> =
             vec![Vec::new(); self.samples.len()];
@@ -551,7 +552,8 @@ pub struct Taken {
     level: Level,
 }
 
-/// Builds the tree. `samples` is the list of all samples, `whole` and `by_code` the counts of the run, `first` what was counted of the first level.
+/// Builds the tree. `samples` is the list of all samples, `whole` and `by_code` the counts of the
+/// run, `first` what was counted of the first level.
 #[allow(clippy::too_many_arguments, reason = "what the pass before has found")]
 pub fn zoom(
     source: &dyn Source,

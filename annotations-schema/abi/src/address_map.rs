@@ -68,17 +68,21 @@ pub const STATE_PUSHED: u8 = 1;
 /// [`ProbeState::flags`]: the `call gs:[GS_BACK]` behind a call; control from elsewhere enters behind it.
 pub const STATE_BACK: u8 = 2;
 
-/// [`ProbeState::flags`]: the original instruction that follows in the map is the one just done without its first prefixes (`lock`), so that control
-/// passes it by: what was inserted here belongs to the instruction behind it.
+/// [`ProbeState::flags`]: the original instruction that follows in the map is the one just done
+/// without its first prefixes (`lock`), so that control passes it by: what was inserted here
+/// belongs to the instruction behind it.
 pub const STATE_PASSED: u8 = 4;
 
-/// [`ProbeState::flags`]: the cursor in memory may be behind the register's: records since control came here are committed when it leaves.
+/// [`ProbeState::flags`]: the cursor in memory may be behind the register's: records since control
+/// came here are committed when it leaves.
 pub const STATE_LATE: u8 = 8;
 
-/// [`ProbeState::flags`]: the slot behind those that are done has the first of two payloads; the second, and the id, follow behind original instructions.
+/// [`ProbeState::flags`]: the slot behind those that are done has the first of two payloads; the
+/// second, and the id, follow behind original instructions.
 pub const STATE_HALF: u8 = 16;
 
-/// [`ProbeState::flags`]: a `loop`, `loope` or `loopne` that became several instructions has counted and not yet jumped: rcx is one less than before it.
+/// [`ProbeState::flags`]: a `loop`, `loope` or `loopne` that became several instructions has
+/// counted and not yet jumped: rcx is one less than before it.
 pub const STATE_COUNTED: u8 = 32;
 
 /// Registers borrowed and slots written by a probe at one instruction boundary of the clone.

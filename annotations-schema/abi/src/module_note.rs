@@ -157,17 +157,19 @@ pub const WRAPPED: [&str; 68] = [
     "vfork",
 ];
 
-/// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be entered and left at any
-/// instruction (`burst`).
+/// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be
+/// entered and left at any instruction (`burst`).
 pub const FEATURE_TRANSLATED: u32 = 1;
-/// [`ModuleNote::features`]: the module reads its own code as data, so that nothing may be written into the original: no entry jumps are installed, and
-/// it can be recorded in `burst` alone.
+/// [`ModuleNote::features`]: the module reads its own code as data, so that nothing may be written
+/// into the original: no entry jumps are installed, and it can be recorded in `burst` alone.
 pub const FEATURE_READS_CODE: u32 = 2;
-/// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, stands in for the allocator and wants nobody before it.
+/// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, stands in for
+/// the allocator and wants nobody before it.
 pub const FEATURE_OWN_ALLOCATOR: u32 = 4;
 /// [`ModuleNote::features`]: such a runtime is part of the file itself.
 pub const FEATURE_SANITIZER_INSIDE: u32 = 8;
-/// [`ModuleNote::features`]: its records have no payload and tell how often code is executed, nothing of addresses: it can be recorded in `count` alone.
+/// [`ModuleNote::features`]: its records have no payload and tell how often code is executed,
+/// nothing of addresses: it can be recorded in `count` alone.
 pub const FEATURE_COUNTS: u32 = 16;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).

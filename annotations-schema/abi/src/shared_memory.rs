@@ -545,13 +545,16 @@ pub const MODULE_UNPATCHED: u32 = 6;
 /// [`ModuleRow::result`]: it reads its own code, which must stay as it is.
 pub const MODULE_READS_CODE: u32 = 14;
 
-/// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed; its path. It is not recorded.
+/// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed;
+/// its path. It is not recorded.
 pub const MODULE_PLAIN: u32 = 9;
-/// [`ModuleRow::result`]: a program that was executed and gains privileges, so that the loader keeps the runtime out; neither it nor what it starts is recorded.
+/// [`ModuleRow::result`]: a program that was executed and gains privileges, so that the loader
+/// keeps the runtime out; neither it nor what it starts is recorded.
 pub const MODULE_PRIVILEGED: u32 = 10;
 /// [`ModuleRow::result`]: a 32-bit program that was executed; neither it nor what it starts is recorded.
 pub const MODULE_32_BIT: u32 = 11;
-/// [`ModuleRow::result`]: a thread that began before the module was loaded has SIGSEGV blocked, and could not be told to unblock it.
+/// [`ModuleRow::result`]: a thread that began before the module was loaded has SIGSEGV blocked, and
+/// could not be told to unblock it.
 pub const MODULE_LATE: u32 = 12;
 /// [`ModuleRow::result`]: the process has a shadow stack.
 pub const MODULE_SHADOW_STACK: u32 = 13;

@@ -246,8 +246,9 @@ crate::sidecar::macros::table! {
     Record {
         /// Region index.
         region: u32 => Delta,
-        /// Number of slots of 16 bytes that it takes, in either flavour: 0 if it shares that of the record before it. In the PT flavour it is written by
-        /// [`ptwrites`] `ptwrite`s, see [`PtWrite::part`].
+        /// Number of slots of 16 bytes that it takes, in either flavour: 0 if it shares that of the
+        /// record before it. In the PT flavour it is written by [`ptwrites`] `ptwrite`s, see
+        /// [`PtWrite::part`].
         slots: u32 => Varint,
         /// Soft: link-time clone address of the store of the id. If the second of two records that
         /// share a slot is written at another place, it is the address of the first one's payload.
@@ -315,7 +316,8 @@ crate::sidecar::macros::table! {
         function: u32 => Delta,
         /// The loop around it, or [`NONE`].
         parent: u32 => Varint,
-        /// Location of the branch back to its head (compilers give that the line of `for` or `while`), or [`NONE`].
+        /// Location of the branch back to its head (compilers give that the line of `for` or
+        /// `while`), or [`NONE`].
         location: u32 => Delta,
         /// Link-time address of its head's first instruction.
         header: u64 => Delta,

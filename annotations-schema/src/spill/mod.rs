@@ -5,14 +5,14 @@
 //! loop repeat and its payloads advance by strides, and a slot that is predicted in both costs no
 //! byte of its own.
 //!
-//! Guarantees: lossless for any slots (raw slots included, no table of record shapes is
-//! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk)
-//! is detected and never decoded as data; reading panics on no bytes.
+//! Guarantees: lossless for any slots (raw slots included, no table of record shapes is needed);
+//! every segment is decoded without the others; a torn tail (killed recorder, full disk) is
+//! detected and never decoded as data; reading panics on no bytes.
 //!
 //! # Format (version 4, all numbers little-endian)
 //!
-//! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a
-//! 24-byte file header and then segments.
+//! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a 24-byte
+//! file header and then segments.
 //!
 //! | offset | file header |
 //! |---|---|

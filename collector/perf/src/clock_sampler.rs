@@ -185,7 +185,8 @@ impl Sampler {
                 continue;
             }
             shares.samples += n;
-            // (Where nothing is known to be mapped is not where code was generated, which the kernel tells as well.)
+            // (Where nothing is known to be mapped is not where code was generated, which the
+            // kernel tells as well.)
             if path == UNKNOWN {
                 continue;
             }
@@ -300,8 +301,9 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
     out
 }
 
-/// Brings what several rings hold in order. Each ring is in order by itself; but while one is read, another may get what came before what stands in the next one. So records wait for a
-/// round: all that is older than what was there in the round before has come by then.
+/// Brings what several rings hold in order. Each ring is in order by itself; but while one is read,
+/// another may get what came before what stands in the next one. So records wait for a round: all
+/// that is older than what was there in the round before has come by then.
 #[derive(Debug, Default)]
 struct Order {
     /// In order.

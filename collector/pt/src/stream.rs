@@ -458,7 +458,8 @@ mod tests {
             for (at, value) in noise {
                 if let Some(byte) = bytes.get_mut(at) { *byte = value; }
             }
-            // Any 16 bytes that are a PSB must be found, unless a longer run moves them; never something else.
+            // Any 16 bytes that are a PSB must be found, unless a longer run moves them; never
+            // something else.
             let plain = (from..bytes.len()).find(|&at| bytes.get(at..at + 16) == Some(&PSB[..]));
             let found = find_psb(&bytes, from);
             assert_eq!(found.is_some(), plain.is_some());

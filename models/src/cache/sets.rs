@@ -324,7 +324,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// The simulator is checked against lists; one pass must agree with it for every number of ways, exactly.
+        /// The simulator is checked against lists; one pass must agree with it for every number of
+        /// ways, exactly.
         #[test]
         fn one_pass_tells_the_hits_of_every_number_of_ways(
             accesses in prop::collection::vec((prop_oneof![0u64..8192, (0u64..40).prop_map(|k| k * 1024)], prop_oneof![9 => 1u32..9, 1 => 60u32..300]), 1..300),

@@ -435,7 +435,8 @@ mod tests {
             }
         }
 
-        /// Two bins, each partly constant and partly linear: the fit against the best of all mixes in steps of a twentieth, tried one by one.
+        /// Two bins, each partly constant and partly linear: the fit against the best of all mixes
+        /// in steps of a twentieth, tried one by one.
         #[test]
         fn fits_are_as_good_as_the_best_of_all_mixes(
             low in 3u32..7, gap in 1u32..4, shares in (0.1f64..0.9, 0.0f64..1.0, 0.0f64..1.0), sizes in (2u32..4, 1u32..3),

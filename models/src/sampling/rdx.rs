@@ -583,7 +583,8 @@ mod tests {
             prop_assert!((total - seen.len() as f64).abs() < 1e-9);
         }
 
-        /// With a watchpoint for every sample nothing is censored but by the end: each reuse is seen with its exact distance.
+        /// With a watchpoint for every sample nothing is censored but by the end: each reuse is
+        /// seen with its exact distance.
         #[test]
         fn enough_watchpoints_see_all(trace in prop::collection::vec(0u64..12, 1..120), seed: u64) {
             let mut watcher = Watcher::new(1, 200, seed);

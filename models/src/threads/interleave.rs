@@ -227,7 +227,8 @@ mod tests {
                 interleave(&lengths, turns, |t| { seen[t] += 1; order.push(t); });
                 prop_assert_eq!(&seen, &lengths);
                 if turns == Turns::Proportional {
-                    // After a part of all, each thread has had that part of its own, up to one access and a half.
+                    // After a part of all, each thread has had that part of its own, up to one
+                    // access and a half.
                     let total = order.len() as f64;
                     let mut had = vec![0.0f64; lengths.len()];
                     for (i, &t) in order.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Hits of cache levels: by the model with random sets, by distances inside their own sets, and by simulation.
+//! Hits of cache levels: by the model with random sets, by distances inside their own sets, and by
+//! simulation.
 
 use crate::commands::stream::Accesses;
 use crate::commands::threads::Thread;

@@ -1,4 +1,5 @@
-//! `mgz-analyze cache`: hit rates of caches by exact simulation, and by the stack-distance cache model (Barai et al. 2019).
+//! `mgz-analyze cache`: hit rates of caches by exact simulation, and by the stack-distance cache
+//! model (Barai et al. 2019).
 
 pub(crate) mod evaluate;
 mod exact;
@@ -55,7 +56,8 @@ pub struct CacheArguments {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub common: Common,
-    /// A cache level, first level first: SIZE:WAYS, then in any order the line and words, see below. Without it: the data caches of this machine.
+    /// A cache level, first level first: SIZE:WAYS, then in any order the line and words, see
+    /// below. Without it: the data caches of this machine.
     #[arg(long, value_name = "SIZE:WAYS[:LINE][:WORD…]", value_parser = full_level)]
     pub level: Vec<LevelSpec>,
     /// A level of TLBs, first level first; without a size of pages it is for both.
@@ -70,16 +72,19 @@ pub struct CacheArguments {
     /// Adds tables of misses by function, line and object, and which of them prefetchers would have foreseen.
     #[arg(long, conflicts_with_all = ["mimic", "turns"])]
     pub misses: bool,
-    /// Implicit stack reads of the run (pop, ret, leave), which no trace has, as another tool counts them; for hit_rate_all_reads.
+    /// Implicit stack reads of the run (pop, ret, leave), which no trace has, as another tool
+    /// counts them; for hit_rate_all_reads.
     #[arg(long, value_name = "N")]
     pub stack_reads: Option<u64>,
-    /// Adds the stack-distance model, set distances with other numbers of ways, and pieces of code. All accesses are held in memory then.
+    /// Adds the stack-distance model, set distances with other numbers of ways, and pieces of code.
+    /// All accesses are held in memory then.
     #[arg(long)]
     pub models: bool,
     /// First level (from 1) that all threads share; without it: the last one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=16))]
     pub shared_from: Option<u64>,
-    /// Predicts the caches for these numbers of threads from a run with one thread (OpenMP regions, static scheduling).
+    /// Predicts the caches for these numbers of threads from a run with one thread (OpenMP regions,
+    /// static scheduling).
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub mimic: Vec<u64>,
     /// How threads take turns; without it: by recorded times, and round-robin with --mimic.
@@ -91,10 +96,12 @@ pub struct CacheArguments {
     /// Accesses of a turn with --turns chunks.
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub chunk: u64,
-    /// With models: follows so many sets of a level at most for hit_rate_sets (4096 without it); with fewer than it has, the rate is an estimate with an interval.
+    /// With models: follows so many sets of a level at most for hit_rate_sets (4096 without it);
+    /// with fewer than it has, the rate is an estimate with an interval.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
     pub sets: Option<u64>,
-    /// Takes P(BB), how often each piece of code runs, from this trace of the same program (any mode) and recombines the profiles.
+    /// Takes P(BB), how often each piece of code runs, from this trace of the same program (any
+    /// mode) and recombines the profiles.
     #[arg(long, value_name = "TRACE")]
     pub weights_from: Option<PathBuf>,
     /// Takes recorded stores too: they bring in lines, are written back, and take lines from other threads.

@@ -80,11 +80,12 @@ pub struct ReuseArguments {
         requires = "absolute_error"
     )]
     pub exact_below: u64,
-    /// Cuts each thread's run into windows of N accesses and measures inside them; without N, the samples of the trace
-    /// are the windows. Needed for sampled traces.
+    /// Cuts each thread's run into windows of N accesses and measures inside them; without N, the
+    /// samples of the trace are the windows. Needed for sampled traces.
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "0")]
     pub windows: Option<u64>,
-    /// Takes the threads of a process together, in the order of recorded times (approximate across threads): concurrent reuse distance.
+    /// Takes the threads of a process together, in the order of recorded times (approximate across
+    /// threads): concurrent reuse distance.
     #[arg(long, conflicts_with_all = ["windows", "rdx"])]
     pub together: bool,
     /// Counts recorded stores as accesses too.
@@ -108,7 +109,8 @@ pub struct ReuseArguments {
     /// With --rdx: also measures exactly and tells the similarities S and Ŝ of the paper.
     #[arg(long, requires = "rdx")]
     pub compare: bool,
-    /// With --rdx on a trace of --mode watch where nothing counted accesses: a full or ring trace of the same command, for the rate.
+    /// With --rdx on a trace of --mode watch where nothing counted accesses: a full or ring trace
+    /// of the same command, for the rate.
     #[arg(long, value_name = "&trace", requires = "rdx")]
     pub accesses_from: Option<PathBuf>,
     /// Sizes of caches whose miss ratio is wanted besides the curve.

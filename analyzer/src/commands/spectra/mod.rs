@@ -255,7 +255,8 @@ fn by_tags(bands: &[Band], tags: impl Iterator<Item = u32> + Clone) -> Vec<Vec<f
     bands.iter().map(of).collect()
 }
 
-/// Objects, each with its signatures. A block of the smallest size belongs to the object that touched it first.
+/// Objects, each with its signatures. A block of the smallest size belongs to the object that
+/// touched it first.
 fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners, parts: &Parts) -> Vec<Found> {
     let Some(finest) = bands.first() else {
         return Vec::new();
@@ -514,7 +515,8 @@ mod tests {
 
     #[test]
     fn regions_of_thousands_of_places_have_what_lies_in_them() {
-        // Places of 64 bytes in every third chunk, of two processes, and one run of chunks; each touched twice.
+        // Places of 64 bytes in every third chunk, of two processes, and one run of chunks; each
+        // touched twice.
         let mut bands: Vec<Band> = [6, 12, 21, 24].map(Band::new).into();
         for process in [1, 2] {
             bands.iter_mut().for_each(|b| b.begin(process));

@@ -17,8 +17,8 @@ const LOCAL: f64 = 0.85;
 /// Share of a page that must be used for it to be advised.
 const USED: f64 = 0.5;
 
-/// The paper's reading, sections IV-A and IV-B: mass that shifts to short distances means spatially dense accesses, which larger
-/// pages serve, unless much of those pages is never used.
+/// The paper's reading, sections IV-A and IV-B: mass that shifts to short distances means spatially
+/// dense accesses, which larger pages serve, unless much of those pages is never used.
 pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Verdict {
     let share_first = |s: &[f64]| s[0] / s.iter().sum::<f64>().max(1e-300);
     let total = emd::distance(&signatures[0], &signatures[signatures.len() - 1]).unwrap_or(0.0);

@@ -188,7 +188,8 @@ pub struct Footprints {
     /// Owner by address space and group, [`NOBODY`] where there is none yet.
     owner_of: Vec<Vec<u32>>,
     counts: Vec<GroupCount>,
-    /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`], implied loads above.
+    /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`],
+    /// implied loads above.
     tally: Vec<[u64; TALLIES]>,
     /// Rows since then, or some more.
     tallied: usize,

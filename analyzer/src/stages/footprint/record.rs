@@ -47,7 +47,8 @@ pub(crate) fn pack(address: u64, size: u32, owner: u32) -> u64 {
         | u64::from(code(size))
 }
 
-/// 0 if an access has a record: its size is a power of two, it stays in its line, and all numbers are small enough.
+/// 0 if an access has a record: its size is a power of two, it stays in its line, and all numbers
+/// are small enough.
 #[inline(always)]
 pub(crate) fn unfit(address: u64, size: u32, owner: u32) -> u64 {
     let size = size + u32::from(size == 0);

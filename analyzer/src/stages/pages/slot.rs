@@ -3,7 +3,8 @@
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::Touch;
 
-/// Bits of a key that hold the owner; the others hold the unit. 41 bits of units of 64 bytes are all the addresses that a user-space program on x86-64 has without five-level paging.
+/// Bits of a key that hold the owner; the others hold the unit. 41 bits of units of 64 bytes are
+/// all the addresses that a user-space program on x86-64 has without five-level paging.
 const OWNER_BITS: u32 = 23;
 
 /// The key of a unit and an owner; `None` if they do not fit into one. It is never `u64::MAX`.

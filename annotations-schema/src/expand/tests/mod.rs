@@ -892,7 +892,8 @@ fn a_sidecar_that_breaks_the_interface_is_refused() {
 }
 
 proptest! {
-    /// As exact fractions give it, but for rounding; in order, from the segment's begin and never past its end.
+    /// As exact fractions give it, but for rounding; in order, from the segment's begin and never
+    /// past its end.
     #[test]
     fn times_lie_evenly_in_their_segment(
         begin in prop_oneof![Just(0u64), any::<u64>()],
