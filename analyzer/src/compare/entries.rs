@@ -206,11 +206,7 @@ impl Numbers<'_> {
                 entry.cells.insert(metric, cell);
             }
         };
-<<<<<<< HEAD
         // The sides are different runs, whose phases may differ.
-=======
-        // Sides are different runs, whose phases may differ.
->>>>>>> h/h
         let (lo, hi) = self.time.of_runs.unzip();
         put(Metric::Time, Cell::of(self.time.value, lo, hi));
         // Known loads say more than shares, which all change if one does.

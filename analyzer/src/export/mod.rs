@@ -76,11 +76,7 @@ pub enum To {
 }
 
 impl To {
-<<<<<<< HEAD
     /// The writer of the format. A new format must be named here, or this does not compile.
-=======
-    /// Properties of the format. A new format must be named here, or this does not compile.
->>>>>>> h/h
     fn writer(self) -> Writer {
         match self {
             To::Lackey => Writer::Accesses(Format::Lackey),
@@ -125,11 +121,7 @@ impl To {
     }
 }
 
-<<<<<<< HEAD
 /// The way a format is written.
-=======
-/// Properties of a format.
->>>>>>> h/h
 enum Writer {
     /// From every access of a complete trace.
     Accesses(Format),

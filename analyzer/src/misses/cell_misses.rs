@@ -1,19 +1,11 @@
 //! Misses of groups of code and of objects at given capacities.
 //!
 //! A *cell* holds the visits of one group of code to one object. They are treated as alike.
-<<<<<<< HEAD
-//! Distances inside samples are known ([`reuse_distance`](super::reuse_distance)). Behind the reach,
-//! other samples tell the chance that a cell's visits survive for `v` sample lengths
-//! ([`survival_curve`](super::survival_curve)). The time
-//! that fills a cache follows from the same survival: new lines come at the sum of the surviving
-//! shares of all cells that run beside this one.
-=======
 //! Distances inside samples are known ([`reuse_distance`](super::reuse_distance)). Behind the
 //! reach, other samples tell the chance that a cell's visits survive for `v` sample lengths
 //! ([`survival_curve`](super::survival_curve)). The time that fills a cache follows from the same
 //! survival: new lines come at the sum of the surviving shares of all cells that run beside this
 //! one.
->>>>>>> h/h
 
 use crate::misses::fill_time::{Times, doubt_of};
 use crate::misses::set_conflicts;

@@ -2,12 +2,7 @@
 //!
 //! A late visit is the first touch of a line in a sample, behind the reach of samples (see
 //! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access
-<<<<<<< HEAD
-//! touches it for so
-//! long.
-=======
 //! touches it for so long.
->>>>>>> h/h
 
 use crate::misses::reuse_distance::Near;
 use crate::misses::survival_curve::{Fit, grid};

@@ -6,11 +6,7 @@ const ANONYMOUS: &str = "(anonymous\u{1}namespace)";
 /// A name without template arguments and parameters: `std::vector<int, …>::at(unsigned long)` is
 /// `std::vector<…>::at`. Operators keep their signs.
 pub(crate) fn elided(name: &str) -> String {
-<<<<<<< HEAD
-    // Placeholders for code or memory without a name.
-=======
     // Code or memory without a name has a placeholder in brackets.
->>>>>>> h/h
     if name.starts_with('[') {
         return name.to_owned();
     }

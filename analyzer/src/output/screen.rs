@@ -1,10 +1,5 @@
-<<<<<<< HEAD
-//! The text that is printed unless `--all` asks for every table: findings first, then the most
-//! important tables, on one screen.
-=======
 //! The text that is printed unless `--all` asks for every table: findings first, then the tables
 //! that matter, on one screen.
->>>>>>> h/h
 
 use crate::output::elided::elided;
 use crate::output::findings;

@@ -39,11 +39,7 @@ impl Ranks {
     ///
     /// # Errors
     ///
-<<<<<<< HEAD
-    /// The system's message.
-=======
     /// An error of the system.
->>>>>>> h/h
     pub fn write(&self, path: &Path) -> Result<(), RanksError> {
         // Beside the file, and different for each process and host that may write the same one.
         let mut temporary = path.as_os_str().to_owned();
@@ -73,11 +69,7 @@ impl Ranks {
     ///
     /// # Errors
     ///
-<<<<<<< HEAD
-    /// The compressor's message.
-=======
     /// An error of the compressor.
->>>>>>> h/h
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
         let mut out = MAGIC.to_vec();
         let document = serde_json::to_vec(self)?;
@@ -89,11 +81,7 @@ impl Ranks {
     ///
     /// # Errors
     ///
-<<<<<<< HEAD
-    /// The problem with the file.
-=======
     /// A description of the damage.
->>>>>>> h/h
     pub fn read(path: &Path) -> Result<Ranks, RanksError> {
         let bytes = std::fs::read(path).map_err(|e| fail(path, e.to_string()))?;
         Ranks::of_bytes(&bytes).map_err(|cause| {
@@ -108,11 +96,7 @@ impl Ranks {
     ///
     /// # Errors
     ///
-<<<<<<< HEAD
-    /// The problem with it.
-=======
     /// A description of the damage.
->>>>>>> h/h
     pub fn of_bytes(bytes: &[u8]) -> Result<Ranks, String> {
         let rest = match bytes.split_first_chunk::<8>() {
             Some((magic, rest)) if magic == MAGIC => rest,

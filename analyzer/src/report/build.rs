@@ -1,6 +1,7 @@
 //! From an opened trace and the options to the whole result.
 
 use crate::data::code_map::Target;
+use crate::data::counts::Counts;
 use crate::data::detail::Detail;
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::data::reuse_pairs::ReusePairs;
@@ -19,16 +20,17 @@ use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::misses::{Predicted, caches};
 use crate::report::counted::reweighted;
-use crate::report::{Analysis, Built, build, build_with_code, threads};
+use crate::report::{Analysis, build, build_with_code, threads};
+use crate::stages::footprint::FootprintSet;
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::{LINE, Visit};
-use crate::stages::pages;
+use crate::stages::pages::{self, UnitEntry};
 use crate::stages::reuse::by_page::Wanted;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::views::context::Basis;
-use crate::views::objects::{add_fields, bounds, table};
+use crate::views::objects::{ObjectRow, add_fields, bounds, table};
 use crate::views::time_tree::{Look, TimeZoom};
-use crate::views::{by_path, call_paths, heat_map, location, time_tree};
+use crate::views::{ByCode, by_path, call_paths, heat_map, location, time_tree};
 use mgz_annotations_schema::manifest::Cache;
 use std::sync::Arc;
 
@@ -300,6 +302,180 @@ fn predicted(
     predicted
 }
 
+/// Settings of the pass over the rows, from the questions and the trace.
+struct Plan {
+    /// True if the trace has samples of the run, and not all of it.
+    sampled: bool,
+    /// True if counts by memory block are wanted: for objects, zooms or bounds of footprints.
+    by_block: bool,
+    /// True if the time of rows is wanted.
+    timed: bool,
+    /// Sums by block.
+    wanted: Wanted,
+    /// Settings of the engine. A pass over all rows adds `lines`.
+    options: Options,
+}
+
+impl Plan {
+    fn new(trace: &Trace, questions: &Questions) -> Plan {
+        let conditions = &questions.filter;
+        let sampled = trace.manifest.mode != "full";
+        // Samples have few rows, and the touched blocks limit their footprints.
+        let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
+        let by_block =
+            questions.zoom || questions.objects || bounded || !conditions.objects.is_empty();
+        let block_shift = questions.block.trailing_zeros();
+        let stop = if questions.zoom {
+            questions.stop
+        } else {
+            location::STOP
+        };
+        let wanted = Wanted {
+            block_shift,
+            unit_shift: pages::unit_shift(block_shift, stop),
+            parts: questions.zoom,
+        };
+        let incidence = if sampled {
+            Collect::ForEstimates
+        } else {
+            Collect::Nothing
+        };
+        Plan {
+            sampled,
+            by_block,
+            timed: by_block || conditions.from.is_some() || conditions.to.is_some(),
+            wanted,
+            options: Options {
+                zoom: by_block.then_some(wanted),
+                samples: questions.zoom || sampled,
+                incidence,
+                sites: trace.code.site_pieces().len() as u32,
+                footprint_bytes: questions.footprint_bytes,
+                windows: questions.detail.is_all(),
+                ..Options::new(block_shift)
+            },
+        }
+    }
+
+    /// The pass over the rows, and the first level of the time tree if the zooms are wanted.
+    fn count(
+        &self,
+        (trace, questions): (&Trace, &Questions),
+        source: &dyn Source,
+        aids: &Aids,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> (Outcome, Option<time_tree::Taken>) {
+        let lines = self.sampled && !is_thinned(questions);
+        let options = Options {
+            lines: lines.then(|| sets(trace, questions)),
+            ..self.options
+        };
+        if !questions.zoom {
+            let mut outcome = analyse_with(source, options, aids.clone(), progress);
+            outcome.unite();
+            return (outcome, None);
+        }
+        let first = time_tree::First::new(source, &questions.look);
+        let mut outcome = analyse_with(&first.rows(source), options, aids.clone(), progress);
+        let first = first.take(&outcome, &trace.code);
+        outcome.unite();
+        if first.is_none() {
+            // Some rows could not be read, so the remaining rows are divided in another way.
+            let wanted = Wanted {
+                parts: false,
+                ..self.wanted
+            };
+            let options = Options {
+                zoom: Some(wanted),
+                ..options
+            };
+            outcome = analyse_with(source, options, aids.clone(), progress);
+        }
+        (outcome, first)
+    }
+}
+
+/// Results of the pass that tables of memory and time are made of.
+struct RowCounts<'a> {
+    trace: &'a Trace,
+    plan: &'a Plan,
+    source: &'a dyn Source,
+    outcome: &'a Outcome,
+    basis: &'a Basis<'a>,
+    objects: Option<&'a Resolver>,
+}
+
+impl RowCounts<'_> {
+    /// Sums by unit of memory.
+    fn entries(&self) -> impl Iterator<Item = UnitEntry> {
+        entries_of(self.outcome)
+    }
+
+    fn object_table(&self, mixed: &FootprintSet, objects: &Resolver) -> Vec<ObjectRow> {
+        table(
+            self.entries(),
+            (self.basis, mixed, &self.outcome.samples),
+            &self.outcome.spaces,
+            objects,
+            &self.trace.code,
+            self.plan.wanted.unit_shift,
+        )
+    }
+
+    /// Adds the heat map and the zooms in space and time.
+    fn add_zooms(
+        &self,
+        analysis: &mut Analysis,
+        questions: &Questions,
+        (whole, by_code): (Counts, &ByCode),
+        first: Option<time_tree::Taken>,
+    ) {
+        let (outcome, options) = (self.outcome, self.plan.options);
+        let sizes = location::Sizes {
+            block: self.plan.wanted.block_shift,
+            unit: self.plan.wanted.unit_shift,
+        };
+        let regions = location::zoom(
+            || self.entries(),
+            (self.basis, &analysis.summary.hats),
+            (&outcome.spaces, &outcome.samples),
+            &self.trace.code,
+            sizes,
+            (questions.tau, questions.stop),
+            self.objects,
+        );
+        let sums = outcome.buckets[0].reuse.zoom.as_deref();
+        let sums = sums.filter(|_| first.is_some());
+        let plan = heat_map::Plan::new(&outcome.samples, &regions, sizes.block);
+        analysis.heat_map = plan.map(|plan| match sums {
+            Some(sums) => plan
+                .of_units(&sums.heat, &outcome.spaces, sizes.unit)
+                .unwrap_or_else(|plan| plan.count(self.source, options, &outcome.samples)),
+            None => plan.count(self.source, options, &outcome.samples),
+        });
+        let whole = time_tree::IntervalCounts::of_whole(whole, &outcome.buckets[0]);
+        let tree = time_tree::zoom(
+            self.source,
+            options,
+            &self.trace.code,
+            &outcome.samples,
+            self.basis,
+            (&whole, by_code),
+            &questions.look,
+            first,
+        );
+        analysis.warnings.extend(missing(&tree, &questions.look));
+        // Without samples there is no tree.
+        analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
+        analysis.location_zoom = Some(regions).filter(|_| outcome.census.loads > 0);
+    }
+}
+
+fn entries_of(outcome: &Outcome) -> impl Iterator<Item = UnitEntry> {
+    let sums = outcome.buckets[0].reuse.zoom.as_deref();
+    sums.into_iter().flat_map(|sums| sums.units.entries())
+}
+
 /// The analysis, and descriptions of damage. `progress` receives the number of rows done. A filter
 /// that matches nothing is an error.
 pub fn examine(
@@ -307,52 +483,19 @@ pub fn examine(
     questions: &Questions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Analysis, Vec<String>), FilterError> {
-    let sampled = trace.manifest.mode != "full";
+    let plan = Plan::new(trace, questions);
     let conditions = &questions.filter;
-    // Samples have few rows, and the touched blocks limit their footprints.
-    let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
-    let by_block =
-        questions.zoom || questions.objects || bounded || !questions.filter.objects.is_empty();
-    let timed = by_block || conditions.from.is_some() || conditions.to.is_some();
-    let source = trace.source(ColumnSet { time: timed });
+    let source = trace.source(ColumnSet { time: plan.timed });
     let source = &*source;
-    let mut damage = Vec::new();
-    let objects: Option<Arc<Resolver>> = if by_block {
-        read(&trace.folder).unwrap_or_else(|sentence| {
+    let (mut damage, mut warnings) = (Vec::new(), trace.warnings.clone());
+    let objects: Option<Arc<Resolver>> = match plan.by_block.then(|| read(&trace.folder)) {
+        Some(Ok(objects)) => objects.map(Arc::new),
+        Some(Err(sentence)) => {
             damage.push(sentence);
             None
-        })
-    } else {
-        None
-    }
-    .map(Arc::new);
-    let block_shift = questions.block.trailing_zeros();
-    let wanted = Wanted {
-        block_shift,
-        unit_shift: pages::unit_shift(
-            block_shift,
-            if questions.zoom {
-                questions.stop
-            } else {
-                location::STOP
-            },
-        ),
-        parts: questions.zoom,
+        }
+        None => None,
     };
-    let options = Options {
-        zoom: by_block.then_some(wanted),
-        samples: questions.zoom || sampled,
-        incidence: if sampled {
-            Collect::ForEstimates
-        } else {
-            Collect::Nothing
-        },
-        sites: trace.code.site_pieces().len() as u32,
-        footprint_bytes: questions.footprint_bytes,
-        windows: questions.detail.is_all(),
-        ..Options::new(questions.block.trailing_zeros())
-    };
-    let mut warnings = trace.warnings.clone();
     if questions.objects && objects.is_none() && damage.is_empty() {
         warnings.push("the trace tells of no data objects (it has no objects.parquet), so there is no table of them".into());
     }
@@ -360,7 +503,7 @@ pub fn examine(
         objects: objects.clone(),
         heat: None,
         weights: weights(trace, questions.counted.clone(), &mut warnings),
-        pairs: (sampled && questions.misses && !is_thinned(questions))
+        pairs: (plan.sampled && questions.misses && !is_thinned(questions))
             .then(|| pairs(trace, conditions, &mut warnings))
             .flatten(),
     };
@@ -375,24 +518,7 @@ pub fn examine(
         Filtered::new(source, filter, &trace.code, objects, weights)
     });
     let source = filtered.as_ref().map_or(source, |f| f as &dyn Source);
-    let first = questions
-        .zoom
-        .then(|| time_tree::First::new(source, &questions.look));
-    let options_of_whole = Options {
-        lines: (sampled && !is_thinned(questions)).then(|| sets(trace, questions)),
-        ..options
-    };
-    let mut outcome = match &first {
-        Some(first) => analyse_with(
-            &first.rows(source),
-            options_of_whole,
-            aids.clone(),
-            progress,
-        ),
-        None => analyse_with(source, options_of_whole, aids.clone(), progress),
-    };
-    let mut first = first.and_then(|first| first.take(&outcome, &trace.code));
-    outcome.unite();
+    let (mut outcome, first) = plan.count((trace, questions), source, &aids, progress);
     let manifest = match &filtered {
         Some(filtered) => {
             filtered.check()?;
@@ -400,21 +526,6 @@ pub fn examine(
         }
         None => &trace.manifest,
     };
-    if questions.zoom && first.is_none() {
-        // Some of the rows could not be read, so that what is left is divided otherwise.
-        outcome = analyse_with(
-            source,
-            Options {
-                zoom: Some(Wanted {
-                    parts: false,
-                    ..wanted
-                }),
-                ..options_of_whole
-            },
-            aids.clone(),
-            progress,
-        );
-    }
     damage.extend(outcome.damage.iter().cloned());
     warnings.extend(trace.damage.iter().chain(&damage).cloned());
     warnings.extend(source.notes());
@@ -428,33 +539,20 @@ pub fn examine(
     };
     let (predicted, windows) = rayon::join(
         || {
-            let questions = (questions, detail);
-            predicted(
-                trace,
-                &outcome,
-                questions,
-                objects.as_deref(),
-                &mut warnings,
-            )
+            let asked = (questions, detail);
+            predicted(trace, &outcome, asked, objects.as_deref(), &mut warnings)
         },
         || findings::windows::read(source, objects.as_deref()),
     );
-    let paths = input::call_paths::read(&trace.folder);
-    let (paths, no_paths) = match paths {
+    let (paths, no_paths) = match input::call_paths::read(&trace.folder) {
         Ok(paths) => (paths, None),
         Err(sentence) => (None, Some(sentence)),
     };
-    let mixed = outcome.buckets[0]
-        .reuse
-        .zoom
-        .as_mut()
-        .map(|z| z.mixed.finish())
-        .unwrap_or_default();
-    let sums = outcome.buckets[0].reuse.zoom.as_deref();
-    let entries = || sums.iter().flat_map(|z| z.units.entries());
-    let bounds = objects.as_deref().filter(|_| sampled).map(|objects| {
-        let (spaces, unit) = (&outcome.spaces, wanted.unit_shift);
-        bounds(entries(), spaces, objects, &trace.code, unit)
+    let zoom = outcome.buckets[0].reuse.zoom.as_mut();
+    let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
+    let bounds = objects.as_deref().filter(|_| plan.sampled).map(|objects| {
+        let (spaces, unit) = (&outcome.spaces, plan.wanted.unit_shift);
+        bounds(entries_of(&outcome), spaces, objects, &trace.code, unit)
     });
     let bounds = bounds.unwrap_or_default();
     let (built, found) = rayon::join(
@@ -479,87 +577,39 @@ pub fn examine(
             )
         },
     );
-    let Built {
-        mut analysis,
-        whole,
-        by_code,
-        places,
-        times,
-    } = built;
+    let mut analysis = built.analysis;
     analysis.filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
-    let basis = Basis::new(&outcome, &trace.code, places, times).with_misses(predicted.as_ref());
+    let basis = Basis::new(&outcome, &trace.code, built.places, built.times)
+        .with_misses(predicted.as_ref());
     if detail.is_all() {
+        let options = Options {
+            zoom: None,
+            ..plan.options
+        };
         (analysis.threads, analysis.processes) = threads::tables(
-            (
-                source,
-                Options {
-                    zoom: None,
-                    ..options
-                },
-            ),
+            (source, options),
             manifest,
             (&trace.code, &basis),
             (&outcome, &analysis.summary),
             aids,
         );
     }
-    if by_block {
-        // A screen tells only whether objects are known by where they were allocated.
-        let wanted_objects = |o: &&Arc<Resolver>| detail.is_all() || o.knows_allocations();
-        if let Some(objects) = objects.as_ref().filter(wanted_objects) {
-            analysis.objects = table(
-                entries(),
-                (&basis, &mixed, &outcome.samples),
-                &outcome.spaces,
-                objects,
-                &trace.code,
-                wanted.unit_shift,
-            );
-        }
-        if questions.zoom {
-            let sizes = location::Sizes {
-                block: block_shift,
-                unit: wanted.unit_shift,
-            };
-            let regions = location::zoom(
-                entries,
-                (&basis, &analysis.summary.hats),
-                (&outcome.spaces, &outcome.samples),
-                &trace.code,
-                sizes,
-                (questions.tau, questions.stop),
-                objects.as_deref(),
-            );
-            let counted = sums.filter(|_| first.is_some());
-            analysis.heat_map =
-                heat_map::Plan::new(&outcome.samples, &regions, block_shift).map(|plan| {
-                    match counted {
-                        Some(sums) => plan
-                            .of_units(&sums.heat, &outcome.spaces, wanted.unit_shift)
-                            .unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
-                        None => plan.count(source, options, &outcome.samples),
-                    }
-                });
-            analysis.location_zoom = Some(regions);
-            let whole = time_tree::IntervalCounts::of_whole(whole, &outcome.buckets[0]);
-            let tree = time_tree::zoom(
-                source,
-                options,
-                &trace.code,
-                &outcome.samples,
-                &basis,
-                (&whole, &by_code),
-                &questions.look,
-                first.take(),
-            );
-            let missing = missing(&tree, &questions.look);
-            analysis.warnings.extend(missing);
-            // Without samples there is no tree.
-            analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
-            if outcome.census.loads == 0 {
-                analysis.location_zoom = None;
-            }
-        }
+    let counted = RowCounts {
+        trace,
+        plan: &plan,
+        source,
+        outcome: &outcome,
+        basis: &basis,
+        objects: objects.as_deref(),
+    };
+    // A screen only shows if objects are known by where they were allocated.
+    let listed = |o: &&Resolver| detail.is_all() || o.knows_allocations();
+    if let Some(objects) = counted.objects.filter(listed) {
+        analysis.objects = counted.object_table(&mixed, objects);
+    }
+    if questions.zoom {
+        let counts = (built.whole, &built.by_code);
+        counted.add_zooms(&mut analysis, questions, counts, first);
     }
     analysis.warnings.extend(no_paths.clone());
     damage.extend(no_paths);

@@ -83,11 +83,7 @@ pub struct Analysis {
     /// With `--by-path`: tables by way of whom the program came to loads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_path: Option<Vec<crate::views::by_path::ByPathRow>>,
-<<<<<<< HEAD
-    /// Findings, and the reason if there are none.
-=======
     /// Findings, or the reason why there are none.
->>>>>>> h/h
     #[serde(flatten)]
     pub findings: FindingList,
     /// With `--zoom`.

@@ -1,12 +1,3 @@
-<<<<<<< HEAD
-//! A partial result holds the findings of one pass over a trace. It is kept in a file, to be merged
-//! with others later.
-//!
-//! Merging is associative and, up to the order of equals in tables, commutative. So traces of many
-//! processes or machines can be analysed where they lie and merged in any grouping. Code is matched
-//! by module, name, line and inline chain. Different partial results have different address spaces.
-//! The zoom trees need the rows and are left out.
-=======
 //! A partial result holds all that one pass over a trace has found. It is kept in a file, to be
 //! merged with others later.
 //!
@@ -14,7 +5,6 @@
 //! processes or machines can be analysed where they lie and merged in any grouping. Code is matched
 //! by module, name, line and inline chain. Address spaces of different partial results are
 //! different. The zoom trees need the rows and are left out.
->>>>>>> h/h
 
 mod stored;
 
@@ -38,11 +28,7 @@ use stored::{MAGIC, Stored};
 pub struct PartialError {
     /// The file.
     pub path: String,
-<<<<<<< HEAD
-    /// The problem, and the remedy.
-=======
     /// The error and the remedy.
->>>>>>> h/h
     pub cause: String,
 }
 
@@ -88,11 +74,7 @@ impl Partial {
         file.into_inner().map_err(|e| e.into_error())?.sync_data()
     }
 
-<<<<<<< HEAD
-    /// True if the file begins as a partial result does.
-=======
     /// True if a file begins like a partial result.
->>>>>>> h/h
     pub fn is_one(path: &Path) -> bool {
         let mut magic = [0; 8];
         std::fs::File::open(path)
@@ -176,11 +158,7 @@ impl Partial {
         let numbers = |outcome: &Outcome| outcome.samples.iter().map(|s| s.sample).max();
         let end = numbers(&self.outcome).map_or(0, |last| last + 1);
         let end = end.max(self.outcome.incidence.samples_end());
-<<<<<<< HEAD
-        // The number of a sample decides if it keeps marks, so numbers shift by multiples of ALIKE.
-=======
         // A sample's number decides if its marks are kept, so numbers shift by multiples of ALIKE.
->>>>>>> h/h
         let last = numbers(&other.outcome).unwrap_or(0);
         let last = last.max(other.outcome.incidence.samples_end());
         end.checked_next_multiple_of(ALIKE)
@@ -191,11 +169,7 @@ impl Partial {
     }
 }
 
-<<<<<<< HEAD
-/// Translates numbers of one partial result to those of another.
-=======
 /// Renumbering from one partial result to another.
->>>>>>> h/h
 struct Renumbering {
     /// New line piece by old one.
     pieces: Vec<u32>,
