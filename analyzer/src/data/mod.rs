@@ -7,6 +7,7 @@ pub mod detail;
 pub mod elements;
 pub mod frame;
 pub mod histogram;
+pub mod memory_units;
 pub mod object_map;
 pub mod reuse_counts;
 pub mod reuse_pairs;

@@ -9,6 +9,7 @@
 //! counted. The others are *mixed* ([`Resolver::mixed`]), and their rows are resolved one by one.
 
 use crate::data::elements::Element;
+use crate::data::memory_units::PAGE_SHIFT;
 use crate::util::fast_hash::Mixed;
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -18,8 +19,6 @@ pub type MixedPages = HashSet<u64, Mixed>;
 
 /// No object is known at an address.
 pub const UNKNOWN: u32 = 0;
-/// Log2 of the bytes of a page.
-const PAGE: u32 = 12;
 
 /// Description of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -369,7 +368,10 @@ impl Resolver {
         let mut inserted = (u32::MAX, 0);
         let mut mixed = MixedPages::default();
         for (n, i) in by_start.iter().enumerate() {
-            let (first, last) = (i.start >> PAGE, i.start.saturating_add(i.bytes - 1) >> PAGE);
+            let (first, last) = (
+                i.start >> PAGE_SHIFT,
+                i.start.saturating_add(i.bytes - 1) >> PAGE_SHIFT,
+            );
             // Most blocks lie in the page of the one before.
             let mut insert = |page| {
                 if (i.process, page) != inserted {
@@ -377,10 +379,14 @@ impl Resolver {
                     inserted = (i.process, page);
                 }
             };
-            if !i.start.is_multiple_of(1 << PAGE) {
+            if !i.start.is_multiple_of(1 << PAGE_SHIFT) {
                 insert(first);
             }
-            if !i.start.saturating_add(i.bytes).is_multiple_of(1 << PAGE) {
+            if !i
+                .start
+                .saturating_add(i.bytes)
+                .is_multiple_of(1 << PAGE_SHIFT)
+            {
                 insert(last);
             }
             if self.stacks.get(i.object as usize) == Some(&true)
@@ -414,7 +420,7 @@ impl Resolver {
     pub fn mixed(&self, process: u32, address: u64) -> bool {
         self.mixed
             .get(&process)
-            .is_some_and(|pages| pages.contains(&(address >> PAGE)))
+            .is_some_and(|pages| pages.contains(&(address >> PAGE_SHIFT)))
     }
 
     /// The pages of a process whose rows have to be resolved one by one.

@@ -2,6 +2,7 @@
 
 use crate::data::counts::{Bin, LogHistogram};
 use crate::data::detail::Detail;
+use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::sample_shares::Shares;
@@ -11,9 +12,6 @@ use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::HashMap;
-
-/// Log2 of the bytes of a page.
-const PAGE: u32 = 12;
 
 /// Mean footprint of windows of one size, of which most lies between samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -357,7 +355,7 @@ pub fn tables(
     let page_curve = make(
         &[(1.0, 1.0), (size, pages_per_sample.max(1.0))],
         pages,
-        PAGE,
+        PAGE_SHIFT,
     );
     // (The sum of nothing is -0.)
     let plain = |x: f64| x + 0.0;
@@ -459,7 +457,7 @@ fn inter_sample(
     }
     let mean = |sum: f64| (reuses > 0).then(|| sum / reuses as f64);
     InterSample {
-        block: 1 << PAGE,
+        block: 1 << PAGE_SHIFT,
         reuses,
         first_touches,
         interval_mean: mean(interval_sum),

@@ -6,6 +6,7 @@
 //! random places miss by the share of the data that has no room. Both are estimated as 1 − size /
 //! working set here, which is too low for walks through slightly more than a cache holds.
 
+use crate::data::memory_units::LINE_BYTES;
 use mgz_annotations_schema::manifest::Cache;
 
 /// A level of the memory hierarchy.
@@ -129,7 +130,7 @@ impl Caches {
             let bytes = self.level(level).map_or(0, |l| l.bytes);
             lines * apart as f64 <= bytes as f64
         };
-        holds(0, LINE) && (self.levels.len() < 2 || holds(1, set_apart(step)))
+        holds(0, LINE_BYTES) && (self.levels.len() < 2 || holds(1, set_apart(step)))
     }
 
     /// A level by its number; the first is 0.
@@ -143,14 +144,11 @@ impl Caches {
     }
 }
 
-/// Bytes per line.
-const LINE: u64 = 64;
-
 /// Bytes of a cache that each line of a walk occupies, given that its steps use only some of the
 /// sets.
 pub fn set_apart(step: i64) -> u64 {
     let power = step.unsigned_abs().trailing_zeros().min(62);
-    (1u64 << power).max(LINE)
+    (1u64 << power).max(LINE_BYTES)
 }
 
 #[cfg(test)]

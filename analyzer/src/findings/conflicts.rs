@@ -2,6 +2,7 @@
 //! two. All of them together would fit the cache, so their working set does not show it. Samples
 //! count the conflicts, given the sets of the machine's caches.
 
+use crate::data::memory_units::PAGE_BYTES;
 use crate::engine::Outcome;
 use crate::estimate::time_shares::TimeShares;
 use crate::findings::caches::{Level, set_apart};
@@ -21,8 +22,6 @@ const SHARE: f64 = 0.2;
 const FEWEST: f64 = 64.0;
 /// Share of a latency that delays the program if several loads overlap.
 const FELT: f64 = 0.25;
-/// Lines at this distance share a set in most first-level caches.
-const PAGE: u64 = 4096;
 /// Number of windows that distances of lines are taken from.
 const LOOKED_AT: usize = 8;
 
@@ -158,13 +157,13 @@ fn finding(
             name(1),
             counted(lines, "line", "lines"),
             match apart {
-                PAGE.. => format!(", multiples of {} apart,", bytes(apart)),
+                PAGE_BYTES.. => format!(", multiples of {} apart,", bytes(apart)),
                 _ => String::new(),
             }
         ),
         advice: format!(
             "let distances be no multiples of {} or more: pad rows or structures by a line (64 bytes), or let arrays begin a different number of lines behind a page",
-            bytes(apart.max(PAGE))
+            bytes(apart.max(PAGE_BYTES))
         ),
         ..Finding::default()
     })

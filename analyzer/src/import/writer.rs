@@ -1,6 +1,7 @@
 //! Writer of other tools' traces as a trace folder: parts for each thread, one sidecar whose sites
 //! are the instructions that occurred, and a manifest.
 
+use crate::data::memory_units::PAGE_BYTES;
 use anyhow::Context;
 use mgz_annotations_schema::manifest::{
     ANNOTATIONS_DIR, COLUMNS, MANIFEST, Manifest, Module, SAMPLES_DIR, TRACE_FORMAT, TRACE_VERSION,
@@ -24,8 +25,6 @@ const GROUP: usize = 1 << 18;
 const GROUPS: usize = 64;
 /// A class that is not known.
 const UNKNOWN_CLASS: u8 = 3;
-/// Code without symbols is divided into pages.
-const PAGE: u64 = 4096;
 
 /// An access of another tool's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,18 +209,24 @@ impl TraceWriter {
 
     /// The instructions as sites; pages of code stand for functions.
     fn sidecar(&self, program: &str) -> Sidecar {
-        let mut pages: Vec<u64> = self.order.iter().map(|o| o.0 / PAGE * PAGE).collect();
+        let mut pages: Vec<u64> = self
+            .order
+            .iter()
+            .map(|o| o.0 / PAGE_BYTES * PAGE_BYTES)
+            .collect();
         pages.sort_unstable();
         pages.dedup();
         let functions = pages.iter().map(|&start| Function {
             name: NONE,
             left: NONE,
             start,
-            end: start.saturating_add(PAGE),
+            end: start.saturating_add(PAGE_BYTES),
             ..Function::default()
         });
         let sites = self.order.iter().map(|&(ip, size)| Site {
-            function: pages.binary_search(&(ip / PAGE * PAGE)).unwrap_or(0) as u32,
+            function: pages
+                .binary_search(&(ip / PAGE_BYTES * PAGE_BYTES))
+                .unwrap_or(0) as u32,
             region: NONE,
             location: NONE,
             ip,

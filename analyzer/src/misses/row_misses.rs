@@ -1,6 +1,7 @@
 //! Misses of rows, summed from those of groups of code.
 
 use crate::data::detail::Detail;
+use crate::data::memory_units::LINE_BYTES;
 use crate::data::object_map::Recent;
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
@@ -17,8 +18,6 @@ use mgz_annotations_schema::manifest::Cache;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
-/// Bytes per line.
-const LINE: u64 = 64;
 /// Number of points of the miss-ratio curve: powers of two from one line on.
 const CURVE: u32 = 24;
 /// Student's 97.5 % quantile for seven degrees of freedom (eight replicates).
@@ -127,7 +126,7 @@ fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
     caches
         .iter()
         .map(|c| c.size)
-        .chain((0..curve).map(|at| LINE << at))
+        .chain((0..curve).map(|at| LINE_BYTES << at))
         .collect()
 }
 
@@ -156,7 +155,7 @@ impl Predicted {
         };
         let curve = if detail.is_all() { CURVE } else { 0 };
         let sizes = sizes(&caches, curve);
-        let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE) as f64).collect();
+        let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE_BYTES) as f64).collect();
         let mut sets = [Sets::default(); LEVELS];
         for (to, of) in sets.iter_mut().zip(&caches) {
             *to = Sets::new(of.size, of.ways);
@@ -315,7 +314,7 @@ impl Predicted {
             let all = (touches.reuses + touches.firsts).max(1) as f64;
             let distances = bucket.reuse.distances.get(group);
             let ratio = |&size: &u64| {
-                let far = distances.map_or(0.0, |d| d.at_least(size / LINE));
+                let far = distances.map_or(0.0, |d| d.at_least(size / LINE_BYTES));
                 (touches.firsts as f64 + far) / all
             };
             let value: Vec<f64> = sizes.iter().map(ratio).collect();
@@ -421,7 +420,7 @@ impl Predicted {
         let curve = (0..self.curve as usize)
             .filter(|_| sum.loads >= CURVED * self.whole.loads)
             .map(|at| CurvePoint {
-                size: LINE << at,
+                size: LINE_BYTES << at,
                 ratio: self.ratio(sum, self.caches.len() + at),
             })
             .collect();

@@ -18,13 +18,14 @@
 //! it. Strided loads are an exception. Their walks tell when they return. Watches that nothing
 //! ended show that no walk returned unseen by the samples, so they raise the lower end.
 
+use crate::data::memory_units::LINE_SHIFT;
 use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
 use crate::misses::load_weights::LoadWeights;
 use crate::misses::survival_curve::grid;
 use crate::misses::watch_survival::{
     Ended, LineOverWord, QUANTILE, Touches, WORDS, combined, mixed,
 };
-use crate::stages::line_visits::{LINE, LineVisits, PARTS, Visit, WatchedUse};
+use crate::stages::line_visits::{LineVisits, PARTS, Visit, WatchedUse};
 use crate::util::fast_hash::Mixed;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -101,7 +102,7 @@ pub(crate) fn timed(
         let here = loads.get(&pair.sample)?.max(SHORTEST * mean);
         Some(Watch {
             used: Visit {
-                line: pair.address >> LINE,
+                line: pair.address >> LINE_SHIFT,
                 sample: pair.sample,
                 space: used.space,
                 group: used.group,

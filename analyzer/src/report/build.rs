@@ -3,6 +3,7 @@
 use crate::data::code_map::Target;
 use crate::data::counts::Counts;
 use crate::data::detail::Detail;
+use crate::data::memory_units::{LINE_BYTES, LINE_SHIFT};
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::data::reuse_pairs::ReusePairs;
 use crate::data::samples::SampleInfo;
@@ -23,7 +24,7 @@ use crate::report::counted::reweighted;
 use crate::report::{Analysis, build, build_with_code, threads};
 use crate::stages::footprint::FootprintSet;
 use crate::stages::incidence::Incidence;
-use crate::stages::line_visits::{LINE, Visit};
+use crate::stages::line_visits::Visit;
 use crate::stages::pages::{self, UnitEntry};
 use crate::stages::reuse::by_page::Wanted;
 use crate::stages::set_conflicts::{LEVELS, Sets};
@@ -239,7 +240,7 @@ fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     if levels.is_empty() {
         levels.clone_from(&trace.manifest.caches);
     }
-    levels.retain(|c| c.size >= LINES && c.ways > 0 && c.line > 0);
+    levels.retain(|c| c.size >= LINE_BYTES && c.ways > 0 && c.line > 0);
     if levels.is_empty() {
         levels = caches::typical();
     }
@@ -259,9 +260,6 @@ fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
 fn is_thinned(questions: &Questions) -> bool {
     !questions.filter.functions.is_empty() || !questions.filter.objects.is_empty()
 }
-
-/// Bytes that a cache has at least.
-const LINES: u64 = 64;
 
 /// Misses of these caches.
 fn predicted(
@@ -291,7 +289,7 @@ fn predicted(
     let object = |visit: &Visit, sample: &SampleInfo, recent: &mut Recent| {
         objects.map_or(UNKNOWN, |objects| {
             let middle = sample.first_time + sample.last_time.saturating_sub(sample.first_time) / 2;
-            objects.find_recent(recent, sample.process, visit.line << LINE, middle)
+            objects.find_recent(recent, sample.process, visit.line << LINE_SHIFT, middle)
         })
     };
     let by_time = trace.manifest.triggers_by_time();

@@ -12,11 +12,10 @@
 //! In long samples, stretches of [`STRETCH`] loads in every [`EVERY`] are simulated: one load in
 //! eight is enough for a ratio.
 
+use crate::data::memory_units::LINE_SHIFT;
 use crate::data::rows::Rows;
 use mgz_models::util::hash::spread;
 
-/// Log2 of the bytes of a line.
-const LINE: u32 = 6;
 /// Sets of the cache: 32 KiB in all.
 const SETS: usize = 64;
 /// The shifted hash is the number of a set.
@@ -131,9 +130,9 @@ impl Fetches {
         } = *rows;
         for ((&address, &size), &group) in address.iter().zip(size).zip(group) {
             let last = address.saturating_add(u64::from(size.max(1)) - 1);
-            for number in address >> LINE..=last >> LINE {
-                let start = address.saturating_sub(number << LINE).min(63) as u32;
-                let end = (last - (number << LINE)).min(63) as u32;
+            for number in address >> LINE_SHIFT..=last >> LINE_SHIFT {
+                let start = address.saturating_sub(number << LINE_SHIFT).min(63) as u32;
+                let end = (last - (number << LINE_SHIFT)).min(63) as u32;
                 self.touch(number, u64::MAX >> (63 - end) & u64::MAX << start, group);
             }
         }

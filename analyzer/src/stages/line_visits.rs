@@ -7,6 +7,7 @@
 //! sample and the code. If there are many visits, only those of some lines are kept, selected by a
 //! hash of the line. So all samples that met a kept line are known.
 
+use crate::data::memory_units::LINE_SHIFT;
 use crate::data::reuse_pairs::ReusePair;
 use crate::data::rows::Rows;
 use crate::stages::set_conflicts::{Conflicts, LEVELS, Sets, touch};
@@ -15,8 +16,6 @@ use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
 use std::collections::HashMap;
 
-/// Log2 of the bytes of a line.
-pub const LINE: u32 = 6;
 /// Bytes of a word that is watched.
 const WORD: u64 = 8;
 /// Replicates of samples, for the errors of what is estimated.
@@ -348,7 +347,7 @@ impl LineVisits {
         let counts = &mut self.groups;
         let (mut distinct, mut last) = (0u64, u64::MAX);
         for at in 0..n {
-            let (line, group) = (work.address[at] >> LINE, work.group[at]);
+            let (line, group) = (work.address[at] >> LINE_SHIFT, work.group[at]);
             let of = local.entry(group).or_insert_with(|| {
                 let counts = counts.get_mut(&(group, of_part)).map(std::mem::take);
                 (counts.unwrap_or_default(), 0, 0, 0, 0)
@@ -413,7 +412,7 @@ impl LineVisits {
             last = line;
         }
         for &(pair, word) in &work.pairs {
-            let (there, at) = work.table[slot(&work.table, word >> LINE)];
+            let (there, at) = work.table[slot(&work.table, word >> LINE_SHIFT)];
             // Another word of the line, or none, came last: the watch is not what it seems.
             if there == 0 || work.address[at as usize] & !(WORD - 1) != word {
                 continue;
@@ -431,7 +430,7 @@ impl LineVisits {
         work.conflicts.of_sample(
             &work.caches,
             n,
-            |row| address[row] >> LINE,
+            |row| address[row] >> LINE_SHIFT,
             &work.first,
             |row, level, again| {
                 if let Some((lines, ..)) = local.get_mut(&groups[row]) {

@@ -9,6 +9,7 @@
 //! The same is known of walks that follow one another through an array: a stencil reads the row
 //! below first, and the row above last.
 
+use crate::data::memory_units::LINE_SHIFT;
 use crate::stages::strides::NO_SITE;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
@@ -19,8 +20,6 @@ const BACK: i64 = 4096;
 const EVEN: u32 = 16;
 /// Rows after a step back that are compared with what came before.
 const COMPARED: usize = 64;
-/// Log2 of the bytes of a line.
-const LINE: u32 = 6;
 /// Steps back, or samples, from which on they say anything.
 const EVIDENCE: u64 = 8;
 /// Mean steps that are longer than even ones by this factor leave gaps.
@@ -240,7 +239,7 @@ impl Walks {
             of.samples += 1;
             of.rows += rows.len() as u64;
             of.late += rows.iter().filter(|r| r.1).count() as u64;
-            let lines = rows.iter().filter(|r| r.1).map(|r| r.0 >> LINE);
+            let lines = rows.iter().filter(|r| r.1).map(|r| r.0 >> LINE_SHIFT);
             let place = lines.min().map(|line| (line, sample, space));
             of.place = [of.place, place].into_iter().flatten().min();
             add(of, rows);
@@ -341,7 +340,7 @@ fn ahead(own: &[(u64, bool)], other: &[(u64, bool)], step: i64) -> Option<i64> {
     let alike = [0, rows / 4, rows * 3 / 4, rows - 1]
         .iter()
         .all(|&r| at(r).abs_diff(by) <= step.unsigned_abs());
-    (alike && by.signum() == step.signum() && by.unsigned_abs() >= 1 << LINE).then_some(by)
+    (alike && by.signum() == step.signum() && by.unsigned_abs() >= 1 << LINE_SHIFT).then_some(by)
 }
 
 fn add(of: &mut Walk, rows: &[(u64, bool)]) {
@@ -371,8 +370,8 @@ fn add(of: &mut Walk, rows: &[(u64, bool)]) {
             let (below, above) = (address.wrapping_sub(off as u64), step.abs() - off);
             let above = address.wrapping_add(above as u64);
             seen.compared += 1;
-            let line = address >> LINE;
-            seen.same += u64::from(below >> LINE == line || above >> LINE == line);
+            let line = address >> LINE_SHIFT;
+            seen.same += u64::from(below >> LINE_SHIFT == line || above >> LINE_SHIFT == line);
         }
     }
 }

@@ -7,13 +7,10 @@
 
 use crate::data::code_map::CLASS_STORE;
 use crate::data::counts::Counts;
+use crate::data::memory_units::LINE_SHIFT;
+use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::object_map::Resolver;
 use crate::stages::footprint::{Entry, FootprintSet, Merged};
-
-/// Log2 of the bytes of a line.
-const LINE: u32 = 6;
-/// Log2 of the bytes of a page.
-const PAGE: u32 = 12;
 
 /// Places in memory that units belong to.
 pub(crate) trait UnitRegions: Sync {
@@ -39,7 +36,7 @@ impl RegionCounts {
         if merged.is_empty() {
             return;
         }
-        let page = line >> (PAGE - LINE);
+        let page = line >> (PAGE_SHIFT - LINE_SHIFT);
         merged.count(&mut self.counts);
         self.counts.lines64 += u64::from(self.line != Some((space, line)));
         self.counts.pages += u64::from(self.page != Some((space, page)));
@@ -98,16 +95,16 @@ fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCount
             .filter(|(class, _)| *class != CLASS_STORE)
             .for_each(|(class, e)| merged.add(class, e.maps()));
         // Units that are smaller than a line: one after the other.
-        let units = if shift >= LINE {
+        let units = if shift >= LINE_SHIFT {
             1
         } else {
-            1u64 << (LINE - shift)
+            1u64 << (LINE_SHIFT - shift)
         };
         for k in 0..units {
-            let (unit, mask) = match shift.checked_sub(LINE) {
+            let (unit, mask) = match shift.checked_sub(LINE_SHIFT) {
                 Some(up) => (line >> up, u64::MAX),
                 None => (
-                    line << (LINE - shift) | k,
+                    line << (LINE_SHIFT - shift) | k,
                     (u64::MAX >> (64 - (1u64 << shift))) << (k << shift),
                 ),
             };
@@ -178,12 +175,12 @@ impl UnitRegions for WholePages<'_> {
     }
 
     fn unit_shift(&self) -> u32 {
-        PAGE
+        PAGE_SHIFT
     }
 
     fn of(&self, space: u32, unit: u64) -> &[u32] {
         let process = self.process(space);
-        let address = unit << PAGE;
+        let address = unit << PAGE_SHIFT;
         if self.resolver.mixed(process, address) {
             return &[];
         }

@@ -3,6 +3,7 @@
 //! the rows.
 
 use crate::data::histogram::Histogram;
+use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::Rows;
@@ -14,8 +15,6 @@ use std::sync::Arc;
 
 /// Column of rows that are in no column.
 pub const NO_COLUMN: u32 = u32::MAX;
-/// Log2 of the bytes of a page.
-const PAGE: u32 = 12;
 /// Accesses that go to the footprints of objects at a time.
 const TOGETHER: usize = 256;
 /// Accesses between prefetch and use of a unit's place in the heat map.
@@ -180,7 +179,7 @@ impl ZoomSums {
             None
         };
         // Units that are larger than pages may hold several objects.
-        let each = wanted.unit_shift > PAGE;
+        let each = wanted.unit_shift > PAGE_SHIFT;
         let heated = column != NO_COLUMN;
         ZoomSink {
             wanted,
@@ -245,14 +244,14 @@ impl ZoomSink<'_> {
     #[inline(always)]
     fn is_mixed(&self, address: u64) -> bool {
         self.mixed
-            .is_some_and(|pages| self.each || pages.contains(&(address >> PAGE)))
+            .is_some_and(|pages| self.each || pages.contains(&(address >> PAGE_SHIFT)))
     }
 
     /// Object of a row on a page that several objects share. The touched part of a page belongs to
     /// the object at its first byte, `address`.
     #[inline(never)]
     fn object(&mut self, row: u64, address: u64) -> u32 {
-        if (self.last.0, self.last.1) != (row, address >> PAGE) {
+        if (self.last.0, self.last.1) != (row, address >> PAGE_SHIFT) {
             let at = row - self.before;
             let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
             let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| {
@@ -260,7 +259,7 @@ impl ZoomSink<'_> {
                 own.unwrap_or_else(|| o.find_recent(self.recent, self.place.process, address, time))
             });
             let object = if found == UNKNOWN { NOBODY } else { found };
-            self.last = (row, address >> PAGE, object);
+            self.last = (row, address >> PAGE_SHIFT, object);
         }
         self.last.2
     }
@@ -270,11 +269,11 @@ impl ZoomSink<'_> {
     fn footprint(&mut self, row: u64, at: usize) {
         let (address, size) = (self.rows.address[at], self.rows.size[at].max(1));
         let end = address.saturating_add(u64::from(size) - 1);
-        if end >> PAGE != address >> PAGE {
+        if end >> PAGE_SHIFT != address >> PAGE_SHIFT {
             self.long_footprint(row, at, end);
         } else if self
             .mixed
-            .is_some_and(|pages| pages.contains(&(address >> PAGE)))
+            .is_some_and(|pages| pages.contains(&(address >> PAGE_SHIFT)))
         {
             let object = self.object(row, address);
             self.footprints
@@ -286,11 +285,11 @@ impl ZoomSink<'_> {
     #[cold]
     fn long_footprint(&mut self, row: u64, at: usize, end: u64) {
         let (start, group) = (self.rows.address[at], self.rows.group[at]);
-        for page in start >> PAGE..=end >> PAGE {
+        for page in start >> PAGE_SHIFT..=end >> PAGE_SHIFT {
             if self.mixed.is_some_and(|pages| pages.contains(&page)) {
                 let (from, to) = (
-                    (page << PAGE).max(start),
-                    ((page << PAGE) | ((1 << PAGE) - 1)).min(end),
+                    (page << PAGE_SHIFT).max(start),
+                    ((page << PAGE_SHIFT) | ((1 << PAGE_SHIFT) - 1)).min(end),
                 );
                 let object = self.object(row, from);
                 let size = (to - from + 1) as u32;
