@@ -16,7 +16,7 @@ use std::path::Path;
 pub struct Weights {
     /// In units of 1/[`UNIT`]; 0 where nothing is known.
     by_sample: Vec<u64>,
-    /// Executed loads that the sample stands for, and the error of their logarithm's 95 % interval (as in the manifest); only as measured of its own code.
+    /// Executed loads that the sample stands for, and the error of their logarithm's 95 % interval (as in the manifest); only as measured of its own code, or of enough other functions.
     executed: Vec<Option<(f64, f64)>>,
     /// Nanoseconds of its thread's time that the sample stands for; 0 if unknown.
     times: Vec<u64>,
@@ -291,7 +291,7 @@ mod tests {
         assert!(whole(0, 1024) == whole(1, 512) && whole(2, 1024) == whole(3, 2048));
         assert_eq!(
             [0, 1, 2, 3].map(|s| weights.executed(s)),
-            [Some((10_240.0, 0.5)), None, None, None]
+            [Some((10_240.0, 0.5)), None, None, Some((10_240.0, 2.0))]
         );
     }
 }

@@ -361,7 +361,7 @@ pub(crate) fn write(
                 .flatten()
                 .fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1));
             ExecutedLoads {
-                known: measure::known(list, &stand_for, &speeds, &errors),
+                known: measure::known(list, &stand_for, (&speeds, &errors), &times),
                 assumed: measure::assumed(list, &stand_for, &speeds, measure::toll_error(ns, toll)),
             }
         }
