@@ -283,10 +283,12 @@ pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> O
     })
 }
 
-/// The loads that a row executes whose windows these are, from how fast its own code runs. `None` unless that was measured for all windows. The interval has both the error of the speed
+/// The loads that a row executes whose windows these are, from how fast its own code runs. `None` unless that was measured for nearly all windows. The interval has both the error of the speed
 /// and that of the row's share of time.
 pub fn measured(windows: &[u32], weights: &Weights, share: TimeShare) -> Option<Estimate> {
-    let each = windows.iter().map(|&sample| weights.executed(sample));
+    let each = windows
+        .iter()
+        .map(|&sample| (weights.time(sample) as f64, weights.executed(sample)));
     let (value, error) = window_loads::executed(each)?;
     let speed = error.ln_1p();
     let (time, lo, hi) = (share.value?, share.lo?, share.hi?);

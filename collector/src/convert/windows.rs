@@ -37,6 +37,8 @@ pub(crate) struct Window {
     /// Different pairs of loads among these: where there are many, each call and return is
     /// foreseen by no branch predictor.
     pub ways: u32,
+    /// Different loads in it, and those of them that no window before had.
+    pub sites: [u32; 2],
     pub begin_ns: u64,
     pub end_ns: u64,
     pub cause: u8,
@@ -63,6 +65,10 @@ pub(crate) struct Collector {
     rows: Vec<(Code, u32)>,
     /// Of the current window: [`Window::ways`].
     ways: HashSet<[(u16, u32); 2]>,
+    /// Loads of all windows so far.
+    seen: HashSet<(u16, u32)>,
+    /// Loads of the current window.
+    sites: HashSet<(u16, u32)>,
 }
 
 impl Collector {
@@ -79,6 +85,8 @@ impl Collector {
             before: None,
             rows: Vec::new(),
             ways: HashSet::new(),
+            seen: HashSet::new(),
+            sites: HashSet::new(),
         }
     }
 
@@ -103,10 +111,12 @@ impl Collector {
         };
         self.rows.clear();
         self.ways.clear();
+        self.sites.clear();
         let Collector {
             functions,
             rows: codes,
             ways,
+            sites,
             ..
         } = self;
         let mut before: Option<(Code, (u16, u32))> = None;
@@ -128,8 +138,12 @@ impl Collector {
                 changes += 1;
                 ways.insert([from, site]);
             }
+            sites.insert(site);
             codes.push((code, 1 + u32::from(load.implied_const)));
         });
+        let before = self.seen.len();
+        self.seen.extend(&self.sites);
+        let sites = [self.sites.len(), self.seen.len() - before].map(|n| n as u32);
         let part = self.rows.len().div_ceil(PART);
         let (Some(first), Some(last)) = (
             most(&self.rows[..part]),
@@ -146,6 +160,7 @@ impl Collector {
             loads,
             changes,
             ways: self.ways.len() as u32,
+            sites,
             begin_ns: header.begin_ns,
             end_ns: header.end_ns,
             cause: header.cause,
@@ -361,7 +376,7 @@ pub(crate) fn write(
                 .flatten()
                 .fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1));
             ExecutedLoads {
-                known: measure::known(list, &stand_for, &speeds, &errors),
+                known: measure::known(list, &stand_for, (&speeds, &errors), &times),
                 assumed: measure::assumed(list, &stand_for, &speeds, measure::toll_error(ns, toll)),
             }
         }
