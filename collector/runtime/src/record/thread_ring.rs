@@ -3,8 +3,8 @@
 //! Each thread has one *reservation* in low memory:
 //!
 //! ```text
-//! hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
-//!                                                                                    | ring: lap (mirrored), guard, chunks
+//! kept handlers | hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
+//!                                                                                                    | ring: lap (mirrored), guard, chunks
 //! ```
 //!
 //! `%gs` points at the control page. The *spare* control page and ring are private memory that
@@ -34,6 +34,9 @@ pub const SIGNAL_STACK: usize = 64 * 1024;
 /// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables
 /// of what hooks know.
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
+/// Bytes for what is to be remembered while handlers of the program run
+/// ([`signals::kept`](crate::record::signals)).
+pub const KEPT_BYTES: usize = 3 * PAGE;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
@@ -71,6 +74,8 @@ pub struct Private {
     pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
     pub stack: Cell<[usize; 3]>,
+    /// Which handlers of the program are under way.
+    pub kept: Cell<crate::record::signals::KeptPlaces>,
     /// What is known of the thread's own stack.
     pub own_stack: Cell<Stack>,
     /// What its trigger is, for other threads: kind, and descriptor or number; 0 is none.
@@ -98,16 +103,17 @@ impl Private {
         self.pace.reset();
         self.reuse.reset();
         self.stack.set([0, SS_DISABLE, 0]);
+        self.kept.set(Default::default());
         self.own_stack.set(Stack::UNKNOWN);
         self.noted.set(0);
     }
 }
 
 /// Control pages of this process's reservations; 0 ends the list.
-static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
+pub(crate) static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
     [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
 /// More than thread slots, since threads without a slot need a reservation as well.
-const MAX_RESERVATIONS: usize = 1 << 16;
+pub(crate) const MAX_RESERVATIONS: usize = 1 << 16;
 /// Reservations that a new thread looks at for one to take over; those of many threads are looked
 /// at in turn.
 const LOOKS: usize = 64;
@@ -190,9 +196,19 @@ impl Ring {
         self.signal_stack() - HOOK_STACK
     }
 
+    /// Where [`KEPT_BYTES`] begin, below the stack of hooks.
+    pub fn kept_handlers(self) -> usize {
+        self.hook_stack() - KEPT_BYTES
+    }
+
     /// Bottom of the handler's stack.
     pub fn signal_stack(self) -> usize {
         self.address - SPARE - SIGNAL_STACK
+    }
+
+    /// The handler's stack as the kernel is told: address, flags, size.
+    pub fn handler_stack(self) -> [usize; 3] {
+        [self.signal_stack(), 0, SIGNAL_STACK]
     }
 
     /// Address of chunk place `place`.
@@ -396,10 +412,12 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
 
 /// `ss_flags`: no alternate stack.
 pub const SS_DISABLE: usize = 2;
+/// `ss_flags`: no alternate stack while a handler runs.
+pub const SS_AUTODISARM: usize = 0x8000_0000;
 
 fn install_signal_stack(ring: Ring) {
     const EPERM: isize = 1;
-    let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
+    let stack = ring.handler_stack();
     // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and
     // nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
     // signals blocked.)

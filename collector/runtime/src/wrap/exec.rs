@@ -7,7 +7,7 @@
 //! The new environment lies on the stack of the caller: a child that shares its parent's memory
 //! (`vfork`, `posix_spawn`) would leave anything else behind there.
 
-use crate::sys::libc_symbols::{environ, fail, next};
+use crate::sys::libc_symbols::{behind, environ, fail, library, next, place};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
@@ -612,14 +612,35 @@ fn open_in_path(file: *const u8) -> isize {
 
 const ENOSYS: isize = 38;
 
+/// What a wrapper is to hand all of its arguments to: a library of the program that stands in for
+/// the function; or the C library's function, where its system call is met.
+fn handed_to(place: usize) -> Option<usize> {
+    crate::sys::begin::early();
+    let next = behind(place);
+    let is_library = next == crate::sys::libc_symbols::in_library(place);
+    (next != 0 && (crate::wrap::call_sites::are_met() || !is_library)).then_some(next)
+}
+
+/// Hands a wrapper's arguments on as [`handed_to`] says, or goes on.
+macro_rules! hand_on {
+    ($name:literal, $ty:ty, $($argument:expr),*) => {
+        if let Some(to) = handed_to(const { place($name) }) {
+            // SAFETY: the function's type, and the caller's arguments.
+            return unsafe { core::mem::transmute::<usize, $ty>(to)($($argument),*) };
+        }
+    };
+}
+
+type Execute = unsafe extern "C" fn(*const u8, Strings, Strings) -> i32;
+type ExecuteHere = unsafe extern "C" fn(*const u8, Strings) -> i32;
+
+/// Executes a program by the C library's own `execve`, as that does it itself in its functions of
+/// the same kind: nobody who stands in for `execve` is asked there.
+///
 /// # Safety
 /// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
-    let Some(real) = next!(
-        c"execve",
-        unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
-    ) else {
+unsafe fn library_execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
+    let Some(real) = library!(c"execve", Execute) else {
         return fail(ENOSYS);
     };
     let follow = follow_here(envp, || syscall::open_quietly(path));
@@ -628,22 +649,12 @@ pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -
     with_environment(follow, envp, |envp| unsafe { real(path, argv, envp) })
 }
 
+/// As [`library_execve`], along `PATH`.
+///
 /// # Safety
 /// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
-    // SAFETY: the caller's arguments.
-    unsafe { execve(path, argv, environ()) }
-}
-
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
-    let Some(real) = next!(
-        c"execvpe",
-        unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
-    ) else {
+unsafe fn library_execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
+    let Some(real) = library!(c"execvpe", Execute) else {
         return fail(ENOSYS);
     };
     let follow = follow_here(envp, || open_in_path(file));
@@ -655,9 +666,37 @@ pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
+pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
+    hand_on!(c"execve", Execute, path, argv, envp);
     // SAFETY: the caller's arguments.
-    unsafe { execvpe(file, argv, environ()) }
+    unsafe { library_execve(path, argv, envp) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
+    hand_on!(c"execv", ExecuteHere, path, argv);
+    // SAFETY: the caller's arguments.
+    unsafe { library_execve(path, argv, environ()) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
+    hand_on!(c"execvpe", Execute, file, argv, envp);
+    // SAFETY: the caller's arguments.
+    unsafe { library_execvpe(file, argv, envp) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
+    hand_on!(c"execvp", ExecuteHere, file, argv);
+    // SAFETY: the caller's arguments.
+    unsafe { library_execvpe(file, argv, environ()) }
 }
 
 /// # Safety
@@ -670,6 +709,13 @@ pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
     ) else {
         return fail(ENOSYS);
     };
+    hand_on!(
+        c"fexecve",
+        unsafe extern "C" fn(i32, Strings, Strings) -> i32,
+        fd,
+        argv,
+        envp
+    );
     let follow = follow_here(envp, || {
         syscall::open_at(fd, c"".as_ptr().cast(), syscall::EMPTY_PATH)
     });
@@ -766,14 +812,24 @@ unsafe extern "C" fn gather(
     // SAFETY: as the C functions; execle has the environment behind the null pointer.
     let r = unsafe {
         match kind {
-            0 => execve(path, argv.cast(), environ()),
-            1 => execvpe(path, argv.cast(), environ()),
-            _ => execve(path, argv.cast(), argument(n + 1) as Strings),
+            0 => library_execve(path, argv.cast(), environ()),
+            1 => library_execvpe(path, argv.cast(), environ()),
+            _ => library_execve(path, argv.cast(), argument(n + 1) as Strings),
         }
     };
     // SAFETY: made above; exec has failed.
     unsafe { syscall::munmap(memory, bytes) };
     r
+}
+
+/// [`handed_to`] for the variadic ones, by `kind`; 0: nobody.
+extern "C" fn variadic_handed_to(kind: usize) -> usize {
+    let place = match kind {
+        0 => const { place(c"execl") },
+        1 => const { place(c"execlp") },
+        _ => const { place(c"execle") },
+    };
+    handed_to(place).unwrap_or(0)
 }
 
 macro_rules! variadic {
@@ -784,14 +840,25 @@ macro_rules! variadic {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
-                "push r9", "push r8", "push rcx", "push rdx", "push rsi",
+                "push r9", "push r8", "push rcx", "push rdx", "push rsi", "push rdi", "sub rsp, 8",
+                concat!("mov edi, ", $kind),
+                "call {handed_to}",
+                "add rsp, 8", "pop rdi",
+                "test rax, rax",
+                "jne 2f",
                 "mov rsi, rsp",
                 "lea rdx, [rsp + 48]",
                 concat!("mov ecx, ", $kind),
                 "call {gather}",
                 "add rsp, 40",
                 "ret",
-                gather = sym gather)
+                // (No argument is a floating-point number.)
+                "2:",
+                "pop rsi", "pop rdx", "pop rcx", "pop r8", "pop r9",
+                "mov r11, rax",
+                "xor eax, eax",
+                "jmp r11",
+                gather = sym gather, handed_to = sym variadic_handed_to)
         }
     };
 }
