@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,11 @@ static void jumps(int s) { count += s; siglongjmp(back, 1); }
 static void nested(int s) { count += s; raise(SIGUSR2); }
 static void masks(int s) { sigset_t m; count += s; sigemptyset(&m); sigprocmask(SIG_BLOCK, &m, &m); }
 static void acts(int s) { struct sigaction a; count += s; sigaction(SIGHUP, 0, &a); }
+static char empty[64];
+static char *const words[] = {"empty", 0};
+static void forks(int s) { count += s; pid_t p = fork(); if (!p) _exit(0); waitpid(p, 0, 0); }
+static void spawns(int s) { count += s; pid_t p = vfork(); if (!p) { execve("/bin/true", words, environ); _exit(9); } waitpid(p, 0, 0); }
+static void executes(int s) { count += s; execve(empty, words, environ); }
 static uint64_t work(uint64_t s, int n) { uint64_t h = 0; for (int i = 0; i < n; i++) { s = s * 6364136223846793005u + 1442695040888963407u; h += table[s >> 52]; } return h; }
 static void handle(int signal, void (*f)(int), int flags) { struct sigaction a = {0}; a.sa_handler = f; a.sa_flags = SA_ONSTACK | flags; sigaction(signal, &a, 0); }
 static size_t used(void) { size_t i = 0; while (i < SIZE && stack[i] == 0xa5) i++; memset(stack, 0xa5, SIZE); return SIZE - i; }
@@ -37,6 +43,9 @@ static void *all(void *name) {
     handle(SIGUSR1, nested, SA_NODEFER); comes(); used(); comes(); tell(name, "nested", used());
     handle(SIGUSR1, masks, 0); comes(); used(); comes(); tell(name, "masks", used());
     handle(SIGUSR1, acts, 0); comes(); used(); comes(); tell(name, "acts", used());
+    handle(SIGUSR1, forks, 0); comes(); used(); comes(); tell(name, "forks", used());
+    handle(SIGUSR1, spawns, 0); comes(); used(); comes(); tell(name, "spawns", used());
+    handle(SIGUSR1, executes, 0); comes(); used(); comes(); tell(name, "executes", used());
     handle(SIGUSR1, jumps, 0);
     for (int i = 0; i < 40; i++) { if (!sigsetjmp(back, 1)) comes(); if (i == 0) used(); }
     tell(name, "jumps", used());
@@ -52,8 +61,13 @@ static void *all(void *name) {
 }
 int main(void) {
     for (int i = 0; i < 4096; i++) table[i] = i * 2654435761u;
+    // A program that the kernel looks at and refuses.
+    strcpy(empty, "./empty.XXXXXX"); int fd = mkstemp(empty); fchmod(fd, 0755); close(fd);
     all("first");
-    pthread_t t; pthread_create(&t, 0, all, "second"); pthread_join(t, 0);
+    // The process's alarms are the second thread's.
+    sigset_t m; sigemptyset(&m); sigaddset(&m, SIGALRM);
+    pthread_t t; pthread_create(&t, 0, all, "second"); sigprocmask(SIG_BLOCK, &m, 0); pthread_join(t, 0); sigprocmask(SIG_UNBLOCK, &m, 0);
     fflush(stdout); pid_t p = fork(); if (!p) { all("child"); fflush(stdout); _exit(0); } waitpid(p, 0, 0);
+    unlink(empty);
     return 0;
 }

@@ -261,10 +261,16 @@ pub fn borrows_memory() -> bool {
 
 /// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds
 /// a lock.
+#[inline]
 pub fn notice_fork() {
-    if !process::is_forked() {
-        return;
+    if process::is_forked() {
+        notice_child();
     }
+}
+
+#[cold]
+#[inline(never)]
+fn notice_child() {
     let gs = syscall::gs();
     match ring_at(gs) {
         Some(ring) if gs == ring.address => {
@@ -289,10 +295,15 @@ pub fn hold_place() {
 
 /// If this process is a new child, gives the calling (only) thread a slot of its own in place of
 /// the parent's, which is not mapped here. Returns whether that was so.
+#[inline]
 pub fn adopt_after_fork(ring: Ring) -> bool {
-    if !process::is_forked() {
-        return false;
-    }
+    process::is_forked() && adopt_in_child(ring)
+}
+
+// (What is called often has no room for it on its stack, which may be a small one.)
+#[cold]
+#[inline(never)]
+fn adopt_in_child(ring: Ring) -> bool {
     // A handler would find the ring without its memory.
     let old = syscall::sigprocmask(0, Some(!0));
     let new = process::is_forked();

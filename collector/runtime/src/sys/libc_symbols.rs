@@ -98,12 +98,18 @@ fn told(name: &[u8]) -> usize {
         .map_or(0, |f| f[1] as usize)
 }
 
-/// A definition that is looked for once.
-fn find_once(cache: &AtomicUsize, name: &CStr, look: impl Fn(&[u8]) -> usize) -> usize {
-    let known = cache.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
+/// A definition that is looked for once. (Wrappers ask for it on stacks that may be small.)
+#[inline]
+fn find_once(cache: &AtomicUsize, name: &CStr, look: fn(&[u8]) -> usize) -> usize {
+    match cache.load(Ordering::Relaxed) {
+        0 => look_up(cache, name, look),
+        known => known,
     }
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(cache: &AtomicUsize, name: &CStr, look: fn(&[u8]) -> usize) -> usize {
     let found = match told(name.to_bytes()) {
         0 => look(name.to_bytes()),
         told => told,
@@ -118,14 +124,18 @@ pub fn find(cache: &AtomicUsize, name: &CStr) -> usize {
     find_once(cache, name, loader_list::first_behind)
 }
 
+fn in_library_or_behind(name: &[u8]) -> usize {
+    match loader_list::of_c_library(name) {
+        0 => loader_list::first_behind(name),
+        found => found,
+    }
+}
+
 /// The definition of `name` in the C library itself, or 0: what the C library would have called in
 /// the place of a wrapper, and what the runtime calls for itself. (Where no module is known to be
 /// the C library: the next one.)
 pub fn find_in_library(cache: &AtomicUsize, name: &CStr) -> usize {
-    find_once(cache, name, |name| match loader_list::of_c_library(name) {
-        0 => loader_list::first_behind(name),
-        found => found,
-    })
+    find_once(cache, name, in_library_or_behind)
 }
 
 /// The next definitions of [`BEHIND_WRAPPERS`].

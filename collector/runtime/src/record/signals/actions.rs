@@ -281,6 +281,7 @@ pub(crate) fn change(
 }
 
 /// Where nobody records, the kernel is asked for what the program asks.
+#[inline(never)]
 fn change_unrecorded(
     s: usize,
     new: Option<&KernelAction>,
@@ -297,6 +298,7 @@ fn change_unrecorded(
 
 /// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as
 /// it is.
+#[inline(never)]
 fn change_of_borrower(
     s: usize,
     new: Option<&KernelAction>,
