@@ -3,8 +3,8 @@
 //! Each thread has one *reservation* in low memory:
 //!
 //! ```text
-//! kept handlers | hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
-//!                                                                                                    | ring: lap (mirrored), guard, chunks
+//! environment | kept handlers | hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
+//!                                                                                                                  | ring: lap (mirrored), guard, chunks
 //! ```
 //!
 //! `%gs` points at the control page. The *spare* control page and ring are private memory that
@@ -37,6 +37,8 @@ pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
 /// Bytes for what is to be remembered while handlers of the program run
 /// ([`signals::kept`](crate::record::signals)).
 pub const KEPT_BYTES: usize = 3 * PAGE;
+/// Bytes for the environment of a program that is executed.
+pub const ENVIRONMENT_BYTES: usize = 4 * PAGE;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
@@ -74,6 +76,9 @@ pub struct Private {
     pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
     pub stack: Cell<[usize; 3]>,
+    /// What is to be undone if a program is not executed after all: whether there was a trigger, and
+    /// memory and its bytes.
+    pub executing: Cell<(bool, usize, usize)>,
     /// Which handlers of the program are under way.
     pub kept: Cell<crate::record::signals::KeptPlaces>,
     /// What is known of the thread's own stack.
@@ -104,6 +109,7 @@ impl Private {
         self.reuse.reset();
         self.stack.set([0, SS_DISABLE, 0]);
         self.kept.set(Default::default());
+        self.executing.set(Default::default());
         self.own_stack.set(Stack::UNKNOWN);
         self.noted.set(0);
     }
@@ -199,6 +205,11 @@ impl Ring {
     /// Where [`KEPT_BYTES`] begin, below the stack of hooks.
     pub fn kept_handlers(self) -> usize {
         self.hook_stack() - KEPT_BYTES
+    }
+
+    /// Where [`ENVIRONMENT_BYTES`] begin, below that.
+    pub fn environment_place(self) -> usize {
+        self.kept_handlers() - ENVIRONMENT_BYTES
     }
 
     /// Bottom of the handler's stack.

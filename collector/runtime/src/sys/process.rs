@@ -8,7 +8,7 @@ use mgz_abi::shared_memory::{
 };
 
 /// The mapped header of the shared memory, or null if nothing is recorded.
-static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+pub(crate) static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 /// The header where the process is [asleep](fall_asleep), else null.
 static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 /// It stays so whatever is loaded.

@@ -97,14 +97,24 @@ const _: () = assert!(POINTERS + IN_A_PAGE * DETOUR <= PAGE);
 
 hook!(
     /// In front of such a system call, rcx its address: goes there, or behind it if the call is done.
-    before, prepare
+    before, prepare, before_plain, prepare_plain
 );
 hook!(
     /// Behind it, rcx where the program goes on.
-    after, settle
+    after, settle, after_plain, settle
 );
 
 unsafe extern "C" fn prepare(registers: *mut Saved) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, true) }
+}
+
+unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, false) }
+}
+
+unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
     const ENOMEM: isize = 12;
     const CLONE_VM: u64 = 0x100;
     // SAFETY: what `before` has just pushed.
@@ -127,6 +137,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
             thread_ring::notice_fork();
             return;
         }
+        nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
         // SAFETY: the kernel's contract for these calls.
         nr::EXECVE => unsafe {
             exec::system_execve(
@@ -231,6 +242,7 @@ const UNBLOCK: usize = 1;
 
 /// A new thread, a child, or the caller again.
 unsafe extern "C" fn settle(_: *mut Saved) {
+    exec::has_failed();
     if process::header().is_none() {
         return;
     }

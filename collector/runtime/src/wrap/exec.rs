@@ -219,32 +219,13 @@ fn with_environment<R>(
     list: Strings,
     exec: impl FnOnce(Strings) -> R,
 ) -> R {
-    let Some(loading) = follow else {
+    let Some(loading) = &follow else {
         return exec(list);
     };
-    let n = length(list);
-    // SAFETY: entries below n are strings.
-    let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
-    let known = |i: usize| {
-        process::value_of(entry(i), mgz_abi::shared_memory::ENV_NAME.as_bytes()).is_some()
-    };
-    // Who came by a wrapper has it already, and a recorder that is recorded knows what it does.
-    if (0..n).any(known) {
+    let Some(made) = Made::of(list, loading) else {
         return exec(list);
-    }
-    // The loader takes the last one.
-    let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
-    let made = Made {
-        list,
-        n,
-        preload,
-        old: preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD")),
-        before: if process::logs_heap() {
-            &[]
-        } else {
-            loading.before()
-        },
     };
+    let n = made.n;
     let text = made.text();
     match n {
         ..=FEW if text <= TEXT => on_stack::<{ FEW + 5 }, R>(&made, exec),
@@ -264,7 +245,34 @@ struct Made<'a> {
     before: &'a [u8],
 }
 
-impl Made<'_> {
+impl<'a> Made<'a> {
+    /// `None` if the environment has the runtime's settings already: who came by a wrapper has them,
+    /// and a recorder that is recorded knows what it does.
+    fn of(list: Strings, loading: &'a Loading) -> Option<Made<'a>> {
+        let n = length(list);
+        // SAFETY: entries below n are strings.
+        let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
+        let known = |i: usize| {
+            process::value_of(entry(i), mgz_abi::shared_memory::ENV_NAME.as_bytes()).is_some()
+        };
+        if (0..n).any(known) {
+            return None;
+        }
+        // The loader takes the last one.
+        let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
+        Some(Made {
+            list,
+            n,
+            preload,
+            old: preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD")),
+            before: if process::logs_heap() {
+                &[]
+            } else {
+                loading.before()
+            },
+        })
+    }
+
     /// Bytes of the text of the entries that are new.
     fn text(&self) -> usize {
         let list = self.old.unwrap_or(&[]).len();
@@ -349,20 +357,11 @@ fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> 
 #[inline(never)]
 fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
     let pointers = (made.n + 5) * 8;
-    // SAFETY: a new mapping.
-    let Ok(memory) = (unsafe {
-        syscall::mmap(
-            0,
-            pointers + text,
-            map::READ | map::WRITE,
-            map::PRIVATE | map::ANONYMOUS,
-            -1,
-            0,
-        )
-    }) else {
+    let memory = new_memory(pointers + text);
+    if memory == 0 {
         process::count(count::FORBIDDEN, 1);
         return exec(made.list);
-    };
+    }
     // SAFETY: the mapping has room for both.
     unsafe { made.write(memory as *mut *const u8, (memory + pointers) as *mut u8) };
     let result = exec(memory as Strings);
@@ -572,6 +571,76 @@ pub unsafe fn system_execveat(
             )
         }
     })
+}
+
+/// Before a program is executed, with all signals blocked: changes the call so that the program gets
+/// the runtime's settings, and silences the trigger. The call is then made with the program's mask;
+/// should it fail, [`has_failed`] undoes this.
+pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
+    let at = r.rax as usize == nr::EXECVEAT;
+    let list = (if at { r.r10 } else { r.rdx }) as Strings;
+    let follow = is_list(list)
+        .then(|| {
+            follow(|| {
+                if at {
+                    syscall::open_at(r.rdi as i32, r.rsi as *const u8, r.r8 as usize)
+                } else {
+                    syscall::open_quietly(r.rdi as *const u8)
+                }
+            })
+        })
+        .flatten();
+    let quiet = Quiet::new();
+    let was_armed = quiet.0.is_some();
+    core::mem::forget(quiet);
+    let ring = crate::record::thread_ring::ring_at(syscall::gs());
+    let made = follow.as_ref().and_then(|loading| Made::of(list, loading));
+    let (mut memory, mut bytes) = (0, 0);
+    if let Some(made) = made {
+        let pointers = (made.n + 5) * 8;
+        bytes = pointers + made.text();
+        let place = match ring {
+            Some(ring) if bytes <= crate::record::thread_ring::ENVIRONMENT_BYTES => {
+                ring.environment_place()
+            }
+            _ => {
+                memory = new_memory(bytes);
+                memory
+            }
+        };
+        if place == 0 {
+            process::count(count::FORBIDDEN, 1);
+        } else {
+            // SAFETY: there is room for both.
+            unsafe { made.write(place as *mut *const u8, (place + pointers) as *mut u8) };
+            *(if at { &mut r.r10 } else { &mut r.rdx }) = place as u64;
+        }
+    }
+    if let Some(ring) = ring {
+        ring.private().executing.set((was_armed, memory, bytes));
+    }
+}
+
+/// Behind a call: if it was to execute a program and has failed, undoes what [`prepare`] has done.
+pub fn has_failed() {
+    let Some(ring) = crate::record::thread_ring::ring_at(syscall::gs()) else {
+        return;
+    };
+    let (was_armed, memory, bytes) = ring.private().executing.take();
+    if memory != 0 {
+        // SAFETY: made by `prepare`, and not used any more.
+        unsafe { syscall::munmap(memory, bytes) };
+    }
+    if was_armed {
+        crate::record::trigger::arm(ring);
+    }
+}
+
+/// New memory, or 0.
+fn new_memory(bytes: usize) -> usize {
+    let flags = map::PRIVATE | map::ANONYMOUS;
+    // SAFETY: a new mapping.
+    unsafe { syscall::mmap(0, bytes, map::READ | map::WRITE, flags, -1, 0) }.unwrap_or(0)
 }
 
 /// Whether there is a list of strings that can be looked at.

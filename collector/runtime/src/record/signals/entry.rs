@@ -2,12 +2,10 @@
 
 use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
-use crate::record::thread_ring;
+use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
 use crate::sys::signal_frame::Context;
-use crate::sys::{process, seccomp_state, syscall};
 use core::arch::naked_asm;
 use mgz_abi::probe::HANDLER_FRAME;
-use mgz_abi::shared_memory::Control;
 
 /// Returns from a handler: `rt_sigreturn`, in the very bytes by which unwinders know a signal
 /// frame. They look the byte before a return address up, so that must not belong to a function with
@@ -99,78 +97,6 @@ const fn high(n: usize) -> usize {
 /// What [`on_signal`] pushes where a handler is called from the file's code: the handler's address.
 const _: () = assert!(HANDLER_FRAME == 8);
 
-/// All signals, for the kernel.
-static ALL_SIGNALS: u64 = !0;
-
-/// Moves the stack pointer to the top of the thread's stack of handlers, so that the runtime takes
-/// nothing of the program's stack, of which there may be no more than the program needs itself.
-/// All signals must be blocked; rbx is the address of the kernel's frame. Changes all registers but
-/// rbx, rbp and r12 to r15.
-///
-/// The stack pointer stays where the frame lies on that stack already (the rest of it is below),
-/// where the thread has no ring, and where the ring is its creator's: a thread that nobody has met
-/// yet, since a system call has made it just now. In a child that is new the control page is not
-/// mapped, but the stack is its own.
-macro_rules! to_own_stack {
-    () => {
-        concat!(
-            "cmp byte ptr [rip + {fsgsbase}], 0\n",
-            "je 20f\n",
-            "rdgsbase r8\n",
-            "jmp 21f\n",
-            "20:\n",
-            // The kernel ignores those words of the frame.
-            "mov eax, {arch_prctl}\n",
-            "mov edi, {get_gs}\n",
-            "lea rsi, [rbx + 8 + {reserved}]\n",
-            "syscall\n",
-            "mov r8, [rbx + 8 + {reserved}]\n",
-            "21:\n",
-            "test r8, r8\n",
-            "je 29f\n",
-            "lea r9, [rip + {reservations}]\n",
-            "lea r10, [r9 + 8 * {most}]\n",
-            "22:\n",
-            "mov rax, [r9]\n",
-            "test rax, rax\n",
-            "je 29f\n",
-            "cmp rax, r8\n",
-            "je 23f\n",
-            "lea rcx, [r8 + {spare}]\n",
-            "cmp rax, rcx\n",
-            "je 25f\n",
-            "add r9, 8\n",
-            "cmp r9, r10\n",
-            "jb 22b\n",
-            "jmp 29f\n",
-            "23:\n",
-            "mov rcx, [rip + {owner}]\n",
-            "test rcx, rcx\n",
-            "je 24f\n",
-            "cmp dword ptr [rcx], 0\n",
-            "je 25f\n",
-            "24:\n",
-            "cmp byte ptr [rip + {sealed}], 0\n",
-            "jne 25f\n",
-            "mov r9, rax\n",
-            "mov eax, {gettid}\n",
-            "syscall\n",
-            "cmp eax, [r9 + {tid}]\n",
-            "jne 29f\n",
-            "mov rax, r9\n",
-            "25:\n",
-            "lea rcx, [rax - {spare}]\n",
-            "mov rdx, rcx\n",
-            "sub rdx, rbx\n",
-            "cmp rdx, {stack_bytes}\n",
-            "jbe 29f\n",
-            "mov rsp, rcx\n",
-            "29:\n",
-            "and rsp, -16\n",
-        )
-    };
-}
-
 /// Entry for every signal that the program handles: `(signal, info, context)`, with all signals
 /// blocked.
 ///
@@ -183,14 +109,14 @@ macro_rules! to_own_stack {
 pub(crate) unsafe extern "C" fn on_signal() {
     // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has
     // aligned it. The interrupted code's registers are in the frame, so that all may be used.
-    naked_asm!(
+    asm_with_own_stack!(
         ".cfi_startproc",
         ".cfi_signal_frame",
         "mov rbx, rsp",
         "mov r12, rdi",
         "mov r13, rsi",
         "mov r14, rdx",
-        to_own_stack!(),
+        to_own_stack!("[rbx + 8 + {reserved}]"),
         "mov rdi, r12",
         "mov rsi, r13",
         "mov rdx, r14",
@@ -264,7 +190,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "xor edx, edx",
         "mov r10d, 8",
         "syscall",
-        to_own_stack!(),
+        to_own_stack!("[rbx + 8 + {reserved}]"),
         "lea rdi, [rbx + 8]",
         "call {returned}",
         "mov rsp, rbx",
@@ -272,20 +198,9 @@ pub(crate) unsafe extern "C" fn on_signal() {
         ".cfi_restore_state",
         "ret",
         ".cfi_endproc",
-        fsgsbase = sym syscall::FSGSBASE,
-        arch_prctl = const syscall::nr::ARCH_PRCTL,
-        get_gs = const syscall::GET_GS,
+        ;
+        // The kernel ignores those words of the frame.
         reserved = const core::mem::offset_of!(Context, reserved),
-        reservations = sym thread_ring::RESERVATIONS,
-        most = const thread_ring::MAX_RESERVATIONS,
-        spare = const thread_ring::SPARE,
-        owner = sym process::OWNER,
-        sealed = sym seccomp_state::NO_RECORDING,
-        gettid = const syscall::nr::GETTID,
-        tid = const core::mem::offset_of!(Control, tid),
-        stack_bytes = const thread_ring::SIGNAL_STACK,
-        sigprocmask = const syscall::nr::RT_SIGPROCMASK,
-        all_signals = sym ALL_SIGNALS,
         direct = const DIRECT,
         deliver = sym deliver,
         returned = sym returned,
