@@ -295,3 +295,53 @@ fn programs_that_close_everything_are_sampled() {
         assert!(samples > 10, "{way}: {samples} samples");
     }
 }
+
+/// Bytes of an alternate stack that a handler may take more than without the runtime, by what it calls. The call's own
+/// work is done elsewhere; these are the registers that wrappers and hooks push.
+const CALLS_TAKE: [(&str, u64); 5] = [
+    ("masks", 160),
+    ("acts", 160),
+    ("forks", 256),
+    ("spawns", 256),
+    ("executes", 256),
+];
+/// What a handler of an executable without a loader takes more: it is called from code of the file.
+const STATIC_TAKES: u64 = 16;
+
+/// A handler has as much room on an alternate stack as without the runtime.
+#[test]
+fn handlers_take_nothing_more_of_an_alternate_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    for extra in [&["-Wl,-z,now"][..], &["-static"]] {
+        let Some(original) = programs::build("altroom", PLAIN, extra, dir.path()).unwrap() else {
+            return;
+        };
+        let run = |command: &mut Command| {
+            let output = tools::run(command.current_dir(dir.path()), LIMIT).unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let expected = run(&mut Command::new(&original));
+        for options in MODES {
+            let purpose = if options[1] == "burst" { "burst" } else { "ring" };
+            let app = session::instrument(&original, "soft", &["--for", purpose]).unwrap();
+            let trace = dir.path().join(options[1]);
+            let got = run(&mut record_command(options, &trace, &app.path, &[]));
+            assert_eq!(expected.lines().count(), got.lines().count(), "{got}");
+            for (alone, recorded) in expected.lines().zip(got.lines()) {
+                let most = |line: &str| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+                let more = CALLS_TAKE.iter().find(|(call, _)| alone.contains(call));
+                let room = more.map_or(0, |(_, bytes)| *bytes)
+                    + if extra == ["-static"] { 2 * STATIC_TAKES } else { 0 };
+                if alone.contains("-stack") {
+                    assert_eq!(alone, recorded);
+                } else {
+                    assert!(
+                        most(recorded) <= most(alone) + room,
+                        "{extra:?} {options:?}: {alone}, recorded {recorded}"
+                    );
+                }
+            }
+        }
+    }
+}

@@ -39,7 +39,7 @@ pub const HOOKED_CALLS: [u32; 9] = [13, 14, 56, 57, 58, 59, 131, 322, 435];
 pub const HANDLER_CALL: [u8; 7] = [0xff, 0x14, 0x24, 0xff, 0x64, 0x24, 0x08];
 /// Bytes between the stack pointer at [`HANDLER_CALL`] and the kernel's frame of the signal; 8 more
 /// than a multiple of 16.
-pub const HANDLER_FRAME: usize = 488;
+pub const HANDLER_FRAME: usize = 8;
 
 /// Offset from the stack pointer at [`HANDLER_CALL`] to where the kernel has saved a register: r8
 /// to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip (`sigcontext`, behind the return address and

@@ -421,13 +421,16 @@ pub struct Attachment {
 }
 
 /// Functions that [`Attachment::functions`] can name.
-pub const MAX_FUNCTIONS: usize = 64;
+pub const MAX_FUNCTIONS: usize = 96;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it
 /// calls. Not all libraries have all of them.
-pub const BEHIND_WRAPPERS: [&CStr; 47] = [
+pub const BEHIND_WRAPPERS: [&CStr; 73] = [
     c"_Fork",
+    c"__bsd_signal",
     c"__longjmp_chk",
+    c"__sigaction",
+    c"__sysv_signal",
     c"__xpg_sigpause",
     c"_longjmp",
     c"aio_fsync",
@@ -436,6 +439,8 @@ pub const BEHIND_WRAPPERS: [&CStr; 47] = [
     c"aio_read64",
     c"aio_write",
     c"aio_write64",
+    c"arch_prctl",
+    c"bsd_signal",
     c"clone",
     c"close",
     c"close_range",
@@ -443,7 +448,12 @@ pub const BEHIND_WRAPPERS: [&CStr; 47] = [
     c"daemon",
     c"epoll_pwait",
     c"epoll_pwait2",
+    c"execl",
+    c"execle",
+    c"execlp",
+    c"execv",
     c"execve",
+    c"execvp",
     c"execvpe",
     c"fexecve",
     c"fork",
@@ -466,13 +476,29 @@ pub const BEHIND_WRAPPERS: [&CStr; 47] = [
     c"pthread_create",
     c"pthread_detach",
     c"pthread_setcanceltype",
+    c"pthread_sigmask",
     c"setcontext",
+    c"sigaction",
+    c"sigaltstack",
+    c"sigblock",
+    c"siggetmask",
+    c"sighold",
+    c"sigignore",
+    c"siginterrupt",
     c"siglongjmp",
+    c"signal",
+    c"sigpause",
+    c"sigprocmask",
+    c"sigrelse",
+    c"sigset",
+    c"sigsetmask",
     c"sigsuspend",
     c"swapcontext",
     c"syscall",
+    c"sysv_signal",
     c"thrd_create",
     c"timer_create",
+    c"vfork",
 ];
 
 /// A module of a process that runs already.

@@ -115,7 +115,7 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
                 0,
             )
         };
-        alternate[1] &= thread_ring::SS_DISABLE;
+        alternate[1] &= thread_ring::SS_DISABLE | thread_ring::SS_AUTODISARM;
     }
     if let Some(ring) = own {
         // Of a recorder that was killed.

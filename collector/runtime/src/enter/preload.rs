@@ -2,7 +2,7 @@
 
 use crate::record::{modules, phases, signals, stack_copy, thread_ring, trigger};
 use crate::sys::syscall::map;
-use crate::sys::{begin, process, syscall};
+use crate::sys::{begin, loader_list, process, syscall};
 use crate::wrap::raw_syscalls;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -29,11 +29,18 @@ const AT_EXECFN: u64 = 31;
 /// all arguments.
 static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs before all other constructors (`-z initfirst`).
+/// Runs before all other constructors (`-z initfirst`). Its caller is the loader.
+#[unsafe(naked)]
 unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *mut u8) {
+    naked_asm!("mov rdi, rdx", "mov rsi, [rsp]", "jmp {then}", then = sym construct_from)
+}
+
+/// [`construct`], called from code at `caller`.
+unsafe extern "C" fn construct_from(envp: *mut *mut u8, caller: usize) {
     if !begin::is_first() {
         return;
     }
+    loader_list::know_loader(caller);
     // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet
     // set it pass it.
     let known = crate::sys::libc_symbols::environ() as *mut *mut u8;

@@ -35,7 +35,7 @@ pub(crate) fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
     if here.wrapping_sub(ring.signal_stack()) < thread_ring::SIGNAL_STACK {
         return true;
     }
-    let own = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK];
+    let own = ring.handler_stack();
     // What the kernel restores when this handler returns. (From version 6.12 on it does so while
     // the stack pointer is still this handler's, and so not from the stack that is in use.)
     context.stack = own.map(|word| word as u64);

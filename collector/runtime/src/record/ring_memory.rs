@@ -3,11 +3,11 @@
 
 use crate::record::counters;
 use crate::record::thread_ring::{
-    HOOK_STACK, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING,
+    ENVIRONMENT_BYTES, HOOK_STACK, KEPT_BYTES, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING,
 };
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::*;
 
 /// Bytes of the mirrored ring.
@@ -25,7 +25,7 @@ fn area_bytes(header: &Header) -> usize {
 }
 
 /// Bytes of a reservation before its control page.
-const BEFORE: usize = HOOK_STACK + SIGNAL_STACK + SPARE;
+const BEFORE: usize = ENVIRONMENT_BYTES + KEPT_BYTES + HOOK_STACK + SIGNAL_STACK + SPARE;
 
 pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
     let total = BEFORE + PAGE + area_bytes(header);

@@ -43,7 +43,7 @@ pub fn join(context: &mut Context) -> bool {
     };
     settle(context.stack.map(|word| word as usize), context.mask);
     // What the kernel restores when the handler returns.
-    context.stack = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK].map(|word| word as u64);
+    context.stack = ring.handler_stack().map(|word| word as u64);
     context.mask &= !(signals::SEGV_BIT | crate::record::trigger::bit());
     true
 }
@@ -54,7 +54,7 @@ pub(crate) fn settle(alternate: [usize; 3], mask: u64) {
         let private = ring.private();
         private.stack.set([
             alternate[0],
-            alternate[1] & thread_ring::SS_DISABLE,
+            alternate[1] & (thread_ring::SS_DISABLE | thread_ring::SS_AUTODISARM),
             alternate[2],
         ]);
         private.segv_blocked.set(mask & signals::SEGV_BIT != 0);

@@ -3,8 +3,8 @@
 //! Each thread has one *reservation* in low memory:
 //!
 //! ```text
-//! hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
-//!                                                                                    | ring: lap (mirrored), guard, chunks
+//! environment | kept handlers | hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
+//!                                                                                                                  | ring: lap (mirrored), guard, chunks
 //! ```
 //!
 //! `%gs` points at the control page. The *spare* control page and ring are private memory that
@@ -34,6 +34,11 @@ pub const SIGNAL_STACK: usize = 64 * 1024;
 /// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables
 /// of what hooks know.
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
+/// Bytes for what is to be remembered while handlers of the program run
+/// ([`signals::kept`](crate::record::signals)).
+pub const KEPT_BYTES: usize = 3 * PAGE;
+/// Bytes for the environment of a program that is executed.
+pub const ENVIRONMENT_BYTES: usize = 4 * PAGE;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
@@ -71,6 +76,11 @@ pub struct Private {
     pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
     pub stack: Cell<[usize; 3]>,
+    /// What is to be undone if a program is not executed after all: whether there was a trigger, and
+    /// memory and its bytes.
+    pub executing: Cell<(bool, usize, usize)>,
+    /// Which handlers of the program are under way.
+    pub kept: Cell<crate::record::signals::KeptPlaces>,
     /// What is known of the thread's own stack.
     pub own_stack: Cell<Stack>,
     /// What its trigger is, for other threads: kind, and descriptor or number; 0 is none.
@@ -98,16 +108,18 @@ impl Private {
         self.pace.reset();
         self.reuse.reset();
         self.stack.set([0, SS_DISABLE, 0]);
+        self.kept.set(Default::default());
+        self.executing.set(Default::default());
         self.own_stack.set(Stack::UNKNOWN);
         self.noted.set(0);
     }
 }
 
 /// Control pages of this process's reservations; 0 ends the list.
-static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
+pub(crate) static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
     [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
 /// More than thread slots, since threads without a slot need a reservation as well.
-const MAX_RESERVATIONS: usize = 1 << 16;
+pub(crate) const MAX_RESERVATIONS: usize = 1 << 16;
 /// Reservations that a new thread looks at for one to take over; those of many threads are looked
 /// at in turn.
 const LOOKS: usize = 64;
@@ -190,9 +202,24 @@ impl Ring {
         self.signal_stack() - HOOK_STACK
     }
 
+    /// Where [`KEPT_BYTES`] begin, below the stack of hooks.
+    pub fn kept_handlers(self) -> usize {
+        self.hook_stack() - KEPT_BYTES
+    }
+
+    /// Where [`ENVIRONMENT_BYTES`] begin, below that.
+    pub fn environment_place(self) -> usize {
+        self.kept_handlers() - ENVIRONMENT_BYTES
+    }
+
     /// Bottom of the handler's stack.
     pub fn signal_stack(self) -> usize {
         self.address - SPARE - SIGNAL_STACK
+    }
+
+    /// The handler's stack as the kernel is told: address, flags, size.
+    pub fn handler_stack(self) -> [usize; 3] {
+        [self.signal_stack(), 0, SIGNAL_STACK]
     }
 
     /// Address of chunk place `place`.
@@ -245,10 +272,16 @@ pub fn borrows_memory() -> bool {
 
 /// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds
 /// a lock.
+#[inline]
 pub fn notice_fork() {
-    if !process::is_forked() {
-        return;
+    if process::is_forked() {
+        notice_child();
     }
+}
+
+#[cold]
+#[inline(never)]
+fn notice_child() {
     let gs = syscall::gs();
     match ring_at(gs) {
         Some(ring) if gs == ring.address => {
@@ -273,10 +306,15 @@ pub fn hold_place() {
 
 /// If this process is a new child, gives the calling (only) thread a slot of its own in place of
 /// the parent's, which is not mapped here. Returns whether that was so.
+#[inline]
 pub fn adopt_after_fork(ring: Ring) -> bool {
-    if !process::is_forked() {
-        return false;
-    }
+    process::is_forked() && adopt_in_child(ring)
+}
+
+// (What is called often has no room for it on its stack, which may be a small one.)
+#[cold]
+#[inline(never)]
+fn adopt_in_child(ring: Ring) -> bool {
     // A handler would find the ring without its memory.
     let old = syscall::sigprocmask(0, Some(!0));
     let new = process::is_forked();
@@ -396,10 +434,12 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
 
 /// `ss_flags`: no alternate stack.
 pub const SS_DISABLE: usize = 2;
+/// `ss_flags`: no alternate stack while a handler runs.
+pub const SS_AUTODISARM: usize = 0x8000_0000;
 
 fn install_signal_stack(ring: Ring) {
     const EPERM: isize = 1;
-    let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
+    let stack = ring.handler_stack();
     // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and
     // nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
     // signals blocked.)

@@ -20,10 +20,16 @@ pub fn is_first() -> bool {
 /// To be called by wrappers that change something for good, or start something: an executable's own
 /// functions may run before all constructors (`DT_PREINIT_ARRAY`; the runtimes of sanitizers begin
 /// there). As with constructors nothing else runs then.
+#[inline]
 pub fn early() {
-    if BEGUN.load(Ordering::Relaxed) || environment::is_static() {
-        return;
+    if !BEGUN.load(Ordering::Relaxed) && !environment::is_static() {
+        begin_early();
     }
+}
+
+#[cold]
+#[inline(never)]
+fn begin_early() {
     let envp = libc_symbols::first_environment();
     if !envp.is_null() && is_first() {
         // SAFETY: the environment is as the kernel has made it, and nothing else runs.

@@ -9,6 +9,8 @@ pub mod decode;
 pub mod environment;
 #[cfg(not(test))]
 pub mod libc_symbols;
+#[cfg(not(test))]
+pub(crate) mod loader_list;
 #[cfg(all(not(test), mgz_cdylib))]
 pub(crate) mod mem_builtins;
 #[cfg(not(test))]

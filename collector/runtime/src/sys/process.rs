@@ -8,13 +8,13 @@ use mgz_abi::shared_memory::{
 };
 
 /// The mapped header of the shared memory, or null if nothing is recorded.
-static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+pub(crate) static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 /// The header where the process is [asleep](fall_asleep), else null.
 static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 /// It stays so whatever is loaded.
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
 /// Where [`owner`] is noted: in a page that the kernel clears in forked children.
-static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+pub(crate) static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Longest path of the shared memory and of the runtime itself.
 const PATH: usize = 256;

@@ -23,7 +23,8 @@ pub struct Context {
     pub registers: [u64; 23],
     /// Address of the extended state, inside the same frame.
     pub extended: u64,
-    reserved: [u64; 8],
+    /// Words that mean nothing to the kernel.
+    pub(crate) reserved: [u64; 8],
     /// Signals that were blocked before.
     pub mask: u64,
 }

@@ -427,12 +427,15 @@ pub unsafe fn sigaction(
 }
 
 /// Whether `rdgsbase` may be used, see [`init_gs`].
-static FSGSBASE: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+pub(crate) static FSGSBASE: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
 
 /// Notes whether the kernel lets user space read and write the `%gs` base (AT_HWCAP2 bit 1).
 pub fn init_gs(hwcap2: u64) {
     FSGSBASE.store(hwcap2 & 2 != 0, core::sync::atomic::Ordering::Relaxed);
 }
+
+/// `ARCH_GET_GS`.
+pub(crate) const GET_GS: usize = 0x1004;
 
 /// The calling thread's `%gs` base.
 pub fn gs() -> usize {
@@ -445,7 +448,7 @@ pub fn gs() -> usize {
         unsafe {
             call(
                 nr::ARCH_PRCTL,
-                0x1004,
+                GET_GS,
                 &mut base as *mut usize as usize,
                 0,
                 0,

@@ -48,7 +48,7 @@ const MAKERS: [u32; 7] = [
     nr::ARCH_PRCTL as u32,
 ];
 /// These, and what changes signals: met in C libraries alone, which are told by the others.
-const NUMBERS: [u32; 9] = [
+const NUMBERS: [u32; 10] = [
     MAKERS[0],
     MAKERS[1],
     MAKERS[2],
@@ -58,6 +58,7 @@ const NUMBERS: [u32; 9] = [
     MAKERS[6],
     nr::RT_SIGACTION as u32,
     nr::RT_SIGPROCMASK as u32,
+    nr::SIGALTSTACK as u32,
 ];
 
 /// Code of a library that is searched, bytes; the C library, the executable and what is
@@ -90,20 +91,30 @@ unsafe extern "C" fn mgz_room() {
 
 /// Bytes of a detour at most.
 const DETOUR: usize = 144;
-/// A page of detours begins with the addresses of [`before`] and [`after`].
-const POINTERS: usize = 16;
+/// A page of detours begins with the addresses of [`before`], [`after`] and [`before_mask`].
+const POINTERS: usize = 24;
 const _: () = assert!(POINTERS + IN_A_PAGE * DETOUR <= PAGE);
 
 hook!(
     /// In front of such a system call, rcx its address: goes there, or behind it if the call is done.
-    before, prepare
+    before, prepare, before_plain, prepare_plain
 );
 hook!(
     /// Behind it, rcx where the program goes on.
-    after, settle
+    after, settle, after_plain, settle
 );
 
 unsafe extern "C" fn prepare(registers: *mut Saved) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, true) }
+}
+
+unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, false) }
+}
+
+unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
     const ENOMEM: isize = 12;
     const CLONE_VM: u64 = 0x100;
     // SAFETY: what `before` has just pushed.
@@ -114,7 +125,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
             Some(result) => result,
             None => return,
         },
-        nr::RT_SIGPROCMASK if awake => match mask(r) {
+        nr::SIGALTSTACK if awake => match stack(r) {
             Some(result) => result,
             None => return,
         },
@@ -126,6 +137,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
             thread_ring::notice_fork();
             return;
         }
+        nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
         // SAFETY: the kernel's contract for these calls.
         nr::EXECVE => unsafe {
             exec::system_execve(
@@ -168,40 +180,69 @@ fn action(r: &Saved) -> Option<isize> {
     Some(unsafe { signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _) })
 }
 
-/// A mask that is set past the wrappers. What the program believes to have blocked stays as it is:
-/// most are set for a moment only.
-fn mask(r: &Saved) -> Option<isize> {
-    const UNBLOCK: u64 = 1;
-    let kept = signals::SEGV_BIT | trigger::bit();
-    if r.r10 != SET
-        || r.rdi == UNBLOCK
-        || r.rsi == 0
-        || !syscall::is_readable(r.rsi as usize, SET as usize)
-    {
+/// An alternate stack that is asked for past the wrappers.
+fn stack(r: &Saved) -> Option<isize> {
+    let valid =
+        |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
+    if !valid(r.rdi) || !valid(r.rsi) {
         return None;
     }
-    // SAFETY: just asked.
-    let wanted = unsafe { (r.rsi as *const u64).read_unaligned() };
-    if wanted & kept == 0 {
-        return None;
-    }
-    let set = wanted & !kept;
-    // SAFETY: the kernel's contract; the set lives across the call.
-    Some(unsafe {
-        syscall::call(
-            nr::RT_SIGPROCMASK,
-            r.rdi as usize,
-            &raw const set as usize,
-            r.rdx as usize,
-            SET as usize,
-            0,
-            0,
-        )
-    })
+    // SAFETY: null, or memory that is there.
+    Some(unsafe { crate::wrap::signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _) })
 }
+
+/// As [`before`], for masks that are set past the wrappers. What the program believes to have
+/// blocked stays as it is: most are set for a moment only. What the runtime needs is unblocked again
+/// at once.
+///
+/// The C library sets a mask for every jump out of a handler, which may stand at the very end of an
+/// alternate stack: so nothing is pushed, unless the mask has such a signal. (The C library's
+/// functions use no flags across a system call.)
+#[unsafe(naked)]
+unsafe extern "C" fn before_mask() {
+    // (how edi, set rsi, old rdx, bytes r10); rcx is the address of the call.
+    naked_asm!(
+        "cmp qword ptr [rip + {kept}], 0",
+        "je 9f",
+        "cmp r10, 8",
+        "jne 9f",
+        "cmp edi, {unblock}",
+        "je 9f",
+        "test rsi, rsi",
+        "je 9f",
+        // A fault here goes on at the call, which fails as it would have.
+        "mgz_mask_read:",
+        "mov r11, [rsi]",
+        "test r11, [rip + {kept}]",
+        "jne 2f",
+        "9:",
+        "jmp rcx",
+        "2:",
+        "lea rsp, [rsp - 128]",
+        "push rcx", "push rdi", "push rsi", "push rdx",
+        "syscall",
+        "push rax",
+        "mov eax, {sigprocmask}",
+        "mov edi, {unblock}",
+        "lea rsi, [rip + {kept}]",
+        "xor edx, edx",
+        "syscall",
+        "pop rax", "pop rdx", "pop rsi", "pop rdi", "pop rcx",
+        "lea rsp, [rsp + 128]",
+        "add rcx, {rest}",
+        "jmp rcx",
+        kept = sym signals::NEVER_BLOCKED,
+        unblock = const UNBLOCK,
+        sigprocmask = const nr::RT_SIGPROCMASK,
+        rest = const REST)
+}
+
+/// `SIG_UNBLOCK`.
+const UNBLOCK: usize = 1;
 
 /// A new thread, a child, or the caller again.
 unsafe extern "C" fn settle(_: *mut Saved) {
+    exec::has_failed();
     if process::header().is_none() {
         return;
     }
@@ -269,7 +310,7 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     // The executable has no name.
     let always = instrumented
         || name.is_empty()
-        || holds(libc_symbols::behind(libc_symbols::place(c"execve")));
+        || holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
     if (bytes > LARGEST && !always) || BYTES.fetch_add(bytes, Ordering::Relaxed) > MOST {
         return;
     }
@@ -295,21 +336,12 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             }
         });
     }
-    let makes = |at: u64| {
-        // SAFETY: code of the module, in which the whole way to the system call was found.
-        let number = |skip: u64| unsafe { ((at + skip) as *const u32).read_unaligned() };
-        // SAFETY: as above.
-        match unsafe { *(at as *const u8) } {
-            0xb8 => MAKERS.contains(&number(1)),
-            0x48 => MAKERS.contains(&number(3)),
-            _ => MAKERS.contains(&(number(3) & 0xff)),
-        }
-    };
     let found = &found[..number];
-    if !found.iter().any(|f| makes(f.0)) {
+    // SAFETY: code of the module, in which the whole way to the system call was found.
+    if !found.iter().any(|f| MAKERS.contains(&unsafe { number_at(f.0) })) {
         return;
     }
-    let is_c_library = holds(libc_symbols::behind(libc_symbols::place(c"execve")));
+    let is_c_library = holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
     let mut all = true;
     for found in found.chunks(IN_A_PAGE) {
         if !lead(found) {
@@ -319,6 +351,21 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     }
     if is_c_library && all {
         MET.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The number that the code at a place sets, in one of the forms of [`numbered_call`].
+///
+/// # Safety
+/// That must have found it there.
+unsafe fn number_at(at: u64) -> u32 {
+    // SAFETY: the caller's contract.
+    let number = |skip: u64| unsafe { ((at + skip) as *const u32).read_unaligned() };
+    // SAFETY: as above.
+    match unsafe { *(at as *const u8) } {
+        0xb8 => number(1),
+        0x48 => number(3),
+        _ => number(3) & 0xff,
     }
 }
 
@@ -450,7 +497,14 @@ fn lead(found: &[(u64, NumberedCall)]) -> bool {
         if syscall::mprotect(page, PAGE, map::READ | map::WRITE) != 0 {
             return false;
         }
-        (page as *mut [u64; 2]).write([before as *const () as u64, after as *const () as u64]);
+        (page as *mut [u64; 3]).write([
+            before as *const () as u64,
+            after as *const () as u64,
+            before_mask as *const () as u64,
+        ]);
+        let read: usize;
+        core::arch::asm!("lea {}, [rip + mgz_mask_read]", out(reg) read, options(nomem, nostack, preserves_flags));
+        signals::READS_MASK.store(read, Ordering::Relaxed);
         for (number, (at, call)) in found.iter().enumerate() {
             write(page, page + POINTERS + number * DETOUR, *at, call);
         }
@@ -485,14 +539,24 @@ unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
     // lea rcx, [rip + what follows the jump]; jmp [before]
     let end = put(&[0x48, 0x8d, 0x0d, 6, 0, 0, 0]);
     put(&[0xff, 0x25]);
-    put(&distance(end + 6, page as u64));
-    // syscall; lea rcx, [rip + the program's next instruction]; jmp [after]: REST bytes
-    let end = put(&[0x0f, 0x05]);
-    put(&[0x48, 0x8d, 0x0d]);
-    put(&distance(end + 7, behind));
-    put(&[0xff, 0x25]);
-    let end = put(&distance(end + 13, page as u64 + 8));
-    let filled = end - (detour + call.before + 13);
+    // SAFETY: found there.
+    let is_mask = unsafe { number_at(at) } == nr::RT_SIGPROCMASK as u32;
+    let entry = if is_mask { page + 16 } else { page };
+    put(&distance(end + 6, entry as u64));
+    // syscall; lea rcx, [rip + the program's next instruction]; jmp [after]: REST bytes. Behind a
+    // call that makes nothing there is nothing to do.
+    let start = put(&[0x0f, 0x05]) - 2;
+    // SAFETY: found there.
+    let end = if MAKERS.contains(&unsafe { number_at(at) }) {
+        put(&[0x48, 0x8d, 0x0d]);
+        put(&distance(start + 9, behind));
+        put(&[0xff, 0x25]);
+        put(&distance(start + 15, page as u64 + 8))
+    } else {
+        put(&[0xe9]);
+        put(&distance(start + 7, behind))
+    };
+    let filled = end - start;
     put(&[0x90; REST as usize][..REST as usize - filled]);
     // Behind a call that `before` has made.
     let end = put(&[0xe9]);

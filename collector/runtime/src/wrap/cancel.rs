@@ -7,7 +7,7 @@
 //! anywhere, another one is cancelled that takes no notice; then the handler is there.
 
 use crate::record::{signals, thread_ring, trigger};
-use crate::sys::libc_symbols::next;
+use crate::sys::libc_symbols::{library, next};
 use crate::sys::{process, syscall};
 use crate::wrap::threads;
 use core::arch::naked_asm;
@@ -43,10 +43,10 @@ extern "C" fn prepare(kind: i32) {
 
 /// Makes the C library install its handler.
 fn cancel_somebody() {
-    let Some(cancel) = next!(c"pthread_cancel", unsafe extern "C" fn(usize) -> i32) else {
+    let Some(cancel) = library!(c"pthread_cancel", unsafe extern "C" fn(usize) -> i32) else {
         return;
     };
-    let Some(detach) = next!(c"pthread_detach", unsafe extern "C" fn(usize) -> i32) else {
+    let Some(detach) = library!(c"pthread_detach", unsafe extern "C" fn(usize) -> i32) else {
         return;
     };
     // The new thread gets no signal: neither one of the program nor that of its cancellation.
@@ -55,7 +55,7 @@ fn cancel_somebody() {
     // SAFETY: a start routine that may run in any thread; the thread lives until it is told that it
     // may end.
     unsafe {
-        if threads::pthread_create(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0
+        if threads::create_thread(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0
         {
             cancel(new);
             detach(new);

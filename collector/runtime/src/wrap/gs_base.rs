@@ -20,6 +20,12 @@ const EXIT_GROUP: usize = 231;
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn arch_prctl(operation: i32, address: usize) -> i32 {
+    crate::wrap::ask_stand_in!(
+        c"arch_prctl",
+        unsafe extern "C" fn(i32, usize) -> i32,
+        operation,
+        address
+    );
     // SAFETY: the caller's arguments.
     unsafe { by_number(0, operation as u32 as usize, address) as i32 }
 }

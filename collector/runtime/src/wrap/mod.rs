@@ -1,5 +1,30 @@
 //! The program's calls that the runtime stands in for.
 
+/// Returns what a library of the program says that stands in for the function, if there is one: who
+/// calls the wrapper would have called that. What it asks the C library for is met there; where
+/// that is not so, the wrapper does the work itself.
+#[cfg(not(test))]
+macro_rules! ask_stand_in {
+    ($name:literal, $ty:ty $(, $argument:expr)*) => {
+        if let Some(to) = $crate::wrap::stand_in(const { $crate::sys::libc_symbols::place($name) }) {
+            // SAFETY: the function's type, and the caller's arguments.
+            #[allow(unused_unsafe, reason = "some wrappers are unsafe functions")]
+            return unsafe { core::mem::transmute::<usize, $ty>(to)($($argument),*) };
+        }
+    };
+}
+#[cfg(not(test))]
+pub(crate) use ask_stand_in;
+
+/// The library function that stands in for one of the C library's, if that can be asked.
+#[cfg(not(test))]
+pub(crate) fn stand_in(place: usize) -> Option<usize> {
+    if !call_sites::are_met() {
+        return None;
+    }
+    crate::sys::libc_symbols::stand_in(place)
+}
+
 #[cfg(not(test))]
 pub mod call_sites;
 #[cfg(not(test))]

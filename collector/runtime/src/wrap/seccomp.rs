@@ -3,7 +3,7 @@
 //! ends, and the thread's probes go on in the spare ring.
 
 use crate::record::{entry_patches, reuse_watch, signals, thread_ring, trigger, window};
-use crate::sys::libc_symbols::{fail, next};
+use crate::sys::libc_symbols::{fail, library, next};
 use crate::sys::seccomp_eval::Instruction;
 use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_filtered, is_sealed};
 use crate::sys::syscall::{map, nr};
@@ -171,15 +171,23 @@ fn restrict(operation: usize, program: *const Program, install: impl FnOnce() ->
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
+    const ENOSYS: isize = 38;
+    match next!(c"prctl", Prctl) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { prctl_by(real, option, a, b, c, d) },
+        None => fail(ENOSYS),
+    }
+}
+
+type Prctl = unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32;
+
+/// `prctl` by one of its definitions.
+///
+/// # Safety
+/// As the C function.
+unsafe fn prctl_by(real: Prctl, option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
     const PR_SET_SECCOMP: i32 = 22;
     const PR_SET_MDWE: i32 = 65;
-    const ENOSYS: isize = 38;
-    let Some(real) = next!(
-        c"prctl",
-        unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32
-    ) else {
-        return fail(ENOSYS);
-    };
     // SAFETY: the caller's arguments.
     let call = || unsafe { real(option, a, b, c, d) };
     // No memory becomes executable from then on.
@@ -322,8 +330,11 @@ unsafe extern "C" fn prctl_by_number(
     c: usize,
     d: usize,
 ) -> isize {
-    // SAFETY: the caller's arguments.
-    unsafe { prctl(option as i32, a, b, c, d) as isize }
+    match library!(c"prctl", Prctl) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { prctl_by(real, option as i32, a, b, c, d) as isize },
+        None => missing(),
+    }
 }
 
 extern "C" fn real() -> usize {

@@ -2,7 +2,7 @@
 
 use crate::record::thread_ring;
 use crate::record::thread_ring::Stack;
-use crate::sys::libc_symbols::{fail, next};
+use crate::sys::libc_symbols::{fail, library, next, place};
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
@@ -222,14 +222,18 @@ unsafe extern "C" fn enter() {
 }
 
 /// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which
-/// looks at the attributes and at its defaults alone.
+/// looks at the attributes and at its defaults alone. (Of other threads than its own nothing is
+/// known.)
 ///
 /// # Safety
 /// What is pointed to must be attributes of threads.
 unsafe fn asked_for(attributes: usize) -> Stack {
     type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
     type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
-    let Some(get_size) = next!(c"pthread_attr_getstacksize", Get) else {
+    if crate::sys::libc_symbols::stand_in(const { place(c"pthread_create") }).is_some() {
+        return Stack::UNKNOWN;
+    }
+    let Some(get_size) = library!(c"pthread_attr_getstacksize", Get) else {
         return Stack::UNKNOWN;
     };
     // More than attributes take in any library.
@@ -237,14 +241,14 @@ unsafe fn asked_for(attributes: usize) -> Stack {
     let mut from = attributes;
     if attributes == 0 {
         from = own.as_mut_ptr() as usize;
-        let Some(init) = next!(c"pthread_attr_init", unsafe extern "C" fn(usize) -> i32) else {
+        let Some(init) = library!(c"pthread_attr_init", unsafe extern "C" fn(usize) -> i32) else {
             return Stack::UNKNOWN;
         };
         // SAFETY: there is room for attributes.
         if unsafe { init(from) } != 0 {
             return Stack::UNKNOWN;
         }
-    } else if let Some(get) = next!(c"pthread_attr_getstack", GetBoth) {
+    } else if let Some(get) = library!(c"pthread_attr_getstack", GetBoth) {
         let (mut low, mut bytes) = (0, 0);
         // SAFETY: the caller's attributes, and two words.
         let got = unsafe { get(from, &raw mut low, &raw mut bytes) };
@@ -270,14 +274,44 @@ pub unsafe extern "C" fn pthread_create(
     function: usize,
     argument: usize,
 ) -> i32 {
-    const EAGAIN: i32 = 11;
     crate::sys::begin::early();
-    let Some(real) = next!(
-        c"pthread_create",
-        unsafe extern "C" fn(usize, usize, usize, usize) -> i32
-    ) else {
-        return EAGAIN;
-    };
+    match next!(c"pthread_create", Create) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { create_by(real, thread, attributes, function, argument) },
+        None => EAGAIN as i32,
+    }
+}
+
+type Create = unsafe extern "C" fn(usize, usize, usize, usize) -> i32;
+
+/// The C library's own `pthread_create`, whoever stands in for it.
+///
+/// # Safety
+/// As the C function.
+pub unsafe fn create_thread(
+    thread: usize,
+    attributes: usize,
+    function: usize,
+    argument: usize,
+) -> i32 {
+    match library!(c"pthread_create", Create) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { create_by(real, thread, attributes, function, argument) },
+        None => EAGAIN as i32,
+    }
+}
+
+/// `pthread_create` by one of its definitions.
+///
+/// # Safety
+/// As the C function.
+unsafe fn create_by(
+    real: Create,
+    thread: usize,
+    attributes: usize,
+    function: usize,
+    argument: usize,
+) -> i32 {
     if process::header().is_none() {
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, attributes, function, argument) };
@@ -285,7 +319,7 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: the caller's attributes.
     let start = prepare_on(function, argument, unsafe { asked_for(attributes) });
     if start == 0 {
-        return EAGAIN;
+        return EAGAIN as i32;
     }
     // SAFETY: the caller's arguments, with our start routine in front of its own.
     let r = unsafe { real(thread, attributes, enter as *const () as usize, start) };
@@ -473,6 +507,9 @@ pub unsafe extern "C" fn vfork() {
         "sub rsp, 8",
         "call {notice}",
         "add rsp, 8",
+        // A library's function that stands in for it.
+        "test rax, rax",
+        "jne 3f",
         "pop rdi", // the return address: the child would overwrite it
         "mov eax, 58",
         "syscall",
@@ -492,6 +529,8 @@ pub unsafe extern "C" fn vfork() {
         "add rsp, 8",
         "movsxd rax, eax",
         "ret",
+        "3:",
+        "jmp rax",
         notice = sym notice_fork, child = sym vfork_child, failed = sym vfork_failed)
 }
 
@@ -503,9 +542,10 @@ pub unsafe extern "C" fn __vfork() {
     naked_asm!("jmp {vfork}", vfork = sym vfork)
 }
 
-extern "C" fn notice_fork() {
+extern "C" fn notice_fork() -> usize {
     crate::sys::begin::early();
     thread_ring::notice_fork();
+    crate::wrap::stand_in(const { place(c"vfork") }).unwrap_or(0)
 }
 
 extern "C" fn vfork_failed(errno: isize) -> i32 {

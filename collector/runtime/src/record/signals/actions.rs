@@ -6,7 +6,7 @@ use crate::record::thread_ring::Ring;
 use crate::record::{thread_ring, trigger};
 use crate::sys::syscall::KernelAction;
 use crate::sys::{process, syscall};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mgz_abi::shared_memory::MODE_BURST;
 
 /// The program's view of each signal's action; valid where `KNOWN` has the bit.
@@ -21,6 +21,9 @@ static LOCK: AtomicU32 = AtomicU32::new(0);
 /// Whether the runtime handles signals. If not, nothing is recorded, and what the program asks for
 /// is what the kernel is told.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// The signals that the runtime needs, and so are never really blocked; none where it handles none.
+pub(crate) static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// In a new child: no other thread holds the lock.
 pub fn unlock() {
@@ -39,6 +42,7 @@ pub fn install() {
     }
     INSTALLED.store(true, Ordering::Relaxed);
     install_trigger();
+    NEVER_BLOCKED.store(SEGV_BIT | trigger::bit(), Ordering::Relaxed);
     // A blocked SIGSEGV may be inherited; the thread's view keeps it.
     if let (Ok(old), Some(ring)) = (
         syscall::sigprocmask(1, Some(SEGV_BIT)),
@@ -277,6 +281,7 @@ pub(crate) fn change(
 }
 
 /// Where nobody records, the kernel is asked for what the program asks.
+#[inline(never)]
 fn change_unrecorded(
     s: usize,
     new: Option<&KernelAction>,
@@ -293,6 +298,7 @@ fn change_unrecorded(
 
 /// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as
 /// it is.
+#[inline(never)]
 fn change_of_borrower(
     s: usize,
     new: Option<&KernelAction>,

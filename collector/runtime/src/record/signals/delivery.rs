@@ -6,21 +6,12 @@ use crate::record::signals::{actions, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, transfer_hooks, trigger, window};
 use crate::sys::signal_frame::{Context, Info, RAX, REGISTERS, RIP, RSP};
-use crate::sys::syscall::KernelAction;
-use crate::sys::{process, signal_frame, syscall};
+use crate::sys::{process, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
-/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of
-/// `entry::on_signal`.
-#[repr(C)]
+/// What is to be remembered while a handler of the program runs.
 pub(crate) struct Delivery {
-    /// Address of the program's handler.
-    handler: usize,
-    /// Where the runtime goes on if the handler is called from the file's code, and that code
-    /// (`mgz_abi::probe::HANDLER_CALL`).
-    back: usize,
-    call: usize,
     signal: i32,
     /// It was recording.
     recording: bool,
@@ -44,19 +35,33 @@ pub(crate) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
 pub(crate) const THROUGH_FILE: usize = 3;
 
-/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names
+/// What is entered: the program's handler, and the file's code that calls it
+/// (`mgz_abi::probe::HANDLER_CALL`).
+pub(crate) type Entered = [usize; 2];
+
+/// The calling thread's ring, unless it is still its creator's: a thread that nobody has met yet,
+/// since a system call has made it just now.
+fn own_ring() -> Option<Ring> {
+    let sealed = crate::sys::seccomp_state::is_sealed();
+    thread_ring::current().filter(|ring| {
+        syscall::gs() != ring.address || sealed || ring.control().tid.get() == syscall::gettid()
+    })
+}
+
+/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `entered` names
 /// it, [`DIRECT`] if it names it and nothing is to be done behind it, [`THROUGH_FILE`] if it is to
 /// be called from there, or the address of a moved frame on which to start again.
 pub(crate) unsafe extern "C" fn deliver(
     signal: i32,
     info: *mut Info,
     context: *mut Context,
-    delivery: *mut Delivery,
+    entered: *mut Entered,
 ) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
     let s = signal as usize & 127;
-    let ring = thread_ring::current();
+    let frame = context as usize - 8;
+    let ring = own_ring();
     let action = actions::of(s);
     let came = c.registers[RIP];
     if let Some(ring) = ring {
@@ -65,7 +70,7 @@ pub(crate) unsafe extern "C" fn deliver(
             < thread_ring::HOOK_STACK + thread_ring::SIGNAL_STACK
         {
             transfer_hooks::settle(c);
-            return move_frame(context, &action);
+            return program_stack::move_frame(context, &action);
         }
     }
     if action.flags & SA_RESETHAND != 0 {
@@ -147,8 +152,9 @@ pub(crate) unsafe extern "C" fn deliver(
     let mut mask = came_from | action.mask | own;
     // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
     // (Executables without a loader have code to call handlers from.)
-    let direct = crate::record::attachment::is_attached() && interrupted.is_none();
-    let mut outer = Shield::default();
+    // Nor is there anything to be done behind a handler of a thread without a ring.
+    let direct =
+        ring.is_none() || crate::record::attachment::is_attached() && interrupted.is_none();
     if let Some(ring) = ring {
         let private = ring.private();
         if !direct {
@@ -158,27 +164,29 @@ pub(crate) unsafe extern "C" fn deliver(
             if private.trigger_blocked.get() {
                 c.mask |= trigger::bit();
             }
-            outer = segv_mask::raise(private, delivery as usize, mask);
+            // (A handler begins with the frame's first word as its return address.)
+            let outer = segv_mask::raise(private, frame + 8, mask);
+            program_stack::show_stack(ring, c);
+            kept::keep(
+                ring,
+                frame,
+                Delivery {
+                    signal,
+                    recording,
+                    interrupted,
+                    before,
+                    shown,
+                    spill,
+                    outer,
+                    begun,
+                },
+            );
         }
         mask &= !(SEGV_BIT | trigger::bit());
     }
     let call = modules::handler_call();
-    // SAFETY: room that the caller has made on its stack.
-    unsafe {
-        delivery.write(Delivery {
-            handler: action.handler,
-            back: 0,
-            call: call.unwrap_or(0) as usize,
-            signal,
-            recording,
-            interrupted,
-            before,
-            shown,
-            spill,
-            outer,
-            begun,
-        })
-    };
+    // SAFETY: the caller's room.
+    unsafe { entered.write([action.handler, call.unwrap_or(0) as usize]) };
     let _ = syscall::sigprocmask(2, Some(mask));
     match call {
         _ if direct => DIRECT,
@@ -204,27 +212,36 @@ fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     Some(mask)
 }
 
-/// The program's handler has returned.
-pub(crate) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mut Context) {
-    let _ = syscall::sigprocmask(0, Some(!0));
-    // SAFETY: what `deliver` wrote, and the kernel's frame.
-    let (delivery, c) = unsafe { (&*delivery, &mut *context) };
-    let before = &delivery.before;
-    if let Some(ring) = thread_ring::current() {
-        segv_mask::lower(
-            ring.private(),
-            delivery.outer,
-            c.registers[RSP] as usize,
-            c.mask & SEGV_BIT != 0,
-        );
-        ring.private()
-            .trigger_blocked
-            .set(c.mask & trigger::bit() != 0);
-        c.mask &= !(SEGV_BIT | trigger::bit());
-    }
-    settle(delivery, c);
-    if c.registers[RIP] != before[RIP] {
-        avoid_patch(c);
+/// The program's handler has returned. All signals are blocked.
+pub(crate) unsafe extern "C" fn returned(context: *mut Context) {
+    let frame = context as usize - 8;
+    // SAFETY: the kernel's frame, whose first word is where it is returned to.
+    let c = unsafe {
+        (frame as *mut usize).write(crate::record::signals::entry::restorer_address());
+        &mut *context
+    };
+    let Some(ring) = own_ring() else {
+        return;
+    };
+    let private = ring.private();
+    let delivery = kept::take(ring, frame);
+    let sp = c.registers[RSP] as usize;
+    let outer = delivery.map_or_else(Shield::default, |delivery| delivery.outer);
+    segv_mask::lower(private, outer, sp, c.mask & SEGV_BIT != 0);
+    private.trigger_blocked.set(c.mask & trigger::bit() != 0);
+    c.mask &= !(SEGV_BIT | trigger::bit());
+    program_stack::restore_stack(ring, c);
+    match delivery {
+        Some(delivery) => {
+            settle(delivery, c);
+            if c.registers[RIP] != delivery.before[RIP] {
+                avoid_patch(c);
+            }
+        }
+        None => {
+            process::count(count::CUT_REGIONS, 1);
+            avoid_patch(c);
+        }
     }
 }
 
@@ -385,39 +402,6 @@ fn resume(
                 base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
         }
     }
-}
-
-/// Copies the frame from the runtime's stack to where the program's handler shall run: the
-/// program's alternate stack, or the interrupted one. The runtime's stack is free again at once,
-/// even if the handler never returns.
-pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize {
-    // SAFETY: the kernel's frame.
-    let c = unsafe { &mut *context };
-    // SAFETY: as above.
-    let bytes = unsafe { signal_frame::frame_bytes(context) };
-    let start = context as usize - 8;
-    let interrupted = c.registers[RSP] as usize;
-    let mut top = interrupted - 128;
-    if action.flags & SA_ONSTACK != 0
-        && let Some(ring) = thread_ring::current()
-    {
-        let [address, flags, size] = ring.private().stack.get();
-        if flags & thread_ring::SS_DISABLE == 0 && interrupted.wrapping_sub(address) >= size {
-            top = address + size;
-        }
-    }
-    // The extended state keeps its alignment of 64.
-    let target = ((top - bytes - 64) & !63) | (start & 63);
-    let shift = target.wrapping_sub(start);
-    // SAFETY: the target is free stack below everything in use; if it is not mapped, the program's
-    // own handler could not have run there either, and this fault ends it.
-    unsafe { core::ptr::copy_nonoverlapping(start as *const u8, target as *mut u8, bytes) };
-    // SAFETY: the copy has the same layout.
-    let copy = unsafe { &mut *((context as usize).wrapping_add(shift) as *mut Context) };
-    if copy.extended != 0 {
-        copy.extended = (copy.extended as usize).wrapping_add(shift) as u64;
-    }
-    target
 }
 
 /// Takes back what the clone has done of the original instruction so far.

@@ -1,10 +1,11 @@
 //! Where the kernel enters: handlers' first instructions, and the way back.
 
-use crate::record::signals::delivery::{DIRECT, Delivery, THROUGH_FILE, deliver, returned};
+use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
+use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
 use crate::sys::signal_frame::Context;
 use core::arch::naked_asm;
-use mgz_abi::probe::{HANDLER_FRAME, handler_saved};
+use mgz_abi::probe::HANDLER_FRAME;
 
 /// Returns from a handler: `rt_sigreturn`, in the very bytes by which unwinders know a signal
 /// frame. They look the byte before a return address up, so that must not belong to a function with
@@ -75,35 +76,90 @@ pub(crate) unsafe extern "C" fn on_trigger() {
     )
 }
 
-/// Low and high byte of the offset of register number `n` of [`Context::registers`] from rsp in
-/// [`on_signal`] after its `sub`, in the DWARF encoding of signed numbers.
+/// Offset from the stack pointer to where the kernel has saved register number `n` of
+/// [`Context::registers`] when a handler has returned to [`on_signal`]: the context begins at the
+/// stack pointer.
+const fn saved(n: usize) -> usize {
+    core::mem::offset_of!(Context, registers) + 8 * n
+}
+
+/// Low and high byte of that offset, in the DWARF encoding of signed numbers.
 const fn low(n: usize) -> usize {
-    handler_saved(n) & 0x7f | 0x80
+    saved(n) & 0x7f | 0x80
 }
 
 const fn high(n: usize) -> usize {
     // One byte more would be needed from here on.
-    assert!(handler_saved(n) < 0x2000);
-    handler_saved(n) >> 7
+    assert!(saved(n) < 0x2000);
+    saved(n) >> 7
 }
 
-/// Room for a [`Delivery`] below the kernel's frame, which begins 8 bytes below a multiple of 16.
-const _: () = assert!(size_of::<Delivery>() <= HANDLER_FRAME && HANDLER_FRAME % 16 == 8);
+/// What [`on_signal`] pushes where a handler is called from the file's code: the handler's address.
+const _: () = assert!(HANDLER_FRAME == 8);
 
 /// Entry for every signal that the program handles: `(signal, info, context)`, with all signals
 /// blocked.
 ///
-/// The handler is called from here, so that unwinders find a signal frame right behind it: the call
-/// frame information says that this function's caller is the interrupted code, with its registers
-/// where the kernel has saved them.
+/// The handler runs on the stack that it would have without the runtime, with nothing of the
+/// runtime below the kernel's frame: it is entered by a jump, and returns to here because the
+/// frame's first word, where the restorer's address was, says so. Unwinders find a signal frame
+/// there: the call frame information says that this function's caller is the interrupted code, with
+/// its registers where the kernel has saved them.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn on_signal() {
     // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has
-    // aligned it.
-    naked_asm!(
+    // aligned it. The interrupted code's registers are in the frame, so that all may be used.
+    asm_with_own_stack!(
         ".cfi_startproc",
         ".cfi_signal_frame",
-        "sub rsp, {bytes}",
+        "mov rbx, rsp",
+        "mov r12, rdi",
+        "mov r13, rsi",
+        "mov r14, rdx",
+        to_own_stack!("[rbx + 8 + {reserved}]"),
+        "mov rdi, r12",
+        "mov rsi, r13",
+        "mov rdx, r14",
+        // What is to be called.
+        "sub rsp, 16",
+        "mov rcx, rsp",
+        "call {deliver}",
+        "mov r10, [rsp]",
+        "mov r11, [rsp + 8]",
+        "mov rsp, rbx",
+        "cmp rax, {direct}",
+        "je 4f",
+        "cmp rax, {through_file}",
+        "je 5f",
+        "cmp rax, 1",
+        "jb 3f",
+        "ja 2f",
+        "lea rax, [rip + 6f]",
+        "mov [rsp], rax",
+        "4:",
+        "lea rdx, [rbx + 8]",
+        "lea rsi, [rdx + {context}]",
+        "mov edi, [rsi]",
+        "xor eax, eax",
+        "jmp r10",
+        "2:",
+        "mov rsp, rax",
+        "lea rdx, [rsp + 8]",
+        "lea rsi, [rsp + 8 + {context}]",
+        "mov edi, [rsi]",
+        "jmp {again}",
+        "5:",
+        "lea rax, [rip + 7f]",
+        "mov [rsp], rax",
+        "push r10",
+        "lea rdx, [rbx + 8]",
+        "lea rsi, [rdx + {context}]",
+        "mov edi, [rsi]",
+        "xor eax, eax",
+        "jmp r11",
+        "7:",
+        "lea rsp, [rsp + 16]",
+        "jmp 6f",
         ".cfi_remember_state",
         // DW_CFA_def_cfa_expression: what is saved as rsp. Then one DW_CFA_expression each: saved at rsp + offset.
         ".cfi_escape 0x0f, 4, 0x77, {rsp_low}, {rsp_high}, 6",
@@ -124,59 +180,33 @@ pub(crate) unsafe extern "C" fn on_signal() {
         ".cfi_escape 0x10, 2, 3, 0x77, {rcx_low}, {rcx_high}",
         ".cfi_escape 0x10, 7, 3, 0x77, {rsp_low}, {rsp_high}",
         ".cfi_escape 0x10, 16, 3, 0x77, {rip_low}, {rip_high}",
-        "mov rcx, rsp",
-        "call {deliver}",
-        "cmp rax, {direct}",
-        "je 4f",
-        "cmp rax, {through_file}",
-        "je 5f",
-        "cmp rax, 1",
-        "jb 3f",
-        "ja 2f",
-        "lea rdx, [rsp + {bytes} + 8]",
-        "lea rsi, [rdx + {context}]",
-        "mov edi, [rsi]",
-        "xor eax, eax",
-        "call [rsp]",
+        // Unwinders look the byte before a return address up.
+        "nop",
         "6:",
-        "mov rdi, rsp",
-        "lea rsi, [rsp + {bytes} + 8]",
+        "lea rbx, [rsp - 8]",
+        "mov eax, {sigprocmask}",
+        "xor edi, edi",
+        "lea rsi, [rip + {all_signals}]",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "syscall",
+        to_own_stack!("[rbx + 8 + {reserved}]"),
+        "lea rdi, [rbx + 8]",
         "call {returned}",
+        "mov rsp, rbx",
         "3:",
-        "add rsp, {bytes}",
         ".cfi_restore_state",
         "ret",
-        "2:",
-        "mov rsp, rax",
-        "lea rdx, [rsp + 8]",
-        "lea rsi, [rsp + 8 + {context}]",
-        "mov edi, [rsi]",
-        "jmp {again}",
-        "4:",
-        "mov r11, [rsp]",
-        "lea rdx, [rsp + {bytes} + 8]",
-        "lea rsi, [rdx + {context}]",
-        "mov edi, [rsi]",
-        "xor eax, eax",
-        "add rsp, {bytes}",
-        "jmp r11",
-        "5:",
-        "lea rax, [rip + 6b]",
-        "mov [rsp + 8], rax",
-        "mov r11, [rsp + 16]",
-        "lea rdx, [rsp + {bytes} + 8]",
-        "lea rsi, [rdx + {context}]",
-        "mov edi, [rsi]",
-        "xor eax, eax",
-        "jmp r11",
         ".cfi_endproc",
+        ;
+        // The kernel ignores those words of the frame.
+        reserved = const core::mem::offset_of!(Context, reserved),
         direct = const DIRECT,
         deliver = sym deliver,
         returned = sym returned,
         again = sym on_signal,
         context = const size_of::<Context>(),
         through_file = const THROUGH_FILE,
-        bytes = const HANDLER_FRAME,
         r8_low = const low(0),
         r8_high = const high(0),
         r9_low = const low(1),

@@ -2,8 +2,9 @@
 //! triggers. What is not its own is the program's.
 
 use crate::record::signals::actions::burst;
-use crate::record::signals::delivery::{append, commit, commit_half, move_frame};
+use crate::record::signals::delivery::{append, commit, commit_half};
 use crate::record::signals::entry::restorer_address;
+use crate::record::signals::program_stack::move_frame;
 use crate::record::signals::{actions, *};
 use crate::record::stack_copy::ThreadPosition;
 use crate::record::thread_ring::Ring;
@@ -11,8 +12,15 @@ use crate::record::{modules, publish, thread_ring, trigger, window};
 use crate::sys::signal_frame::{Context, Info, RIP, RSP};
 use crate::sys::syscall::KernelAction;
 use crate::sys::{process, syscall};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use mgz_abi::shared_memory::{MODE_BURST, PAGE};
 use mgz_abi::slot::RingSlot;
+
+/// The register that holds the address of the call there.
+const RCX: u8 = 1;
+
+/// Where the runtime reads a mask of the program's, which need not be there; 0: nowhere yet.
+pub(crate) static READS_MASK: AtomicUsize = AtomicUsize::new(0);
 
 /// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame
 /// for the program's handler.
@@ -24,6 +32,11 @@ pub(crate) unsafe extern "C" fn segv(
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
     if i.code > 0 {
+        if c.registers[RIP] == READS_MASK.load(Ordering::Relaxed) as u64 {
+            // At the system call, which says so to who has made it.
+            c.registers[RIP] = *c.register(RCX);
+            return 0;
+        }
         let gs = syscall::gs();
         if gs == 0
             && i.address < PAGE as u64
@@ -66,22 +79,26 @@ pub(crate) unsafe extern "C" fn segv(
         return 0;
     }
     if action.handler == SIG_DFL || action.handler == SIG_IGN || (blocked && synchronous) {
-        // Die as the program would have: with the default action, by the same fault or the same
-        // signal.
-        let default = KernelAction {
-            restorer: restorer_address(),
-            flags: SA_RESTORER,
-            ..KernelAction::default()
-        };
-        note_death(c);
-        // SAFETY: the default action.
-        unsafe { syscall::sigaction(SIGSEGV, Some(&default), None) };
-        if !synchronous {
-            syscall::tgkill(syscall::getpid(), syscall::gettid(), SIGSEGV);
-        }
+        die(c, synchronous);
         return 0;
     }
     move_frame(context, &action)
+}
+
+/// Dies as the program would have, with the default action: by the same fault (`again`), or by the
+/// same signal, or one that the kernel would have sent.
+pub(crate) fn die(context: &mut Context, again: bool) {
+    let default = KernelAction {
+        restorer: restorer_address(),
+        flags: SA_RESTORER,
+        ..KernelAction::default()
+    };
+    note_death(context);
+    // SAFETY: the default action.
+    unsafe { syscall::sigaction(SIGSEGV, Some(&default), None) };
+    if !again {
+        syscall::tgkill(syscall::getpid(), syscall::gettid(), SIGSEGV);
+    }
 }
 
 /// Shows the interrupted instruction where the program would have died, and keeps the records of
