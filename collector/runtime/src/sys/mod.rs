@@ -9,8 +9,11 @@ pub mod decode;
 pub mod environment;
 #[cfg(not(test))]
 pub mod libc_symbols;
+pub mod mapping_list;
 #[cfg(all(not(test), mgz_cdylib))]
 pub(crate) mod mem_builtins;
+#[cfg(not(test))]
+pub mod own_memory;
 #[cfg(not(test))]
 pub mod process;
 pub mod seccomp_eval;

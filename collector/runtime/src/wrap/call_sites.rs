@@ -31,7 +31,7 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
-use crate::wrap::{exec, gs_base, threads};
+use crate::wrap::{exec, gs_base, proc_files, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
@@ -48,7 +48,7 @@ const MAKERS: [u32; 7] = [
     nr::ARCH_PRCTL as u32,
 ];
 /// These, and what changes signals: met in C libraries alone, which are told by the others.
-const NUMBERS: [u32; 9] = [
+const NUMBERS: [u32; 12] = [
     MAKERS[0],
     MAKERS[1],
     MAKERS[2],
@@ -58,7 +58,12 @@ const NUMBERS: [u32; 9] = [
     MAKERS[6],
     nr::RT_SIGACTION as u32,
     nr::RT_SIGPROCMASK as u32,
+    OPENS[0],
+    OPENS[1],
+    OPENS[2],
 ];
+/// What opens files ([`proc_files`]).
+const OPENS: [u32; 3] = [nr::OPEN as u32, nr::OPENAT as u32, nr::OPENAT2 as u32];
 
 /// Code of a library that is searched, bytes; the C library, the executable and what is
 /// instrumented are searched whatever their size.
@@ -144,6 +149,13 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
                 r.r8 as usize,
             )
         },
+        number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if awake => {
+            let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
+            match proc_files::open_by_number(number, arguments) {
+                Some(result) => result,
+                None => return,
+            }
+        }
         nr::ARCH_PRCTL if awake => return gs_base::met(r.rdi as usize),
         _ => return,
     };
@@ -295,21 +307,36 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             }
         });
     }
-    let makes = |at: u64| {
+    let is_one_of = |at: u64, numbers: &[u32]| {
         // SAFETY: code of the module, in which the whole way to the system call was found.
         let number = |skip: u64| unsafe { ((at + skip) as *const u32).read_unaligned() };
         // SAFETY: as above.
         match unsafe { *(at as *const u8) } {
-            0xb8 => MAKERS.contains(&number(1)),
-            0x48 => MAKERS.contains(&number(3)),
-            _ => MAKERS.contains(&(number(3) & 0xff)),
+            0xb8 => numbers.contains(&number(1)),
+            0x48 => numbers.contains(&number(3)),
+            _ => numbers.contains(&(number(3) & 0xff)),
         }
     };
-    let found = &found[..number];
-    if !found.iter().any(|f| makes(f.0)) {
+    let is_c_library = holds(libc_symbols::behind(libc_symbols::place(c"execve")));
+    let found = &mut found[..number];
+    let makes = found.iter().any(|f| is_one_of(f.0, &MAKERS));
+    // Not a C library where nothing is made: what it asks about signals is its own. Files are
+    // opened by wrappers there, since threads are cancelled in these calls.
+    let is_wanted = |at: u64| match is_one_of(at, &OPENS) {
+        true => !is_c_library && (!makes || always),
+        false => makes,
+    };
+    let mut wanted = 0;
+    for at in 0..found.len() {
+        if is_wanted(found[at].0) {
+            found.swap(at, wanted);
+            wanted += 1;
+        }
+    }
+    let found = &found[..wanted];
+    if found.is_empty() {
         return;
     }
-    let is_c_library = holds(libc_symbols::behind(libc_symbols::place(c"execve")));
     let mut all = true;
     for found in found.chunks(IN_A_PAGE) {
         if !lead(found) {
