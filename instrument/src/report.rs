@@ -52,6 +52,9 @@ pub struct Report {
     /// Where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
+    /// By what the program may read or change its own memory past all protections: needs `burst`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opens_memory: Option<String>,
     /// Where it opens the list of its own mappings. What it reads at addresses that it finds there is not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_maps: Option<u64>,
@@ -383,6 +386,12 @@ impl Report {
                 format!(
                     "is read as data (seen at {at:#x}): mgz-record serves this file with --mode burst alone, which changes none of it"
                 ),
+            );
+        }
+        if let Some(what) = &self.opens_memory {
+            line(
+                "own code",
+                format!("may be read or changed by {what}: record with --mode burst"),
             );
         }
         if let Some(at) = self.opens_itself {

@@ -1,6 +1,7 @@
 //! What few programs do, each once: masks in handlers and in calls that wait, functions of older systems, processes that share memory, limits. Each runs
 //! recorded as it does alone.
 
+use mgz_tests::forms;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command, same_result};
 use mgz_tests::tools::{self, LIMIT};
@@ -343,5 +344,33 @@ fn handlers_take_nothing_more_of_an_alternate_stack() {
                 }
             }
         }
+    }
+}
+
+/// Counts in restartable sequences are exact: no part of one runs in a clone, wherever its descriptor comes from.
+#[test]
+fn restartable_sequences() {
+    let fixed = Variant {
+        clang: true,
+        pie: false,
+        ..PLAIN
+    };
+    for (way, variant) in [
+        ("DATA", PLAIN),
+        ("STACK", fixed),
+        ("TABLE", PLAIN),
+        ("OWN", fixed),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let define = format!("-DWAY={way}");
+        let extra = [&*define, "-pthread"];
+        let Some(program) = programs::build("restarts", variant, &extra, dir.path()).unwrap()
+        else {
+            return;
+        };
+        forms::all_same(&program, &["300000"], None, |form, report| {
+            let left = &report["functions"]["left"]["reasons"]["uses restartable sequences"];
+            assert!(left.as_u64() > Some(0), "{way} {form}: {report}");
+        });
     }
 }

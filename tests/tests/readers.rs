@@ -25,33 +25,49 @@ const PLAINEST: Variant = Variant {
     opt: "0",
     pie: true,
 };
+const PLAINER: Variant = Variant {
+    clang: false,
+    opt: "1",
+    pie: true,
+};
 const VARIANTS: [Variant; 4] = [PLAIN, FIXED, OTHER, PLAINEST];
 
 /// `readers.c` in one of its ways.
 fn build(way: &str, variant: Variant, extra: &[&str], dir: &Path) -> Option<PathBuf> {
+    build_of("readers", way, variant, extra, dir)
+}
+
+fn build_of(
+    name: &str,
+    way: &str,
+    variant: Variant,
+    extra: &[&str],
+    dir: &Path,
+) -> Option<PathBuf> {
     let define = format!("-DWAY={way}");
-    programs::build("readers", variant, &[&[&*define], extra].concat(), dir).unwrap()
+    programs::build(name, variant, &[&[&*define], extra].concat(), dir).unwrap()
 }
 
 /// Most of the code is read: what changes it is declined or refused, with the remedy, and `burst` does what the original does.
 fn served_by_burst_alone(way: &str) {
     for variant in VARIANTS {
-        only_burst(way, variant, true);
+        only_burst(("readers", way), variant, true, "reads_code");
     }
 }
 
-fn only_burst(way: &str, variant: Variant, static_too: bool) {
+fn only_burst((name, way): (&str, &str), variant: Variant, static_too: bool, field: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let Some(program) = build(way, variant, &[], dir.path()) else {
+    let build = |extra| build_of(name, way, variant, extra, dir.path());
+    let Some(program) = build(&[]) else {
         return;
     };
     let outcomes = forms::run_all(&program, &[], None, |form, report| {
-        assert!(report["reads_code"].is_u64(), "{way} {variant} {form}");
+        assert!(!report[field].is_null(), "{way} {variant} {form}");
     });
     for (form, outcome) in outcomes.unwrap() {
         let fits = match (&*form, &outcome) {
             ("pt" | "soft", Outcome::Declined(why)) => {
-                why.contains("reads its own code") && why.contains("--for burst")
+                why.contains("its own code") && why.contains("--for burst")
             }
             ("burst full" | "burst ring", Outcome::Refused(why)) => why.contains("--mode burst"),
             ("burst bare" | "burst burst", outcome) => *outcome == Outcome::Same,
@@ -63,7 +79,7 @@ fn only_burst(way: &str, variant: Variant, static_too: bool) {
     if !static_too {
         return;
     }
-    let Some(program) = build(way, variant, &["-static"], dir.path()) else {
+    let Some(program) = build(&["-static"]) else {
         return;
     };
     for (form, outcome) in forms::run_all(&program, &[], None, |_, _| ()).unwrap() {
@@ -197,5 +213,48 @@ fn who_opens_the_list_of_mappings_is_named() {
         forms::all_same(&other, &[], None, |form, report| {
             assert!(report.get("opens_maps").is_none(), "{variant} {form}");
         });
+    }
+}
+
+#[test]
+fn own_memory_as_a_file() {
+    for (way, variant) in [
+        ("PATH", PLAIN),
+        ("FORMAT", FIXED),
+        ("FOLDER", OTHER),
+        ("WRITE", PLAINEST),
+    ] {
+        only_burst(("own_memory", way), variant, way == "PATH", "opens_memory");
+    }
+}
+
+#[test]
+fn own_memory_by_system_calls() {
+    for (way, variant) in [("CALL", PLAIN), ("CHILD", FIXED)] {
+        only_burst(("own_memory", way), variant, false, "opens_memory");
+    }
+}
+
+#[test]
+fn shared_memory_in_the_place_of_code() {
+    for variant in [PLAIN, FIXED] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = build_of("own_memory", "ALIAS", variant, &[], dir.path()) else {
+            return;
+        };
+        forms::all_same(&program, &[], None, |_, _| ());
+    }
+}
+
+/// Who reads all that can be written to, or fills it and puts it back, finds nothing of the runtime there.
+#[test]
+fn all_mappings() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build_of("mappings", "0", PLAINER, &["-pthread"], dir.path()) else {
+        return;
+    };
+    for arguments in ["f r m", "o w m", "a r t", "n w h", "i w m", "s r m"] {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        forms::all_same(&program, &arguments, None, |_, _| ());
     }
 }

@@ -33,6 +33,9 @@ pub const GS_HOOK_AFTER: u32 = 112;
 /// sigaltstack, execveat, clone3.
 pub const HOOKED_CALLS: [u32; 9] = [13, 14, 56, 57, 58, 59, 131, 322, 435];
 
+/// System calls that open files, which get hooks in clones: open, openat, openat2.
+pub const OPENING_CALLS: [u32; 3] = [2, 257, 437];
+
 /// `call [rsp]; jmp [rsp + 8]`: calls a handler of the program, and goes back to the runtime. No
 /// loader tells unwinders of the runtime's own code, so its frame belongs to the file, whose unwind
 /// tables say that the caller is the interrupted code: its registers lie at [`handler_saved`].

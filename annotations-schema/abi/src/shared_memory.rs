@@ -206,6 +206,9 @@ pub mod count {
     pub const GS_TAKEN: usize = 18;
     /// Burst: signals that came outside of the phases that are recorded ([`crate::phases`]).
     pub const TRIGGERS_OUTSIDE_PHASES: usize = 19;
+    /// Processes that opened their memory as a file (`/proc/self/mem`) where that may show or change
+    /// code that is recorded.
+    pub const MEMORY_OPENED: usize = 20;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
@@ -221,7 +224,7 @@ pub mod count {
         (TRIGGERS_OUTSIDE_PHASES, "outside_phases"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 9] = [
+    pub const NAMES: [(usize, &str); 10] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -231,6 +234,7 @@ pub mod count {
         (FORBIDDEN, "forbidden"),
         (ENTRIES_TAKEN_BACK, "entries_taken_back"),
         (GS_TAKEN, "gs_base_taken"),
+        (MEMORY_OPENED, "memory_opened"),
     ];
 }
 
@@ -425,10 +429,14 @@ pub const MAX_FUNCTIONS: usize = 96;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it
 /// calls. Not all libraries have all of them.
-pub const BEHIND_WRAPPERS: [&CStr; 73] = [
+pub const BEHIND_WRAPPERS: [&CStr; 84] = [
     c"_Fork",
     c"__bsd_signal",
     c"__longjmp_chk",
+    c"__open64_2",
+    c"__open_2",
+    c"__openat64_2",
+    c"__openat_2",
     c"__sigaction",
     c"__sysv_signal",
     c"__xpg_sigpause",
@@ -456,6 +464,9 @@ pub const BEHIND_WRAPPERS: [&CStr; 73] = [
     c"execvp",
     c"execvpe",
     c"fexecve",
+    c"fileno",
+    c"fopen",
+    c"fopen64",
     c"fork",
     c"forkpty",
     c"getaddrinfo_a",
@@ -464,6 +475,10 @@ pub const BEHIND_WRAPPERS: [&CStr; 73] = [
     c"longjmp",
     c"mlockall",
     c"mq_notify",
+    c"open",
+    c"open64",
+    c"openat",
+    c"openat64",
     c"posix_spawn",
     c"posix_spawnp",
     c"ppoll",

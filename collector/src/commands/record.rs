@@ -261,7 +261,7 @@ fn check_files(
             .find(|m| m.note.features & FEATURE_READS_CODE != 0)
     {
         return Err(Failure::own(format!(
-            "{}: it reads its own code as data (a checksum, or code that it copies), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
+            "{}: it reads its own code as data (a checksum, code that it copies, or /proc/self/mem), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
             reader.path.display()
         )));
     }

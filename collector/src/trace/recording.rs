@@ -644,6 +644,9 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
         "gs_base_taken" => format!(
             "{n} threads set the %gs base, which the soft backend needs: in full and ring their process ended there with status 125, in burst they went on unrecorded; record with --mode burst, or with --backend pt"
         ),
+        "memory_opened" => format!(
+            "{n} processes opened their memory as a file (/proc/self/mem): with --mode burst they were not recorded from then on if they may write there; in full and ring they find entry jumps in their code, and clones go on as they were, so record with --mode burst"
+        ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")
         }

@@ -5,7 +5,7 @@ use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::{Used, is_odd};
 use crate::discover::jump_tables::is_indirect_jump;
 use crate::discover::recover::recover;
-use crate::discover::{code_or_data, self_reads};
+use crate::discover::{code_or_data, restartable, self_reads};
 use crate::ir::FunctionId;
 use crate::ir::cfg::Entries;
 use crate::ir::jump_table::Course;
@@ -127,6 +127,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         .map(|s| s.range.clone())
         .collect();
     self_reads::find(input, &mut program, &takers);
+    restartable::leave(input, &mut program);
     merge(&mut program.data);
     for &target in scans.iter().chain(&stray).flat_map(|s| &s.rare().ways) {
         if let Some(id) = inside(&program, target) {

@@ -6,7 +6,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
-use crate::discover::{gs_base, gs_calls, self_reads};
+use crate::discover::{gs_base, gs_calls, memory_files, self_reads};
 use crate::emit::{Emitted, displacements, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
@@ -85,7 +85,7 @@ pub struct Rewritten<W> {
 
 /// What analysis sees of a file.
 pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
-    of_parts(elf, unwind, unwind.ranges(), function_symbols(elf))
+    of_parts(elf, unwind.ranges(), function_symbols(elf))
 }
 
 fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
@@ -98,7 +98,6 @@ fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
 /// What is left of [`analysis_input`] once its largest parts are there.
 fn of_parts<'a>(
     elf: &Elf<'a>,
-    unwind: &Tables<'a>,
     unwind_ranges: Vec<UnwindRange>,
     symbols: Vec<FuncSymbol<'a>>,
 ) -> Input<'a> {
@@ -127,14 +126,9 @@ fn of_parts<'a>(
     let mut relative_targets: Vec<(u64, u64)> = targets.filter(|t| in_code(t.1)).collect();
     relative_targets.sort_unstable();
     let (labels, objects) = symbols::others(elf, in_code);
-    let restartable = elf.restartable();
-    let around = |&a: &u64| {
-        unwind
-            .fdes
-            .iter()
-            .find(|f| f.range.contains(&a))
-            .map(|f| (f.range.clone(), LeftReason::RestartableSequence))
-    };
+    let restartable = elf.restartable().into_iter();
+    let restartable =
+        restartable.map(|at| (at..at.saturating_add(1), LeftReason::RestartableSequence));
     let mut input = Input {
         segments: segments.collect(),
         unwind: unwind_ranges,
@@ -151,7 +145,7 @@ fn of_parts<'a>(
         has_sanitizer: false,
         shows_returns: false,
         reports: Default::default(),
-        excluded: restartable.iter().filter_map(around).collect(),
+        excluded: restartable.collect(),
         pie: elf.is_pie(),
         bounds: Bounds::default(),
         hook_calls: false,
@@ -389,18 +383,45 @@ fn leave_users_of_gs(
 /// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
 /// both.
 fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
-    let remedy = if elf.is_static_executable() {
-        "a static executable's is changed in all modes: link it dynamically, and"
-    } else if options.flavour == FLAVOUR_PT {
-        "the pt backend's are in the file:"
-    } else if !options.translated {
-        "those of full and ring are written when it runs:"
-    } else {
+    let Some(remedy) = remedy_for_readers(elf, options) else {
         return Ok(());
     };
     Err(Refusal::declined(format!(
         "it reads its own code as data (seen at {by:#x}; a checksum, or code that it copies), and would find entry jumps there; {remedy} use --backend soft --for burst, and record with --mode burst"
     )))
+}
+
+/// The same for one that may read its code past all protections.
+fn check_memory_files(
+    elf: &Elf,
+    finding: memory_files::Finding,
+    options: &Options,
+) -> Result<(), Refusal> {
+    let Some(remedy) = remedy_for_readers(elf, options) else {
+        return Ok(());
+    };
+    let memory_files::Finding { what, at } = finding;
+    let seen = if at == 0 {
+        String::new()
+    } else {
+        format!(" (seen at {at:#x})")
+    };
+    Err(Refusal::declined(format!(
+        "it may read or change its own code by {what}{seen}, and would find entry jumps there, or change what its clones do not follow; {remedy} use --backend soft --for burst, and record with --mode burst"
+    )))
+}
+
+/// Where code is changed that the file reads; `None` where it is not.
+fn remedy_for_readers(elf: &Elf, options: &Options) -> Option<&'static str> {
+    if elf.is_static_executable() {
+        Some("a static executable's is changed in all modes: link it dynamically, and")
+    } else if options.flavour == FLAVOUR_PT {
+        Some("the pt backend's are in the file:")
+    } else if !options.translated {
+        Some("those of full and ring are written when it runs:")
+    } else {
+        None
+    }
 }
 
 /// Declines a file that knows where its payload begins, or how long the file is: it may read to its
@@ -463,6 +484,8 @@ pub struct Understood<'a> {
     pub hash: u64,
     /// Where it opens its own file.
     opens_itself: Option<u64>,
+    /// By what it may read its own memory past all protections.
+    opens_memory: Option<memory_files::Finding>,
     opens_maps: Option<u64>,
     /// What it carries apart from its ELF content.
     payload: Option<Payload>,
@@ -482,7 +505,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     let sanitizer = sanitizer?;
     let (ranges, unwind) = unwind?;
     let discovered = || {
-        let mut input = of_parts(elf, &unwind, ranges, symbols);
+        let mut input = of_parts(elf, ranges, symbols);
         if sanitizer.watches && options.flavour == FLAVOUR_SOFT {
             input.shows_returns = true;
             input.reports = sanitizers::reports(elf, &input);
@@ -504,6 +527,10 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     }
     if let Some(by) = program.reads_code {
         check_reader(elf, by, options)?;
+    }
+    let opens_memory = memory_files::find(elf, &input, &program);
+    if let Some(finding) = opens_memory {
+        check_memory_files(elf, finding, options)?;
     }
     let opens_itself = self_reads::opens_itself(&input);
     let opens_maps = self_reads::opens_maps(&input);
@@ -533,6 +560,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         faults,
         hash,
         opens_itself,
+        opens_memory,
         opens_maps,
         payload,
         wrapped,
@@ -557,6 +585,7 @@ pub fn rewrite<'a, W: Send>(
         faults,
         hash,
         opens_itself,
+        opens_memory,
         opens_maps,
         payload,
         wrapped,
@@ -617,6 +646,7 @@ pub fn rewrite<'a, W: Send>(
     };
     report.reads_code = program.reads_code;
     report.opens_itself = opens_itself;
+    report.opens_memory = opens_memory.map(|finding| finding.what.to_owned());
     report.opens_maps = opens_maps;
     report.payload = payload.as_ref().map(|p| report::Payload {
         bytes: p.range.end - p.range.start,
@@ -821,7 +851,7 @@ fn finish<'a, W: Send>(
         translated,
         counts: options.counts,
         sanitizer,
-        reads_code: report.reads_code.is_some(),
+        reads_code: report.reads_code.is_some() || report.opens_memory.is_some(),
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,

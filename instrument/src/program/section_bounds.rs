@@ -213,6 +213,8 @@ pub enum Known {
     Reads(u8),
     /// `mprotect`: who makes code writable writes it.
     Protects,
+    /// `mmap`: who puts memory that it shares with itself in the place of code writes that.
+    Maps,
     /// `dl_iterate_phdr`.
     Segments,
     /// `getauxval`.
@@ -285,6 +287,7 @@ pub(crate) fn known(name: &str) -> Option<Known> {
         "gcry_md_hash_buffer" => reads(&[2]),
         "HMAC" => reads(&[3]),
         "mprotect" | "pkey_mprotect" => Some(Known::Protects),
+        "mmap" | "mmap64" => Some(Known::Maps),
         "syscall" => Some(Known::AnyCall),
         "arch_prctl" | "__arch_prctl" => Some(Known::SetsBases),
         "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),

@@ -12,7 +12,7 @@ use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::RAX;
 use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 use mgz_abi::module_note::{STATIC_AT, STATIC_ENV, STATIC_MAGIC};
-use mgz_abi::probe::{HOOKED_CALLS, handler_saved};
+use mgz_abi::probe::{HOOKED_CALLS, OPENING_CALLS, handler_saved};
 use std::ops::Range;
 
 /// The system calls of a function that get hooks.
@@ -21,7 +21,7 @@ pub fn hooks(graph: &Cfg) -> Vec<InsnId> {
         let insns = &graph.insns[b.insns.start as usize..b.insns.end as usize];
         let first = b.insns.start;
         (0..insns.len())
-            .filter(move |&i| needs_hook(insns, i))
+            .filter(move |&i| needs_hook(insns, i) || opens_file(insns, i))
             .map(move |i| InsnId(first + i as u32))
     };
     graph.blocks.iter().flat_map(in_block).collect()
@@ -32,6 +32,12 @@ pub fn hooks(graph: &Cfg) -> Vec<InsnId> {
 fn needs_hook(insns: &[Insn], at: usize) -> bool {
     insns[at].inst.mnemonic() == Mnemonic::Syscall
         && number(&insns[..at]).is_none_or(|n| HOOKED_CALLS.contains(&n))
+}
+
+/// Whether the system call at `at` opens a file. It is met where it can be, and need not be.
+fn opens_file(insns: &[Insn], at: usize) -> bool {
+    insns[at].inst.mnemonic() == Mnemonic::Syscall
+        && number(&insns[..at]).is_some_and(|n| OPENING_CALLS.contains(&n))
 }
 
 /// The number of the system call behind these instructions, if these set it.

@@ -6,8 +6,8 @@ use crate::record::thread_ring::{
     ENVIRONMENT_BYTES, HOOK_STACK, KEPT_BYTES, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING,
 };
 use crate::sys::syscall::map;
-use crate::sys::{process, syscall};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::sys::{own_memory, process, syscall};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::*;
 
 /// Bytes of the mirrored ring.
@@ -38,6 +38,7 @@ pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
         unsafe { syscall::munmap(ring.address - BEFORE, total) };
         return None;
     }
+    own_memory::add(ring.address - BEFORE, total);
     Some(ring)
 }
 
@@ -62,6 +63,7 @@ pub(crate) fn reserve_private() -> Option<Ring> {
         return None;
     }
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
+    own_memory::add(ring.address - BEFORE, BEFORE + PAGE);
     Some(ring)
 }
 
@@ -94,6 +96,7 @@ pub fn provide() -> bool {
             .compare_exchange(0, ring.address, Ordering::Release, Ordering::Relaxed)
             .is_err()
         {
+            own_memory::remove(ring.address - BEFORE);
             // SAFETY: nobody else knows of it.
             unsafe { syscall::munmap(ring.address - BEFORE, BEFORE + PAGE) };
         }
@@ -127,6 +130,7 @@ pub fn set_up_scrap() {
     // SAFETY: inside the new mapping.
     if unsafe { syscall::mprotect(start, SPARE_RING, map::READ | map::WRITE) } == 0 {
         SCRAP.store(start, Ordering::Relaxed);
+        own_memory::add(start, bytes);
     }
 }
 

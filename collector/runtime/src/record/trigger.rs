@@ -728,7 +728,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     if crate::sys::seccomp_state::is_sealed() {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
-    if process::header().is_some_and(is_over) {
+    if process::header().is_some_and(is_over) || crate::sys::own_memory::may_code_change() {
         // The thread goes on as if it had never been recorded.
         return disarm(ring);
     }

@@ -11,8 +11,11 @@ pub mod environment;
 pub mod libc_symbols;
 #[cfg(not(test))]
 pub(crate) mod loader_list;
+pub mod mapping_list;
 #[cfg(all(not(test), mgz_cdylib))]
 pub(crate) mod mem_builtins;
+#[cfg(not(test))]
+pub mod own_memory;
 #[cfg(not(test))]
 pub mod process;
 pub mod seccomp_eval;

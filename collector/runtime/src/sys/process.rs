@@ -121,6 +121,7 @@ fn note_owner() -> bool {
             return false;
         }
         OWNER.store(page as *mut AtomicU32, Ordering::Relaxed);
+        crate::sys::own_memory::add(page, PAGE);
     }
     own();
     true

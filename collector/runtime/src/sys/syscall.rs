@@ -34,6 +34,7 @@ pub mod nr {
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
+    pub const OPENAT2: usize = 437;
     pub const PERF_EVENT_OPEN: usize = 298;
     pub const EXECVEAT: usize = 322;
     pub const CLONE3: usize = 435;

@@ -31,7 +31,7 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
-use crate::wrap::{exec, gs_base, threads};
+use crate::wrap::{exec, gs_base, proc_files, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
@@ -48,7 +48,7 @@ const MAKERS: [u32; 7] = [
     nr::ARCH_PRCTL as u32,
 ];
 /// These, and what changes signals: met in C libraries alone, which are told by the others.
-const NUMBERS: [u32; 10] = [
+const NUMBERS: [u32; 13] = [
     MAKERS[0],
     MAKERS[1],
     MAKERS[2],
@@ -59,7 +59,12 @@ const NUMBERS: [u32; 10] = [
     nr::RT_SIGACTION as u32,
     nr::RT_SIGPROCMASK as u32,
     nr::SIGALTSTACK as u32,
+    OPENS[0],
+    OPENS[1],
+    OPENS[2],
 ];
+/// What opens files ([`proc_files`]).
+const OPENS: [u32; 3] = [nr::OPEN as u32, nr::OPENAT as u32, nr::OPENAT2 as u32];
 
 /// Code of a library that is searched, bytes; the C library, the executable and what is
 /// instrumented are searched whatever their size.
@@ -156,6 +161,13 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
                 r.r8 as usize,
             )
         },
+        number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if awake => {
+            let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
+            match proc_files::open_by_number(number, arguments) {
+                Some(result) => result,
+                None => return,
+            }
+        }
         nr::ARCH_PRCTL if awake => return gs_base::met(r.rdi as usize),
         _ => return,
     };
@@ -336,12 +348,28 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             }
         });
     }
-    let found = &found[..number];
     // SAFETY: code of the module, in which the whole way to the system call was found.
-    if !found.iter().any(|f| MAKERS.contains(&unsafe { number_at(f.0) })) {
+    let is_one_of = |at: u64, numbers: &[u32]| numbers.contains(&unsafe { number_at(at) });
+    let is_c_library = holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
+    let found = &mut found[..number];
+    let makes = found.iter().any(|f| is_one_of(f.0, &MAKERS));
+    // Calls about signals are met only in a C library, which makes threads and programs. Its calls
+    // that open files are left alone: threads may be cancelled in them, and wrappers know of them.
+    let is_wanted = |at: u64| match is_one_of(at, &OPENS) {
+        true => !is_c_library && (!makes || always),
+        false => makes,
+    };
+    let mut wanted = 0;
+    for at in 0..found.len() {
+        if is_wanted(found[at].0) {
+            found.swap(at, wanted);
+            wanted += 1;
+        }
+    }
+    let found = &found[..wanted];
+    if found.is_empty() {
         return;
     }
-    let is_c_library = holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
     let mut all = true;
     for found in found.chunks(IN_A_PAGE) {
         if !lead(found) {

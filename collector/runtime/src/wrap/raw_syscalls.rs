@@ -12,7 +12,7 @@
 use crate::record::{signals, thread_ring, trigger};
 use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
-use crate::wrap::{exec, threads};
+use crate::wrap::{exec, proc_files, threads};
 use mgz_abi::shared_memory::PAGE;
 
 /// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`,
@@ -177,6 +177,10 @@ hook!(
     after, settle, after_plain, settle
 );
 
+fn has_loader() -> bool {
+    crate::sys::libc_symbols::dl_iterate_phdr().is_some()
+}
+
 unsafe extern "C" fn prepare(registers: *mut Saved) {
     // SAFETY: what `before` has just saved.
     unsafe { prepare_by(registers, true) }
@@ -228,6 +232,14 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
                 r.r8 as usize,
             )
         },
+        // (A thread may be cancelled in those of a C library that is part of the executable.)
+        number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if has_loader() => {
+            let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
+            match proc_files::open_by_number(number, arguments) {
+                Some(result) => result,
+                None => return,
+            }
+        }
         nr::ARCH_PRCTL => return crate::wrap::gs_base::met_in_clone(r.rdi as usize),
         _ => return,
     };

@@ -202,7 +202,7 @@ unsafe fn prctl_by(real: Prctl, option: i32, a: usize, b: usize, c: usize, d: us
     }
 }
 
-/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal handlers, masks and alternate stacks, segment bases; others are passed on as they are.
+/// `syscall` of what the runtime must see: filters, what makes threads and programs, what opens files, signal handlers, masks and alternate stacks, segment bases; others are passed on as they are.
 ///
 /// # Safety
 /// As the C function.
@@ -222,6 +222,9 @@ pub unsafe extern "C" fn syscall() {
         "je {signals_by_number}",
         "cmp rdi, {bases}",
         "je {bases_by_number}",
+        "cmp rdi, {open}", "je 2f",
+        "cmp rdi, {openat}", "je 2f",
+        "cmp rdi, {openat2}", "je 2f",
         "cmp rdi, {clone}", "je 2f",
         "cmp rdi, {fork}", "je 2f",
         "cmp rdi, {execve}", "je 2f",
@@ -257,6 +260,7 @@ pub unsafe extern "C" fn syscall() {
         number = const SECCOMP, seccomp = sym seccomp, prctl_number = const PRCTL, prctl_by_number = sym prctl_by_number, real = sym real,
         action_number = const nr::RT_SIGACTION, mask_number = const nr::RT_SIGPROCMASK, stack_number = const nr::SIGALTSTACK, signals_by_number = sym signals_by_number,
         bases = const nr::ARCH_PRCTL, bases_by_number = sym gs_base::by_number,
+        open = const nr::OPEN, openat = const nr::OPENAT, openat2 = const nr::OPENAT2,
         clone = const nr::CLONE, fork = const nr::FORK, execve = const nr::EXECVE, execveat = const nr::EXECVEAT, clone3 = const nr::CLONE3,
         before = sym call_sites::before, after = sym call_sites::after, rest = const REST, failed = sym failed)
 }

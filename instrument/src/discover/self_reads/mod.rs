@@ -88,7 +88,7 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
         let arguments: u8 = arguments.map(|n| 1 << n).sum();
         match input.bounds.functions.get(&callee) {
             Some(Known::Reads(read)) => read & arguments != 0,
-            Some(Known::Protects | Known::Segments) => true,
+            Some(Known::Protects | Known::Maps | Known::Segments) => true,
             Some(Known::Auxiliary | Known::Harmless | Known::Opens | Known::SetsBases) => false,
             // (Which call it is, is not looked at: `write` may be one.)
             Some(Known::AnyCall) => false,
@@ -127,7 +127,7 @@ fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
             FlowControl::Next | FlowControl::ConditionalBranch
         ) {
             let known = direct_target(&inst).and_then(|t| input.bounds.functions.get(&t));
-            return matches!(known, Some(Known::Reads(_) | Known::Protects));
+            return matches!(known, Some(Known::Reads(_) | Known::Protects | Known::Maps));
         }
         held.0 &= !uses(&mut factory, &inst).clobber.0;
         if let Some(copy) = gpr(inst.op0_register()).filter(|_| is_moved) {
@@ -216,7 +216,7 @@ pub fn opens_maps(input: &Input) -> Option<u64> {
 }
 
 /// Where the program opens a file of this name.
-fn opens(input: &Input, name: &[u8]) -> Option<u64> {
+pub(crate) fn opens(input: &Input, name: &[u8]) -> Option<u64> {
     let opens = |k: &Known| *k == Known::Opens;
     if !input.bounds.functions.values().any(opens) {
         return None;

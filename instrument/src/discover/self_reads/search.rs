@@ -236,6 +236,11 @@ impl Search<'_, '_> {
         let (mut read, mut written, mut lengths) = (uses.read, uses.written, Vec::new());
         for call in &uses.calls {
             const WRITABLE: u64 = 2;
+            // MAP_SHARED and MAP_FIXED.
+            const IN_PLACE: u64 = 0x11;
+            let in_place = call.args[3]
+                .number
+                .is_some_and(|n| n & IN_PLACE == IN_PLACE);
             let writable = call.args[2].number.is_none_or(|n| n & WRITABLE != 0);
             let known = self.known_of(call);
             let params = match (known, call.callee) {
@@ -244,6 +249,11 @@ impl Search<'_, '_> {
                     ..Params::default()
                 },
                 (Some(Known::Protects), _) if writable => Params {
+                    read: 1,
+                    written: 1,
+                    ..Params::default()
+                },
+                (Some(Known::Maps), _) if in_place => Params {
                     read: 1,
                     written: 1,
                     ..Params::default()
