@@ -207,6 +207,9 @@ pub mod count {
     pub const GS_TAKEN: usize = 18;
     /// Burst: signals that came outside of the phases that are recorded ([`crate::phases`]).
     pub const TRIGGERS_OUTSIDE_PHASES: usize = 19;
+    /// Jumps and calls from clones to an instruction of a cloned function where the clone cannot be
+    /// entered: the original ran on from there, unseen (`full`, `ring`, `count`).
+    pub const JUMPS_UNSEEN: usize = 20;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
@@ -222,7 +225,7 @@ pub mod count {
         (TRIGGERS_OUTSIDE_PHASES, "outside_phases"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 9] = [
+    pub const NAMES: [(usize, &str); 10] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -232,6 +235,7 @@ pub mod count {
         (FORBIDDEN, "forbidden"),
         (ENTRIES_TAKEN_BACK, "entries_taken_back"),
         (GS_TAKEN, "gs_base_taken"),
+        (JUMPS_UNSEEN, "jumps_unseen"),
     ];
 }
 
