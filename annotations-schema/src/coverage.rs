@@ -253,6 +253,12 @@ fn not_instrumented(manifest: &Manifest) -> Option<String> {
                 "function that the loader calls before recording begins",
                 "functions that the loader calls before recording begins",
             ),
+            count(
+                // A window begins in the clone, wherever the original is.
+                n.entered_late * u64::from(manifest.mode != "burst"),
+                "function where calls from other code execute loads before the first entry jump",
+                "functions where calls from other code execute loads before the first entry jump",
+            ),
         ]
         .into_iter()
         .flatten()

@@ -322,6 +322,10 @@ pub struct NotInstrumented {
     /// Functions that the loader calls before recording begins (resolvers of indirect functions;
     /// soft backend).
     pub before_start: u64,
+    /// Functions with loads before the first entry jump on a way in: whoever calls them from code
+    /// without a clone, or by way of a linkage table, executes these unseen (PT backend: whoever
+    /// calls or jumps there through a pointer, too).
+    pub entered_late: u64,
 }
 
 impl NotInstrumented {

@@ -319,8 +319,8 @@ impl Report {
             line(
                 "",
                 format!(
-                    "  {} begin without room for a jump: of calls through pointers and from other files the first loads may be missing",
-                    f.entered_late
+                    "  {} begin without room for a jump: what code without a clone calls there runs in the original at first (with loads: {})",
+                    f.entered_late, self.not_instrumented.entered_late
                 ),
             );
         }

@@ -13,7 +13,7 @@ use iced_x86::{
 use mgz_abi::address_map::{AddrMap, Step};
 use mgz_abi::address_map::{NO_REG, ProbeState, STATE_HALF, STATE_LATE};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
-use mgz_abi::probe::{GS_CURSOR, GS_SPILL};
+use mgz_abi::probe::{GS_CALL, GS_CURSOR, GS_JUMP, GS_SPILL, PLACE_TARGET};
 use mgz_abi::slot::SLOT_BYTES;
 use mgz_annotations_schema::Sidecar;
 use mgz_elf::Elf;
@@ -95,6 +95,48 @@ fn number(r: Register) -> u8 {
     r.full_register().number() as u8
 }
 
+/// Offset in the control page of the address that a hook goes to.
+const TARGET: u64 = GS_SPILL as u64 + 8 * PLACE_TARGET as u64;
+
+/// Whether an instruction hands its target to a hook.
+fn calls_hook(clone: &Instruction) -> bool {
+    let hook = Probe::gs(clone).and_then(|offset| u32::try_from(offset).ok());
+    match clone.flow_control() {
+        FlowControl::IndirectCall => hook == Some(GS_CALL),
+        FlowControl::IndirectBranch => hook == Some(GS_JUMP),
+        _ => false,
+    }
+}
+
+/// Whether an inserted instruction takes the target of an indirect call or jump into a register,
+/// from where that has it. `next`: the instruction behind it.
+fn takes_target(inst: &Instruction, next: &Instruction, original: &Instruction) -> bool {
+    let hands_over = next.mnemonic() == Mnemonic::Mov
+        && next.op0_kind() == OpKind::Memory
+        && Probe::gs(next) == Some(TARGET);
+    if !hands_over {
+        return false;
+    }
+    assert_eq!(inst.mnemonic(), Mnemonic::Mov);
+    assert_eq!(inst.op0_register(), next.op1_register());
+    assert_eq!(inst.op_kind(1), original.op_kind(0));
+    match inst.op_kind(1) {
+        OpKind::Register => assert_eq!(inst.op1_register(), original.op0_register()),
+        _ => {
+            assert_eq!(inst.memory_base(), original.memory_base());
+            assert_eq!(inst.memory_index(), original.memory_index());
+            assert_eq!(inst.memory_index_scale(), original.memory_index_scale());
+            let ip_rel = original.is_ip_rel_memory_operand();
+            let place = |i: &Instruction| match ip_rel {
+                true => i.ip_rel_memory_address(),
+                false => i.memory_displacement64(),
+            };
+            assert_eq!(place(inst), place(original));
+        }
+    }
+    true
+}
+
 /// Interprets one instruction, from what the map says of the place before it.
 struct Probe {
     state: ProbeState,
@@ -167,6 +209,8 @@ impl Probe {
                     };
                     self.slots = 0;
                 }
+                // Where a hook finds what it goes to.
+                (OpKind::Memory, Mnemonic::Mov) if offset == TARGET => {}
                 (OpKind::Memory, Mnemonic::Mov) => self.borrow(number(inst.op1_register()), offset),
                 (OpKind::Register, Mnemonic::Mov) => {
                     self.give_back(number(inst.op0_register()), offset)
@@ -386,6 +430,11 @@ fn same_instruction(
         || original.is_call_near()
         || original.is_loop()
         || original.is_jcx_short();
+    let through_pointer = original.is_call_near_indirect() || original.is_jmp_near_indirect();
+    if through_pointer && calls_hook(clone) {
+        assert_eq!(clone.mnemonic(), original.mnemonic());
+        return;
+    }
     if branch && clone.mnemonic() != original.mnemonic() {
         // A conditional jump of other kinds has an inverse one before it.
         assert!(
@@ -465,7 +514,17 @@ fn the_address_map_says_what_the_code_does() {
                 };
                 let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     let mut probe = Probe::new(map.state(step.state).unwrap());
-                    if step.orig_len == 0 {
+                    let behind = all.get(n + 1).map(|next| decode(&new, next.clone));
+                    let takes = step.orig_len == 0
+                        && behind.is_some_and(|next| {
+                            takes_target(&inst, &next, &decode(&old, step.orig))
+                        });
+                    if takes {
+                        let register = number(inst.op0_register());
+                        if probe.state.base_reg == register {
+                            probe.state.base_reg = NO_REG;
+                        }
+                    } else if step.orig_len == 0 {
                         probe.inserted(&inst);
                         assert!(r.pt || inst.mnemonic() != Mnemonic::Ptwrite);
                     } else {

@@ -308,19 +308,24 @@ fn count(app: &Path, args: &[&str], dir: &Path) -> PathBuf {
 
 /// The comparison of a program, built with these flags.
 fn of_program(name: &str, flags: &str) -> Option<(Compared, Sidecar)> {
+    of_kind(name, &[flags], "ring")
+}
+
+/// The same, of a file that serves these modes.
+fn of_kind(name: &str, flags: &[&str], modes: &str) -> Option<(Compared, Sidecar)> {
     let dir = tempfile::tempdir().unwrap();
     let variant = programs::Variant {
         clang: false,
         opt: "2",
         pie: false,
     };
-    let original = programs::build(name, variant, &[flags], dir.path()).unwrap()?;
-    let app = session::instrument(&original, "soft", &[]).unwrap();
+    let original = programs::build(name, variant, flags, dir.path()).unwrap()?;
+    let app = session::instrument(&original, "soft", &["--for", modes]).unwrap();
     let trace = count(&app.path, &[], dir.path());
     let ours = by_count(&trace, &original, &app.sidecar);
     let theirs = by_lackey(&original, &[], &original, None, dir.path());
     let all = compare(&theirs, &ours, &app.sidecar);
-    println!("{name} {flags}: {all:?}");
+    println!("{name} {flags:?} for {modes}: {all:?}");
     Some((all, app.sidecar))
 }
 
@@ -419,4 +424,70 @@ select b from t order by c desc limit 3;
     assert!(missing * 10_000 < all.same, "{all:?}");
     assert!(all.same > 100_000 && all.by_table > 10_000, "{all:?}");
     assert_eq!(all.alone, 0);
+}
+
+/// Clones go on in clones wherever pointers lead: to labels, behind a switch, into functions that have no room for an entry jump.
+#[test]
+fn loads_behind_pointers_are_those_of_lackey() {
+    if !have_valgrind() {
+        return;
+    }
+    for (name, flags, late) in [
+        ("entries", &["-falign-functions=1"][..], 2),
+        (
+            "entries",
+            &["-falign-functions=1", "-fcf-protection", "-fno-jump-tables"],
+            0,
+        ),
+        ("resumed", &["-std=c++20"], 0),
+    ] {
+        for modes in ["ring", "burst"] {
+            let Some((all, sidecar)) = of_kind(name, flags, modes) else {
+                continue;
+            };
+            assert_eq!(all.other, [], "{name} {flags:?} for {modes}");
+            assert!(all.same > 5000, "{name} {flags:?} for {modes}: {all:?}");
+            let report = &sidecar.header.report["not_instrumented"];
+            assert_eq!(report["entered_late"], late, "{name} {flags:?} for {modes}");
+        }
+    }
+}
+
+/// What the C library calls in the original, and where no jump into the clone fits, is missing, and the recorder does not claim to have it.
+#[test]
+fn loads_that_run_unseen_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = programs::Variant {
+        clang: false,
+        opt: "2",
+        pie: false,
+    };
+    let build = |flags: &[&str]| programs::build("entries", variant, flags, dir.path()).unwrap();
+    for (flags, complete) in [
+        (&["-DFROM_OUTSIDE", "-falign-functions=1"][..], false),
+        (&["-falign-functions=16"], true),
+    ] {
+        let Some(original) = build(flags) else {
+            return;
+        };
+        for modes in ["ring", "burst"] {
+            let app = session::instrument(&original, "soft", &["--for", modes]).unwrap();
+            let trace = dir.path().join("trace");
+            let options = ["--mode", "full", "--force"];
+            let out = session::record_command(&options, &trace, &app.path, &[])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert!(out.status.success(), "{said}");
+            let last = said.lines().last().unwrap_or("");
+            assert_ne!(last.contains(": at least "), complete, "{said}");
+            let told = "where calls from other code execute loads before the first entry jump";
+            assert_ne!(said.contains(told), complete, "{said}");
+            let manifest = rows::read(&trace).unwrap().manifest;
+            let late = manifest.modules[0].not_instrumented.entered_late;
+            assert_eq!(late > 0, !complete, "{late}");
+            let unseen = manifest.totals.dropped.get("jumps_unseen");
+            assert_eq!(unseen.copied().unwrap_or(0), 0);
+        }
+    }
 }

@@ -209,6 +209,9 @@ pub mod count {
     /// Processes that opened their memory as a file (`/proc/self/mem`) where that may show or change
     /// code that is recorded.
     pub const MEMORY_OPENED: usize = 20;
+    /// Jumps and calls from clones to an instruction of a cloned function where the clone cannot be
+    /// entered: the original ran on from there, unseen (`full`, `ring`, `count`).
+    pub const JUMPS_UNSEEN: usize = 21;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
@@ -224,7 +227,7 @@ pub mod count {
         (TRIGGERS_OUTSIDE_PHASES, "outside_phases"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 10] = [
+    pub const NAMES: [(usize, &str); 11] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -235,6 +238,7 @@ pub mod count {
         (ENTRIES_TAKEN_BACK, "entries_taken_back"),
         (GS_TAKEN, "gs_base_taken"),
         (MEMORY_OPENED, "memory_opened"),
+        (JUMPS_UNSEEN, "jumps_unseen"),
     ];
 }
 

@@ -2,7 +2,7 @@
 
 use crate::util::text::{bytes, count};
 use mgz_annotations_schema::coverage;
-use mgz_annotations_schema::manifest::{Manifest, Phases, within};
+use mgz_annotations_schema::manifest::{Manifest, Module, Phases, within};
 use std::fmt::Write;
 
 fn pairs(map: &std::collections::BTreeMap<String, u64>) -> String {
@@ -52,11 +52,19 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     let mut line = format!("mgz-record: {how}: ");
     match (t.loads_executed, t.loads_executed_estimate) {
         (Some(exact), _) if manifest.mode == "count" => {
-            let _ = write!(line, "{} loads counted, ", count(exact as f64));
+            let at_least = match is_complete(manifest) {
+                true => "",
+                false => "at least ",
+            };
+            let _ = write!(line, "{at_least}{} loads counted, ", count(exact as f64));
         }
         (None, None) if manifest.mode == "count" => line.push_str("loads executed unknown, "),
         (Some(exact), _) => {
-            let _ = write!(line, "{} loads executed, ", count(exact as f64));
+            let at_least = match is_complete(manifest) {
+                true => "",
+                false => "at least ",
+            };
+            let _ = write!(line, "{at_least}{} loads executed, ", count(exact as f64));
         }
         (None, Some(estimate)) if manifest.mode == "burst" => {
             let error = t
@@ -162,6 +170,16 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         );
     }
     line
+}
+
+/// Whether no load of a cloned function can have been executed unseen.
+fn is_complete(manifest: &Manifest) -> bool {
+    let late = |m: &Module| m.not_instrumented.entered_late > 0;
+    let unseen = |cause: &str| manifest.totals.dropped.get(cause).is_some_and(|n| *n > 0);
+    !manifest.modules.iter().any(late)
+        && !["jumps_unseen", "entries_taken_back"]
+            .into_iter()
+            .any(unseen)
 }
 
 /// What part of the run all numbers are of.

@@ -4,6 +4,7 @@ use crate::emit::code_buffer::{Sink, State};
 use crate::emit::probe::Hold;
 use crate::emit::relax::{Buffer, Flex, Label, Pos};
 use crate::emit::{EmitError, Emitted, FixupKind, Marks, Rows, Table, rows};
+use crate::patch::late_loads::has_late_loads;
 use crate::plan::cursor::Residencies;
 use crate::plan::planned_function::Function;
 use crate::x86::decode::AddressIndex;
@@ -518,7 +519,12 @@ impl<'a> Emitter<'a> {
         if self.moved {
             return self.moved_load(insn, None);
         }
-        if self.translated && self.transfer(insn)? {
+        let handed_over = match (self.translated, self.pt) {
+            (true, _) => self.transfer(insn)?,
+            (false, false) => self.indirect_transfer(insn)?,
+            (false, true) => false,
+        };
+        if handed_over {
             return Ok(());
         }
         match insn.flow {
@@ -755,12 +761,16 @@ impl<'a> Emitter<'a> {
             begins,
         );
         let patches = patches(function, &marks);
+        let mut entered: Vec<u64> = patches.iter().map(|p| p.0).collect();
+        entered.sort_unstable();
+        let late_loads = has_late_loads(function, &entered, self.pt);
         let emitted = Emitted {
             range: function.range.clone(),
             fixups: finished.fixups,
             tables,
             marks,
             patches,
+            late_loads,
             calls: function
                 .calls
                 .hooks

@@ -134,6 +134,9 @@ pub struct Emitted {
     pub marks: Marks,
     /// Where the original gets jumps into the clone: `(original address, offset in the clone)`.
     pub patches: Vec<(u64, u32)>,
+    /// The original executes loads before it comes to one of `patches`
+    /// ([`crate::patch::late_loads`]).
+    pub late_loads: bool,
     /// Original addresses of system calls with hooks.
     pub calls: Vec<u64>,
     /// Address map stream, with state numbers of `states`.
@@ -142,11 +145,20 @@ pub struct Emitted {
     pub states: Vec<ProbeState>,
 }
 
+/// Bytes of an `endbr64`.
+const ENDBR: u64 = 4;
+
 impl Emitted {
     /// Offset in the clone of the original instruction at `address`.
     pub fn clone_of(&self, address: u64) -> Option<u32> {
         let offset = u32::try_from(address.checked_sub(self.range.start)?).ok()?;
         self.marks.entry(offset)
+    }
+
+    /// Whether an entry jump stands at the function's start, or behind the `endbr64` there.
+    pub fn enters_at_start(&self) -> bool {
+        let mut entered = self.patches.iter();
+        entered.any(|p| p.0 <= self.range.start + ENDBR)
     }
 
     /// Offset in the clone where what belongs to the first instruction at or behind `address`

@@ -1151,6 +1151,38 @@ fn translated_indirect_transfers_hand_their_target_over() {
     );
 }
 
+/// Direct clones push their own return addresses, and go on in clones wherever a pointer leads.
+#[test]
+fn direct_clones_hand_targets_of_pointers_over() {
+    let text_of = |code: &[u8], flavour, change: fn(&mut Function)| {
+        let (mut f, bytes) = function(&[code], RegSet::EMPTY);
+        change(&mut f);
+        text(&emit(&f, &bytes, flavour, false, false).unwrap().code)
+    };
+    let expected = |load, hook| {
+        [
+            "mov %rax,%gs:0x28",
+            load,
+            "mov %rax,%gs:0x30",
+            "mov %gs:0x28,%rax",
+            hook,
+        ]
+    };
+    let call = text_of(&[0xff, 0x54, 0x24, 0x08], FLAVOUR_SOFT, |_| ());
+    assert_eq!(call, expected("mov 8(%rsp),%rax", "callq *%gs:0x50"));
+    let jump = text_of(&[0x3e, 0xff, 0xe2], FLAVOUR_SOFT, |_| ());
+    assert_eq!(jump, expected("mov %rdx,%rax", "jmpq *%gs:0x58"));
+    // Where nobody translates, what means different things, and what the loader has filled in.
+    let pt = text_of(&[0xff, 0xe2], FLAVOUR_PT, |_| ());
+    assert_eq!(pt, ["jmpq *%rdx"]);
+    let disputed = text_of(&[0x66, 0xff, 0xd0], FLAVOUR_SOFT, |_| ());
+    assert_eq!(disputed.len(), 1);
+    let import = text_of(&[0xff, 0x15, 0x10, 0, 0, 0], FLAVOUR_SOFT, |f| {
+        f.calls.by_linkage = vec![InsnId(0)];
+    });
+    assert_eq!(import.len(), 1);
+}
+
 #[test]
 fn the_way_out_has_the_layout_that_the_runtime_reads() {
     let code = thunk(0x40_0000, 0x40_1234, true).unwrap();

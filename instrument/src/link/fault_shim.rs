@@ -264,6 +264,7 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
 pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bool) -> Vec<Cover> {
     let (care, mut covers) = (Care { own, taken_back }, Vec::new());
     for clone in clones {
+        let before = clone.patches.len();
         clone.patches.retain(|&(at, _)| {
             let Some((bytes, place)) = elf.at(at).zip(u32::try_from(at).ok()) else {
                 return false;
@@ -279,6 +280,9 @@ pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bo
             }));
             covered.is_some()
         });
+        // (What may fail is a load, or a store.)
+        let enters = clone.enters_at_start();
+        clone.late_loads |= clone.patches.len() < before && !(enters && taken_back);
     }
     covers.sort_unstable_by_key(|c| c.at);
     covers

@@ -28,7 +28,7 @@ use crate::util::ranges::overlaps;
 use crate::x86::decode::{Body, Source};
 use crate::x86::effects::Facts;
 use crate::x86::insn::{Insn, InsnId};
-use iced_x86::InstructionInfoFactory;
+use iced_x86::{FlowControl, InstructionInfoFactory};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_elf::symbols::merge;
 
@@ -402,6 +402,16 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             .filter_map(|at| graph.insn_at(at))
             .map(|i| InsnId(i as u32))
             .collect();
+        let through_import = |(i, insn): (usize, &Insn)| {
+            let through = matches!(
+                insn.flow,
+                FlowControl::IndirectCall | FlowControl::IndirectBranch
+            ) && insn.inst.is_ip_rel_memory_operand()
+                && (self.input.imported).contains_key(&insn.inst.ip_rel_memory_address());
+            through.then_some(InsnId(i as u32))
+        };
+        let by_linkage = graph.insns.iter().enumerate();
+        let by_linkage = by_linkage.filter_map(through_import).collect();
         Function {
             id: self.info.id,
             range: self.info.range.clone(),
@@ -410,6 +420,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             calls: SpecialCalls {
                 hooks,
                 returned_to,
+                by_linkage,
                 quits,
                 markers,
             },

@@ -185,9 +185,6 @@ fn of_parts<'a>(
     input
 }
 
-/// Bytes of an `endbr64`.
-const ENDBR: u64 = 4;
-
 /// A function with a clone.
 struct Cloned {
     /// Without its code.
@@ -717,9 +714,8 @@ pub fn rewrite<'a, W: Send>(
         );
         report.shows_faults = true;
     }
-    // (An `endbr64` stays in front.)
-    let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
-    report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
+    report.functions.entered_late = clones.iter().filter(|c| !c.enters_at_start()).count() as u64;
+    report.not_instrumented.entered_late = clones.iter().filter(|c| c.late_loads).count() as u64;
     let gathered = Gathered {
         entries,
         clones,

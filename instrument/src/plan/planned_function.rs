@@ -49,6 +49,8 @@ pub struct SpecialCalls {
     /// Where calls of code without a clone return to: a jump there lets the return address stay the
     /// original's, which is shown ([`crate::program::sanitizers`]).
     pub returned_to: Vec<InsnId>,
+    /// Calls and jumps through words that the loader fills in with addresses of imported functions.
+    pub by_linkage: Vec<InsnId>,
     /// Calls that nobody returns from.
     pub quits: Vec<InsnId>,
     /// Instructions that do nothing but mark phases: the clone keeps them.

@@ -880,6 +880,15 @@ pub fn call_before(back: u64) -> Option<u64> {
         .then_some(call)
 }
 
+/// The original call through a pointer whose hook a direct clone calls, if `back` is the clone's
+/// address behind that.
+pub fn hooked_call_before(back: u64) -> Option<u64> {
+    /// Length of `call gs:[hook]`, bytes.
+    const HOOKED: u64 = 8;
+    let call = place(back.wrapping_sub(HOOKED))?.orig;
+    crate::sys::decode::pointer_call(code(call)).map(|_| call)
+}
+
 /// If an address is that of an entry of a procedure linkage table of an instrumented file: where it
 /// leads.
 pub fn linked(ip: u64) -> Option<u64> {

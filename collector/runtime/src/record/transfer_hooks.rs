@@ -376,6 +376,9 @@ fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, tar
             if is_plain {
                 note_fact(ring, Fact::Outside, target, 1);
             }
+            if !burst && modules::enter(target).is_some() {
+                process::count(count::JUMPS_UNSEEN, 1);
+            }
             leave(ring, control, burst, kind == CALL, leaves, stack);
             target
         }
@@ -602,7 +605,8 @@ fn refuse(context: &mut Context, target: u64) {
     } else {
         top
     };
-    if let Some(call) = modules::call_before(back) {
+    let in_direct_clone = modules::in_clone(back).then(|| modules::hooked_call_before(back));
+    if let Some(call) = in_direct_clone.unwrap_or_else(|| modules::call_before(back)) {
         context.registers[RIP] = call;
         *context.register(4) = stack + 8;
     }

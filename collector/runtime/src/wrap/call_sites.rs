@@ -194,8 +194,7 @@ fn action(r: &Saved) -> Option<isize> {
 
 /// An alternate stack that is asked for past the wrappers.
 fn stack(r: &Saved) -> Option<isize> {
-    let valid =
-        |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
+    let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
     if !valid(r.rdi) || !valid(r.rsi) {
         return None;
     }

@@ -1,0 +1,80 @@
+//! Loads that the original executes before it comes to an entry jump.
+//!
+//! Clones call clones, and translate pointers. But code without a clone calls the original, and
+//! where its start has no room for an entry jump, it runs there up to the first one, unseen. Such
+//! functions are told of, so that no trace of them claims to hold every load.
+
+use crate::ir::BlockId;
+use crate::plan::planned_function::Function;
+use crate::x86::insn::{Insn, InsnId};
+use iced_x86::FlowControl;
+use mgz_annotations_schema::sidecar::SiteFlags;
+
+/// Whether the original may execute a load between a place where control comes in and the entry
+/// jumps, which stand at `patches` (sorted addresses). `by_pointers`: calls and jumps of clones
+/// through pointers lead into the original (PT flavour); else only code without a clone does.
+pub fn has_late_loads(function: &Function, patches: &[u64], by_pointers: bool) -> bool {
+    let cfg = &function.cfg;
+    let mut ways = vec![BlockId(0)];
+    if by_pointers && cfg.insns.iter().any(|i| is_open(function, i)) {
+        let landings = function.patching.landings.iter();
+        ways.extend(landings.filter_map(|&at| function.block_at(at)));
+        if function.patching.blind && has_loads(function) {
+            return true;
+        }
+    }
+    let mut seen = vec![false; cfg.blocks.len()];
+    let mut loads: Option<Vec<InsnId>> = None;
+    while let Some(BlockId(b)) = ways.pop() {
+        if std::mem::replace(&mut seen[b as usize], true) {
+            continue;
+        }
+        let block = &cfg.blocks[b as usize];
+        let mut entered = false;
+        for i in block.insns.clone() {
+            let insn = &cfg.insns[i as usize];
+            if patches.binary_search(&insn.ip).is_ok() {
+                entered = true;
+                break;
+            }
+            let loads = loads.get_or_insert_with(|| loads_of(function));
+            if loads.binary_search(&InsnId(i)).is_ok() {
+                return true;
+            }
+            // Nobody knows what runs there.
+            let leaves = matches!(
+                insn.flow,
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+            ) && insn
+                .direct_target()
+                .is_none_or(|to| function.insn_at(to).is_none());
+            if leaves || is_open(function, insn) && !function.patching.landings.is_empty() {
+                return true;
+            }
+        }
+        if !entered {
+            ways.extend_from_slice(&block.succs);
+        }
+    }
+    false
+}
+
+/// Whether it is an indirect jump whose table has no copy.
+fn is_open(function: &Function, insn: &Insn) -> bool {
+    let mut tables = function.tables.iter();
+    insn.flow == FlowControl::IndirectBranch && !tables.any(|t| function.insn(t.jump).ip == insn.ip)
+}
+
+fn has_loads(function: &Function) -> bool {
+    !loads_of(function).is_empty()
+}
+
+/// Instructions that load, in order.
+fn loads_of(function: &Function) -> Vec<InsnId> {
+    let sites = function.plan.regions.iter().flat_map(|r| &r.sites);
+    let loads = sites.filter(|s| s.flags & SiteFlags::STORE == 0);
+    let mut loads: Vec<InsnId> = loads.map(|s| s.insn).collect();
+    loads.sort_unstable();
+    loads.dedup();
+    loads
+}
