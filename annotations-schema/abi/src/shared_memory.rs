@@ -207,6 +207,10 @@ pub mod count {
     pub const GS_TAKEN: usize = 18;
     /// Burst: signals that came outside of the phases that are recorded ([`crate::phases`]).
     pub const TRIGGERS_OUTSIDE_PHASES: usize = 19;
+    /// Threads that have their system calls handed back to the program.
+    pub const CALLS_DISPATCHED: usize = 20;
+    /// Steps of the trap flag that the program has seen in clones.
+    pub const STEPS_IN_CLONES: usize = 21;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
@@ -222,7 +226,7 @@ pub mod count {
         (TRIGGERS_OUTSIDE_PHASES, "outside_phases"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 9] = [
+    pub const NAMES: [(usize, &str); 11] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -232,6 +236,8 @@ pub mod count {
         (FORBIDDEN, "forbidden"),
         (ENTRIES_TAKEN_BACK, "entries_taken_back"),
         (GS_TAKEN, "gs_base_taken"),
+        (CALLS_DISPATCHED, "calls_dispatched"),
+        (STEPS_IN_CLONES, "steps_in_clones"),
     ];
 }
 
@@ -563,8 +569,11 @@ pub const MODULE_COUNTS: u32 = 15;
 /// [`ModuleRow::result`]: the process may not have the address space that counters take.
 pub const MODULE_NO_COUNTERS: u32 = 16;
 
+/// [`ModuleRow::result`]: the program demands of its threads what only `burst` leaves them.
+pub const MODULE_BURST_ONLY: u32 = 17;
+
 /// All results, of modules and of programs.
-pub const MODULE_RESULTS: [u32; 17] = [
+pub const MODULE_RESULTS: [u32; 18] = [
     MODULE_OK,
     MODULE_VERSION,
     MODULE_FLAVOUR,
@@ -582,6 +591,7 @@ pub const MODULE_RESULTS: [u32; 17] = [
     MODULE_READS_CODE,
     MODULE_COUNTS,
     MODULE_NO_COUNTERS,
+    MODULE_BURST_ONLY,
 ];
 // Each has a number of its own.
 const _: () = {

@@ -17,6 +17,8 @@ pub(crate) mod legacy_signals;
 #[cfg(not(test))]
 pub mod locked_memory;
 #[cfg(not(test))]
+pub mod prctl_calls;
+#[cfg(not(test))]
 pub mod raw_syscalls;
 #[cfg(not(test))]
 pub mod seccomp;

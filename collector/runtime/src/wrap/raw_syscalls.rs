@@ -54,6 +54,7 @@ macro_rules! hook {
             naked_asm!(
                 "lea rsp, [rsp - 128]",
                 "pushfq",
+                $crate::sys::flags::clear_foreign!(),
                 "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp", "push r8",
                 "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
                 "lea rsp, [rsp - 256]",
@@ -61,7 +62,6 @@ macro_rules! hook {
                 "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
                 "movups [rsp + 128], xmm8", "movups [rsp + 144], xmm9", "movups [rsp + 160], xmm10", "movups [rsp + 176], xmm11",
                 "movups [rsp + 192], xmm12", "movups [rsp + 208], xmm13", "movups [rsp + 224], xmm14", "movups [rsp + 240], xmm15",
-                "cld",
                 "mov rdi, rsp",
                 "mov rbx, rsp",
                 "and rsp, -16",
@@ -77,7 +77,8 @@ macro_rules! hook {
                 "popfq",
                 "lea rsp, [rsp + 128]",
                 "jmp rcx",
-                work = sym $work)
+                work = sym $work,
+                kept = const $crate::sys::flags::KEPT)
         }
     };
 }
@@ -132,6 +133,18 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
                 r.r8 as usize,
             )
         },
+        nr::PRCTL => {
+            let words = [r.rdi as u32 as u64, r.rsi, r.rdx, r.r10, r.r8].map(|w| w as usize);
+            // SAFETY: the kernel's contract.
+            let Some((result, on)) =
+                (unsafe { crate::wrap::prctl_calls::met_in_clone(words, r.rcx) })
+            else {
+                return;
+            };
+            r.rax = result as u64;
+            r.rcx = on;
+            return;
+        }
         nr::ARCH_PRCTL => return crate::wrap::gs_base::met_in_clone(r.rdi as usize),
         _ => return,
     };

@@ -2,7 +2,9 @@
 
 use crate::record::signals::delivery::{DIRECT, Delivery, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
-use crate::sys::signal_frame::Context;
+use crate::sys::dispatch;
+use crate::sys::flags::{ALIGNMENT, KEPT, clear_foreign};
+use crate::sys::signal_frame::{Context, FLAGS};
 use core::arch::naked_asm;
 use mgz_abi::probe::{HANDLER_FRAME, handler_saved};
 
@@ -19,6 +21,36 @@ unsafe extern "C" fn restorer() {
     )
 }
 
+/// The same by a `syscall` instruction of the program ([`dispatch`]).
+#[unsafe(naked)]
+unsafe extern "C" fn restorer_by_gate() {
+    extern "C" fn gate() -> usize {
+        dispatch::way_back().unwrap_or(0)
+    }
+    naked_asm!(
+        "nop",
+        "call {gate}",
+        "mov rcx, rax",
+        "mov eax, 15",
+        "jmp rcx",
+        gate = sym gate)
+}
+
+/// Lets a handler of this frame return by the program's own `syscall` instruction, if it must.
+///
+/// # Safety
+/// `context` must lie in the kernel's frame.
+pub(crate) unsafe fn choose_way_back(context: *mut Context) {
+    if dispatch::way_back().is_some() {
+        // SAFETY: the return address is the word below the context.
+        unsafe {
+            (context as *mut usize)
+                .sub(1)
+                .write(restorer_by_gate as *const () as usize + 1)
+        };
+    }
+}
+
 /// Where handlers return to.
 pub(crate) fn restorer_address() -> usize {
     restorer as *const () as usize + 1
@@ -31,6 +63,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         "push rbx",
         "mov rbx, rsp",
         "and rsp, -16",
+        clear_foreign!(),
         "call {segv}",
         // 0: done. Else the stack pointer of a copy of the frame, on which the program's handler shall run.
         "test rax, rax",
@@ -47,6 +80,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         segv = sym segv,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
+        kept = const KEPT,
     )
 }
 
@@ -57,6 +91,7 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         "push rbx",
         "mov rbx, rsp",
         "and rsp, -16",
+        clear_foreign!(),
         "call {triggered}",
         "test rax, rax",
         "jne 2f",
@@ -72,6 +107,7 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         triggered = sym triggered,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
+        kept = const KEPT,
     )
 }
 
@@ -85,6 +121,17 @@ const fn high(n: usize) -> usize {
     // One byte more would be needed from here on.
     assert!(handler_saved(n) < 0x2000);
     handler_saved(n) >> 7
+}
+
+/// Offset of the interrupted flags in the kernel's context.
+const FLAGS_AT: usize = core::mem::offset_of!(Context, registers) + 8 * FLAGS;
+
+/// The instructions that set the alignment check for the program's handler, rdx its context, if it
+/// was set where the signal came: the kernel leaves it as it is.
+macro_rules! handler_flags {
+    () => {
+        "mov eax, [rdx + {flags}]\nand eax, {alignment}\nje 7f\npushfq\nor [rsp], rax\npopfq\n7:"
+    };
 }
 
 /// Room for a [`Delivery`] below the kernel's frame, which begins 8 bytes below a multiple of 16.
@@ -103,6 +150,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_signal_frame",
+        clear_foreign!(),
         "sub rsp, {bytes}",
         ".cfi_remember_state",
         // DW_CFA_def_cfa_expression: what is saved as rsp. Then one DW_CFA_expression each: saved at rsp + offset.
@@ -136,9 +184,11 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "lea rdx, [rsp + {bytes} + 8]",
         "lea rsi, [rdx + {context}]",
         "mov edi, [rsi]",
+        handler_flags!(),
         "xor eax, eax",
         "call [rsp]",
         "6:",
+        clear_foreign!(),
         "mov rdi, rsp",
         "lea rsi, [rsp + {bytes} + 8]",
         "call {returned}",
@@ -157,6 +207,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "lea rdx, [rsp + {bytes} + 8]",
         "lea rsi, [rdx + {context}]",
         "mov edi, [rsi]",
+        handler_flags!(),
         "xor eax, eax",
         "add rsp, {bytes}",
         "jmp r11",
@@ -167,9 +218,13 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "lea rdx, [rsp + {bytes} + 8]",
         "lea rsi, [rdx + {context}]",
         "mov edi, [rsi]",
+        handler_flags!(),
         "xor eax, eax",
         "jmp r11",
         ".cfi_endproc",
+        kept = const KEPT,
+        alignment = const ALIGNMENT,
+        flags = const FLAGS_AT,
         direct = const DIRECT,
         deliver = sym deliver,
         returned = sym returned,
