@@ -209,6 +209,9 @@ fn taken(before: &[Insn]) -> Option<u64> {
             continue;
         }
         let Some(shift) = part_of(inst, place) else {
+            if is_on_stack(place) && sets_stack(&mut factory, inst) {
+                return saved_somewhere(before);
+            }
             // The stack pointer moves by what is pushed and popped in between.
             place = moved(inst, place);
             if overwrites(&mut factory, inst, place) {
@@ -240,7 +243,46 @@ fn taken(before: &[Insn]) -> Option<u64> {
             _ => return Some(BOTH),
         }
     }
+    if is_on_stack(place) && !changed {
+        return saved_somewhere(before);
+    }
     Some(BOTH)
+}
+
+fn is_on_stack(place: Place) -> bool {
+    matches!(place, Place::Memory(Register::RSP, _))
+}
+
+/// Whether an instruction sets the stack pointer otherwise than by what it pushes, pops or makes room for.
+fn sets_stack(factory: &mut InstructionInfoFactory, inst: &Instruction) -> bool {
+    let makes_room =
+        matches!(inst.mnemonic(), Mnemonic::Add | Mnemonic::Sub) && inst.try_immediate(1).is_ok();
+    let writes = |used: &iced_x86::UsedRegister| {
+        used.register() == Register::RSP
+            && !matches!(
+                used.access(),
+                OpAccess::Read | OpAccess::CondRead | OpAccess::None
+            )
+    };
+    !makes_room
+        && !inst.is_stack_instruction()
+        && factory.info(inst).used_registers().iter().any(writes)
+}
+
+/// What is taken from a stack that was put back as a whole: what was saved in it, if flags were, unless
+/// the function changes a number by one of the bits.
+fn saved_somewhere(before: &[Insn]) -> Option<u64> {
+    let changes = |inst: &Instruction| {
+        let number = inst.try_immediate(1).unwrap_or(0);
+        match inst.mnemonic() {
+            Mnemonic::Or | Mnemonic::Xor => number & !FLAGS == 0 && number & BOTH != 0,
+            Mnemonic::Bts | Mnemonic::Btc => (1u64 << (number & 63)) & BOTH != 0,
+            _ => false,
+        }
+    };
+    let saves = before.iter().any(|i| saves_flags(&i.inst));
+    let is_harmless = saves && !before.iter().any(|i| changes(&i.inst));
+    (!is_harmless).then_some(BOTH)
 }
 
 /// What an operand is.
@@ -294,7 +336,11 @@ fn moved(inst: &Instruction, place: Place) -> Place {
     let Place::Memory(Register::RSP, at) = place else {
         return place;
     };
-    let by = i64::from(inst.stack_pointer_increment());
+    let by = match (inst.mnemonic(), inst.op0_register()) {
+        (Mnemonic::Add, Register::RSP) => inst.try_immediate(1).map_or(0, |n| n as i64),
+        (Mnemonic::Sub, Register::RSP) => inst.try_immediate(1).map_or(0, |n| -(n as i64)),
+        _ => i64::from(inst.stack_pointer_increment()),
+    };
     Place::Memory(Register::RSP, at.wrapping_add(by))
 }
 
@@ -350,6 +396,13 @@ mod tests {
         assert_eq!(of(&[SAVE, POP_RAX, CARRY_RAX, PUSH_RAX, SET]), None);
         assert_eq!(of(&[SAVE, PUSH_RAX, POP_RAX, SET]), None);
         assert_eq!(of(&[PUSH_RAX, POP_RAX]), None);
+        // sub rsp, 8; add rsp, 8. The stack is put back as a whole: lea rsp, [rsi + 0x30].
+        let room: [&[u8]; 4] = [SAVE, &[0x48, 0x83, 0xec, 8], &[0x48, 0x83, 0xc4, 8], SET];
+        assert_eq!(of(&room), None);
+        const BACK: &[u8] = &[0x48, 0x8d, 0x66, 0x30];
+        assert_eq!(of(&[SAVE, PUSH_RAX, BACK, SET]), None);
+        assert_eq!(of(&[SAVE, POP_RAX, STEP_RAX, BACK, SET]), Some(BOTH));
+        assert_eq!(of(&[BACK, SET]), Some(BOTH));
     }
 
     #[test]

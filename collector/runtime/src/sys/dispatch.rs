@@ -107,14 +107,14 @@ pub fn way_back() -> Option<usize> {
 }
 
 /// The selector says "allow" while this lives.
-pub struct Allowed {
+pub struct AllowedCalls {
     selector: *mut u8,
     before: u8,
 }
 
 /// Lets the calling thread's next calls pass, if it is one of these threads.
 #[inline]
-pub fn allow() -> Option<Allowed> {
+pub fn allow() -> Option<AllowedCalls> {
     if !ANY.load(Ordering::Relaxed) {
         return None;
     }
@@ -126,10 +126,10 @@ pub fn allow() -> Option<Allowed> {
     let before = unsafe { selector.read_volatile() };
     // SAFETY: as above.
     unsafe { selector.write_volatile(ALLOW) };
-    Some(Allowed { selector, before })
+    Some(AllowedCalls { selector, before })
 }
 
-impl Drop for Allowed {
+impl Drop for AllowedCalls {
     fn drop(&mut self) {
         // SAFETY: as in `allow`.
         unsafe { self.selector.write_volatile(self.before) };
