@@ -46,6 +46,9 @@ pub struct Report {
     /// can be recorded in `burst` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
+    /// What the program demands of its threads that only `burst` leaves it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_only: Option<String>,
     /// Debug information that is in other files: where it was found, or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub debug_files: Vec<String>,
@@ -392,6 +395,14 @@ impl Report {
             line(
                 "own code",
                 format!("may be read or changed by {what}: record with --mode burst"),
+            );
+        }
+        if let Some(what) = &self.burst_only {
+            line(
+                "own state",
+                format!(
+                    "{what}: mgz-record serves this file with --mode burst alone, where such threads run the original"
+                ),
             );
         }
         if let Some(at) = self.opens_itself {

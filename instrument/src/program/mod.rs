@@ -295,6 +295,10 @@ pub struct Program {
     pub starts: Starts,
     /// The first instruction of each function that uses or sets the gs base.
     pub uses_gs: Vec<u64>,
+    /// The first instruction of each function that sets all flags (`popf`).
+    pub sets_flags: Vec<u64>,
+    /// The first instruction of each function that may change the flags in a handler's context.
+    pub changes_context: Vec<u64>,
     /// Sorted addresses in code that something refers to: all of those in no function, and of data
     /// in functions.
     pub aimed: Vec<u64>,
