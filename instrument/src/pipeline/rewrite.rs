@@ -6,7 +6,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
-use crate::discover::{flag_writes, gs_base, gs_calls, memory_files, self_reads, state_calls};
+use crate::discover::{flag_writes, gs_base, memory_files, self_reads, state_calls};
 use crate::emit::{Emitted, displacements, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
