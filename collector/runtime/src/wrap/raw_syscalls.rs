@@ -64,6 +64,11 @@ macro_rules! hook {
                 "jne 40f",
                 "cmp qword ptr [rip + {kept}], 0",
                 "je 40f",
+                // These look at the mask or at the stack that the program is on.
+                "cmp rax, {sigprocmask}",
+                "je 40f",
+                "cmp rax, {sigaltstack}",
+                "je 40f",
                 "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push r8", "push r9", "push r10", "push r11",
                 "lea rsp, [rsp - 16]",
                 "mov rbx, rsp",
@@ -127,6 +132,7 @@ macro_rules! hook {
                 ;
                 header = sym $crate::sys::process::HEADER,
                 kept = sym $crate::record::signals::NEVER_BLOCKED,
+                sigaltstack = const $crate::sys::syscall::nr::SIGALTSTACK,
                 bytes = const size_of::<$crate::wrap::raw_syscalls::Saved>(),
                 work = sym $work,
                 plain = sym $plain_name,
