@@ -323,7 +323,11 @@ fn handlers_take_nothing_more_of_an_alternate_stack() {
         };
         let expected = run(&mut Command::new(&original));
         for options in MODES {
-            let purpose = if options[1] == "burst" { "burst" } else { "ring" };
+            let purpose = if options[1] == "burst" {
+                "burst"
+            } else {
+                "ring"
+            };
             let app = session::instrument(&original, "soft", &["--for", purpose]).unwrap();
             let trace = dir.path().join(options[1]);
             let got = run(&mut record_command(options, &trace, &app.path, &[]));
@@ -332,7 +336,11 @@ fn handlers_take_nothing_more_of_an_alternate_stack() {
                 let most = |line: &str| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
                 let more = CALLS_TAKE.iter().find(|(call, _)| alone.contains(call));
                 let room = more.map_or(0, |(_, bytes)| *bytes)
-                    + if extra == ["-static"] { 2 * STATIC_TAKES } else { 0 };
+                    + if extra == ["-static"] {
+                        2 * STATIC_TAKES
+                    } else {
+                        0
+                    };
                 if alone.contains("-stack") {
                     assert_eq!(alone, recorded);
                 } else {

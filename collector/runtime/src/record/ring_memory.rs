@@ -3,7 +3,8 @@
 
 use crate::record::counters;
 use crate::record::thread_ring::{
-    ENVIRONMENT_BYTES, HOOK_STACK, KEPT_BYTES, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING,
+    ENVIRONMENT_BYTES, HOOK_STACK, KEPT_BYTES, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE,
+    SPARE_RING,
 };
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};

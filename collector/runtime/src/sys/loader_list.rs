@@ -179,8 +179,7 @@ pub(crate) fn of_c_library(name: &[u8]) -> usize {
     modules()
         .find_map(|module| {
             let symbols = ModuleSymbols::of(module)?;
-            let belongs = module.bias != 0 && module.bias == loader()
-                || symbols.is_called(&NAMES);
+            let belongs = module.bias != 0 && module.bias == loader() || symbols.is_called(&NAMES);
             belongs.then(|| symbols.definition(name)).flatten()
         })
         .unwrap_or(0)

@@ -427,7 +427,8 @@ pub unsafe fn sigaction(
 }
 
 /// Whether `rdgsbase` may be used, see [`init_gs`].
-pub(crate) static FSGSBASE: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+pub(crate) static FSGSBASE: core::sync::atomic::AtomicBool =
+    core::sync::atomic::AtomicBool::new(false);
 
 /// Notes whether the kernel lets user space read and write the `%gs` base (AT_HWCAP2 bit 1).
 pub fn init_gs(hwcap2: u64) {

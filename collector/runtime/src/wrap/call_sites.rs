@@ -182,8 +182,7 @@ fn action(r: &Saved) -> Option<isize> {
 
 /// An alternate stack that is asked for past the wrappers.
 fn stack(r: &Saved) -> Option<isize> {
-    let valid =
-        |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
+    let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
     if !valid(r.rdi) || !valid(r.rsi) {
         return None;
     }
@@ -338,7 +337,10 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     }
     let found = &found[..number];
     // SAFETY: code of the module, in which the whole way to the system call was found.
-    if !found.iter().any(|f| MAKERS.contains(&unsafe { number_at(f.0) })) {
+    if !found
+        .iter()
+        .any(|f| MAKERS.contains(&unsafe { number_at(f.0) }))
+    {
         return;
     }
     let is_c_library = holds(libc_symbols::in_library(libc_symbols::place(c"execve")));

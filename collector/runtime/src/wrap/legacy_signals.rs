@@ -41,7 +41,12 @@ fn mask(how: i32, set: u64) -> Result<u64, i32> {
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn siginterrupt(signal: i32, interrupt: i32) -> i32 {
-    ask_stand_in!(c"siginterrupt", unsafe extern "C" fn(i32, i32) -> i32, signal, interrupt);
+    ask_stand_in!(
+        c"siginterrupt",
+        unsafe extern "C" fn(i32, i32) -> i32,
+        signal,
+        interrupt
+    );
     let Some(bit) = bit(signal) else { return -1 };
     let mut action = KernelAction::default();
     let r = change(signal, None, Some(&mut action));

@@ -1,8 +1,8 @@
 //! Where the kernel enters: handlers' first instructions, and the way back.
 
+use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
 use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
-use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
 use crate::sys::signal_frame::Context;
 use core::arch::naked_asm;
 use mgz_abi::probe::HANDLER_FRAME;

@@ -22,8 +22,9 @@ struct KeptHandler {
     delivery: Delivery,
 }
 
-const _: () =
-    assert!(KEPT_HANDLERS * size_of::<KeptHandler>() <= thread_ring::KEPT_BYTES && KEPT_HANDLERS <= 32);
+const _: () = assert!(
+    KEPT_HANDLERS * size_of::<KeptHandler>() <= thread_ring::KEPT_BYTES && KEPT_HANDLERS <= 32
+);
 
 /// Which of a thread's places are in use, by bit, and the number of handlers so far.
 #[derive(Clone, Copy, Default)]
@@ -61,7 +62,9 @@ fn choose(ring: Ring, used: u32, frame: usize) -> usize {
         let place = place_at(ring, index);
         ((*place).frame > frame, (*place).number)
     };
-    used_places(used).min_by_key(|&index| key(index)).unwrap_or(0)
+    used_places(used)
+        .min_by_key(|&index| key(index))
+        .unwrap_or(0)
 }
 
 /// Remembers what belongs to the handler whose frame is at `frame`. All signals are blocked.

@@ -15,10 +15,10 @@ pub(crate) mod kept;
 pub(crate) mod program_stack;
 pub(crate) mod segv_mask;
 
+pub(crate) use crate::record::signals::internal::READS_MASK;
 pub use crate::record::signals::internal::go_on;
 pub use crate::record::signals::kept::KeptPlaces;
 pub use crate::record::signals::segv_mask::Shield;
-pub(crate) use crate::record::signals::internal::READS_MASK;
 pub(crate) use actions::NEVER_BLOCKED;
 pub use actions::{
     adopt, install, is_used, system_sigaction, take_segv_back, unlock, wrap_internal,

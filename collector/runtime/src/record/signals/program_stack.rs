@@ -42,11 +42,13 @@ pub(crate) fn set_stack(ring: Ring, wanted: [usize; 3], sp: usize) -> isize {
         return -ENOMEM;
     }
     let disarms = flags & thread_ring::SS_AUTODISARM;
-    ring.private().stack.set(if mode == thread_ring::SS_DISABLE {
-        [0, thread_ring::SS_DISABLE, 0]
-    } else {
-        [address, disarms, size]
-    });
+    ring.private()
+        .stack
+        .set(if mode == thread_ring::SS_DISABLE {
+            [0, thread_ring::SS_DISABLE, 0]
+        } else {
+            [address, disarms, size]
+        });
     0
 }
 
