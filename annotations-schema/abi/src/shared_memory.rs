@@ -430,13 +430,14 @@ pub const MAX_FUNCTIONS: usize = 96;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it
 /// calls. Not all libraries have all of them.
-pub const BEHIND_WRAPPERS: [&CStr; 58] = [
+pub const BEHIND_WRAPPERS: [&CStr; 59] = [
     c"_Fork",
     c"__longjmp_chk",
     c"__open64_2",
     c"__open_2",
     c"__openat64_2",
     c"__openat_2",
+    c"__rseq_offset",
     c"__xpg_sigpause",
     c"_longjmp",
     c"aio_fsync",

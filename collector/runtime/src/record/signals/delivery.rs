@@ -7,7 +7,7 @@ use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, transfer_hooks, trigger, window};
 use crate::sys::signal_frame::{Context, Info, RAX, REGISTERS, RIP, RSP};
 use crate::sys::syscall::KernelAction;
-use crate::sys::{process, signal_frame, syscall};
+use crate::sys::{process, rseq_area, signal_frame, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
@@ -39,6 +39,8 @@ pub(crate) struct Delivery {
 /// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS
 /// (of the system call that a filter refused).
 const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
+/// SIGABRT, whose handlers report crashes as those of faults do.
+const ABORTS: u64 = 1 << 6;
 /// Of [`deliver`]: the handler returns to the kernel itself.
 pub(crate) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
@@ -162,6 +164,9 @@ pub(crate) unsafe extern "C" fn deliver(
         }
         mask &= !(SEGV_BIT | trigger::bit());
     }
+    if let Some(ring) = ring.filter(|_| (FAULTS | ABORTS) >> signal & 1 == 1) {
+        rseq_area::fault_begins(ring.control().tid.get(), delivery as usize);
+    }
     let call = modules::handler_call();
     // SAFETY: room that the caller has made on its stack.
     unsafe {
@@ -210,6 +215,9 @@ pub(crate) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
     // SAFETY: what `deliver` wrote, and the kernel's frame.
     let (delivery, c) = unsafe { (&*delivery, &mut *context) };
     let before = &delivery.before;
+    if (FAULTS | ABORTS) >> delivery.signal & 1 == 1 {
+        rseq_area::fault_ends(core::ptr::from_ref(delivery) as usize);
+    }
     if let Some(ring) = thread_ring::current() {
         segv_mask::lower(
             ring.private(),
