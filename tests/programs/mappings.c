@@ -103,7 +103,7 @@ int main(int argc, char **argv) {
     how = argv[1][0]; what = argv[2][0];
     heap = malloc(4096 * sizeof *heap);
     for (int i = 0; i < 4096; i++) { table[i] = i * 2654435761u; heap[i] = i * 40503u; }
-    uint64_t h = work(1, 20000000);
+    uint64_t h = work(1, 5000000);
     pthread_t threads[3];
     if (argv[3][0] == 'h') {
         signal(SIGSEGV, handler);
@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
     go_through();
     __atomic_store_n(&threads_run, 0, __ATOMIC_RELEASE);
     if (argv[3][0] == 't') for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);
-    h += work(3, 20000000);
+    h += work(3, 5000000);
     printf("%016lx %s\n", h, found > 4 ? "several" : "few");
     return 0;
 }
