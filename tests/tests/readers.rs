@@ -298,7 +298,7 @@ fn all_mappings() {
     let Some(program) = build_of("mappings", "0", PLAINER, &["-pthread"], dir.path()) else {
         return;
     };
-    for arguments in ["f r m", "o w m", "a r t", "n w h", "i w m", "s r m"] {
+    for arguments in ["f r m", "o w m", "a r t", "n w h", "i w m"] {
         let arguments: Vec<&str> = arguments.split(' ').collect();
         forms::all_same(&program, &arguments, None, |_, _| ());
     }
