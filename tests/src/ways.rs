@@ -41,7 +41,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// What is removed from the finished file.
+/// The parts that are stripped from the finished file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strip {
     /// Nothing.
@@ -61,7 +61,7 @@ pub struct Way {
     pub opt: &'static str,
     /// Kind of executable.
     pub kind: Kind,
-    /// What is removed.
+    /// The parts to strip.
     pub strip: Strip,
     /// More arguments.
     pub flags: &'static [&'static str],
@@ -149,7 +149,8 @@ pub fn ways(program: &str) -> Vec<Way> {
 }
 
 impl Way {
-    /// Compiles a program to `dir/name`. `None` if this way does not exist for it, or (after saying so) if this machine lacks what it takes.
+    /// Compiles a program to `dir/name`. Returns `None` if this way does not exist for the program
+    /// or if this machine lacks a tool for it; the second case prints a note.
     pub fn build(&self, name: &str, dir: &Path) -> Result<Option<PathBuf>> {
         let source = programs::source(name);
         let kind = source

@@ -1,5 +1,5 @@
-//! Programs that have system calls refused to themselves, on pain of death: recorded with signals and watchpoints, they
-//! live on as they do alone.
+//! Programs under a seccomp filter that kills them for a forbidden system call. Recorded with
+//! signals and watchpoints, they live on as they do alone.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
