@@ -1,5 +1,5 @@
-//! Work for the system's programs, made deterministically: text and binary data to compress, SQL, scripts, and a
-//! large C file.
+//! Work for the system's programs, generated deterministically: text and binary data to compress,
+//! SQL, scripts, and a large C file.
 
 use std::fmt::Write as _;
 

@@ -85,7 +85,8 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, not PIE, static} × {stripped, not}, and a few static PIEs.
+/// All ways: {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, not PIE, static} × {stripped, not},
+/// and a few static PIEs.
 pub fn all() -> Vec<Way> {
     let mut all = Vec::new();
     for clang in [false, true] {

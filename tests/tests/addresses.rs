@@ -115,8 +115,8 @@ fn tables() {
     );
 }
 
-/// The targets of a computed goto and functions of three bytes that are called by pointer may have no room for a
-/// jump into the clone.
+/// The targets of a computed goto and functions of three bytes that are called by pointer may have
+/// no room for a jump into the clone.
 #[test]
 fn code_that_cannot_be_patched() {
     for name in ["goto", "objects"] {
@@ -131,8 +131,8 @@ fn code_that_cannot_be_patched() {
     }
 }
 
-/// The standard library's unwinder is part of the executable and reads the clone's unwind tables where the original
-/// reads its own, so only the program's own functions can be compared.
+/// The standard library's unwinder is part of the executable and reads the clone's unwind tables
+/// where the original reads its own, so only the program's own functions can be compared.
 #[test]
 fn panics() {
     check(

@@ -1,5 +1,5 @@
-//! Bad input gives one clear error that names the file, the cause and the remedy, a status of its own, and destroys
-//! nothing.
+//! Bad input gives one clear error that names the file, the cause and the remedy, has a status of
+//! its own, and destroys nothing.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, Instrumented, record_command};

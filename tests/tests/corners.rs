@@ -302,8 +302,9 @@ fn programs_that_close_everything_are_sampled() {
     }
 }
 
-/// Bytes of an alternate stack that a handler may take more than without the runtime, by what it calls. The call's own
-/// work is done elsewhere; these are the registers that wrappers and hooks push.
+/// Additional bytes of an alternate stack that a handler may use with the runtime, by the functions
+/// that it calls. The work of the call runs elsewhere; these are the registers that wrappers and
+/// hooks push.
 const CALLS_TAKE: [(&str, u64); 5] = [
     ("masks", 160),
     ("acts", 160),
@@ -311,7 +312,7 @@ const CALLS_TAKE: [(&str, u64); 5] = [
     ("spawns", 256),
     ("executes", 256),
 ];
-/// What a handler of an executable without a loader takes more: it is called from code of the file.
+/// Additional bytes for a handler of an executable without a loader: code of the file calls it.
 const STATIC_TAKES: u64 = 16;
 
 /// A handler has as much room on an alternate stack as without the runtime.
@@ -360,7 +361,8 @@ fn handlers_take_nothing_more_of_an_alternate_stack() {
     }
 }
 
-/// Counts in restartable sequences are exact: no part of one runs in a clone, wherever its descriptor comes from.
+/// Counts in restartable sequences are exact: no part of a sequence runs in a clone, wherever its
+/// descriptor comes from.
 #[test]
 fn restartable_sequences() {
     let fixed = Variant {
