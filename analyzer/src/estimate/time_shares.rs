@@ -1,24 +1,30 @@
 //! Shares of time, from windows that begin at ticks of CPU time.
 //!
-//! A tick falls on whatever runs then, so the part of the windows that *begin* in a piece of code is an unbiased estimate of its part of the time. What a window holds further on is not: it goes
-//! on for a number of records, which in fast code is less time than in slow code, and it leaves the code in which it began.
+//! A tick falls on the code that is running, so the share of windows that *begin* in a piece of
+//! code is an unbiased estimate of its share of time. The rest of a window is not: it lasts for a
+//! number of records, which takes less time in fast code than in slow code, and it leaves the code
+//! in which it began.
 //!
-//! *Which load.* Each window counts for one load, which stands for the time up to the load that follows it: the one that came before the window's first, as far as the window tells
-//! ([`Beginning`]), if both are in the same function, and else the first itself; or a load of the function that the tick fell on, if the recorder tells that it was another one. The first one is no good where loads wait for memory: the interrupt lets the
-//! load that waits finish, so a loop that misses in one line and hits in the next would have all of its windows in the line that hits. One load per window, so functions, lines, loops, objects,
-//! regions and threads all have shares of the same thing, and those of a table's rows that do not overlap add up to the whole.
+//! *Load of a window.* Each window counts for one load, which represents the time up to the next
+//! load. This is the load before the window's first, as far as the window tells ([`Beginning`]) and
+//! if both are in the same function; otherwise the first load itself. If the recorder tells that
+//! the tick fell on another function, it is a load of that one. The first load alone would be wrong
+//! where loads wait for memory: the interrupt lets the waiting load finish, so in a loop that
+//! misses in one line and hits in the next, all windows would count for the line that hits. Since
+//! each window has one load, functions, lines, loops, objects, regions and threads all have shares
+//! of the same whole, and the shares of rows that do not overlap add up to it.
 //!
-//! *Interval.* Windows come at regular times, so they are a systematic sample of the run. Its variance
-//! is estimated from successive differences (Wolter, Introduction to Variance Estimation, 2nd ed.,
-//! section 8.2, estimator v2): neighbours in one phase of the program are alike and add nothing,
-//! and only the borders of phases do. The variance of independent windows is an upper bound.
+//! *Interval.* Windows come at regular times, so they are a systematic sample of the run. Its
+//! variance is estimated from successive differences (Wolter, Introduction to Variance Estimation,
+//! 2nd ed., section 8.2, estimator v2): neighbours in one phase of the program are alike and add
+//! nothing; only the borders of phases do. The variance of independent windows is an upper bound.
 //! The interval is Wilson's for the number of independent windows that would give this variance.
 //!
 //! *Another run.* Phases of another run of the program may have other lengths. Comparisons of runs
 //! therefore use batch means: the variance between [`BATCHES`] batches of consecutive windows.
 //!
-//! Windows stand for different times if a budget sets their rate. Each counts by its time t, and n is
-//! Kish's effective number (Σt)²/Σt².
+//! Windows represent different times if a budget sets their rate. Each counts by its time t, and n
+//! is Kish's effective number (Σt)²/Σt².
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
