@@ -30,7 +30,7 @@ pub(crate) struct Sums {
     pub(crate) pairs: u64,
     /// Blocks seen in three samples.
     pub(crate) triples: u64,
-    /// Sum of what the samples of the singletons stand for ([`Block::stands`]).
+    /// Sum of the relative loads of the singletons' samples ([`Block::stands`]).
     pub(crate) stands: u64,
     /// Sums of the squared numbers of singletons by sample, of doubletons by pair of samples.
     pub(crate) single_squares: u64,
@@ -143,7 +143,7 @@ impl Numbers {
 }
 
 impl Sums {
-    /// Sums over all of some blocks: what [`Table::sides`] gives, without a list of the rare ones.
+    /// Sums over all blocks of a list, as in [`Table::sides`], but without a list of the rare ones.
     pub(crate) fn new(blocks: &[Block]) -> Sums {
         let (mut numbers, _) = Numbers::new(blocks);
         let mut counts: Vec<u64> = Vec::new();
@@ -256,7 +256,7 @@ impl Running {
         }
     }
 
-    /// Sums over the blocks behind those of `before`; `self` are those of all.
+    /// Sums over the blocks after those of `before`; `self` are the sums over all blocks.
     fn without(&self, before: &Running) -> Sums {
         let squares =
             |kind: usize| self.squares[kind] + before.squares[kind] - 2 * before.cross[kind];

@@ -137,7 +137,7 @@ pub fn curve(
         .map(|level| order.windows(level))
         .take_while(|&w| w > 0.0)
         .collect();
-    // Standard deviation of the logarithm of what samples stand for.
+    // Standard deviation of the logarithm of the samples' weights.
     let speeds = design.weights.map_or(0.0, |error| error.ln_1p() / Z);
     let mut met = 0.0;
     let mut once = Once::new(lengths);

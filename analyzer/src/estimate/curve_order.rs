@@ -1,4 +1,4 @@
-//! Samples in the order of their threads, and what each stands for.
+//! Samples in the order of their threads, and the loads that each represents.
 
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! The curve itself: what is known of the strata, and the footprint at any size.
+//! The curve itself: the strata's data, and the footprint at any size.
 
 use crate::estimate::{Estimate, Z};
 
@@ -73,16 +73,16 @@ pub struct Curve {
     pub(crate) growth: f64,
     /// The model's sum over strata for windows of the sample's size.
     pub(crate) at_sample: f64,
-    /// Standard deviation of that over itself, by which samples have met the strata.
+    /// Relative standard deviation of that, from the choice of samples that touch the strata.
     pub(crate) met: f64,
-    /// Samples stand for different numbers of loads.
+    /// Samples represent different numbers of loads.
     pub(crate) weighed: bool,
-    /// Sizes from two periods on, ascending, and what was found there.
+    /// Sizes from two periods on, ascending, and their estimated footprints.
     pub(crate) far: Vec<(f64, Estimate)>,
 }
 
 impl Curve {
-    /// The footprint of windows of `size` rows; `None` outside of what can be said.
+    /// The footprint of windows of `size` rows; `None` outside of the curve.
     pub fn at(&self, size: f64) -> Option<CurvePoint> {
         let half = Z * self.met;
         if let Some(&(_, value)) = self.inside.iter().find(|i| (i.0 / size - 1.0).abs() < 1e-9) {
@@ -142,9 +142,10 @@ impl Curve {
         })
     }
 
-    /// From the sample to the first of the far sizes.
+    /// The footprint between the sample and the first of the far sizes.
     pub(crate) fn between(&self, size: f64, half: f64) -> Estimate {
-        // The model is exact at the sample's size but for what the strata's means hide: it starts there.
+        // The model starts at the sample's size. It is exact there, except for variation that the
+        // strata's means hide.
         let at_sample = self.at_sample;
         let exact = self
             .inside
@@ -174,7 +175,7 @@ impl Curve {
         self.strata.iter().map(|s| self.grown(s, size)).sum()
     }
 
-    /// The same of one stratum.
+    /// The model's footprint of one stratum.
     pub(crate) fn grown(&self, s: &Stratum, size: f64) -> f64 {
         let end = if self.weighed {
             s.levels.get(1).map(|l| l.0)

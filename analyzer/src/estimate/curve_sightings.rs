@@ -35,7 +35,7 @@ impl Together {
             _ => LEVELS,
         };
         for (at, place) in places.iter().enumerate() {
-            // In the same way: the last window is cut off by what would be the next sample.
+            // In the same way: the sample after the last would cut off the last window.
             let whole = (32 - (place.1 ^ lengths[place.0 as usize]).leading_zeros()) as usize;
             let before = apart(at.checked_sub(1).map(|b| &places[b]), Some(place));
             let after = apart(Some(place), places.get(at + 1));
@@ -64,7 +64,7 @@ impl Together {
     }
 }
 
-/// The same where each window counts for the loads that its samples stand for.
+/// Like [`Together`], but each window is weighted by the loads that its samples represent.
 pub(crate) struct Weighed {
     pub(crate) levels: Vec<[f64; 4]>,
 }
@@ -94,7 +94,7 @@ fn add(steps: &mut [i64; LEVELS + 1], from: usize, to: usize) {
     }
 }
 
-/// Which samples have been met since the last [`Once::begin`].
+/// Remembers the samples that have been met since the last [`Once::begin`].
 pub(crate) struct Once {
     /// Number of the first sample of each thread.
     starts: Vec<usize>,

@@ -288,7 +288,7 @@ pub struct Grouped {
 /// No place.
 const NOTHING: u32 = u32::MAX;
 
-/// Sorts the sightings of each target if need be, and gives what `of` makes of them.
+/// Sorts the sightings of each target if necessary, and returns the results of `of`.
 fn kinds_of(
     seen: Vec<Vec<Sighting>>,
     incidence: &Incidence,
@@ -318,7 +318,7 @@ fn sighting(space: usize, mark: &Mark) -> Sighting {
     }
 }
 
-/// Lists of what the marks of code groups are to be appended to.
+/// The lists to which the marks of each code group are appended.
 struct Lists {
     /// Lists of all groups one after the other, and where those of each begin.
     all: Vec<u32>,

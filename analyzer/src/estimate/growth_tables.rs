@@ -102,7 +102,7 @@ fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32)
     order
 }
 
-/// Share of the samples of which it is known what they have seen.
+/// Share of the samples that have marks, so that their addresses are known.
 pub fn kept(outcome: &Outcome) -> f64 {
     if outcome.incidence.thinned() == 0 {
         return 1.0;
@@ -114,7 +114,7 @@ pub fn kept(outcome: &Outcome) -> f64 {
         / with_loads().count().max(1) as f64
 }
 
-/// The samples of which it is known what they have seen.
+/// The samples that have marks.
 pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
     outcome
         .samples
@@ -266,7 +266,8 @@ pub fn hidden(outcome: &Outcome, seen: &WholeSightings, rho: f64) -> f64 {
         / outcome.census.samples.max(1) as f64
 }
 
-/// Share of the run's samples that have so many loads, or of the loads that these stand for.
+/// Share of the run's samples that have at least so many loads; if samples differ in weight, their
+/// share of all represented loads.
 fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
     let of = |least: u64| {
         outcome
@@ -293,7 +294,7 @@ pub fn tables(
     else {
         return (Vec::new(), None);
     };
-    // Windows are made of the samples of which it is known what they saw.
+    // Windows consist of the samples that have marks.
     let kept = kept(outcome);
     let order = self::order(outcome, shares.map(|s| (s, 1.0)), |_| true);
     let marked = self::order(outcome, shares.map(|s| (s, s.marked())), |sample| {
@@ -430,7 +431,8 @@ fn inter_sample(
             first_touches += 1;
             for pair in of_thread.windows(2) {
                 let lag = pair[1].1 - pair[0].1;
-                // From the middle of what the one stands for to that of the other.
+                // From the middle of the loads that one sample represents to the middle of the
+                // other's.
                 let middle = |sample: u32| {
                     (order.loads(of_thread[0].0, 0, sample)
                         + order.loads(of_thread[0].0, 0, sample + 1))

@@ -81,7 +81,7 @@ pub struct Design {
     pub share: f64,
     /// Samples.
     pub samples: u64,
-    /// Share of the samples of which it is known what addresses they saw ([`crate::stages::incidence`]).
+    /// Share of the samples whose addresses are known ([`crate::stages::incidence`]).
     pub kept: f64,
     /// Relative error of the samples' weights if samples represent different numbers of loads
     /// ([`crate::input::weights`]): known to within a factor of 1 + this (95 % interval).
@@ -497,7 +497,8 @@ mod tests {
         let mut sums = [RepSums::default(); REPLICATES];
         let samples = [4; REPLICATES];
         for (class, sum) in sums.iter_mut().enumerate() {
-            // Fast code in odd replicates: each of its loads stands for 300, those of slow code for 100.
+            // Fast code in odd replicates: each of its loads represents 300, those of slow code
+            // 100.
             let weight = if class % 2 == 0 { 100 } else { 300 };
             *sum = RepSums {
                 touches: 1000,
@@ -520,7 +521,7 @@ mod tests {
             total.lo < 0.84 * total.value && total.hi > 1.19 * total.value,
             "{total:?}"
         );
-        // Without weights, all stand for the same.
+        // Without weights, all represent equally many loads.
         let plain = executed(&loads, &samples, Design::new(200.0, 128)).unwrap();
         assert!(
             plain.hi - plain.value < 0.01 * plain.value && plain.hi > 1.004 * plain.value,

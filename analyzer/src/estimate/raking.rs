@@ -126,7 +126,7 @@ mod tests {
         assert!((sum(0) / 1e6 - 1.0).abs() < 1e-3, "{}", sum(0));
         assert!((sum(1) / 3e6 - 1.0).abs() < 1e-3, "{}", sum(1));
         assert!((unseen - 0.2).abs() < 1e-9);
-        // Alike in time, alike in weight; what is of both lies between.
+        // Windows with equal times have equal weights; windows with both functions lie in between.
         assert!((weights[0] / weights[94] - 1.0).abs() < 1e-9);
         assert!(weights[0] < weights[95] && weights[95] < weights[99]);
     }

@@ -25,7 +25,7 @@ const MOST_UNEVEN: f64 = 1.0;
 /// An address (line, page) and how many samples have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its number; what is near in number is used alike.
+    /// Its number; blocks with near numbers are used alike.
     pub number: u64,
     /// Samples that have seen it.
     pub samples: u32,
@@ -95,7 +95,8 @@ impl Tally {
             f1,
             f2,
             f3: counts.triples as f64,
-            // Without a coincidence, one would be of about half of what a sample has for itself.
+            // Without a coincidence: one would have about half of the blocks that a sample alone
+            // has seen.
             cluster: if f2 > 0.0 {
                 mean(counts.pair_squares, f2)
             } else {
@@ -310,12 +311,12 @@ pub(crate) struct Stratum {
     pub(crate) unseen: Estimate,
 }
 
-/// Doubts of two kinds, or of two parts.
+/// Combines doubts of two kinds, or of two parts.
 fn both(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [a[0].hypot(b[0]), a[1].hypot(b[1])]
 }
 
-/// The doubt of an estimate that may also be so much more or less.
+/// The doubt of an estimate that may also be greater (or less) by this difference.
 fn doubt(difference: f64) -> [f64; 2] {
     [(-difference).max(0.0), difference.max(0.0)]
 }
@@ -325,7 +326,8 @@ struct Together<'a> {
     blocks: &'a [Block],
     design: Design,
     whole: Tally,
-    /// Asked for only of what stays together at last, or might have: it takes as long as all else.
+    /// Computed only for strata that remain whole at the end, or might have: it takes as long as
+    /// everything else.
     unseen: OnceCell<Estimate>,
     /// Possible error of the estimate, downward and upward, if the decision to cut here, or not to
     /// cut, was wrong.

@@ -124,9 +124,9 @@ impl Hats {
 /// Limits of the upper end of a footprint.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
-    /// Addresses that phases which no sample has met may touch; none if that is not known.
+    /// Addresses that unsampled phases may touch; none if that is unknown.
     unseen: Option<f64>,
-    /// Addresses that what is touched has room for, if that is known.
+    /// Addresses that fit in the touched objects, if their sizes are known.
     room: Option<f64>,
 }
 
@@ -346,7 +346,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Takes what samples have seen of rows.
+    /// Adds the blocks that samples have seen of the rows.
     pub fn see_rows(&mut self, rows: Option<Grouped>) {
         self.blocks = rows.map(Seers::Rows);
     }

@@ -25,7 +25,7 @@ use std::collections::HashMap;
 /// The weights of the samples of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
-    /// By sample: executed loads that each row stands for, and rows.
+    /// By sample: executed loads that each row represents, and number of rows.
     by_sample: HashMap<u32, (f64, f64), Mixed>,
     /// Loads that the samples with marks represent ([`crate::stages::incidence`]), and loads that
     /// all samples represent.
@@ -62,13 +62,13 @@ impl Shares {
         (shares.marked > 0.0).then_some(shares)
     }
 
-    /// Executed loads that each row of a sample stands for.
+    /// Executed loads that each row of a sample represents.
     #[inline(always)]
     pub fn weight(&self, sample: u32) -> f64 {
         self.by_sample.get(&sample).map_or(0.0, |s| s.0)
     }
 
-    /// The same as a multiple of the mean over all recorded loads, in units of 1/[`EVEN`].
+    /// That number as a multiple of the mean over all recorded loads, in units of 1/[`EVEN`].
     pub fn relative(&self, sample: u32) -> u32 {
         (self.weight(sample) * self.rows / self.all * f64::from(EVEN))
             .round()
@@ -80,17 +80,17 @@ impl Shares {
         self.by_sample.get(&sample).map_or(0.0, |s| s.0 * s.1)
     }
 
-    /// Loads that all samples stand for.
+    /// Loads that all samples represent.
     pub fn all(&self) -> f64 {
         self.all
     }
 
-    /// Which part of these is that of the samples of which it is known what they have seen.
+    /// Share of these loads that belongs to samples with marks.
     pub fn marked(&self) -> f64 {
         self.marked / self.all
     }
 
-    /// Windows of the mean size of some samples that these stand for.
+    /// Number of windows, of these samples' mean size, that the samples represent.
     pub fn windows(&self, samples: impl Iterator<Item = u32>) -> f64 {
         let of = |sample| self.by_sample.get(&sample).copied().unwrap_or_default();
         let (count, rows, loads) = samples

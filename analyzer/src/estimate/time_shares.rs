@@ -67,7 +67,7 @@ impl TimeShare {
     };
 }
 
-/// A window, and what it stands for.
+/// A window with the load and the time that it represents.
 #[derive(Clone, Copy)]
 struct TimedWindow {
     sample: u32,
@@ -82,9 +82,9 @@ struct TimedWindow {
 /// The windows of a trace by time, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct TimeShares {
-    /// Number of each, and the load that it counts for.
+    /// Number of each window, and its load.
     windows: Vec<(u32, Spot)>,
-    /// The time that each stands for, in parts of the mean.
+    /// The time that each represents, as a multiple of the mean.
     times: Vec<f64>,
     /// The windows in the order of threads, and of time inside each thread.
     by_thread: Vec<usize>,
@@ -93,11 +93,11 @@ pub struct TimeShares {
     steps: Vec<Option<f64>>,
     /// Sum of the squares of these steps, and their number.
     squares: (f64, usize),
-    /// The same of each batch.
+    /// Time of each batch.
     sizes: Counts,
-    /// And of all.
+    /// Time of all windows.
     all: f64,
-    /// Windows of equal times that would tell as much.
+    /// Number of windows of equal times with the same evidence.
     effective: f64,
 }
 
@@ -264,7 +264,7 @@ impl TimeShares {
         &self.windows
     }
 
-    /// The share of what begins some windows, or has a part of each.
+    /// The time share of something that begins some windows, or has a part of each.
     pub fn of_windows(&self, part: impl Fn(u32) -> f64) -> TimeShare {
         let mut row = RowSums::default();
         for (at, &number) in self.by_thread.iter().enumerate() {
@@ -297,7 +297,8 @@ impl TimeShares {
         let independent = p * (1.0 - p) / n;
         let ((lo, hi), of_runs) = if independent > 0.0 {
             let effect = (self.variance(row, p) / independent).min(1.0);
-            // No fewer windows than there are can stand for a share, and no more than the run has.
+            // The effective number of windows is at least `n`, that of independent windows, and is
+            // limited to its square.
             let here = wilson(p, n / effect.max(1.0 / n), Z);
             let (effect, quantile) = self.effect_of_batches(&row.batches, p, independent);
             (here, wilson(p, n / effect, quantile))
@@ -334,7 +335,7 @@ impl TimeShares {
                 let varies: f64 = counts[..batches]
                     .chunks(together)
                     .zip(self.sizes[..batches].chunks(together))
-                    // A ratio: batches that stand for more time count for more.
+                    // A ratio estimate: batches of more time have more weight.
                     .map(|(c, s)| {
                         let off = c.iter().sum::<f64>() - p * s.iter().sum::<f64>();
                         (off * parts / self.all).powi(2)
@@ -474,7 +475,7 @@ mod tests {
         assert!(half.value == Some(50.0) && half.hi.unwrap() - half.lo.unwrap() < 1.0);
     }
 
-    /// Sums by steps are those of the definition, whatever windows are in the row.
+    /// Sums by steps agree with the definition for any selection of windows in the row.
     #[test]
     fn variance_is_that_of_successive_differences() {
         let mut state = 3;
