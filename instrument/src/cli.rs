@@ -437,19 +437,52 @@ fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Lib
                 .strip_prefix(n)
                 .is_some_and(|rest| rest.starts_with(".so"))
     };
-    if let Some(unknown) = names.iter().find(|n| !found.iter().any(|l| fits(l, n))) {
-        let known: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
-        return Err(Stop::error(format!(
-            "{} does not need a library {unknown}; it needs {}",
-            input.display(),
-            known.join(", ")
-        )));
-    }
-    Ok(found
+    let is_needed = |n: &str| found.iter().any(|l| fits(l, n));
+    let mut chosen: Vec<Library> = found
         .iter()
         .filter(|l| names.iter().any(|n| fits(l, n)))
         .cloned()
-        .collect())
+        .collect();
+    for name in names.iter().filter(|n| !is_needed(n)) {
+        // (A needed one may be named by its path.)
+        let path = std::fs::canonicalize(name)
+            .ok()
+            .filter(|_| name.contains('/'));
+        let same = |l: &&Library| path.is_some() && std::fs::canonicalize(&l.path).ok() == path;
+        let library = match found.iter().find(same) {
+            Some(library) => library.clone(),
+            None => runpath::find_opened(name, input).map_err(|why| {
+                let known: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
+                Stop::error(format!(
+                    "{} does not need a library {name}, and {why}; it needs {}",
+                    input.display(),
+                    known.join(", ")
+                ))
+            })?,
+        };
+        if !chosen.iter().any(|l| l.name == library.name) {
+            chosen.push(library);
+        }
+    }
+    take_in_searchers(&mut chosen, found);
+    Ok(chosen)
+}
+
+/// Adds the libraries that look for chosen ones by a search path of their own: they find the
+/// rewritten ones only if that path is changed.
+fn take_in_searchers(chosen: &mut Vec<Library>, found: &[Library]) {
+    let mut n = 0;
+    while let Some(library) = chosen.get(n) {
+        let is_searcher = |l: &&Library| library.searched_by.contains(&l.name);
+        let more: Vec<Library> = found
+            .iter()
+            .filter(is_searcher)
+            .filter(|l| !chosen.iter().any(|c| c.name == l.name))
+            .cloned()
+            .collect();
+        chosen.extend(more);
+        n += 1;
+    }
 }
 
 fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Report, u32), Stop> {
@@ -594,10 +627,10 @@ fn libraries(
         let annotations = appended(&output, ".mgza");
         io::check_both(&library.path, &output, &annotations)?;
         let elf = Elf::parse(data.bytes()).map_err(|e| refused(&library.path, &e))?;
-        // A search path of its own would keep the loader from looking beside OUT.
-        let own_path = elf
-            .dynamic_value(mgz_elf::image::dt(object::elf::DT_RUNPATH))
-            .is_some();
+        // A search path of its own would keep the loader from looking beside OUT, or have it look
+        // there last, and may begin where the library lies.
+        let has_path = |tag| elf.dynamic_value(mgz_elf::image::dt(tag)).is_some();
+        let own_path = has_path(object::elf::DT_RUNPATH) || has_path(object::elf::DT_RPATH);
         let target = Target {
             input: library.path.clone(),
             annotations,
@@ -612,6 +645,7 @@ fn libraries(
         match instrument(&data, &target, session) {
             Ok((report, next)) => {
                 next_id = next;
+                link_names(folder, library)?;
                 all.instrumented.push(report);
             }
             Err(stop) if stop.status == DECLINED => {
@@ -637,6 +671,24 @@ fn libraries(
     Ok(all)
 }
 
+/// Makes a library that is opened to be found by its other names.
+fn link_names(folder: &Path, library: &Library) -> Result<(), Stop> {
+    for name in &library.other_names {
+        let link = folder.join(name);
+        // (One of an earlier call.)
+        if link.is_symlink() {
+            std::fs::remove_file(&link).map_err(|e| cannot(&link, &e))?;
+        }
+        match std::os::unix::fs::symlink(&library.name, &link) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(cannot(&link, &e));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Removes libraries that an earlier call has put into the folder: the loader would find them
 /// there, whatever is said of them now. Only what has a sidecar is one of ours.
 fn forget_earlier(folder: &Path, written: &[Report]) -> Result<(), Stop> {
@@ -660,6 +712,14 @@ fn forget_earlier(folder: &Path, written: &[Report]) -> Result<(), Stop> {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(error(path, e)),
                 _ => {}
             }
+        }
+    }
+    // Other names of what is gone.
+    for entry in std::fs::read_dir(folder).map_err(|e| error(folder, e))? {
+        let link = entry.map_err(|e| error(folder, e))?.path();
+        let leads_beside = |to: PathBuf| to.components().count() == 1;
+        if std::fs::read_link(&link).is_ok_and(leads_beside) && !link.exists() {
+            std::fs::remove_file(&link).map_err(|e| error(&link, e))?;
         }
     }
     Ok(())

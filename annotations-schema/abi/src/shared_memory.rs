@@ -212,6 +212,10 @@ pub mod count {
     /// Jumps and calls from clones to an instruction of a cloned function where the clone cannot be
     /// entered: the original ran on from there, unseen (`full`, `ring`, `count`).
     pub const JUMPS_UNSEEN: usize = 21;
+    /// Threads that have their system calls handed back to the program.
+    pub const CALLS_DISPATCHED: usize = 22;
+    /// Steps of the trap flag that the program has seen in clones.
+    pub const STEPS_IN_CLONES: usize = 23;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
@@ -227,7 +231,7 @@ pub mod count {
         (TRIGGERS_OUTSIDE_PHASES, "outside_phases"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 11] = [
+    pub const NAMES: [(usize, &str); 13] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -239,6 +243,8 @@ pub mod count {
         (GS_TAKEN, "gs_base_taken"),
         (MEMORY_OPENED, "memory_opened"),
         (JUMPS_UNSEEN, "jumps_unseen"),
+        (CALLS_DISPATCHED, "calls_dispatched"),
+        (STEPS_IN_CLONES, "steps_in_clones"),
     ];
 }
 
@@ -610,8 +616,11 @@ pub const MODULE_COUNTS: u32 = 15;
 /// [`ModuleRow::result`]: the process may not have the address space that counters take.
 pub const MODULE_NO_COUNTERS: u32 = 16;
 
+/// [`ModuleRow::result`]: the program demands of its threads what only `burst` leaves them.
+pub const MODULE_BURST_ONLY: u32 = 17;
+
 /// All results, of modules and of programs.
-pub const MODULE_RESULTS: [u32; 17] = [
+pub const MODULE_RESULTS: [u32; 18] = [
     MODULE_OK,
     MODULE_VERSION,
     MODULE_FLAVOUR,
@@ -629,6 +638,7 @@ pub const MODULE_RESULTS: [u32; 17] = [
     MODULE_READS_CODE,
     MODULE_COUNTS,
     MODULE_NO_COUNTERS,
+    MODULE_BURST_ONLY,
 ];
 // Each has a number of its own.
 const _: () = {

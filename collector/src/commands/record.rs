@@ -22,7 +22,9 @@ use crate::trace::progress::Ticker;
 use crate::trace::recording::{Recording, Started, hex, report};
 use crate::trace::{coverage, dir, no_samples};
 use crate::util::failure::Failure;
-use mgz_abi::module_note::{FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED};
+use mgz_abi::module_note::{
+    FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED,
+};
 use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_annotations_schema::tell;
@@ -263,6 +265,16 @@ fn check_files(
         return Err(Failure::own(format!(
             "{}: it reads its own code as data (a checksum, code that it copies, or /proc/self/mem), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
             reader.path.display()
+        )));
+    }
+    if matches!(asked, Mode::Full | Mode::Ring | Mode::Count)
+        && let Some(only) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_BURST_ONLY != 0)
+    {
+        return Err(Failure::own(format!(
+            "{}: it steps through itself by the trap flag, checks the alignment of its accesses, or has its system calls handed back to it (mgz-instrument said which and where), and its clones would be seen or fail; record with --mode burst, where such threads run the original",
+            only.path.display()
         )));
     }
     if cli.heap.is_some() {

@@ -609,6 +609,9 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
         shared_memory::MODULE_READS_CODE => {
             "it reads its own code, which these modes change (record with --mode burst)"
         }
+        shared_memory::MODULE_BURST_ONLY => {
+            "the program steps through itself, checks alignment, or has its system calls handed back, which leaves no room for its clones in these modes (record with --mode burst)"
+        }
         shared_memory::MODULE_COUNTS => {
             "made by `mgz-instrument --for count`, which serves --count alone (record a file made without that)"
         }
@@ -647,6 +650,12 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
         "memory_opened" => format!(
             "{n} processes opened their memory as a file (/proc/self/mem): with --mode burst they were not recorded from then on if they may write there; in full and ring they find entry jumps in their code, and clones go on as they were, so record with --mode burst"
         ),
+        "calls_dispatched" => format!(
+            "{n} threads have their system calls handed back to the program (PR_SET_SYSCALL_USER_DISPATCH): in full and ring their process ended there with status 125, in burst they went on unrecorded; record with --mode burst"
+        ),
+        "steps_in_clones" => format!(
+            "{n} times the program stepped through its own code by the trap flag and was shown steps of a clone, which are others than the original's; record with --mode burst, where such threads run the original"
+        ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")
         }
@@ -677,7 +686,7 @@ mod tests {
             .collect();
         let distinct: std::collections::BTreeSet<&str> = reasons.iter().copied().collect();
         // All but the five of programs, and the one that is recorded.
-        assert_eq!((reasons.len(), distinct.len()), (11, 11));
+        assert_eq!((reasons.len(), distinct.len()), (12, 12));
         assert!(!distinct.contains("the runtime refused it"));
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::{Used, is_odd};
+use crate::discover::flag_writes::{is_context_flags, may_change_context, sets_flags};
 use crate::discover::jump_tables::is_indirect_jump;
 use crate::discover::recover::recover;
 use crate::discover::{code_or_data, restartable, self_reads};
@@ -78,6 +79,11 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         functions,
         starts,
         uses_gs: scans.iter().filter_map(|s| s.rare().gs).collect(),
+        sets_flags: scans.iter().filter_map(|s| s.rare().sets_flags).collect(),
+        changes_context: scans
+            .iter()
+            .filter_map(|s| s.rare().changes_context)
+            .collect(),
         aimed: Vec::new(),
         data,
         stray_bytes: 0,
@@ -545,6 +551,8 @@ struct Rare {
     /// Outside of the function, behind tables of unknown length.
     strays: Vec<u64>,
     gs: Option<u64>,
+    sets_flags: Option<u64>,
+    changes_context: Option<u64>,
     course: Option<Box<Course>>,
     /// It takes an address where code begins or ends, of a table of functions, or of its own, and may read there.
     takes_bound: bool,
@@ -562,6 +570,8 @@ impl Scan {
             used: Vec::new(),
             strays: Vec::new(),
             gs: None,
+            sets_flags: None,
+            changes_context: None,
             course: None,
             takes_bound: false,
         };
@@ -672,6 +682,12 @@ impl Scan {
         }
         if uses_gs(inst) {
             self.rare_mut().gs.get_or_insert(inst.ip());
+        }
+        if sets_flags(inst) {
+            self.rare_mut().sets_flags.get_or_insert(inst.ip());
+        }
+        if may_change_context(inst) {
+            self.rare_mut().changes_context.get_or_insert(inst.ip());
         }
     }
 
@@ -1059,6 +1075,9 @@ impl<'a> Scanner<'a> {
                     || skimmed.constant != 0
                     || skimmed.takes_address() && leads_on(at)
                     || word().is_some_and(|w| self.is_near(w));
+            }
+            if is_context_flags(displacement) {
+                return true;
             }
             let is_word = skimmed.no_base && (skimmed.takes_address() || skimmed.loads_word());
             if !input.pie

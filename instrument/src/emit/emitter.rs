@@ -10,6 +10,7 @@ use crate::plan::planned_function::Function;
 use crate::x86::decode::AddressIndex;
 use crate::x86::encode;
 use crate::x86::encode::{Encoded, Mem};
+use crate::x86::flow::is_trap;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::operands::own_destination;
 use crate::x86::regs::{Gpr, RegSet, registers};
@@ -500,11 +501,25 @@ impl<'a> Emitter<'a> {
             })
     }
 
+    /// Whether a handler is shown this instruction's address, since what stands before it is a trap or a
+    /// system call that a filter may refuse.
+    fn is_behind_trap(&self, id: InsnId) -> bool {
+        let before = (id.0 as usize)
+            .checked_sub(1)
+            .map(|before| &self.function.cfg.insns[before]);
+        before.is_some_and(|b| {
+            b.next() == self.function.insn(id).ip
+                && (is_trap(&b.inst) || b.inst.mnemonic() == Mnemonic::Syscall)
+        })
+    }
+
     /// `is_special`: it is one of [`special`].
     fn instruction(&mut self, id: InsnId, is_special: bool) -> Result<(), EmitError> {
         let insn = self.function.insn(id);
         let inst = &insn.inst;
-        let stays = self.is_returned_to(id) || self.function.calls.markers.contains(&id);
+        let stays = self.is_returned_to(id)
+            || self.is_behind_trap(id)
+            || self.function.calls.markers.contains(&id);
         if is_nop(inst) && !stays {
             self.sink.skip(insn.len.into());
             return Ok(());

@@ -20,9 +20,9 @@ use crate::util::range_index::Starts;
 use crate::x86::flow::is_padding;
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_abi::module_note::{
-    ABI_VERSION, Cover, FEATURE_COUNTS, FEATURE_OWN_ALLOCATOR, FEATURE_READS_CODE,
-    FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME,
-    Patch,
+    ABI_VERSION, Cover, FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_OWN_ALLOCATOR,
+    FEATURE_READS_CODE, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote,
+    NOTE_MODULE, NOTE_NAME, Patch,
 };
 use mgz_abi::phases::Marker;
 use mgz_abi::probe::HANDLER_CALL;
@@ -61,6 +61,8 @@ pub struct LayoutInput<'a> {
     pub sanitizer: Sanitizer,
     /// The original must stay as it is, since the program reads it.
     pub reads_code: bool,
+    /// See [`FEATURE_BURST_ONLY`].
+    pub burst_only: bool,
     /// The entry point lets the runtime in ([`syscalls::entry`]).
     pub enters_runtime: bool,
     /// First record id of the module.
@@ -621,6 +623,7 @@ pub fn lay_out<'n>(
             (parts.translated, FEATURE_TRANSLATED),
             (parts.counts, FEATURE_COUNTS),
             (parts.reads_code, FEATURE_READS_CODE),
+            (parts.burst_only, FEATURE_BURST_ONLY),
             (parts.sanitizer.allocates, FEATURE_OWN_ALLOCATOR),
             (parts.sanitizer.linked_in, FEATURE_SANITIZER_INSIDE),
         ]

@@ -10,7 +10,7 @@ use crate::ir::{Block, BlockId};
 use crate::patch::faulting::Care;
 use crate::program::{FunctionInfo, Input, Program};
 use crate::util::ranges::overlaps;
-use crate::x86::flow::{JUMP, goes_elsewhere, is_call, is_padding};
+use crate::x86::flow::{JUMP, goes_elsewhere, is_call, is_padding, is_trap};
 use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
@@ -195,7 +195,12 @@ pub fn later(
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
         let whole = first == start || !anywhere || u64::from(insns[0].len) >= JUMP;
+        // A handler of the trap is shown what stands there.
+        let is_behind_trap = first
+            .checked_sub(1)
+            .is_some_and(|before| is_trap(&code.insns[before as usize].inst));
         whole
+            && !is_behind_trap
             && fits(code, InsnId(first), true)
             && care.is_none_or(|care| care.allows(insns.iter().map(|i| i.inst), insns[0].ip))
     };

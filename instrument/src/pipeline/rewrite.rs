@@ -6,7 +6,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
-use crate::discover::{gs_base, gs_calls, memory_files, self_reads};
+use crate::discover::{flag_writes, gs_base, memory_files, self_reads, state_calls};
 use crate::emit::{Emitted, displacements, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
@@ -18,8 +18,10 @@ use crate::program::fixed_memory::FaultPolicy;
 use crate::program::imports::Imports;
 use crate::program::sanitizers::Sanitizer;
 use crate::program::section_bounds::Bounds;
+use crate::program::shown_returns::ShownReturns;
 use crate::program::{
-    FuncSymbol, Input, Options, Program, SegmentBytes, markers, packed, sanitizers, syscalls,
+    FuncSymbol, Input, Options, Program, SegmentBytes, markers, packed, sanitizers, shown_returns,
+    syscalls,
 };
 use crate::report::Report;
 use crate::sidecar::columns::{Columns, OfClone};
@@ -38,7 +40,7 @@ use mgz_elf::debug_files::{self, DebugFiles, Source};
 use mgz_elf::image::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use mgz_elf::library_search::is_c_library;
 use mgz_elf::payload::Payload;
-use mgz_elf::{Refusal, payload, symbols};
+use mgz_elf::{Refusal, own_folder, payload, symbols};
 use object::elf;
 use rayon::BroadcastContext;
 use std::any::Any;
@@ -144,6 +146,7 @@ fn of_parts<'a>(
         got: elf.ranges_named(".got"),
         has_sanitizer: false,
         shows_returns: false,
+        return_readers: Default::default(),
         reports: Default::default(),
         excluded: restartable.collect(),
         pie: elf.is_pie(),
@@ -348,7 +351,7 @@ fn leave_users_of_gs(
     };
     // (The C library's own functions do what they are told.)
     if !is_c_library(elf.soname())
-        && let Some(at) = gs_calls::find(input, program)
+        && let Some(at) = state_calls::find(input, program, &state_calls::SETS_GS)
     {
         return Err(declined(&name_of(program.function_at(at)), at, "use"));
     }
@@ -375,6 +378,95 @@ fn leave_users_of_gs(
         program.functions[f].left.get_or_insert(LeftReason::UsesGs);
     }
     Ok(())
+}
+
+/// What only `burst` leaves as it is: what a thread may not have while it runs a clone.
+struct ThreadDemand {
+    /// What the program does, with the place.
+    what: String,
+    /// It sees how many instructions are executed, and where.
+    counts_steps: bool,
+    /// It cannot be recorded without changes to a static executable's code either.
+    needs_original: bool,
+    /// It is none in the PT flavour.
+    soft_only: bool,
+}
+
+/// Leaves the functions alone that set flags with which no clone may run. Returns what the file demands
+/// of the thread.
+fn thread_demand(
+    elf: &Elf,
+    input: &Input,
+    program: &mut Program,
+    options: &Options,
+) -> Option<ThreadDemand> {
+    let has_handlers = !gs_base::has_no_handlers(elf, input);
+    let flags = flag_writes::leave(input, program, has_handlers);
+    let dispatches = || {
+        (options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname()))
+            .then(|| state_calls::find(input, program, &state_calls::DISPATCHES_CALLS))
+            .flatten()
+    };
+    if let Some(at) = flags.steps {
+        return Some(ThreadDemand {
+            what: format!("it sets the trap flag (at {at:#x}), by which it steps through itself"),
+            counts_steps: true,
+            needs_original: true,
+            soft_only: false,
+        });
+    }
+    if let Some(at) = dispatches() {
+        return Some(ThreadDemand {
+            what: format!(
+                "it has its own system calls handed back to it (PR_SET_SYSCALL_USER_DISPATCH, at {at:#x})"
+            ),
+            counts_steps: false,
+            needs_original: true,
+            soft_only: true,
+        });
+    }
+    flags.alignment.map(|at| ThreadDemand {
+        what: format!(
+            "it sets the flag for alignment checks (at {at:#x}), with which accesses of probes would fail"
+        ),
+        counts_steps: false,
+        needs_original: false,
+        soft_only: true,
+    })
+}
+
+/// Declines a file with such a demand, where it cannot be met.
+fn check_demand(elf: &Elf, demand: &ThreadDemand, options: &Options) -> Result<(), Refusal> {
+    let remedy = if options.flavour == FLAVOUR_PT && demand.soft_only {
+        return Ok(());
+    } else if demand.needs_original && elf.is_static_executable() {
+        "a static executable is changed in all modes: link it dynamically, and use"
+    } else if options.flavour == FLAVOUR_PT || !options.translated {
+        "use"
+    } else {
+        return Ok(());
+    };
+    let steps = if demand.counts_steps {
+        ", and sees where clones and entry jumps lead"
+    } else {
+        ""
+    };
+    Err(Refusal::declined(format!(
+        "{}{steps}; {remedy} --backend soft --for burst, and record with --mode burst, where such threads run the original",
+        demand.what
+    )))
+}
+
+/// The pt flavour: declines a file in which somebody looks at return addresses, which are those of
+/// clones there.
+fn check_return_readers(readers: &ShownReturns, options: &Options) -> Result<(), Refusal> {
+    if options.flavour != FLAVOUR_PT || !readers.matters {
+        return Ok(());
+    }
+    Err(Refusal::declined(format!(
+        "{} looks at return addresses (-pg, -finstrument-functions, or __builtin_return_address), and with the pt backend would find those of rewritten code; use --backend soft, whose calls then push the original's",
+        readers.first
+    )))
 }
 
 /// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
@@ -484,6 +576,8 @@ pub struct Understood<'a> {
     /// By what it may read its own memory past all protections.
     opens_memory: Option<memory_files::Finding>,
     opens_maps: Option<u64>,
+    /// What it demands of the thread that only `burst` leaves it.
+    demand: Option<String>,
     /// What it carries apart from its ELF content.
     payload: Option<Payload>,
     /// Through what handlers are installed that are shown faults.
@@ -517,10 +611,17 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         (input, program)
     };
     // What comes first keeps one core busy, so that another can go through the input meanwhile.
-    let ((input, mut program), hash) = rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    let ((mut input, mut program), hash) =
+        rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
     packed::check(elf, &input, &program, unwind.fdes.is_empty())?;
     if options.flavour == FLAVOUR_SOFT {
         leave_users_of_gs(elf, &input, &mut program, options)?;
+    }
+    let readers = shown_returns::find_readers(elf, &input, &program, &unwind);
+    if let Some(readers) = readers.filter(|_| !sanitizer.linked_in) {
+        check_return_readers(&readers, options)?;
+        input.shows_returns |= options.flavour == FLAVOUR_SOFT;
+        input.return_readers = readers;
     }
     if let Some(by) = program.reads_code {
         check_reader(elf, by, options)?;
@@ -528,6 +629,10 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     let opens_memory = memory_files::find(elf, &input, &program);
     if let Some(finding) = opens_memory {
         check_memory_files(elf, finding, options)?;
+    }
+    let demand = thread_demand(elf, &input, &mut program, options);
+    if let Some(demand) = &demand {
+        check_demand(elf, demand, options)?;
     }
     let opens_itself = self_reads::opens_itself(&input);
     let opens_maps = self_reads::opens_maps(&input);
@@ -559,6 +664,9 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         opens_itself,
         opens_memory,
         opens_maps,
+        demand: demand
+            .filter(|demand| options.flavour == FLAVOUR_SOFT || !demand.soft_only)
+            .map(|demand| demand.what),
         payload,
         wrapped,
     })
@@ -584,11 +692,11 @@ pub fn rewrite<'a, W: Send>(
         opens_itself,
         opens_memory,
         opens_maps,
+        demand,
         payload,
         wrapped,
     } = understood;
-    // Its reports show return addresses.
-    let translated = options.translated || sanitizer.watches && options.flavour == FLAVOUR_SOFT;
+    let translated = options.translated || input.shows_returns;
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie()
         && crate::link::elf_writer::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
@@ -642,6 +750,12 @@ pub fn rewrite<'a, W: Send>(
         ..NotInstrumented::default()
     };
     report.reads_code = program.reads_code;
+    report.burst_only = demand;
+    report.looks_beside = own_folder::find_sign(&elf);
+    report.shows_returns = input
+        .shows_returns
+        .then(|| input.return_readers.first.clone())
+        .filter(|who| !who.is_empty());
     report.opens_itself = opens_itself;
     report.opens_memory = opens_memory.map(|finding| finding.what.to_owned());
     report.opens_maps = opens_maps;
@@ -848,6 +962,7 @@ fn finish<'a, W: Send>(
         counts: options.counts,
         sanitizer,
         reads_code: report.reads_code.is_some() || report.opens_memory.is_some(),
+        burst_only: report.burst_only.is_some(),
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,

@@ -225,6 +225,8 @@ pub enum Known {
     AnyCall,
     /// `arch_prctl`.
     SetsBases,
+    /// `prctl`, which reads nothing of the program's code.
+    SetsProcess,
     /// It makes do with the addresses themselves.
     Harmless,
 }
@@ -290,6 +292,7 @@ pub(crate) fn known(name: &str) -> Option<Known> {
         "mmap" | "mmap64" => Some(Known::Maps),
         "syscall" => Some(Known::AnyCall),
         "arch_prctl" | "__arch_prctl" => Some(Known::SetsBases),
+        "prctl" => Some(Known::SetsProcess),
         "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),
         "getauxval" | "__getauxval" | "__getauxval2" => Some(Known::Auxiliary),
         "open" | "open64" | "openat" | "openat64" | "__open_2" | "__open64_2" | "__openat_2"

@@ -2,6 +2,14 @@
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+/// Whether a handler of the signal that an instruction raises is shown the address behind it.
+pub fn is_trap(inst: &Instruction) -> bool {
+    matches!(
+        inst.mnemonic(),
+        Mnemonic::Int3 | Mnemonic::Int1 | Mnemonic::Int
+    )
+}
+
 /// The target of a direct near branch or call.
 pub fn direct_target(inst: &Instruction) -> Option<u64> {
     use iced_x86::OpKind;

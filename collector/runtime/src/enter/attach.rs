@@ -47,6 +47,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         syscall::init_gs(request.hwcap2);
         // SAFETY: what the kernel has told the process.
         unsafe { vdso::init(request.vdso as usize) };
+        crate::sys::clock::begin();
         libc_symbols::know(&request.functions);
     }
     // SAFETY: single-threaded in effect.

@@ -1,6 +1,6 @@
 //! The constructor, and the hook in the loader that finds modules which are loaded later.
 
-use crate::record::{modules, phases, signals, stack_copy, thread_ring, trigger};
+use crate::record::{entry_patches, modules, phases, signals, stack_copy, thread_ring, trigger};
 use crate::sys::syscall::map;
 use crate::sys::{begin, loader_list, process, syscall};
 use crate::wrap::raw_syscalls;
@@ -116,6 +116,7 @@ pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
     syscall::init_gs(hwcap2);
     // SAFETY: the kernel's own image, or 0.
     unsafe { crate::sys::vdso::init(vdso as usize) };
+    crate::sys::clock::begin();
     process::count(count::PROGRAMS, 1);
     Some(Vectors { phdr, phnum })
 }
@@ -309,6 +310,9 @@ fn patch_empty(at: usize) {
     let mut jump = [0u8; JUMP];
     jump[..6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
     jump[6..].copy_from_slice(&(changed as *const () as u64).to_le_bytes());
+    if !entry_patches::can_be_executed() {
+        return;
+    }
     // SAFETY: the process is single-threaded, and the loader is not inside this function.
     unsafe {
         if syscall::mprotect(start, length, map::READ | map::WRITE) == 0 {

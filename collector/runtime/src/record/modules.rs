@@ -1,6 +1,7 @@
 //! Instrumented modules of this process: finding them, checking them, installing their patches, and
 //! translating addresses between clone and original.
 
+use crate::record::entry_patches;
 use crate::record::entry_patches::Patches;
 use crate::record::phases;
 use crate::record::phases::traps;
@@ -319,6 +320,10 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         MODE_BURST => catch_calls(info, headers, note),
         _ if note.features & mgz_abi::module_note::FEATURE_READS_CODE != 0 => {
             result = MODULE_READS_CODE;
+            false
+        }
+        _ if note.features & mgz_abi::module_note::FEATURE_BURST_ONLY != 0 => {
+            result = MODULE_BURST_ONLY;
             false
         }
         _ => patches.install(headers),
@@ -665,6 +670,9 @@ fn calls(bias: u64, note: &ModuleNote) -> &'static [u32] {
 /// of raise a signal ([`caught_call`]).
 fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
     const CALL: [u8; 2] = [0x0f, 0x05];
+    if !calls(info.addr, note).is_empty() && !entry_patches::can_be_executed() {
+        return false;
+    }
     for &at in calls(info.addr, note) {
         let at = u64::from(at);
         let inside =

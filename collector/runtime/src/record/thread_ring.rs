@@ -24,6 +24,7 @@ use crate::record::ring_memory::{
 };
 use crate::record::transfer_hooks::Hooks;
 use crate::record::{counters, transfer_hooks};
+use crate::sys::flags::PlainFlags;
 use crate::sys::{process, syscall};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -135,6 +136,7 @@ const LOCK_PATIENCE: u64 = 100_000_000;
 pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
     // A thread of the parent may have held the lock when this process was forked.
     notice_fork();
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     // 0: free, 1: taken, 2: taken and somebody may wait.
     if lock
@@ -316,6 +318,7 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
 #[inline(never)]
 fn adopt_in_child(ring: Ring) -> bool {
     // A handler would find the ring without its memory.
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     let new = process::is_forked();
     if new {
@@ -343,6 +346,7 @@ pub fn forget_parents(gs: usize) {
     let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else {
         return;
     };
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     if process::is_forked() {
         forget_others(Some(ring));

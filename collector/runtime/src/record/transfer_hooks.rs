@@ -15,7 +15,7 @@ use crate::record::target_cache::{Fact, Known, is_canonical};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, target_cache, thread_ring, window};
 use crate::sys::signal_frame::{Context, RIP};
-use crate::sys::{process, syscall};
+use crate::sys::{flags, process, signal_frame, syscall};
 use core::arch::global_asm;
 use core::mem::offset_of;
 use mgz_abi::shared_memory::*;
@@ -29,6 +29,9 @@ const FLAGS: usize = RAX + 16;
 const TO: usize = RAX + 24;
 const RSP: usize = RAX + 32;
 const REST: usize = RAX + 40;
+/// Where the flags of the program lie while [`slow`] runs, bytes below the top of the stack of hooks:
+/// behind the vector registers. 0 until they are there.
+const KEPT_FLAGS: usize = 96;
 
 /// Why [`slow`] is called; the number is [`Control::in_hook`] meanwhile.
 const RETURN: u64 = 1;
@@ -119,11 +122,27 @@ global_asm!(
     "movups [rcx - 128], xmm14",
     "movups [rcx - 112], xmm15",
     "mov eax, \\kind",
+    "mov qword ptr [rcx - {kept_flags}], 0",
     "mov gs:[{in_hook}], rax",
     "lea rsp, [rcx - 512]",
+    "pushfq",
+    "pop rbx",
+    "mov [rcx - {kept_flags}], rbx",
+    "test ebx, {foreign}",
+    "je 5f",
+    "pushfq",
+    "and qword ptr [rsp], {plain}",
+    "popfq",
+    "5:",
     "mov edi, eax",
+    "mov rsi, rbx",
     "call {slow}",
     "mov gs:[{to}], rax",
+    "test ebx, {foreign}",
+    "je 6f",
+    "push rbx",
+    "popfq",
+    "6:",
     "mov rcx, gs:[{top}]",
     "movups xmm0, [rcx - 352]",
     "movups xmm1, [rcx - 336]",
@@ -202,6 +221,9 @@ global_asm!(
     jump_kind = const JUMP,
     back_kind = const BACK,
     slow = sym slow,
+    kept_flags = const KEPT_FLAGS,
+    foreign = const flags::FOREIGN as i32,
+    plain = const flags::KEPT,
 );
 
 /// The address of a label of the hooks.
@@ -289,8 +311,8 @@ fn entry(ring: Ring, original: u64) -> Option<u64> {
     })
 }
 
-/// Where control goes from a hook whose table has no answer.
-extern "C" fn slow(kind: u64) -> u64 {
+/// Where control goes from a hook whose table has no answer. `flags`: the program's.
+extern "C" fn slow(kind: u64, flags: u64) -> u64 {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
         return 0;
@@ -300,15 +322,44 @@ extern "C" fn slow(kind: u64) -> u64 {
     let stack = control.hold[4].get();
     let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize].get();
     let recording = gs == ring.address;
-    go(ring, control, recording, kind, stack, target)
+    let transfer = Transfer {
+        recording,
+        kind,
+        stack,
+        target,
+        flags,
+    };
+    go(ring, control, &transfer)
 }
 
-/// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address
-/// of a call or jump.
-fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, target: u64) -> u64 {
+/// What a hook stands at.
+struct Transfer {
+    /// The thread's own control page is in use.
+    recording: bool,
+    kind: u64,
+    /// The program's stack pointer.
+    stack: u64,
+    /// The original address of a call or jump.
+    target: u64,
+    /// The program's flags.
+    flags: u64,
+}
+
+/// The decision of [`slow`].
+fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
+    let &Transfer {
+        recording,
+        kind,
+        stack,
+        target,
+        flags,
+    } = transfer;
     // SAFETY: a return address was just pushed, or is about to be popped.
     let top = unsafe { (stack as *const u64).read() };
     let burst = process::header().is_some_and(|h| h.mode == MODE_BURST);
+    if burst && recording && window::keeps_out(flags) {
+        window::close_in_hook(ring, window::Why::NoClone);
+    }
     let open = recording && (!burst || window::is_open(ring));
     match kind {
         RETURN => {
@@ -551,7 +602,14 @@ fn end(
     for (slot, register) in [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9)] {
         control.hold[slot].set(*context.register(register));
     }
-    context.registers[RIP] = go(ring, control, recording, kind, stack, target);
+    let transfer = Transfer {
+        recording,
+        kind,
+        stack,
+        target,
+        flags: context.registers[signal_frame::FLAGS],
+    };
+    context.registers[RIP] = go(ring, control, &transfer);
     match kind {
         RETURN | BACK => *context.register(4) = stack + 8,
         CALL => refuse(context, target),
@@ -616,13 +674,16 @@ const FLAG_BITS: u64 = 0x8d5;
 
 fn restore_flags(control: &Control, context: &mut Context) {
     let kept = control.hold[2].get();
-    let flags = &mut context.registers[RIP + 1];
+    let flags = &mut context.registers[signal_frame::FLAGS];
     *flags = *flags & !FLAG_BITS | kept >> 8 & 0xd5 | (kept & 1) << 11;
 }
 
 /// All registers as the hook found them; vector registers from where it has saved them.
 fn restore_all(control: &Control, context: &mut Context) {
     restore_flags(control, context);
+    // SAFETY: the top of the stack of hooks, where the hook keeps them.
+    let kept = unsafe { ((control.hook_top.get() - KEPT_FLAGS as u64) as *const u64).read() };
+    context.registers[signal_frame::FLAGS] |= kept & flags::FOREIGN;
     let order: [u8; 13] = [2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
     let hold = control.hold.each_ref().map(core::cell::Cell::get);
     *context.register(0) = hold[0];

@@ -17,7 +17,8 @@ use crate::record::transfer_hooks::Hooks;
 use crate::record::{
     modules, reuse_watch, speed_probe, stack_copy, thread_ring, transfer_hooks, trigger as triggers,
 };
-use crate::sys::signal_frame::{Context, RIP, RSP};
+use crate::sys::flags::{ALIGNMENT, PlainFlags, TRAP};
+use crate::sys::signal_frame::{Context, FLAGS, RIP, RSP};
 use crate::sys::{clock, process, syscall};
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::*;
@@ -109,9 +110,18 @@ pub fn rest(header: &Header, ring: Ring) {
     transfer_hooks::set(control, Hooks::Closed);
 }
 
+/// Whether a thread with these flags must not run a clone: its probes make accesses that are not
+/// aligned, and have steps of their own.
+pub fn keeps_out(flags: u64) -> bool {
+    flags & (ALIGNMENT | TRAP) != 0
+}
+
 /// Moves a thread that was interrupted in original code into the clone, by a trigger that comes
 /// each `period`. Returns what [`count`] says of it.
 pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
+    if keeps_out(context.registers[FLAGS]) {
+        return count::TRIGGERS_OUTSIDE;
+    }
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::enter(context.registers[RIP]) else {
@@ -264,6 +274,7 @@ pub fn close_in_hook(ring: Ring, why: Why) {
     if !is_open(ring) {
         return;
     }
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     close(ring, why, syscall::now_ns());
     if let Ok(old) = old {

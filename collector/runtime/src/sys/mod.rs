@@ -6,7 +6,11 @@ pub mod begin;
 pub mod clock;
 pub mod decode;
 #[cfg(not(test))]
+pub mod dispatch;
+#[cfg(not(test))]
 pub mod environment;
+#[cfg(not(test))]
+pub mod flags;
 #[cfg(not(test))]
 pub mod libc_symbols;
 #[cfg(not(test))]

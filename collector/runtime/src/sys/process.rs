@@ -1,7 +1,7 @@
 //! What the runtime knows about the process it is in, and how it came to be there.
 
 use crate::sys::syscall;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use mgz_abi::shared_memory::{
     ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, count, name_hash,
     place_in_preload,
@@ -13,6 +13,8 @@ pub(crate) static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut
 static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 /// It stays so whatever is loaded.
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
+/// The runtime's own code, as far as it is known.
+static OWN_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// Where [`owner`] is noted: in a page that the kernel clears in forked children.
 pub(crate) static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -26,6 +28,18 @@ static mut OWN_PATH: [u8; PATH] = [0; PATH];
 /// What was preloaded before the recorder changed it (a hash of the list), and how many bytes of
 /// that the recorder left before the runtime.
 static mut PRELOADED: (u64, usize) = (0, 0);
+
+/// Notes where the runtime's own code lies.
+pub fn note_own_code(code: core::ops::Range<u64>) {
+    OWN_CODE[0].store(code.start, Ordering::Relaxed);
+    OWN_CODE[1].store(code.end, Ordering::Relaxed);
+}
+
+/// Whether an address lies in the runtime's own code.
+pub fn is_own_code(address: u64) -> bool {
+    let [start, end] = [0, 1].map(|n| OWN_CODE[n].load(Ordering::Relaxed));
+    (start..end).contains(&address)
+}
 
 /// The shared memory's header, if this process is recorded.
 pub fn header() -> Option<&'static Header> {

@@ -8,6 +8,8 @@ pub const RAX: usize = 13;
 pub const RSP: usize = 15;
 /// Index of the instruction pointer.
 pub const RIP: usize = 16;
+/// Index of the flags.
+pub const FLAGS: usize = 17;
 /// General registers, rip and flags: what a handler may change.
 pub const REGISTERS: usize = 18;
 

@@ -28,6 +28,7 @@ pub mod nr {
     pub const KILL: usize = 62;
     pub const READLINK: usize = 89;
     pub const SIGALTSTACK: usize = 131;
+    pub const PRCTL: usize = 157;
     pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
@@ -47,6 +48,7 @@ pub mod nr {
 #[inline]
 pub unsafe fn call(n: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     let result: isize;
+    let _allowed = crate::sys::dispatch::allow();
     // SAFETY: the x86-64 system call convention; rcx and r11 are clobbered by the instruction.
     unsafe {
         asm!("syscall", inlateout("rax") n as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
@@ -316,6 +318,7 @@ pub fn tgkill(pid: u32, tid: u32, signal: usize) -> isize {
 /// Nothing may run on `stack`, and all signals must be blocked.
 pub unsafe fn set_signal_stack(stack: &[usize; 3]) -> isize {
     let mut result = nr::SIGALTSTACK as isize;
+    let _allowed = crate::sys::dispatch::allow();
     // SAFETY: the caller's contract; nothing is pushed.
     unsafe {
         asm!(
@@ -438,6 +441,11 @@ pub fn init_gs(hwcap2: u64) {
 
 /// `ARCH_GET_GS`.
 pub(crate) const GET_GS: usize = 0x1004;
+
+/// Whether [`gs`] and [`fs`] make no system call.
+pub fn reads_bases_quickly() -> bool {
+    FSGSBASE.load(core::sync::atomic::Ordering::Relaxed)
+}
 
 /// The calling thread's `%gs` base.
 pub fn gs() -> usize {

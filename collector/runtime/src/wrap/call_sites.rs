@@ -31,14 +31,15 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
-use crate::wrap::{exec, gs_base, proc_files, threads};
+use crate::wrap::{exec, gs_base, prctl_calls, proc_files, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
 use mgz_abi::shared_memory::{PAGE, count};
 
-/// What makes threads, children and programs, and sets the bases of segments.
-const MAKERS: [u32; 7] = [
+/// What makes threads, children and programs, sets the bases of segments, and changes what the process
+/// may do.
+const MAKERS: [u32; 8] = [
     nr::CLONE as u32,
     nr::FORK as u32,
     nr::VFORK as u32,
@@ -46,9 +47,10 @@ const MAKERS: [u32; 7] = [
     nr::EXECVEAT as u32,
     nr::CLONE3 as u32,
     nr::ARCH_PRCTL as u32,
+    nr::PRCTL as u32,
 ];
 /// These, and what changes signals: met in C libraries alone, which are told by the others.
-const NUMBERS: [u32; 13] = [
+const NUMBERS: [u32; 14] = [
     MAKERS[0],
     MAKERS[1],
     MAKERS[2],
@@ -56,6 +58,7 @@ const NUMBERS: [u32; 13] = [
     MAKERS[4],
     MAKERS[5],
     MAKERS[6],
+    MAKERS[7],
     nr::RT_SIGACTION as u32,
     nr::RT_SIGPROCMASK as u32,
     nr::SIGALTSTACK as u32,
@@ -169,6 +172,11 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
             }
         }
         nr::ARCH_PRCTL if awake => return gs_base::met(r.rdi as usize),
+        nr::PRCTL if awake => {
+            return prctl_calls::met(
+                [r.rdi as u32 as u64, r.rsi, r.rdx, r.r10, r.r8].map(|w| w as usize),
+            );
+        }
         _ => return,
     };
     r.rax = result as u64;
@@ -311,6 +319,9 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             .any(|h| (address as u64).wrapping_sub(bias + h.vaddr) < h.filesz)
     };
     if holds(mgz_room as *const () as usize) {
+        for code in headers.iter().filter(|h| h.is_code()) {
+            process::note_own_code(bias + code.vaddr..bias + code.vaddr + code.filesz);
+        }
         return;
     }
     let bytes: u64 = headers

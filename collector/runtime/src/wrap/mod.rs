@@ -42,6 +42,7 @@ pub(crate) mod legacy_signals;
 #[cfg(not(test))]
 pub mod locked_memory;
 #[cfg(not(test))]
+pub mod prctl_calls;
 pub mod proc_files;
 #[cfg(not(test))]
 pub mod raw_syscalls;

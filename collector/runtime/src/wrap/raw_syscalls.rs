@@ -58,11 +58,12 @@ macro_rules! hook {
             $crate::record::own_stack::asm_with_own_stack!(
                 "lea rsp, [rsp - 128]",
                 "pushfq",
+                $crate::sys::flags::clear_foreign!(),
                 "cmp qword ptr [rip + {header}], 0",
                 "je 40f",
                 "cmp byte ptr [rip + {sealed}], 0",
                 "jne 40f",
-                "cmp qword ptr [rip + {kept}], 0",
+                "cmp qword ptr [rip + {never_blocked}], 0",
                 "je 40f",
                 "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push r8", "push r9", "push r10", "push r11",
                 "lea rsp, [rsp - 16]",
@@ -92,7 +93,6 @@ macro_rules! hook {
                 "mov rax, [rbx + 80]", "mov [rsp + 360], rax", // rbx
                 "mov rax, [rbx + 88]", "mov [rsp + 368], rax", // rax
                 "mov rax, [rbx + 96]", "mov [rsp + 376], rax", // flags
-                "cld",
                 "mov rdi, rsp",
                 "call {work}",
                 // What it may have changed.
@@ -106,7 +106,7 @@ macro_rules! hook {
                 "movups xmm12, [rsp + 192]", "movups xmm13, [rsp + 208]", "movups xmm14, [rsp + 224]", "movups xmm15, [rsp + 240]",
                 "mov rsp, rbx",
                 // What the runtime needs is not blocked in a new thread either.
-                "mov rax, [rip + {kept}]",
+                "mov rax, [rip + {never_blocked}]",
                 "not rax",
                 "and [rsp], rax",
                 "mov eax, {sigprocmask}",
@@ -126,7 +126,8 @@ macro_rules! hook {
                 "jmp {plain}",
                 ;
                 header = sym $crate::sys::process::HEADER,
-                kept = sym $crate::record::signals::NEVER_BLOCKED,
+                never_blocked = sym $crate::record::signals::NEVER_BLOCKED,
+                kept = const $crate::sys::flags::KEPT,
                 bytes = const size_of::<$crate::wrap::raw_syscalls::Saved>(),
                 work = sym $work,
                 plain = sym $plain_name,
@@ -139,6 +140,7 @@ macro_rules! hook {
             core::arch::naked_asm!(
                 "lea rsp, [rsp - 128]",
                 "pushfq",
+                $crate::sys::flags::clear_foreign!(),
                 "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp", "push r8",
                 "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
                 "lea rsp, [rsp - 256]",
@@ -146,7 +148,6 @@ macro_rules! hook {
                 "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
                 "movups [rsp + 128], xmm8", "movups [rsp + 144], xmm9", "movups [rsp + 160], xmm10", "movups [rsp + 176], xmm11",
                 "movups [rsp + 192], xmm12", "movups [rsp + 208], xmm13", "movups [rsp + 224], xmm14", "movups [rsp + 240], xmm15",
-                "cld",
                 "mov rdi, rsp",
                 "mov rbx, rsp",
                 "and rsp, -16",
@@ -162,7 +163,8 @@ macro_rules! hook {
                 "popfq",
                 "lea rsp, [rsp + 128]",
                 "jmp rcx",
-                work = sym $plain)
+                work = sym $plain,
+                kept = const $crate::sys::flags::KEPT)
         }
     };
 }
@@ -239,6 +241,18 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
                 Some(result) => result,
                 None => return,
             }
+        }
+        nr::PRCTL => {
+            let words = [r.rdi as u32 as u64, r.rsi, r.rdx, r.r10, r.r8].map(|w| w as usize);
+            // SAFETY: the kernel's contract.
+            let Some((result, on)) =
+                (unsafe { crate::wrap::prctl_calls::met_in_clone(words, r.rcx) })
+            else {
+                return;
+            };
+            r.rax = result as u64;
+            r.rcx = on;
+            return;
         }
         nr::ARCH_PRCTL => return crate::wrap::gs_base::met_in_clone(r.rdi as usize),
         _ => return,

@@ -9,7 +9,7 @@ use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_filtered, i
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, seccomp_eval};
 use crate::wrap::raw_syscalls::REST;
-use crate::wrap::{call_sites, gs_base};
+use crate::wrap::{call_sites, gs_base, prctl_calls};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{PAGE, count};
@@ -187,13 +187,9 @@ type Prctl = unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32;
 /// As the C function.
 unsafe fn prctl_by(real: Prctl, option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
     const PR_SET_SECCOMP: i32 = 22;
-    const PR_SET_MDWE: i32 = 65;
     // SAFETY: the caller's arguments.
     let call = || unsafe { real(option, a, b, c, d) };
-    // No memory becomes executable from then on.
-    if option == PR_SET_MDWE && a & 1 != 0 {
-        entry_patches::give_up();
-    }
+    prctl_calls::met([option as u32 as usize, a, b, c, d]);
     // Modes: 1 strict, 2 filter.
     if option == PR_SET_SECCOMP && (a == 1 || a == 2) {
         restrict(a - 1, b as *const Program, || call() as isize) as i32
@@ -324,7 +320,7 @@ unsafe extern "C" fn signals_by_number(
 }
 
 const SECCOMP: usize = 317;
-const PRCTL: usize = 157;
+const PRCTL: usize = nr::PRCTL;
 
 unsafe extern "C" fn prctl_by_number(
     _number: usize,

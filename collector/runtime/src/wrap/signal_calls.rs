@@ -202,12 +202,28 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
     crate::sys::begin::early();
     let ring = thread_ring::current();
     let here = core::ptr::from_ref(&ring) as usize;
+    /// `SIG_UNBLOCK`.
+    const UNBLOCK: i32 = 1;
     let real = match &ring {
+        // (One that waits has the trigger's signal blocked in earnest.)
+        Some(_) if how == UNBLOCK => set.map(|s| s & !kept),
         Some(_) => set.map(|s| s & !(SEGV_BIT | trigger::bit() | kept)),
         None => set.map(|s| s & !kept),
     };
     if !(0..=2).contains(&how) && set.is_some() {
         return -EINVAL;
+    }
+    let asked = set.filter(|_| ring.is_some() && !thread_ring::borrows_memory());
+    let change = |was: bool, asked: bool| match how {
+        0 => was || asked,
+        1 => was && !asked,
+        _ => asked,
+    };
+    let had_trigger = ring.is_some_and(|r| r.private().trigger_blocked.get());
+    if let (Some(ring), Some(set)) = (ring, asked) {
+        // Before one that has waited comes.
+        let blocks = change(had_trigger, set & trigger::bit() != 0);
+        ring.private().trigger_blocked.set(blocks);
     }
     match syscall::sigprocmask(how as usize, real) {
         Err(errno) => -errno,
@@ -219,23 +235,15 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
                 if segv_blocked {
                     *old |= SEGV_BIT;
                 }
-                if private.trigger_blocked.get() {
+                *old &= !trigger::bit();
+                if had_trigger {
                     *old |= trigger::bit();
                 }
-                if let Some(set) = set.filter(|_| !thread_ring::borrows_memory()) {
-                    let change = |was: bool, asked: bool| match how {
-                        0 => was || asked,
-                        1 => was && !asked,
-                        _ => asked,
-                    };
+                if let Some(set) = asked {
                     let blocks = change(segv_blocked, set & SEGV_BIT != 0);
                     if blocks != segv_blocked {
                         segv_mask::set(private, blocks);
                     }
-                    private.trigger_blocked.set(change(
-                        private.trigger_blocked.get(),
-                        set & trigger::bit() != 0,
-                    ));
                 }
             }
             0

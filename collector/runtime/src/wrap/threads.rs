@@ -2,6 +2,7 @@
 
 use crate::record::thread_ring;
 use crate::record::thread_ring::Stack;
+use crate::sys::flags::PlainFlags;
 use crate::sys::libc_symbols::{fail, library, next, place};
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
@@ -142,6 +143,8 @@ pub fn begin_raw(parents: thread_ring::Ring) {
 
 /// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
 pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) {
+    crate::sys::dispatch::forget();
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     let gs = syscall::gs();
     if let Some(ring) = own_ring(gs) {

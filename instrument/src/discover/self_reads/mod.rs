@@ -89,7 +89,13 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
         match input.bounds.functions.get(&callee) {
             Some(Known::Reads(read)) => read & arguments != 0,
             Some(Known::Protects | Known::Maps | Known::Segments) => true,
-            Some(Known::Auxiliary | Known::Harmless | Known::Opens | Known::SetsBases) => false,
+            Some(
+                Known::Auxiliary
+                | Known::Harmless
+                | Known::Opens
+                | Known::SetsBases
+                | Known::SetsProcess,
+            ) => false,
             // (Which call it is, is not looked at: `write` may be one.)
             Some(Known::AnyCall) => false,
             None => arguments != 0 && reads_at_once(input, callee, held),

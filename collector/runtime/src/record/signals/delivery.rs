@@ -2,10 +2,11 @@
 //! behind it.
 
 use crate::record::signals::actions::burst;
+use crate::record::signals::entry::choose_way_back;
 use crate::record::signals::{actions, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, transfer_hooks, trigger, window};
-use crate::sys::signal_frame::{Context, Info, RAX, REGISTERS, RIP, RSP};
+use crate::sys::signal_frame::{Context, FLAGS, Info, RAX, REGISTERS, RIP, RSP};
 use crate::sys::{process, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
@@ -30,6 +31,9 @@ pub(crate) struct Delivery {
 /// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS
 /// (of the system call that a filter refused).
 const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
+const SIGTRAP: usize = 5;
+/// `si_code` of a step of the trap flag.
+const TRAP_TRACE: i32 = 2;
 /// Of [`deliver`]: the handler returns to the kernel itself.
 pub(crate) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
@@ -60,6 +64,15 @@ pub(crate) unsafe extern "C" fn deliver(
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
     let s = signal as usize & 127;
+    // SAFETY: as above.
+    unsafe { choose_way_back(context) };
+    // SAFETY: as above.
+    let code = unsafe { (*info).code };
+    if s == SIGTRAP && code == TRAP_TRACE && process::is_own_code(c.registers[RIP]) {
+        // The thread steps through itself: what stands for a function of the C library, or for the
+        // way into one, is no code of the program.
+        return 0;
+    }
     let frame = context as usize - 8;
     let ring = own_ring();
     let action = actions::of(s);
@@ -87,9 +100,16 @@ pub(crate) unsafe extern "C" fn deliver(
         && burst()
         && syscall::gs() == ring.address
     {
+        if window::keeps_out(c.registers[FLAGS]) {
+            // Its way back must not lead to a clone.
+            window::leave_for_good(ring);
+        }
         window::leave(ring, c, window::Why::Signal);
     }
     let rip = c.registers[RIP];
+    if s == SIGTRAP && code == TRAP_TRACE && modules::in_clone(rip) {
+        process::count(count::STEPS_IN_CLONES, 1);
+    }
     // In the spare ring nothing counts, but what a probe has borrowed must come back all the same.
     let recording = ring.is_some_and(|r| syscall::gs() == r.address);
     let interrupted = match ring {
@@ -218,6 +238,7 @@ pub(crate) unsafe extern "C" fn returned(context: *mut Context) {
     // SAFETY: the kernel's frame, whose first word is where it is returned to.
     let c = unsafe {
         (frame as *mut usize).write(crate::record::signals::entry::restorer_address());
+        choose_way_back(context);
         &mut *context
     };
     let Some(ring) = own_ring() else {

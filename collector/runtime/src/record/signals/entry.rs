@@ -3,7 +3,9 @@
 use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
 use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
-use crate::sys::signal_frame::Context;
+use crate::sys::dispatch;
+use crate::sys::flags::{ALIGNMENT, KEPT, clear_foreign};
+use crate::sys::signal_frame::{Context, FLAGS};
 use core::arch::naked_asm;
 use mgz_abi::probe::HANDLER_FRAME;
 
@@ -20,6 +22,36 @@ unsafe extern "C" fn restorer() {
     )
 }
 
+/// The same by a `syscall` instruction of the program ([`dispatch`]).
+#[unsafe(naked)]
+unsafe extern "C" fn restorer_by_gate() {
+    extern "C" fn gate() -> usize {
+        dispatch::way_back().unwrap_or(0)
+    }
+    naked_asm!(
+        "nop",
+        "call {gate}",
+        "mov rcx, rax",
+        "mov eax, 15",
+        "jmp rcx",
+        gate = sym gate)
+}
+
+/// Lets a handler of this frame return by the program's own `syscall` instruction, if it must.
+///
+/// # Safety
+/// `context` must lie in the kernel's frame.
+pub(crate) unsafe fn choose_way_back(context: *mut Context) {
+    if dispatch::way_back().is_some() {
+        // SAFETY: the return address is the word below the context.
+        unsafe {
+            (context as *mut usize)
+                .sub(1)
+                .write(restorer_by_gate as *const () as usize + 1)
+        };
+    }
+}
+
 /// Where handlers return to.
 pub(crate) fn restorer_address() -> usize {
     restorer as *const () as usize + 1
@@ -32,6 +64,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         "push rbx",
         "mov rbx, rsp",
         "and rsp, -16",
+        clear_foreign!(),
         "call {segv}",
         // 0: done. Else the stack pointer of a copy of the frame, on which the program's handler shall run.
         "test rax, rax",
@@ -48,6 +81,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         segv = sym segv,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
+        kept = const KEPT,
     )
 }
 
@@ -58,6 +92,7 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         "push rbx",
         "mov rbx, rsp",
         "and rsp, -16",
+        clear_foreign!(),
         "call {triggered}",
         "test rax, rax",
         "jne 2f",
@@ -73,6 +108,7 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         triggered = sym triggered,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
+        kept = const KEPT,
     )
 }
 
@@ -97,6 +133,17 @@ const fn high(n: usize) -> usize {
 /// What [`on_signal`] pushes where a handler is called from the file's code: the handler's address.
 const _: () = assert!(HANDLER_FRAME == 8);
 
+/// Offset of the interrupted flags in the kernel's context.
+const FLAGS_AT: usize = core::mem::offset_of!(Context, registers) + 8 * FLAGS;
+
+/// Sets the alignment check for the program's handler if it was set where the signal came: the
+/// kernel leaves it as it is. rdx is the handler's context.
+macro_rules! handler_flags {
+    () => {
+        "mov eax, [rdx + {flags}]\nand eax, {alignment}\nje 8f\npushfq\nor [rsp], rax\npopfq\n8:"
+    };
+}
+
 /// Entry for every signal that the program handles: `(signal, info, context)`, with all signals
 /// blocked.
 ///
@@ -117,6 +164,8 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "mov r13, rsi",
         "mov r14, rdx",
         to_own_stack!("[rbx + 8 + {reserved}]"),
+        // Only the alignment check may be set until here, and all accesses above are aligned.
+        clear_foreign!(),
         "mov rdi, r12",
         "mov rsi, r13",
         "mov rdx, r14",
@@ -140,6 +189,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "lea rdx, [rbx + 8]",
         "lea rsi, [rdx + {context}]",
         "mov edi, [rsi]",
+        handler_flags!(),
         "xor eax, eax",
         "jmp r10",
         "2:",
@@ -155,6 +205,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "lea rdx, [rbx + 8]",
         "lea rsi, [rdx + {context}]",
         "mov edi, [rsi]",
+        handler_flags!(),
         "xor eax, eax",
         "jmp r11",
         "7:",
@@ -183,6 +234,8 @@ pub(crate) unsafe extern "C" fn on_signal() {
         // Unwinders look the byte before a return address up.
         "nop",
         "6:",
+        // The handler may have left any flags. The word below is that of its return address.
+        clear_foreign!(),
         "lea rbx, [rsp - 8]",
         "mov eax, {sigprocmask}",
         "xor edi, edi",
@@ -201,6 +254,9 @@ pub(crate) unsafe extern "C" fn on_signal() {
         ;
         // The kernel ignores those words of the frame.
         reserved = const core::mem::offset_of!(Context, reserved),
+        kept = const KEPT,
+        alignment = const ALIGNMENT,
+        flags = const FLAGS_AT,
         direct = const DIRECT,
         deliver = sym deliver,
         returned = sym returned,

@@ -3,7 +3,7 @@
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::delivery::{append, commit, commit_half};
-use crate::record::signals::entry::restorer_address;
+use crate::record::signals::entry::{choose_way_back, restorer_address};
 use crate::record::signals::program_stack::move_frame;
 use crate::record::signals::{actions, *};
 use crate::record::stack_copy::ThreadPosition;
@@ -31,6 +31,8 @@ pub(crate) unsafe extern "C" fn segv(
 ) -> usize {
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
+    // SAFETY: as above.
+    unsafe { choose_way_back(context) };
     if i.code > 0 {
         if c.registers[RIP] == READS_MASK.load(Ordering::Relaxed) as u64 {
             // At the system call, which says so to who has made it.
@@ -193,6 +195,28 @@ pub fn go_on(control: &mgz_abi::shared_memory::Control, start: u64, context: &mu
     true
 }
 
+/// Sends the program's own signal again, which it has blocked, and blocks it in earnest: it waits where the
+/// program can ask for it, until the mask changes. No trigger comes meanwhile. Returns whether that
+/// was done.
+fn wait_for_program(info: *mut Info, context: &mut Context) -> bool {
+    const RT_SIGQUEUEINFO: usize = 129;
+    const RT_TGSIGQUEUEINFO: usize = 297;
+    const SI_TKILL: i32 = -6;
+    // SAFETY: the kernel's frame.
+    let (signal, code) = unsafe { ((*info).signal as usize, (*info).code) };
+    let (pid, tid) = (syscall::getpid() as usize, syscall::gettid() as usize);
+    // SAFETY: the kernel's own structure; a thread may send itself any.
+    let to_process = code != SI_TKILL
+        && unsafe { syscall::call(RT_SIGQUEUEINFO, pid, signal, info as usize, 0, 0, 0) } == 0;
+    let sent = to_process
+        // SAFETY: as above.
+        || unsafe { syscall::call(RT_TGSIGQUEUEINFO, pid, tid, signal, info as usize, 0, 0) } == 0;
+    if sent {
+        context.mask |= trigger::bit();
+    }
+    sent
+}
+
 /// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame
 /// for the program's handler: the program may use the signal for itself as well.
 pub(crate) unsafe extern "C" fn triggered(
@@ -202,6 +226,8 @@ pub(crate) unsafe extern "C" fn triggered(
 ) -> usize {
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
+    // SAFETY: as above.
+    unsafe { choose_way_back(context) };
     // (Not `thread_ring::current`: a child has no trigger before it has a ring.)
     match thread_ring::ring_at(syscall::gs()) {
         Some(ring) if trigger::is_ours(ring, i) => {
@@ -218,6 +244,10 @@ pub(crate) unsafe extern "C" fn triggered(
         _ => {}
     }
     let s = signal as usize & 63;
+    let blocks = thread_ring::current().is_some_and(|r| r.private().trigger_blocked.get());
+    if blocks && trigger::bit() == 1 << (s - 1) && wait_for_program(info, c) {
+        return 0;
+    }
     let action = actions::seen(s);
     match action.handler {
         SIG_IGN => 0,

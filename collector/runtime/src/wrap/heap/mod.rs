@@ -221,7 +221,7 @@ fn log_event(
     unsafe {
         (*event).kind = kind;
         (*event).pid = pid;
-        (*event).tsc = core::arch::x86_64::_rdtsc();
+        (*event).tsc = crate::sys::clock::ticks();
         (*event).address = address;
         (*event).bytes = bytes;
         (*event).sp = sp as u64;
