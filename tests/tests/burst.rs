@@ -943,8 +943,8 @@ fn threads_that_end_in_a_lap() {
     }
 }
 
-/// Where `perf_event_open` is refused, timers replace it. Where timers are refused too, the program
-/// runs unharmed and the user gets a message.
+/// If `perf_event_open` is refused, timers replace it. If timers are refused too, the program runs
+/// unharmed and the user gets a message.
 #[test]
 fn clocks_that_are_refused() {
     const PERF_EVENT_OPEN: &str = "298";

@@ -159,8 +159,8 @@ fn components_by_two_algorithms() {
     assert!(number(afforest, "A") < number(sv, "A"));
 }
 
-/// Tables 6 and 8: matrix products dominate and are strided throughout; with N, locality changes from layer to layer, and more so
-/// in AlexNet.
+/// Tables 6 and 8: matrix products dominate and are strided throughout. With N, locality changes
+/// from layer to layer, and more so in AlexNet.
 #[test]
 fn layers_of_two_networks() {
     let dir = tempfile::tempdir().unwrap();

@@ -19,8 +19,8 @@ fn what_a_filter_kills_for_is_not_called() {
         .unwrap()
         .unwrap();
     let app = session::instrument(&plain, "soft", &["--for", "burst"]).unwrap();
-    // close, mmap, rt_sigaction, rt_sigprocmask, rt_sigreturn, ioctl, madvise, getpid, kill, fcntl, sigaltstack, gettid,
-    // futex, clock_gettime, tgkill, perf_event_open.
+    // close, mmap, rt_sigaction, rt_sigprocmask, rt_sigreturn, ioctl, madvise, getpid, kill, fcntl,
+    // sigaltstack, gettid, futex, clock_gettime, tgkill, perf_event_open.
     let alone = [
         "strict", "3", "9", "13", "14", "15", "16", "28", "39", "62", "72", "131", "186", "202",
         "228", "234", "298",

@@ -536,8 +536,9 @@ fn needed_by_its_path() {
     });
 }
 
-/// A library that another one opens by its name, and finds by a search path of its own: the recorder names it by its path, and `--libs` takes that. The library that opens it is
-/// taken in as well, since it would find the original.
+/// A library that another library opens by its name and finds by a search path of its own. The
+/// recorder names it by its path, and `--libs` takes that path. `--libs` also takes in the library
+/// that opens it, since that one would otherwise find the original.
 #[test]
 fn opened_through_the_search_path_of_its_caller() {
     const OPENED: &str = "static long t[4096]; long opened(long n) { long s = 0; for (long k = 0; k < n; k++) for (long i = 0; i < 4096; i++) s += t[(i * 7 + s) & 4095] + i; return s; }";

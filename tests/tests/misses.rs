@@ -1,4 +1,5 @@
-//! Predicted cache misses of programs whose misses are known by construction, from samples and from full traces.
+//! Predicted cache misses of programs whose misses are known by construction, from samples and from
+//! full traces.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};

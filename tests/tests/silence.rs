@@ -311,7 +311,8 @@ fn what_generated_code_does_is_counted_and_said() {
     }
 }
 
-/// Programs that others start are recorded in whatever way they are started, whether the starter is instrumented or not.
+/// Programs that others start are recorded, however they are started and whether or not the starter
+/// is instrumented.
 #[test]
 fn programs_that_others_start_in_all_ways() {
     let dir = tempfile::tempdir().unwrap();

@@ -683,7 +683,8 @@ fn linkers_and_layouts() {
             &[all[i % 2], second]
         };
         for name in programs {
-            // A resolver may call nothing; lld 14 loses ifuncs in thin LTO; gcc refuses some models of thread-local storage in the large model.
+            // A resolver may call nothing. lld 14 loses ifuncs in thin LTO. gcc refuses some models
+            // of thread-local storage in the large model.
             let impossible = match *name {
                 "ifuncs" => &["-finstrument-functions", "-flto=thin"][..],
                 "tls" => &["-mcmodel=large"],
