@@ -97,6 +97,57 @@ fn calls_to_functions_without_a_clone() {
     }
 }
 
+/// Entries of linkage tables lead out of the file and back, whoever has written them: no window ends there.
+#[test]
+fn windows_go_on_through_every_linkage_table() {
+    const LLD: &str = "-fuse-ld=lld";
+    for (linker, clang, flags) in [
+        ("ld.bfd", false, &["-fuse-ld=bfd"][..]),
+        ("ld.bfd", false, &["-fuse-ld=bfd", "-Wl,-z,now"]),
+        ("ld.bfd", false, &["-fuse-ld=bfd", "-Wl,-z,ibtplt"]),
+        ("ld.gold", false, &["-fuse-ld=gold"]),
+        ("ld.lld", false, &[LLD]),
+        ("ld.lld", true, &[LLD, "-Wl,-z,retpolineplt"]),
+        ("ld.lld", true, &[LLD, "-Wl,-z,retpolineplt,-z,now"]),
+        ("mold", false, &["-fuse-ld=mold"]),
+        ("mold", false, &["-fuse-ld=mold", "-Wl,-z,now"]),
+    ] {
+        if !tools::have(linker) {
+            tools::skip(&format!(
+                "{linker} is not installed, so its linkage tables were not tested"
+            ));
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let variant = Variant { clang, ..PLAIN };
+        let Some(original) = programs::build("linkage", variant, flags, dir.path()).unwrap() else {
+            continue;
+        };
+        let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
+        let trace = dir.path().join("trace");
+        let options = [
+            "--mode", "burst", "--rate", "2000", "--window", "3000", "--force",
+        ];
+        tools::succeed(
+            &mut record_command(&options, &trace, &app.path, &["100"]),
+            LIMIT,
+        )
+        .unwrap();
+        let totals = rows::read(&trace).unwrap().manifest.totals;
+        let ended = totals
+            .truncated_windows
+            .get("no_clone")
+            .copied()
+            .unwrap_or(0);
+        assert!(
+            totals.triggers["windows"] > 5 && ended * 4 < totals.triggers["windows"],
+            "{flags:?}: {:?}, {:?}",
+            totals.triggers,
+            totals.truncated_windows
+        );
+    }
+}
+
 type Load = (u64, u64, u32);
 
 fn loads(rows: &[Row]) -> Vec<Load> {

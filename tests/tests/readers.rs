@@ -181,6 +181,51 @@ fn a_function_with_a_hook() {
 }
 
 #[test]
+fn a_function_with_a_hook_that_others_have_seen() {
+    served_by_all_of("SHOWN", &[PLAIN, FIXED, PLAINEST]);
+}
+
+#[test]
+fn a_function_that_is_patched_after_a_plain_system_call() {
+    served_by_all("RAW");
+}
+
+/// Nothing of the code is written, nor read as a range: all functions have clones.
+fn left_none(way: &str, variants: &[Variant]) {
+    for &variant in variants {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = build(way, variant, &[], dir.path()) else {
+            return;
+        };
+        forms::all_same(&program, &[], None, |form, report| {
+            let reasons = report["functions"].to_string();
+            assert!(
+                !reasons.contains("its bytes are written"),
+                "{way} {variant} {form}: {reasons}"
+            );
+            assert!(report.get("reads_code").is_none(), "{way} {variant} {form}");
+        });
+    }
+}
+
+#[test]
+fn functions_that_are_handed_on_to_be_called() {
+    left_none("PASSED", &VARIANTS);
+}
+
+#[test]
+fn a_word_that_is_a_function_or_a_buffer() {
+    left_none("UNION", &VARIANTS);
+}
+
+#[test]
+fn words_of_the_frame_that_held_functions_before() {
+    // (Without optimisation what was there may still be read, and what lies in between is a quarter
+    // of such a small program.)
+    left_none("REUSED", &[PLAIN, OTHER]);
+}
+
+#[test]
 fn a_function_that_the_frame_holds() {
     served_by_all("HELD");
 }

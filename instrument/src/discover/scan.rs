@@ -13,6 +13,8 @@ use crate::ir::jump_table::Course;
 use crate::program::{
     FunctionInfo, Input, Options, Program, SegmentBytes, sanitizers, syscalls, uncovered,
 };
+use crate::util::bit_set::Bits;
+use crate::util::fast_hash::FastSet;
 use crate::util::range_index::Starts;
 use crate::x86::decode::{Body, Source};
 use crate::x86::flow::{JUMP, direct_target, ends_flow, is_call, is_padding, jump_target};
@@ -24,7 +26,7 @@ use iced_x86::{
 };
 use mgz_elf::symbols::merge;
 use rayon::prelude::*;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Bytes of what is not understood that are read as instructions from each byte on.
@@ -377,7 +379,7 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
     starts.retain(|&at| gap_of(at).is_some());
     if !starts.is_empty() {
         // What these refer to may be data behind a call that does not return.
-        let mut refer: HashSet<u64> = scans
+        let mut refer: FastSet<u64> = scans
             .iter()
             .flat_map(|s| {
                 s.taken
@@ -386,9 +388,12 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
                     .chain(s.rare().used.iter().map(|u| u.start))
             })
             .collect();
-        let (_, seen) = follow_calls(input, &gap_of, &starts, &refer);
+        let low = outside.iter().map(|gap| gap.start).min().unwrap_or(0);
+        let high = outside.iter().map(|gap| gap.end).max().unwrap_or(0);
+        let span = low..high;
+        let (_, seen) = follow_calls(input, &gap_of, &span, &starts, &refer);
         refer.extend(seen);
-        starts.extend(follow_calls(input, &gap_of, &starts, &refer).0);
+        starts.extend(follow_calls(input, &gap_of, &span, &starts, &refer).0);
     }
     // Hand-written functions without unwind data are known by their addresses alone. They are what
     // these call, if all of it is code to the last byte.
@@ -403,7 +408,7 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
         .collect();
     work.sort_unstable();
     work.dedup();
-    let mut called: HashSet<u64> = starts.iter().copied().collect();
+    let mut called: FastSet<u64> = starts.iter().copied().collect();
     while let Some((at, is_called)) = work.pop() {
         let Some(calls) = clean_calls(input, &gap_of, at) else {
             continue;
@@ -430,22 +435,32 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
     found
 }
 
-/// Follows control outside of functions: what is called there, and what is referred to. `refer`:
-/// where nothing is followed behind a call.
+/// Follows control outside of functions, which is all in `span`: what is called there, and what is
+/// referred to. `refer`: where nothing is followed behind a call.
 fn follow_calls<'g>(
     input: &Input,
     gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
+    span: &Range<u64>,
     starts: &[u64],
-    refer: &HashSet<u64>,
+    refer: &FastSet<u64>,
 ) -> (Vec<u64>, Vec<u64>) {
     let (mut calls, mut referred) = (Vec::new(), Vec::new());
-    let (mut work, mut seen) = (starts.to_vec(), HashSet::new());
+    let mut work = starts.to_vec();
+    // (A bit for each byte of the code: files without unwind data may have 20 million
+    // instructions.)
+    let mut seen = Bits::new((span.end - span.start) as usize);
+    let mut insert = |at: u64| {
+        let bit = (at - span.start) as usize;
+        let is_new = !seen.get(bit);
+        seen.set(bit);
+        is_new
+    };
     while let Some(from) = work.pop() {
         let Some(bytes) = gap_of(from).and_then(|gap| input.slice(&(from..gap.end))) else {
             continue;
         };
         let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
-        while decoder.can_decode() && seen.insert(decoder.ip()) {
+        while decoder.can_decode() && insert(decoder.ip()) {
             let inst = decoder.decode();
             if inst.is_invalid() {
                 break;

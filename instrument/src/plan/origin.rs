@@ -23,6 +23,7 @@ use crate::x86::operands::Form;
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RCX, RDI, RDX, RSI, RSP, gpr};
 use iced_x86::{FlowControl, Mnemonic, OpKind};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED, Origin, SiteFlags};
+use std::cell::RefCell;
 
 /// Instructions that one address may be made of.
 const NODES: usize = 64;
@@ -106,6 +107,8 @@ struct Walk<'f> {
     /// Instructions that call the function itself.
     self_calls: Vec<u32>,
     budget: usize,
+    /// The search for definitions that is under way, and per block the last one that came there.
+    seen: RefCell<(u32, Vec<u32>)>,
 }
 
 /// Writes down the origins of a plan's loads.
@@ -207,6 +210,7 @@ impl<'f> Walk<'f> {
             strided,
             self_calls,
             budget: TURNS * graph.insns.len() + STEPS,
+            seen: RefCell::new((0, vec![0; graph.blocks.len()])),
         }
     }
 
@@ -413,7 +417,8 @@ impl<'f> Walk<'f> {
     /// function is entered.
     fn definitions(&self, var: u32, before: u32, steps: &mut usize) -> Vec<Option<u32>> {
         let mut found = Vec::new();
-        let mut seen: Vec<u32> = Vec::new();
+        let (search, seen) = &mut *self.seen.borrow_mut();
+        *search += 1;
         let mut work = vec![(self.block[before as usize], before)];
         while let Some((b, end)) = work.pop() {
             let start = self.graph.blocks[b as usize].insns.start;
@@ -437,8 +442,7 @@ impl<'f> Walk<'f> {
                 found.push(None);
             }
             for p in &self.graph.blocks[b as usize].preds {
-                if !seen.contains(&p.0) {
-                    seen.push(p.0);
+                if std::mem::replace(&mut seen[p.0 as usize], *search) != *search {
                     work.push((p.0, self.graph.blocks[p.0 as usize].insns.end));
                 }
             }

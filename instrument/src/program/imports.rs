@@ -1,6 +1,7 @@
 //! Imported functions by the places through which code reaches them. All of it is read as the
 //! loader reads it: section headers may be missing.
 
+use crate::program::linkage::entries_around;
 use crate::program::{Import, Input};
 use crate::util::fast_hash::{FastMap, FastSet};
 use crate::x86::flow::direct_target;
@@ -14,14 +15,6 @@ use std::ops::Range;
 const R_64: u32 = 1;
 const R_GLOB_DAT: u32 = 6;
 const R_JUMP_SLOT: u32 = 7;
-/// `jmp [rip + distance]`, and what entries of linkage tables may have in front of it: `bnd`;
-/// `mov r11d, number`; `endbr64`.
-const JUMP: [u8; 2] = [0xff, 0x25];
-const BND: u8 = 0xf2;
-const NUMBER: [u8; 2] = [0x41, 0xbb];
-const NUMBER_LEN: usize = 6;
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Imports {
@@ -30,11 +23,11 @@ pub struct Imports {
     /// Entries of linkage tables. Where a file has no section headers, jumps of the code through a
     /// word are taken for entries as well.
     pub stubs: HashMap<u64, String>,
-    /// Jumps of these entries through a word: where each ends.
+    /// Jumps of these entries through a word: where each ends. Entries of other forms have none.
     pub stub_jumps: Vec<u64>,
     /// Functions whose address data holds, or that have a fixed address of their own in this file.
     pub taken: Vec<String>,
-    /// Places in linkage tables that refer to a word in a way that is not understood, and the
+    /// Places in linkage tables that refer to a word otherwise than by jumping through it, and the
     /// function.
     pub strange: Vec<(u64, String)>,
     /// Words of the global offset table with the addresses of functions of this file: where the
@@ -122,9 +115,10 @@ impl Imports {
         }
     }
 
-    /// Finds the jumps through words, and where the entries around them begin. `strict`: there is
-    /// nothing else in the range.
+    /// Finds the entries that read words. `strict`: there is nothing else in the range; elsewhere
+    /// only jumps are looked at.
     fn read_stubs(&mut self, input: &Input, range: &Range<u64>, strict: bool) {
+        const JUMP: [u8; 2] = [0xff, 0x25];
         let Some(code) = input.slice(range) else {
             return;
         };
@@ -133,34 +127,24 @@ impl Imports {
             if !is_jump && !strict {
                 continue;
             }
-            let end = range.start + at as u64 + 4;
+            let distance_at = range.start + at as u64;
             let distance = i32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
-            let slot = end.wrapping_add_signed(distance.into());
-            let Some(name) = self.slots.get(&slot) else {
+            let slot = (distance_at + 4).wrapping_add_signed(distance.into());
+            let Some(name) = self.slots.get(&slot).cloned() else {
                 continue;
             };
             let convention = self.conventions.get(&slot).copied();
-            if !is_jump {
-                self.strange.push((end - 4, name.clone()));
-                continue;
+            let entries = entries_around(input, distance_at);
+            if entries.iter().any(|(_, stub)| stub.direct) {
+                self.stub_jumps.push(distance_at + 4);
+            } else {
+                self.strange.push((distance_at, name.clone()));
             }
-            let mut entry = &code[..at - 2];
-            entry = entry.strip_suffix(&[BND]).unwrap_or(entry);
-            if entry.len() >= NUMBER_LEN && entry[entry.len() - NUMBER_LEN..].starts_with(&NUMBER) {
-                entry = &entry[..entry.len() - NUMBER_LEN];
-            }
-            // Who jumps to what is behind the `endbr64` comes to the same.
-            let starts = [
-                Some(entry.len()),
-                entry.strip_suffix(&ENDBR64).map(<[u8]>::len),
-            ];
-            for start in starts.into_iter().flatten() {
-                let start = range.start + start as u64;
+            for (start, _) in entries {
                 self.stubs.insert(start, name.clone());
                 self.conventions
                     .extend(convention.map(|convention| (start, convention)));
             }
-            self.stub_jumps.push(end);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::program::Input;
 use crate::program::imports::Imports;
+use crate::program::linkage::entries_around;
 use crate::x86::flow::direct_target;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use mgz_elf::Elf;
@@ -231,28 +232,18 @@ pub enum Known {
     Harmless,
 }
 
-/// Entries of a linkage table that jump through such words.
-pub(crate) fn stubs_of(
-    input: &Input,
-    range: &Range<u64>,
-    is_slot: impl Fn(u64) -> bool,
-) -> Vec<u64> {
-    const JUMP: [u8; 2] = [0xff, 0x25];
-    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// Entries of a linkage table that lead to what such words hold.
+fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) -> Vec<u64> {
     let code = input.slice(range).unwrap_or(&[]);
-    let mut found = Vec::new();
-    for at in memchr::memmem::find_iter(code, &JUMP) {
-        let Some(distance) = mgz_elf::bytes::u32(code, at + 2) else {
-            continue;
-        };
-        let end = range.start + at as u64 + 6;
-        if is_slot(end.wrapping_add_signed((distance as i32).into())) {
-            let marked = code[..at].ends_with(&ENDBR64);
-            let start = if marked { at - ENDBR64.len() } else { at };
-            found.extend([range.start + start as u64, range.start + at as u64]);
-        }
-    }
-    found
+    let distances = code.windows(4).zip(range.start..);
+    distances
+        .filter(|(distance, at)| {
+            let distance = i32::from_le_bytes([distance[0], distance[1], distance[2], distance[3]]);
+            is_slot((at + 4).wrapping_add_signed(distance.into()))
+        })
+        .flat_map(|(_, at)| entries_around(input, at))
+        .map(|(start, _)| start)
+        .collect()
 }
 
 /// Bytes between the words of a table.

@@ -10,6 +10,7 @@ use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use mgz_abi::address_map::{AddrMap, ProbeState};
+use mgz_abi::linkage_stub::{StubScratch, follow_stub};
 use mgz_abi::module_note::{ModuleNote, Prelude};
 use mgz_abi::shared_memory::*;
 
@@ -897,36 +898,35 @@ pub fn hooked_call_before(back: u64) -> Option<u64> {
     crate::sys::decode::pointer_call(code(call)).map(|_| call)
 }
 
+/// Target of an entry of a linkage table.
+#[derive(Clone, Copy)]
+pub struct LinkageTarget {
+    /// The current content of its word.
+    pub target: u64,
+    /// The value that it leaves in r11, if it changes r11.
+    pub r11: Option<u64>,
+}
+
 /// If an address is that of an entry of a procedure linkage table of an instrumented file: where it
 /// leads.
-pub fn linked(ip: u64) -> Option<u64> {
+pub fn linked(ip: u64) -> Option<LinkageTarget> {
     let module = original(ip)?;
-    let byte = |at: u64| {
-        if at < module.text.1 {
-            // SAFETY: code of the module, of which there is at least an instruction more than asked
-            // for, or the end of a page.
-            unsafe { (at as *const u8).read() }
-        } else {
-            0
-        }
-    };
-    let mut at = ip;
-    if [byte(at), byte(at + 1), byte(at + 2), byte(at + 3)] == [0xf3, 0x0f, 0x1e, 0xfa] {
-        at += 4;
-    }
-    if byte(at) == 0xf2 {
-        at += 1;
-    }
-    if [byte(at), byte(at + 1)] != [0xff, 0x25] || at + 6 > module.text.1 {
-        return None;
-    }
-    // SAFETY: the displacement, inside the code; and the entry of the global offset table that the
-    // instruction reads itself.
-    unsafe {
-        let distance = ((at + 2) as *const i32).read_unaligned();
-        let entry = (at + 6).wrapping_add_signed(distance.into());
-        Some((entry as *const u64).read_unaligned())
-    }
+    let stub = follow_stub(ip, |at| {
+        // SAFETY: code of the module to which control goes.
+        (module.text.0..module.text.1)
+            .contains(&at)
+            .then(|| unsafe { (at as *const u8).read() })
+    })?;
+    // SAFETY: the word that the entry reads itself.
+    let target = unsafe { (stub.word as *const u64).read_unaligned() };
+    Some(LinkageTarget {
+        target,
+        r11: match stub.scratch {
+            StubScratch::Untouched => None,
+            StubScratch::Number(number) => Some(number),
+            StubScratch::Target => Some(target),
+        },
+    })
 }
 
 /// Whether going to an address means to leave the file that it lies in, or all instrumented files.

@@ -32,6 +32,8 @@ const REST: usize = RAX + 40;
 /// Where the flags of the program lie while [`slow`] runs, bytes below the top of the stack of hooks:
 /// behind the vector registers. 0 until they are there.
 const KEPT_FLAGS: usize = 96;
+/// Index of r11 in [`Control::hold`].
+const R11: usize = 13;
 
 /// Why [`slow`] is called; the number is [`Control::in_hook`] meanwhile.
 const RETURN: u64 = 1;
@@ -409,16 +411,19 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
                 return clone;
             }
             let linked = modules::linked(target);
-            if let Some(clone) = linked.and_then(|l| entry(ring, l)) {
+            if let Some(clone) = linked.and_then(|l| entry(ring, l.target)) {
                 if !known_link {
                     note_fact(ring, Fact::Linked, target, 1);
+                }
+                if let Some(r11) = linked.and_then(|l| l.r11) {
+                    control.hold[R11].set(r11);
                 }
                 return clone;
             }
             // (An entry that is not bound yet leads back into its own file.)
             let leaves = modules::leaves(target);
             let is_plain = if burst || leaves {
-                leaves && linked.is_none_or(modules::leaves)
+                leaves && linked.is_none_or(|l| modules::leaves(l.target))
             } else {
                 // A function that was left: where no window is to end it is like one of another
                 // file.
@@ -598,8 +603,9 @@ fn end(
     target: u64,
 ) {
     let stack = *context.register(4);
-    // `go` looks at the arguments here.
-    for (slot, register) in [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9)] {
+    // `go` looks at the arguments here, and changes r11.
+    let looked_at = [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9), (R11, 11)];
+    for (slot, register) in looked_at {
         control.hold[slot].set(*context.register(register));
     }
     let transfer = Transfer {
@@ -610,6 +616,7 @@ fn end(
         flags: context.registers[signal_frame::FLAGS],
     };
     context.registers[RIP] = go(ring, control, &transfer);
+    *context.register(11) = control.hold[R11].get();
     match kind {
         RETURN | BACK => *context.register(4) = stack + 8,
         CALL => refuse(context, target),

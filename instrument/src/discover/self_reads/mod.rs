@@ -12,17 +12,24 @@
 //! length goes to a callee with it. Addresses that are computed from elsewhere (from
 //! `/proc/self/maps`, say) are not seen.
 //!
-//! * [`search`]: what functions do with addresses, through calls.
+//! A value may be something else on another way, or by the time that it is used: a word that holds
+//! a function or a buffer, a place of the frame that a callee has filled anew. Then what is written
+//! there is no code, unless it is made writable; what is read there may be.
+//!
+//! * [`search`]: what functions do with addresses, each by itself.
+//! * [`callees`]: what their callees do, and what of the code is read by all that.
 //! * [`walk`]: one function, instruction by instruction.
 //! * [`value`]: what registers and the frame hold meanwhile.
 
+mod callees;
 mod search;
 mod value;
 mod walk;
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::Used;
-use crate::discover::self_reads::search::Search;
+use crate::discover::self_reads::callees::Callees;
+use crate::discover::self_reads::search::{Search, Taker};
 use crate::program::section_bounds::Known;
 use crate::program::{Input, Program};
 use crate::x86::effects::uses;
@@ -33,7 +40,6 @@ use iced_x86::{
     Register,
 };
 use rayon::prelude::*;
-use std::cell::RefCell;
 use std::ops::Range;
 
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
@@ -157,18 +163,20 @@ struct Reading {
 /// is. `takers`: functions that take addresses of code, or look at segments.
 pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     let known: &Program = program;
-    let search = || Search {
-        input,
-        program: known,
-        factory: RefCell::new(InstructionInfoFactory::new()),
-        params: RefCell::default(),
-    };
     let relocator = input.bounds.relocator;
-    let mut found: Vec<Reading> = takers
+    let takers: Vec<Taker> = takers
         .par_iter()
         .filter(|range| relocator.is_none_or(|at| !range.contains(&at)))
-        .map_init(search, |search, range| search.readings(range))
+        .map_init(
+            || Search::new(input, known),
+            |search, range| search.taker(range),
+        )
         .flatten()
+        .collect();
+    let callees = Callees::of(input, known, &takers);
+    let mut found: Vec<Reading> = takers
+        .par_iter()
+        .flat_map_iter(|taker| callees.readings(taker))
         .collect();
     found.extend(input.bounds.table.clone().map(|(by, range)| Reading {
         by,
@@ -176,35 +184,73 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
         written: false,
     }));
     // What is left anyway does not matter to who reads it.
-    found.sort_by_key(|reading| !reading.written);
-    for reading in found {
-        if reading.written {
-            // Neither clones nor jumps: what stands there when the program runs is not what is in
-            // the file.
-            let first = program
-                .functions
-                .partition_point(|f| f.range.end <= reading.range.start);
-            let touched = program.functions[first..]
-                .iter_mut()
-                .take_while(|f| f.range.start < reading.range.end);
-            for f in touched {
-                f.left
-                    .get_or_insert(LeftReason::Unsupported("its bytes are written"));
-            }
-            continue;
+    let (written, read): (Vec<Reading>, Vec<Reading>) =
+        found.into_iter().partition(|reading| reading.written);
+    for reading in written {
+        // Neither clones nor jumps: what stands there when the program runs is not what is in the
+        // file.
+        let first = program
+            .functions
+            .partition_point(|f| f.range.end <= reading.range.start);
+        let touched = program.functions[first..]
+            .iter_mut()
+            .take_while(|f| f.range.start < reading.range.end);
+        for f in touched {
+            f.left
+                .get_or_insert(LeftReason::Unsupported("its bytes are written"));
         }
-        let jumped = program.functions.iter().filter(|f| f.left.is_none());
-        let (mut size, mut code) = (0, 0);
-        for r in jumped.map(|f| &f.range) {
-            let end = r.end.min(reading.range.end);
-            size += end.saturating_sub(r.start.max(reading.range.start));
-            code += r.end - r.start;
-        }
-        if size >= code / LARGE && size > 0 {
+    }
+    let code = CodeBytes::of(program);
+    for reading in read {
+        let size = code.within(&reading.range);
+        if size >= code.all() / LARGE && size > 0 {
             program.reads_code.get_or_insert(reading.by);
         } else {
             program.data.push(reading.range);
         }
+    }
+}
+
+/// How much code lies where, of functions that are not left.
+struct CodeBytes {
+    /// Where each function ends, and bytes up to there.
+    ends: Vec<(u64, u64)>,
+    functions: Vec<Range<u64>>,
+}
+
+impl CodeBytes {
+    fn of(program: &Program) -> CodeBytes {
+        let kept = program.functions.iter().filter(|f| f.left.is_none());
+        let functions: Vec<Range<u64>> = kept.map(|f| f.range.clone()).collect();
+        let mut sum = 0;
+        let ends = functions.iter().map(|f| {
+            sum += f.end - f.start;
+            (f.end, sum)
+        });
+        CodeBytes {
+            ends: ends.collect(),
+            functions,
+        }
+    }
+
+    fn all(&self) -> u64 {
+        self.ends.last().map_or(0, |end| end.1)
+    }
+
+    /// Bytes below an address.
+    fn below(&self, at: u64) -> u64 {
+        let n = self.ends.partition_point(|end| end.0 <= at);
+        let before = n.checked_sub(1).map_or(0, |n| self.ends[n].1);
+        let part = self
+            .functions
+            .get(n)
+            .map_or(0, |f| at.saturating_sub(f.start));
+        before + part
+    }
+
+    fn within(&self, range: &Range<u64>) -> u64 {
+        self.below(range.end)
+            .saturating_sub(self.below(range.start))
     }
 }
 

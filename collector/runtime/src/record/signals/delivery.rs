@@ -39,9 +39,9 @@ pub(crate) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
 pub(crate) const THROUGH_FILE: usize = 3;
 
-/// What is entered: the program's handler, and the file's code that calls it
-/// (`mgz_abi::probe::HANDLER_CALL`).
-pub(crate) type Entered = [usize; 2];
+/// What is entered: the program's handler, the file's code that calls it
+/// (`mgz_abi::probe::HANDLER_CALL`), and with which signals blocked.
+pub(crate) type Entered = [usize; 3];
 
 /// The calling thread's ring, unless it is still its creator's: a thread that nobody has met yet,
 /// since a system call has made it just now.
@@ -206,8 +206,7 @@ pub(crate) unsafe extern "C" fn deliver(
     }
     let call = modules::handler_call();
     // SAFETY: the caller's room.
-    unsafe { entered.write([action.handler, call.unwrap_or(0) as usize]) };
-    let _ = syscall::sigprocmask(2, Some(mask));
+    unsafe { entered.write([action.handler, call.unwrap_or(0) as usize, mask as usize]) };
     match call {
         _ if direct => DIRECT,
         Some(_) => THROUGH_FILE,
