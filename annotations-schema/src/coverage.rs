@@ -89,8 +89,8 @@ pub struct LoadedFile {
     /// True if an instrumented file names it as a needed library, so that `mgz-instrument --libs`
     /// finds it.
     pub needed: bool,
-    /// Whether none needs it, but one finds it by its name, so that `mgz-instrument --libs` takes
-    /// its path.
+    /// True if no file needs it, but one opens it by its name, so that `mgz-instrument --libs`
+    /// takes its path.
     pub opened_by_name: bool,
     /// Those of `time_samples` in its code; absent if there are none.
     pub samples: Option<u64>,
@@ -100,12 +100,12 @@ pub struct LoadedFile {
 }
 
 impl LoadedFile {
-    /// Whether `mgz-instrument --libs` takes it in.
+    /// True if `mgz-instrument --libs` takes it in.
     fn is_taken_in(&self) -> bool {
         self.needed || self.opened_by_name
     }
 
-    /// What `--libs` takes for it.
+    /// The argument of `--libs` for it.
     fn as_option(&self) -> String {
         match self.needed {
             true => library(&self.path),

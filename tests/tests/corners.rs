@@ -1,5 +1,6 @@
-//! What few programs do, each once: masks in handlers and in calls that wait, functions of older systems, processes that share memory, limits. Each runs
-//! recorded as it does alone.
+//! Rare things that few programs do, each once: masks in handlers and in calls that wait, functions
+//! of older systems, processes that share memory, limits. Each program runs recorded as it does
+//! alone.
 
 use mgz_tests::forms;
 use mgz_tests::programs::{self, Variant};
@@ -47,7 +48,8 @@ fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, 
     }
 }
 
-/// What the recorder adds to the environment and the runtime takes out again leaves no hole before the vector.
+/// The recorder adds variables to the environment and the runtime removes them again. That must
+/// leave no hole before the auxiliary vector.
 #[test]
 fn the_auxiliary_vector_is_behind_the_environment() {
     for flags in [&[][..], &["-static"], &["-static-pie"]] {
@@ -80,7 +82,8 @@ fn handlers_that_are_left() {
     );
 }
 
-/// Entry jumps over loads are taken back before a handler looks at these, also where the program has system calls refused to itself.
+/// Entry jumps over loads are removed before a handler looks at these loads, also in a program
+/// under a seccomp filter.
 #[test]
 fn handlers_that_carry_out_loads() {
     same(
@@ -194,7 +197,9 @@ fn what_is_no_filter() {
     });
 }
 
-/// The functions behind the wrappers are looked up before the program runs: not by a thread for which another waits that loads a library, nor between `dlopen` and `dlerror`.
+/// The runtime looks up the functions behind its wrappers before the program runs. It must not do
+/// so in a thread for which another one waits that loads a library, nor between `dlopen` and
+/// `dlerror`.
 #[test]
 fn the_loader_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -297,8 +302,9 @@ fn programs_that_close_everything_are_sampled() {
     }
 }
 
-/// Bytes of an alternate stack that a handler may take more than without the runtime, by what it calls. The call's own
-/// work is done elsewhere; these are the registers that wrappers and hooks push.
+/// Additional bytes of an alternate stack that a handler may use with the runtime, by the functions
+/// that it calls. The work of the call runs elsewhere; these are the registers that wrappers and
+/// hooks push.
 const CALLS_TAKE: [(&str, u64); 5] = [
     ("masks", 160),
     ("acts", 160),
@@ -306,7 +312,7 @@ const CALLS_TAKE: [(&str, u64); 5] = [
     ("spawns", 256),
     ("executes", 256),
 ];
-/// What a handler of an executable without a loader takes more: it is called from code of the file.
+/// Additional bytes for a handler of an executable without a loader: code of the file calls it.
 const STATIC_TAKES: u64 = 16;
 
 /// A handler has as much room on an alternate stack as without the runtime.
@@ -355,7 +361,8 @@ fn handlers_take_nothing_more_of_an_alternate_stack() {
     }
 }
 
-/// Counts in restartable sequences are exact: no part of one runs in a clone, wherever its descriptor comes from.
+/// Counts in restartable sequences are exact: no part of a sequence runs in a clone, wherever its
+/// descriptor comes from.
 #[test]
 fn restartable_sequences() {
     let fixed = Variant {

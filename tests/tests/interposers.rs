@@ -1,5 +1,6 @@
-//! Programs that define functions of the C library themselves, in the executable or in a library: each is asked by
-//! whom it would have been asked, and by nobody else; neither the runtime nor its stand-ins call it.
+//! Programs that define functions of the C library themselves, in the executable or in a library.
+//! Each such function is called by the callers that it would have without mgz and by no others;
+//! neither the runtime nor its stand-ins call it.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command, same_result};

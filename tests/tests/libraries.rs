@@ -1,8 +1,11 @@
-//! A library that has what breaks rewriters of libraries (`beyond.cpp`), and a program that crosses the border between the two in every way (`border.cpp`):
-//! linked and rewritten by `--libs`, and opened, closed and opened again while another thread runs. Output and status must be those of the original in every mode of the soft flavour and in the PT flavour, and
-//! traces must have rows of the library's functions.
+//! A library with the features that break rewriters of libraries (`beyond.cpp`), and a program that
+//! crosses the border between the two in every way (`border.cpp`). The library is linked and
+//! rewritten by `--libs`, and opened, closed and opened again while another thread runs. Output and
+//! status must be those of the original in every mode of the soft flavour and in the PT flavour,
+//! and traces must have rows of the library's functions.
 //!
-//! Each way compiles the two differently; `MGZ_TESTS=full` takes all of them, else the first few. `MGZ_WAY=2` picks one by its number.
+//! Each way compiles the two differently; `MGZ_TESTS=full` takes all of them, else the first few.
+//! `MGZ_WAY=2` picks one by its number.
 
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
 use mgz_tests::forms;
@@ -25,7 +28,8 @@ type Way = (
 
 const WAYS: &[Way] = &[
     ("g++", &["-O2"], &["-O2"]),
-    // Descriptors in place of calls for thread-local storage; no room between functions; and the program has the copies of what it uses of the library's data.
+    // Descriptors in place of calls for thread-local storage, no room between functions, and a
+    // program with copies of the library's data that it uses.
     (
         "g++",
         &["-O2", "-fno-pie", "-no-pie"],
@@ -182,7 +186,8 @@ fn sidecar(file: &Path, form: &str, way: Way) -> Sidecar {
     sidecar
 }
 
-/// What is wrong with a trace that must have rows of the library: of these functions, if it is recorded whole and has names (exported functions have some that cannot be stripped).
+/// Tells what is wrong with a trace that must have rows of the library's functions, if the library
+/// is recorded completely and has names (the names of exported functions cannot be stripped).
 fn lacking(trace: &Trace, library: &Sidecar, whole: bool) -> Option<String> {
     let Some(module) = trace.module(&library.id_hex()) else {
         return Some("the library is not in the manifest".into());
@@ -209,7 +214,8 @@ fn lacking(trace: &Trace, library: &Sidecar, whole: bool) -> Option<String> {
             .iter()
             .any(|f| f.left == NONE && library.string(f.name).contains(n))
     };
-    // One for each way into the library and back: the linker's tables, the resolver's choice, threads, unwinding, virtual functions, callbacks.
+    // One function for each way into the library and back: the linker's tables, the resolver's
+    // choice, threads, unwinding, virtual functions, callbacks.
     let expected = [
         "walk",
         "by_product",
@@ -242,7 +248,7 @@ struct Runs<'a> {
     /// Arguments behind the number of rounds.
     args: &'a [&'a str],
     library: Option<Sidecar>,
-    /// How often the original's work is done, and what it gives then; bursts are for the longer one.
+    /// Numbers of rounds of the original, with the output of each; bursts use the longer one.
     expected: &'a [(&'static str, Output)],
 }
 
@@ -301,7 +307,7 @@ impl Runs<'_> {
     }
 }
 
-/// What the original gives, for two numbers of rounds.
+/// Output of the original for two numbers of rounds.
 fn originals(program: &Path, args: &[&str]) -> Vec<(&'static str, Output)> {
     ["3", "100"]
         .map(|rounds| {
@@ -428,8 +434,9 @@ fn opened() {
     );
 }
 
-/// What other threads know of where their code goes on is thrown away when a library is closed, while they use it: with more than their keys erased, they jumped to address zero. With
-/// the keys erased to zero, a call through a null pointer went where another call had gone.
+/// Closing a library discards the other threads' cached targets while they use them. When more than
+/// the keys was erased, threads jumped to address zero. When the keys were erased to zero, a call
+/// through a null pointer went to the target of another call.
 #[test]
 fn closed_while_another_thread_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -490,7 +497,8 @@ fn closed_while_another_thread_runs() {
     );
 }
 
-/// A library that is needed by its path is not one that a search path replaces: it is left as it is, and said so.
+/// A library that is needed by its path is not replaced through a search path. It is left as it is,
+/// and a message says so.
 #[test]
 fn needed_by_its_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -528,8 +536,9 @@ fn needed_by_its_path() {
     });
 }
 
-/// A library that another one opens by its name, and finds by a search path of its own: the recorder names it by its path, and `--libs` takes that. The library that opens it is
-/// taken in as well, since it would find the original.
+/// A library that another library opens by its name and finds by a search path of its own. The
+/// recorder names it by its path, and `--libs` takes that path. `--libs` also takes in the library
+/// that opens it, since that one would otherwise find the original.
 #[test]
 fn opened_through_the_search_path_of_its_caller() {
     const OPENED: &str = "static long t[4096]; long opened(long n) { long s = 0; for (long k = 0; k < n; k++) for (long i = 0; i < 4096; i++) s += t[(i * 7 + s) & 4095] + i; return s; }";

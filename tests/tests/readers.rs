@@ -1,4 +1,5 @@
-//! Programs that read their own code as data: they find the original's bytes in every form that runs, and the others are declined or refused.
+//! Programs that read their own code as data. They find the original's bytes in every form that
+//! runs, and the other forms are declined or refused.
 
 use mgz_tests::forms::{self, Outcome};
 use mgz_tests::programs::{self, Variant};
@@ -48,7 +49,8 @@ fn build_of(
     programs::build(name, variant, &[&[&*define], extra].concat(), dir).unwrap()
 }
 
-/// Most of the code is read: what changes it is declined or refused, with the remedy, and `burst` does what the original does.
+/// The program reads most of its code. Forms that change code are declined or refused, with the
+/// remedy, and `burst` behaves as the original.
 fn served_by_burst_alone(way: &str) {
     for variant in VARIANTS {
         only_burst(("readers", way), variant, true, "reads_code");
@@ -233,7 +235,7 @@ fn behind_a_label_of_its_own() {
     served_by_all("LABEL");
 }
 
-/// What is read at addresses out of a file is not followed; the report says where that may begin.
+/// Reads at addresses from a file cannot be followed; the report says where they may begin.
 #[test]
 fn who_opens_the_list_of_mappings_is_named() {
     for variant in VARIANTS {
@@ -291,7 +293,8 @@ fn shared_memory_in_the_place_of_code() {
     }
 }
 
-/// Who reads all that can be written to, or fills it and puts it back, finds nothing of the runtime there.
+/// A program that reads all writable memory, or fills it and restores it, finds nothing of the
+/// runtime there.
 #[test]
 fn all_mappings() {
     let dir = tempfile::tempdir().unwrap();

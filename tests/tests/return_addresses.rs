@@ -1,5 +1,6 @@
-//! Who looks at return addresses finds the original's in every mode of the soft flavour: what `returns.c` prints of them is the same, and the counts of calls in `gmon.out`.
-//! With the PT backend such a program is declined.
+//! Code that looks at return addresses finds the original's in every mode of the soft flavour: the
+//! output of `returns.c` is the same, and so are the counts of calls in `gmon.out`. The PT backend
+//! declines such a program.
 
 use mgz_tests::programs;
 use mgz_tests::session::{instrument_as, record_command, same_result};
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the program is compiled for, and the function that looks.
+/// The options of a build of the program, and the function that looks.
 struct Shape {
     compiler: &'static str,
     flags: &'static [&'static str],
@@ -137,7 +138,8 @@ fn return_addresses_are_the_original_s() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What looks like a load of the return address and is none: the unwinder that is part of the file, and contexts.
+/// Code that seems to load its return address but does not: the unwinder that is part of the file,
+/// and contexts.
 #[test]
 fn programs_in_which_nobody_looks_are_left_as_they_are() {
     let dir = tempfile::tempdir().unwrap();

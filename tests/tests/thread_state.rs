@@ -1,5 +1,6 @@
-//! States of the thread and process that code of the runtime, probes and clones must not depend on (docs/design/thread-state.md has the table): each is set by a program that works on,
-//! recorded as it does alone, or the file is refused before it runs.
+//! States of the thread and process on which code of the runtime, probes and clones must not depend
+//! (table in docs/design/thread-state.md). A program sets each state and works on. It is recorded
+//! and behaves as it does alone, or the file is refused before it runs.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command, same_result};
@@ -41,7 +42,7 @@ fn same(flags: &[&str], modes: &[&[&str]], states: &[&str]) {
     }
 }
 
-/// What `mgz-instrument` says of the file that it declines.
+/// The message of `mgz-instrument` for a file that it declines.
 fn declined(original: &Path, options: &[&str]) -> String {
     let mut command = tools::tool("mgz-instrument");
     command
@@ -54,7 +55,8 @@ fn declined(original: &Path, options: &[&str]) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The file is one for `burst` alone: others are declined, and `mgz-record` refuses the other modes, with the remedy.
+/// The file can be recorded in `burst` only. Other forms are declined, and `mgz-record` refuses the
+/// other modes, with the remedy.
 fn burst_alone(flags: &[&str], why: &str, backends: &[&[&str]]) {
     let dir = tempfile::tempdir().unwrap();
     let Some(original) = build(flags, dir.path()) else {
@@ -82,19 +84,23 @@ fn burst_alone(flags: &[&str], why: &str, backends: &[&[&str]]) {
 const SOFT_RING: &[&str] = &["--backend", "soft", "--for", "ring"];
 const PT: &[&str] = &["--backend", "pt"];
 
-/// The direction flag, modes of floating point, registers of x87 and MMX that are all in use, protection keys.
+/// The direction flag, floating-point modes, full use of the x87 and MMX registers, protection
+/// keys.
 #[test]
 fn flags_and_modes_of_the_processor() {
     same(&[], &MODES, &["direction", "modes", "full-stack", "keys"]);
 }
 
-/// What follows a trap is shown where it was, be it an instruction that does nothing, and with the original's bytes.
+/// A trap is reported at the instruction after it, even if that does nothing, and with the
+/// original's bytes.
 #[test]
 fn instructions_behind_traps() {
     same(&[], &MODES, &["traps"]);
 }
 
-/// Nobody reads the counter once the program has forbidden it to itself, by the C library or its own system call; threads, children and programs that it starts have it so, too.
+/// Once the program has forbidden itself to read the time stamp counter, by the C library or its
+/// own system call, nothing reads it. The same holds for threads, children and programs that it
+/// starts.
 #[test]
 fn the_time_stamp_counter_is_forbidden() {
     same(&[], &MODES, &["no-counter", "no-counter-raw"]);
@@ -105,7 +111,8 @@ fn no_new_privileges_and_no_new_code() {
     same(&[], &MODES, &["no-new-privileges", "no-new-code"]);
 }
 
-/// All signals are blocked, or ignored, and what the runtime uses is sent to the program while it has that blocked.
+/// All signals are blocked or ignored, and the program receives the runtime's signals while it has
+/// them blocked.
 #[test]
 fn signals_are_blocked_and_ignored() {
     same(
@@ -149,7 +156,8 @@ fn system_calls_that_are_handed_back() {
     burst_alone(&flags, "system calls", &[SOFT_RING]);
 }
 
-/// The program sees each of its steps once, whether it sets the trap flag itself or in the context of a handler.
+/// The program sees each of its steps once, whether it sets the trap flag itself or in the context
+/// of a handler.
 #[test]
 fn steps_by_the_trap_flag() {
     let flags = ["-DSTEPS"];

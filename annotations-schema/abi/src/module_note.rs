@@ -172,8 +172,9 @@ pub const FEATURE_SANITIZER_INSIDE: u32 = 8;
 /// nothing of addresses: it can be recorded in `count` alone.
 pub const FEATURE_COUNTS: u32 = 16;
 
-/// [`ModuleNote::features`]: the program steps through itself, checks the alignment of its accesses, or has its system calls handed back: no clone may run meanwhile, so that it can be
-/// recorded in `burst` alone.
+/// [`ModuleNote::features`]: the program single-steps itself, checks the alignment of its accesses,
+/// or has its system calls handed back to it. No clone may run in that state, so the program can be
+/// recorded in `burst` only.
 pub const FEATURE_BURST_ONLY: u32 = 32;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
