@@ -337,10 +337,8 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     }
     let found = &found[..number];
     // SAFETY: code of the module, in which the whole way to the system call was found.
-    if !found
-        .iter()
-        .any(|f| MAKERS.contains(&unsafe { number_at(f.0) }))
-    {
+    let makes = |at: u64| unsafe { MAKERS.contains(&number_at(at)) };
+    if !found.iter().any(|f| makes(f.0)) {
         return;
     }
     let is_c_library = holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
