@@ -313,8 +313,8 @@ const STATIC_CHECKED: [&str; 5] = ["plain", "info", "nested", "alarms", "stack"]
 /// A handler has as much room on an alternate stack as without the runtime.
 #[test]
 fn handlers_take_nothing_more_of_an_alternate_stack() {
-    let dir = tempfile::tempdir().unwrap();
     for extra in [&["-Wl,-z,now"][..], &["-static"]] {
+        let dir = tempfile::tempdir().unwrap();
         let Some(original) = programs::build("altroom", PLAIN, extra, dir.path()).unwrap() else {
             return;
         };
