@@ -55,6 +55,12 @@ pub struct Report {
     /// Where it opens the list of its own mappings. What it reads at addresses that it finds there is not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_maps: Option<u64>,
+    /// The path by which the program may look for files beside itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looks_beside: Option<String>,
+    /// Who looks at return addresses, so that calls push the original's in every mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shows_returns: Option<String>,
     /// What programs look for at the end of their file, if the input has that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload>,
@@ -411,6 +417,20 @@ impl Report {
                 ),
             );
         }
+        if let Some(path) = self.looks_beside.as_ref().filter(|_| self.is_elsewhere()) {
+            line(
+                "own folder",
+                format!(
+                    "may be where it looks for files ({path}): if it finds none, put the output into the folder of the original, as `mgz run --beside` does"
+                ),
+            );
+        }
+        if let Some(who) = &self.shows_returns {
+            line(
+                "calls",
+                format!("push the original's return addresses in every mode: {who} looks at them"),
+            );
+        }
         if let Some(p) = &self.payload {
             let place = match &p.section {
                 Some(name) => format!("from section {name} on"),
@@ -440,6 +460,15 @@ impl Report {
             self.libraries_text(libraries, &mut out);
         }
         out
+    }
+
+    /// Whether the output lies in another folder than the input.
+    fn is_elsewhere(&self) -> bool {
+        let folder = |path: &str| {
+            let path = std::path::absolute(path).ok()?;
+            std::fs::canonicalize(path.parent()?).ok()
+        };
+        folder(&self.input) != folder(&self.output)
     }
 
     fn libraries_text(&self, libraries: &Libraries, out: &mut String) {

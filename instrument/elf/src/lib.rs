@@ -13,6 +13,7 @@ pub mod function_names;
 pub mod headers;
 pub mod image;
 pub mod library_search;
+pub mod own_folder;
 pub mod payload;
 pub mod symbols;
 pub mod upx;

@@ -18,8 +18,10 @@ use crate::program::fixed_memory::FaultPolicy;
 use crate::program::imports::Imports;
 use crate::program::sanitizers::Sanitizer;
 use crate::program::section_bounds::Bounds;
+use crate::program::shown_returns::ShownReturns;
 use crate::program::{
-    FuncSymbol, Input, Options, Program, SegmentBytes, markers, packed, sanitizers, syscalls,
+    FuncSymbol, Input, Options, Program, SegmentBytes, markers, packed, sanitizers, shown_returns,
+    syscalls,
 };
 use crate::report::Report;
 use crate::sidecar::columns::{Columns, OfClone};
@@ -38,7 +40,7 @@ use mgz_elf::debug_files::{self, DebugFiles, Source};
 use mgz_elf::image::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use mgz_elf::library_search::is_c_library;
 use mgz_elf::payload::Payload;
-use mgz_elf::{Refusal, payload, symbols};
+use mgz_elf::{Refusal, own_folder, payload, symbols};
 use object::elf;
 use rayon::BroadcastContext;
 use std::any::Any;
@@ -150,6 +152,7 @@ fn of_parts<'a>(
         got: elf.ranges_named(".got"),
         has_sanitizer: false,
         shows_returns: false,
+        return_readers: Default::default(),
         reports: Default::default(),
         excluded: restartable.iter().filter_map(around).collect(),
         pie: elf.is_pie(),
@@ -386,6 +389,18 @@ fn leave_users_of_gs(
     Ok(())
 }
 
+/// The pt flavour: declines a file in which somebody looks at return addresses, which are those of
+/// clones there.
+fn check_return_readers(readers: &ShownReturns, options: &Options) -> Result<(), Refusal> {
+    if options.flavour != FLAVOUR_PT || !readers.matters {
+        return Ok(());
+    }
+    Err(Refusal::declined(format!(
+        "{} looks at return addresses (-pg, -finstrument-functions, or __builtin_return_address), and with the pt backend would find those of rewritten code; use --backend soft, whose calls then push the original's",
+        readers.first
+    )))
+}
+
 /// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
 /// both.
 fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
@@ -497,10 +512,17 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         (input, program)
     };
     // What comes first keeps one core busy, so that another can go through the input meanwhile.
-    let ((input, mut program), hash) = rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    let ((mut input, mut program), hash) =
+        rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
     packed::check(elf, &input, &program, unwind.fdes.is_empty())?;
     if options.flavour == FLAVOUR_SOFT {
         leave_users_of_gs(elf, &input, &mut program, options)?;
+    }
+    let readers = shown_returns::find_readers(elf, &input, &program, &unwind);
+    if let Some(readers) = readers.filter(|_| !sanitizer.linked_in) {
+        check_return_readers(&readers, options)?;
+        input.shows_returns |= options.flavour == FLAVOUR_SOFT;
+        input.return_readers = readers;
     }
     if let Some(by) = program.reads_code {
         check_reader(elf, by, options)?;
@@ -561,8 +583,7 @@ pub fn rewrite<'a, W: Send>(
         payload,
         wrapped,
     } = understood;
-    // Its reports show return addresses.
-    let translated = options.translated || sanitizer.watches && options.flavour == FLAVOUR_SOFT;
+    let translated = options.translated || input.shows_returns;
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie()
         && crate::link::elf_writer::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
@@ -616,6 +637,11 @@ pub fn rewrite<'a, W: Send>(
         ..NotInstrumented::default()
     };
     report.reads_code = program.reads_code;
+    report.looks_beside = own_folder::find_sign(&elf);
+    report.shows_returns = input
+        .shows_returns
+        .then(|| input.return_readers.first.clone())
+        .filter(|who| !who.is_empty());
     report.opens_itself = opens_itself;
     report.opens_maps = opens_maps;
     report.payload = payload.as_ref().map(|p| report::Payload {

@@ -47,9 +47,10 @@ pub struct SpecialCalls {
     /// System calls that get hooks.
     pub hooks: Vec<InsnId>,
     /// Where calls of code without a clone return to: a jump there lets the return address stay the
-    /// original's, which is shown ([`crate::program::sanitizers`]).
+    /// original's, which is shown ([`crate::program::sanitizers`],
+    /// [`crate::program::shown_returns`]).
     pub returned_to: Vec<InsnId>,
-    /// Calls that nobody returns from.
+    /// Calls that nobody returns from, or from which control comes back to the original.
     pub quits: Vec<InsnId>,
     /// Instructions that do nothing but mark phases: the clone keeps them.
     pub markers: Vec<InsnId>,

@@ -15,12 +15,14 @@ pub mod markers;
 pub(crate) mod packed;
 pub mod sanitizers;
 pub mod section_bounds;
+pub mod shown_returns;
 pub mod syscalls;
 
 use crate::common::skip_reason::LeftReason;
 use crate::ir::FunctionId;
 use crate::ir::jump_table::Course;
 use crate::program::section_bounds::Bounds;
+use crate::program::shown_returns::ShownReturns;
 use crate::unwind::UnwindRange;
 use crate::util::fast_hash::{FastMap, FastSet};
 use crate::util::range_index::Starts;
@@ -108,8 +110,11 @@ pub struct Input<'a> {
     /// A sanitizer's runtime is part of the file: its functions are left
     /// ([`crate::program::sanitizers`]).
     pub has_sanitizer: bool,
-    /// A sanitizer watches the file's code, and shows return addresses.
+    /// A sanitizer watches the file's code, and shows return addresses, or somebody else looks at
+    /// them ([`crate::program::shown_returns`]): calls are translated.
     pub shows_returns: bool,
+    /// Who looks at them besides a sanitizer.
+    pub return_readers: ShownReturns,
     /// Its functions that make a report and never return: those of the file, and how imported ones
     /// are called.
     pub reports: FastSet<u64>,

@@ -126,7 +126,9 @@ pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
 }
 
 /// The calls of a function that leave for code without a clone, as far as is known: the
-/// instructions that they return to, and calls that do not return.
+/// instructions that they return to, and calls that come back to the clone by no way of their own,
+/// since they do not return, or since what they call looks at where it returns to
+/// ([`crate::program::shown_returns`]).
 pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, Vec<InsnId>) {
     let (mut returned_to, mut quits) = (Vec::new(), Vec::new());
     for (i, insn) in insns.iter().enumerate() {
@@ -146,9 +148,15 @@ pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, 
             FlowControl::IndirectCall => (true, 0),
             _ => continue,
         };
-        if input.reports.contains(&place) {
+        let readers = &input.return_readers;
+        let is_own = || readers.whole_stack && program.function_at(place).is_some();
+        let is_seen = leaves && (readers.places.contains(&place) || is_own());
+        let never_returns = input.reports.contains(&place);
+        if never_returns || is_seen {
             quits.push(InsnId(i as u32));
-        } else if leaves && insns.get(i + 1).is_some_and(|next| next.ip == insn.next()) {
+        }
+        let follows = |next: &Insn| next.ip == insn.next();
+        if leaves && !never_returns && insns.get(i + 1).is_some_and(follows) {
             returned_to.push(InsnId(i as u32 + 1));
         }
     }
