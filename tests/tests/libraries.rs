@@ -527,3 +527,71 @@ fn needed_by_its_path() {
         assert_eq!(taken.len(), 1, "{form}: {libraries}");
     });
 }
+
+/// A library that another one opens by its name, and finds by a search path of its own: the recorder names it by its path, and `--libs` takes that. The library that opens it is
+/// taken in as well, since it would find the original.
+#[test]
+fn opened_through_the_search_path_of_its_caller() {
+    const OPENED: &str = "static long t[4096]; long opened(long n) { long s = 0; for (long k = 0; k < n; k++) for (long i = 0; i < 4096; i++) s += t[(i * 7 + s) & 4095] + i; return s; }";
+    const CALLER: &str = "#include <dlfcn.h>\nlong caller(long n) { void *h = dlopen(\"libopened.so.1\", RTLD_NOW); return h ? ((long (*)(long))dlsym(h, \"opened\"))(n) : -1; }";
+    const MAIN: &str = "#include <stdio.h>\n#include <stdlib.h>\nlong caller(long); int main(int c, char **v) { printf(\"%ld\\n\", caller(atol(v[1]))); return 4; }";
+    for tags in ["-Wl,--enable-new-dtags", "-Wl,--disable-new-dtags"] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for folder in ["callers", "others"] {
+            std::fs::create_dir(at(folder)).unwrap();
+        }
+        let gcc = |arguments: &[&str], out: &Path, source: &str| {
+            std::fs::write(at("source.c"), source).unwrap();
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-O1", "-o"]).arg(out).arg(at("source.c"));
+            tools::succeed(gcc.args(arguments), LIMIT).unwrap();
+        };
+        // Its file has another name than the one that it is asked for by.
+        let opened = at("others/libopened.so.1.2.3");
+        gcc(&["-shared", "-fPIC"], &opened, OPENED);
+        std::os::unix::fs::symlink("libopened.so.1.2.3", at("others/libopened.so.1")).unwrap();
+        let search = [tags, "-Wl,-rpath,$ORIGIN/../others"];
+        let caller = at("callers/libcaller.so");
+        let shared = ["-shared", "-fPIC", "-Wl,-soname,libcaller.so"];
+        gcc(&[&shared[..], &search].concat(), &caller, CALLER);
+        let program = at("program");
+        let link = [caller.to_str().unwrap(), tags, "-Wl,-rpath,$ORIGIN/callers"];
+        gcc(&link, &program, MAIN);
+
+        let expected = tools::run(Command::new(&program).arg("20000"), LIMIT).unwrap();
+        assert_eq!(tools::code(&expected), 4);
+        let record = |program: &Path, mode: &[&str]| {
+            let options = [mode, &["--force"]].concat();
+            let mut command = record_command(&options, &at("trace"), program, &["20000"]);
+            let got = tools::run(&mut command, LIMIT).unwrap();
+            same_result(&format!("{tags} {mode:?}"), &expected, &got).unwrap();
+            String::from_utf8_lossy(&got.stderr).into_owned()
+        };
+        let alone = instrument(&program, "ring", &[]);
+        let said = record(&alone, &["--mode", "ring"]);
+        let real = std::fs::canonicalize(&opened).unwrap();
+        let option = format!("--libs={}", real.display());
+        assert!(
+            said.contains(&format!("`mgz-instrument {option}`")),
+            "{tags}: {said}"
+        );
+        for (form, mode) in [
+            ("ring", &["--mode", "ring"][..]),
+            ("burst", &["--mode", "burst"]),
+        ] {
+            for libs in [&option, "--libs=libopened.so.1"] {
+                let out = instrument(&program, form, &[libs]);
+                record(&out, mode);
+                let manifest = std::fs::read(at("trace/manifest.json")).unwrap();
+                let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+                let modules = manifest["modules"].as_array().unwrap();
+                let is_there = modules.iter().any(|m| {
+                    let path = m["path"].as_str().unwrap_or("");
+                    path.contains(".libs/libopened.so")
+                });
+                assert!(is_there, "{tags} {form} {libs}: {modules:?}");
+            }
+        }
+    }
+}

@@ -11,10 +11,11 @@ use crate::program::modules::linked_closure;
 use mgz_abi::shared_memory;
 use mgz_annotations_schema::coverage::{Coverage, LoadedFile, Program};
 use mgz_annotations_schema::manifest::Manifest;
+use mgz_elf::library_search::Search;
 use mgz_perf::clock_sampler::{Sampler, Shares};
 use mgz_perf::proc_maps::{self, MapsLine};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// First and longest time between two looks at a process.
@@ -235,6 +236,7 @@ fn files<'a>(
             LoadedFile {
                 instrumented: is_instrumented,
                 needed: needed.contains(&path),
+                opened_by_name: false,
                 samples: samples(&path, is_instrumented),
                 path,
                 reads_for: Vec::new(),
@@ -242,7 +244,23 @@ fn files<'a>(
         })
         .collect();
     functions::enter(&mut files);
+    find_by_name(&mut files);
     files
+}
+
+/// Marks the files that are of interest, and that an instrumented file opens by name.
+fn find_by_name(files: &mut [LoadedFile]) {
+    let search = Search::from_environment();
+    let instrumented = files.iter().filter(|f| f.instrumented);
+    let openers: Vec<PathBuf> = instrumented.map(|f| PathBuf::from(&f.path)).collect();
+    let is_of_interest = |f: &&mut LoadedFile| {
+        let is_missed = f.samples.is_some_and(|n| n > 0) || !f.reads_for.is_empty();
+        !f.instrumented && !f.needed && is_missed
+    };
+    for file in files.iter_mut().filter(is_of_interest) {
+        let is_found = |by: &PathBuf| search.openable(Path::new(&file.path), by).is_some();
+        file.opened_by_name = openers.iter().any(is_found);
+    }
 }
 
 /// `burst`: triggers by CPU time say where that went. The files of those that came where no window
