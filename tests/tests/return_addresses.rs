@@ -67,7 +67,7 @@ fn counts_of_calls(profile: &Path) -> BTreeMap<(u64, u64), u64> {
 /// Runs a program of one shape as original and in every mode; says what differs.
 fn differences(dir: &Path, program: &Path, what: &str) -> Vec<String> {
     let profile = dir.join("gmon.out");
-    let rounds = "1000";
+    let rounds = "5000";
     let expected = tools::run(Command::new(program).current_dir(dir).arg(rounds), LIMIT).unwrap();
     let calls = counts_of_calls(&profile);
     let mut wrong = Vec::new();
