@@ -11,14 +11,14 @@
 /// bound at start, has five.)
 const MOST_STEPS: usize = 12;
 
-/// What r11 holds behind an entry.
+/// Content of r11 after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StubScratch {
     /// As before.
     Untouched,
     /// This number.
     Number(u64),
-    /// What the word holds, which is where the entry leads.
+    /// The word's value, which is the target of the entry.
     Target,
 }
 
@@ -27,9 +27,9 @@ pub enum StubScratch {
 pub struct ImportStub {
     /// The address of the word that says where it leads.
     pub word: u64,
-    /// What becomes of r11.
+    /// Use of r11 by the entry.
     pub scratch: StubScratch,
-    /// Where the instruction ends that reads the word. Its last four bytes are the distance.
+    /// End of the instruction that reads the word. Its last four bytes are the distance.
     pub reader_end: u64,
     /// It jumps through the word, and does not load it first.
     pub direct: bool,
@@ -94,7 +94,7 @@ pub fn follow_stub(entry: u64, byte: impl Fn(u64) -> Option<u8>) -> Option<Impor
     None
 }
 
-/// What an instruction of an entry does.
+/// Step of an instruction of an entry.
 enum Step {
     Nothing,
     Jump(u64),
@@ -132,7 +132,7 @@ impl<F: Fn(u64) -> Option<u8>> Code<F> {
         Some(bytes)
     }
 
-    /// Where a distance of 32 bits leads to.
+    /// Target of a 32-bit distance.
     fn target(&mut self) -> Option<u64> {
         let distance = i32::from_le_bytes(self.number()?);
         Some(self.at.wrapping_add_signed(distance.into()))
