@@ -21,24 +21,24 @@ const FLAGS: u64 = 0x3f_7fd7;
 /// Instructions that are followed back.
 const LOOK: usize = 64;
 
-/// What a file's functions may set.
+/// Flags that the functions of a file may set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlagWrites {
-    /// Where the trap flag may be set.
+    /// Address at which the trap flag may be set.
     pub steps: Option<u64>,
-    /// Where the alignment check may be set.
+    /// Address at which the alignment check may be set.
     pub alignment: Option<u64>,
 }
 
 /// Distance of the flags in what a handler is given as its third argument (`ucontext_t`).
 const CONTEXT_FLAGS: u64 = 176;
 
-/// Whether a distance may be that of these flags, or of their second byte.
+/// True if a distance may be that of these flags, or of their second byte.
 pub fn is_context_flags(distance: u64) -> bool {
     distance.wrapping_sub(CONTEXT_FLAGS) <= 1
 }
 
-/// Whether an instruction may be part of a change of the flags that a handler's context holds.
+/// True if an instruction may be part of a change of the flags in a handler's context.
 pub fn may_change_context(inst: &Instruction) -> bool {
     is_context_flags(inst.memory_displacement64())
         && inst.memory_base().is_gpr64()
@@ -50,10 +50,11 @@ pub fn may_change_context(inst: &Instruction) -> bool {
         && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
 }
 
-/// Where a function sets the trap flag in the context that it is given as a handler.
+/// Address at which a function sets the trap flag in the context that it gets as a handler.
 fn sets_in_context(insns: &[Insn]) -> Option<u64> {
     let mut factory = InstructionInfoFactory::new();
-    // Where the context's address is, and the flags that were loaded from there.
+    // Places of the context's address, and the registers with flags that were loaded from the
+    // context.
     let mut contexts = vec![Place::Register(Register::RDX)];
     let mut flags: Vec<Register> = Vec::new();
     for insn in insns {
@@ -146,7 +147,7 @@ pub fn leave(input: &Input, program: &mut Program, has_handlers: bool) -> FlagWr
     found
 }
 
-/// Whether an instruction sets all flags from memory.
+/// True if an instruction sets all flags from memory.
 pub fn sets_flags(inst: &Instruction) -> bool {
     matches!(
         inst.mnemonic(),
@@ -161,7 +162,7 @@ fn saves_flags(inst: &Instruction) -> bool {
     )
 }
 
-/// Of the two bits those that a function may set. `None`: it leaves both as they are.
+/// The subset of the two bits that a function may set. `None`: it leaves both as they are.
 fn bits(insns: &[Insn]) -> Option<u64> {
     let writers = (0..insns.len()).filter(|&n| sets_flags(&insns[n].inst));
     let mut all = None;
@@ -173,7 +174,7 @@ fn bits(insns: &[Insn]) -> Option<u64> {
     all
 }
 
-/// Where the value is, on the way back.
+/// Place of the value during the search backwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In a register.
@@ -182,7 +183,7 @@ enum Place {
     Memory(Register, i64),
 }
 
-/// What a `popf` behind these instructions takes; `None` if that is what was saved.
+/// Bits that a `popf` behind these instructions may set. `None`: it restores the saved flags.
 fn taken(before: &[Insn]) -> Option<u64> {
     let mut place = Place::Memory(Register::RSP, 0);
     let mut factory = InstructionInfoFactory::new();
@@ -253,7 +254,8 @@ fn is_on_stack(place: Place) -> bool {
     matches!(place, Place::Memory(Register::RSP, _))
 }
 
-/// Whether an instruction sets the stack pointer otherwise than by what it pushes, pops or makes room for.
+/// True if an instruction sets the stack pointer in another way than a push, a pop or an
+/// allocation.
 fn sets_stack(factory: &mut InstructionInfoFactory, inst: &Instruction) -> bool {
     let makes_room =
         matches!(inst.mnemonic(), Mnemonic::Add | Mnemonic::Sub) && inst.try_immediate(1).is_ok();
@@ -269,8 +271,8 @@ fn sets_stack(factory: &mut InstructionInfoFactory, inst: &Instruction) -> bool 
         && factory.info(inst).used_registers().iter().any(writes)
 }
 
-/// What is taken from a stack that was put back as a whole: what was saved in it, if flags were, unless
-/// the function changes a number by one of the bits.
+/// Bits that may be taken from a stack that was restored as a whole. `None`: flags were saved in
+/// it, and the function changes no number by one of the bits.
 fn saved_somewhere(before: &[Insn]) -> Option<u64> {
     let changes = |inst: &Instruction| {
         let number = inst.try_immediate(1).unwrap_or(0);
@@ -285,7 +287,7 @@ fn saved_somewhere(before: &[Insn]) -> Option<u64> {
     (!is_harmless).then_some(BOTH)
 }
 
-/// What an operand is.
+/// Kind of an operand.
 enum Source {
     Place(Place),
     Number(u64),
@@ -344,7 +346,7 @@ fn moved(inst: &Instruction, place: Place) -> Place {
     Place::Memory(Register::RSP, at.wrapping_add(by))
 }
 
-/// Whether an instruction writes the place in a way that is not understood.
+/// True if an instruction writes the place in a way that is not understood.
 fn overwrites(factory: &mut InstructionInfoFactory, inst: &Instruction, place: Place) -> bool {
     let Place::Register(register) = place else {
         return false;

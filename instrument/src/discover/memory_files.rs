@@ -66,7 +66,7 @@ fn named(input: &Input) -> Option<Finding> {
     })
 }
 
-/// Whether text begins with the name of a process's memory.
+/// True if text begins with the name of a process's memory.
 fn is_name(text: &[u8]) -> bool {
     // (Text of some languages has no end, and nothing else is called so.)
     let own = [&b"/proc/self/mem"[..], b"/proc/thread-self/mem"];
@@ -84,7 +84,7 @@ fn is_name(text: &[u8]) -> bool {
         !(next.is_ascii_alphanumeric() || matches!(next, b'_' | b'-' | b'.' | b'/'))
     };
     let mut folders = memmem::find_iter(&text[..length], b"/mem");
-    // What stands for the process is made when the program runs.
+    // The program fills in the process's part of the name when it runs.
     folders.any(|at| {
         let process = text.get(b"/proc".len()..at).unwrap_or(&[]);
         let made = process.iter().any(|c| matches!(c, b'%' | b'{' | b'$'));
@@ -92,7 +92,7 @@ fn is_name(text: &[u8]) -> bool {
     })
 }
 
-/// Whether the numbers of code from there on make up the name.
+/// True if the numbers in the code from there on make up the name.
 fn is_in_numbers(code: &[u8]) -> bool {
     let near = &code[..code.len().min(NEAR)];
     let starts = [&b"/proc/se"[..], b"/proc/th"];

@@ -9,7 +9,7 @@
 //! abort addresses of a file are where that number stands in code. A file that registers by a
 //! system call of its own may use another number; candidates are the numbers that this code holds.
 //!
-//! What is left:
+//! These functions stay unchanged:
 //! * functions that a descriptor in data names, be it in the section for these or elsewhere;
 //! * the function around an abort address, and those that control goes to from there;
 //! * functions that take an abort address, to make a descriptor at run time, and whatever code they
@@ -27,7 +27,8 @@ use memchr::memmem;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// What glibc registers with on x86 (`RSEQ_SIG`), and librseq and tcmalloc where they register.
+/// Signature with which glibc registers on x86 (`RSEQ_SIG`). librseq and tcmalloc use it too where
+/// they register.
 const SIGNATURE: u32 = 0x5305_3053;
 /// Number of the system call `rseq`.
 const RSEQ_CALL: u32 = 334;
@@ -101,7 +102,7 @@ impl Found<'_, '_> {
         self.functions.extend(first..last);
     }
 
-    /// What a sequence may be made of whose addresses are among these.
+    /// Adds all code that may be part of a sequence with start or end among these addresses.
     fn add_near(&mut self, mut addresses: Vec<u64>) {
         addresses.sort_unstable();
         for pair in addresses.windows(2) {
@@ -220,7 +221,7 @@ impl Found<'_, '_> {
         }
     }
 
-    /// What descriptors in data name.
+    /// Adds the functions that descriptors in data name.
     fn described(&mut self, aborts: &BTreeSet<u64>, any_signature: bool) {
         let start = |at: u64| {
             let id = self.program.function_at(at);
@@ -291,8 +292,8 @@ fn descriptor(input: &Input, at: u64, start: u64) -> Option<(Range<u64>, u64)> {
     is_one.then_some((sequence, abort))
 }
 
-/// Whether the four bytes at an address of code may be the address that an instruction takes: behind
-/// `lea` without a register, or a move or push of a number.
+/// True if the four bytes at an address of code may be an address that an instruction takes. They
+/// stand behind a `lea` without a register, or behind the opcode of a move or push of a number.
 fn takes_address(input: &Input, at: u64) -> bool {
     let before = at.checked_sub(2).and_then(|start| input.bytes_at(start));
     let Some(&[first, second, ..]) = before else {
@@ -321,7 +322,8 @@ fn taken<'i>(input: &'i Input, range: &Range<u64>) -> impl Iterator<Item = u64> 
         .filter(|&at| input.is_code(at))
 }
 
-/// Whether the signature in front of an address is a number in an instruction of a function.
+/// True if the signature in front of an address is an immediate operand of a function's
+/// instruction.
 fn is_immediate(input: &Input, program: &Program, after: u64, signature: u32) -> bool {
     let Some(id) = program.function_at(after - 1) else {
         return false;
@@ -340,7 +342,7 @@ fn is_immediate(input: &Input, program: &Program, after: u64, signature: u32) ->
         })
 }
 
-/// Where the code may make a system call of this number.
+/// Addresses at which the code may make a system call of this number.
 pub(crate) fn calls_by_number(input: &Input, program: &Program, number: u32) -> Vec<u64> {
     let number = number.to_le_bytes();
     let places = input.exec_ranges.iter().flat_map(|range| {
@@ -352,7 +354,7 @@ pub(crate) fn calls_by_number(input: &Input, program: &Program, number: u32) -> 
         .collect()
 }
 
-/// Whether the number at an address goes to a system call soon.
+/// True if a system call soon follows the number at an address.
 fn makes_call(input: &Input, program: &Program, number: u64) -> bool {
     // mov to eax, rax, edi and rdi.
     const SETS: [&[u8]; 4] = [&[0xb8], &[0x48, 0xc7, 0xc0], &[0xbf], &[0x48, 0xc7, 0xc7]];
@@ -380,7 +382,7 @@ fn makes_call(input: &Input, program: &Program, number: u64) -> bool {
     })
 }
 
-/// Whether the function around an address holds a number.
+/// True if the function around an address holds a number.
 fn holds(input: &Input, program: &Program, at: u64, number: u32) -> bool {
     let range = match program.function_at(at) {
         Some(id) => program.function(id).range.clone(),
@@ -390,8 +392,8 @@ fn holds(input: &Input, program: &Program, at: u64, number: u32) -> bool {
     memmem::find(bytes, &number.to_le_bytes()).is_some()
 }
 
-/// What the functions around registrations may register with: the numbers that they and their
-/// callers hold.
+/// Signatures that the functions around registrations may use: the numbers in these functions and
+/// in their callers.
 fn candidates(input: &Input, program: &Program, registrations: &[u64]) -> BTreeSet<u32> {
     let own: BTreeSet<usize> = registrations
         .iter()

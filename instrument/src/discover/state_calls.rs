@@ -21,7 +21,7 @@ pub struct WantedCall {
     operation: u64,
     /// The function of the C library that makes it.
     function: Known,
-    /// Who calls that with something unknown is taken to want this.
+    /// A caller that passes an unknown value is assumed to want this.
     is_usual: bool,
 }
 
@@ -44,12 +44,12 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Instructions that are looked at before a call.
 const LOOK: usize = 16;
 
-/// What an instruction gives a register that is looked for.
+/// Value that an instruction gives to the wanted register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
     /// This.
     Number(u64),
-    /// What another instruction has computed, or a caller has passed.
+    /// A value that another instruction has computed, or that a caller has passed.
     Unknown,
 }
 
@@ -98,7 +98,7 @@ pub fn find(input: &Input, program: &Program, wanted: &WantedCall) -> Option<u64
     })
 }
 
-/// Where bytes look like a call or jump to one of these, directly or through a word.
+/// Places of bytes that look like a call or jump to one of these, directly or through a word.
 fn calls(
     code: &[u8],
     start: u64,
@@ -124,7 +124,7 @@ fn sets(insns: &[Insn], wanted: &WantedCall, known: impl Fn(u64) -> Option<Known
             (0..i.inst.op_count()).any(|op| i.inst.try_immediate(op).is_ok_and(|n| n == number))
         })
     };
-    // What is not known may come from a variable of the function.
+    // An unknown value may come from a variable of the function.
     let fits = |given: Given, number: u64, unknown: bool| match given {
         Given::Number(n) => n == number,
         Given::Unknown => unknown,
@@ -165,7 +165,7 @@ fn sets(insns: &[Insn], wanted: &WantedCall, known: impl Fn(u64) -> Option<Known
         .map(|(_, insn)| insn.ip)
 }
 
-/// What the instructions before a call have put into a register.
+/// Value that the instructions before a call have put into a register.
 fn given(before: &[Insn], register: Register) -> Given {
     let mut factory = InstructionInfoFactory::new();
     for insn in before.iter().rev().take(LOOK) {
@@ -203,7 +203,7 @@ mod tests {
     use crate::x86::decode::decode;
 
     const AT: u64 = 0x1000;
-    /// Where calls of `syscall` and `arch_prctl` lead.
+    /// Targets of calls of `syscall` and `arch_prctl`.
     const ANY: u64 = 0x2000;
     const OWN: u64 = 0x3000;
 
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(dispatches(&[EDI_59, &call(5, OWN), RET]), Some(AT + 5));
         assert_eq!(dispatches(&[EDI_59, EAX_157, CALL, RET]), Some(AT + 10));
         assert_eq!(dispatches(&[EDI_22, &call(5, OWN), RET]), None);
-        // What a caller passes is anything.
+        // A caller may pass any value.
         assert_eq!(dispatches(&[&call(0, OWN), RET]), None);
         assert_eq!(dispatches(&[EAX_157, CALL, RET]), None);
     }
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(found(&[EAX_158, EDI_SET, CALL]), Some(AT + 10));
         assert_eq!(found(&[EDI_SET, EAX_158, CALL]), Some(AT + 10));
         assert_eq!(found(&[EDI_FS, EAX_158, CALL]), None);
-        // What the caller passes.
+        // The caller passes the value.
         assert_eq!(found(&[EAX_158, CALL]), Some(AT + 5));
         assert_eq!(found(&[EAX_EDI, CALL]), None);
         // By way of another register.

@@ -1,4 +1,4 @@
-//! What functions read of the code, their callees included.
+//! Reads of the code by functions and their callees.
 
 use crate::discover::self_reads::search::{Given, Search, Taker, Uses};
 use crate::discover::self_reads::value::State;
@@ -22,7 +22,7 @@ const LONGEST_STALE: u64 = 1 << 16;
 const MPROTECT: u64 = 10;
 const PKEY_MPROTECT: u64 = 329;
 
-/// What a function does with its arguments, a bit each.
+/// Uses of a function's arguments, with one bit for each argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Params {
     /// It reads, or writes, where they point to, or makes that writable…
@@ -37,7 +37,7 @@ struct Params {
     pairs: u64,
 }
 
-/// What a function does with addresses when its callees are asked as well.
+/// Uses of addresses by a function and its callees.
 #[derive(Debug, Default)]
 struct Resolved {
     read: u64,
@@ -176,7 +176,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         }
     }
 
-    /// What a call's callee does with its arguments, as far as that is known.
+    /// Known uses of the arguments by a call's callee.
     fn params_for(&self, call: &Given) -> Params {
         const WRITABLE: u64 = 2;
         let may_write = |n: usize| call.args[n].number().is_none_or(|n| n & WRITABLE != 0);
@@ -288,7 +288,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         uses.asks_flags && (uses.reads_segment || uses.calls.iter().any(by_call))
     }
 
-    /// What a function reads of the code.
+    /// Reads of the code by a function.
     pub(super) fn readings(&self, taker: &Taker) -> Vec<Reading> {
         let bounds = &self.input.bounds;
         let all = |by: u64| Reading {
@@ -314,8 +314,9 @@ impl<'s, 'a> Callees<'s, 'a> {
         let own = (1u64 << uses.origins.len()) - 1;
         let read = resolved.read | resolved.unprotected;
         for bit in ones(read & own).filter(|&b| bounds.is_near(uses.origins[b])) {
-            // Who changes itself makes that writable, or is so from the start. (Interpreters take
-            // addresses inside of themselves by the hundreds, on ways that no branch tells.)
+            // A function that changes itself makes its code writable, unless the code is writable
+            // from the start. (Interpreters take hundreds of addresses inside themselves, on ways
+            // that no branch tells.)
             let at = uses.origins[bit];
             let is_writable = |at| self.input.segment_at(at).is_some_and(|s| s.writable);
             let counts = !range.contains(&at) || is_writable(at);
@@ -360,7 +361,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         found
     }
 
-    /// What is read up to where code ends, by a function that begins at `by`.
+    /// Reading up to an end of code, by a function that begins at `by`.
     fn up_to_an_end(&self, by: u64, uses: &Uses, resolved: &Resolved) -> Option<Reading> {
         let bounds = &self.input.bounds;
         let address = |bit: usize| uses.origins[bit];
@@ -409,8 +410,9 @@ impl<'s, 'a> Callees<'s, 'a> {
         })
     }
 
-    /// How far the function at `range` reads from one of its addresses on. `doubted`: also up to
-    /// what it was compared with when one of them may have been something else.
+    /// Range that the function at `range` reads from one of its addresses on. `doubted`: the range
+    /// also goes up to an address from a comparison in which one of the two values may have been
+    /// something else.
     fn reach(
         &self,
         range: &Range<u64>,
@@ -421,8 +423,8 @@ impl<'s, 'a> Callees<'s, 'a> {
     ) -> Range<u64> {
         let own = (1u64 << uses.origins.len()) - 1;
         let at = uses.origins[bit];
-        // Who reads at its start may read all of a function; inside, it is data (see
-        // `code_or_data`), unless it is made writable.
+        // Code that reads at a function's start may read the whole function. Inside a function, the
+        // bytes at the address are data (see `code_or_data`), unless the function is made writable.
         let is_unprotected = resolved.unprotected >> bit & 1 == 1;
         let function = self
             .program
@@ -438,8 +440,8 @@ impl<'s, 'a> Callees<'s, 'a> {
         }
         let mut reach = alone.unwrap_or(at..at);
         for &(a, b, is_stale) in uses.pairs.iter().chain(&resolved.pairs) {
-            // What may be one of several functions is no end of a range: it is compared as what is
-            // called.
+            // A value that may be one of several functions is no end of a range: it is compared as
+            // a target of calls.
             let several = (a & own).count_ones() > 1 || (b & own).count_ones() > 1;
             if several || is_stale && !doubted {
                 continue;
@@ -474,7 +476,7 @@ fn demanded(asked: u32) -> u64 {
     bits.fold(0, |set, bit| set | bit)
 }
 
-/// What the words hold where a call's first arguments point to: argument, word, and addresses. (An
+/// Contents of the words that a call's first arguments point to: argument, word, and addresses. (An
 /// argument that is handed on has its own words.)
 fn held_words(call: &Given) -> impl Iterator<Item = (usize, usize, u64)> + '_ {
     let all = (0..OBJECTS).flat_map(|n| (0..WORDS).map(move |word| (n, word)));

@@ -1,4 +1,5 @@
-//! What of its own code a program reads as data: to sum it up, to copy it, to decrypt it.
+//! Finds the parts of its own code that a program reads as data: to sum it up, to copy it, to
+//! decrypt it.
 //!
 //! Entry jumps change the bytes of the original: in the file (`pt`), or in memory as long as a
 //! program is recorded in `full` or `ring`. A program that reads these bytes finds something else
@@ -8,8 +9,8 @@
 //! ([`Program::data`]); who reads most of the code ([`Program::reads_code`]) needs a mode that
 //! leaves the original as it is.
 //!
-//! How far a read goes follows from what its address is compared with or subtracted from, or what
-//! length goes to a callee with it. Addresses that are computed from elsewhere (from
+//! The extent of a read follows from comparisons or subtractions of its address, or from the length
+//! that goes to a callee with it. Addresses that are computed from other sources (from
 //! `/proc/self/maps`, say) are not seen.
 //!
 //! A value may be something else on another way, or by the time that it is used: a word that holds
@@ -65,7 +66,7 @@ const LONGEST: u64 = 1 << 24;
 /// Share of the code from where on reading it is reading all of it: one in so many.
 const LARGE: u64 = 4;
 
-/// Of [`value::Value::kind`]: what `dl_iterate_phdr` hands out.
+/// A kind for [`value::Value::kind`]: a pointer that `dl_iterate_phdr` hands out.
 const INFO: u8 = 1;
 /// A program header.
 const HEADER: u8 = 2;
@@ -87,7 +88,7 @@ pub fn numbers(input: &Input, inst: &Instruction) -> impl Iterator<Item = u64> {
     [in_place, word, number].into_iter().flatten()
 }
 
-/// Whether an address of code that is used so may be read at, as far as a glance tells.
+/// True if code may read at an address of code that is used so, as far as a quick look tells.
 pub fn may_be_read(input: &Input, used: &Used) -> bool {
     let given = |(callee, held): (u64, RegSet)| {
         let arguments = (0..6).filter(|&n| held.contains(Gpr(ARGUMENTS[n] as u8)));
@@ -110,8 +111,8 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
     used.read || used.changed || used.kept || used.given.is_some_and(given)
 }
 
-/// Whether a function begins with reading through one of these registers, or with putting them into
-/// its frame, as code without optimisation does.
+/// True if a function begins with a read through one of these registers, or stores them into its
+/// frame first, as code without optimization does.
 fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
     const GLANCE: usize = 24;
     let bytes = match input.bytes_at(function) {
@@ -152,7 +153,7 @@ fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
 /// Code that is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reading {
-    /// Where the reader begins.
+    /// Start of the function that reads.
     by: u64,
     range: Range<u64>,
     /// It is written as well.
@@ -186,7 +187,7 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
         written: false,
         doubted: false,
     }));
-    // What is left anyway does not matter to who reads it.
+    // A read of functions that stay unchanged anyway needs no care.
     let (written, read): (Vec<Reading>, Vec<Reading>) =
         found.into_iter().partition(|reading| reading.written);
     for reading in written {
@@ -215,9 +216,9 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     }
 }
 
-/// How much code lies where, of functions that are not left.
+/// Amount of code by address, of functions that do not stay unchanged.
 struct CodeBytes {
-    /// Where each function ends, and bytes up to there.
+    /// End of each function, and the number of bytes up to there.
     ends: Vec<(u64, u64)>,
     functions: Vec<Range<u64>>,
 }
@@ -258,20 +259,21 @@ impl CodeBytes {
     }
 }
 
-/// Where the program opens its own file by the name that the kernel has for it. (To read that link
-/// is something else, and common.)
+/// Address at which the program opens its own file by the kernel's name for it. (A read of that
+/// link is something else, and common.)
 pub fn opens_itself(input: &Input) -> Option<u64> {
     opens(input, b"/proc/self/exe\0")
 }
 
-/// Where it opens the list of its mappings, in which it finds the addresses of its code.
+/// Address at which the program opens the list of its mappings. The list tells the addresses of its
+/// code.
 pub fn opens_maps(input: &Input) -> Option<u64> {
     [&b"/proc/self/maps\0"[..], b"/proc/self/smaps\0"]
         .into_iter()
         .find_map(|name| opens(input, name))
 }
 
-/// Where the program opens a file of this name.
+/// Address at which the program opens a file of this name.
 pub(crate) fn opens(input: &Input, name: &[u8]) -> Option<u64> {
     let opens = |k: &Known| *k == Known::Opens;
     if !input.bounds.functions.values().any(opens) {
@@ -288,7 +290,7 @@ pub(crate) fn opens(input: &Input, name: &[u8]) -> Option<u64> {
             let places = bytes.windows(4).zip(start..);
             places.filter_map(|(number, at)| {
                 let number = i32::from_le_bytes(number.try_into().ok()?);
-                // What follows the instruction that takes the name.
+                // End of the instruction that takes the name.
                 let next = at + 4;
                 let is_name = |name: &u64| {
                     next.wrapping_add_signed(number.into()) == *name
@@ -300,7 +302,7 @@ pub(crate) fn opens(input: &Input, name: &[u8]) -> Option<u64> {
         .find(|&next| goes_to(input, next, opens))
 }
 
-/// Whether the next call is of such a function.
+/// True if the next call goes to such a function.
 fn goes_to(input: &Input, at: u64, fits: impl Fn(&Known) -> bool) -> bool {
     const GLANCE: usize = 16;
     let Some(bytes) = input.bytes_at(at) else {
@@ -322,7 +324,7 @@ fn goes_to(input: &Input, at: u64, fits: impl Fn(&Known) -> bool) -> bool {
         .is_some_and(fits)
 }
 
-/// Whether a table of functions begins at an address of data.
+/// True if a table of functions begins at an address of data.
 pub fn is_table(input: &Input, at: u64) -> bool {
     functions_in(input, at).next().is_some()
 }

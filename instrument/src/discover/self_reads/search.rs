@@ -1,4 +1,4 @@
-//! What functions do with addresses: each is followed once.
+//! Uses of addresses by functions. Each address is followed once.
 
 use crate::discover::self_reads::value::State;
 use crate::discover::self_reads::value::Value;
@@ -18,28 +18,28 @@ use std::ops::Range;
 /// A call with something that is followed.
 #[derive(Clone, Debug)]
 pub(super) struct Given {
-    /// What it leads to, if that is known.
+    /// Target of the call, if it is known.
     pub(super) callee: Option<u64>,
     pub(super) args: [Value; 6],
-    /// What the words of the frame hold that the first of them point to, and a bit for each that
-    /// may hold something else.
+    /// Contents of the words of the frame that the first arguments point to, with a bit for each
+    /// word that may hold something else.
     pub(super) deep: [([u64; WORDS], u8); OBJECTS],
 }
 
 impl Given {
-    /// Whether something that is followed goes to the callee.
+    /// True if a followed value goes to the callee.
     pub(super) fn carries(&self) -> bool {
         self.args.iter().any(|a| a.from != 0 || a.kind != 0)
             || self.deep.iter().any(|(words, _)| *words != [0; WORDS])
     }
 
-    /// What is known of the callee by its name.
+    /// Properties of the callee that its name tells.
     pub(super) fn known(&self, input: &Input) -> Option<Known> {
         input.bounds.functions.get(&self.callee?).copied()
     }
 }
 
-/// What one function does with addresses.
+/// Uses of addresses by one function.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// The addresses, by bit.

@@ -1,4 +1,4 @@
-//! What registers and the frame may hold on one way through a function.
+//! Possible contents of registers and the frame on one way through a function.
 
 use crate::discover::self_reads::{ARGUMENTS, FIRST};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const MOST_SLOTS: usize = 256;
 /// Words of the frame from which on numbers and addresses of the frame are not kept there.
 const MANY_SLOTS: usize = 64;
 
-/// What is known of a value besides the addresses of code it is made of.
+/// Facts about a value besides the addresses of code that it is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Fact {
     #[default]
@@ -29,7 +29,7 @@ pub(super) enum Fact {
     Frame(i64),
 }
 
-/// What a register or a word of the frame may hold.
+/// Possible content of a register or a word of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value {
     /// Addresses of code that it may be made of: a bit each; arguments from bit [`FIRST`] on.
@@ -150,14 +150,14 @@ pub(super) struct State {
     vectors: Option<Rc<[Lanes; 16]>>,
     /// Words of the frame, by their distance from where the return address lies.
     slots: Rc<BTreeMap<i64, Value>>,
-    /// How far the stack pointer is below that, if that is known.
+    /// Distance of the stack pointer below the return address, if it is known.
     pub(super) depth: Option<i64>,
     /// From this word on others may write the frame: its address was put into memory.
     pub(super) escaped: Option<i64>,
 }
 
 impl State {
-    /// Where a function begins.
+    /// State at the start of a function.
     pub(super) fn entry() -> State {
         let mut state = State {
             depth: Some(0),
@@ -236,7 +236,7 @@ impl State {
         if Rc::ptr_eq(&self.slots, &other.slots) || self.slots == other.slots {
             return;
         }
-        // What is not known on one way may be what is known on the other.
+        // A value that is unknown on one way may be known on the other.
         let own = Rc::make_mut(&mut self.slots);
         for (slot, value) in own.iter_mut() {
             *value = value.join(other.slot(*slot).unwrap_or_default());

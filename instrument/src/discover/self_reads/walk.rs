@@ -14,7 +14,7 @@ use crate::x86::regs::{CALLER_SAVED, RAX, RSP, gpr, registers};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpAccess, OpKind, Register};
 use std::ops::Range;
 
-/// What `getauxval` is asked for to learn where the program headers are.
+/// Key that makes `getauxval` return the address of the program headers.
 const AT_PHDR: u64 = 3;
 
 /// One way through a function.
@@ -94,7 +94,7 @@ impl Walk<'_, '_, '_> {
         gpr(register).map_or(Value::default(), |r| self.state.regs[usize::from(r.0)])
     }
 
-    /// Whether the displacement of an operand in memory is an address.
+    /// True if the displacement of an operand in memory is an address.
     pub(super) fn is_fixed(&self, inst: &Instruction) -> bool {
         inst.memory_base() == Register::RIP
             || inst.memory_base() == Register::None && !self.search.input.pie
@@ -112,8 +112,8 @@ impl Walk<'_, '_, '_> {
             .then(|| base.wrapping_add(inst.memory_displacement64() as i64))
     }
 
-    /// What the words of an object hold at whose beginning a value may point, and a bit for each
-    /// that may hold something else.
+    /// Contents of the words of an object that a value may point to, with a bit for each word that
+    /// may hold something else.
     pub(super) fn held_by(&self, value: Value) -> ([u64; WORDS], u8) {
         let word = |n: usize| {
             let at = value.frame()?.checked_add(8 * n as i64)?;
@@ -149,7 +149,7 @@ impl Walk<'_, '_, '_> {
         self.state.regs[usize::from(RSP.0)] = Value::default();
     }
 
-    /// What the operand in memory of an instruction holds. Notes that it is used.
+    /// Content of an instruction's operand in memory. Notes the use of the operand.
     pub(super) fn memory(&mut self, inst: &Instruction, access: OpAccess) -> Value {
         if let Some(slot) = self.slot(inst) {
             return self.state.slot(slot).unwrap_or_default();
@@ -202,7 +202,7 @@ impl Walk<'_, '_, '_> {
 
     pub(super) fn touch(&mut self, address: Value, writes: bool) {
         self.uses.read |= address.from;
-        // What may be a buffer is written where it is one.
+        // If the address may be a buffer on another way, the write is assumed to be to the buffer.
         if writes && address.doubt == 0 {
             self.uses.written |= address.from;
         }
