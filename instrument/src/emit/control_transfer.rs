@@ -89,7 +89,7 @@ impl Emitter<'_> {
         Ok(true)
     }
 
-    /// Whether the clone has a copy of the table that the jump takes its target from.
+    /// True if the clone has a copy of the table that the jump takes its target from.
     fn has_table(&self, insn: &Insn) -> bool {
         let mut tables = self.function.tables.iter();
         tables.any(|t| self.function.insn(t.jump).ip == insn.ip)
@@ -187,7 +187,7 @@ impl Emitter<'_> {
         Ok((register, borrowed))
     }
 
-    /// Where code without a clone comes back from a call, if it does.
+    /// Emits the code at which code without a clone returns from a call, if it returns.
     fn back(&mut self, call: &Insn) {
         let quits = &self.function.calls.quits;
         if !quits.is_empty()
@@ -203,9 +203,9 @@ impl Emitter<'_> {
     }
 }
 
-/// How many prefixes an indirect call or jump has, and its REX prefix. `None` if processors disagree
-/// on what it does: calls of the thread-local storage's resolver have 66 before REX.W, which says
-/// nothing then, but not so 66 alone.
+/// Number of prefixes of an indirect call or jump, and its REX prefix. `None` if processors
+/// disagree on the instruction's effect. Calls of the thread-local storage's resolver have 66
+/// before REX.W. The 66 has no meaning there. Processors disagree only on 66 without REX.W.
 fn operand_at(raw: &[u8]) -> Option<(usize, Option<u8>)> {
     let is_prefix = |b: &&u8| matches!(b, 0x66 | 0x67 | 0xf2 | 0x3e | 0x64);
     let prefixes = raw.iter().take_while(is_prefix).count();

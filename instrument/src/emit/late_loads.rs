@@ -10,9 +10,9 @@ use crate::x86::insn::{Insn, InsnId};
 use iced_x86::FlowControl;
 use mgz_annotations_schema::sidecar::SiteFlags;
 
-/// Whether the original may execute a load between a place where control comes in and the entry
-/// jumps, which stand at `patches` (sorted addresses). `by_pointers`: calls and jumps of clones
-/// through pointers lead into the original (PT flavour); else only code without a clone does.
+/// True if the original may execute a load after control comes in and before an entry jump.
+/// `patches`: sorted addresses of the entry jumps. `by_pointers`: calls and jumps of clones through
+/// pointers lead into the original (PT flavour). Otherwise only code without a clone does.
 pub fn has_late_loads(function: &Function, patches: &[u64], by_pointers: bool) -> bool {
     let cfg = &function.cfg;
     let mut ways = vec![BlockId(0)];
@@ -59,7 +59,7 @@ pub fn has_late_loads(function: &Function, patches: &[u64], by_pointers: bool) -
     false
 }
 
-/// Whether it is an indirect jump whose table has no copy.
+/// True if the instruction is an indirect jump whose table has no copy.
 fn is_open(function: &Function, insn: &Insn) -> bool {
     let mut tables = function.tables.iter();
     insn.flow == FlowControl::IndirectBranch && !tables.any(|t| function.insn(t.jump).ip == insn.ip)

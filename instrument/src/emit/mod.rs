@@ -5,8 +5,8 @@
 //! keep their identity; direct branches aim at clones (resolved by [`crate::link::layout`]).
 //! Alignment no-operations of the original are dropped and made anew where a loop starts.
 //!
-//! What an original instruction becomes lies in the clone in the same order, which the unwind
-//! tables and the address map rely on.
+//! The clone has the code of original instructions in the original order. The unwind tables and the
+//! address map rely on this order.
 
 pub(crate) mod code_buffer;
 pub(crate) mod control_transfer;
@@ -59,7 +59,7 @@ pub struct Fixup {
     pub at: u32,
     /// Offset of the instruction's end, which RIP-relative values count from.
     pub end: u32,
-    /// What it holds.
+    /// Kind of the field's value.
     pub kind: FixupKind,
 }
 
@@ -124,16 +124,16 @@ pub struct Emitted {
     pub code: Vec<u8>,
     /// Bytes of it.
     pub len: u32,
-    /// What its address is to be a multiple of: 16 if loops in it are aligned, else 1, since most
+    /// Alignment of the clone's address: 16 if loops in it are aligned, else 1, since most
     /// functions are short.
     pub align: u64,
     /// Fields to be filled in.
     pub fixups: Fixups,
     /// Jump tables.
     pub tables: Vec<Table>,
-    /// Where the original's instructions are in the clone.
+    /// Offsets of the original's instructions in the clone.
     pub marks: Marks,
-    /// Where the original gets jumps into the clone: `(original address, offset in the clone)`.
+    /// Jumps from the original into the clone: `(original address, offset in the clone)`.
     pub patches: Vec<(u64, u32)>,
     /// The original executes loads before it comes to one of `patches`
     /// ([`crate::emit::late_loads`]).
@@ -156,7 +156,7 @@ impl Emitted {
         self.marks.entry(offset)
     }
 
-    /// Whether an entry jump stands at the function's start, or behind the `endbr64` there.
+    /// True if an entry jump stands at the function's start, or behind the `endbr64` there.
     pub fn enters_at_start(&self) -> bool {
         let mut entered = self.patches.iter();
         entered.any(|p| p.0 <= self.range.start + ENDBR)
