@@ -226,7 +226,7 @@ fn status(is_done: bool) -> i32 {
     if is_done { DONE } else { ERROR }
 }
 
-/// Whether this machine can record `ptwrite`: the CPU executes it, its Processor Trace records it,
+/// True if this machine can record `ptwrite`: the CPU executes it, its Processor Trace records it,
 /// and the kernel offers Processor Trace.
 fn machine_has_pt() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -273,7 +273,7 @@ fn selection(args: &Args) -> Result<Box<crate::program::Select>, Stop> {
     }))
 }
 
-/// What is the same for all files of one call.
+/// Settings that all files of one call share.
 struct Session {
     options: Options,
     options_text: String,
@@ -358,7 +358,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         .and_then(|a| std::path::absolute(a).ok())
         .map(|p| p.as_os_str().as_bytes().to_vec());
 
-    // What the file needs is asked for meanwhile where only the report says it.
+    // If only the report needs the file's libraries, the search for them runs meanwhile.
     let find = || runpath::find(&input);
     let needed = args.libs.is_some().then(find);
     let chosen = choose(

@@ -158,11 +158,11 @@ pub fn search_path(elf: &Elf, path: &SearchPath, strings_at: u64) -> Result<Chan
 pub struct Library {
     /// The name that it is asked for by.
     pub name: String,
-    /// Where it was found.
+    /// Path of the library's file.
     pub path: PathBuf,
     /// Bytes of code in it.
     pub text_bytes: u64,
-    /// Whether it belongs to the C library or is the loader.
+    /// True if it belongs to the C library or is the loader.
     pub is_c_library: bool,
     /// Other names by which it is opened.
     pub other_names: Vec<String>,
