@@ -475,8 +475,8 @@ fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Lib
     Ok(chosen)
 }
 
-/// A library that is named by its path, or is opened by the program or one of its libraries, or by a
-/// chosen one.
+/// A library that is named by its path, or is opened by the program or one of its libraries, or by
+/// a chosen one.
 fn opened(
     name: &str,
     found: &[Library],

@@ -1,19 +1,19 @@
 //! Data flow over registers and memory variables, and the class of each load.
 //!
 //! One forward pass in reverse postorder gives variables values, at every point those that
-//! addresses depend on ([`crate::analyze::demand`]). Where paths with different values meet, the
-//! variable becomes an atom of its own; at a loop's header, what the loop changes becomes a phi.
-//! Then each phi is resolved by what the back edges bring: itself (invariant), itself plus
-//! something invariant (induction), or anything else.
+//! addresses depend on ([`crate::analyze::demand`]). If paths with different values meet, the
+//! variable becomes an atom of its own. At a loop's header, each variable that the loop changes
+//! becomes a phi. Then the values from the back edges resolve each phi: itself (invariant), itself
+//! plus something invariant (induction), or anything else.
 //!
 //! # Classes
 //!
-//! After the MemGaze report (section 4.2): **Constant** is a scalar in the frame or at a fixed address (static,
-//! thread-local, or one that the global offset table holds). **Strided** is an address affine in an
-//! induction variable of the innermost loop in which it varies, with the sum of all steps per
-//! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the
-//! rest, loads through a pointer that varies in no loop included: the report's Constant class has
-//! no pointers, and its Strided class needs a loop.
+//! After the MemGaze report (section 4.2): **Constant** is a scalar in the frame or at a fixed
+//! address (static, thread-local, or one that the global offset table holds). **Strided** is an
+//! address affine in an induction variable of the innermost loop in which it varies, with the sum
+//! of all steps per iteration as stride; the stride is not known if a factor is a variable.
+//! **Irregular** is the rest, loads through a pointer that varies in no loop included: the report's
+//! Constant class has no pointers, and its Strided class needs a loop.
 //!
 //! Memory behind pointers is assumed to keep certain values over stores and calls
 //! ([`crate::analyze::reloads`]). No load is Constant by such an assumption.

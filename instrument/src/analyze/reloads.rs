@@ -1,7 +1,7 @@
 //! Values that loops load again through pointers: bases, limits and positions in objects.
 //!
 //! For classes only. A reload has the value of the load before unless something in the loop may
-//! have stored there. Of stores is assumed:
+//! have stored there. These assumptions hold for stores:
 //!
 //! - One to the same address, or to a part of the same variable, changes it.
 //! - One through another pointer that does not vary in the loop, or that moves regularly, leaves it
@@ -12,7 +12,7 @@
 //! - One through any other pointer leaves it alone.
 //! - An element of an array (the address has an index) leaves it alone.
 //! - A call leaves it alone, and static variables, too; but not variables of the frame whose
-//!   address is taken. How far something moves per iteration is not believed to outlast a call.
+//!   address is taken. A step per iteration is not assumed to outlast a call.
 //!
 //! A place to which the loop itself stores is a *cell*. Data flow is solved again with cells as
 //! variables, so that a cell may be an induction variable. If a call in the loop gets a cell's

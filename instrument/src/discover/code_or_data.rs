@@ -4,8 +4,8 @@
 //! instructions. An entry jump over it would change what the program reads. So one is written only
 //! over what control is seen to reach: from the function's start, from what other code calls and
 //! branches to, from landing pads and jump tables, and from addresses that are seen on their way to
-//! a jump. What merely has its address taken, or is named by a word in the data, may be there to be
-//! read, also where it stands behind a call or system call: that may never return.
+//! a jump. Bytes may be there to be read if code merely takes their address, or if only a word in
+//! the data names them. This holds also behind a call or system call, which may never return.
 
 use crate::discover::jump_tables::is_indirect_jump;
 use crate::ir::cfg::Cfg;

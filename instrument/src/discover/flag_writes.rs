@@ -1,8 +1,9 @@
-//! Functions that write bits of the flags register which no comparison sets: the trap flag, by which a
-//! program steps through itself, and the alignment check.
+//! Functions that write bits of the flags register which no comparison sets: the trap flag, by
+//! which a program steps through itself, and the alignment check.
 //!
 //! Only `popf` sets them. What it takes is followed back to where it comes from: what `pushf` has
-//! saved shortly before, with these bits as they were, is harmless. What is not known may have both.
+//! saved shortly before, with these bits as they were, is harmless. What is not known may have
+//! both.
 
 use crate::common::skip_reason::LeftReason;
 use crate::program::{Input, Program};
@@ -105,8 +106,8 @@ fn sets_in_context(insns: &[Insn]) -> Option<u64> {
     None
 }
 
-/// Leaves the functions alone that write these bits, so that they are written by original code only.
-/// Returns what they may set. `has_handlers`: the program may have handlers of signals.
+/// Leaves the functions alone that write these bits, so that they are written by original code
+/// only. Returns what they may set. `has_handlers`: the program may have handlers of signals.
 pub fn leave(input: &Input, program: &mut Program, has_handlers: bool) -> FlagWrites {
     let mut found = FlagWrites::default();
     let mut left = Vec::new();

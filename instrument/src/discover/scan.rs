@@ -570,7 +570,8 @@ struct Rare {
     sets_flags: Option<u64>,
     changes_context: Option<u64>,
     course: Option<Box<Course>>,
-    /// It takes an address where code begins or ends, of a table of functions, or of its own, and may read there.
+    /// It takes an address where code begins or ends, of a table of functions, or of its own, and
+    /// may read there.
     takes_bound: bool,
 }
 
@@ -673,7 +674,8 @@ impl Scan {
         if self_reads::numbers(input, inst).any(|at| input.bounds.contains(at)) {
             self.rare_mut().takes_bound = true;
         }
-        // Tables of functions are read to call what they hold, and addresses of the function's own to jump there; or else for what stands there.
+        // Tables of functions are read to call what they hold, and addresses of the function's own
+        // to jump there; or else for what stands there.
         let may_be_read = |(at, whole): (u64, bool)| {
             let behind = input.bytes_at(inst.next_ip()).unwrap_or(&[]);
             let used = code_or_data::used(inst, at, whole, behind);

@@ -1,9 +1,12 @@
-//! System calls that change what the soft backend needs of a thread, made by the instruction or by a function of the C library: `arch_prctl(ARCH_SET_GS, …)` sets the `%gs` base,
+//! System calls that change what the soft backend needs of a thread, made by the instruction or by
+//! a function of the C library: `arch_prctl(ARCH_SET_GS, …)` sets the `%gs` base,
 //! `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)` has system calls handed back to the program.
 //!
-//! Nothing of a file that sets the base need have a `%gs` prefix: code that is generated at run time, or a library, uses what is set. Who passes another operation that is known is left
-//! alone (all programs set `%fs` so); who passes what is not known is taken to set `%gs` if the function also holds the numbers, or calls nothing else by such a name. Of `prctl`, which
-//! does much else, the function must hold the operation's number.
+//! Nothing of a file that sets the base need have a `%gs` prefix: code that is generated at run
+//! time, or a library, uses what is set. Who passes another operation that is known is left alone
+//! (all programs set `%fs` so); who passes what is not known is taken to set `%gs` if the function
+//! also holds the numbers, or calls nothing else by such a name. Of `prctl`, which does much else,
+//! the function must hold the operation's number.
 
 use crate::program::section_bounds::Known;
 use crate::program::{Input, Program};

@@ -49,8 +49,8 @@ pub struct Found {
     pub table: u64,
     /// Encoding.
     pub form: TableForm,
-    /// Every target, in order, duplicates included. Of a table without a certain end: those in this
-    /// function that what follows its address would lead to.
+    /// Every target, in order, duplicates included. For a table without a certain end: the targets
+    /// in this function, if the data behind the table's address are entries.
     pub targets: Vec<u64>,
     /// Targets outside of this function, for a table without a certain end. Most are entries of the
     /// tables behind it.

@@ -634,7 +634,8 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
     pieces.push((tail.start, Cow::Owned(tail.bytes)));
     if let Some((payload, at)) = payload.zip(payload_at) {
         let range = payload.range.start as usize..payload.range.end as usize;
-        // Offsets in an archive that count from the file's first byte hold for the first copy; who searches from the end finds this one.
+        // Offsets in an archive that count from the file's first byte hold for the first copy; who
+        // searches from the end finds this one.
         let by = at - payload.range.start;
         match mgz_elf::archive::moved(elf.data, &payload.range, by) {
             Some(moved) => {

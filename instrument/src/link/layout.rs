@@ -1,9 +1,10 @@
 //! Gives every part of the appended segment its address and fills in what depends on addresses.
 //!
 //! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of
-//! what they cover, of system calls, of markers and of displacements, code, jump tables, exception tables, `.eh_frame`,
-//! `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic array if the
-//! old one has no room. Each part's size is known before the next part's address is.
+//! what they cover, of system calls, of markers and of displacements, code, jump tables, exception
+//! tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a
+//! dynamic array if the old one has no room. Each part's size is known before the next part's
+//! address is.
 
 use crate::emit;
 use crate::emit::{Emitted, Fixup, FixupKind, Table};

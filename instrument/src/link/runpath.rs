@@ -65,7 +65,8 @@ pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
     }
 }
 
-/// The search path of a file, with `$ORIGIN` replaced by the folder that it means now; empty if it has none.
+/// The search path of a file, with `$ORIGIN` replaced by the folder that it means now; empty if it
+/// has none.
 pub fn absolute_path(elf: &Elf, file: &Path) -> String {
     let runpath = elf.dynamic_strings(dt(elf::DT_RUNPATH));
     let old = if runpath.is_empty() {

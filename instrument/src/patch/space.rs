@@ -16,7 +16,8 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
 
 /// Blocks of less than [`JUMP`] bytes at whose end control goes elsewhere, and how many bytes of
-/// nothing but filler follow (at most [`JUMP`]). What anything refers to is no filler. Sorted.
+/// nothing but filler follow (at most [`JUMP`]). Bytes that anything refers to are no filler.
+/// Sorted.
 pub fn behind(
     input: &Input,
     program: &Program,

@@ -5,9 +5,9 @@
 //! program is recorded in `full` or `ring`. A program that reads these bytes finds something else
 //! there. So functions that take addresses of code which they do not just call, and those that look
 //! at the program's segments, are followed: where an address goes to, by registers, the frame and
-//! calls, and whether memory is read (or written) there. What is read in part gets no entry jumps
-//! ([`Program::data`]); who reads most of the code ([`Program::reads_code`]) needs a mode that
-//! leaves the original as it is.
+//! calls, and whether memory is read (or written) there. Code that is read in part gets no entry
+//! jumps ([`Program::data`]). A program that reads most of the code ([`Program::reads_code`]) needs
+//! a mode that leaves the original as it is.
 //!
 //! The extent of a read follows from comparisons or subtractions of its address, or from the length
 //! that goes to a callee with it. Addresses that are computed from other sources (from
@@ -49,7 +49,8 @@ const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 const MOST: usize = 48;
 /// The bit of the first argument in [`value::Value::from`].
 const FIRST: u32 = 56;
-/// That of the first word where the first argument points to; the others of such an object follow, and those of the next argument's.
+/// That of the first word where the first argument points to; the others of such an object follow,
+/// and those of the next argument's.
 const DEEP: u32 = MOST as u32;
 /// Words of an object that are told apart, and arguments that may point to one.
 const WORDS: usize = 4;
