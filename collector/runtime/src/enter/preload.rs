@@ -73,7 +73,7 @@ fn start(envp: *mut *mut u8) {
     }
 }
 
-/// What the kernel tells of the executable.
+/// Facts that the kernel passes about the executable.
 pub struct Vectors {
     /// Address of its program headers.
     pub phdr: u64,
@@ -202,7 +202,7 @@ fn wake() {
     }
 }
 
-/// Whether the kernel has given this thread a shadow stack, which moved code would violate.
+/// True if the kernel has given this thread a shadow stack, which moved code would violate.
 pub fn shadow_stack() -> bool {
     const ARCH_SHSTK_STATUS: usize = 0x5005;
     let mut features = 0u64;

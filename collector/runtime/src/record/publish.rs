@@ -1,5 +1,5 @@
-//! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe
-//! that met the guard page goes on in the next one.
+//! Handling of a full ring: the chunk or window is handed to the recorder, and the probe that met
+//! the guard page goes on in the next one.
 
 use crate::record::phases;
 use crate::record::phases::PhaseSplit;
@@ -260,7 +260,7 @@ fn publish_chunk(header: &Header, ring: Ring, slots: u64, cause: u32) {
     );
 }
 
-/// What is said of the slots from `base` on, in the chunk that is filled.
+/// Description of the slots from `base` on, in the chunk that is filled.
 fn describe(
     header: &Header,
     ring: Ring,

@@ -41,7 +41,7 @@ const LINE: u32 = 6;
 struct Watch {
     watchpoint: Watchpoint,
     word: Cell<u64>,
-    /// Of the window that has accessed it: number of its first slot.
+    /// Number of the first slot of the window that has accessed it.
     first_slot: Cell<u64>,
     /// CPU time of the thread when it was set.
     since: Cell<u64>,
@@ -166,7 +166,7 @@ pub fn begin(header: &Header, ring: Ring, used: Use) {
     crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns) / 2);
 }
 
-/// Whether a signal with this descriptor is that of a watch.
+/// True if a signal with this descriptor is that of a watch.
 pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
     let mut each = ring.private().reuse.each.iter();
     each.any(|watch| watch.watchpoint.is_ours(descriptor))

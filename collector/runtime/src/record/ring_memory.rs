@@ -218,7 +218,7 @@ pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
             Claim::Failed => break,
             Claim::Full { left } => left,
         };
-        // What dead processes have left is the recorder's to take.
+        // Slots that dead processes have left are the recorder's to take.
         if !left
             || header.stop.load(Ordering::Relaxed) != 0
             || !syscall::process_exists(header.recorder)

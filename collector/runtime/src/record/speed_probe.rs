@@ -1,5 +1,5 @@
-//! How fast the code of a window runs: samples are by time, and what they say of loads needs the
-//! loads per nanosecond.
+//! Speed of a window's code. Samples are taken by time, so an estimate of loads needs the loads per
+//! nanosecond.
 //!
 //! The time of the window itself says little: it is short, and spent with cold caches in code that
 //! records. So after a few windows a second the thread is watched a little longer, in one of two
@@ -58,7 +58,7 @@ const LONGEST: [u64; 2] = [100_000, 20];
 /// The watched instruction lies this near to where the window ended, bytes.
 const NEARBY: u64 = 4096;
 
-/// What has been measured at a place.
+/// Measurements made at a place.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct CodeSpot {
@@ -89,7 +89,7 @@ pub struct Pace {
     kind: Cell<u32>,
     /// When it was set.
     since: Cell<u64>,
-    /// Where the original code went on then.
+    /// Address at which the original code then went on.
     from: Cell<u64>,
     /// When the next measurement may be made.
     due: Cell<u64>,
@@ -131,13 +131,13 @@ pub fn take(ring: Ring) -> u64 {
     ring.private().pace.result.take()
 }
 
-/// What is to be measured behind a full window.
+/// Measurement to make behind a full window.
 pub enum Plan {
     /// Nothing now.
     Nothing,
     /// A watchpoint.
     Watch {
-        /// Where.
+        /// Address of the watchpoint.
         address: u64,
         /// Records until the program comes there.
         records: u32,
@@ -211,7 +211,7 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     // published.
     let window =
         unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
-    // Of slots that two records share, either payload may advance.
+    // In a slot that two records share, either payload may advance.
     let tried = (count.saturating_sub(TRIED)..count)
         .rev()
         .flat_map(|at| [(at, false), (at, true)]);
@@ -262,7 +262,7 @@ pub fn watch(
     pace.since.set(syscall::now_ns());
 }
 
-/// Whether a signal is that of the watchpoint.
+/// True if a signal is that of the watchpoint.
 pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
     ring.private().pace.watchpoint.is_ours(descriptor)
 }

@@ -21,7 +21,7 @@ pub const RBP: u8 = 5;
 /// The process before the last fork.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
-/// Where a thread is, in terms of the original code.
+/// Position of a thread, in terms of the original code.
 #[derive(Clone, Copy)]
 pub struct ThreadPosition {
     /// The instruction that comes next.
@@ -33,8 +33,8 @@ pub struct ThreadPosition {
 }
 
 impl ThreadPosition {
-    /// Of a thread that stands in a clone, where a probe may have borrowed the register. `None` if
-    /// the probe's state is not known.
+    /// Position of a thread that stands in a clone, where a probe may have borrowed the register.
+    /// `None` if the probe's state is not known.
     pub fn in_clone(context: &mut Context, control: &Control) -> Option<ThreadPosition> {
         let place = modules::place(context.registers[RIP])?;
         let mut bp = *context.register(RBP);

@@ -10,7 +10,7 @@ use crate::sys::signal_frame::{Context, RIP};
 /// Instructions that are looked at.
 const MOST: usize = 16;
 
-/// What an instruction does.
+/// Effect of an instruction.
 enum Act {
     /// Nothing that can be seen.
     Nothing,

@@ -52,47 +52,49 @@ const BORROWERS: u32 = u32::MAX;
 /// Least length of a lap, slots.
 pub(crate) const LAP_SLOTS: u64 = 1 << 18;
 
-/// What the program believes about a thread's signal settings; lies in the second half of the spare
-/// control page.
+/// Signal settings of a thread in the program's view; lies in the second half of the spare control
+/// page.
 #[repr(C)]
 pub struct Private {
-    /// Whether the program has SIGSEGV blocked. It is never really blocked.
+    /// True if the program has SIGSEGV blocked. It is never really blocked.
     pub segv_blocked: Cell<bool>,
     /// The handler of the program that blocks SIGSEGV while it runs, see
     /// [`crate::record::signals`].
     pub shield: Cell<crate::record::signals::Shield>,
     /// The mask of the call in which the thread waits for signals, if it does.
     pub waiting: Cell<Option<u64>>,
-    /// Whether it has the trigger's signal blocked. That is never really blocked either.
+    /// True if the program has the trigger's signal blocked. That signal is never really blocked
+    /// either.
     pub trigger_blocked: Cell<bool>,
     /// The window of `burst`.
     pub window: Cell<crate::record::window::Window>,
-    /// What begins windows.
+    /// Source of windows.
     pub trigger: Cell<crate::record::trigger::Trigger>,
-    /// How fast the code runs.
+    /// Measurements of the code's speed.
     pub pace: crate::record::speed_probe::Pace,
-    /// What waits for reuses.
+    /// Watches that wait for reuses.
     pub reuse: crate::record::reuse_watch::ReuseWatches,
     /// `burst`: places of the queue that are mapped, by bit.
     pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
     pub stack: Cell<[usize; 3]>,
-    /// What is to be undone if a program is not executed after all: whether there was a trigger, and
-    /// memory and its bytes.
+    /// State to undo if the execution of a new program fails: presence of a trigger, and memory and
+    /// its bytes.
     pub executing: Cell<(bool, usize, usize)>,
     /// Which handlers of the program are under way.
     pub kept: Cell<crate::record::signals::KeptPlaces>,
-    /// What is known of the thread's own stack.
+    /// Known bounds of the thread's own stack.
     pub own_stack: Cell<Stack>,
-    /// What its trigger is, for other threads: kind, and descriptor or number; 0 is none.
+    /// Its trigger, for other threads: kind, and descriptor or number; 0 is none.
     pub handle: AtomicU64,
-    /// What is left of the period of a timer that stands still, and its interval, nanoseconds.
+    /// Rest of the period of a stopped timer, and its interval, nanoseconds.
     pub left: [AtomicU64; 2],
     /// `ring`: how far it is to the end of the next window is drawn.
     pub drawn: Cell<bool>,
-    /// Whose turn it is to make room in what hooks know.
+    /// Next entry to replace in the tables of hooks.
     pub noted: Cell<u32>,
-    /// Where the reservation's area of counters is; 0: it has none. Stays when a new thread comes.
+    /// Address of the reservation's area of counters; 0: it has none. Stays when a new thread
+    /// comes.
     pub counters: Cell<usize>,
 }
 
@@ -204,12 +206,12 @@ impl Ring {
         self.signal_stack() - HOOK_STACK
     }
 
-    /// Where [`KEPT_BYTES`] begin, below the stack of hooks.
+    /// Start of [`KEPT_BYTES`], below the stack of hooks.
     pub fn kept_handlers(self) -> usize {
         self.hook_stack() - KEPT_BYTES
     }
 
-    /// Where [`ENVIRONMENT_BYTES`] begin, below that.
+    /// Start of [`ENVIRONMENT_BYTES`], below [`KEPT_BYTES`].
     pub fn environment_place(self) -> usize {
         self.kept_handlers() - ENVIRONMENT_BYTES
     }
@@ -265,7 +267,7 @@ pub fn current() -> Option<Ring> {
     Some(ring)
 }
 
-/// Whether the caller is a process that shares its creator's memory and knows it (the child of a
+/// True if the caller is a process that shares its creator's memory and knows it (the child of a
 /// `vfork`): its signal handlers and mask are its own.
 pub fn borrows_memory() -> bool {
     let gs = syscall::gs();
@@ -563,7 +565,7 @@ pub fn forget_reservations() {
         let ring = Ring {
             address: entry.load(Ordering::Relaxed),
         };
-        // What dead threads have left; those that live end their triggers themselves.
+        // Triggers of dead threads are ended here; live threads end theirs themselves.
         if syscall::tgkill(syscall::getpid(), ring.control().tid.get(), 0) == -3 {
             crate::record::trigger::disarm(ring);
         }
@@ -631,7 +633,7 @@ pub fn set_system_hooks(hooks: [u64; 2]) {
     }
 }
 
-/// What [`Control::system_hooks`] holds.
+/// Content of [`Control::system_hooks`].
 fn system_hooks() -> [u64; 2] {
     SYSTEM_HOOKS
         .each_ref()

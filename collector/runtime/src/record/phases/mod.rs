@@ -47,12 +47,12 @@ pub fn forked() {
     }
 }
 
-/// Whether the process waits for a marker or a function.
+/// True if the process waits for a marker or a function.
 pub fn is_waiting() -> bool {
     WAITS.load(Ordering::Relaxed) != 0
 }
 
-/// Whether what threads do now is to be recorded.
+/// True if the threads' present work is to be recorded.
 pub fn is_on(header: &Header) -> bool {
     !is_waiting() && header.phases.gate.load(Ordering::Relaxed) == GATE_OPEN
 }
@@ -86,7 +86,7 @@ pub fn take_in_functions(place: &traps::LoadedModule) {
     }
 }
 
-/// Whether the process has entered such a function already.
+/// True if the process has already entered such a function.
 fn entered_before() -> bool {
     TELLS.load(Ordering::Relaxed) && WAITS.load(Ordering::Relaxed) & FOR_FUNCTION == 0
 }
@@ -302,7 +302,7 @@ fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
     }
 }
 
-/// What belongs to phases of a chunk or lap that ends.
+/// Parts of an ending chunk or lap that belong to phases.
 pub struct PhaseSplit {
     count: usize,
     parts: [(u64, u64); BOUNDARIES + 1],

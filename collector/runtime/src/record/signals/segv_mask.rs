@@ -13,7 +13,7 @@ use crate::sys::syscall;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether this process has ever had something that a jump may leave: most programs jump more often
+/// True if this process has ever had state that a jump may leave. Most programs jump more often
 /// than they wait or block SIGSEGV in a handler.
 static MAY_LEAVE: AtomicBool = AtomicBool::new(false);
 
@@ -26,16 +26,16 @@ pub(crate) fn expect_jumps() {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Shield {
-    /// Where its frame lies: it uses the stack below.
+    /// Address of its frame: the handler uses the stack below.
     frame: usize,
-    /// Whether the program had the signal blocked when it came.
+    /// True if the program had the signal blocked when the handler began.
     before: bool,
     /// Somebody has sent the signal while it was blocked.
     pending: bool,
 }
 
 impl Shield {
-    /// Whether a thread with this stack pointer is in the handler.
+    /// True if a thread with this stack pointer is in the handler.
     fn covers(self, private: &Private, sp: usize) -> bool {
         let [address, flags, size] = private.stack.get();
         let on_alternate =
@@ -51,7 +51,7 @@ impl Shield {
     }
 }
 
-/// Whether the program has SIGSEGV blocked, as it believes, where its stack pointer is `sp`.
+/// True if SIGSEGV is blocked in the program's own view, with its stack pointer at `sp`.
 pub(crate) fn is_blocked(private: &Private, sp: usize) -> bool {
     private.segv_blocked.get() || private.shield.get().covers(private, sp)
 }
@@ -77,7 +77,7 @@ pub(crate) fn lower(private: &Private, outer: Shield, sp: usize, blocked: bool) 
         pending: private.shield.get().pending,
         ..outer
     });
-    // Of an outer handler it is noted there.
+    // An outer handler's block is noted in its shield.
     if !blocked || !outer.covers(private, sp) {
         private.segv_blocked.set(blocked);
     }
