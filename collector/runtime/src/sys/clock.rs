@@ -14,7 +14,7 @@ static TICKS: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds in 2³² ticks; before anything is known, as of a counter of 2 GHz.
 static RATE: AtomicU64 = AtomicU64::new(1 << 31);
 
-/// Whether a thread of the process may not read the counter.
+/// True if a thread of the process may not read the counter.
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// Looks whether the process may read the counter: a program that forbids it to itself leaves that to

@@ -30,7 +30,7 @@ static TABLE: [DispatchedThread; THREADS] = [const {
     }
 }; THREADS];
 
-/// Whether any thread has had it.
+/// True if any thread has ever had its calls handed back.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn entry() -> Option<&'static DispatchedThread> {
@@ -43,7 +43,7 @@ fn entry() -> Option<&'static DispatchedThread> {
         .find(|e| e.thread.load(Ordering::Relaxed) == thread)
 }
 
-/// Whether the calling thread has it.
+/// True if the calling thread has its calls handed back.
 pub fn is_begun() -> bool {
     entry().is_some()
 }
@@ -99,7 +99,7 @@ fn gate(range: core::ops::Range<usize>) -> usize {
     0
 }
 
-/// Where the calling thread may return from handlers, if that must be elsewhere than usual.
+/// Return address of handlers for the calling thread, if it differs from the usual one.
 pub fn way_back() -> Option<usize> {
     entry()
         .map(|e| e.gate.load(Ordering::Relaxed))

@@ -9,7 +9,7 @@ pub fn environment() -> *const *const u8 {
     unsafe { ENVIRONMENT }
 }
 
-/// Whether this program has no loader.
+/// True if this program has no loader.
 pub fn is_static() -> bool {
     !environment().is_null()
 }

@@ -1,4 +1,4 @@
-//! What stands behind the runtime's wrappers: the definitions that come after it in the loader's
+//! Functions behind the runtime's wrappers: the definitions that come after it in the loader's
 //! order, found at the start of the program.
 //!
 //! Later it would be noticed: `dlsym` waits for a thread that loads a library, which may itself
@@ -78,8 +78,8 @@ pub fn fail(errno: isize) -> i32 {
     -1
 }
 
-/// Where the recorder has put the runtime into a running process, nothing is linked; it has looked
-/// these up: hash of the name, address.
+/// Functions that the recorder has looked up for a runtime that it has put into a running process,
+/// which is not linked: hash of the name, address.
 static mut FUNCTIONS: [[u64; 2]; MAX_FUNCTIONS] = [[0; 2]; MAX_FUNCTIONS];
 
 /// Takes the recorder's list over.

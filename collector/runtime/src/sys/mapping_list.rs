@@ -5,7 +5,7 @@
 
 /// Bytes of a line that are looked at. Longer ones have the path of a file.
 const LINE: usize = 256;
-/// What the names of the recorder's files begin with.
+/// Prefix of the names of the recorder's files.
 const NAME: &[u8] = b"/memfd:mgz-";
 /// Instead of the permissions.
 const RESERVED: &[u8] = b"---p";

@@ -79,7 +79,7 @@ pub fn note_opened() -> bool {
     !OPENED.swap(true, Ordering::AcqRel)
 }
 
-/// Whether code may change, so that clones may not be what they were made of.
+/// True if code may change, so that clones may no longer match their originals.
 pub fn may_code_change() -> bool {
     OPENED.load(Ordering::Acquire)
 }

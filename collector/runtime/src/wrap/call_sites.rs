@@ -37,8 +37,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
 use mgz_abi::shared_memory::{PAGE, count};
 
-/// What makes threads, children and programs, sets the bases of segments, and changes what the process
-/// may do.
+/// Calls that make threads, children and programs, set the bases of segments, or change the
+/// process's permissions.
 const MAKERS: [u32; 8] = [
     nr::CLONE as u32,
     nr::FORK as u32,
@@ -66,7 +66,7 @@ const NUMBERS: [u32; 14] = [
     OPENS[1],
     OPENS[2],
 ];
-/// What opens files ([`proc_files`]).
+/// Calls that open files ([`proc_files`]).
 const OPENS: [u32; 3] = [nr::OPEN as u32, nr::OPENAT as u32, nr::OPENAT2 as u32];
 
 /// Code of a library that is searched, bytes; the C library, the executable and what is
@@ -285,14 +285,14 @@ unsafe extern "C" fn settle(_: *mut Saved) {
     }
 }
 
-/// What tells a module from another that is loaded in its place.
+/// Hash that distinguishes a module from another one that is loaded in its place.
 fn key(bias: u64, headers: &[ProgramHeader], name: &[u8]) -> u64 {
     let mut key = mgz_abi::shared_memory::name_hash(name) ^ bias.rotate_left(17);
     key ^= (headers.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     key.max(1)
 }
 
-/// Whether it is new.
+/// Adds a key. Returns true if it is new.
 fn enter(key: u64) -> bool {
     for place in &SEARCHED {
         match place.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
@@ -407,7 +407,7 @@ unsafe fn number_at(at: u64) -> u32 {
     }
 }
 
-/// Whether the calls of the C library are met, so that wrappers need not do the same.
+/// True if the calls of the C library are met, so that wrappers need not do the same.
 pub fn are_met() -> bool {
     MET.load(Ordering::Relaxed)
 }
@@ -439,7 +439,8 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
     }
 }
 
-/// Whether it is the call that sets bases, with an operation that is known to be another (the loader sets `%fs`).
+/// True for the call that sets bases, if its operation is known to be a different one (the loader
+/// sets `%fs`).
 fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
     /// Bytes before it that are looked at.
     const BEFORE: usize = 12;

@@ -54,7 +54,7 @@ pub mod sigev_thread;
 pub(crate) mod signal_calls;
 #[cfg(not(test))]
 pub mod threads;
-// Of the wrappers this alone can be tried outside of a traced process.
+// This is the only wrapper that tests can call outside of a traced process.
 #[cfg(test)]
 #[path = "heap/sampling.rs"]
 mod sampling;

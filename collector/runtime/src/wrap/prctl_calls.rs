@@ -1,6 +1,6 @@
-//! What a program asks of the kernel about itself by `prctl`, and the runtime must know before it
-//! holds: no reading of the time stamp counter, no new executable memory, and system calls that the
-//! kernel hands back to the program.
+//! Requests of a program to the kernel about itself by `prctl`, of which the runtime must know
+//! before they take effect: no reading of the time stamp counter, no new executable memory, and
+//! system calls that the kernel hands back to the program.
 //!
 //! For the last, a thread runs no clone any more. In `burst` an open window ends, and the thread goes
 //! on unrecorded. In `full` and `ring` clones stand on the stack and entry jumps in the code, so the

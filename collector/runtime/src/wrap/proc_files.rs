@@ -30,7 +30,7 @@ const O_PATH: usize = 0o10_000_000;
 /// Bytes of the longest path that is looked at.
 const LONGEST: usize = 128;
 
-/// What a path may lead to.
+/// File that a path may lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Mappings,
@@ -71,7 +71,7 @@ fn opened(fd: isize, path: usize, flags: usize) {
     }
 }
 
-/// What a path may lead to, if that is looked at.
+/// File that a path may lead to, if the runtime checks it.
 fn kind_of_path(path: usize) -> Option<Kind> {
     if is_filtered() || process::header().is_none() {
         return None;
@@ -262,7 +262,8 @@ fn kind_of(name: &[u8]) -> Option<Kind> {
     }
 }
 
-/// Whether a descriptor leads to a file of this process under `/proc`. `path` is how it was opened.
+/// True if a descriptor leads to a file of this process under `/proc`. `path` is the path that
+/// opened it.
 fn is_own(fd: isize, path: usize) -> bool {
     const PROC: &[u8] = b"/proc/";
     let by_name = [&b"/proc/self/"[..], b"/proc/thread-self/"]
@@ -333,7 +334,7 @@ fn show_mappings(fd: isize, flags: usize) {
     syscall::close(copy);
 }
 
-/// Whether the process may not write files as long as a list may be: it would be sent SIGXFSZ.
+/// True if the process may not write files as large as a list may be: it would be sent SIGXFSZ.
 fn is_file_size_limited() -> bool {
     const PRLIMIT64: usize = 302;
     const RLIMIT_FSIZE: usize = 1;

@@ -100,7 +100,7 @@ macro_rules! hook {
                 "mov rax, [rbx + 96]", "mov [rsp + 376], rax", // flags
                 "mov rdi, rsp",
                 "call {work}",
-                // What it may have changed.
+                // Registers that the call may have changed.
                 "mov rax, [rsp + 296]", "mov [rbx + 24], rax", // r10
                 "mov rax, [rsp + 344]", "mov [rbx + 64], rax", // rdx
                 "mov rax, [rsp + 352]", "mov [rbx + 72], rax", // rcx
@@ -110,7 +110,7 @@ macro_rules! hook {
                 "movups xmm8, [rsp + 128]", "movups xmm9, [rsp + 144]", "movups xmm10, [rsp + 160]", "movups xmm11, [rsp + 176]",
                 "movups xmm12, [rsp + 192]", "movups xmm13, [rsp + 208]", "movups xmm14, [rsp + 224]", "movups xmm15, [rsp + 240]",
                 "mov rsp, rbx",
-                // What the runtime needs is not blocked in a new thread either.
+                // Signals that the runtime needs are not blocked in a new thread either.
                 "mov rax, [rip + {never_blocked}]",
                 "not rax",
                 "and [rsp], rax",

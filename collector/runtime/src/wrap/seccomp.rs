@@ -19,7 +19,7 @@ const MOST: u16 = 4096;
 const STRICT: usize = 0;
 const FILTER: usize = 1;
 
-/// What holds once a filter is installed.
+/// Abilities that remain once a filter is installed.
 #[derive(Clone, Copy)]
 struct Foreseen {
     /// Recording goes on.
@@ -76,7 +76,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         && allows(nr::RT_SIGPROCMASK, [2, 0, 0])
         && allows(nr::KILL, [recorder, 0, 0])
         && (crate::record::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
-    // What is called now and then, and how handlers end.
+    // Calls for occasional work, and for the end of handlers.
     let recording = recording
         && [
             nr::CLOSE,
@@ -89,7 +89,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         .into_iter()
         .all(|n| allows(n, [0; 3]));
     const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
-    // What makes threads' triggers, and looks who one is.
+    // Calls that make threads' triggers and find the caller's identity.
     let triggers = [
         nr::RT_SIGACTION,
         nr::SIGALTSTACK,
@@ -230,7 +230,8 @@ pub unsafe extern "C" fn syscall() {
         "call {real}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
         "jmp rax",
-        // What makes threads and programs is met as elsewhere (`call_sites`); a new thread goes on by the return address on its own stack.
+        // Calls that make threads and programs are met as elsewhere (`call_sites`); a new thread
+        // goes on by the return address on its own stack.
         "2:",
         "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9", "mov r9, [rsp + 8]",
         "lea rcx, [rip + 3f]",
@@ -239,7 +240,7 @@ pub unsafe extern "C" fn syscall() {
         "syscall",
         "lea rcx, [rip + 4f]",
         "jmp {after}",
-        // Where `before` goes if it has made the call.
+        // `before` goes here if it has made the call.
         ".skip {rest} - (. - 3b), 0x90",
         "4:",
         "cmp rax, -4095",

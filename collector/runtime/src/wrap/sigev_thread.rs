@@ -174,7 +174,7 @@ macro_rules! lists {
             let Some(real) = next!($c, unsafe extern "C" fn(i32, *const usize, i32, *const [usize; 8]) -> i32) else { return fail(ENOSYS) };
             // SAFETY: the caller's arguments.
             unsafe {
-                // Who waits need pass no event.
+                // A caller that waits need pass no event.
                 let event = if mode == NO_WAIT { event } else { core::ptr::null() };
                 let each: Option<unsafe fn(usize) -> Result<(), ()>> = $each;
                 let done = each.is_none_or(|each| (0..n.max(0) as usize).all(|i| each(*list.add(i)).is_ok()));

@@ -14,8 +14,8 @@ const EAGAIN: isize = 11;
 const ENOMEM: isize = 12;
 const ENOSYS: isize = 38;
 
-/// What a new thread shall run, handed over in a place of a fixed pool or, while that is in use, in
-/// a page of its own.
+/// Function and argument of a new thread, handed over in a place of a fixed pool or, while that is
+/// in use, in a page of its own.
 struct Start {
     used: AtomicU32,
     function: usize,
@@ -109,7 +109,7 @@ fn in_pool(start: usize) -> bool {
 /// A pair that is returned in rax and rdx.
 #[repr(C)]
 pub struct Call {
-    /// What is called.
+    /// Function to call.
     pub function: usize,
     /// With what.
     pub argument: usize,
@@ -198,8 +198,8 @@ fn own_ring(gs: usize) -> Option<thread_ring::Ring> {
     })
 }
 
-/// Whether the calling thread has an alternate stack. A new one that shares memory has its
-/// creator's only if that waits for it (`CLONE_VFORK`).
+/// True if the calling thread has an alternate stack. A new thread that shares memory has its
+/// creator's stack only if the creator waits for it (`CLONE_VFORK`).
 fn has_signal_stack() -> bool {
     let mut stack = [0usize; 3];
     // SAFETY: fills the three words of a stack_t.
@@ -229,7 +229,7 @@ unsafe extern "C" fn enter() {
 /// known.)
 ///
 /// # Safety
-/// What is pointed to must be attributes of threads.
+/// `attributes` must be 0 or the address of attributes of threads.
 unsafe fn asked_for(attributes: usize) -> Stack {
     type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
     type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
@@ -255,7 +255,7 @@ unsafe fn asked_for(attributes: usize) -> Stack {
         let (mut low, mut bytes) = (0, 0);
         // SAFETY: the caller's attributes, and two words.
         let got = unsafe { get(from, &raw mut low, &raw mut bytes) };
-        // Where none was given, glibc shows one that ends at address 0.
+        // For attributes without a stack, glibc shows one that ends at address 0.
         if got == 0 && low != 0 && low.wrapping_add(bytes) != 0 {
             return Stack { low, bytes };
         }
