@@ -34,7 +34,7 @@ pub fn tell(wanted: &Wanted, arena: &Arena) {
     );
 }
 
-/// What a process has told so far.
+/// State that a process has reported so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     /// It would record if the gate were open.
@@ -103,12 +103,12 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// Whether all has been recorded, and the program is to end then.
+    /// True if all has been recorded, and the program is to end then.
     pub fn over(&self) -> bool {
         self.wanted.exit && (self.gate == abi::GATE_OVER || self.left || self.arena.stopped())
     }
 
-    /// How long the supervisor may sleep.
+    /// Time that the supervisor may sleep.
     pub fn patience(&self, tick: Duration) -> Duration {
         let next = [self.start, self.stop].into_iter().flatten().min();
         next.map_or(tick, |at| {
@@ -318,7 +318,7 @@ impl<'a> Tracker<'a> {
             self.functions_missing(false);
             return (None, self.problems);
         }
-        // What a process used since the last look is known of one that was alone.
+        // The CPU time since the last look is known only if there was one process.
         if self.processes.len() == 1
             && let Some(process) = self.processes.values_mut().next()
         {
@@ -383,7 +383,7 @@ impl<'a> Tracker<'a> {
     }
 }
 
-/// Whether there is such a process.
+/// True if there is such a process.
 fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }

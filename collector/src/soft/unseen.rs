@@ -77,7 +77,7 @@ impl Unseen {
             }
         }
         self.compare(&now);
-        // Of processes that are gone nothing will be asked.
+        // No more questions will come about processes that are gone.
         self.known
             .retain(|t| now.get(&t.0).is_none_or(|tasks| tasks.contains(&t.1)));
     }
@@ -99,7 +99,7 @@ impl Unseen {
         self.suspects = suspects;
     }
 
-    /// How many there were.
+    /// Number of such threads.
     pub(crate) fn count(&self) -> u64 {
         self.found.len() as u64
     }

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(10);
 
-/// What is logged of windows.
+/// Kinds of logs of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfWindows {
     /// Call stacks when windows begin.
@@ -25,20 +25,20 @@ pub struct OfWindows {
 }
 
 impl OfWindows {
-    /// Whether there is a log at all.
+    /// True if there is a log at all.
     pub fn any(self) -> bool {
         self.stacks || self.reuses
     }
 }
 
-/// What was logged.
+/// Contents of the log.
 #[derive(Clone, Debug, Default)]
 pub struct WindowLog {
     /// Call paths of windows, if they were wanted.
     pub paths: Option<Paths>,
-    /// How watches have ended.
+    /// Results of watches.
     pub watches: Vec<WatchEnd>,
-    /// What found no room, or was not completed by its writer.
+    /// Entries that found no room, or were not completed by their writer.
     pub lost: u64,
 }
 

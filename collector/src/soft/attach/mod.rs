@@ -37,7 +37,7 @@ use threads::{Borrowed, Held};
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// What the runtime needs of the C library beside [`BEHIND_WRAPPERS`].
+/// Functions and data of the C library that the runtime needs beside [`BEHIND_WRAPPERS`].
 const CALLED: [&str; 3] = ["__errno_location", "dl_iterate_phdr", "environ"];
 const _: () = assert!(BEHIND_WRAPPERS.len() + CALLED.len() <= MAX_FUNCTIONS);
 
@@ -140,7 +140,7 @@ pub struct Attached {
     handle: OwnedFd,
     cpu_before: u64,
     cpu_now: u64,
-    /// What is to be told.
+    /// Sentences for the user.
     pub problems: Vec<String>,
 }
 
@@ -278,7 +278,7 @@ fn stood_in_for(process: &Process, modules: &[Module]) -> Vec<String> {
         .collect()
 }
 
-/// Where the functions that we call lie in the image.
+/// Address in the image of a function that the recorder calls.
 fn entry(name: &str) -> Result<u64, Refused> {
     let file = object::File::parse(RUNTIME).map_err(|e| Refused(e.to_string()))?;
     let found = file
@@ -288,7 +288,8 @@ fn entry(name: &str) -> Result<u64, Refused> {
     found.ok_or_else(|| Refused(format!("the runtime has no {name}")))
 }
 
-/// Whether a stopped thread stands where its registers may be taken away and its `%gs` be changed.
+/// True if a stopped thread is at a point at which its registers may be replaced and its `%gs`
+/// changed.
 fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
     let Ok(r) = threads::registers(thread) else {
         return false;
@@ -315,7 +316,7 @@ fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
     }
 }
 
-/// What is to be said where the runtime refuses.
+/// Error for a refusal of the runtime, or `None` if it did not refuse.
 fn refusal(pid: i32, result: u64) -> Option<Refused> {
     let why = match result as usize {
         attached::DONE => return None,
@@ -540,7 +541,7 @@ fn find_system_call(process: &Process) -> Option<u64> {
     Some(vdso.start + at as u64)
 }
 
-/// What the runtime is told.
+/// Facts that the runtime is given.
 struct Request<'a> {
     process: &'a Process,
     modules: &'a [Module],

@@ -1,10 +1,10 @@
 //! Takes what traced threads publish and writes it to the spill folder; closes the books of threads
 //! that died.
 //!
-//! What makes this hard: in `full` the program waits for us, so several workers encode chunks of
-//! one thread at a time, right out of the memory that both share, and order must hold nevertheless
-//! ([`queue`]); a thread may die at any instruction (`kill -9`), so what it left unpublished is
-//! found from its last numbers; and any of these numbers may be nonsense.
+//! The difficulty has three parts. In `full` the program waits for the recorder, so several workers
+//! encode chunks of one thread at a time, directly from the shared memory; order must hold
+//! nevertheless ([`queue`]). A thread may die at any instruction (`kill -9`), so the slots that it
+//! left unpublished are found from its last numbers. Any of these numbers may be nonsense.
 //!
 //! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is
 //! written at most once; what cannot be kept is counted. When the disk is full the queue is still
@@ -34,10 +34,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// How often a ring that is still being written is read again.
+/// Number of reads of a ring that is still being written, at most.
 const ATTEMPTS: usize = 5;
 
-/// What a thread wrote and what was kept of it.
+/// Counts of the slots that a thread wrote and of those that were kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSeen {
     /// System process id.
@@ -71,7 +71,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Whether a chunk goes on with this stream; else the ids were taken over by another thread.
+    /// True if a chunk goes on with this stream; else the ids were taken over by another thread.
     fn goes_on(&self, info: &ChunkInfo) -> bool {
         let ended = matches!(
             self.last_cause,
@@ -87,7 +87,7 @@ struct Claim<'a> {
     ticket: Ticket<'a>,
     /// Number of chunks drained with it.
     drained: u64,
-    /// What its owner says of it, if it can be true.
+    /// Its owner's description of it, if that can be true.
     info: Option<ChunkInfo>,
     /// Others wait behind it.
     more: bool,
@@ -128,7 +128,7 @@ struct Books {
 pub struct Tally {
     /// Threads, by process and thread id.
     pub threads: Vec<ThreadSeen>,
-    /// What was lost, by cause.
+    /// Lost records, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Segments that are shorter than asked, by cause.
     pub truncated: BTreeMap<String, u64>,
@@ -288,7 +288,7 @@ impl<'a> Drainer<'a> {
         if let Some(counter) = &self.counter {
             return self.tell(claim, counter, segment);
         }
-        // Where nothing is kept any more, nothing needs to be encoded.
+        // If nothing is kept any more, nothing needs to be encoded.
         let full = self.full.load(Ordering::Relaxed);
         let info = claim.info.take().filter(|info| {
             segment.begin(info.slots as usize);
@@ -338,7 +338,7 @@ impl<'a> Drainer<'a> {
         self.keep(&mut outlet, &info, Ok(segment));
     }
 
-    /// What a spill file says of a chunk, but for its number of records.
+    /// Header of a chunk in a spill file, without its number of records.
     fn header(&self, info: &ChunkInfo) -> SegmentHeader {
         SegmentHeader {
             kind: if self.arena.settings().windows() {
@@ -441,7 +441,7 @@ impl<'a> Drainer<'a> {
         segment: &EncodedSegment,
     ) -> std::io::Result<()> {
         if let Some(online) = self.online.as_ref().filter(|_| stream.online) {
-            // Who begins from now on has later times than these records.
+            // Threads that begin from now on have later times than these records.
             stream.online = self.arena.slots_tried() <= 1;
             if !stream.online {
                 online.others_began();
@@ -589,7 +589,7 @@ impl<'a> Drainer<'a> {
         }
         match owner(pid, tid) {
             Owner::Alive => Verdict::Alive,
-            // How it ended is only known once it has been waited for.
+            // Its kind of end is only known once it has been waited for.
             Owner::ProcessGone if pid == known.pid => Verdict::Alive,
             Owner::ProcessGone => Verdict::Dead(cause::END_OF_PROCESS),
             // Its process may be handing the ring to a new thread just now: then the numbers
@@ -635,7 +635,7 @@ impl<'a> Drainer<'a> {
             intake.abandoned = true;
             self.queues[index].closing.store(false, Ordering::Relaxed);
         }
-        // Of windows, each that was cut has been counted.
+        // Each window that was cut has been counted.
         if threads > 0 && !self.arena.settings().windows() {
             *lock(&self.books)
                 .truncated

@@ -1,5 +1,4 @@
-//! What the recorder knows of one thread slot, and in which order what it takes from there is
-//! written.
+//! The recorder's state of one thread slot, and the order in which its chunks are written.
 //!
 //! Whoever holds the intake claims chunks, one after the other, and gets a [`Ticket`] with each.
 //! Several workers read and encode chunks at a time; their places are given back, and what they
@@ -24,7 +23,7 @@ pub(crate) struct Queue {
     turn: Condvar,
 }
 
-/// What is known of the chunks that come.
+/// State of the chunks that come.
 #[derive(Default)]
 pub(crate) struct Intake {
     /// Tickets given out.
@@ -35,7 +34,7 @@ pub(crate) struct Intake {
     pub abandoned: bool,
 }
 
-/// Where chunks go.
+/// Destination of chunks.
 #[derive(Default)]
 pub(crate) struct Outlet {
     /// Tickets that are done with.
