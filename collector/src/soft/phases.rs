@@ -1,5 +1,5 @@
-//! Phases, seen from the recorder: when recording begins and ends, what the traced processes tell
-//! of it, and how much of the run that was.
+//! Phases, seen from the recorder: the start and end of recording, the reports of the traced
+//! processes about it, and its share of the run.
 
 use crate::options::amount::{Amount, Wanted};
 use crate::soft::shared_memory::Arena;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Phases that are listed; more are counted.
 const LISTED: usize = 1000;
 
-/// Tells the runtime what is asked for, before the first process starts.
+/// Tells the runtime the requested phases, before the first process starts.
 pub fn tell(wanted: &Wanted, arena: &Arena) {
     let loads = |amount: Option<Amount>| match amount {
         Some(Amount::Loads(n)) => n,

@@ -134,7 +134,7 @@ fn record(
     Ok(outcome)
 }
 
-/// Puts together what everybody has seen.
+/// Puts together the results of all parts.
 fn outcome(
     options: &RunOptions,
     setup: &Setup,

@@ -47,7 +47,8 @@ pub struct Supervised {
     pub unseen: u64,
 }
 
-/// Watches what was started at `began`, for at most `duration`, with the workers beside it.
+/// Watches the subject that was started at `began`, for at most `duration`, with the workers beside
+/// it.
 pub fn supervise(
     setup: &Setup,
     drainer: &Drainer,

@@ -1,5 +1,5 @@
-//! Threads of recorded processes that have no ring: nobody has told the runtime of them, so nothing
-//! of what they do is recorded.
+//! Threads of recorded processes that have no ring: the runtime does not know of them, so none of
+//! their records exist.
 //!
 //! The runtime meets new threads at the system calls that make them. Where it cannot (code that is
 //! generated at run time, code that cannot be changed) the kernel's list of threads still shows

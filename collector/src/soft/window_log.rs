@@ -1,5 +1,5 @@
-//! Reads what the runtime logs of windows while the program runs: copies of the stacks that they
-//! begin with, and how watches for reuse behind them have ended.
+//! Reads the runtime's log of windows while the program runs: copies of the stacks that they begin
+//! with, and the ends of watches for reuse behind them.
 
 use crate::pairs::{self, WatchEnd};
 use crate::paths::{self, Paths, StackCopy};

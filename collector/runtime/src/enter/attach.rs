@@ -1,12 +1,12 @@
 //! Entry of the runtime into a process that is already running.
 //!
 //! The recorder has stopped all its threads (`ptrace`), has mapped the runtime's image there and
-//! added its address where that is to be added, as the entry point of a static executable does.
-//! Then it lets one thread run [`mgz_attach`] and each thread [`mgz_attach_thread`], on a stack of
-//! the recorder's making and with all signals blocked. What wrappers of a preloaded library would
-//! have seen since the start is asked of the kernel: which signals have handlers. From then on the
-//! wrappers are called as ever, because the recorder lets the global offset tables of all modules
-//! lead to them.
+//! relocated it, as the entry point of a static executable does. Then it lets one thread run
+//! [`mgz_attach`] and each thread [`mgz_attach_thread`], on a stack of the recorder's making and
+//! with all signals blocked. The kernel supplies the facts that wrappers of a preloaded library
+//! would have recorded since the start: the signals that have handlers. From then on the wrappers
+//! are called as ever, because the recorder lets the global offset tables of all modules lead to
+//! them.
 //!
 //! The difficulty: threads may be at any instruction. A thread that is in a handler of the program
 //! gets its old alternate stack back from the kernel when the handler returns. So

@@ -156,7 +156,8 @@ fn first_stack() -> thread_ring::Stack {
     }
 }
 
-/// Rings lead to what is called around the system calls of programs without a loader.
+/// Sets, for all rings, the functions that are called around the system calls of programs without a
+/// loader.
 pub fn tell_hooks() {
     thread_ring::set_system_hooks([
         raw_syscalls::before as *const () as u64,

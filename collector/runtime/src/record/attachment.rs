@@ -14,8 +14,8 @@ pub fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed)
 }
 
-/// Called when the trigger's signal has come: whether a window may begin. What the program has
-/// changed without the runtime's knowledge since the last time is put right.
+/// Called when the trigger's signal has come. Returns true if a window may begin. Corrects the
+/// changes that the program has made without the runtime's knowledge since the last time.
 pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
     if !is_attached() {
         return true;

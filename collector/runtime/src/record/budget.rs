@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::Header;
 
-/// CPU time over which what may be spent in any case is spread, nanoseconds.
+/// CPU time over which the guaranteed part of the budget is spread, nanoseconds.
 const FIRST: u64 = 500_000_000;
 /// Time over which `plan` corrects for unspent or overspent budget: at least this many nanoseconds,
 /// or a part of the CPU time so far.
@@ -23,8 +23,8 @@ const MOST: u64 = 200_000_000;
 /// This part of the budget (as a power of two) is spent even if the budget is exhausted, so that
 /// every phase has windows.
 const TRICKLE: u32 = 4;
-/// A timer's signal is taken at a tick that comes anyhow; what it costs besides is in
-/// [`Header::signal_ns`].
+/// Cost of a timer's signal without [`Header::signal_ns`], nanoseconds. The signal is taken at a
+/// tick that comes anyhow.
 const TICK_TOLL: u64 = 500;
 
 /// State of the budget account.
@@ -126,8 +126,8 @@ pub fn added(ns: u64, slots: u64) -> u64 {
     ns.min(MOST * slots)
 }
 
-/// A window of `slots` has taken so many nanoseconds, handlers left out, and the copy of its stack so
-/// many: what windows cost is learnt from it.
+/// A window of `slots` has taken `ns` nanoseconds, handlers left out, and the copy of its stack
+/// `copy` nanoseconds. The cost of windows is learned from it.
 pub fn window(header: &Header, ns: u64, slots: u64, copy: u64) {
     /// Upper bound on the time of a copy, nanoseconds. A longer one means that the thread did not
     /// run meanwhile.

@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mgz_abi::counters::{AREA, MIDDLE, area_offset};
 use mgz_abi::shared_memory::{Header, MAX_THREADS};
 
-/// The middle of the area that threads add to whose records go nowhere; 0 if this process has none,
-/// and no other area either.
+/// The middle of the area for threads whose counts go nowhere; 0 if this process has none, and no
+/// other area either.
 static SCRAP: AtomicU64 = AtomicU64::new(0);
 
 /// See [`SCRAP`].

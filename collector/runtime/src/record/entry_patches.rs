@@ -2,19 +2,19 @@
 //! program runs.
 //!
 //! A handler that is shown an address of the original may look at the instruction there, and go on
-//! behind it. In files with handlers that may do so of what has failed, jumps cover nothing that
-//! can fail, but for those in [`ModuleNote::covers`]. These are taken back, for good, before a
-//! handler is shown an address under them, whatever the signal is. From then on the original runs
-//! there where control comes from code without a clone, and what it loads is not recorded
-//! (`count::ENTRIES_TAKEN_BACK`).
+//! behind it. In files with handlers that may do so at a failed instruction, jumps cover no
+//! instruction that can fail, but for those in [`ModuleNote::covers`]. These are taken back, for
+//! good, before a handler is shown an address under them, whatever the signal is. From then on the
+//! original runs there where control comes from code without a clone, and its loads are not
+//! recorded (`count::ENTRIES_TAKEN_BACK`).
 //!
 //! Other threads may be about to execute the jump. Its bytes lie in one aligned word of eight
-//! bytes, and one store replaces that: it is fetched as it was before the store or as it is
-//! behind it (AMD's manual says so of aligned quadwords, and just-in-time compilers count on it
+//! bytes, and one store replaces that: it is fetched as it was before the store or as it is behind
+//! it (AMD's manual says so of aligned quadwords, and just-in-time compilers count on it
 //! everywhere), and both are right, since the clone stays as it is. Nobody stands inside of the
-//! jump, where an instruction would change in two steps: who is sent there by a handler goes on in
-//! the clone as long as the jump is there ([`Patches::stands_before`]). What the word has of
-//! another jump or of other code is stored as it is; nobody else writes to code that may be
+//! jump, where an instruction would change in two steps: a thread that a handler sends there goes
+//! on in the clone as long as the jump is there ([`Patches::stands_before`]). Bytes of another jump
+//! or of other code in the word are stored unchanged; nobody else writes to code that may be
 //! running, and there is a lock among threads.
 //!
 //! The code itself shows if a jump is in place. So there is no separate state that a forked child,
@@ -36,7 +36,7 @@ use mgz_abi::shared_memory::{PAGE, count};
 /// Bytes of a jump.
 const JUMP: u64 = 5;
 
-/// Held by who changes code that may be running.
+/// Held by the thread that changes code that may be running.
 static LOCK: AtomicU32 = AtomicU32::new(0);
 /// State of the permission to take jumps back: [`CAN`], [`GIVING_UP`], [`GIVEN_UP`].
 static STATE: AtomicU32 = AtomicU32::new(CAN);

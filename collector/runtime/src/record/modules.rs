@@ -471,7 +471,7 @@ fn kept_sidecar(note: &ModuleNote, out: &mut [u8; PATH_BYTES]) -> bool {
     true
 }
 
-/// The path of what a descriptor leads to.
+/// The path of the file that a descriptor leads to.
 pub fn path_of_descriptor(fd: isize, out: &mut [u8; PATH_BYTES]) {
     read_link(syscall::link_of_descriptor(fd as i32).as_ptr(), out);
 }
@@ -854,7 +854,7 @@ pub fn code(ip: u64) -> &'static [u8] {
     }
 }
 
-/// The first clone instruction of an original one, with what probes expect to find there.
+/// The first clone instruction of an original one, with the state that probes expect there.
 pub fn enter(ip: u64) -> Option<(u64, ProbeState)> {
     let module = original(ip)?;
     let (step, state) = AddrMap::new(module.map)?.at_original(ip - module.bias)?;
@@ -969,7 +969,7 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
 }
 
 /// If an address in original code lies behind the first byte of a patch, where only a handler can
-/// have led: the same instruction in the clone (run-time address), and what holds there.
+/// have led: the same instruction in the clone (run-time address), and the probe state there.
 pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
     let module = original(ip).filter(|module| module.patches.stands_before(ip))?;
     let (clone, state) = enter(ip)?;
@@ -980,13 +980,13 @@ pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
 /// A handler of the program is about to be shown an address: the original's instructions stand
 /// there from now on, if it may look at them.
 pub fn show(ip: u64) {
-    // (Of a trap, or a system call, handlers look at what stands before.)
+    // (Handlers of a trap, or a system call, look at the bytes before.)
     if let Some(module) = (0..=2).find_map(|before| original(ip.checked_sub(before)?)) {
         module.patches.show(ip);
     }
 }
 
-/// The code cannot be changed any more: takes back what may have to be taken back.
+/// The code cannot be changed any more: takes back all jumps that may have to be taken back.
 pub fn take_all_back() {
     // Whoever installs a module's patches at the same time has them all in place by then, or begins
     // when it is known that none may be installed.

@@ -13,8 +13,8 @@
 //! clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
 //! code that records, with warm caches: an upper bound.
 //!
-//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a
-//! measurement costs by itself.
+//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show the cost of a
+//! measurement by itself.
 
 use crate::record::thread_ring::Ring;
 use crate::record::watchpoint::Watchpoint;
@@ -148,8 +148,8 @@ pub enum Plan {
     Lap(u64),
 }
 
-/// Decides what is to be measured behind a window whose slots end at `end`, where the thread stands
-/// at `address`.
+/// Chooses the measurement behind a window whose slots end at `end`, where the thread stands at
+/// `address`.
 pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     let pace = &ring.private().pace;
     if pace.watchpoint.is_armed() {
@@ -194,9 +194,9 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     Plan::Lap(if near { LAP_NEAR } else { LAP })
 }
 
-/// An address that advances steadily in the last slots of a window: where it was last, its stride,
-/// and how many slots so many iterations took, as far as they can be followed back: three
-/// alone would say little of loops whose iterations differ.
+/// An address that advances steadily in the last slots of a window: its last value, its stride, the
+/// number of slots that its last iterations took, and the number of these iterations, as far as
+/// they can be followed back. Three alone would say little about loops whose iterations differ.
 fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     /// Records that are tried.
     const TRIED: usize = 8;
@@ -302,7 +302,7 @@ fn in_vain(pace: &Pace) {
     pace.here().set(place);
 }
 
-/// A window begins, or the thread leaves its code: what is being watched is given up.
+/// A window begins, or the thread leaves its code: the watch under way is given up.
 pub fn give_up(ring: Ring) {
     let pace = &ring.private().pace;
     if pace.watchpoint.clear() {

@@ -148,8 +148,8 @@ fn find(table: usize, key: u64) -> Option<u64> {
         })
 }
 
-/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What
-/// is not noted now stays where it is: another thread may be forgetting it, and would miss what
+/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. All
+/// other entries stay in place: another thread may be forgetting one, and would miss an entry that
 /// moves.
 fn add(table: usize, key: u64, value: u64, turn: &Cell<u32>) {
     let place = hash(key, SETS);

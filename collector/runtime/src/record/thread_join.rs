@@ -48,7 +48,7 @@ pub fn join(context: &mut Context) -> bool {
     true
 }
 
-/// Notes what the calling thread had before it got its ring: its alternate stack and mask.
+/// Notes the alternate stack and mask that the calling thread had before it got its ring.
 pub(crate) fn settle(alternate: [usize; 3], mask: u64) {
     if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
         let private = ring.private();

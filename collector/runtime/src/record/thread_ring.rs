@@ -33,9 +33,9 @@ use mgz_abi::shared_memory::*;
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
 /// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables
-/// of what hooks know.
+/// of the hooks.
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
-/// Bytes for what is to be remembered while handlers of the program run
+/// Bytes for the state that is kept while handlers of the program run
 /// ([`signals::kept`](crate::record::signals)).
 pub const KEPT_BYTES: usize = 3 * PAGE;
 /// Bytes for the environment of a program that is executed.
@@ -163,14 +163,14 @@ pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
 ///
 /// A copy of an address, from which shared references to three pieces of memory are made. All that
 /// changes in them is a cell or atomic, so that references may coexist: those of a function with
-/// those of a signal handler that interrupts it, or that it calls. Who may change cells follows
-/// from whose the reservation is:
+/// those of a signal handler that interrupts it, or that it calls. The right to change cells
+/// follows from the owner of the reservation:
 ///
 /// * of a living thread: that thread alone, with signals blocked, in a handler, or where no handler
 ///   of the runtime looks at the field; its probes change `cursor` and `spill` between two
 ///   instructions of the program;
-/// * of a thread that has ended, or of none: who holds [`LOCK`], or has changed [`Control::state`]
-///   from FREE;
+/// * of a thread that has ended, or of none: the thread that holds [`LOCK`], or that has changed
+///   [`Control::state`] from FREE;
 /// * `hooks` and the tables of known targets: any thread that unloads a module ([`forget_code`]),
 ///   by volatile writes.
 ///
@@ -296,8 +296,8 @@ fn notice_child() {
     }
 }
 
-/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps
-/// until then must not come to lie there.
+/// As [`notice_fork`], but the ring is taken over when it is first needed. The child's mappings
+/// until then must not lie there.
 pub fn hold_place() {
     let gs = syscall::gs();
     match (ring_at(gs), process::header()) {
@@ -315,7 +315,7 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
     process::is_forked() && adopt_in_child(ring)
 }
 
-// (What is called often has no room for it on its stack, which may be a small one.)
+// (A function that is called often has no room for it on its stack, which may be a small one.)
 #[cold]
 #[inline(never)]
 fn adopt_in_child(ring: Ring) -> bool {
@@ -363,8 +363,8 @@ pub fn forget_parents(gs: usize) {
     }
 }
 
-/// The other threads of the parent are not in this child: what they have reserved and locked is
-/// free. `ring` is that of the calling thread.
+/// The other threads of the parent are not in this child: their reservations and locks are free.
+/// `ring` is that of the calling thread.
 fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::record::signals::unlock();
@@ -547,7 +547,7 @@ fn reuse_borrowers() -> Option<Ring> {
         })
 }
 
-/// Publishes what a dead thread left in its ring.
+/// Publishes the slots that a dead thread left in its ring.
 fn close(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
     if control.cursor.get() > control.base.get() && control.cursor.get() <= control.guard.get() {
@@ -578,7 +578,7 @@ pub fn forget_reservations() {
     NEXT_LOOK.store(0, Ordering::Relaxed);
 }
 
-/// Forgets what all threads of this process know of where code goes on: a module is gone.
+/// Forgets the targets that all threads of this process know: a module is gone.
 pub fn forget_code() {
     for entry in &RESERVATIONS {
         match entry.load(Ordering::Acquire) {
@@ -623,10 +623,12 @@ fn use_private_page(ring: Ring) {
     unsafe { syscall::set_gs(core::ptr::from_ref(ring.spare()) as usize) };
 }
 
-/// Addresses of what is called around the system calls of a program that has no loader.
+/// Addresses of the functions that are called around the system calls of a program that has no
+/// loader.
 static SYSTEM_HOOKS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Says what is called before and after such a system call. Comes before the first ring is made.
+/// Sets the functions that are called before and after such a system call. To be called before the
+/// first ring is made.
 pub fn set_system_hooks(hooks: [u64; 2]) {
     for (place, hook) in SYSTEM_HOOKS.iter().zip(hooks) {
         place.store(hook, Ordering::Relaxed);

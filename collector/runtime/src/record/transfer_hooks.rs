@@ -8,8 +8,8 @@
 //! or was never met.
 //!
 //! A small table in each control page maps original addresses to their clones, and a larger one
-//! what does not fit there ([`known`](crate::record::target_cache)); a miss in both calls [`slow`],
-//! on a stack of its own.
+//! maps the addresses that do not fit there ([`known`](crate::record::target_cache)); a miss in
+//! both calls [`slow`], on a stack of its own.
 
 use crate::record::target_cache::{Fact, Known, is_canonical};
 use crate::record::thread_ring::Ring;
@@ -442,8 +442,8 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
     }
 }
 
-/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no
-/// instrumented file; in a window, such code of an instrumented file may call code that has a
+/// Prepares for code without a clone: its return address shall lead back. `leaves`: the code lies
+/// in no instrumented file. In a window, such code of an instrumented file may call code that has a
 /// clone, unseen.
 fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
     // SAFETY: as in `go`.
@@ -657,8 +657,8 @@ fn is_address(target: u64) -> bool {
 }
 
 /// A call to an address where no code can be fails at the call, which pushes nothing; whoever
-/// repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and returns to such
-/// addresses nobody knows where they were: they are shown where they lead.)
+/// repairs the pointer calls again. Here it fails at the hook's jump. (The origin of a jump or
+/// return to such an address is unknown: it is shown at its target.)
 fn refuse(context: &mut Context, target: u64) {
     if is_address(target) {
         return;

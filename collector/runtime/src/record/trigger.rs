@@ -12,11 +12,11 @@
 //! not march in step with the program.
 //!
 //! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they
-//! would follow one another and leave the program none: their kind queues up, and where the queue
-//! is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO
-//! instead, whose default is death. So what has queued up is taken off the queue, triggers that
-//! find the thread where it was are made fewer ([`left_over`]), and such a SIGIO is a trigger like
-//! others (`signals`).
+//! would follow one another and leave the program none: their kind queues up, and if the queue is
+//! full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO instead,
+//! whose default is death. So queued signals are taken off the queue, triggers that find the thread
+//! at its last place are made fewer ([`left_over`]), and such a SIGIO is a trigger like others
+//! (`signals`).
 
 use crate::record::thread_ring::Ring;
 use crate::record::{budget, phases, reuse_watch, signals, speed_probe};
@@ -222,8 +222,8 @@ fn set(ring: Ring, trigger: Trigger) {
     ring.private().handle.store(handle, Ordering::SeqCst);
 }
 
-/// Nothing is recorded for a while: a ring's trigger stands still, with what is left of its period.
-/// The ring may be another thread's.
+/// Nothing is recorded for a while: a ring's trigger stands still, with the rest of its period. The
+/// ring may be another thread's.
 pub fn freeze(ring: Ring) {
     let handle = ring.private().handle.load(Ordering::SeqCst);
     match (handle >> 32) as u32 {
@@ -532,8 +532,8 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
 /// A thread of the process has raised the limit on descriptors for a moment.
 static RAISED: AtomicBool = AtomicBool::new(false);
 
-/// Tries for a while to be the only thread that changes that limit. Not for ever: who holds it may
-/// be what a handler has interrupted that calls this.
+/// Tries for a while to be the only thread that changes that limit. The time is bounded: a handler
+/// that calls this may have interrupted the holder.
 fn only_one() -> bool {
     const SCHED_YIELD: usize = 24;
     (0..1000).any(|_| {

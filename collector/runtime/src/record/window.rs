@@ -117,7 +117,7 @@ pub fn keeps_out(flags: u64) -> bool {
 }
 
 /// Moves a thread that was interrupted in original code into the clone, by a trigger that comes
-/// each `period`. Returns what [`count`] says of it.
+/// each `period`. Returns the outcome as an index of [`count`].
 pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
     if keeps_out(context.registers[FLAGS]) {
         return count::TRIGGERS_OUTSIDE;
@@ -197,7 +197,7 @@ pub fn set_out(
     }
 }
 
-/// A trigger met code without a clone at this address: the user wants to know whose it is.
+/// A trigger met code without a clone at this address: the user wants to know the code's owner.
 fn tell_elsewhere(header: &Header, address: u64) {
     let number = header.counters[count::TRIGGERS_OUTSIDE].load(Ordering::Relaxed) as usize;
     header.elsewhere[number % ELSEWHERE].store(address, Ordering::Relaxed);
@@ -216,7 +216,7 @@ fn prefetch(from: u64, to: u64) {
     }
 }
 
-/// Ends the window, if one is open: what is committed is published.
+/// Ends the window, if one is open, and publishes its committed slots.
 fn close(ring: Ring, why: Why, now: u64) {
     let Some(header) = process::header() else {
         return;
@@ -439,7 +439,7 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
 }
 
 /// A trigger came, as one does each `period`: opens a window, or looks at the one that is open. All
-/// signals are blocked. Returns what [`count`] says of it.
+/// signals are blocked. Returns the outcome as an index of [`count`].
 pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
     let Some(header) = process::header() else {
         return count::TRIGGERS_BUSY;

@@ -53,7 +53,7 @@ fn stop_reading() {
     crate::sys::vdso::forget();
 }
 
-/// The counter as it would be, by what is known of its rate.
+/// The value that the counter would have, computed from its known rate.
 #[cold]
 fn computed_ticks() -> u64 {
     let ns = syscall::now_ns().saturating_sub(NS.load(Ordering::Relaxed));

@@ -193,7 +193,8 @@ fn movable(code: &[u8]) -> Option<usize> {
     (at + 1 + length <= code.len()).then_some(at + 1 + length)
 }
 
-/// Length of a ModRM byte and what belongs to it, unless it is relative to the instruction's place.
+/// Length of a ModRM byte and the bytes that belong to it, unless it is relative to the
+/// instruction's place.
 fn operand(code: &[u8]) -> Option<usize> {
     let modrm = *code.first()?;
     let (mode, rm) = (modrm >> 6, modrm & 7);

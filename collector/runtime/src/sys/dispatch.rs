@@ -1,5 +1,6 @@
 //! Threads whose system calls the kernel hands back to the program by SIGSYS
-//! (`prctl(PR_SET_SYSCALL_USER_DISPATCH)`). A byte of the program, the selector, says whether it does.
+//! (`prctl(PR_SET_SYSCALL_USER_DISPATCH)`). A byte of the program, the selector, turns this on and
+//! off.
 //!
 //! Calls of the runtime are to be made all the same: around each the selector says "allow". The
 //! return from a handler cannot put it back, so it is made by a `syscall` instruction in the range

@@ -54,8 +54,7 @@ pub fn recorder() -> Option<&'static Header> {
 }
 
 /// A program without instrumentation: nothing of it is recorded, and nothing in it is changed but
-/// the environment of the programs that it starts. Wrappers pass on what they are called with, as
-/// where nobody records.
+/// the environment of the programs that it starts. Wrappers pass on their arguments unchanged.
 pub fn fall_asleep() {
     ASLEEP.store(
         HEADER.swap(core::ptr::null_mut(), Ordering::AcqRel),
@@ -322,8 +321,8 @@ fn map_header() -> bool {
 /// Type of an entry of the auxiliary vector that is to be ignored.
 const AT_IGNORE: usize = 1;
 
-/// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and makes `LD_PRELOAD` what it was before the recorder
-/// changed it, so that the program and its children see nothing of the runtime.
+/// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and restores the value that `LD_PRELOAD` had before the
+/// recorder changed it, so that the program and its children see nothing of the runtime.
 ///
 /// # Safety
 /// As for [`attach`].

@@ -1,8 +1,8 @@
-//! Filters of system calls (`seccomp`): what a filter that the program installs will say to the
-//! runtime's own calls.
+//! Filters of system calls (`seccomp`): the verdict of the program's filter on the runtime's own
+//! calls.
 //!
-//! A filter is a program for the kernel's old packet filter machine. Of its instructions the kernel
-//! allows the few that are here.
+//! A filter is a program for the kernel's old packet filter machine. The kernel allows only these
+//! few of the machine's instructions.
 
 /// `struct sock_filter`.
 #[repr(C)]

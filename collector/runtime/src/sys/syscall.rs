@@ -153,7 +153,7 @@ pub fn open_quietly(path: *const u8) -> isize {
 /// `AT_EMPTY_PATH`.
 pub const EMPTY_PATH: usize = 0x1000;
 
-/// The same by a folder's descriptor, or, with [`EMPTY_PATH`] and an empty path, of what the
+/// The same by a folder's descriptor. With [`EMPTY_PATH`] and an empty path it is the file that the
 /// descriptor itself leads to, however that was opened.
 #[allow(
     clippy::not_unsafe_ptr_arg_deref,
@@ -415,7 +415,7 @@ pub struct KernelAction {
     pub mask: u64,
 }
 
-/// Changes what a signal does.
+/// Changes the action of a signal.
 ///
 /// # Safety
 /// The handler must be a signal handler.

@@ -64,10 +64,10 @@ enum Target {
 /// Interpreters of interpreters that the kernel goes through.
 const DEPTH: usize = 5;
 
-// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So what needs
-// room there is in functions of its own, whose frames are gone when the next one needs some.
+// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So code that
+// needs room there is in separate functions, whose frames are gone when the next one needs some.
 
-/// Looks at what a descriptor leads to, and closes it.
+/// Classifies the file that a descriptor leads to, and closes the descriptor.
 fn look(fd: isize, depth: usize) -> Target {
     if fd < 0 {
         return Target::Unknown;
@@ -493,7 +493,7 @@ fn read_needed(fd: isize) -> Loading {
     for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
         let joint = usize::from(end != 0);
         let start = end + joint;
-        // (What has so many or so long names is not asked any more.)
+        // (A program with so many or so long names is not examined further.)
         let Some(place) = all.get_mut(start..start + NAME) else {
             break;
         };
@@ -621,7 +621,7 @@ pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
     }
 }
 
-/// Behind a call: if it was to execute a program and has failed, undoes what [`prepare`] has done.
+/// Behind a call: if it was to execute a program and has failed, undoes the work of [`prepare`].
 pub fn has_failed() {
     let Some(ring) = crate::record::thread_ring::ring_at(syscall::gs()) else {
         return;
@@ -648,7 +648,7 @@ fn is_list(list: Strings) -> bool {
     list.is_null() || syscall::is_readable(list as usize, 8)
 }
 
-/// Opens what `execvp` would execute.
+/// Opens the file that `execvp` would execute.
 fn open_in_path(file: *const u8) -> isize {
     // SAFETY: a zero-terminated name, as the C functions demand.
     let name = unsafe { process::c_bytes(file) };
@@ -703,8 +703,8 @@ macro_rules! hand_on {
 type Execute = unsafe extern "C" fn(*const u8, Strings, Strings) -> i32;
 type ExecuteHere = unsafe extern "C" fn(*const u8, Strings) -> i32;
 
-/// Executes a program by the C library's own `execve`, as that does it itself in its functions of
-/// the same kind: nobody who stands in for `execve` is asked there.
+/// Executes a program by the C library's own `execve`, as the C library does in its own functions
+/// of the same kind: no stand-in for `execve` is called there.
 ///
 /// # Safety
 /// As the C function.

@@ -1,9 +1,9 @@
 //! Files in which the kernel shows a process's memory: `/proc/self/maps`, `smaps` and `mem`.
 //!
 //! Some programs go through their own mappings: to look for pointers, to save everything, to write
-//! to every word and put back what was there. The runtime's memory is none of theirs. Whoever opens
-//! the list of mappings is given one in which that memory is reserved, as a file in memory. The
-//! program's own memory is shown as it is at that moment.
+//! to every word and put the old values back. The runtime's memory is none of theirs. A program
+//! that opens the list of mappings is given one in which that memory is reserved, as a file in
+//! memory. The program's own memory is shown as it is at that moment.
 //!
 //! A program that opens its memory as a file to write there may change code whose clone stays as it
 //! is. So in `burst` recording ends then; files in which that shows are not recorded otherwise
@@ -56,7 +56,7 @@ pub fn open_by_number(number: usize, arguments: [usize; 4]) -> Option<isize> {
     Some(fd)
 }
 
-/// A file has been opened: what the program finds behind its descriptor may be replaced.
+/// A file has been opened: the file behind the program's descriptor may be replaced.
 fn opened(fd: isize, path: usize, flags: usize) {
     if fd < 0 || flags & O_PATH != 0 || !is_own(fd, path) {
         return;
@@ -79,8 +79,8 @@ fn kind_of_path(path: usize) -> Option<Kind> {
     kind_of(last_part(path)?.as_ref())
 }
 
-/// A function of the C library that opens files: the last step is a jump to it, so that who is
-/// cancelled in there finds no frame of the runtime. `$path` is the register with the path.
+/// A function of the C library that opens files: the last step is a jump to it, so that a thread
+/// that is cancelled in there finds no frame of the runtime. `$path` is the register with the path.
 macro_rules! opener {
     ($name:ident, $text:literal, $path:literal, $shown:ident, $type:ty, $which:ident) => {
         /// # Safety

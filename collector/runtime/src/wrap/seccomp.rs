@@ -198,7 +198,9 @@ unsafe fn prctl_by(real: Prctl, option: i32, a: usize, b: usize, c: usize, d: us
     }
 }
 
-/// `syscall` of what the runtime must see: filters, what makes threads and programs, what opens files, signal handlers, masks and alternate stacks, segment bases; others are passed on as they are.
+/// `syscall` for the calls that the runtime must see: filters, calls that make threads and
+/// programs, calls that open files, signal handlers, masks and alternate stacks, segment bases. All
+/// others are passed on unchanged.
 ///
 /// # Safety
 /// As the C function.

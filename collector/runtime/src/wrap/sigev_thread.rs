@@ -3,9 +3,9 @@
 //! have the `%gs` base of whoever made them; so the functions are entered through stubs that give
 //! them a ring.
 //!
-//! A stub stands for a function, whatever that is called with: a program may change the argument of
-//! an event that it uses again, and who makes a timer for each of many things has few functions.
-//! Stubs are never given back, since a notification may come when its timer is gone.
+//! A stub stands for a function, with any argument: a program may change the argument of an event
+//! that it uses again, and a program with a timer for each of many things has few functions. Stubs
+//! are never given back, since a notification may come when its timer is gone.
 
 use crate::record::thread_ring::Stack;
 use crate::sys::libc_symbols::{fail, next};
@@ -37,7 +37,7 @@ unsafe extern "C" fn notify() {
     naked_asm!("pop rax", "push rdi", "mov rdi, rax", "call {begin}", "pop rdi", "jmp rax", begin = sym begin_notification)
 }
 
-/// Gives the thread a ring. Returns what it is to run.
+/// Gives the thread a ring. Returns the function that it is to run.
 extern "C" fn begin_notification(behind: usize) -> usize {
     come_into_being(false, false, Stack::UNKNOWN);
     FUNCTIONS[(behind - stubs as *const () as usize) / STUB - 1].load(Ordering::Acquire)

@@ -95,7 +95,7 @@ extern "C" fn release(start: usize) {
         if start.is_multiple_of(PAGE) && !in_pool(start) {
             syscall::munmap(start, PAGE);
         } else {
-            // (What looks for leaks takes what still stands there for a use of it.)
+            // (A leak checker takes a value that still stands there for a use of it.)
             (*(start as *mut Start)).argument = 0;
             (*(start as *mut Start)).used.store(0, Ordering::Release);
         }
@@ -141,7 +141,7 @@ pub fn begin_raw(parents: thread_ring::Ring) {
     );
 }
 
-/// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
+/// Gives the calling thread, which is new, a ring. Its mask is its creator's.
 pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) {
     crate::sys::dispatch::forget();
     let _flags = PlainFlags::hold();
@@ -224,9 +224,8 @@ unsafe extern "C" fn enter() {
     naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
-/// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which
-/// looks at the attributes and at its defaults alone. (Of other threads than its own nothing is
-/// known.)
+/// The stack that a thread with these attributes gets; 0: with none. The C library computes it from
+/// the attributes and its own defaults alone. (Nothing is known about other threads than its own.)
 ///
 /// # Safety
 /// `attributes` must be 0 or the address of attributes of threads.

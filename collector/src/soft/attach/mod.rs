@@ -45,7 +45,7 @@ const _: () = assert!(BEHIND_WRAPPERS.len() + CALLED.len() <= MAX_FUNCTIONS);
 const ATTEMPTS: usize = 100;
 /// Between them.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Bytes of the stack and of what the runtime is told, in the process.
+/// Bytes of the stack and of the runtime's arguments, in the process.
 const SCRATCH: u64 = 512 << 10;
 /// Ticks for which the tables of a new module are looked at: it is in the loader's list before it
 /// is linked.
@@ -246,9 +246,9 @@ fn wrappers(base: u64) -> Result<BTreeMap<String, u64>, Refused> {
         .collect())
 }
 
-/// Wrappers that do not call what they stand in for, since they know what the C library's function
-/// does, and that can be done without: a handler that nobody has told the runtime of is noticed at
-/// the next trigger. (Masks and alternate stacks must be seen.)
+/// Wrappers that do not call the function that they stand in for, since they know its effect, and
+/// that can be done without: the next trigger notices a handler that the runtime has not been told
+/// of. (Masks and alternate stacks must be seen.)
 const DISPENSABLE: [&str; 13] = [
     "sigaction",
     "__sigaction",

@@ -1,5 +1,5 @@
-//! A process that runs already, as `/proc` shows it: its memory, its modules, and what stands
-//! against attaching to it.
+//! A process that runs already, as `/proc` shows it: its memory, its modules, and the obstacles to
+//! attaching to it.
 
 use crate::soft::attach::Refused;
 use crate::soft::static_image::Flat;

@@ -1,5 +1,5 @@
-//! Pure arithmetic on the numbers of a thread slot: what a dead thread left behind, and whether
-//! what is said of a chunk can be true. Any numbers may be given.
+//! Pure arithmetic on the numbers of a thread slot: the slots that a dead thread left behind, and a
+//! check of a chunk's description. Any numbers may be given.
 
 use crate::soft::shared_memory::{SLOT, Settings};
 use mgz_abi::shared_memory::Snapshot;

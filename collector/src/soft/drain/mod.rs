@@ -1,5 +1,5 @@
-//! Takes what traced threads publish and writes it to the spill folder; closes the books of threads
-//! that died.
+//! Takes the chunks and windows that traced threads publish and writes them to the spill folder;
+//! closes the books of threads that died.
 //!
 //! The difficulty has three parts. In `full` the program waits for the recorder, so several workers
 //! encode chunks of one thread at a time, directly from the shared memory; order must hold
@@ -7,8 +7,8 @@
 //! left unpublished are found from its last numbers. Any of these numbers may be nonsense.
 //!
 //! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is
-//! written at most once; what cannot be kept is counted. When the disk is full the queue is still
-//! emptied, so that the program goes on.
+//! written at most once; records that cannot be kept are counted. When the disk is full the queue
+//! is still emptied, so that the program goes on.
 
 pub mod count;
 pub(crate) mod leftover;
@@ -306,7 +306,7 @@ impl<'a> Drainer<'a> {
         let Some(info) = info else {
             return self.count("damaged_chunks", 1);
         };
-        // (Of a chunk with parts outside of phases its owner clears them all at once.)
+        // (The owner of a chunk with parts outside of phases clears them all at once.)
         if !self.is_ring() && info.cause != u16::from(cause::PHASE) {
             slot.clear(info.place as usize, info.offset.into());
         }

@@ -1,9 +1,9 @@
 //! The recorder's state of one thread slot, and the order in which its chunks are written.
 //!
-//! Whoever holds the intake claims chunks, one after the other, and gets a [`Ticket`] with each.
-//! Several workers read and encode chunks at a time; their places are given back, and what they
-//! hold is written, in the order of the tickets. Who holds the intake may wait for all tickets; who
-//! holds a ticket never waits for the intake.
+//! The holder of the intake claims chunks, one after the other, and gets a [`Ticket`] with each.
+//! Several workers read and encode chunks at a time; their places are given back, and their content
+//! is written, in the order of the tickets. The holder of the intake may wait for all tickets; the
+//! holder of a ticket never waits for the intake.
 
 use crate::soft::drain::{Stream, lock};
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -1,11 +1,11 @@
 //! Phases: which parts of a run are recorded ([`mgz_abi::phases`]).
 //!
-//! Markers and the functions that were asked for are met by traps ([`traps`]). The thread that meets
-//! one switches its whole process. In `burst`, triggers of all threads stand still while nothing is
-//! recorded, with what was left of their periods, so that a short phase has its share of windows. In
-//! `full` and `ring` the probes go on writing: what was written outside of phases is dropped when a
-//! chunk or lap is full. The thread that meets the marker begins a new one at once; for the others
-//! it is noted how far they were ([`Control::boundaries`]).
+//! Markers and the functions that were asked for are met by traps ([`traps`]). The thread that
+//! meets one switches its whole process. In `burst`, triggers of all threads stand still while
+//! nothing is recorded, with the rest of their periods, so that a short phase has its share of
+//! windows. In `full` and `ring` the probes go on writing: slots that were written outside of
+//! phases are dropped when a chunk or lap is full. The thread that meets the marker begins a new
+//! one at once; the positions of the others are noted ([`Control::boundaries`]).
 
 pub mod traps;
 
@@ -25,11 +25,11 @@ static WAITS: AtomicU32 = AtomicU32::new(0);
 const FOR_MARKER: u32 = 1;
 /// For one of the functions.
 const FOR_FUNCTION: u32 = 2;
-/// Held by who switches.
+/// Held by the thread that switches.
 static LOCK: AtomicU32 = AtomicU32::new(0);
 /// The process has told of its phases.
 static TELLS: AtomicBool = AtomicBool::new(false);
-/// Markers of modules so far, by what they are.
+/// Number of markers of modules so far, by kind.
 static STARTS: AtomicU32 = AtomicU32::new(0);
 static STOPS: AtomicU32 = AtomicU32::new(0);
 
@@ -277,8 +277,8 @@ fn note(ring: Ring, on: bool) {
         .store(number.saturating_add(1), Ordering::Release);
 }
 
-/// The thread stands at a marker, or at the entry of a function: what it has written so far and
-/// what follows do not belong together.
+/// The thread stands at a marker, or at the entry of a function: its slots so far and the slots
+/// that follow do not belong together.
 fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let place = modules::place(context.registers[RIP]);

@@ -1,4 +1,4 @@
-//! The program's view of each signal's action, and what the kernel is told instead.
+//! The program's view of each signal's action, and the actions that the kernel gets instead.
 
 use crate::record::signals::entry::{on_segv, on_signal, on_trigger, restorer_address};
 use crate::record::signals::*;
@@ -52,8 +52,8 @@ pub fn install() {
     }
 }
 
-/// Installs the trigger's handler, for what the kernel may send in its place as well, if the
-/// program does not use that.
+/// Installs the trigger's handler, also for the signal that the kernel may send in its place, if
+/// the program does not use that.
 fn install_trigger() {
     let signal = trigger::signal();
     if signal == 0 {
@@ -123,8 +123,8 @@ pub fn wrap_internal() {
     }
 }
 
-/// If the program has got past the wrappers and handles SIGSEGV itself: takes it back, and
-/// remembers what it wanted.
+/// If the program has got past the wrappers and handles SIGSEGV itself: takes the signal back, and
+/// remembers the program's action.
 pub fn take_segv_back() {
     let mut now = KernelAction::default();
     // SAFETY: `on_segv` is a signal handler.

@@ -1,5 +1,5 @@
-//! A handler of the program runs: what it sees of the interrupted thread, and how that goes on
-//! behind it.
+//! Start and end of a handler of the program: its view of the interrupted thread, and the thread's
+//! state after its return.
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::entry::choose_way_back;
@@ -28,8 +28,8 @@ pub(crate) struct Delivery {
     begun: RingSlot,
 }
 
-/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS
-/// (of the system call that a filter refused).
+/// Signals with the address of a failed instruction or access: SIGILL, SIGTRAP, SIGBUS, SIGFPE,
+/// SIGSEGV, and SIGSYS (for the system call that a filter refused).
 const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
 const SIGTRAP: usize = 5;
 /// `si_code` of a step of the trap flag.
@@ -334,8 +334,8 @@ fn half(place: &modules::ClonePoint) -> Option<u32> {
     }
 }
 
-/// Commits the first of two records where the second has not been written: its load may have been
-/// executed. The cursor is behind what else is committed.
+/// Commits the first of two records if the second has not been written: its load may have been
+/// executed. The cursor is behind all other committed slots.
 pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &modules::ClonePoint) {
     let Some(id) = half(place).filter(|_| control.cursor.get() < control.guard.get()) else {
         return;
@@ -363,7 +363,7 @@ fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
     unsafe { (control.cursor.get() as *const RingSlot).read_volatile() }
 }
 
-/// Puts what [`begun`] gave where the interrupted record's slot is now.
+/// Puts the result of [`begun`] into the present slot of the interrupted record.
 fn go_on_with(ring: Ring, begun: RingSlot) {
     if make_room(ring) {
         // SAFETY: below the guard, in this thread's ring.
@@ -430,7 +430,7 @@ fn resume(
     }
 }
 
-/// Takes back what the clone has done of the original instruction so far.
+/// Undoes the clone's work so far on the original instruction.
 pub fn take_back(context: &mut Context, state: &mgz_abi::address_map::ProbeState) {
     const RCX: u8 = 1;
     const RSP: u8 = 4;

@@ -1,5 +1,5 @@
 //! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and
-//! triggers. What is not its own is the program's.
+//! triggers. All others are the program's.
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::delivery::{append, commit, commit_half};

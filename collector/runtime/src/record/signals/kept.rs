@@ -67,7 +67,7 @@ fn choose(ring: Ring, used: u32, frame: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Remembers what belongs to the handler whose frame is at `frame`. All signals are blocked.
+/// Remembers the state of the handler whose frame is at `frame`. All signals are blocked.
 pub(crate) fn keep(ring: Ring, frame: usize, delivery: Delivery) {
     let places = ring.private().kept.get();
     let index = choose(ring, places.used, frame);

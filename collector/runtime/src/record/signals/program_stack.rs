@@ -1,5 +1,5 @@
-//! The program's alternate stack: the kernel knows the runtime's, so that this keeps what the program
-//! has asked for, and puts its handlers' frames where the kernel would.
+//! The program's alternate stack: the kernel has the runtime's stack. So this module keeps the
+//! program's request, and puts its handlers' frames where the kernel would.
 
 use crate::record::signals::{EINVAL, SA_ONSTACK, internal};
 use crate::record::thread_ring;

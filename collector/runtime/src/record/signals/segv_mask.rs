@@ -1,9 +1,9 @@
 //! Handlers that run with SIGSEGV blocked, as the program believes: a fault there ends the process,
 //! and asking for the mask shows it.
 //!
-//! Really it is never blocked. So what a handler's frame would have brought is noted with the
-//! thread, until the handler returns or is left otherwise: by a jump that restores a mask, by a
-//! context, or by anything else that takes the stack pointer out of its frame.
+//! The signal is never really blocked. So the mask that a handler's frame would have restored is
+//! noted with the thread, until the handler returns or is left otherwise: by a jump that restores a
+//! mask, by a context, or by anything else that takes the stack pointer out of its frame.
 
 use crate::record::signals::SEGV_BIT;
 use crate::record::thread_ring;
@@ -56,8 +56,8 @@ pub(crate) fn is_blocked(private: &Private, sp: usize) -> bool {
     private.segv_blocked.get() || private.shield.get().covers(private, sp)
 }
 
-/// A handler begins, whose frame begins at `frame` and which blocks these signals. Returns what
-/// [`lower`] needs.
+/// A handler begins, whose frame begins at `frame` and which blocks these signals. Returns the
+/// shield for [`lower`].
 pub(crate) fn raise(private: &Private, frame: usize, mask: u64) -> Shield {
     let outer = private.shield.get();
     if mask & SEGV_BIT != 0 {
@@ -71,7 +71,7 @@ pub(crate) fn raise(private: &Private, frame: usize, mask: u64) -> Shield {
     outer
 }
 
-/// That handler has returned. `blocked`: what the mask says that it returns to.
+/// That handler has returned. `blocked`: true if the mask that it returns to blocks the signal.
 pub(crate) fn lower(private: &Private, outer: Shield, sp: usize, blocked: bool) {
     private.shield.set(Shield {
         pending: private.shield.get().pending,
@@ -102,7 +102,7 @@ pub(crate) fn keep(private: &Private) {
     });
 }
 
-/// Sends the thread what has waited, if that is not blocked any more.
+/// Sends the thread a signal that has waited, if it is not blocked any more.
 fn send(private: &Private, sp: usize) {
     if private.shield.get().pending && !is_blocked(private, sp) {
         private.shield.set(Shield {
@@ -146,9 +146,9 @@ extern "C" fn before_jump(buffer: *const u64) {
     leave(unsafe { *buffer.add(RESTORES) } as u32 != 0);
 }
 
-/// Before a change to a context (`ucontext_t`): its mask comes with it, and must not block what the
-/// runtime needs. (It is not noted that the program believes it blocked: a context may be left by
-/// ways that nobody sees, and a fault would end the process wrongly.)
+/// Before a change to a context (`ucontext_t`): its mask comes with it, and must not block the
+/// signals that the runtime needs. (It is not noted that the program believes it blocked: a context
+/// may be left by ways that nobody sees, and a fault would end the process wrongly.)
 extern "C" fn before_context(context: *mut crate::sys::signal_frame::Context) {
     leave(true);
     let kept = SEGV_BIT | crate::record::trigger::bit();

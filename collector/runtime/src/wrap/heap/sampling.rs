@@ -2,10 +2,10 @@
 //! bytes meets.
 //!
 //! A thread counts down the bytes that it allocates; a block that takes the counter below zero is
-//! logged, and the next distance is drawn from an exponential distribution. So a block of s bytes is
-//! logged with probability 1 − exp(−s / mean), whatever came before, and stands for the inverse of
-//! that. The mean grows with what was allocated, so that long runs have some hundred thousand blocks
-//! and not more.
+//! logged, and the next distance is drawn from an exponential distribution. So a block of s bytes
+//! is logged with probability 1 − exp(−s / mean), independent of earlier blocks, and stands for the
+//! inverse of that. The mean grows with the allocated bytes, so that long runs have some hundred
+//! thousand blocks and not more.
 //!
 //! Addresses of logged blocks are kept in a table, since only their ends are logged. Most calls of
 //! `free` are of other blocks; a byte in a small filter tells them apart.
@@ -36,7 +36,7 @@ static LEFT: [Left; 1 << PLACES] = [const {
         ready: AtomicBool::new(false),
     }
 }; 1 << PLACES];
-/// Sum of the means of the blocks that were logged: about what was allocated.
+/// Sum of the means of the blocks that were logged: about the number of allocated bytes.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 /// State of the generator, shared by all threads: races only make it less regular.
 static RANDOM: AtomicU64 = AtomicU64::new(0);
