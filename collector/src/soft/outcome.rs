@@ -95,11 +95,11 @@ pub struct RunOutcome {
     pub counts: Counts,
     /// Modules in the order in which they were met.
     pub modules: Vec<ModuleSeen>,
-    /// `burst`: triggers, by what became of them.
+    /// `burst`: triggers, by outcome.
     pub triggers: BTreeMap<String, u64>,
     /// `burst`: addresses of code without a clone that the last triggers came in.
     pub elsewhere: Vec<u64>,
-    /// `burst`: what the triggers were.
+    /// `burst`: kind of the triggers.
     pub trigger: String,
     /// Lost records, by cause.
     pub dropped: BTreeMap<String, u64>,

@@ -149,7 +149,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// Some time has passed: moves the gate, and reads what processes have told.
+    /// Some time has passed: moves the gate, and reads the events of processes.
     pub fn tick(&mut self) {
         let now = Instant::now();
         self.events();
@@ -236,7 +236,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// It ends to record: what it has used since counts, if the gate was open.
+    /// It ends to record: its CPU time since then counts, if the gate was open.
     fn settle(&mut self, pid: u32, cpu: u64, ns: u64) {
         let process = self.processes.entry(pid).or_default();
         process.cpu = process.cpu.max(cpu);

@@ -47,7 +47,7 @@ pub struct RunOptions {
     pub period: u64,
     /// `ring` and `burst`: records in a window.
     pub window: u64,
-    /// `burst`: what begins windows.
+    /// `burst`: source of windows.
     pub trigger: Option<Trigger>,
     /// `burst`: number of the trigger's signal.
     pub signal: u32,
@@ -71,8 +71,8 @@ pub struct RunOptions {
     pub heap: Option<Vec<Hook>>,
     /// All of them, and not a sample of the small ones.
     pub heap_all: bool,
-    /// Libraries of the program that stand in for functions of the C library themselves, and what
-    /// comes before them: the runtime comes behind these.
+    /// Libraries of the program that stand in for functions of the C library themselves, and those
+    /// before them: the runtime comes behind these.
     pub before_runtime: Vec<String>,
     /// Place of the runtime among preloaded libraries if it stands in for an allocator that is in
     /// one of them, bytes of the list before it.

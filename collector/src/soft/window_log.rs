@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_millis(10);
 pub struct OfWindows {
     /// Call stacks when windows begin.
     pub stacks: bool,
-    /// Watches for the reuse of what they have accessed.
+    /// Watches for the reuse of words that they have accessed.
     pub reuses: bool,
 }
 

@@ -103,7 +103,7 @@ impl<'a> Crew<'a> {
     }
 
     /// Takes what waits, from the first thread slot to the last or the other way around; tells
-    /// whether there was anything. Who is called sees for itself whether it is needed.
+    /// whether there was anything. A worker that is called checks for itself if it is needed.
     fn work(&self, hands: &mut Hands, backwards: bool) -> bool {
         let Hands { ready, segment } = hands;
         self.drainer.ready(ready);

@@ -176,7 +176,7 @@ fn take_in_heap() {
 /// probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
 fn wake() {
     let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
-    // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a
+    // The kernel ends a thread that fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a
     // ring.)
     let late = !burst && !crate::record::thread_join::all_can_join();
     if late || shadow_stack() {

@@ -287,7 +287,7 @@ impl Patches {
             let closed = !syscall::is_writable(page);
             let mut taken = 0;
             // SAFETY: code of the module, which stays readable and executable throughout; each
-            // store replaces a jump by what stood there, see above.
+            // store replaces a jump by the old code, see above.
             unsafe {
                 if closed && syscall::mprotect(page, PAGE, map::READ | map::WRITE | map::EXEC) != 0
                 {

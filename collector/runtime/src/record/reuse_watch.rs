@@ -89,7 +89,7 @@ pub struct Use {
 pub fn plan(header: &Header, ring: Ring, context: &Context, end: u64, slots: u64) -> Option<Use> {
     let every = header.stack_log.watch_every.load(Ordering::Relaxed);
     let watches = &ring.private().reuse;
-    // A filter may refuse what watches call.
+    // A filter may refuse the system calls of watches.
     if every == 0 || seccomp_state::is_filtered() {
         return None;
     }

@@ -64,7 +64,7 @@ const NEARBY: u64 = 4096;
 struct CodeSpot {
     /// Measurements begun.
     begun: u16,
-    /// Log2 of what its watches' way is longer than [`FAR`].
+    /// Log2 of the factor by which its watches' way is longer than [`FAR`].
     longer: i8,
     /// The last watch was in vain: the next measurement is a lap.
     failed: bool,
@@ -79,13 +79,13 @@ pub struct Pace {
     begun: Cell<u32>,
     /// Full windows since the last.
     unmeasured: Cell<u32>,
-    /// Index of the place of what is under way.
+    /// Index of the place of the measurement under way.
     place: Cell<u32>,
     /// By [`place_of`].
     places: [Cell<CodeSpot>; PLACES],
     /// Records that lie between the window's end and the watchpoint.
     records: Cell<u32>,
-    /// `PACE_*` of what is under way.
+    /// `PACE_*` of the measurement under way.
     kind: Cell<u32>,
     /// When it was set.
     since: Cell<u64>,
@@ -115,7 +115,7 @@ impl Pace {
         self.result.set(0);
     }
 
-    /// The place of what is under way.
+    /// The place of the measurement under way.
     fn here(&self) -> &Cell<CodeSpot> {
         &self.places[self.place.get() as usize % PLACES]
     }

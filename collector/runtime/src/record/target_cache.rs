@@ -49,7 +49,7 @@ const _: () =
 pub enum Fact {
     /// A call's target that lies outside of instrumented files.
     Outside = 1 << 63,
-    /// A return address that code without a clone shall not have; the value is what it gets.
+    /// A return address that code without a clone shall not have; the value is its replacement.
     ReturnedTo = 1 << 62,
     /// An entry of a linkage table, which itself has no clone. (Where it leads is read each time:
     /// binding may change it.)
@@ -123,7 +123,7 @@ impl Known {
         find(self.far + FAR_BYTES, fact.key(address)).filter(|_| is_canonical(address))
     }
 
-    /// Notes what is so of an address of the program. (Hooks must not find it: a call through a
+    /// Notes a fact about an address of the program. (Hooks must not find it: a call through a
     /// pointer that has just these bits too would go to the value.)
     pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &Cell<u32>) {
         if is_canonical(address) {

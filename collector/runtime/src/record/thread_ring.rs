@@ -668,7 +668,7 @@ pub fn begin_spare(ring: Ring) {
 pub struct Stack {
     /// Lowest address, if the program gave the memory; else 0.
     pub low: usize,
-    /// Bytes, without what guards them; 0 if unknown.
+    /// Bytes, without the guard; 0 if unknown.
     pub bytes: usize,
 }
 

@@ -40,7 +40,7 @@ pub struct Trigger {
     tid: u32,
     /// Signals in a row that found the thread no further.
     in_a_row: u16,
-    /// Log2 of what the period is longer than asked.
+    /// Log2 of the factor by which the period is longer than requested.
     slower: u8,
     /// Renewals of the period since it was last changed, without such signals.
     calm: u8,
@@ -242,7 +242,7 @@ pub fn freeze(ring: Ring) {
             };
         }
         TRIGGER_TIMER => {
-            // Interval and what is left.
+            // Interval and rest.
             let [mut before, still] = [[0u64; 4]; 2];
             // SAFETY: the times live across the call.
             unsafe {
@@ -604,7 +604,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         RAISED.store(false, Ordering::Release);
     }
     if high < 0 {
-        // No more than a quarter of what it may have.
+        // No more than a quarter of its limit.
         high = copy((before[0] - before[0] / 4).min(1 << 20) as usize);
     }
     syscall::close(fd);

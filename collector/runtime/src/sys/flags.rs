@@ -33,7 +33,7 @@ pub struct PlainFlags {
 }
 
 impl PlainFlags {
-    /// Clears what is set of them.
+    /// Clears those that are set.
     #[inline]
     pub fn hold() -> PlainFlags {
         let before: u64;

@@ -168,7 +168,7 @@ pub(crate) fn first_of_all(name: &[u8]) -> usize {
 
 /// The definition of a name in the C library itself, whoever else may have one; 0 if there is none.
 pub(crate) fn of_c_library(name: &[u8]) -> usize {
-    /// The parts of glibc that hold what the runtime calls; musl is its own loader.
+    /// The parts of glibc that hold functions for the runtime; musl is its own loader.
     const NAMES: [&CStr; 5] = [
         c"libc.so.6",
         c"libpthread.so.0",

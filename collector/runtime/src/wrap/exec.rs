@@ -186,7 +186,7 @@ fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
             let is_possible = !loading.refuses_heap() && process::can_reach_recorder();
             if !is_possible {
                 // The loader would complain on the program's standard error, or a sanitizer's
-                // runtime about who comes before it.
+                // runtime about the libraries before it.
                 process::count(count::FORBIDDEN, 1);
             }
             is_possible.then_some(loading)

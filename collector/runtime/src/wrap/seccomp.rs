@@ -47,7 +47,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     if program.is_null() {
         return NOTHING_CHANGES;
     }
-    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way
+    // The kernel refuses a filter that is too short, too long or unreadable. (Some ask in that way
     // whether it has filters.)
     if !crate::sys::syscall::is_readable(program as usize, size_of::<Program>()) {
         return NOTHING_CHANGES;

@@ -111,7 +111,7 @@ fn in_pool(start: usize) -> bool {
 pub struct Call {
     /// Function to call.
     pub function: usize,
-    /// With what.
+    /// Its argument.
     pub argument: usize,
 }
 
@@ -462,7 +462,7 @@ forks!(
     fork, c"fork", (), fail(ENOSYS)
 );
 forks!(
-    /// As `fork`, without what is to be done at forks.
+    /// As `fork`, without the work that is due at forks.
     _Fork, c"_Fork", (), fail(ENOSYS)
 );
 forks!(

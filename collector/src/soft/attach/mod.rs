@@ -126,7 +126,7 @@ fn modules_of(process: &Process) -> Result<Vec<Module>, Refused> {
 /// A process that is being recorded.
 pub struct Attached {
     process: Process,
-    /// Run-time addresses of the wrappers, by the name of what they wrap.
+    /// Run-time addresses of the wrappers, by the name of the wrapped function.
     wrappers: BTreeMap<String, u64>,
     /// Modules whose tables lead to the wrappers; those that have come lately, with the ticks for
     /// which they are looked at.
@@ -630,7 +630,7 @@ impl Attached {
         Duration::from_secs_f64((self.cpu_now - self.cpu_before) as f64 / ticks)
     }
 
-    /// To be called often: takes in what has come since. `threads`: ids of those that have a ring.
+    /// To be called often: takes in the threads and modules that have come since. `threads`: ids of those that have a ring.
     pub fn tick(&mut self, threads: &dyn Fn(i32) -> bool, signal: u32) {
         self.cpu_now = self
             .process

@@ -544,7 +544,7 @@ mod tests {
         assert_eq!(found["posix_spawn"], real);
     }
 
-    /// Against what `object` says by section headers; then those are gone.
+    /// Checked against the result of `object` by section headers; then those are gone.
     #[test]
     fn entries_for_functions_are_found_without_section_headers() {
         use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationTarget};

@@ -227,7 +227,7 @@ impl Borrowed {
         let mut mask = 0u64;
         call(PTRACE_GETSIGMASK, thread, 8, &raw mut mask as usize)?;
         let registers = registers(thread)?;
-        // The end of what it runs is told by SIGTRAP, which must not be blocked then: the kernel
+        // The end of the called code is told by SIGTRAP, which must not be blocked then: the kernel
         // would take its handler away.
         let all = !TRAP;
         call(PTRACE_SETSIGMASK, thread, 8, &raw const all as usize)?;

@@ -147,7 +147,7 @@ pub struct Tally {
 pub struct KnownProcess {
     /// Its id.
     pub pid: u32,
-    /// The cause for what its threads left behind; `None` while it runs.
+    /// The cause for slots that its threads left behind; `None` while it runs.
     pub ended: Option<u8>,
 }
 
@@ -259,7 +259,7 @@ impl<'a> Drainer<'a> {
             return None;
         }
         if intake.abandoned {
-            // Its books are closed: what comes is nobody's, and its owner is not to wait.
+            // Its books are closed: new chunks are nobody's, and its owner is not to wait.
             queue.claimed.store(published, Ordering::Relaxed);
             slot.set_drained(published);
             return None;
@@ -619,7 +619,7 @@ impl<'a> Drainer<'a> {
         true
     }
 
-    /// Takes what the threads have recorded so far, although they go on. Returns how many there
+    /// Takes the threads' records so far, although they go on. Returns how many there
     /// were.
     pub fn abandon(&self, segment: &mut EncodedSegment) -> u64 {
         let mut threads = 0;
@@ -645,7 +645,7 @@ impl<'a> Drainer<'a> {
         threads
     }
 
-    /// Drains the rest of a queue and what its thread has not published, and ends its stream.
+    /// Drains the rest of a queue and its thread's unpublished slots, and ends its stream.
     fn close(&self, index: usize, intake: &mut Intake, cause: u8, segment: &mut EncodedSegment) {
         let slot = self.arena.slot(index);
         self.queues[index].closing.store(true, Ordering::Relaxed);
@@ -688,7 +688,7 @@ impl<'a> Drainer<'a> {
         self.finish(&mut self.queues[index].settled(intake));
     }
 
-    /// Adds up what a thread has counted in memory.
+    /// Adds up the counts of a thread in memory.
     fn take_counters(
         &self,
         index: usize,
@@ -734,7 +734,7 @@ impl<'a> Drainer<'a> {
         self.queues[index].closing.store(false, Ordering::Relaxed);
     }
 
-    /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers
+    /// Keeps the unpublished slots of a thread. Returns false if it went on meanwhile or its numbers
     /// are nonsense.
     fn take_rest(
         &self,

@@ -12,12 +12,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// One thread slot's queue.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// Held by who claims a chunk, and by who closes the queue.
+    /// Held by the worker that claims a chunk, or that closes the queue.
     pub intake: Mutex<Intake>,
-    /// Number of chunks claimed, for who only wants to know whether there is work. It is changed
+    /// Number of chunks claimed, for a check for work without the lock. It is changed
     /// by the holder of the intake.
     pub claimed: AtomicU64,
-    /// It is being closed: who closes it takes all that waits.
+    /// It is being closed: the closing worker takes all chunks that wait.
     pub closing: AtomicBool,
     outlet: Mutex<Outlet>,
     turn: Condvar,

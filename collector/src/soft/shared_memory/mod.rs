@@ -337,7 +337,7 @@ impl Arena {
         unsafe { (*self.header()).image.offset }
     }
 
-    /// CPU time of the traced threads by their triggers, and what recording took of it, nanoseconds; 0 where that is not
+    /// CPU time of the traced threads by their triggers, and recording's part, nanoseconds; 0 if not
     /// counted.
     pub fn account(&self) -> (u64, u64) {
         // SAFETY: atomics in the mapping.

@@ -74,7 +74,7 @@ impl Arena {
         self.phase_part().event_count.load(Ordering::Acquire)
     }
 
-    /// Process, what has happened, when, and the process's CPU time; `None` if that is not complete,
+    /// Process, event, time, and the process's CPU time; `None` if that is not complete,
     /// or another event has taken its place.
     pub fn phase_event(&self, number: u64) -> Option<[u64; 4]> {
         let row = &self.phase_part().events[(number % EVENTS as u64) as usize];

@@ -341,7 +341,7 @@ pub fn parts(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSplit> {
             outside: !is_on(header),
         };
         for part in pieces(control.base.get(), slots, began_outside, known) {
-            // Behind the last switch that is known nobody knows what belongs where.
+            // Behind the last known switch, nobody knows which slots belong to phases.
             if number > BOUNDARIES && part.1 == slots {
                 header
                     .phases
