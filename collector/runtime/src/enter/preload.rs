@@ -176,8 +176,8 @@ fn take_in_heap() {
 /// probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
 fn wake() {
     let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
-    // The kernel ends a thread that fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a
-    // ring.)
+    // The kernel ends a thread that fails with SIGSEGV blocked. (In `burst` nobody meets a probe
+    // without a ring.)
     let late = !burst && !crate::record::thread_join::all_can_join();
     if late || shadow_stack() {
         modules::tell_this_program(if late {

@@ -630,7 +630,8 @@ impl Attached {
         Duration::from_secs_f64((self.cpu_now - self.cpu_before) as f64 / ticks)
     }
 
-    /// To be called often: takes in the threads and modules that have come since. `threads`: ids of those that have a ring.
+    /// To be called often: takes in the threads and modules that have come since. `threads`: ids of
+    /// those that have a ring.
     pub fn tick(&mut self, threads: &dyn Fn(i32) -> bool, signal: u32) {
         self.cpu_now = self
             .process

@@ -734,8 +734,8 @@ impl<'a> Drainer<'a> {
         self.queues[index].closing.store(false, Ordering::Relaxed);
     }
 
-    /// Keeps the unpublished slots of a thread. Returns false if it went on meanwhile or its numbers
-    /// are nonsense.
+    /// Keeps the unpublished slots of a thread. Returns false if it went on meanwhile or its
+    /// numbers are nonsense.
     fn take_rest(
         &self,
         slot: ThreadSlot<'_>,

@@ -337,8 +337,8 @@ impl Arena {
         unsafe { (*self.header()).image.offset }
     }
 
-    /// CPU time of the traced threads by their triggers, and recording's part, nanoseconds; 0 if not
-    /// counted.
+    /// CPU time of the traced threads by their triggers, and recording's part, nanoseconds; 0 if
+    /// not counted.
     pub fn account(&self) -> (u64, u64) {
         // SAFETY: atomics in the mapping.
         unsafe {
