@@ -101,7 +101,7 @@ pub struct RunOutcome {
     pub elsewhere: Vec<u64>,
     /// `burst`: kind of the triggers.
     pub trigger: String,
-    /// Lost records, by cause.
+    /// Losses, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Segments shorter than asked, by cause (in `full` only where something is missing).
     pub truncated: BTreeMap<String, u64>,

@@ -184,7 +184,7 @@ fn outcome(
     }
 }
 
-/// Records that the runtime has counted as lost, by cause.
+/// Losses that the runtime has counted, by cause.
 fn dropped(arena: &Arena, unseen: u64) -> BTreeMap<String, u64> {
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
     for &(number, name) in &count::NAMES {

@@ -128,7 +128,7 @@ struct Books {
 pub struct Tally {
     /// Threads, by process and thread id.
     pub threads: Vec<ThreadSeen>,
-    /// Lost records, by cause.
+    /// Losses, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Segments that are shorter than asked, by cause.
     pub truncated: BTreeMap<String, u64>,
