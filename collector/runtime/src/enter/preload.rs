@@ -73,7 +73,7 @@ fn start(envp: *mut *mut u8) {
     }
 }
 
-/// What the kernel tells of the executable.
+/// Facts that the kernel passes about the executable.
 pub struct Vectors {
     /// Address of its program headers.
     pub phdr: u64,
@@ -156,7 +156,8 @@ fn first_stack() -> thread_ring::Stack {
     }
 }
 
-/// Rings lead to what is called around the system calls of programs without a loader.
+/// Sets, for all rings, the functions that are called around the system calls of programs without a
+/// loader.
 pub fn tell_hooks() {
     thread_ring::set_system_hooks([
         raw_syscalls::before as *const () as u64,
@@ -175,8 +176,8 @@ fn take_in_heap() {
 /// probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
 fn wake() {
     let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
-    // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a
-    // ring.)
+    // The kernel ends a thread that fails with SIGSEGV blocked. (In `burst` nobody meets a probe
+    // without a ring.)
     let late = !burst && !crate::record::thread_join::all_can_join();
     if late || shadow_stack() {
         modules::tell_this_program(if late {
@@ -202,7 +203,7 @@ fn wake() {
     }
 }
 
-/// Whether the kernel has given this thread a shadow stack, which moved code would violate.
+/// True if the kernel has given this thread a shadow stack, which moved code would violate.
 pub fn shadow_stack() -> bool {
     const ARCH_SHSTK_STATUS: usize = 0x5005;
     let mut features = 0u64;

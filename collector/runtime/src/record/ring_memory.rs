@@ -218,7 +218,7 @@ pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
             Claim::Failed => break,
             Claim::Full { left } => left,
         };
-        // What dead processes have left is the recorder's to take.
+        // Slots that dead processes have left are the recorder's to take.
         if !left
             || header.stop.load(Ordering::Relaxed) != 0
             || !syscall::process_exists(header.recorder)
@@ -367,8 +367,8 @@ pub fn place_of(header: &Header, ring: Ring, address: u64) -> usize {
     (address as usize).saturating_sub(ring.address + PAGE) / (header.chunk_bytes as usize + PAGE)
 }
 
-/// `burst`: whether an address lies in a guard page of this ring. Looks at nothing that a forked
-/// child may not have.
+/// `burst`: true if an address lies in a guard page of this ring. Reads no memory that a forked
+/// child may lack.
 pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
     let from = (address as usize).wrapping_sub(ring.address + PAGE);
     let chunk = header.chunk_bytes as usize;

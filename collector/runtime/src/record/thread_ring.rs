@@ -33,9 +33,9 @@ use mgz_abi::shared_memory::*;
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
 /// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables
-/// of what hooks know.
+/// of the hooks.
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
-/// Bytes for what is to be remembered while handlers of the program run
+/// Bytes for the state that is kept while handlers of the program run
 /// ([`signals::kept`](crate::record::signals)).
 pub const KEPT_BYTES: usize = 3 * PAGE;
 /// Bytes for the environment of a program that is executed.
@@ -52,47 +52,49 @@ const BORROWERS: u32 = u32::MAX;
 /// Least length of a lap, slots.
 pub(crate) const LAP_SLOTS: u64 = 1 << 18;
 
-/// What the program believes about a thread's signal settings; lies in the second half of the spare
-/// control page.
+/// Signal settings of a thread in the program's view; lies in the second half of the spare control
+/// page.
 #[repr(C)]
 pub struct Private {
-    /// Whether the program has SIGSEGV blocked. It is never really blocked.
+    /// True if the program has SIGSEGV blocked. It is never really blocked.
     pub segv_blocked: Cell<bool>,
     /// The handler of the program that blocks SIGSEGV while it runs, see
     /// [`crate::record::signals`].
     pub shield: Cell<crate::record::signals::Shield>,
     /// The mask of the call in which the thread waits for signals, if it does.
     pub waiting: Cell<Option<u64>>,
-    /// Whether it has the trigger's signal blocked. That is never really blocked either.
+    /// True if the program has the trigger's signal blocked. That signal is never really blocked
+    /// either.
     pub trigger_blocked: Cell<bool>,
     /// The window of `burst`.
     pub window: Cell<crate::record::window::Window>,
-    /// What begins windows.
+    /// Source of windows.
     pub trigger: Cell<crate::record::trigger::Trigger>,
-    /// How fast the code runs.
+    /// Measurements of the code's speed.
     pub pace: crate::record::speed_probe::Pace,
-    /// What waits for reuses.
+    /// Watches that wait for reuses.
     pub reuse: crate::record::reuse_watch::ReuseWatches,
     /// `burst`: places of the queue that are mapped, by bit.
     pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
     pub stack: Cell<[usize; 3]>,
-    /// What is to be undone if a program is not executed after all: whether there was a trigger, and
-    /// memory and its bytes.
+    /// State to undo if the execution of a new program fails: presence of a trigger, and memory and
+    /// its bytes.
     pub executing: Cell<(bool, usize, usize)>,
     /// Which handlers of the program are under way.
     pub kept: Cell<crate::record::signals::KeptPlaces>,
-    /// What is known of the thread's own stack.
+    /// Known bounds of the thread's own stack.
     pub own_stack: Cell<Stack>,
-    /// What its trigger is, for other threads: kind, and descriptor or number; 0 is none.
+    /// Its trigger, for other threads: kind, and descriptor or number; 0 is none.
     pub handle: AtomicU64,
-    /// What is left of the period of a timer that stands still, and its interval, nanoseconds.
+    /// Rest of the period of a stopped timer, and its interval, nanoseconds.
     pub left: [AtomicU64; 2],
     /// `ring`: how far it is to the end of the next window is drawn.
     pub drawn: Cell<bool>,
-    /// Whose turn it is to make room in what hooks know.
+    /// Next entry to replace in the tables of hooks.
     pub noted: Cell<u32>,
-    /// Where the reservation's area of counters is; 0: it has none. Stays when a new thread comes.
+    /// Address of the reservation's area of counters; 0: it has none. Stays when a new thread
+    /// comes.
     pub counters: Cell<usize>,
 }
 
@@ -161,14 +163,14 @@ pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
 ///
 /// A copy of an address, from which shared references to three pieces of memory are made. All that
 /// changes in them is a cell or atomic, so that references may coexist: those of a function with
-/// those of a signal handler that interrupts it, or that it calls. Who may change cells follows
-/// from whose the reservation is:
+/// those of a signal handler that interrupts it, or that it calls. The right to change cells
+/// follows from the owner of the reservation:
 ///
 /// * of a living thread: that thread alone, with signals blocked, in a handler, or where no handler
 ///   of the runtime looks at the field; its probes change `cursor` and `spill` between two
 ///   instructions of the program;
-/// * of a thread that has ended, or of none: who holds [`LOCK`], or has changed [`Control::state`]
-///   from FREE;
+/// * of a thread that has ended, or of none: the thread that holds [`LOCK`], or that has changed
+///   [`Control::state`] from FREE;
 /// * `hooks` and the tables of known targets: any thread that unloads a module ([`forget_code`]),
 ///   by volatile writes.
 ///
@@ -204,12 +206,12 @@ impl Ring {
         self.signal_stack() - HOOK_STACK
     }
 
-    /// Where [`KEPT_BYTES`] begin, below the stack of hooks.
+    /// Start of [`KEPT_BYTES`], below the stack of hooks.
     pub fn kept_handlers(self) -> usize {
         self.hook_stack() - KEPT_BYTES
     }
 
-    /// Where [`ENVIRONMENT_BYTES`] begin, below that.
+    /// Start of [`ENVIRONMENT_BYTES`], below [`KEPT_BYTES`].
     pub fn environment_place(self) -> usize {
         self.kept_handlers() - ENVIRONMENT_BYTES
     }
@@ -265,7 +267,7 @@ pub fn current() -> Option<Ring> {
     Some(ring)
 }
 
-/// Whether the caller is a process that shares its creator's memory and knows it (the child of a
+/// True if the caller is a process that shares its creator's memory and knows it (the child of a
 /// `vfork`): its signal handlers and mask are its own.
 pub fn borrows_memory() -> bool {
     let gs = syscall::gs();
@@ -294,8 +296,8 @@ fn notice_child() {
     }
 }
 
-/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps
-/// until then must not come to lie there.
+/// As [`notice_fork`], but the ring is taken over when it is first needed. The child's mappings
+/// until then must not lie there.
 pub fn hold_place() {
     let gs = syscall::gs();
     match (ring_at(gs), process::header()) {
@@ -313,7 +315,7 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
     process::is_forked() && adopt_in_child(ring)
 }
 
-// (What is called often has no room for it on its stack, which may be a small one.)
+// (A function that is called often has no room for it on its stack, which may be a small one.)
 #[cold]
 #[inline(never)]
 fn adopt_in_child(ring: Ring) -> bool {
@@ -361,8 +363,8 @@ pub fn forget_parents(gs: usize) {
     }
 }
 
-/// The other threads of the parent are not in this child: what they have reserved and locked is
-/// free. `ring` is that of the calling thread.
+/// The other threads of the parent are not in this child: their reservations and locks are free.
+/// `ring` is that of the calling thread.
 fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::record::signals::unlock();
@@ -545,7 +547,7 @@ fn reuse_borrowers() -> Option<Ring> {
         })
 }
 
-/// Publishes what a dead thread left in its ring.
+/// Publishes the slots that a dead thread left in its ring.
 fn close(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
     if control.cursor.get() > control.base.get() && control.cursor.get() <= control.guard.get() {
@@ -563,7 +565,7 @@ pub fn forget_reservations() {
         let ring = Ring {
             address: entry.load(Ordering::Relaxed),
         };
-        // What dead threads have left; those that live end their triggers themselves.
+        // Triggers of dead threads are ended here; live threads end theirs themselves.
         if syscall::tgkill(syscall::getpid(), ring.control().tid.get(), 0) == -3 {
             crate::record::trigger::disarm(ring);
         }
@@ -576,7 +578,7 @@ pub fn forget_reservations() {
     NEXT_LOOK.store(0, Ordering::Relaxed);
 }
 
-/// Forgets what all threads of this process know of where code goes on: a module is gone.
+/// Forgets the targets that all threads of this process know: a module is gone.
 pub fn forget_code() {
     for entry in &RESERVATIONS {
         match entry.load(Ordering::Acquire) {
@@ -621,17 +623,19 @@ fn use_private_page(ring: Ring) {
     unsafe { syscall::set_gs(core::ptr::from_ref(ring.spare()) as usize) };
 }
 
-/// Addresses of what is called around the system calls of a program that has no loader.
+/// Addresses of the functions that are called around the system calls of a program that has no
+/// loader.
 static SYSTEM_HOOKS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Says what is called before and after such a system call. Comes before the first ring is made.
+/// Sets the functions that are called before and after such a system call. To be called before the
+/// first ring is made.
 pub fn set_system_hooks(hooks: [u64; 2]) {
     for (place, hook) in SYSTEM_HOOKS.iter().zip(hooks) {
         place.store(hook, Ordering::Relaxed);
     }
 }
 
-/// What [`Control::system_hooks`] holds.
+/// Content of [`Control::system_hooks`].
 fn system_hooks() -> [u64; 2] {
     SYSTEM_HOOKS
         .each_ref()
@@ -664,7 +668,7 @@ pub fn begin_spare(ring: Ring) {
 pub struct Stack {
     /// Lowest address, if the program gave the memory; else 0.
     pub low: usize,
-    /// Bytes, without what guards them; 0 if unknown.
+    /// Bytes, without the guard; 0 if unknown.
     pub bytes: usize,
 }
 

@@ -1,15 +1,15 @@
 //! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to
 //! code without a clone go on (see `abi`, "Translated clones").
 //!
-//! What makes this hard: it stands between any two instructions of the program, so it may change no
+//! The difficulty: a hook stands between any two instructions of the program, so it may change no
 //! register, no flag and nothing on the stack, and a signal may arrive at each of its own
 //! instructions. So all that it saves lies in the control page, and [`settle`] can undo it from
-//! there at any moment: a hook that was interrupted is either done (control is where it was to go)
+//! there at any moment: a hook that was interrupted is either done (control has reached its target)
 //! or was never met.
 //!
 //! A small table in each control page maps original addresses to their clones, and a larger one
-//! what does not fit there ([`known`](crate::record::target_cache)); a miss in both calls [`slow`],
-//! on a stack of its own.
+//! maps the addresses that do not fit there ([`known`](crate::record::target_cache)); a miss in
+//! both calls [`slow`], on a stack of its own.
 
 use crate::record::target_cache::{Fact, Known, is_canonical};
 use crate::record::thread_ring::Ring;
@@ -29,7 +29,7 @@ const FLAGS: usize = RAX + 16;
 const TO: usize = RAX + 24;
 const RSP: usize = RAX + 32;
 const REST: usize = RAX + 40;
-/// Where the flags of the program lie while [`slow`] runs, bytes below the top of the stack of hooks:
+/// Place of the program's flags while [`slow`] runs, bytes below the top of the stack of hooks:
 /// behind the vector registers. 0 until they are there.
 const KEPT_FLAGS: usize = 96;
 /// Index of r11 in [`Control::hold`].
@@ -238,7 +238,7 @@ macro_rules! label {
     }};
 }
 
-/// What a control page's hooks do.
+/// Behavior of a control page's hooks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Hooks {
     /// Go on in the original, whatever comes: no window is open.
@@ -313,7 +313,8 @@ fn entry(ring: Ring, original: u64) -> Option<u64> {
     })
 }
 
-/// Where control goes from a hook whose table has no answer. `flags`: the program's.
+/// Returns the address at which control goes on from a hook whose table has no answer. `flags`: the
+/// program's.
 extern "C" fn slow(kind: u64, flags: u64) -> u64 {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
@@ -334,7 +335,7 @@ extern "C" fn slow(kind: u64, flags: u64) -> u64 {
     go(ring, control, &transfer)
 }
 
-/// What a hook stands at.
+/// State of the thread at a hook.
 struct Transfer {
     /// The thread's own control page is in use.
     recording: bool,
@@ -441,16 +442,16 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
     }
 }
 
-/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no
-/// instrumented file; in a window, such code of an instrumented file may call code that has a
+/// Prepares for code without a clone: its return address shall lead back. `leaves`: the code lies
+/// in no instrumented file. In a window, such code of an instrumented file may call code that has a
 /// clone, unseen.
 fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
     // A jump to such code need not be a function's end.
     let back = match call || leaves {
-        // What an entry jump stands at leads back by itself; then who looks at the stack sees the
-        // original's address.
+        // An address with an entry jump leads back by itself; then the program's stack keeps the
+        // original's address, for all readers.
         true if !burst && modules::enters_clone(top) => None,
         true => back_of(ring, top),
         false => None,
@@ -624,7 +625,7 @@ fn end(
     }
 }
 
-/// Whether the processor goes to an address, be something there or not.
+/// True if the processor accepts a jump to an address, mapped or not.
 fn is_address(target: u64) -> bool {
     const EXISTS: isize = 17;
     if matches!(target as i64 >> 47, 0 | -1) || !is_canonical(target) {
@@ -656,8 +657,8 @@ fn is_address(target: u64) -> bool {
 }
 
 /// A call to an address where no code can be fails at the call, which pushes nothing; whoever
-/// repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and returns to such
-/// addresses nobody knows where they were: they are shown where they lead.)
+/// repairs the pointer calls again. Here it fails at the hook's jump. (The origin of a jump or
+/// return to such an address is unknown: it is shown at its target.)
 fn refuse(context: &mut Context, target: u64) {
     if is_address(target) {
         return;
@@ -721,7 +722,7 @@ fn restore_all(control: &Control, context: &mut Context) {
     }
 }
 
-/// Whether an address lies in a hook, or a hook is under way.
+/// True if an address lies in a hook, or a hook is under way.
 pub fn interrupted(rip: u64) -> bool {
     let gs = syscall::gs();
     if thread_ring::ring_at(gs).is_none() {

@@ -1,4 +1,4 @@
-//! Who starts the runtime, and that it is started once.
+//! Start of the runtime, once and by whichever way comes first.
 
 use crate::sys::{environment, libc_symbols};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ unsafe extern "C" {
     fn mgz_start(envp: *mut *mut u8);
 }
 
-/// Whether the runtime has begun, in whichever way.
+/// True if the runtime has begun, in whichever way.
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// Whether nobody has begun before; from now on somebody has.
+/// Returns true for the first caller alone, which marks the runtime as begun.
 pub fn is_first() -> bool {
     !BEGUN.swap(true, Ordering::Relaxed)
 }

@@ -14,7 +14,7 @@ static TICKS: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds in 2³² ticks; before anything is known, as of a counter of 2 GHz.
 static RATE: AtomicU64 = AtomicU64::new(1 << 31);
 
-/// Whether a thread of the process may not read the counter.
+/// True if a thread of the process may not read the counter.
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// Looks whether the process may read the counter: a program that forbids it to itself leaves that to
@@ -53,7 +53,7 @@ fn stop_reading() {
     crate::sys::vdso::forget();
 }
 
-/// The counter as it would be, by what is known of its rate.
+/// The value that the counter would have, computed from its known rate.
 #[cold]
 fn computed_ticks() -> u64 {
     let ns = syscall::now_ns().saturating_sub(NS.load(Ordering::Relaxed));

@@ -1,5 +1,6 @@
 //! Threads whose system calls the kernel hands back to the program by SIGSYS
-//! (`prctl(PR_SET_SYSCALL_USER_DISPATCH)`). A byte of the program, the selector, says whether it does.
+//! (`prctl(PR_SET_SYSCALL_USER_DISPATCH)`). A byte of the program, the selector, turns this on and
+//! off.
 //!
 //! Calls of the runtime are to be made all the same: around each the selector says "allow". The
 //! return from a handler cannot put it back, so it is made by a `syscall` instruction in the range
@@ -30,7 +31,7 @@ static TABLE: [DispatchedThread; THREADS] = [const {
     }
 }; THREADS];
 
-/// Whether any thread has had it.
+/// True if any thread has ever had its calls handed back.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 fn entry() -> Option<&'static DispatchedThread> {
@@ -43,7 +44,7 @@ fn entry() -> Option<&'static DispatchedThread> {
         .find(|e| e.thread.load(Ordering::Relaxed) == thread)
 }
 
-/// Whether the calling thread has it.
+/// True if the calling thread has its calls handed back.
 pub fn is_begun() -> bool {
     entry().is_some()
 }
@@ -99,7 +100,7 @@ fn gate(range: core::ops::Range<usize>) -> usize {
     0
 }
 
-/// Where the calling thread may return from handlers, if that must be elsewhere than usual.
+/// Return address of handlers for the calling thread, if it differs from the usual one.
 pub fn way_back() -> Option<usize> {
     entry()
         .map(|e| e.gate.load(Ordering::Relaxed))

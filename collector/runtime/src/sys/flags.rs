@@ -12,7 +12,7 @@ pub const TRAP: u64 = 1 << 8;
 const DIRECTION: u64 = 1 << 10;
 /// Alignment check: accesses that are not aligned fail by SIGBUS.
 pub const ALIGNMENT: u64 = 1 << 18;
-/// What code of the runtime runs without.
+/// Flags that are clear while code of the runtime runs.
 pub const FOREIGN: u64 = TRAP | DIRECTION | ALIGNMENT;
 /// The bits that stay, as the operand of an `and`.
 pub const KEPT: i64 = !(FOREIGN as i64);
@@ -33,7 +33,7 @@ pub struct PlainFlags {
 }
 
 impl PlainFlags {
-    /// Clears what is set of them.
+    /// Clears those that are set.
     #[inline]
     pub fn hold() -> PlainFlags {
         let before: u64;

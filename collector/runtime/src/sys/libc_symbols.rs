@@ -1,12 +1,12 @@
-//! What stands behind the runtime's wrappers: the definitions that come after it in the loader's
+//! Functions behind the runtime's wrappers: the definitions that come after it in the loader's
 //! order, found at the start of the program.
 //!
 //! Later it would be noticed: `dlsym` waits for a thread that loads a library, which may itself
-//! wait for the caller; it takes away what `dlerror` would say; and wrappers are called where
-//! little is allowed, as in handlers. Nor is `dlsym` itself asked, or any other function by its
-//! name alone: the executable or a library before the runtime may have one of its own that is not
-//! ready yet (those of sanitizers are not before their own start). The loader's list of modules
-//! tells the same.
+//! wait for the caller; it clears the text of `dlerror`; and wrappers are called where little is
+//! allowed, as in handlers. Nor is `dlsym` itself asked, or any other function by its name alone:
+//! the executable or a library before the runtime may have one of its own that is not ready yet
+//! (those of sanitizers are not before their own start). The loader's list of modules tells the
+//! same.
 
 use crate::sys::loader_list;
 use core::arch::global_asm;
@@ -78,8 +78,8 @@ pub fn fail(errno: isize) -> i32 {
     -1
 }
 
-/// Where the recorder has put the runtime into a running process, nothing is linked; it has looked
-/// these up: hash of the name, address.
+/// Functions that the recorder has looked up for a runtime that it has put into a running process,
+/// which is not linked: hash of the name, address.
 static mut FUNCTIONS: [[u64; 2]; MAX_FUNCTIONS] = [[0; 2]; MAX_FUNCTIONS];
 
 /// Takes the recorder's list over.
@@ -118,8 +118,8 @@ fn look_up(cache: &AtomicUsize, name: &CStr, look: fn(&[u8]) -> usize) -> usize 
     found
 }
 
-/// The definition of `name` that comes after this library, or 0: what a caller of the wrapper would
-/// have called.
+/// The definition of `name` that comes after this library, or 0: the one that a caller of the
+/// wrapper would have called.
 pub fn find(cache: &AtomicUsize, name: &CStr) -> usize {
     find_once(cache, name, loader_list::first_behind)
 }
@@ -131,9 +131,9 @@ fn in_library_or_behind(name: &[u8]) -> usize {
     }
 }
 
-/// The definition of `name` in the C library itself, or 0: what the C library would have called in
-/// the place of a wrapper, and what the runtime calls for itself. (Where no module is known to be
-/// the C library: the next one.)
+/// The definition of `name` in the C library itself, or 0. The C library would have called it in
+/// the place of a wrapper, and the runtime calls it for itself. (If no module is known to be the C
+/// library: the next one.)
 pub fn find_in_library(cache: &AtomicUsize, name: &CStr) -> usize {
     find_once(cache, name, in_library_or_behind)
 }

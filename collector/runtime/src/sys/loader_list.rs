@@ -9,7 +9,7 @@ use core::arch::asm;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// What the loader tells debuggers of a module (`struct link_map`).
+/// Entry of the loader's list for debuggers (`struct link_map`).
 #[repr(C)]
 pub(crate) struct LoadedModule {
     bias: usize,
@@ -18,7 +18,7 @@ pub(crate) struct LoadedModule {
     next: *const LoadedModule,
 }
 
-/// Where the loader lies, or 0 as long as that is not known.
+/// Address of the loader, or 0 while it is unknown.
 static LOADER: AtomicUsize = AtomicUsize::new(0);
 
 /// Notes that code at `inside` is the loader's.
@@ -36,7 +36,7 @@ pub(crate) fn know_loader(inside: usize) {
     }
 }
 
-/// Where the loader lies, or 0.
+/// Address of the loader, or 0.
 fn loader() -> usize {
     let known = LOADER.load(Ordering::Relaxed);
     if known != 0 {
@@ -47,7 +47,7 @@ fn loader() -> usize {
     told
 }
 
-/// Where the loader lies, as the kernel says; 0 where it does not.
+/// Address of the loader according to the kernel, or 0 without one.
 fn told_loader() -> usize {
     const AT_BASE: u64 = 7;
     /// Entries that are looked at; the kernel has some 24.
@@ -168,7 +168,7 @@ pub(crate) fn first_of_all(name: &[u8]) -> usize {
 
 /// The definition of a name in the C library itself, whoever else may have one; 0 if there is none.
 pub(crate) fn of_c_library(name: &[u8]) -> usize {
-    /// The parts of glibc that hold what the runtime calls; musl is its own loader.
+    /// The parts of glibc that hold functions for the runtime; musl is its own loader.
     const NAMES: [&CStr; 5] = [
         c"libc.so.6",
         c"libpthread.so.0",
@@ -255,7 +255,7 @@ impl ModuleSymbols {
         (out.strings != 0 && out.symbols != 0).then_some(out)
     }
 
-    /// Whether the module calls itself by one of these names.
+    /// True if the module's own name is one of these.
     fn is_called(&self, names: &[&CStr]) -> bool {
         let Some(at) = self.name else {
             return false;

@@ -1,11 +1,11 @@
 //! The text of `/proc/PID/maps` and `smaps`, in which some memory is shown as reserved (`---p`).
 //!
-//! The ranges stay in the list, so that who looks for free addresses finds none there. Mappings
-//! that the kernel has merged with the program's are split.
+//! The ranges stay in the list, so that a search for free addresses finds none there. Mappings that
+//! the kernel has merged with the program's are split.
 
 /// Bytes of a line that are looked at. Longer ones have the path of a file.
 const LINE: usize = 256;
-/// What the names of the recorder's files begin with.
+/// Prefix of the names of the recorder's files.
 const NAME: &[u8] = b"/memfd:mgz-";
 /// Instead of the permissions.
 const RESERVED: &[u8] = b"---p";
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// Both addresses of a line about a mapping, and what follows: permissions and the rest.
+/// Both addresses of a line about a mapping, and the rest: permissions and so on.
 fn parse(line: &[u8]) -> Option<(usize, usize, &[u8])> {
     let (start, rest) = number(line)?;
     let (end, rest) = number(rest.strip_prefix(b"-")?)?;
@@ -90,7 +90,7 @@ fn parse(line: &[u8]) -> Option<(usize, usize, &[u8])> {
     (rest.len() > RESERVED.len() && start < end).then_some((start, end, rest))
 }
 
-/// A number to the base of 16, and what follows.
+/// A number to the base of 16, and the rest of the text.
 fn number(text: &[u8]) -> Option<(usize, &[u8])> {
     let digit = |c: &u8| matches!(c, b'0'..=b'9' | b'a'..=b'f');
     let digits = text.iter().take_while(|c| digit(c)).count();

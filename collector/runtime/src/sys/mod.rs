@@ -1,4 +1,4 @@
-//! What the kernel and the processor offer, without a C library.
+//! Services of the kernel and the processor, without a C library.
 
 #[cfg(not(test))]
 pub mod begin;

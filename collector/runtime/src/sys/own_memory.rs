@@ -1,6 +1,6 @@
 //! Memory of the runtime without a file, which the program is not to read or change when it goes
-//! through its mappings ([`crate::wrap::proc_files`]). What is mapped from the recorder's files is
-//! told by the name of these.
+//! through its mappings ([`crate::wrap::proc_files`]). Mappings of the recorder's files are
+//! recognized by the files' names.
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -79,7 +79,7 @@ pub fn note_opened() -> bool {
     !OPENED.swap(true, Ordering::AcqRel)
 }
 
-/// Whether code may change, so that clones may not be what they were made of.
+/// True if code may change, so that clones may no longer match their originals.
 pub fn may_code_change() -> bool {
     OPENED.load(Ordering::Acquire)
 }

@@ -20,7 +20,7 @@ const LENGTHS: core::ops::RangeInclusive<usize> = 32..=256;
 /// Bytes of the largest stack on which a handler is looked for.
 const STACK: usize = 64 << 20;
 
-/// The thread in whose handler of a fault the process is, and where the handler's frame lies.
+/// The thread in whose handler of a fault the process is, and the address of the handler's frame.
 static THREAD: AtomicU32 = AtomicU32::new(0);
 static FRAME: AtomicUsize = AtomicUsize::new(0);
 /// The area that was taken back, and its length.

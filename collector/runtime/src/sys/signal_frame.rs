@@ -10,7 +10,7 @@ pub const RSP: usize = 15;
 pub const RIP: usize = 16;
 /// Index of the flags.
 pub const FLAGS: usize = 17;
-/// General registers, rip and flags: what a handler may change.
+/// General registers, rip and flags, which a handler may change.
 pub const REGISTERS: usize = 18;
 
 /// `ucontext_t` as the kernel lays it out.

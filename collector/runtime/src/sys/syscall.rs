@@ -153,7 +153,7 @@ pub fn open_quietly(path: *const u8) -> isize {
 /// `AT_EMPTY_PATH`.
 pub const EMPTY_PATH: usize = 0x1000;
 
-/// The same by a folder's descriptor, or, with [`EMPTY_PATH`] and an empty path, of what the
+/// The same by a folder's descriptor. With [`EMPTY_PATH`] and an empty path it is the file that the
 /// descriptor itself leads to, however that was opened.
 #[allow(
     clippy::not_unsafe_ptr_arg_deref,
@@ -224,7 +224,7 @@ pub fn owner(fd: isize) -> Option<(u32, u32, u32)> {
     (r == 0).then_some((stat[3] as u32, (stat[3] >> 32) as u32, stat[4] as u32))
 }
 
-/// Whether memory can be read, all of it.
+/// True if all of the memory can be read.
 pub fn is_readable(at: usize, bytes: usize) -> bool {
     const PAGE: usize = 4096;
     const NO_SUCH_HOW: usize = 99;
@@ -243,7 +243,7 @@ pub fn is_readable(at: usize, bytes: usize) -> bool {
 /// `FUTEX_WAKE_OP` among the threads of a process.
 pub const WAKE_OP_PRIVATE: usize = 5 | 128;
 
-/// Whether memory can be written to; `at` is a multiple of 4.
+/// True if memory can be written to; `at` is a multiple of 4.
 pub fn is_writable(at: usize) -> bool {
     /// Nothing is added to the word's bits.
     const OR_NOTHING: usize = 2 << 28;
@@ -334,7 +334,7 @@ pub unsafe fn set_signal_stack(stack: &[usize; 3]) -> isize {
     result
 }
 
-/// Whether a process exists.
+/// True if a process exists.
 pub fn process_exists(pid: u32) -> bool {
     const ESRCH: isize = 3;
     // SAFETY: signal 0 sends nothing.
@@ -415,7 +415,7 @@ pub struct KernelAction {
     pub mask: u64,
 }
 
-/// Changes what a signal does.
+/// Changes the action of a signal.
 ///
 /// # Safety
 /// The handler must be a signal handler.
@@ -430,7 +430,7 @@ pub unsafe fn sigaction(
     unsafe { call(nr::RT_SIGACTION, signal, new, old, 8, 0, 0) }
 }
 
-/// Whether `rdgsbase` may be used, see [`init_gs`].
+/// True if `rdgsbase` may be used, see [`init_gs`].
 pub(crate) static FSGSBASE: core::sync::atomic::AtomicBool =
     core::sync::atomic::AtomicBool::new(false);
 
@@ -442,7 +442,7 @@ pub fn init_gs(hwcap2: u64) {
 /// `ARCH_GET_GS`.
 pub(crate) const GET_GS: usize = 0x1004;
 
-/// Whether [`gs`] and [`fs`] make no system call.
+/// True if [`gs`] and [`fs`] make no system call.
 pub fn reads_bases_quickly() -> bool {
     FSGSBASE.load(core::sync::atomic::Ordering::Relaxed)
 }

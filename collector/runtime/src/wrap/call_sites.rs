@@ -1,29 +1,31 @@
 //! System calls that make threads and programs, or set the `%gs` base ([`gs_base`]), met where they are made.
 //!
-//! Wrappers of the C library's functions are called only by who asks the loader for these functions
-//! by name and in the usual order. A function that `dlsym` has found on a handle, a library that is
-//! opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C library inside another
-//! library, the C library itself (`system`, `popen`, helper threads) and inline assembly go past
-//! them. All of these end at a `syscall` instruction whose number is set right before it.
+//! Wrappers of the C library's functions are called only by code that asks the loader for these
+//! functions by name and in the usual order. A function that `dlsym` has found on a handle, a
+//! library that is opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C
+//! library inside another library, the C library itself (`system`, `popen`, helper threads) and
+//! inline assembly go past them. All of these end at a `syscall` instruction whose number is set
+//! right before it.
 //!
 //! So the code of each module that is loaded is searched for these places, and the instruction that
-//! sets the number becomes a jump to a *detour*: it does what stood there, asks [`before`], makes
-//! the call, tells [`after`], and goes back. A new thread gets its ring there, before any code of
-//! the program runs in it; a forked child its trigger; a program that is executed the
-//! runtime's environment. Who came by a wrapper meets that a second time, and finds it done.
+//! sets the number becomes a jump to a *detour*: it runs the replaced instruction, asks [`before`],
+//! makes the call, tells [`after`], and goes back. A new thread gets its ring there, before any
+//! code of the program runs in it; a forked child its trigger; a program that is executed the
+//! runtime's environment. A call that came by a wrapper meets that a second time, and finds it
+//! done.
 //!
 //! In C libraries, calls about signals are met as well. Handlers that somebody installs past the
 //! wrappers are the program's as any other; and the mask that the C library sets itself, around and
-//! in its threads, must not block what the runtime needs: some functions that it starts threads for
-//! run with all signals blocked.
+//! in its threads, must not block the signals that the runtime needs: some functions that it starts
+//! threads for run with all signals blocked.
 //!
 //! Safe since no other thread runs the code: the runtime's constructor precedes all others, and
 //! modules that are loaded later are searched before their own constructors run. The jump takes the
-//! place of one instruction, so that a branch into what follows still finds that as it was.
+//! place of one instruction, so that a branch to the next instruction still finds it unchanged.
 //!
 //! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code
 //! that is generated at run time, and libraries without instrumentation larger than [`LARGEST`].
-//! The recorder sees such threads by their ids, and tells how many there are.
+//! The recorder sees such threads by their ids, and reports their number.
 
 use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
 use crate::record::{entry_patches, signals, thread_ring, trigger};
@@ -37,8 +39,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
 use mgz_abi::shared_memory::{PAGE, count};
 
-/// What makes threads, children and programs, sets the bases of segments, and changes what the process
-/// may do.
+/// Calls that make threads, children and programs, set the bases of segments, or change the
+/// process's permissions.
 const MAKERS: [u32; 8] = [
     nr::CLONE as u32,
     nr::FORK as u32,
@@ -49,7 +51,8 @@ const MAKERS: [u32; 8] = [
     nr::ARCH_PRCTL as u32,
     nr::PRCTL as u32,
 ];
-/// These, and what changes signals: met in C libraries alone, which are told by the others.
+/// These calls, and those that change signals: met in C libraries alone, which are recognized by
+/// the others.
 const NUMBERS: [u32; 14] = [
     MAKERS[0],
     MAKERS[1],
@@ -66,11 +69,11 @@ const NUMBERS: [u32; 14] = [
     OPENS[1],
     OPENS[2],
 ];
-/// What opens files ([`proc_files`]).
+/// Calls that open files ([`proc_files`]).
 const OPENS: [u32; 3] = [nr::OPEN as u32, nr::OPENAT as u32, nr::OPENAT2 as u32];
 
-/// Code of a library that is searched, bytes; the C library, the executable and what is
-/// instrumented are searched whatever their size.
+/// Largest code of a library that is searched, bytes. The C library, the executable and
+/// instrumented files are searched whatever their size.
 const LARGEST: u64 = 4 << 20;
 /// Code that is searched in all.
 const MOST: u64 = 64 << 20;
@@ -138,7 +141,7 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
             None => return,
         },
         nr::CLONE if awake && r.rdi & CLONE_VM != 0 && !thread_ring::provide() => -ENOMEM,
-        // (Who passes no arguments is told so by the kernel.)
+        // (The kernel reports an error to a caller that passes no arguments.)
         nr::CLONE3 if awake && r.rdi != 0 && !thread_ring::provide() => -ENOMEM,
         nr::VFORK => {
             // A ring that is taken over is this process's: the child cannot do it for itself.
@@ -210,9 +213,9 @@ fn stack(r: &Saved) -> Option<isize> {
     Some(unsafe { crate::wrap::signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _) })
 }
 
-/// As [`before`], for masks that are set past the wrappers. What the program believes to have
-/// blocked stays as it is: most are set for a moment only. What the runtime needs is unblocked again
-/// at once.
+/// As [`before`], for masks that are set past the wrappers. The noted mask of the program stays
+/// unchanged: most of these masks are set for a moment only. Signals that the runtime needs are
+/// unblocked again at once.
 ///
 /// The C library sets a mask for every jump out of a handler, which may stand at the very end of an
 /// alternate stack: so nothing is pushed, unless the mask has such a signal. (The C library's
@@ -285,14 +288,14 @@ unsafe extern "C" fn settle(_: *mut Saved) {
     }
 }
 
-/// What tells a module from another that is loaded in its place.
+/// Hash that distinguishes a module from another one that is loaded in its place.
 fn key(bias: u64, headers: &[ProgramHeader], name: &[u8]) -> u64 {
     let mut key = mgz_abi::shared_memory::name_hash(name) ^ bias.rotate_left(17);
     key ^= (headers.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     key.max(1)
 }
 
-/// Whether it is new.
+/// Adds a key. Returns true if it is new.
 fn enter(key: u64) -> bool {
     for place in &SEARCHED {
         match place.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
@@ -407,7 +410,7 @@ unsafe fn number_at(at: u64) -> u32 {
     }
 }
 
-/// Whether the calls of the C library are met, so that wrappers need not do the same.
+/// True if the calls of the C library are met, so that wrappers need not do the same.
 pub fn are_met() -> bool {
     MET.load(Ordering::Relaxed)
 }
@@ -439,7 +442,8 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
     }
 }
 
-/// Whether it is the call that sets bases, with an operation that is known to be another (the loader sets `%fs`).
+/// True for the call that sets bases, if its operation is known to be a different one (the loader
+/// sets `%fs`).
 fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
     /// Bytes before it that are looked at.
     const BEFORE: usize = 12;
@@ -457,7 +461,7 @@ fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
     is_it && set.next().is_some_and(|w| w[1..] != SET_GS)
 }
 
-/// The next `syscall` instruction, or what looks like one.
+/// The next `syscall` instruction, or bytes that look like one.
 fn find(code: &[u8], from: usize) -> Option<usize> {
     use core::arch::x86_64::*;
     const WIDTH: usize = 16;

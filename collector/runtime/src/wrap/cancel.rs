@@ -2,9 +2,9 @@
 //!
 //! The C library sends the thread a signal, whose handler it installs by a call that no wrapper
 //! hears of, when the first thread is cancelled. That handler, too, must find the interrupted code
-//! as the original has it ([`crate::record::signals`]): else what a clone has borrowed is taken for
-//! the program's, and what a loop has recorded is written over. So before a thread may be cancelled
-//! anywhere, another one is cancelled that takes no notice; then the handler is there.
+//! as the original has it ([`crate::record::signals`]): else registers that a clone has borrowed
+//! are taken for the program's, and records of a loop are written over. So before a thread may be
+//! cancelled anywhere, another one is cancelled that takes no notice; then the handler is there.
 
 use crate::record::{signals, thread_ring, trigger};
 use crate::sys::libc_symbols::{library, next};

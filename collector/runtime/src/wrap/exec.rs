@@ -47,7 +47,7 @@ fn length(list: Strings) -> usize {
     n
 }
 
-/// What is about to be executed, as far as that matters here.
+/// Program that is about to be executed, as far as it matters here.
 enum Target {
     /// Instrumented, by software.
     Instrumented(Loading),
@@ -64,10 +64,10 @@ enum Target {
 /// Interpreters of interpreters that the kernel goes through.
 const DEPTH: usize = 5;
 
-// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So what needs
-// room there is in functions of its own, whose frames are gone when the next one needs some.
+// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So code that
+// needs room there is in separate functions, whose frames are gone when the next one needs some.
 
-/// Looks at what a descriptor leads to, and closes it.
+/// Classifies the file that a descriptor leads to, and closes the descriptor.
 fn look(fd: isize, depth: usize) -> Target {
     if fd < 0 {
         return Target::Unknown;
@@ -112,8 +112,8 @@ fn look_into(fd: isize, depth: usize) -> Target {
     }
 }
 
-/// Whether a program gets other rights by being executed: then the kernel says so to the loader
-/// (`AT_SECURE`), which ignores what is preloaded.
+/// True if a program gains privileges by being executed. The kernel then tells the loader
+/// (`AT_SECURE`), which ignores preloaded libraries.
 fn gains_privileges(fd: isize) -> bool {
     const GETUID: usize = 102;
     const GETGID: usize = 104;
@@ -144,8 +144,8 @@ fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
     if later { None } else { follow(open) }
 }
 
-/// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder
-/// is told of what cannot be followed.
+/// Loading of the program that is about to be executed, or `None` if it does not get the runtime.
+/// `path` opens it; the recorder is told of programs that cannot be followed.
 #[inline(never)]
 fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
     crate::sys::begin::early();
@@ -186,7 +186,7 @@ fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
             let is_possible = !loading.refuses_heap() && process::can_reach_recorder();
             if !is_possible {
                 // The loader would complain on the program's standard error, or a sanitizer's
-                // runtime about who comes before it.
+                // runtime about the libraries before it.
                 process::count(count::FORBIDDEN, 1);
             }
             is_possible.then_some(loading)
@@ -234,12 +234,12 @@ fn with_environment<R>(
     }
 }
 
-/// What a new environment is made of.
+/// Parts of a new environment.
 struct Made<'a> {
     list: Strings,
     n: usize,
     preload: Option<usize>,
-    /// What the program preloads, if it does.
+    /// Libraries that the program preloads, if any.
     old: Option<&'a [u8]>,
     /// Libraries that are to come before the runtime.
     before: &'a [u8],
@@ -370,7 +370,7 @@ fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R 
     result
 }
 
-/// How a program is to be loaded.
+/// Requirements on the load of a program.
 struct Loading {
     /// A sanitizer's runtime has an allocator of its own, before which nobody may come.
     own_allocator: bool,
@@ -428,7 +428,7 @@ fn offset_of(fd: isize, address: u64) -> Option<u64> {
     Some(word(&phdr, 8, 8).wrapping_add(address - word(&phdr, 16, 8)))
 }
 
-/// Of an instrumented program, what its note says.
+/// Requirements in the note of an instrumented program.
 #[inline(never)]
 fn read_note(fd: isize) -> Option<Loading> {
     const PT_NOTE: u64 = 4;
@@ -463,8 +463,8 @@ fn read_note(fd: isize) -> Option<Loading> {
     Some(loading)
 }
 
-/// Of any other program: what it needs up to the last library that is a sanitizer's runtime, which
-/// wants to be first.
+/// Requirements of any other program: its needed libraries up to the last one that is a sanitizer's
+/// runtime, which wants to be first.
 #[inline(never)]
 fn read_needed(fd: isize) -> Loading {
     const PT_DYNAMIC: u64 = 2;
@@ -493,7 +493,7 @@ fn read_needed(fd: isize) -> Loading {
     for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
         let joint = usize::from(end != 0);
         let start = end + joint;
-        // (What has so many or so long names is not asked any more.)
+        // (A program with so many or so long names is not examined further.)
         let Some(place) = all.get_mut(start..start + NAME) else {
             break;
         };
@@ -621,7 +621,7 @@ pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
     }
 }
 
-/// Behind a call: if it was to execute a program and has failed, undoes what [`prepare`] has done.
+/// Behind a call: if it was to execute a program and has failed, undoes the work of [`prepare`].
 pub fn has_failed() {
     let Some(ring) = crate::record::thread_ring::ring_at(syscall::gs()) else {
         return;
@@ -643,12 +643,12 @@ fn new_memory(bytes: usize) -> usize {
     unsafe { syscall::mmap(0, bytes, map::READ | map::WRITE, flags, -1, 0) }.unwrap_or(0)
 }
 
-/// Whether there is a list of strings that can be looked at.
+/// True if there is a list of strings that can be read.
 fn is_list(list: Strings) -> bool {
     list.is_null() || syscall::is_readable(list as usize, 8)
 }
 
-/// Opens what `execvp` would execute.
+/// Opens the file that `execvp` would execute.
 fn open_in_path(file: *const u8) -> isize {
     // SAFETY: a zero-terminated name, as the C functions demand.
     let name = unsafe { process::c_bytes(file) };
@@ -681,8 +681,8 @@ fn open_in_path(file: *const u8) -> isize {
 
 const ENOSYS: isize = 38;
 
-/// What a wrapper is to hand all of its arguments to: a library of the program that stands in for
-/// the function; or the C library's function, where its system call is met.
+/// Target that gets all arguments of a wrapper: a library of the program that stands in for the
+/// function; or the C library's function, if its system call is met.
 fn handed_to(place: usize) -> Option<usize> {
     crate::sys::begin::early();
     let next = behind(place);
@@ -703,8 +703,8 @@ macro_rules! hand_on {
 type Execute = unsafe extern "C" fn(*const u8, Strings, Strings) -> i32;
 type ExecuteHere = unsafe extern "C" fn(*const u8, Strings) -> i32;
 
-/// Executes a program by the C library's own `execve`, as that does it itself in its functions of
-/// the same kind: nobody who stands in for `execve` is asked there.
+/// Executes a program by the C library's own `execve`, as the C library does in its own functions
+/// of the same kind: no stand-in for `execve` is called there.
 ///
 /// # Safety
 /// As the C function.

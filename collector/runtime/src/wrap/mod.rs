@@ -1,8 +1,8 @@
 //! The program's calls that the runtime stands in for.
 
-/// Returns what a library of the program says that stands in for the function, if there is one: who
-/// calls the wrapper would have called that. What it asks the C library for is met there; where
-/// that is not so, the wrapper does the work itself.
+/// Calls a library of the program that stands in for the function, if there is one, and returns its
+/// result: the wrapper's caller would have called that library. Its calls to the C library are met
+/// there; if they are not, the wrapper does the work itself.
 #[cfg(not(test))]
 macro_rules! ask_stand_in {
     ($name:literal, $ty:ty $(, $argument:expr)*) => {
@@ -54,7 +54,7 @@ pub mod sigev_thread;
 pub(crate) mod signal_calls;
 #[cfg(not(test))]
 pub mod threads;
-// Of the wrappers this alone can be tried outside of a traced process.
+// This is the only wrapper that tests can call outside of a traced process.
 #[cfg(test)]
 #[path = "heap/sampling.rs"]
 mod sampling;

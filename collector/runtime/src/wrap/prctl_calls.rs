@@ -1,11 +1,11 @@
-//! What a program asks of the kernel about itself by `prctl`, and the runtime must know before it
-//! holds: no reading of the time stamp counter, no new executable memory, and system calls that the
-//! kernel hands back to the program.
+//! Requests of a program to the kernel about itself by `prctl`, of which the runtime must know
+//! before they take effect: no reading of the time stamp counter, no new executable memory, and
+//! system calls that the kernel hands back to the program.
 //!
-//! For the last, a thread runs no clone any more. In `burst` an open window ends, and the thread goes
-//! on unrecorded. In `full` and `ring` clones stand on the stack and entry jumps in the code, so the
-//! process ends before, with the recorder's status for what it cannot do; files that are seen to ask
-//! for it are refused before they run.
+//! For the last, a thread runs no clone any more. In `burst` an open window ends, and the thread
+//! goes on unrecorded. In `full` and `ring` clones stand on the stack and entry jumps in the code,
+//! so the process ends before, with the recorder's status for unsupported programs; files that are
+//! seen to ask for it are refused before they run.
 
 use crate::record::{entry_patches, modules, thread_ring, trigger, window};
 use crate::sys::{clock, dispatch, process, syscall};
@@ -15,7 +15,7 @@ const SET_TSC: usize = 26;
 /// `PR_TSC_SIGSEGV`.
 const TSC_FORBIDDEN: usize = 2;
 const SET_DISPATCH: usize = 59;
-/// `PR_SYS_DISPATCH_ON`, and what newer kernels call the opposite range.
+/// `PR_SYS_DISPATCH_ON`, and the value for the opposite range in newer kernels.
 const DISPATCH_KINDS: core::ops::RangeInclusive<usize> = 1..=2;
 /// `PR_SYS_DISPATCH_ON`.
 const DISPATCH_OUTSIDE: usize = 1;

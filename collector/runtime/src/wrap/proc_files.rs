@@ -1,9 +1,9 @@
 //! Files in which the kernel shows a process's memory: `/proc/self/maps`, `smaps` and `mem`.
 //!
 //! Some programs go through their own mappings: to look for pointers, to save everything, to write
-//! to every word and put back what was there. The runtime's memory is none of theirs. Whoever opens
-//! the list of mappings is given one in which that memory is reserved, as a file in memory. The
-//! program's own memory is shown as it is at that moment.
+//! to every word and put the old values back. The runtime's memory is none of theirs. A program
+//! that opens the list of mappings is given one in which that memory is reserved, as a file in
+//! memory. The program's own memory is shown as it is at that moment.
 //!
 //! A program that opens its memory as a file to write there may change code whose clone stays as it
 //! is. So in `burst` recording ends then; files in which that shows are not recorded otherwise
@@ -30,7 +30,7 @@ const O_PATH: usize = 0o10_000_000;
 /// Bytes of the longest path that is looked at.
 const LONGEST: usize = 128;
 
-/// What a path may lead to.
+/// File that a path may lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Mappings,
@@ -56,7 +56,7 @@ pub fn open_by_number(number: usize, arguments: [usize; 4]) -> Option<isize> {
     Some(fd)
 }
 
-/// A file has been opened: what the program finds behind its descriptor may be replaced.
+/// A file has been opened: the file behind the program's descriptor may be replaced.
 fn opened(fd: isize, path: usize, flags: usize) {
     if fd < 0 || flags & O_PATH != 0 || !is_own(fd, path) {
         return;
@@ -71,7 +71,7 @@ fn opened(fd: isize, path: usize, flags: usize) {
     }
 }
 
-/// What a path may lead to, if that is looked at.
+/// File that a path may lead to, if the runtime checks it.
 fn kind_of_path(path: usize) -> Option<Kind> {
     if is_filtered() || process::header().is_none() {
         return None;
@@ -79,8 +79,8 @@ fn kind_of_path(path: usize) -> Option<Kind> {
     kind_of(last_part(path)?.as_ref())
 }
 
-/// A function of the C library that opens files: the last step is a jump to it, so that who is
-/// cancelled in there finds no frame of the runtime. `$path` is the register with the path.
+/// A function of the C library that opens files: the last step is a jump to it, so that a thread
+/// that is cancelled in there finds no frame of the runtime. `$path` is the register with the path.
 macro_rules! opener {
     ($name:ident, $text:literal, $path:literal, $shown:ident, $type:ty, $which:ident) => {
         /// # Safety
@@ -262,7 +262,8 @@ fn kind_of(name: &[u8]) -> Option<Kind> {
     }
 }
 
-/// Whether a descriptor leads to a file of this process under `/proc`. `path` is how it was opened.
+/// True if a descriptor leads to a file of this process under `/proc`. `path` is the path that
+/// opened it.
 fn is_own(fd: isize, path: usize) -> bool {
     const PROC: &[u8] = b"/proc/";
     let by_name = [&b"/proc/self/"[..], b"/proc/thread-self/"]
@@ -333,7 +334,7 @@ fn show_mappings(fd: isize, flags: usize) {
     syscall::close(copy);
 }
 
-/// Whether the process may not write files as long as a list may be: it would be sent SIGXFSZ.
+/// True if the process may not write files as large as a list may be: it would be sent SIGXFSZ.
 fn is_file_size_limited() -> bool {
     const PRLIMIT64: usize = 302;
     const RLIMIT_FSIZE: usize = 1;

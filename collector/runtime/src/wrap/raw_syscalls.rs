@@ -1,4 +1,4 @@
-//! Executables without a loader: how the runtime learns what they ask the kernel for.
+//! System calls of executables without a loader, and the runtime's way to learn of them.
 //!
 //! No loader means no `LD_PRELOAD` and no functions to stand in front of. Instead, the entry point
 //! of a rewritten static executable looks for the runtime's environment variable, maps the
@@ -15,7 +15,7 @@ use crate::sys::{process, syscall};
 use crate::wrap::{exec, proc_files, threads};
 use mgz_abi::shared_memory::PAGE;
 
-/// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`,
+/// Length of the system call instruction and of the code that leads to [`after`] (`mgz-instrument`,
 /// `emit/syscall_hooks.rs`).
 pub(crate) const REST: u64 = 17;
 
@@ -43,7 +43,7 @@ pub struct Saved {
 
 const _: () = assert!(size_of::<Saved>().is_multiple_of(16));
 
-/// Code around a system call. Where the process is recorded, the work is done on the thread's own
+/// Code around a system call. If the process is recorded, the work is done on the thread's own
 /// stack, with all signals blocked: the program's may be an alternate one that has no room for it.
 /// Elsewhere it is done on the program's, by `$plain`.
 macro_rules! hook {
@@ -100,7 +100,7 @@ macro_rules! hook {
                 "mov rax, [rbx + 96]", "mov [rsp + 376], rax", // flags
                 "mov rdi, rsp",
                 "call {work}",
-                // What it may have changed.
+                // Registers that the call may have changed.
                 "mov rax, [rsp + 296]", "mov [rbx + 24], rax", // r10
                 "mov rax, [rsp + 344]", "mov [rbx + 64], rax", // rdx
                 "mov rax, [rsp + 352]", "mov [rbx + 72], rax", // rcx
@@ -110,7 +110,7 @@ macro_rules! hook {
                 "movups xmm8, [rsp + 128]", "movups xmm9, [rsp + 144]", "movups xmm10, [rsp + 160]", "movups xmm11, [rsp + 176]",
                 "movups xmm12, [rsp + 192]", "movups xmm13, [rsp + 208]", "movups xmm14, [rsp + 224]", "movups xmm15, [rsp + 240]",
                 "mov rsp, rbx",
-                // What the runtime needs is not blocked in a new thread either.
+                // Signals that the runtime needs are not blocked in a new thread either.
                 "mov rax, [rip + {never_blocked}]",
                 "not rax",
                 "and [rsp], rax",

@@ -19,7 +19,7 @@ const MOST: u16 = 4096;
 const STRICT: usize = 0;
 const FILTER: usize = 1;
 
-/// What holds once a filter is installed.
+/// Abilities that remain once a filter is installed.
 #[derive(Clone, Copy)]
 struct Foreseen {
     /// Recording goes on.
@@ -47,7 +47,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     if program.is_null() {
         return NOTHING_CHANGES;
     }
-    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way
+    // The kernel refuses a filter that is too short, too long or unreadable. (Some ask in that way
     // whether it has filters.)
     if !crate::sys::syscall::is_readable(program as usize, size_of::<Program>()) {
         return NOTHING_CHANGES;
@@ -76,7 +76,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         && allows(nr::RT_SIGPROCMASK, [2, 0, 0])
         && allows(nr::KILL, [recorder, 0, 0])
         && (crate::record::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
-    // What is called now and then, and how handlers end.
+    // Calls for occasional work, and for the end of handlers.
     let recording = recording
         && [
             nr::CLOSE,
@@ -89,7 +89,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         .into_iter()
         .all(|n| allows(n, [0; 3]));
     const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
-    // What makes threads' triggers, and looks who one is.
+    // Calls that make threads' triggers and find the caller's identity.
     let triggers = [
         nr::RT_SIGACTION,
         nr::SIGALTSTACK,
@@ -198,7 +198,9 @@ unsafe fn prctl_by(real: Prctl, option: i32, a: usize, b: usize, c: usize, d: us
     }
 }
 
-/// `syscall` of what the runtime must see: filters, what makes threads and programs, what opens files, signal handlers, masks and alternate stacks, segment bases; others are passed on as they are.
+/// `syscall` for the calls that the runtime must see: filters, calls that make threads and
+/// programs, calls that open files, signal handlers, masks and alternate stacks, segment bases. All
+/// others are passed on unchanged.
 ///
 /// # Safety
 /// As the C function.
@@ -230,7 +232,8 @@ pub unsafe extern "C" fn syscall() {
         "call {real}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
         "jmp rax",
-        // What makes threads and programs is met as elsewhere (`call_sites`); a new thread goes on by the return address on its own stack.
+        // Calls that make threads and programs are met as elsewhere (`call_sites`); a new thread
+        // goes on by the return address on its own stack.
         "2:",
         "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9", "mov r9, [rsp + 8]",
         "lea rcx, [rip + 3f]",
@@ -239,7 +242,7 @@ pub unsafe extern "C" fn syscall() {
         "syscall",
         "lea rcx, [rip + 4f]",
         "jmp {after}",
-        // Where `before` goes if it has made the call.
+        // `before` goes here if it has made the call.
         ".skip {rest} - (. - 3b), 0x90",
         "4:",
         "cmp rax, -4095",

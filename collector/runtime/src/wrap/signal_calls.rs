@@ -1,5 +1,5 @@
-//! What the program calls: the C library's functions about actions, masks and alternate stacks, for
-//! its own view of them.
+//! Functions for the program: the C library's functions about actions, masks and alternate stacks,
+//! for its own view of them.
 
 use crate::record::signals::actions::change;
 use crate::record::signals::{program_stack, segv_mask, *};

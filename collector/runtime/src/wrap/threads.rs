@@ -14,8 +14,8 @@ const EAGAIN: isize = 11;
 const ENOMEM: isize = 12;
 const ENOSYS: isize = 38;
 
-/// What a new thread shall run, handed over in a place of a fixed pool or, while that is in use, in
-/// a page of its own.
+/// Function and argument of a new thread, handed over in a place of a fixed pool or, while that is
+/// in use, in a page of its own.
 struct Start {
     used: AtomicU32,
     function: usize,
@@ -95,7 +95,7 @@ extern "C" fn release(start: usize) {
         if start.is_multiple_of(PAGE) && !in_pool(start) {
             syscall::munmap(start, PAGE);
         } else {
-            // (What looks for leaks takes what still stands there for a use of it.)
+            // (A leak checker takes a value that still stands there for a use of it.)
             (*(start as *mut Start)).argument = 0;
             (*(start as *mut Start)).used.store(0, Ordering::Release);
         }
@@ -109,9 +109,9 @@ fn in_pool(start: usize) -> bool {
 /// A pair that is returned in rax and rdx.
 #[repr(C)]
 pub struct Call {
-    /// What is called.
+    /// Function to call.
     pub function: usize,
-    /// With what.
+    /// Its argument.
     pub argument: usize,
 }
 
@@ -141,7 +141,7 @@ pub fn begin_raw(parents: thread_ring::Ring) {
     );
 }
 
-/// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
+/// Gives the calling thread, which is new, a ring. Its mask is its creator's.
 pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) {
     crate::sys::dispatch::forget();
     let _flags = PlainFlags::hold();
@@ -198,8 +198,8 @@ fn own_ring(gs: usize) -> Option<thread_ring::Ring> {
     })
 }
 
-/// Whether the calling thread has an alternate stack. A new one that shares memory has its
-/// creator's only if that waits for it (`CLONE_VFORK`).
+/// True if the calling thread has an alternate stack. A new thread that shares memory has its
+/// creator's stack only if the creator waits for it (`CLONE_VFORK`).
 fn has_signal_stack() -> bool {
     let mut stack = [0usize; 3];
     // SAFETY: fills the three words of a stack_t.
@@ -224,12 +224,11 @@ unsafe extern "C" fn enter() {
     naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
-/// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which
-/// looks at the attributes and at its defaults alone. (Of other threads than its own nothing is
-/// known.)
+/// The stack that a thread with these attributes gets; 0: with none. The C library computes it from
+/// the attributes and its own defaults alone. (Nothing is known about other threads than its own.)
 ///
 /// # Safety
-/// What is pointed to must be attributes of threads.
+/// `attributes` must be 0 or the address of attributes of threads.
 unsafe fn asked_for(attributes: usize) -> Stack {
     type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
     type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
@@ -255,7 +254,7 @@ unsafe fn asked_for(attributes: usize) -> Stack {
         let (mut low, mut bytes) = (0, 0);
         // SAFETY: the caller's attributes, and two words.
         let got = unsafe { get(from, &raw mut low, &raw mut bytes) };
-        // Where none was given, glibc shows one that ends at address 0.
+        // For attributes without a stack, glibc shows one that ends at address 0.
         if got == 0 && low != 0 && low.wrapping_add(bytes) != 0 {
             return Stack { low, bytes };
         }
@@ -463,7 +462,7 @@ forks!(
     fork, c"fork", (), fail(ENOSYS)
 );
 forks!(
-    /// As `fork`, without what is to be done at forks.
+    /// As `fork`, without the work that is due at forks.
     _Fork, c"_Fork", (), fail(ENOSYS)
 );
 forks!(

@@ -1,4 +1,4 @@
-//! The program's view of each signal's action, and what the kernel is told instead.
+//! The program's view of each signal's action, and the actions that the kernel gets instead.
 
 use crate::record::signals::entry::{on_segv, on_signal, on_trigger, restorer_address};
 use crate::record::signals::*;
@@ -18,8 +18,8 @@ static mut ACTIONS: [KernelAction; 65] = [KernelAction {
 }; 65];
 static mut KNOWN: u64 = 0;
 static LOCK: AtomicU32 = AtomicU32::new(0);
-/// Whether the runtime handles signals. If not, nothing is recorded, and what the program asks for
-/// is what the kernel is told.
+/// True if the runtime handles signals. If not, nothing is recorded, and the kernel gets exactly
+/// the program's own requests.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// The signals that the runtime needs, and so are never really blocked; none where it handles none.
@@ -52,8 +52,8 @@ pub fn install() {
     }
 }
 
-/// Installs the trigger's handler, for what the kernel may send in its place as well, if the
-/// program does not use that.
+/// Installs the trigger's handler, also for the signal that the kernel may send in its place, if
+/// the program does not use that.
 fn install_trigger() {
     let signal = trigger::signal();
     if signal == 0 {
@@ -123,8 +123,8 @@ pub fn wrap_internal() {
     }
 }
 
-/// If the program has got past the wrappers and handles SIGSEGV itself: takes it back, and
-/// remembers what it wanted.
+/// If the program has got past the wrappers and handles SIGSEGV itself: takes the signal back, and
+/// remembers the program's action.
 pub fn take_segv_back() {
     let mut now = KernelAction::default();
     // SAFETY: `on_segv` is a signal handler.
@@ -217,12 +217,12 @@ pub(crate) fn reset(signal: usize) {
     });
 }
 
-/// Whether the program handles a signal, or waits for it.
+/// True if the program handles a signal, or waits for it.
 pub fn is_used(ring: Ring, signal: usize) -> bool {
     ring.private().trigger_blocked.get() || seen(signal).handler != SIG_DFL
 }
 
-/// Whether threads are moved into clones and back.
+/// True if threads are moved into clones and back.
 pub(crate) fn burst() -> bool {
     process::header().is_some_and(|h| h.mode == MODE_BURST)
 }
@@ -280,7 +280,7 @@ pub(crate) fn change(
     })
 }
 
-/// Where nobody records, the kernel is asked for what the program asks.
+/// If nobody records, the program's request goes to the kernel unchanged.
 #[inline(never)]
 fn change_unrecorded(
     s: usize,

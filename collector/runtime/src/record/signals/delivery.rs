@@ -1,5 +1,5 @@
-//! A handler of the program runs: what it sees of the interrupted thread, and how that goes on
-//! behind it.
+//! Start and end of a handler of the program: its view of the interrupted thread, and the thread's
+//! state after its return.
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::entry::choose_way_back;
@@ -11,7 +11,7 @@ use crate::sys::{process, rseq_area, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
-/// What is to be remembered while a handler of the program runs.
+/// State that is kept while a handler of the program runs.
 pub(crate) struct Delivery {
     signal: i32,
     /// It was recording.
@@ -22,27 +22,27 @@ pub(crate) struct Delivery {
     before: [u64; REGISTERS],
     shown: [u64; REGISTERS],
     spill: [u64; mgz_abi::probe::SPILL_SLOTS],
-    /// What the thread was in before.
+    /// Shield of the thread before this handler.
     outer: Shield,
-    /// What stood in the slot that the interrupted probe may have begun to write; see [`begun`].
+    /// Content of the slot that the interrupted probe may have begun to write; see [`begun`].
     begun: RingSlot,
 }
 
-/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS
-/// (of the system call that a filter refused).
+/// Signals with the address of a failed instruction or access: SIGILL, SIGTRAP, SIGBUS, SIGFPE,
+/// SIGSEGV, and SIGSYS (for the system call that a filter refused).
 const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
 const SIGTRAP: usize = 5;
 /// `si_code` of a step of the trap flag.
 const TRAP_TRACE: i32 = 2;
 /// SIGABRT, whose handlers report crashes as those of faults do.
 const ABORTS: u64 = 1 << 6;
-/// Of [`deliver`]: the handler returns to the kernel itself.
+/// Result of [`deliver`]: the handler returns to the kernel itself.
 pub(crate) const DIRECT: usize = 2;
-/// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
+/// Result of [`deliver`]: the handler is called from code of the file, which unwinders know.
 pub(crate) const THROUGH_FILE: usize = 3;
 
-/// What is entered: the program's handler, the file's code that calls it
-/// (`mgz_abi::probe::HANDLER_CALL`), and with which signals blocked.
+/// Addresses to enter: the program's handler, and the file's code that calls it
+/// (`mgz_abi::probe::HANDLER_CALL`); then the signals to block.
 pub(crate) type Entered = [usize; 3];
 
 /// The calling thread's ring, unless it is still its creator's: a thread that nobody has met yet,
@@ -172,9 +172,9 @@ pub(crate) unsafe extern "C" fn deliver(
     };
     let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
     let mut mask = came_from | action.mask | own;
-    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
-    // (Executables without a loader have code to call handlers from.)
-    // Nor is there anything to be done behind a handler of a thread without a ring.
+    // Unwinders find no frames for a runtime that no loader knows, so it must leave none behind.
+    // (Executables without a loader have code to call handlers from.) A handler of a thread without
+    // a ring needs no work after its return either.
     let direct =
         ring.is_none() || crate::record::attachment::is_attached() && interrupted.is_none();
     if let Some(ring) = ring {
@@ -318,7 +318,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
     control.set_spilled(*spill);
 }
 
-/// What stands before a slot of whose two records the first is none.
+/// Mark before a slot that holds two records, the first of which is not valid.
 pub const REPEAT: RingSlot = RingSlot {
     payload: 0,
     aux: 0,
@@ -334,8 +334,8 @@ fn half(place: &modules::ClonePoint) -> Option<u32> {
     }
 }
 
-/// Commits the first of two records where the second has not been written: its load may have been
-/// executed. The cursor is behind what else is committed.
+/// Commits the first of two records if the second has not been written: its load may have been
+/// executed. The cursor is behind all other committed slots.
 pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &modules::ClonePoint) {
     let Some(id) = half(place).filter(|_| control.cursor.get() < control.guard.get()) else {
         return;
@@ -353,7 +353,7 @@ pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &mod
     control.cursor.set(control.cursor.get() + 16);
 }
 
-/// What stands at the cursor. Between the stores of a record its slot is not committed: the
+/// Content of the slot at the cursor. Between the stores of a record its slot is not committed: the
 /// handler's records are written over it.
 fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
     if control.cursor.get() >= control.guard.get() {
@@ -363,7 +363,7 @@ fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
     unsafe { (control.cursor.get() as *const RingSlot).read_volatile() }
 }
 
-/// Puts what [`begun`] gave where the interrupted record's slot is now.
+/// Puts the result of [`begun`] into the present slot of the interrupted record.
 fn go_on_with(ring: Ring, begun: RingSlot) {
     if make_room(ring) {
         // SAFETY: below the guard, in this thread's ring.
@@ -430,7 +430,7 @@ fn resume(
     }
 }
 
-/// Takes back what the clone has done of the original instruction so far.
+/// Undoes the clone's work so far on the original instruction.
 pub fn take_back(context: &mut Context, state: &mgz_abi::address_map::ProbeState) {
     const RCX: u8 = 1;
     const RSP: u8 = 4;
@@ -462,7 +462,7 @@ pub fn commit(
         .set(control.cursor.get() + 16 * u64::from(state.slots_done));
 }
 
-/// Whether there is a free slot at the cursor; if not, recording ends here. All signals are
+/// Returns true if there is a free slot at the cursor; if not, recording ends here. All signals are
 /// blocked.
 fn make_room(ring: Ring) -> bool {
     let control = ring.control();

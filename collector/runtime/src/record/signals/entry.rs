@@ -1,4 +1,4 @@
-//! Where the kernel enters: handlers' first instructions, and the way back.
+//! Entry from the kernel: handlers' first instructions, and the way back.
 
 use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
 use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
@@ -52,7 +52,7 @@ pub(crate) unsafe fn choose_way_back(context: *mut Context) {
     }
 }
 
-/// Where handlers return to.
+/// Return address of handlers.
 pub(crate) fn restorer_address() -> usize {
     restorer as *const () as usize + 1
 }
@@ -130,7 +130,8 @@ const fn high(n: usize) -> usize {
     saved(n) >> 7
 }
 
-/// What [`on_signal`] pushes where a handler is called from the file's code: the handler's address.
+/// [`on_signal`] pushes one word if a handler is called from the file's code: the handler's
+/// address.
 const _: () = assert!(HANDLER_FRAME == 8);
 
 /// Offset of the interrupted flags in the kernel's context.
@@ -169,7 +170,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "mov rdi, r12",
         "mov rsi, r13",
         "mov rdx, r14",
-        // What is to be called, and the mask.
+        // Room for the addresses to call, and the mask.
         "sub rsp, 32",
         "mov rcx, rsp",
         "call {deliver}",

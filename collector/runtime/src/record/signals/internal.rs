@@ -1,5 +1,5 @@
 //! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and
-//! triggers. What is not its own is the program's.
+//! triggers. All others are the program's.
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::delivery::{append, commit, commit_half};
@@ -19,7 +19,8 @@ use mgz_abi::slot::RingSlot;
 /// The register that holds the address of the call there.
 const RCX: u8 = 1;
 
-/// Where the runtime reads a mask of the program's, which need not be there; 0: nowhere yet.
+/// Instruction at which the runtime reads a mask of the program, which may not be mapped; 0: no
+/// read yet.
 pub(crate) static READS_MASK: AtomicUsize = AtomicUsize::new(0);
 
 /// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame
@@ -128,7 +129,7 @@ fn note_death(context: &mut Context) {
     }
 }
 
-/// Whether the fault was a probe's: the ring is full, or this is a new child.
+/// True if a probe caused the fault: the ring is full, or this is a new child.
 fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool {
     let page = ring.address as u64;
     let Some(header) = process::header() else {

@@ -1,5 +1,5 @@
-//! What is to be remembered while a handler of the program runs, beside its stack: of an alternate
-//! stack there may be no more than the handler needs.
+//! State that is kept while a handler of the program runs, apart from its stack: an alternate stack
+//! may be only as large as the handler needs.
 //!
 //! It is found again by the address of the kernel's frame. A handler that is left by a jump never
 //! returns, and nobody says so: its place is taken when no other is free. Should it have been the
@@ -67,7 +67,7 @@ fn choose(ring: Ring, used: u32, frame: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Remembers what belongs to the handler whose frame is at `frame`. All signals are blocked.
+/// Remembers the state of the handler whose frame is at `frame`. All signals are blocked.
 pub(crate) fn keep(ring: Ring, frame: usize, delivery: Delivery) {
     let places = ring.private().kept.get();
     let index = choose(ring, places.used, frame);
@@ -85,8 +85,8 @@ pub(crate) fn keep(ring: Ring, frame: usize, delivery: Delivery) {
     });
 }
 
-/// What belongs to the handler whose frame is at `frame`, which has returned; its place is free
-/// from now on. All signals are blocked.
+/// Removes and returns the state of the handler whose frame is at `frame`. The handler has
+/// returned, so its place is free from now on. All signals are blocked.
 pub(crate) fn take(ring: Ring, frame: usize) -> Option<&'static Delivery> {
     let places = ring.private().kept.get();
     let index = find(ring, places.used, frame)?;

@@ -1,5 +1,5 @@
-//! Signals: what the program asks for, what the kernel is told, and what the program's handlers
-//! see.
+//! Signals: the program's requests, the actions that the kernel gets, and the view of the program's
+//! handlers.
 //!
 //! The guard page needs SIGSEGV: it is never really blocked, and its action is always the
 //! runtime's; the program keeps its own view of both ([`actions`], [`segv_mask`]). The runtime's

@@ -1,5 +1,5 @@
-//! The program's alternate stack: the kernel knows the runtime's, so that this keeps what the program
-//! has asked for, and puts its handlers' frames where the kernel would.
+//! The program's alternate stack: the kernel has the runtime's stack. So this module keeps the
+//! program's request, and puts its handlers' frames where the kernel would.
 
 use crate::record::signals::{EINVAL, SA_ONSTACK, internal};
 use crate::record::thread_ring;
@@ -11,14 +11,14 @@ use crate::sys::syscall::KernelAction;
 /// `ss_flags`: the thread runs on that stack.
 pub(crate) const SS_ONSTACK: usize = 1;
 
-/// Whether a stack pointer is on an alternate stack, as the kernel sees it.
+/// True if a stack pointer is on an alternate stack, as the kernel sees it.
 fn is_on(stack: [usize; 3], sp: usize) -> bool {
     let [address, flags, size] = stack;
     flags & thread_ring::SS_DISABLE == 0 && sp > address && sp - address <= size
 }
 
-/// Whether a thread with this stack pointer counts as being on that alternate stack: never on one
-/// that is disabled while handlers run.
+/// True if a thread with this stack pointer counts as being on that alternate stack. It never does
+/// for a stack that is disabled while handlers run.
 pub(crate) fn counts_as_on(stack: [usize; 3], sp: usize) -> bool {
     stack[1] & thread_ring::SS_AUTODISARM == 0 && is_on(stack, sp)
 }
@@ -56,7 +56,7 @@ pub(crate) fn set_stack(ring: Ring, wanted: [usize; 3], sp: usize) -> isize {
 pub(crate) fn show_stack(ring: Ring, c: &mut Context) {
     let stack = &ring.private().stack;
     let [address, flags, size] = stack.get();
-    // Of a disabled one the kernel shows no flags here.
+    // The kernel shows no flags here for a disabled stack.
     c.stack = if flags & thread_ring::SS_DISABLE != 0 {
         [0; 3]
     } else {
@@ -78,7 +78,7 @@ pub(crate) fn restore_stack(ring: Ring, c: &mut Context) {
     };
     if ring.private().stack.get() != wanted {
         let sp = c.registers[RSP] as usize;
-        // What it does not take stays as it is; the kernel tells nobody either.
+        // A stack that is refused leaves the old one in place; the kernel reports no error either.
         let _ = set_stack(ring, wanted, sp);
     }
     c.stack = ring.handler_stack().map(|word| word as u64);
