@@ -5,7 +5,7 @@
 use crate::options::args::{Cli, Format};
 use mgz_annotations_schema::tell;
 
-/// What `mgz-record` was asked to do, as far as options differ in it. One bit each.
+/// The ways of `mgz-record` to work, as far as options differ in them. Each way is one bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way(u32);
 
@@ -91,7 +91,7 @@ const RUNS: Way = COUNTED.and(WATCH).and(PT);
 const MAKES: Way = RUNS.and(ATTACH).and(Way::IMPORT);
 const EVERYWHERE: Way = Way(u32::MAX);
 
-/// What an option that does nothing means.
+/// Response to an option that has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
     /// Something else would be recorded than was asked for.
@@ -118,7 +118,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
     }
 }
 
-/// What to do where phases cannot be told apart.
+/// Remedy for a recording that cannot tell phases apart.
 const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
 
 /// All options. Those that choose the way itself have an effect everywhere.
@@ -378,8 +378,8 @@ pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
     Ok(())
 }
 
-/// What to tell of options of ours that stand behind the program, so that it gets them. Who puts
-/// `--` before the program means that.
+/// Sentence about options of ours that stand behind the program, which therefore gets them. `--`
+/// before the program shows that the user means that, so there is no sentence then.
 pub fn behind_program(cli: &Cli) -> Option<String> {
     if cli.separated {
         return None;
@@ -387,7 +387,7 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     let ours = own_flags();
     let found = cli.program.iter().skip(1).map_while(|a| {
         let text = a.to_str()?;
-        // What follows belongs to something else.
+        // Words behind `--` belong to something else.
         (text != "--").then_some(text)
     });
     let looks = |text: &&str| {

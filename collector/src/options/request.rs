@@ -1,7 +1,7 @@
-//! What `mgz-record` is asked to do. A command line becomes a request once, here: options that do
-//! not go together are refused, and those without effect told of ([`effect`]), as soon as it is
-//! known what is done. What depends on the machine or the program is refused where that is known:
-//! what begins windows in `machine::trigger`, markers and flavours in `commands::record`.
+//! Requests to `mgz-record`. A command line becomes a request once, here. This step refuses options
+//! that do not go together and reports options without effect ([`effect`]), as soon as the kind of
+//! work is known. Checks that depend on the machine or the program come later: the trigger of
+//! windows in `machine::trigger`, markers and flavours in `commands::record`.
 
 use crate::machine::backend::Backend;
 use crate::options::args::{Cli, Mode};
@@ -58,7 +58,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What is to be recorded.
+/// The kind of recording.
 pub enum RecordRequest<'a> {
     /// A process that runs already.
     Attach(AttachRequest<'a>),
@@ -177,7 +177,8 @@ pub struct ModedRequest<'a> {
     pub mode: Mode,
 }
 
-/// What Intel PT records: all of it, or windows of so many loads at the end of so many.
+/// Extent of an Intel PT recording. `None` records everything. Otherwise the pair holds the loads of
+/// a period and those of the window at its end.
 pub type PtWindows = Option<(u64, u64)>;
 
 impl ModedRequest<'_> {

@@ -1,6 +1,6 @@
-//! How a program ended.
+//! The end of a program.
 
-/// How the program ended.
+/// The end of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramStatus {
     /// By `exit` with this status.

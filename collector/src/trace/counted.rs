@@ -17,8 +17,8 @@ pub(crate) struct Loads {
     pub by_site: BTreeMap<(u16, u32), u64>,
     /// All.
     pub loads: u64,
-    /// Of these, loads of sites whose number of loads depends on data that was not recorded (lanes of
-    /// gathers, repeated string instructions that may do nothing): upper bounds.
+    /// The part of `loads` from sites whose number of loads depends on unrecorded data (lanes of
+    /// gathers, repeated string instructions that may do nothing). These counts are upper bounds.
     pub bounds: u64,
     /// Records of no module.
     pub unknown: u64,

@@ -62,7 +62,7 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format, for_run:
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// What the recorder alone says.
+/// Adds the sentences that come from the recorder alone.
 fn full(manifest: &Manifest, shown: &str, text: &mut String) {
     if let Some(times) = manifest.totals.triggers.get("slowed") {
         text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
@@ -157,7 +157,8 @@ impl Recording {
         }
     }
 
-    /// What to tell, and nothing else, if nothing instrumented has run although the program has.
+    /// The failure to report if the program ran but nothing instrumented did. It replaces all other
+    /// output.
     pub(crate) fn nothing_ran(&self, subject: &Started, outcome: &RunOutcome) -> Option<Failure> {
         let m = &self.manifest;
         if !m.modules.is_empty() || !m.problems.is_empty() || !outcome.threads.is_empty() {
@@ -197,7 +198,7 @@ impl Recording {
         })
     }
 
-    /// What may be the reason if a program was to be recorded and was not.
+    /// A possible reason that a program was not recorded although it should have been.
     pub(crate) fn beyond_reach(&self, outcome: &RunOutcome) -> String {
         match outcome.dropped.get("forbidden") {
             Some(n) => format!(
@@ -263,7 +264,7 @@ impl Recording {
         }
         let windows = matches!(m.mode.as_str(), "ring" | "burst");
         for t in &outcome.threads {
-            // What runs between the windows of `burst` is not counted.
+            // Records between the windows of `burst` are not counted.
             let executed = if m.mode == "burst" {
                 0
             } else {
@@ -330,8 +331,8 @@ impl Recording {
         }
     }
 
-    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may
-    /// be gone; then it is the file that it is a copy of.
+    /// The file that holds a module's symbols. A copy that the program has made (in a memfd, say)
+    /// may be gone; then this is the original of the copy.
     pub(crate) fn file_of(&self, module: &Module) -> PathBuf {
         let gone = |m: &&Module| !Path::new(&m.path).exists();
         let original = Some(module).filter(gone).and_then(|gone| {
@@ -523,7 +524,7 @@ impl Recording {
             m.totals.loads_executed_assumed = assumed.map(|e| e.loads);
             m.totals.loads_executed_assumed_error = assumed.map(|e| e.error);
         } else if m.state == "interrupted" {
-            // What the program did after the recorder was killed is not known.
+            // Nobody knows the program's loads after the recorder was killed.
         } else if m.mode == "full" && whole {
             m.totals.loads_executed = Some(loads);
         } else if m.totals.records_kept > 0 && m.totals.records_executed > 0 {
@@ -568,7 +569,7 @@ pub(crate) fn hex(id: &[u8; 16]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Whether a row of the module table is about a program, not a module.
+/// True if a row of the module table is about a program, not a module.
 pub(crate) fn is_program(result: u32) -> bool {
     matches!(
         result,
@@ -622,8 +623,8 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
     })
 }
 
-/// What a count of the runtime or the drain means for the user; `None` where nothing is missing, or
-/// where a sentence of its own exists.
+/// Meaning of a count of the runtime or the drain, for the user. `None` if nothing is missing, or
+/// if another sentence reports it.
 pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
     Some(match what {
         "threads_without_ring" => format!(

@@ -172,7 +172,7 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     line
 }
 
-/// Whether no load of a cloned function can have been executed unseen.
+/// True if no load of a cloned function can have been executed unseen.
 fn is_complete(manifest: &Manifest) -> bool {
     let late = |m: &Module| m.not_instrumented.entered_late > 0;
     let unseen = |cause: &str| manifest.totals.dropped.get(cause).is_some_and(|n| *n > 0);
@@ -182,7 +182,7 @@ fn is_complete(manifest: &Manifest) -> bool {
             .any(unseen)
 }
 
-/// What part of the run all numbers are of.
+/// The part of the run that all numbers cover.
 fn of_phases(phases: &Phases, whole: f64) -> String {
     let share = if whole > 0.0 {
         format!(
@@ -206,7 +206,7 @@ fn slowdown(manifest: &Manifest) -> Option<f64> {
     (manifest.recording_seconds > 0.0 && own > 0.0).then(|| manifest.recording_seconds / own)
 }
 
-/// What recording cost.
+/// Cost of the recording.
 fn cost(manifest: &Manifest) -> String {
     match slowdown(manifest) {
         Some(share) => format!(

@@ -1,9 +1,10 @@
-//! What runs beside what is recorded: files without instrumentation, generated code, programs.
+//! Code that runs but is not recorded: files without instrumentation, generated code, programs.
 //!
-//! Three sources, none of which the program notices: the recorded processes' mappings, looked at
-//! now and then; in `full` and `ring` a clock that samples where they spend their time (`burst` has
-//! its triggers for that); and what the runtime tells of programs that it passes through. All of it
-//! is a help for reading a trace: what cannot be found out is left out.
+//! There are three sources, and the program notices none of them. The first is the mappings of the
+//! recorded processes, which are read now and then. The second is a clock in `full` and `ring` that
+//! samples the code that the processes run (`burst` has its triggers for that). The third is the
+//! runtime's report of programs that it passes through. All of it only helps to read a trace, so
+//! unknown facts are left out.
 
 pub(crate) mod functions;
 
@@ -89,7 +90,7 @@ impl Watch {
         *self.programs.entry(key).or_default() += 1;
     }
 
-    /// Whether any program was executed that was looked at in vain.
+    /// Paths of the programs that were executed but not recorded.
     pub fn plain_programs(&self) -> Vec<String> {
         self.programs.keys().map(|k| k.0.clone()).collect()
     }
@@ -136,7 +137,7 @@ impl Watch {
         self.generated = self.generated.max(generated);
     }
 
-    /// How many of the addresses lie in which file's code; `""`: in none's.
+    /// Number of addresses in each file's code. The key `""` counts addresses in no file.
     pub fn files_of(&self, addresses: &[u64]) -> BTreeMap<String, u64> {
         let mut files = BTreeMap::new();
         for address in addresses {
@@ -152,8 +153,7 @@ impl Watch {
         files
     }
 
-    /// What there is to say, now that the run is over; the manifest has the modules and the counts
-    /// of triggers.
+    /// The result, once the run is over. The manifest gives the modules and the counts of triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
         // Triggers tell of files without instrumentation alone.
