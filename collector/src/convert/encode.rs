@@ -56,7 +56,7 @@ fn codec(compression: Compression) -> Result<Codec, ConvertError> {
     })
 }
 
-/// What is said of a file; its columns are encoded by [`crate::convert::pages`].
+/// Properties of a file. Its columns are encoded by [`crate::convert::pages`].
 fn properties() -> WriterProperties {
     WriterProperties::builder()
         .set_created_by(concat!("mgz-record ", env!("CARGO_PKG_VERSION")).into())
@@ -67,7 +67,7 @@ fn properties() -> WriterProperties {
         .build()
 }
 
-/// What all encoders and writers share.
+/// Values that all encoders and writers share.
 struct Shape {
     root: TypePtr,
     descriptor: SchemaDescriptor,

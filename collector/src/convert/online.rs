@@ -34,7 +34,7 @@ const MOST_WAITING: usize = 8 << 20;
 /// Rows that are sent together, at most: what takes them decodes the next while it looks at these.
 const BATCH_ROWS: usize = 1 << 15;
 
-/// What workers, the supervisor and the expanding thread share.
+/// State that workers, the supervisor and the expanding thread share.
 pub struct Online {
     state: Mutex<State>,
     changed: Condvar,
@@ -49,7 +49,7 @@ struct State {
     bytes: usize,
     /// Modules that we were told of, and how many rows of the module table that were.
     modules: Vec<Module>,
-    /// How often that was.
+    /// Number of times that we were told.
     news: u64,
     told: usize,
     /// The thread whose records these are.
@@ -72,7 +72,7 @@ impl fmt::Debug for Online {
     }
 }
 
-/// What expansion has in flight when records are kept from then on.
+/// State of an expansion in flight when records are kept from then on.
 pub struct Carried {
     pub(crate) key: ThreadKey,
     pub(crate) expander: Expander<'static>,
@@ -107,7 +107,8 @@ impl Online {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this thread's records are to be given, from its first on: one's are.
+    /// True if this thread's records are to be passed on, from its first on. Only one thread's
+    /// records are.
     pub(crate) fn begin(&self, key: ThreadKey) -> bool {
         let mut state = self.state();
         let first = state.key.is_none();
@@ -137,7 +138,7 @@ impl Online {
         self.state().others = true;
     }
 
-    /// What became of it, for the user.
+    /// Sentence for the user about the result.
     pub fn account(&self) -> String {
         let state = self.state();
         let rest = if state.others {
@@ -326,7 +327,8 @@ impl Online {
 /// The code that was met so far.
 struct Known {
     map: ModuleMap,
-    /// Of the tables, in their order: only appended to, so that what an expander knows of them stays.
+    /// Identities of the tables, in their order. New ones only go to the end, so the positions that
+    /// an expander knows stay valid.
     ids: Vec<String>,
     sidecars: Vec<Sidecar>,
     tables: &'static Tables,
@@ -337,7 +339,7 @@ struct Known {
     numbers: CodeNumbers,
 }
 
-/// What is told apart: module; function, source position and loop in the sidecar; class; whether it is a
+/// Key of a code: module; function, source position and loop in the sidecar; class; and true for a
 /// store.
 type Kind = (u16, Option<(u32, u32, u32)>, u8, bool);
 

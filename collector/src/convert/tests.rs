@@ -213,7 +213,7 @@ fn expected(
     out
 }
 
-/// What a stream of rows has, as (address, store, implied).
+/// The rows of a stream, as (address, store, implied).
 fn streamed(path: &Path) -> Vec<(u64, bool, u16)> {
     let mut reader = RowReader::new(std::fs::File::open(path).unwrap());
     let (mut batch, mut out) = (Batch::default(), Vec::new());
@@ -486,7 +486,7 @@ fn failures_leave_no_parts_and_do_not_hang() {
 fn spill_files_are_given_back_while_they_are_read() {
     use std::os::unix::fs::MetadataExt;
     let run = |release: bool| {
-        // Where holes can be made for sure.
+        // This file system can punch holes for sure.
         let memory = std::path::Path::new("/dev/shm");
         let dir = match memory.is_dir() {
             true => tempfile::tempdir_in(memory).unwrap(),

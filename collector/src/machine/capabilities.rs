@@ -1,4 +1,4 @@
-//! What this machine can record, and what to do about what it cannot: `mgz-record --probe`.
+//! Capabilities of this machine for recording, and remedies for missing ones: `mgz-record --probe`.
 //!
 //! Facts come from four places: CPUID, a trial of `ptwrite` in a child process (a hypervisor may
 //! hide or forbid what CPUID says), files of the kernel, and the process's own limits. The files
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// What the processor says of itself.
+/// Facts that the processor reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Processor {
     /// Vendor string, e.g. `GenuineIntel`.
@@ -36,7 +36,7 @@ pub struct Processor {
     pub fsgsbase: bool,
 }
 
-/// What the kernel offers and allows.
+/// Features and permissions of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Kernel {
     /// Release, e.g. `6.1.0`.
@@ -66,7 +66,7 @@ pub struct Kernel {
     pub erratum: Vec<String>,
 }
 
-/// What this process may do.
+/// Rights of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rights {
     /// CAP_PERFMON or CAP_SYS_ADMIN.
@@ -77,7 +77,7 @@ pub struct Rights {
     pub memlock: Option<u64>,
 }
 
-/// What `perf_event_open` says to events for this process, tried one by one: `None` if it was not
+/// Answers of `perf_event_open` to this process, for one event at a time: `None` if it was not
 /// tried, an empty text if it was granted, else the error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Trials {
@@ -209,7 +209,7 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
 pub struct Missing {
     /// Without it, nothing can be recorded this way; else it is only worse.
     pub required: bool,
-    /// What.
+    /// The missing capability.
     pub what: String,
     /// Remedy.
     pub remedy: String,
@@ -224,17 +224,17 @@ pub struct ProbeReport {
     pub kernel: Kernel,
     /// Rights.
     pub rights: Rights,
-    /// What the kernel granted when asked.
+    /// Events that the kernel granted when asked.
     pub trials: Trials,
-    /// What Intel PT recording lacks.
+    /// Requirements of Intel PT recording that are missing.
     pub pt_missing: Vec<Missing>,
-    /// What software recording lacks.
+    /// Requirements of software recording that are missing.
     pub soft_missing: Vec<Missing>,
-    /// What `--backend auto` takes: `pt`, `soft` or `none`.
+    /// Choice of `--backend auto`: `pt`, `soft` or `none`.
     pub backend: String,
-    /// What begins windows of `burst` if nothing else is asked for: `loads` or `cpu time`.
+    /// Default trigger of `burst`: `loads` or `cpu time`.
     pub trigger: String,
-    /// Why that.
+    /// The reason for that trigger.
     pub trigger_why: String,
 }
 
@@ -502,7 +502,7 @@ fn entries(path: &Path) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// Whether a release is at least `major.minor`.
+/// True if a release is at least `major.minor`.
 fn at_least(release: &str, major: u32, minor: u32) -> bool {
     let mut parts = release
         .split(|c: char| !c.is_ascii_digit())

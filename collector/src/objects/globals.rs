@@ -17,7 +17,7 @@ pub struct Variable {
     pub name: String,
     /// As in the source; empty if debug information does not tell.
     pub of_type: String,
-    /// What its elements look like.
+    /// Layout of its elements.
     pub layout: Layout,
 }
 

@@ -30,7 +30,7 @@ pub struct Field {
     pub name: String,
 }
 
-/// What the elements of an object look like.
+/// Layout of the elements of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layout {
     /// Bytes of an element; 0 if it is not known.
@@ -234,7 +234,8 @@ impl<'d, 'a> Types<'d, 'a> {
         None
     }
 
-    /// What a pointer points to; nothing for `void*`, for functions and for what is no pointer.
+    /// Type that a pointer points to; `None` for `void*`, for pointers to functions and for other
+    /// types.
     pub(crate) fn pointee(&self, at: UnitOffset) -> Option<UnitOffset> {
         let (pointer, tag) = self.bare(at)?;
         if !matches!(
@@ -293,7 +294,7 @@ impl<'d, 'a> Types<'d, 'a> {
         at
     }
 
-    /// What elements of a type look like.
+    /// Layout of elements of a type.
     pub(crate) fn layout(&self, at: UnitOffset) -> Layout {
         let mut layout = Layout {
             bytes: self.bytes(at).unwrap_or(0),
@@ -414,7 +415,7 @@ impl<'d, 'a> Types<'d, 'a> {
         found
     }
 
-    /// What lies so many bytes behind the begin of a value: its type, and the name of the field.
+    /// The member at an offset from the begin of a value: its type, and the name of the field.
     pub(crate) fn inside(&self, at: UnitOffset, offset: u64) -> Option<(UnitOffset, String)> {
         let (mut at, mut offset, mut name) = (at, offset, String::new());
         for _ in 0..MAX_DEPTH {

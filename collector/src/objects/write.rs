@@ -35,7 +35,7 @@ const COLUMNS: [(&str, DataType); 15] = [
 pub struct Blocks {
     /// By number of the call stack.
     pub sites: Vec<Site>,
-    /// Who lived where.
+    /// The objects at each address over time.
     pub lives: Vec<Life>,
 }
 

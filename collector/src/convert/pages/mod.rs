@@ -49,9 +49,9 @@ pub(crate) enum Column<'a> {
     Counting(u64, usize),
 }
 
-/// Where the pages of a column come from.
+/// Source of a column's pages.
 pub(crate) trait Rows {
-    /// How many there are.
+    /// Number of rows.
     fn len(&self) -> usize;
     /// These rows of the column. What `buffers` hold does not matter.
     fn page<'s>(&'s self, rows: Range<usize>, buffers: &'s mut Buffers) -> Column<'s>;
@@ -158,7 +158,7 @@ fn bits(values: &[bool], to: &mut Vec<u8>) {
     }
 }
 
-/// How pages are compressed.
+/// Compressor of pages.
 enum Packer {
     None,
     Lz4(lz4_flex::block::CompressTable),

@@ -6,8 +6,8 @@
 //! when ([`lives`]). Names come at the end ([`names`]), for each call stack once, and
 //! the types of what was allocated ([`allocated`]).
 //!
-//! What makes this hard: everything is read while the processes go on, so that mappings may be
-//! gone; and programs allocate millions of times a second. The same stack is unwound once; blocks
+//! Two facts make this hard. Everything is read while the processes go on, so mappings may be gone.
+//! And programs allocate millions of times a second. So the same stack is unwound once, and blocks
 //! that follow one another at the same place from the same stack are one life with a count.
 
 pub mod allocated;
@@ -33,7 +33,7 @@ pub use unwind::Frame;
 /// Blocks, and the call stacks that made them.
 #[derive(Clone, Debug, Default)]
 pub struct Heap {
-    /// Who lived where.
+    /// The blocks at each address over time.
     pub lives: Vec<lives::Life>,
     /// Call stacks, from the inside out; lives name them by number.
     pub stacks: Vec<Vec<Frame>>,

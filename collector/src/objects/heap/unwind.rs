@@ -33,7 +33,7 @@ pub struct Frame {
     pub address: u64,
 }
 
-/// Where a thread stood.
+/// Registers and stack of a thread at a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Top<'a> {
     /// Process.
@@ -81,7 +81,7 @@ impl Stacks {
 
 type Bytes = Arc<[u8]>;
 
-/// What unwinding needs of a file.
+/// Data of a file for unwinding.
 struct Image {
     path: Arc<PathBuf>,
     /// Page of the first loaded segment.
@@ -153,7 +153,7 @@ impl Image {
     }
 }
 
-/// Where the caller of some code is found.
+/// The place of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// Nowhere: a thread begins there.
@@ -164,7 +164,7 @@ pub enum Caller {
     Elsewhere,
 }
 
-/// What a file's unwind table tells of callers.
+/// The callers, as a file's unwind table gives them.
 pub struct Callers {
     unwinder: UnwinderX86_64<Bytes>,
     cache: CacheX86_64,
@@ -185,7 +185,7 @@ impl Callers {
         })
     }
 
-    /// Where the caller of the code at an address (as linked) is found.
+    /// The place of the caller of the code at an address (as linked).
     pub fn of(&mut self, address: u64) -> Caller {
         // Two places that no offset leads from one to the other: where the table looks first is
         // seen, and nothing is there.
@@ -385,7 +385,7 @@ impl Unwinders {
     }
 }
 
-/// Whether a look has shown files that were not known.
+/// True if a look has shown files that were unknown.
 fn process_is_new(known: Option<&Process>, fresh: &Process) -> bool {
     known.is_none_or(|known| {
         !fresh.mapped.is_empty()
