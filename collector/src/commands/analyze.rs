@@ -93,7 +93,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
 /// Says to mgz-analyze that rows come on its standard input.
 const ONLINE: &str = "--online";
 
-/// Whether the analysis can take rows while the program runs.
+/// True if the analysis can take rows while the program runs.
 fn takes_rows(
     cli: &Cli,
     analyzer: &Path,
@@ -143,14 +143,14 @@ impl Beside {
 
     /// The trace has the rest.
     fn finish(&mut self, held: &Held) -> std::io::Result<ExitStatus> {
-        // Who does not take it has ended, which its status tells.
+        // A reader that does not take it has ended, and its status tells that.
         let _ = self.online.finish();
         wait(&mut self.child, held)
     }
 }
 
 impl Drop for Beside {
-    /// Where there was nothing to analyse, it has nothing to say.
+    /// An analysis of nothing has nothing to report, so it is ended.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             // It is our child and was not waited for.
@@ -238,8 +238,8 @@ fn wait(child: &mut Child, held: &Held) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// What a trace may take in memory, where nothing is said: records give way to columns, of which a part
-/// lies beside them for a moment, and the analysis needs some too.
+/// Default bound on a trace's size in memory. Records give way to columns, a part of which lies
+/// beside them for a moment, and the analysis needs some memory too.
 fn bound(free: u64) -> u64 {
     const LEAST: u64 = 8 << 20;
     let available = std::fs::read_to_string("/proc/meminfo")

@@ -1,4 +1,4 @@
-//! What `mgz-record` does without running a program: `--probe` and `--import`.
+//! Work of `mgz-record` without running a program: `--probe` and `--import`.
 
 use crate::import::dump;
 use crate::options::args::{Cli, Format};

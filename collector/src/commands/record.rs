@@ -55,7 +55,7 @@ impl From<crate::trace::dir::FolderError> for Failure {
     }
 }
 
-/// What is logged of windows.
+/// The parts of windows that are logged.
 fn of_windows(cli: &Cli) -> OfWindows {
     OfWindows {
         stacks: !cli.no_stacks,
@@ -300,7 +300,7 @@ fn check_files(
     Ok(())
 }
 
-/// What begins windows, and why; for `burst` alone.
+/// The trigger of windows, with the reason; for `burst` alone.
 fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure> {
     if mode == Mode::Burst {
         return trigger::choose_here(&cli.triggers(), cli.signal)

@@ -21,7 +21,7 @@ fn own(message: impl std::fmt::Display) -> Failure {
     }
 }
 
-/// What counts accesses here.
+/// Events that count accesses on this machine.
 fn counters() -> Found {
     crate::machine::counters::here(&mut |counter| {
         let trigger = Trigger {

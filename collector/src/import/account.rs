@@ -1,4 +1,4 @@
-//! What an import kept and lost, as the manifest has it.
+//! Kept and lost data of an import, for the manifest.
 
 use crate::import::{Outcome, threads_of};
 use crate::trace::dir;
@@ -30,8 +30,8 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     manifest
 }
 
-/// What took samples. Where events or periods differ each is named, and the manifest has no single
-/// period.
+/// The triggers of samples. If events or periods differ, each is named, and the manifest has no
+/// single period.
 fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
     let used = |sampling: &&Sampling| sampling.windows > 0;
     let all: Vec<_> = session.sampling.iter().filter(used).collect();
@@ -99,7 +99,7 @@ pub fn executed(session: &Session<'_>) -> Option<f64> {
     (windows > 0).then(|| loads * (1.0 + lost / windows as f64))
 }
 
-/// What share of the recording is missing: the first that the user is to know.
+/// Sentences about missing shares of the recording. The user is to see these first.
 fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
     let (totals, file) = (&outcome.totals, &session.loss);
     let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
@@ -143,7 +143,7 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     let (totals, file) = (&outcome.totals, &session.loss);
     let loss = &totals.loss;
     manifest.problems.extend(shares(session, outcome));
-    // What every window loses at its ends has no sentence.
+    // Losses at the ends of every window are usual, so they have no sentence.
     let counts = [
         ("bytes_before_psb", loss.before_psb_bytes, ""),
         ("ptwrites_before_psb", totals.before_psb_ptwrites, ""),

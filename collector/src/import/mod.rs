@@ -1,8 +1,8 @@
 //! `mgz-record --import perf.data`: an Intel PT recording made with perf becomes a trace folder.
 //!
-//! What makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Which
-//! record it is follows from where the program's files were mapped; which records may be joined,
-//! from what is known to be missing between them.
+//! One fact makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Its
+//! record follows from the mappings of the program's files. The known gaps between records decide
+//! which of them may be joined.
 //!
 //! * [`modules`]: address to record, by mappings and sidecars.
 //! * [`resolve`]: `ptwrite`s to slots, cut into slices of one thread.
@@ -42,7 +42,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use threads::{Kept, Spilled, Stretch, Threads};
 
-/// What came out of the PT data.
+/// Result of an import from PT data.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Counts over PT data.
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub torn_records: u64,
     /// By thread.
     pub threads: BTreeMap<ThreadKey, Kept>,
-    /// What threads have written without a gap.
+    /// Stretches of records that threads have written without a gap.
     pub stretches: Vec<Stretch>,
     /// Which mapping each process was met in, by number of the mapping.
     pub met: BTreeSet<(u32, usize)>,

@@ -5,7 +5,7 @@ use mgz_abi::slot::Slot;
 use mgz_perf::data_file::events::{Before, Event};
 use mgz_perf::data_file::mapping::Spaces;
 
-/// How a slice begins.
+/// The begin of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// Something may be missing before it.
@@ -23,7 +23,7 @@ pub struct Slice {
     pub pid: u32,
     /// Thread; 0 if unknown.
     pub tid: u32,
-    /// How it begins.
+    /// Its begin.
     pub start: Start,
     /// perf's clock at the first record; 0 if unknown.
     pub begin_ns: u64,
@@ -37,7 +37,7 @@ pub struct Slice {
     pub window: u32,
 }
 
-/// What became of a unit's events.
+/// The events of a unit as slices, with counts.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
     /// In the order of the stream.
@@ -119,9 +119,9 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
         next: 0,
     };
     let mut thread = events.first().map_or((0, 0), |e| (e.pid, e.tid));
-    // What the next record is to show.
+    // The begin that the next record is to show.
     let mut start = Some(Start::Continues);
-    // Where each sidecar was last found.
+    // The last place of each sidecar.
     let mut placements: Vec<Placed> = Vec::new();
     for event in events {
         let switched = thread != (event.pid, event.tid) || event.before == Before::Switch;
@@ -135,7 +135,7 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
             out.without_ip += 1;
             continue;
         };
-        // What has no time is looked up as at the end.
+        // An event without a time is looked up as at the end.
         let time = if event.time_ns == 0 {
             u64::MAX
         } else {

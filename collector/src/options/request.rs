@@ -177,8 +177,8 @@ pub struct ModedRequest<'a> {
     pub mode: Mode,
 }
 
-/// Extent of an Intel PT recording. `None` records everything. Otherwise the pair holds the loads of
-/// a period and those of the window at its end.
+/// Extent of an Intel PT recording. `None` records everything. Otherwise the pair holds the number
+/// of loads in a period, and in the window at its end.
 pub type PtWindows = Option<(u64, u64)>;
 
 impl ModedRequest<'_> {

@@ -21,7 +21,7 @@ const CODE: usize = 2;
 /// Instructions that may have made an access: one for each length.
 const CANDIDATES: usize = LONGEST;
 
-/// How a watch has ended.
+/// End of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchEnd {
     /// Process.
@@ -30,13 +30,13 @@ pub struct WatchEnd {
     pub thread: u32,
     /// CLOCK_MONOTONIC of the end.
     pub time: u64,
-    /// Of the window that has accessed the word: number of its first slot.
+    /// Number of the first slot of the window that has accessed the word.
     pub first_slot: u64,
     /// The word's address.
     pub word: u64,
     /// CPU time of the thread from the window's end on, nanoseconds.
     pub cpu_ns: u64,
-    /// How the word was accessed; `None`: the watch was given up.
+    /// The access to the word. `None`: the watch was given up.
     pub access: Option<WordAccess>,
 }
 
@@ -48,7 +48,7 @@ pub struct WordAccess {
 }
 
 impl WordAccess {
-    /// Where instructions begin that may have loaded the word.
+    /// Addresses of instructions that may have loaded the word.
     pub fn loads(&self) -> impl Iterator<Item = u64> {
         self.loads.into_iter().filter(|&ip| ip != 0)
     }

@@ -11,7 +11,7 @@ use mgz_elf::function_names::Symbols;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// What stands where callers are not known.
+/// Name in place of unknown callers.
 pub const CALLERS_UNKNOWN: &str = "[callers unknown]";
 
 /// A function, as called by way of others.
@@ -50,7 +50,7 @@ struct FunctionLine {
     line: u32,
 }
 
-/// What symbols of clones end in.
+/// Suffix of the symbols of clones.
 const CLONE_SUFFIX: &str = ".mgz";
 
 /// From a file and an address in a clone to that of the original.

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-/// What was seen so far.
+/// Counts so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Records of the kernel.
@@ -155,7 +155,7 @@ impl<'k> Capture<'k> {
         })
     }
 
-    /// What was seen so far.
+    /// Counts so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -364,18 +364,18 @@ impl<'k> Capture<'k> {
     }
 }
 
-/// What a recording came to.
+/// Result of a recording.
 #[derive(Debug)]
 pub struct Finished {
     /// Counts.
     pub tally: Tally,
     /// Why the file ends before the program.
     pub stopped: Option<Stopped>,
-    /// Where the recording falls short of what was asked.
+    /// Shortcomings of the recording, compared with the request.
     pub notes: Vec<String>,
 }
 
-/// What a round shows of samples that do not come.
+/// Findings of a round about samples that do not come.
 #[derive(Default)]
 struct Troubled {
     /// Ids of events that were throttled.

@@ -1,5 +1,4 @@
-//! What is known to be wrong with kernels and processors that record Intel PT, and since when it is
-//! right.
+//! Known errors of kernels and processors that record Intel PT, and the releases that repair them.
 
 use std::io;
 
@@ -22,7 +21,7 @@ pub struct Since {
 }
 
 impl Since {
-    /// Whether a release has it.
+    /// True if a release has it.
     pub fn includes(&self, release: &str) -> bool {
         let (major, minor, number) = numbers(release);
         (major, minor) >= self.from

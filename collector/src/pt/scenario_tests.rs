@@ -1,5 +1,5 @@
-//! What kernels and processors do, each in a transcript: what is known of them from their sources
-//! and errata.
+//! Behaviours of kernels and processors, each in a transcript. They are known from sources and
+//! errata.
 
 use crate::import::account;
 use crate::import::dump::RawReport;
@@ -100,7 +100,7 @@ fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     let kept = first.places.iter().filter(|p| p.end <= 16384);
     let truth: Vec<_> = kept.chain(&last.places).map(|p| row(&p.write)).collect();
     let report = assert_rows(&file, &truth);
-    // What may be missing is counted, and nothing is joined across it.
+    // Data that may be missing is counted, and nothing is joined across it.
     assert_eq!(
         (finished.tally.truncated, report.file.aux_truncated),
         (1, 1)

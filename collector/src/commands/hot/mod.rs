@@ -15,7 +15,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How often the rings are emptied.
+/// Time between two reads of the rings.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs the program under the clock; returns its exit status.

@@ -25,7 +25,7 @@ struct Row {
     name: Name,
 }
 
-/// What the samples came to.
+/// Totals of the samples.
 pub struct Profile {
     rows: Vec<Row>,
     total: u64,
