@@ -1,4 +1,4 @@
-//! `--analyze`: the trace lies in memory, and what stays of it is its analysis.
+//! `--analyze`: the trace lies in memory, and only its analysis stays.
 
 use crate::commands::record;
 use crate::convert::online::Online;
@@ -110,7 +110,7 @@ fn takes_rows(
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::own(format!("{}: {error}", analyzer.display())))?;
-    // No rows come: that is what it should complain of.
+    // No rows come, and it should complain of that alone.
     Ok(tried.status.code() == Some(1))
 }
 
@@ -132,7 +132,7 @@ impl Beside {
         let mut child = start(analyzer, &options, trace, output, held, Stdio::piped())?;
         let pipe = child.stdin.take().map(OwnedFd::from).map(File::from);
         let pipe = pipe.ok_or(std::io::ErrorKind::BrokenPipe)?;
-        // The longer the pipe, the less often both wake each other; who may not have it has less.
+        // The longer the pipe, the less often both wake each other. A failure leaves it shorter.
         // SAFETY: an integer call on our own descriptor.
         unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
         Ok(Beside {
@@ -150,7 +150,7 @@ impl Beside {
 }
 
 impl Drop for Beside {
-    /// An analysis of nothing has nothing to report, so it is ended.
+    /// If there was nothing to analyze, the analysis has nothing to report, so it is killed.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             // It is our child and was not waited for.
@@ -189,7 +189,7 @@ fn check_options(analyzer: &Path, options: &[String], trace: &Path) -> Result<()
         .output()
         .map_err(failed)?;
     match tried.status.code() {
-        // There is no trace yet: that is what it should complain of.
+        // There is no trace yet, and it should complain of that alone.
         Some(1) => Ok(()),
         Some(USAGE) => Err(Failure::own(format!(
             "--analyze: mgz-analyze does not take these options:\n{}",

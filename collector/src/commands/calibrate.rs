@@ -77,7 +77,7 @@ fn beside(cli: &Cli) -> PathBuf {
 enum Input {
     /// It is a file, and was here.
     File(u64),
-    /// Nothing, or a terminal, where whoever types does so twice.
+    /// Nothing, or a terminal, where the user types twice.
     Other,
 }
 

@@ -133,7 +133,7 @@ fn sentences(ended: &Ended, file: &str) -> Vec<String> {
     list
 }
 
-/// Enters what only the recorder knows.
+/// Enters facts that only the recorder knows.
 fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[String], window: u64) {
     let fresh = crate::trace::dir::begin(manifest.command.clone(), "", 0, 0);
     (manifest.host, manifest.cpu) = (fresh.host, fresh.cpu);

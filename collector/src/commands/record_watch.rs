@@ -213,6 +213,6 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
         }
     }
     text.push('\n');
-    // The program may have closed what we share with it.
+    // The program may have closed the standard error that we share with it.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

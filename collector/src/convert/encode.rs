@@ -293,7 +293,7 @@ pub(crate) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     let encoders = (0..threads)
         .map(|_| PageEncoder::new(shape.codec))
         .collect::<Result<Vec<_>, _>>()?;
-    // Together with what the encoders hold, this bounds the row groups in memory.
+    // Together with the groups that the encoders hold, this bounds the row groups in memory.
     let (send, receive) = sync_channel::<Sent>(1);
     // Held by the encoders alone, so that the reader notices when they are gone.
     let receive = Arc::new(Mutex::new(receive));

@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// Rows of a row group.
 #[derive(Default)]
 pub(crate) struct Group {
-    /// (end, thread): whose the rows up to here are, from the end before.
+    /// (end, thread): the thread of the rows from the end before up to this end.
     pub threads: Vec<(usize, ThreadKey)>,
     pub rows: Staged,
 }
@@ -166,7 +166,7 @@ impl Source {
             .chunk_by(|a, b| a.0 == b.0)
             .map(|files| (files[0].0, files))
             .collect();
-        // It may have left nothing but what is in flight.
+        // It may have left nothing but loads in flight.
         if let Some(carried) = &carried {
             threads.entry(carried.key).or_default();
         }

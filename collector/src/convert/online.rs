@@ -49,7 +49,7 @@ struct State {
     bytes: usize,
     /// Modules that we were told of, and how many rows of the module table that were.
     modules: Vec<Module>,
-    /// Number of times that we were told.
+    /// Number of times that modules were reported.
     news: u64,
     told: usize,
     /// The thread whose records these are.
@@ -80,7 +80,8 @@ pub struct Carried {
     pub(crate) sidecars: Vec<String>,
     /// Number of the next sample.
     pub(crate) next_sample: u32,
-    /// The thread's slot that follows those which were expanded: what begins before it is another thread's.
+    /// The thread's slot that follows those which were expanded: a segment that begins before it is
+    /// another thread's.
     pub(crate) next_slot: u64,
     pub(crate) stores: u64,
     /// Segments that could not be decoded.
@@ -174,7 +175,7 @@ impl Online {
         self.changed.notify_all();
     }
 
-    /// Says that the trace has what was not sent, and is complete.
+    /// Says that the trace has the rows that were not sent, and is complete.
     pub fn finish(&self) -> Result<()> {
         let rows = self
             .rows
@@ -209,8 +210,8 @@ impl Online {
         Some((bytes, modules))
     }
 
-    /// Expands what comes, until [`Online::close`], with the sidecars of the trace in the making.
-    /// `None` if nothing has come.
+    /// Expands incoming segments, until [`Online::close`], with the sidecars of the trace in the
+    /// making. `None` if nothing has come.
     ///
     /// # Errors
     ///
@@ -409,7 +410,7 @@ impl Known {
             return Ok(false);
         }
         let tables = Tables::new(&self.sidecars).map_err(|error| error.to_string())?;
-        // A run has few libraries, and what an expander has in flight refers to them until its end.
+        // A run has few libraries, and loads in flight refer to them until the expander's end.
         self.tables = Box::leak(Box::new(tables));
         Ok(true)
     }

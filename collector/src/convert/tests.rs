@@ -304,7 +304,7 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
     }
 }
 
-/// A recorder whose analysis is gone waits for nobody.
+/// A recorder waits for nobody once its analysis is gone.
 #[test]
 fn records_are_refused_when_nobody_takes_the_rows() {
     let dir = tempfile::tempdir().unwrap();
@@ -481,7 +481,8 @@ fn failures_leave_no_parts_and_do_not_hang() {
     assert_eq!(rows(dir.path()).len() as u64, done.counters.rows);
 }
 
-/// Records and columns lie side by side no more: what is read is given back, to the last piece.
+/// Records and columns lie side by side no more: pieces that were read are given back, to the last
+/// one.
 #[test]
 fn spill_files_are_given_back_while_they_are_read() {
     use std::os::unix::fs::MetadataExt;

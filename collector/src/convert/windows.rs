@@ -42,13 +42,13 @@ pub(crate) struct Window {
     pub begin_ns: u64,
     pub end_ns: u64,
     pub cause: u8,
-    /// Code of the window's begin: the code of most loads of its first part.
+    /// Code at the window's start: the code of most loads of its first part.
     pub first: Code,
-    /// Code of its end, likewise.
+    /// Code at its end, likewise.
     pub last: Code,
     /// The measurement behind it.
     pub pace: Pace,
-    /// Average distance of two triggers at the time of its own; 0 if unknown.
+    /// Average distance between triggers when its own came; 0 if unknown.
     pub period: u64,
 }
 

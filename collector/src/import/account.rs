@@ -7,7 +7,7 @@ use mgz_annotations_schema::manifest::Manifest;
 use mgz_perf::data_file::Session;
 use mgz_perf::data_file::session::Sampling;
 
-/// A manifest with what the file says of itself.
+/// A manifest with the facts that the file gives about itself.
 pub fn begin(session: &Session<'_>) -> Manifest {
     let mode = match (session.windows.is_empty(), session.is_snapshot()) {
         (false, _) => "samples",
@@ -64,7 +64,7 @@ fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
     manifest.trigger_why = list.join(", ");
 }
 
-/// Enters what was decoded.
+/// Enters the decoded counts.
 pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     manifest.threads = threads_of(outcome);
     let first = outcome
@@ -84,8 +84,7 @@ pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) 
 }
 
 /// Loads that were executed, as far as the number of samples tells: each stands for its own period
-/// of loads, whether or not of instrumented code. A lost one stands for what the others do on
-/// average.
+/// of loads, whether or not of instrumented code. A lost one stands for the others' average.
 pub fn executed(session: &Session<'_>) -> Option<f64> {
     let (mut windows, mut loads) = (0, 0.0);
     for sampling in session.sampling.iter().filter(|s| s.windows > 0) {
@@ -138,7 +137,7 @@ fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
     list
 }
 
-/// Counts and sentences of what is missing.
+/// Counts and sentences about missing data.
 fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     let (totals, file) = (&outcome.totals, &session.loss);
     let loss = &totals.loss;

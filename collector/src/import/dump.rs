@@ -1,4 +1,4 @@
-//! `mgz-record --import`: what is printed and written.
+//! `mgz-record --import`: the printed and written output.
 
 use mgz_perf::data_file::events::Totals;
 use mgz_perf::data_file::session::{FileLoss, Session};

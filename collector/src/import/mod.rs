@@ -9,7 +9,7 @@
 //! * [`parts`]: records that several `ptwrite`s write.
 //! * [`threads`]: slices to spill files, one for each thread, in the order in which it ran.
 //! * [`paths`]: call chains of samples, for the stretches that end in them.
-//! * [`account`]: what was kept and lost, for the manifest.
+//! * [`account`]: kept and lost data, for the manifest.
 //!
 //! The spill files are those of the software backend, so that expansion, columns and analysis are
 //! the same. Slices of one thread that directly follow each other make one sample; where something
@@ -77,7 +77,7 @@ pub fn run(cli: &Cli, file: &Path) -> Result<i32, Failure> {
     run_with(cli, file, &mut |_| {})
 }
 
-/// As [`run`]; `amend` enters into the manifest what the caller knows beyond the file.
+/// As [`run`]; `amend` enters the caller's further facts into the manifest.
 pub fn run_with(
     cli: &Cli,
     file: &Path,

@@ -1,4 +1,5 @@
-//! Which record a `ptwrite` at a run-time address writes: mappings, sidecars, and what joins them.
+//! Which record a `ptwrite` at a run-time address writes: mappings, sidecars, and the links between
+//! them.
 //!
 //! A sidecar knows link-time addresses. The recording knows which part of which file was mapped
 //! where, and from that and the file's base address follows the load bias, so the instrumented file
@@ -74,7 +75,7 @@ impl Annotations {
         Self::new(path, &sidecar)
     }
 
-    /// Takes what is needed out of a sidecar.
+    /// Takes the needed parts out of a sidecar.
     pub fn new(path: &Path, sidecar: &Sidecar) -> Result<Annotations, ModulesError> {
         let header = &sidecar.header;
         if header.flavour != "pt" {
@@ -107,7 +108,7 @@ impl Annotations {
         })
     }
 
-    /// Degree to which a mapping fits the file that this sidecar describes: the more, the better.
+    /// Score for the fit of a mapping to the file that this sidecar describes; higher is better.
     /// `None`: it is another file.
     ///
     /// Files that were instrumented differently from one original have its build id in common.

@@ -189,7 +189,7 @@ impl<'a> Files<'a> {
                     let path = frame.file.to_str().unwrap_or("");
                     let is_here = matches!(self.known.get(path), Some(Source::Here(_)));
                     found.frames.push(frame);
-                    // Without the file's table what follows is a guess.
+                    // Without the file's table the rest is a guess.
                     if !is_here {
                         return (found, End::Absent);
                     }
@@ -249,7 +249,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// The source of facts about a file. All its mappings must be of the file that is here.
+    /// Finds the source of facts about a file. All its mappings must be of the file that is here.
     fn look(&self, path: &'a str) -> Source {
         let mappings = self.session.spaces.mappings().iter().enumerate();
         let mut of_path = mappings.filter(|(_, m)| m.path == path).peekable();

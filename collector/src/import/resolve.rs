@@ -5,14 +5,14 @@ use mgz_abi::slot::Slot;
 use mgz_perf::data_file::events::{Before, Event};
 use mgz_perf::data_file::mapping::Spaces;
 
-/// The begin of a slice.
+/// Relation of a slice to the records before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// Something may be missing before it.
     Loss,
     /// Another thread ran before on this stream, or the thread may have been elsewhere.
     Switch,
-    /// It directly follows what came before it on this stream, of the same thread.
+    /// It directly follows the record before it on this stream, of the same thread.
     Continues,
 }
 
@@ -23,7 +23,7 @@ pub struct Slice {
     pub pid: u32,
     /// Thread; 0 if unknown.
     pub tid: u32,
-    /// Its begin.
+    /// Its relation to the records before it.
     pub start: Start,
     /// perf's clock at the first record; 0 if unknown.
     pub begin_ns: u64,
@@ -46,7 +46,7 @@ pub struct Slices {
     pub without_ip: u64,
     /// `ptwrite`s at addresses that no sidecar has.
     pub unresolved: u64,
-    /// `ptwrite`s of files of which it is open which sidecar they have.
+    /// `ptwrite`s of files that several sidecars fit.
     pub doubtful: u64,
     /// A loss that no slice shows.
     pub lost_after: bool,
@@ -119,7 +119,7 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
         next: 0,
     };
     let mut thread = events.first().map_or((0, 0), |e| (e.pid, e.tid));
-    // The begin that the next record is to show.
+    // Start of the next slice; `None` inside of a slice.
     let mut start = Some(Start::Continues);
     // The last place of each sidecar.
     let mut placements: Vec<Placed> = Vec::new();

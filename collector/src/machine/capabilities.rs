@@ -1,8 +1,9 @@
 //! Capabilities of this machine for recording, and remedies for missing ones: `mgz-record --probe`.
 //!
 //! Facts come from four places: CPUID, a trial of `ptwrite` in a child process (a hypervisor may
-//! hide or forbid what CPUID says), files of the kernel, and the process's own limits. The files
-//! are read below a given root, so that tests can show the module a machine that is not there.
+//! hide or forbid a feature that CPUID reports), files of the kernel, and the process's own limits.
+//! The files are read below a given root, so that tests can show the module a machine that is not
+//! there.
 
 use crate::machine::trigger;
 use crate::pt::known::Known;
@@ -61,7 +62,7 @@ pub struct Kernel {
     pub aux_sampling: bool,
     /// Tracing can be paused and resumed by other events (6.13).
     pub aux_pause: bool,
-    /// An error of the processor that this kernel does not keep clear of, and what helps; empty if
+    /// An error of the processor that this kernel does not keep clear of, and the remedy; empty if
     /// none is known.
     pub erratum: Vec<String>,
 }
@@ -204,7 +205,7 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
     trials
 }
 
-/// Something that is missing, with what to do about it.
+/// Something that is missing, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// Without it, nothing can be recorded this way; else it is only worse.
@@ -230,7 +231,7 @@ pub struct ProbeReport {
     pub pt_missing: Vec<Missing>,
     /// Requirements of software recording that are missing.
     pub soft_missing: Vec<Missing>,
-    /// Choice of `--backend auto`: `pt`, `soft` or `none`.
+    /// The choice of `--backend auto`: `pt`, `soft` or `none`.
     pub backend: String,
     /// Default trigger of `burst`: `loads` or `cpu time`.
     pub trigger: String,

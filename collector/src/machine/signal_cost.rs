@@ -38,7 +38,7 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A signal that is counted while this lives; then its action is what it was.
+/// A signal that is counted while this lives; then it gets its former action back.
 struct Counted {
     signal: libc::c_int,
     before: libc::sigaction,

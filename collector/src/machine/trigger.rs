@@ -156,7 +156,7 @@ impl Trigger {
 
     /// The same, but no more often than a thread can stand where a signal takes it `toll`
     /// nanoseconds: what comes before the one before is over leaves no time to the program.
-    /// With a sentence for the user if that is not what was asked for.
+    /// With a sentence for the user if it differs from the request.
     pub fn bearable(self, toll: u64) -> (Trigger, Option<String>) {
         if self.by_loads() || self.period >= toll {
             return (self, None);
@@ -381,7 +381,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 /// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any
 /// rate, or, where its signals are dear or refused, the one that is looked at at the tick.
-/// `toll` is what such a signal costs, if it comes.
+/// `toll` is the cost of such a signal, if it comes.
 fn choose_clock(
     trigger: Trigger,
     why: String,

@@ -60,7 +60,7 @@ fn parse(data: &[u8], separate: Option<&[u8]>) -> Result<Vec<Variable>, object::
             }
         }
     }
-    // Types are a help on top: what is wrong with them is no reason to lose the names.
+    // Types are a help on top: an error in them is no reason to lose the names.
     let _ = add_types(apart.as_ref().unwrap_or(&file), &mut found);
     Ok(found.into_values().collect())
 }

@@ -22,7 +22,7 @@ pub struct Lives {
 
 impl Lives {
     /// Takes in the mappings at a moment. A mapping that grew or shrank at its end (a heap, a
-    /// file's zeros) or its begin (a stack) goes on.
+    /// file's zeros) or its start (a stack) goes on.
     pub fn look(&mut self, now: u64, seen: Vec<ObjectRange>) {
         let mut before = std::mem::take(&mut self.there);
         for mapping in seen {

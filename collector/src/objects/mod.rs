@@ -5,7 +5,7 @@
 //! `/proc/PID/maps`, which is read now and then while the program runs. So the life of a mapping is
 //! known to the distance of two looks, and a mapping that came and went in between is not seen.
 //!
-//! * [`ranges`]: what one look shows.
+//! * [`ranges`]: the findings of one look.
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
 //! * [`stacks`]: threads' stacks over time.
@@ -72,7 +72,7 @@ impl Kind {
 pub struct Object {
     /// Kind of the object.
     pub kind: Kind,
-    /// Variable, file, or what the kernel calls it.
+    /// Variable, file, or the kernel's name for it.
     pub name: String,
     /// Type of a variable, where debug information tells it.
     pub of_type: String,
@@ -210,10 +210,10 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
     ))
 }
 
-/// Looks at a process; returns what is mapped now.
+/// Looks at a process; returns its present mappings.
 fn look(pid: u32, process: &mut Process) -> Vec<ObjectRange> {
     process.looked = Instant::now();
-    // A process that is gone shows nothing; what was seen of it stays.
+    // A process that is gone shows nothing; its known mappings stay.
     let Ok(text) = proc_maps::read(pid) else {
         return Vec::new();
     };

@@ -3,8 +3,8 @@
 //! One fact makes this hard: the kernel joins mappings that lie side by side. So a mapping that
 //! holds a stack may hold other stacks as well, or memory that an allocator has mapped beside it.
 //! Two facts decide the range instead ([`range`]): the size that was asked for, and the stack
-//! pointer at the thread's begin. Stacks are used again: each thread has its stack from its own
-//! begin to its end, or until another one begins there.
+//! pointer at the thread's start. Stacks are reused: each thread has its stack from its own start
+//! to its end, or until another thread starts there.
 //!
 //! A stack whose ends are not known gets no name: an unknown mapping is better than a wrong one.
 

@@ -5,7 +5,8 @@
 use crate::options::args::{Cli, Format};
 use mgz_annotations_schema::tell;
 
-/// The ways of `mgz-record` to work, as far as options differ in them. Each way is one bit.
+/// Set of kinds of work of `mgz-record`, as far as options differ between them. Each kind is one
+/// bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way(u32);
 
@@ -100,8 +101,8 @@ enum Idle {
     Told,
 }
 
-/// An option: its name in the parser, where it has an effect, what it means elsewhere, and what to
-/// do there instead.
+/// An option: its name in the parser, the kinds of work on which it has an effect, the response
+/// elsewhere, and the remedy there.
 struct Rule {
     id: &'static str,
     effect: Way,
@@ -340,7 +341,7 @@ fn flag(id: &str) -> String {
     }
 }
 
-/// Looks at what was given on the command line. An error is a sentence for the user, as are the
+/// Checks the options of the command line. An error is a sentence for the user, as are the
 /// warnings.
 pub fn check(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
     let mut told = Vec::new();
@@ -378,8 +379,8 @@ pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
     Ok(())
 }
 
-/// Sentence about options of ours that stand behind the program, which therefore gets them. `--`
-/// before the program shows that the user means that, so there is no sentence then.
+/// Warning about options of ours that stand behind the program, which therefore gets them. `--`
+/// before the program shows that the user means that, so there is no warning then.
 pub fn behind_program(cli: &Cli) -> Option<String> {
     if cli.separated {
         return None;
@@ -496,7 +497,7 @@ mod tests {
             assert!(cli.given.contains(rule.id), "{}", rule.id);
             for (way, name) in Way::ALL {
                 let verdict = check(&cli, way);
-                // A program is given in all of these; what that means is another row's.
+                // A program is given in all of these; another row checks that.
                 let about: Vec<String> = match verdict {
                     Err(sentence) => vec![sentence],
                     Ok(told) => told,

@@ -65,8 +65,8 @@ pub fn with_recorders(
     }
     let recorder = recorder(own, line, cli);
     let mut words = vec![program.clone()];
-    // Colons separate several programs in one job. In each part the first such word is the program,
-    // and the words behind it are its arguments.
+    // Colons separate several programs in one job. In each part the first recorded word is the
+    // program, and the words behind it are its arguments.
     let (mut found, mut any) = (false, false);
     for word in arguments {
         if word == ":" {

@@ -28,7 +28,7 @@ struct Launcher {
     only_with: Option<&'static str>,
 }
 
-/// In the order in which they are looked for: a library's own word before that of what started it.
+/// In the order in which they are looked for: a library's own word before that of its launcher.
 const LAUNCHERS: [Launcher; 7] = [
     Launcher {
         rank: "OMPI_COMM_WORLD_RANK",

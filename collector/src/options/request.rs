@@ -16,11 +16,11 @@ pub enum Request<'a> {
     Completions(clap_complete::Shell),
     /// Print the manual page.
     Man,
-    /// Tell what this machine can record.
+    /// Tell the recording capabilities of this machine.
     Probe,
-    /// Make a trace of a perf.data file, or print what is in it.
+    /// Make a trace of a perf.data file, or print its content.
     Import(&'a Path),
-    /// Convert what a recording has left behind.
+    /// Convert the files that a recording has left behind.
     Recover(&'a Path),
     /// Tell where a program spends its time.
     Hot,
@@ -107,7 +107,7 @@ impl<'a> AttachRequest<'a> {
         Ok(AttachRequest { cli, pid })
     }
 
-    /// It is known what begins windows: loads, or CPU time.
+    /// The trigger of windows is known: loads, or CPU time.
     pub fn settle(self, by_loads: bool) -> Result<(), Failure> {
         let way = if by_loads {
             Way::ATTACH_BY_LOADS
@@ -135,7 +135,7 @@ impl<'a> WatchRequest<'a> {
         Ok(WatchRequest { cli })
     }
 
-    /// It is known what samples follow: loads, or CPU time.
+    /// The trigger of samples is known: loads, or CPU time.
     pub fn settle(self, by_loads: bool) -> Result<(), Failure> {
         let way = if by_loads {
             Way::WATCH_BY_LOADS
@@ -154,7 +154,7 @@ pub struct RunRequest<'a> {
 }
 
 impl<'a> RunRequest<'a> {
-    /// The mode, given what is best for these files.
+    /// The mode, given the best one for these files.
     pub fn with_mode(self, best: Mode) -> Result<ModedRequest<'a>, Failure> {
         let (cli, mode) = (self.cli, self.cli.mode.unwrap_or(best));
         if mode == Mode::Ring && (cli.window == 0 || cli.window > cli.records()) {
@@ -214,7 +214,7 @@ impl ModedRequest<'_> {
         }
     }
 
-    /// Software records it. (What windows of bursts begin with is known later.)
+    /// Software records it. (The trigger of windows in `burst` is known later.)
     pub fn by_software(self) -> Result<(), Failure> {
         match self.mode {
             Mode::Full => check_effects(self.cli, Way::FULL),
@@ -224,7 +224,7 @@ impl ModedRequest<'_> {
         }
     }
 
-    /// It is known what begins windows of bursts: loads, or CPU time.
+    /// The trigger of windows in `burst` is known: loads, or CPU time.
     pub fn with_trigger(self, by_loads: bool) -> Result<(), Failure> {
         let way = if by_loads {
             Way::BURST_BY_LOADS

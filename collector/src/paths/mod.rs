@@ -1,4 +1,4 @@
-//! Call paths of windows: who called whom when a window began.
+//! Call paths of windows: the callers at the start of a window.
 //!
 //! The runtime copies the stack's top ([`mgz_abi::stack_log`]). A thread of the recorder unwinds the
 //! copies while the program runs, since mappings go with the process, and keeps call stacks as a
@@ -85,7 +85,7 @@ pub struct Paths {
     pub elsewhere: BTreeSet<PathBuf>,
     /// Windows whose path ends where an address is no call.
     pub odd: u64,
-    /// Windows whose path ends in a file of which nothing is here.
+    /// Windows whose path ends in a file that is not here.
     pub absent: u64,
 }
 
@@ -134,7 +134,7 @@ impl Collector {
         }
     }
 
-    /// Takes what the runtime has told.
+    /// Takes the runtime's reports.
     pub fn take(&mut self, copy: &StackCopy) {
         match copy.kind {
             BEGIN => self.unwinders.begin(copy.pid),

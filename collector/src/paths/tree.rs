@@ -32,7 +32,7 @@ pub struct Node {
 /// All calls.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// By number; the first two are [`NONE`] and [`UNKNOWN`]. Callers come before who they call.
+    /// By number; the first two are [`NONE`] and [`UNKNOWN`]. Callers come before their callees.
     pub nodes: Vec<Node>,
     /// Files by number.
     pub files: Vec<Arc<PathBuf>>,

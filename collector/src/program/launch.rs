@@ -1,4 +1,5 @@
-//! Programs that start others: what they may start, as far as that can be told before they run.
+//! Programs that start others, and the programs that they may start, as far as that can be told
+//! before they run.
 
 use crate::program::modules::{closure, resolve};
 use object::read::elf::ElfFile64;

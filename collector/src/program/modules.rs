@@ -1,5 +1,4 @@
-//! A look at the program before it runs: the file, its libraries, and the obstacles to recording
-//! them.
+//! Checks of the program before it runs: the file, its libraries, and obstacles to recording them.
 //!
 //! Everything that would make a recording empty or wrong is an error here, with a remedy, before
 //! any folder is made and before the program has run. Libraries are found as the dynamic loader

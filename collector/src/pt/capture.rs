@@ -117,7 +117,7 @@ impl<'k> Capture<'k> {
         if let Some(conversion) = &conversion {
             writer.records(&synth::time_conversion(conversion)?)?;
         }
-        // Before what refers to counters.
+        // Before the records that refer to counters.
         writer.records(&synth::id_index(&opened.counters, pid)?)?;
         if let Some(pt) = pt {
             writer.records(&synth::auxtrace_info(
@@ -334,7 +334,7 @@ impl<'k> Capture<'k> {
             .collect()
     }
 
-    /// Takes what is left and completes the file.
+    /// Takes the rest and completes the file.
     pub fn finish(mut self, command: Vec<String>) -> Finished {
         self.round_of(true);
         let release = self

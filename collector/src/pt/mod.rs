@@ -8,7 +8,7 @@
 //!
 //! * [`plan`]: which events, with which attributes, on which CPUs.
 //! * [`known`]: kernels and processors with errors.
-//! * [`open`]: opening and mapping, with what may be given up.
+//! * [`open`]: opening and mapping, with the possible concessions.
 //! * [`synth`]: records that the kernel does not write.
 //! * [`capture`]: emptying rings into the file.
 //! * [`run`]: a program from its start to its end under all of this.

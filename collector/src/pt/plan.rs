@@ -1,4 +1,4 @@
-//! From what is asked and what the machine has to the events that are opened.
+//! From the request and the machine's hardware to the events that are opened.
 //!
 //! One set of events for each CPU, inherited by the program's threads and children: the kernel lets
 //! inherited events share a ring only CPU by CPU. On each CPU a group of the PT event, which leads,

@@ -45,7 +45,7 @@ pub struct Job {
 /// Result of a run.
 #[derive(Debug)]
 pub struct Ended {
-    /// The program's end.
+    /// Exit status of the program.
     pub status: ProgramStatus,
     /// From its start to its end.
     pub wall: Duration,

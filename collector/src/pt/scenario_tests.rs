@@ -1,4 +1,4 @@
-//! Behaviours of kernels and processors, each in a transcript. They are known from sources and
+//! Behaviors of kernels and processors, each in a transcript. They are known from sources and
 //! errata.
 
 use crate::import::account;
@@ -205,7 +205,7 @@ fn virtual_machines_are_left_out_where_the_kernel_can() {
     let either: Refusal = |attr| {
         (attr.flags & flag::EXCLUDE_GUEST != 0 || attr.aux_action != 0).then_some(libc::EINVAL)
     };
-    // Newer kernels refuse what does not leave guests out.
+    // Newer kernels refuse events that do not leave guests out.
     let needed: Refusal =
         |attr| (attr.flags & flag::EXCLUDE_GUEST == 0).then_some(libc::EOPNOTSUPP);
     for (refuse, guests_left_out, pauses) in [

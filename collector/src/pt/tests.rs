@@ -118,7 +118,7 @@ pub(crate) fn beginning(threads: u32) -> Vec<ScriptEvent> {
     steps
 }
 
-/// Replays a transcript; gives what the recorder counted and the file.
+/// Replays a transcript; gives the recorder's counts and the file.
 pub(crate) fn replay(
     fake: &mut Fake,
     request: &Request,
@@ -360,7 +360,7 @@ fn a_full_trace_of_two_cpus_is_complete_though_its_rings_wrap_many_times() {
     }
 }
 
-/// perf 6.1 loses what lies in two pieces, so that it is asked where pieces end between pairs.
+/// perf 6.1 loses pairs that lie in two pieces, so it is asked only if pieces end between pairs.
 #[test]
 fn perf_reads_a_full_trace_as_we_do() {
     let mut random = Random(12);

@@ -272,7 +272,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
     let dir = tempfile::tempdir().unwrap();
     let (got, manifest) = import(&file, dir.path());
     assert_eq!(manifest.totals.dropped["unresolved_ips"], unknown);
-    // Each capture says what it was triggered by.
+    // Each capture names its trigger.
     assert_eq!(
         (
             manifest.mode.as_str(),

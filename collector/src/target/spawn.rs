@@ -84,7 +84,7 @@ pub fn preloaded() -> Option<Vec<u8>> {
     lists.find_map(|entry| Some(entry.to_bytes().strip_prefix(PRELOAD)?.to_vec()))
 }
 
-/// The way of the runtime into a program.
+/// Settings for preloading the runtime into a program.
 #[derive(Clone, Debug, Default)]
 pub struct Preload {
     /// Path of the runtime.
@@ -112,7 +112,7 @@ impl Preload {
     }
 }
 
-/// The environment for the program: the runtime among what is preloaded, and the path of the
+/// The environment for the program: the runtime among the preloaded libraries, and the path of the
 /// shared memory. The runtime takes both out again.
 fn traced_environment(own: Vec<CString>, preload: &Preload, arena: &str) -> Vec<CString> {
     let string = |parts: &[&[u8]]| {

@@ -1,6 +1,6 @@
-//! The end of a program.
+//! Exit status of a program.
 
-/// The end of the program.
+/// Exit status of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramStatus {
     /// By `exit` with this status.

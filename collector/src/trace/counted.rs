@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Loads by module and site, and what else is to be said of them.
+/// Loads by module and site, with other counts.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Loads {
     /// By module of the manifest and site.

@@ -77,7 +77,7 @@ impl Folder {
         }
     }
 
-    /// Makes the folder; what a trace of ours has left in it is removed if `force`.
+    /// Makes the folder. With `force`, removes the files that a trace of ours has left in it.
     pub fn create(path: &Path, force: bool) -> Result<Folder, FolderError> {
         Self::check(path, force)?;
         let unwritable = |error| FolderError::Unwritable {

@@ -94,7 +94,7 @@ fn outside_phases(phases: &Phases) -> Option<String> {
     })
 }
 
-/// Sentence part that tells the interval between windows.
+/// Part of a sentence: the interval between windows.
 fn pace(manifest: &Manifest) -> String {
     if manifest.triggers_by_loads() {
         format!("a window every {} loads", count(manifest.period as f64))

@@ -1,4 +1,4 @@
-//! A trace in the making: what is met while a program runs goes into its manifest.
+//! A trace in the making: everything met while a program runs goes into its manifest.
 
 use crate::convert::ConvertError;
 use crate::convert::online::Carried;
@@ -58,7 +58,7 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format, for_run:
         Format::Json => text.push_str(&summary::json(manifest, &shown)),
     }
     text.push('\n');
-    // The program may have closed what we share with it.
+    // The program may have closed the standard error that we share with it.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
@@ -82,14 +82,14 @@ pub(crate) struct Recording {
     pub(crate) manifest: Manifest,
     /// Only while a program runs.
     pub(crate) objects: Objects,
-    /// The same: what runs beside what is recorded.
+    /// The same: code that runs but is not recorded.
     pub(crate) watch: coverage::Watch,
     /// The same.
     pub(crate) names: ThreadNames,
 }
 
 impl Recording {
-    /// Copies what is needed while it is certainly there, and says that the recording runs.
+    /// Copies the needed files while they are certainly there, and says that the recording runs.
     pub(crate) fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
         for module in instrumented {
             let id = hex(&module.note.sidecar_id);
@@ -141,7 +141,7 @@ impl Recording {
         }
     }
 
-    /// A program that is not recorded, or only what it starts.
+    /// A program that is not recorded, although programs that it starts may be.
     pub(crate) fn program(&mut self, seen: &ModuleSeen) {
         let shown = seen.path.display();
         match seen.result {
@@ -247,7 +247,7 @@ impl Recording {
         let _ = self.folder.write(&self.manifest);
     }
 
-    /// Enters what the driver has counted.
+    /// Enters the counts of the driver.
     pub(crate) fn ended(&mut self, outcome: &RunOutcome) {
         let m = &mut self.manifest;
         m.program_status = outcome.status.to_string();
@@ -304,8 +304,8 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes what is known of data objects, and names the files in which triggers came
-    /// `elsewhere`. Where that fails, a sentence says so.
+    /// Writes the known data objects, and names the files in which triggers came `elsewhere`. Where
+    /// that fails, a sentence says so.
     pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, elsewhere: &[u64]) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
@@ -344,12 +344,12 @@ impl Recording {
         PathBuf::from(&original.unwrap_or(module).path)
     }
 
-    /// Enters what ran beside what was recorded.
+    /// Enters the code that ran but was not recorded.
     pub(crate) fn cover(&mut self) {
         self.manifest.coverage = std::mem::take(&mut self.watch).finish(&self.manifest);
     }
 
-    /// Heap blocks with the names of their sites; tells what was lost of them.
+    /// Heap blocks with the names of their sites; reports losses of them.
     pub(crate) fn name_heap(&mut self, heap: &Heap) -> Blocks {
         let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
         for module in &self.manifest.modules {
@@ -412,7 +412,7 @@ impl Recording {
         self.expand(&options, log, carried);
     }
 
-    /// Divides what was counted by site and writes it.
+    /// Divides the counts by site and writes them.
     pub(crate) fn count(&mut self, counts: &Counts) {
         let folder = self.folder.path().to_owned();
         let mut sidecars = BTreeMap::new();
@@ -524,7 +524,7 @@ impl Recording {
             m.totals.loads_executed_assumed = assumed.map(|e| e.loads);
             m.totals.loads_executed_assumed_error = assumed.map(|e| e.error);
         } else if m.state == "interrupted" {
-            // Nobody knows the program's loads after the recorder was killed.
+            // The program's loads after the recorder was killed are unknown.
         } else if m.mode == "full" && whole {
             m.totals.loads_executed = Some(loads);
         } else if m.totals.records_kept > 0 && m.totals.records_executed > 0 {
@@ -545,7 +545,7 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes the last manifest and removes what is no longer needed.
+    /// Writes the last manifest and removes files that are no longer needed.
     pub(crate) fn finish(&mut self) -> std::io::Result<()> {
         if self.manifest.state == "running" {
             self.manifest.state = if self.manifest.problems.is_empty() {

@@ -1,4 +1,4 @@
-//! The line at the end: what was recorded, what was lost, how large it is.
+//! The line at the end: the recorded data, the losses, and the size.
 
 use crate::util::text::{bytes, count};
 use mgz_annotations_schema::coverage;
@@ -200,7 +200,8 @@ fn of_phases(phases: &Phases, whole: f64) -> String {
     )
 }
 
-/// Share of the program's CPU time that recording took, if that is known: an estimate, from what the runtime spent.
+/// Share of the program's CPU time that recording took, if that is known. It is an estimate, from
+/// the time that the runtime spent.
 fn slowdown(manifest: &Manifest) -> Option<f64> {
     let own = manifest.cpu_seconds - manifest.recording_seconds;
     (manifest.recording_seconds > 0.0 && own > 0.0).then(|| manifest.recording_seconds / own)

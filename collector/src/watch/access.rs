@@ -8,7 +8,7 @@ use iced_x86::{
 /// Longest x86 instruction, bytes.
 pub const LONGEST: usize = 15;
 
-/// General registers and what else addresses are made of.
+/// General registers, and the other parts of addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15: in the order of their encoding.
@@ -134,7 +134,7 @@ fn access(
     };
     let address = memory.virtual_address(0, |register, _, _| value(register, registers))?;
     let stack = memory.base() == Register::RSP && insn.is_stack_instruction();
-    // `push [rax]` reads what it names; what it writes is the stack's.
+    // `push [rax]` reads the memory that it names, and writes to the stack.
     let implicit = stack
         && (!named
             || (written && insn.memory_base() != Register::RSP)

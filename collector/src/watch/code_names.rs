@@ -68,7 +68,7 @@ impl Maps {
                 },
             ));
         }
-        // One that has ended keeps what was known.
+        // A process that has ended keeps its known mappings.
         if !list.is_empty() {
             self.processes.insert(process, list);
         }

@@ -348,7 +348,7 @@ pub(crate) fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<(
     }
 }
 
-/// Records of a ring about samples and losses: kind, and what follows the header.
+/// Records of a ring about samples and losses: kind, and the bytes behind the header.
 fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(move || {
         loop {

@@ -1,4 +1,4 @@
-//! Stopping, stepping and reading threads: `ptrace` without changing what the program does.
+//! Stopping, stepping and reading threads: `ptrace` without a change to the program's behavior.
 //!
 //! Threads are seized, not attached to, so that no signal is sent. A sample's stop is the delivery
 //! of the trigger's signal, which the program never sees. It is sent by an event that fires in user

@@ -58,7 +58,7 @@ pub struct Row {
 
 /// Result of a run.
 pub struct Ended {
-    /// The program's end.
+    /// Exit status of the program.
     pub status: ProgramStatus,
     /// From its start to its end.
     pub wall: Duration,

@@ -105,7 +105,7 @@ pub trait Stopped {
     fn pause(&mut self, on: bool);
     /// Its counters.
     fn clock(&mut self) -> io::Result<Clock>;
-    /// Sets a watchpoint on a word, in place of what it watched.
+    /// Sets a watchpoint on a word, in place of the former word.
     fn watch(&mut self, slot: usize, word: u64) -> io::Result<()>;
     /// Takes a watchpoint off.
     fn unwatch(&mut self, slot: usize);
@@ -228,7 +228,7 @@ pub struct Costs {
     pub hit_ns: u64,
     /// From there to the end of the stop that follows, the part before included.
     pub hit_stop_ns: u64,
-    /// A stop, apart from what is done in it.
+    /// A stop, apart from the work in it.
     pub stop_ns: u64,
 }
 
@@ -248,7 +248,7 @@ pub struct Plan {
 /// A sample whose reuse is awaited.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    /// [`Pair::counts`] says what is awaited: an access (of a load: either), or a load.
+    /// [`Pair::counts`] says which one: an access (of a load: either), or a load.
     pair: Pair,
     word: u64,
     /// Counters when the watchpoint was set, with all steps until then.
@@ -340,7 +340,7 @@ impl Sampler {
         self.sums.hits += 1;
     }
 
-    /// Takes in what the watchpoints have seen.
+    /// Takes in the hits of the watchpoints.
     fn collect(&mut self, thread: &mut dyn Stopped) {
         for (slot, hit) in thread.hits() {
             let (behind, after) = self.hit(thread, slot, &hit);

@@ -87,7 +87,7 @@ impl Trap<'_> {
                 .find(|t| self.leads_here(t.ip, ip))
                 .or(Some(first));
         }
-        // A jump through memory: what it read is where control is.
+        // A jump through memory: it read the current address of control.
         if self.word.is_multiple_of(8) && self.value(self.word) == Some(ip) {
             return Some(Touch {
                 read: true,

@@ -52,10 +52,10 @@ const CHANGE_SIGMA: f64 = 0.9;
 const ADDED_BY_NEW: f64 = 10.0;
 /// Standard deviation of the logarithm of that, by the same part.
 const NEW_SIGMA: f64 = 3.0;
-/// Standard deviation of the logarithm of what is left, besides: recording evicts the program's
-/// data, and the code behind a window is not quite the window's.
+/// Standard deviation of the logarithm of the rest of a lap, besides: recording evicts the
+/// program's data, and the code behind a window is not quite the window's.
 const LAP_SIGMA: f64 = 0.4;
-/// Standard deviation of the logarithm of what was watched, however often: what runs behind a
+/// Standard deviation of the logarithm of watched measurements, however many: the code behind a
 /// window is not quite the window's code.
 const WATCHED_SIGMA: f64 = 0.4;
 /// A record takes this long at least, nanoseconds: a third of a cycle, the share of a load where
@@ -68,7 +68,7 @@ const USUAL: f64 = 0.8;
 /// Addition to that for going from one function to another, nanoseconds: for few ways, and for many
 /// ([`WAYS`]), which the processor does not foresee in the original's calls either.
 const USUAL_BY_CHANGE: [f64; 2] = [1.0, 4.0];
-/// Standard deviation of the logarithm of what a record usually takes.
+/// Standard deviation of the logarithm of a record's usual time.
 const USUAL_SIGMA: f64 = 1.0;
 /// Functions whose windows are balanced one by one; those that fewest windows begin and end in are
 /// taken together.
@@ -76,12 +76,12 @@ const BALANCED: usize = 128;
 /// Times that costs and speeds are found from each other: enough for a thousandth where near ways
 /// are an eighth of the others.
 const ROUNDS: usize = 4;
-/// Functions with measurements that tell what one without may take.
+/// Least number of functions with measurements from which one without is estimated.
 const ALIKE_LEAST: usize = 3;
 /// Standard deviation of the logarithms of functions' speeds: at least so much is taken for it.
 const ALIKE_SIGMA: f64 = 0.3;
-/// Least part of the unknown of a function's speed that all functions share: the time that
-/// recording adds to a record, and to a change. (As a part of the standard deviation.)
+/// Minimum shared part of the uncertainty about a function's speed. All functions share the time
+/// that recording adds to a record, and to a change. (As a part of the standard deviation.)
 const SHARED_PART: f64 = 0.7;
 /// Watched code cannot take longer than code that records. So many times a lap's nanoseconds are
 /// let pass as noise.
@@ -325,7 +325,7 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes
         })
         .collect();
     let all: f64 = chances.iter().map(|c| c.1).sum();
-    // Measurements that contradict each other beyond what numbers can hold tell nothing.
+    // Measurements tell nothing if they contradict each other beyond the range of numbers.
     let (mean, sigma) = if all > 0.0 {
         let mean = chances.iter().map(|c| c.0 * c.1).sum::<f64>() / all;
         let squares: f64 = chances.iter().map(|c| (c.0 - mean).powi(2) * c.1).sum();
@@ -481,7 +481,7 @@ fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Opti
     Some((ns, own_error.hypot(cost_error / records)))
 }
 
-/// The middle of what was measured, and its standard error by how far half of it lies from there:
+/// The middle of the measurements, and its standard error by how far half of it lies from there:
 /// some are interrupted.
 fn typical(list: &mut [f64]) -> Option<(f64, f64)> {
     /// Standard deviations in the middle of absolute deviations, for a normal distribution; and of
@@ -522,8 +522,8 @@ pub(crate) fn stands_for(
     Some(1.0 + elsewhere / speed?.ns_per_load / f64::from(window.loads.max(1)))
 }
 
-/// Relative error of an estimate from what triggers leave of the time: their cost is known to about
-/// a third.
+/// Relative error of an estimate from the time that triggers leave: their cost is known to about a
+/// third.
 pub(crate) fn toll_error(ns: f64, toll: f64) -> f64 {
     const UNKNOWN: f64 = 0.33;
     UNKNOWN * toll / (ns - toll).max(f64::MIN_POSITIVE)
@@ -548,8 +548,8 @@ pub struct ExecutedLoads {
     pub assumed: Option<Executed>,
 }
 
-/// The error of what a window stands for: that of its speed, and that of what triggers took of its
-/// time (nanoseconds, and the triggers').
+/// The error of the loads that a window stands for: that of its speed, and that of the triggers'
+/// part of its time (nanoseconds, and the triggers').
 pub(crate) fn stands_for_error(speed: &Speed, (ns, toll): (f64, f64)) -> f64 {
     window_loads::both(speed.error, toll_error(ns, toll))
 }
@@ -783,7 +783,7 @@ mod tests {
     }
 
     /// Programs whose code is spread over small functions, as they were measured: nanoseconds by
-    /// record in laps, changes by record, ways, and what the original takes by record.
+    /// record in laps, changes by record, ways, and the original's time by record.
     const SPREAD: [(&str, f64, f64, u32, f64); 6] = [
         ("table of functions", 42.4, 0.577, 512, 6.9),
         ("opcodes", 9.6, 0.487, 295, 2.86),

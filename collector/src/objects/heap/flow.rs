@@ -77,7 +77,7 @@ impl<'f> Code<'f> {
         data.get((from - section.address()) as usize..(end - section.address()) as usize)
     }
 
-    /// Rules for the begin of the frame, in the function at an address.
+    /// Rules that give the frame's base, for the function at an address.
     fn frame_rules(&self, at: u64) -> Vec<FrameRule> {
         let mut rules = Vec::new();
         let Some(section) = self.file.section_by_name(".eh_frame") else {
@@ -473,7 +473,7 @@ impl Walk<'_, '_, '_, '_> {
                 self.set(to, value, false);
             }
             Mnemonic::Push => {
-                // The stack pointer changes with it: what is known relative to it is not any more.
+                // The stack pointer changes with it, so known values relative to it become unknown.
                 self.slots.retain(|s| s.0 != Some(RSP));
             }
             _ => self.clobber(i),

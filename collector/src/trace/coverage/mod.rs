@@ -26,7 +26,8 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 const PERIOD_NS: u64 = 5_003_009;
 /// Programs that are kept apart.
 const MOST_PROGRAMS: usize = 1000;
-/// In place of a path: what the recorder has put there. The time that goes there is no program's.
+/// In place of a path: code that the recorder has put there. The time spent there is not the
+/// program's.
 const OURS: &str = "[mgz]";
 
 /// Code that a process has mapped.
@@ -44,7 +45,7 @@ struct Look {
     pause: Duration,
 }
 
-/// Collects what there is to say while a program runs.
+/// Collects facts about coverage while a program runs.
 #[derive(Default)]
 pub struct Watch {
     looks: BTreeMap<u32, Look>,
@@ -118,7 +119,7 @@ impl Watch {
         if let Some(look) = self.looks.get_mut(&pid) {
             look.last = Instant::now();
         }
-        // A process that is gone shows nothing; what was seen of it stays.
+        // A process that is gone shows nothing; the code that was seen in it stays.
         let Ok(text) = proc_maps::read(pid) else {
             return;
         };
@@ -153,7 +154,8 @@ impl Watch {
         files
     }
 
-    /// The result, once the run is over. The manifest gives the modules and the counts of triggers.
+    /// The final result, once the run is over. The manifest gives the modules and the counts of
+    /// triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
         // Triggers tell of files without instrumentation alone.
