@@ -497,7 +497,7 @@ mod tests {
             assert!(cli.given.contains(rule.id), "{}", rule.id);
             for (way, name) in Way::ALL {
                 let verdict = check(&cli, way);
-                // A program is given in all of these; another row checks that.
+                // A program is given in all of these; another row covers its meaning.
                 let about: Vec<String> = match verdict {
                     Err(sentence) => vec![sentence],
                     Ok(told) => told,
