@@ -55,7 +55,7 @@ impl From<crate::trace::dir::FolderError> for Failure {
     }
 }
 
-/// What is logged of windows.
+/// The parts of windows that are logged.
 fn of_windows(cli: &Cli) -> OfWindows {
     OfWindows {
         stacks: !cli.no_stacks,
@@ -74,7 +74,7 @@ fn driver_mode(mode: Mode) -> (soft::run::Mode, &'static str) {
     }
 }
 
-/// Records what is asked for; returns the exit status to pass on.
+/// Carries out the request; returns the exit status to pass on.
 pub fn record(request: RecordRequest) -> Result<i32, Failure> {
     match request {
         RecordRequest::Attach(request) => attach(request),
@@ -300,7 +300,7 @@ fn check_files(
     Ok(())
 }
 
-/// What begins windows, and why; for `burst` alone.
+/// The trigger of windows, with the reason; for `burst` alone.
 fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure> {
     if mode == Mode::Burst {
         return trigger::choose_here(&cli.triggers(), cli.signal)
@@ -404,7 +404,7 @@ fn into_trace(
     }
     let ticker = Ticker::new(cli.progress);
     for module in subject.iter().flat_map(|s| &s.beside) {
-        // (What is missing is told when it is needed.)
+        // (A missing sidecar is reported when it is needed.)
         let id = hex(&module.note.sidecar_id);
         let _ = session.folder.add_sidecar(&module.sidecar, &id);
     }
@@ -460,7 +460,8 @@ fn into_trace(
     })
 }
 
-/// Runs the program with an analysis beside it, which takes what it can take while the program runs.
+/// Runs the program with an analysis beside it, which takes all possible rows while the program
+/// runs.
 fn run_beside(
     online: &Online,
     session: &mut Recording,
@@ -501,7 +502,7 @@ fn run_beside(
     Ok((outcome?, carried))
 }
 
-/// Converts what a recording has left behind.
+/// Converts the files that a recording has left behind.
 pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
     let mut m = dir::read(trace).map_err(|e| Failure::own(format!("{e:#}")))?;
     let folder = Folder::existing(trace);

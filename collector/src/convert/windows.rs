@@ -42,13 +42,13 @@ pub(crate) struct Window {
     pub begin_ns: u64,
     pub end_ns: u64,
     pub cause: u8,
-    /// Where it began: the code of most loads of its first part.
+    /// Code at the window's start: the code of most loads of its first part.
     pub first: Code,
-    /// Where it ended, likewise.
+    /// Code at its end, likewise.
     pub last: Code,
-    /// What was measured behind it.
+    /// The measurement behind it.
     pub pace: Pace,
-    /// What lay between two triggers on average when its own came; 0 if unknown.
+    /// Average distance between triggers when its own came; 0 if unknown.
     pub period: u64,
 }
 
@@ -61,9 +61,9 @@ pub(crate) struct Collector {
     /// The thread of the window before, if it has rows: a measurement is told with the window that
     /// follows it.
     before: Option<ThreadKey>,
-    /// Of the current window: code and number of loads, by row.
+    /// Code and number of loads of the current window, by row.
     rows: Vec<(Code, u32)>,
-    /// Of the current window: [`Window::ways`].
+    /// [`Window::ways`] of the current window.
     ways: HashSet<[(u16, u32); 2]>,
     /// Loads of all windows so far.
     seen: HashSet<(u16, u32)>,
@@ -183,7 +183,7 @@ fn most(rows: &[(Code, u32)]) -> Option<Code> {
         .map(|(code, _)| code)
 }
 
-/// What a window stands for.
+/// The time or loads that a window stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PerWindow {
     /// So much of its thread's time in instrumented code.
@@ -195,7 +195,7 @@ pub(crate) enum PerWindow {
         asked: f64,
         /// Times that triggers came more seldom than was asked for.
         slower: f64,
-        /// What a trigger takes by itself, nanoseconds.
+        /// Cost of a trigger by itself, nanoseconds.
         toll: f64,
     },
     /// So many loads.
@@ -219,7 +219,7 @@ fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
     else {
         return vec![None; list.len()];
     };
-    // Of a window that a dead thread left nothing is told: it is taken to be like the others.
+    // A window that a dead thread left has no period. It is taken to be like the others.
     let known: Vec<f64> = list
         .iter()
         .filter(|w| w.period > 0)

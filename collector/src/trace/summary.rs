@@ -1,4 +1,4 @@
-//! The line at the end: what was recorded, what was lost, how large it is.
+//! The line at the end: the recorded data, the losses, and the size.
 
 use crate::util::text::{bytes, count};
 use mgz_annotations_schema::coverage;
@@ -172,7 +172,7 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     line
 }
 
-/// Whether no load of a cloned function can have been executed unseen.
+/// True if no load of a cloned function can have been executed unseen.
 fn is_complete(manifest: &Manifest) -> bool {
     let late = |m: &Module| m.not_instrumented.entered_late > 0;
     let unseen = |cause: &str| manifest.totals.dropped.get(cause).is_some_and(|n| *n > 0);
@@ -182,7 +182,7 @@ fn is_complete(manifest: &Manifest) -> bool {
             .any(unseen)
 }
 
-/// What part of the run all numbers are of.
+/// The part of the run that all numbers cover.
 fn of_phases(phases: &Phases, whole: f64) -> String {
     let share = if whole > 0.0 {
         format!(
@@ -200,13 +200,14 @@ fn of_phases(phases: &Phases, whole: f64) -> String {
     )
 }
 
-/// Share of the program's CPU time that recording took, if that is known: an estimate, from what the runtime spent.
+/// Share of the program's CPU time that recording took, if that is known. It is an estimate, from
+/// the time that the runtime spent.
 fn slowdown(manifest: &Manifest) -> Option<f64> {
     let own = manifest.cpu_seconds - manifest.recording_seconds;
     (manifest.recording_seconds > 0.0 && own > 0.0).then(|| manifest.recording_seconds / own)
 }
 
-/// What recording cost.
+/// Cost of the recording.
 fn cost(manifest: &Manifest) -> String {
     match slowdown(manifest) {
         Some(share) => format!(

@@ -1,18 +1,18 @@
-//! How fast the code of windows runs when it is not recorded, from the measurements that the
-//! runtime makes behind some of them (`collector/runtime/src/record/speed_probe.rs`).
+//! Speed of the code of windows when it is not recorded, from the measurements that the runtime
+//! makes behind some of them (`collector/runtime/src/record/speed_probe.rs`).
 //!
-//! A measurement takes so many nanoseconds for so many records, and its own cost besides. That cost
-//! is what the *near* measurements of the run take in the middle. What is left, by record, is
-//! pooled over the windows that end in the same function, likewise. Watched measurements are noisy;
-//! laps are of code that records, which takes longer, by what is known roughly: so they tell a lot
-//! of slow code and little of fast code. Both are pooled as logarithms, weighted by their errors.
-//! Functions without a measurement are taken to be like the others. Where windows lead from one
-//! function to another, that tells how their speeds compare (`balance`).
+//! A measurement takes so many nanoseconds for so many records, and its own cost besides. The
+//! middle of the *near* measurements of the run gives that cost. The rest, by record, is pooled
+//! over the windows that end in the same function, likewise. Watched measurements are noisy. Laps
+//! measure code that records, which takes longer by an amount that is roughly known: so they tell a
+//! lot of slow code and little of fast code. Both are pooled as logarithms, weighted by their
+//! errors. Functions without a measurement are taken to be like the others. Windows that lead from
+//! one function to another tell the ratio of their speeds (`balance`).
 //!
-//! What the errors are, and what a lap says of the original code, comes from a comparison with
-//! `ring`, which counts, and the time that programs take by themselves: by function, over community
-//! detection, page rank, connected components, layers, kernels of `benches/`, gzip, mawk, perl and
-//! python3 (0.2 to 10 ns a record).
+//! The errors, and the part of a lap that the original code takes, come from a comparison with two
+//! references: `ring`, which counts, and the time that programs take by themselves. The comparison
+//! was made by function, over community detection, page rank, connected components, layers, kernels
+//! of `benches/`, gzip, mawk, perl and python3 (0.2 to 10 ns a record).
 
 use crate::convert::speed::balance::{Rate, balanced};
 use crate::convert::windows::{Code, Window};
@@ -20,7 +20,7 @@ use mgz_annotations_schema::spill::{cause, pace};
 use mgz_annotations_schema::window_loads;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known of the speed of a window's code.
+/// The known speed of a window's code.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Speed {
     /// Nanoseconds for a load of the original code.
@@ -41,21 +41,21 @@ const ADDED_LEAST: f64 = 0.1;
 /// foresees where the hook's jump leads as long as there are few. Seen: 4 to 9, and 4 to 60 (tables
 /// of functions, opcodes, rules of a parser, virtual methods, python3).
 const ADDED_BY_CHANGE: [f64; 2] = [5.0, 18.0];
-/// How many are few, and many. What lies between is in proportion.
+/// Numbers of ways that count as few, and as many. Numbers between them are in proportion.
 const WAYS: [f64; 2] = [10.0, 35.0];
 /// Standard deviation of the latter's logarithm: in code that calls all the time, hooks may take
 /// nearly all of a lap or a small part of it, and nothing in a lap tells which.
 const CHANGE_SIGMA: f64 = 0.9;
-/// Where windows still come upon code that none has had, caches have not had it either, and recorded
-/// code is larger: so many times as much is added, by the part of a window's loads that is new.
-/// Seen in a compiler: 150 ns a change where three tenths were new.
+/// Factor on the added time, by the part of a window's loads that is new. If windows still come
+/// upon code that none has had, caches have not had it either, and recorded code is larger. Seen in
+/// a compiler: 150 ns a change where three tenths were new.
 const ADDED_BY_NEW: f64 = 10.0;
 /// Standard deviation of the logarithm of that, by the same part.
 const NEW_SIGMA: f64 = 3.0;
-/// Standard deviation of the logarithm of what is left, besides: recording evicts the program's
-/// data, and the code behind a window is not quite the window's.
+/// Standard deviation of the logarithm of the rest of a lap, besides: recording evicts the
+/// program's data, and the code behind a window is not quite the window's.
 const LAP_SIGMA: f64 = 0.4;
-/// Standard deviation of the logarithm of what was watched, however often: what runs behind a
+/// Standard deviation of the logarithm of watched measurements, however many: the code behind a
 /// window is not quite the window's code.
 const WATCHED_SIGMA: f64 = 0.4;
 /// A record takes this long at least, nanoseconds: a third of a cycle, the share of a load where
@@ -65,10 +65,10 @@ const LEAST: f64 = 0.1;
 /// Known before anything is measured, and never forgotten: measurements that drown in noise
 /// count for little beside it, good ones much more.
 const USUAL: f64 = 0.8;
-/// What going from one function to another adds to that, nanoseconds: where there are few ways, and
-/// many ([`WAYS`]), which the original's calls do not foresee either.
+/// Addition to that for going from one function to another, nanoseconds: for few ways, and for many
+/// ([`WAYS`]), which the processor does not foresee in the original's calls either.
 const USUAL_BY_CHANGE: [f64; 2] = [1.0, 4.0];
-/// Standard deviation of the logarithm of what a record usually takes.
+/// Standard deviation of the logarithm of a record's usual time.
 const USUAL_SIGMA: f64 = 1.0;
 /// Functions whose windows are balanced one by one; those that fewest windows begin and end in are
 /// taken together.
@@ -76,15 +76,15 @@ const BALANCED: usize = 128;
 /// Times that costs and speeds are found from each other: enough for a thousandth where near ways
 /// are an eighth of the others.
 const ROUNDS: usize = 4;
-/// Functions with measurements that tell what one without may take.
+/// Least number of functions with measurements from which one without is estimated.
 const ALIKE_LEAST: usize = 3;
 /// Standard deviation of the logarithms of functions' speeds: at least so much is taken for it.
 const ALIKE_SIGMA: f64 = 0.3;
-/// Of what is not known of a function's speed, this part at least is what all functions share: what
-/// recording adds to a record, and to a change. (As a part of the standard deviation.)
+/// Minimum shared part of the uncertainty about a function's speed. All functions share the time
+/// that recording adds to a record, and to a change. (As a part of the standard deviation.)
 const SHARED_PART: f64 = 0.7;
-/// What was watched cannot take longer than code that records; so many times a lap's nanoseconds
-/// are let pass as noise.
+/// Watched code cannot take longer than code that records. So many times a lap's nanoseconds are
+/// let pass as noise.
 const SLOWER: f64 = 1.1;
 
 /// The kind's name in `windows.parquet`.
@@ -132,7 +132,7 @@ pub(crate) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
             .map(|n| (balanced[n].log - rates[n].log) / 2.0),
     );
     for (known, rate) in known.iter_mut().zip(balanced) {
-        // What all of them are off by remains.
+        // The error that all of them share remains.
         let sigma = (rate.sigma.hypot(others.shared))
             .min(known.sigma)
             .hypot(level);
@@ -182,7 +182,7 @@ fn numbers(windows: &[Window]) -> BTreeMap<Code, usize> {
         .collect()
 }
 
-/// What the measurements tell, by function.
+/// Results of the measurements, by function.
 fn measured(windows: &[Window]) -> BTreeMap<Code, Pooled> {
     let laps = by_function(windows, pace::LAP, pace::LAP_NEAR, &BTreeMap::new());
     let watched = by_function(windows, pace::WATCHED, pace::WATCHED_NEAR, &laps);
@@ -196,7 +196,7 @@ fn measured(windows: &[Window]) -> BTreeMap<Code, Pooled> {
     codes.into_iter().map(known).collect()
 }
 
-/// How often windows that end in a function go from one to another.
+/// Frequency with which windows that end in a function go from one function to another.
 #[derive(Clone, Copy, Default)]
 struct Changes {
     /// By record.
@@ -258,7 +258,7 @@ fn changes(windows: &[Window]) -> BTreeMap<Code, Changes> {
         .collect()
 }
 
-/// What is known of a function.
+/// The known speed of a function.
 #[derive(Clone, Copy)]
 struct Pooled {
     /// Nanoseconds for a record of the original code.
@@ -270,8 +270,8 @@ struct Pooled {
     source: &'static str,
 }
 
-/// What the functions with measurements say of those without: these are like them, and differ from
-/// each other as much. `None` if there are none.
+/// Estimate for functions without measurements, from those with. They are taken to be like these,
+/// and to differ from each other as much. `None` if there are none.
 fn unmeasured(functions: &BTreeMap<Code, Pooled>) -> Option<Pooled> {
     let ns = median(&mut functions.values().map(|f| f.ns).collect::<Vec<_>>())?;
     let shared = median(&mut functions.values().map(|f| f.shared).collect::<Vec<_>>())?;
@@ -325,7 +325,7 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<(f64, f64)>, changes: Changes
         })
         .collect();
     let all: f64 = chances.iter().map(|c| c.1).sum();
-    // Measurements that contradict each other beyond what numbers can hold tell nothing.
+    // Measurements tell nothing if they contradict each other beyond the range of numbers.
     let (mean, sigma) = if all > 0.0 {
         let mean = chances.iter().map(|c| c.0 * c.1).sum::<f64>() / all;
         let squares: f64 = chances.iter().map(|c| (c.0 - mean).powi(2) * c.1).sum();
@@ -355,15 +355,15 @@ fn normal(x: f64, (mean, sigma): (f64, f64)) -> f64 {
     (-0.5 * ((x - mean) / sigma).powi(2)).exp()
 }
 
-/// How likely each of [`logs`] is what the original took of a lap (nanoseconds by record, standard
-/// error), if recording added the rest.
+/// Likelihood that each of [`logs`] is the original's part of a lap (nanoseconds by record,
+/// standard error), if recording added the rest.
 fn left_of((ns, error): (f64, f64), changes: Changes) -> Vec<f64> {
     /// Standard deviations to either side, in so many steps each.
     const SIDES: (f64, i32) = (2.6, 8);
     let usual = changes.added();
     let sigma = ADDED[1].hypot(error);
-    // What changes add is not negative, and may be many times what is usual. What is small beside
-    // the rest has the mean and the deviation of that.
+    // The time that changes add is not negative, and may be many times the usual. A time that is
+    // small beside the rest has the mean and the deviation of the usual.
     if usual < ADDED[1] {
         let added = (
             ADDED[0] + usual * (changes.sigma().powi(2) / 2.0).exp(),
@@ -394,8 +394,8 @@ fn left_of((ns, error): (f64, f64), changes: Changes) -> Vec<f64> {
     logs().map(of).collect()
 }
 
-/// How likely each of [`logs`] is, from a lap: what runs behind windows takes not quite what was
-/// left of it. `None` where recording takes longer than the lap.
+/// Likelihood of each of [`logs`], from a lap: code behind windows does not take quite the time
+/// that was left of it. `None` if recording takes longer than the lap.
 fn from_lap(lap: (f64, f64), changes: Changes) -> Option<Vec<f64>> {
     let left = left_of(lap, changes);
     let any = left.iter().any(|&chance| chance > 0.0);
@@ -447,7 +447,7 @@ fn by_function(
         }
         found = measured
             .into_iter()
-            // Where most have gone another way, so have some of the others.
+            // If most measurements of a function have gone another way, so have some of the others.
             .filter(|(_, (list, astray))| list.len() > *astray)
             .filter_map(|(code, (list, _))| {
                 Some((code, speed_of(&list, cost, cost_error, cost_error * nears)?))
@@ -481,7 +481,7 @@ fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Opti
     Some((ns, own_error.hypot(cost_error / records)))
 }
 
-/// The middle of what was measured, and its standard error by how far half of it lies from there:
+/// The middle of the measurements, and its standard error by how far half of it lies from there:
 /// some are interrupted.
 fn typical(list: &mut [f64]) -> Option<(f64, f64)> {
     /// Standard deviations in the middle of absolute deviations, for a normal distribution; and of
@@ -508,9 +508,9 @@ fn median(list: &mut [f64]) -> Option<f64> {
     (!list.is_empty()).then(|| *list.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// How many executed loads each load of a window stands for: a window stands for `ns` of its
-/// thread's time in instrumented code, of which triggers took `toll` and it took some itself.
-/// `None` where its speed is not known.
+/// Number of executed loads that each load of a window stands for. A window stands for `ns` of its
+/// thread's time in instrumented code. Triggers took `toll` of that, and the window took some
+/// itself. `None` if the window's speed is unknown.
 pub(crate) fn stands_for(
     window: &Window,
     speed: Option<&Speed>,
@@ -522,8 +522,8 @@ pub(crate) fn stands_for(
     Some(1.0 + elsewhere / speed?.ns_per_load / f64::from(window.loads.max(1)))
 }
 
-/// Relative error of an estimate from what triggers leave of the time: their cost is known to about
-/// a third.
+/// Relative error of an estimate from the time that triggers leave: their cost is known to about a
+/// third.
 pub(crate) fn toll_error(ns: f64, toll: f64) -> f64 {
     const UNKNOWN: f64 = 0.33;
     UNKNOWN * toll / (ns - toll).max(f64::MIN_POSITIVE)
@@ -542,14 +542,14 @@ pub struct Executed {
 /// Loads that were executed, as far as that is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ExecutedLoads {
-    /// Where the speed of all code was measured.
+    /// The estimate if the speed of all code was measured.
     pub known: Option<Executed>,
-    /// Where code that was not measured is taken to be like other code.
+    /// The estimate if code without a measurement is taken to be like other code.
     pub assumed: Option<Executed>,
 }
 
-/// The error of what a window stands for: that of its speed, and that of what triggers took of its
-/// time (nanoseconds, and the triggers').
+/// The error of the loads that a window stands for: that of its speed, and that of the triggers'
+/// part of its time (nanoseconds, and the triggers').
 pub(crate) fn stands_for_error(speed: &Speed, (ns, toll): (f64, f64)) -> f64 {
     window_loads::both(speed.error, toll_error(ns, toll))
 }
@@ -658,7 +658,7 @@ mod tests {
             let times = vec![Some((1e6, 0.0)); to];
             super::known(&list[..to], &own, (&speeds[..to], &errors), &times)
         };
-        // What was measured of its own code is known, with all errors in the same direction.
+        // The measured loads of its own code are known, with all errors in the same direction.
         let own = known(16).unwrap();
         assert!(
             own.loads == 9.0 * 20_000.0 + 7.0 * 10_000.0
@@ -783,7 +783,7 @@ mod tests {
     }
 
     /// Programs whose code is spread over small functions, as they were measured: nanoseconds by
-    /// record in laps, changes by record, ways, and what the original takes by record.
+    /// record in laps, changes by record, ways, and the original's time by record.
     const SPREAD: [(&str, f64, f64, u32, f64); 6] = [
         ("table of functions", 42.4, 0.577, 512, 6.9),
         ("opcodes", 9.6, 0.487, 295, 2.86),
@@ -860,7 +860,7 @@ mod tests {
             .collect();
         let alike = of(&alike);
         assert!(alike.source == "alike" && alike.error < 3.0, "{alike:?}");
-        // Where they differ by factors, so may this one.
+        // The measured functions differ by factors, so this one may too.
         let unlike: Vec<Window> = (0..8)
             .flat_map(|f| laps(f, 3 << f, 0, 0))
             .chain([last])

@@ -1,9 +1,10 @@
-//! What runs beside what is recorded: files without instrumentation, generated code, programs.
+//! Code that runs but is not recorded: files without instrumentation, generated code, programs.
 //!
-//! Three sources, none of which the program notices: the recorded processes' mappings, looked at
-//! now and then; in `full` and `ring` a clock that samples where they spend their time (`burst` has
-//! its triggers for that); and what the runtime tells of programs that it passes through. All of it
-//! is a help for reading a trace: what cannot be found out is left out.
+//! There are three sources, and the program notices none of them. The first is the mappings of the
+//! recorded processes, which are read now and then. The second is a clock in `full` and `ring` that
+//! samples the code that the processes run (`burst` has its triggers for that). The third is the
+//! runtime's report of programs that it passes through. All of it only helps to read a trace, so
+//! unknown facts are left out.
 
 pub(crate) mod functions;
 
@@ -25,7 +26,8 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 const PERIOD_NS: u64 = 5_003_009;
 /// Programs that are kept apart.
 const MOST_PROGRAMS: usize = 1000;
-/// In place of a path: what the recorder has put there. The time that goes there is no program's.
+/// In place of a path: code that the recorder has put there. The time spent there is not the
+/// program's.
 const OURS: &str = "[mgz]";
 
 /// Code that a process has mapped.
@@ -43,7 +45,7 @@ struct Look {
     pause: Duration,
 }
 
-/// Collects what there is to say while a program runs.
+/// Collects facts about coverage while a program runs.
 #[derive(Default)]
 pub struct Watch {
     looks: BTreeMap<u32, Look>,
@@ -89,7 +91,7 @@ impl Watch {
         *self.programs.entry(key).or_default() += 1;
     }
 
-    /// Whether any program was executed that was looked at in vain.
+    /// Paths of the programs that were executed but not recorded.
     pub fn plain_programs(&self) -> Vec<String> {
         self.programs.keys().map(|k| k.0.clone()).collect()
     }
@@ -117,7 +119,7 @@ impl Watch {
         if let Some(look) = self.looks.get_mut(&pid) {
             look.last = Instant::now();
         }
-        // A process that is gone shows nothing; what was seen of it stays.
+        // A process that is gone shows nothing; the code that was seen in it stays.
         let Ok(text) = proc_maps::read(pid) else {
             return;
         };
@@ -136,7 +138,7 @@ impl Watch {
         self.generated = self.generated.max(generated);
     }
 
-    /// How many of the addresses lie in which file's code; `""`: in none's.
+    /// Number of addresses in each file's code. The key `""` counts addresses in no file.
     pub fn files_of(&self, addresses: &[u64]) -> BTreeMap<String, u64> {
         let mut files = BTreeMap::new();
         for address in addresses {
@@ -152,8 +154,8 @@ impl Watch {
         files
     }
 
-    /// What there is to say, now that the run is over; the manifest has the modules and the counts
-    /// of triggers.
+    /// The final result, once the run is over. The manifest gives the modules and the counts of
+    /// triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
         // Triggers tell of files without instrumentation alone.
