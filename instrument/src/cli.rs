@@ -443,29 +443,61 @@ fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Lib
         .filter(|l| names.iter().any(|n| fits(l, n)))
         .cloned()
         .collect();
-    for name in names.iter().filter(|n| !is_needed(n)) {
-        // (A needed one may be named by its path.)
-        let path = std::fs::canonicalize(name)
-            .ok()
-            .filter(|_| name.contains('/'));
-        let same = |l: &&Library| path.is_some() && std::fs::canonicalize(&l.path).ok() == path;
-        let library = match found.iter().find(same) {
-            Some(library) => library.clone(),
-            None => runpath::find_opened(name, input).map_err(|why| {
-                let known: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
-                Stop::error(format!(
-                    "{} does not need a library {name}, and {why}; it needs {}",
-                    input.display(),
-                    known.join(", ")
-                ))
-            })?,
-        };
-        if !chosen.iter().any(|l| l.name == library.name) {
-            chosen.push(library);
+    let mut others: Vec<&str> = names.iter().copied().filter(|n| !is_needed(n)).collect();
+    // One that is opened may open another.
+    while !others.is_empty() {
+        let before = others.len();
+        let mut why_not = None;
+        others.retain(|name| match opened(name, found, &chosen, input) {
+            Ok(library) => {
+                if !chosen.iter().any(|l| l.name == library.name) {
+                    chosen.push(library);
+                }
+                false
+            }
+            Err(why) => {
+                why_not.get_or_insert((*name, why));
+                true
+            }
+        });
+        if others.len() == before
+            && let Some((name, why)) = why_not
+        {
+            let known: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
+            return Err(Stop::error(format!(
+                "{} does not need a library {name}, and {why}; it needs {}",
+                input.display(),
+                known.join(", ")
+            )));
         }
     }
     take_in_searchers(&mut chosen, found);
     Ok(chosen)
+}
+
+/// A library that is named by its path, or is opened by the program or one of its libraries, or by a
+/// chosen one.
+fn opened(
+    name: &str,
+    found: &[Library],
+    chosen: &[Library],
+    input: &Path,
+) -> Result<Library, String> {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let path = real(Path::new(name)).filter(|_| name.contains('/'));
+    let same = |l: &&Library| path.is_some() && real(&l.path) == path;
+    if let Some(library) = found.iter().find(same) {
+        return Ok(library.clone());
+    }
+    let openers = std::iter::once(input).chain(chosen.iter().map(|l| l.path.as_path()));
+    let mut first_why = None;
+    for opener in openers {
+        match runpath::find_opened(name, opener) {
+            Ok(library) => return Ok(library),
+            Err(why) => first_why.get_or_insert(why),
+        };
+    }
+    Err(first_why.unwrap_or_default())
 }
 
 /// Adds the libraries that look for chosen ones by a search path of their own: they find the

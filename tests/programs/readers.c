@@ -31,6 +31,7 @@
 #define UNION 18
 #define REUSED 19
 #define RAW 20
+#define LAZY 21
 #define MACRO(way) (WAY == way)
 
 extern char __executable_start[], etext[], _init[];
@@ -176,6 +177,25 @@ __attribute__((noinline, noipa)) static long choose(int tag, long v) {
 }
 #endif
 
+#if MACRO(LAZY)
+/* A word of data that holds the function that makes an object, and then the object. */
+__attribute__((noinline, noipa)) void *make(void) {
+  static long room[8];
+  room[1] = table[5];
+  return room;
+}
+void *lazy = (void *)make;
+int made;
+__attribute__((noinline, noipa)) static long use_lazy(long n) {
+  if (!made) {
+    lazy = ((void *(*)(void))lazy)();
+    made = 1;
+  }
+  ((long *)lazy)[1] += n;
+  return ((long *)lazy)[1];
+}
+#endif
+
 #if MACRO(REUSED)
 /* The same words of the frame hold functions first, and then pointers that a callee puts there. */
 struct pair {
@@ -265,6 +285,9 @@ int main(int argc, char **argv) {
     h += choose(i & 1, i);
 #elif MACRO(REUSED)
   h = reuse();
+#elif MACRO(LAZY)
+  for (int i = 0; i < 20; i++)
+    h = h * 3 + use_lazy(i);
 #elif MACRO(BYTE)
   /* Looks for a breakpoint. */
   h = *(volatile unsigned char *)alone == 0xcc || *(volatile unsigned char *)work == 0xe9;

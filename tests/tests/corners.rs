@@ -313,13 +313,15 @@ const CALLS_TAKE: [(&str, u64); 5] = [
     ("executes", 256),
 ];
 /// Additional bytes for a handler of an executable without a loader: code of the file calls it.
+/// (System calls about masks and actions are met on the program's stack there.)
 const STATIC_TAKES: u64 = 16;
+const STATIC_CHECKED: [&str; 5] = ["plain", "info", "nested", "alarms", "stack"];
 
 /// A handler has as much room on an alternate stack as without the runtime.
 #[test]
 fn handlers_take_nothing_more_of_an_alternate_stack() {
-    let dir = tempfile::tempdir().unwrap();
     for extra in [&["-Wl,-z,now"][..], &["-static"]] {
+        let dir = tempfile::tempdir().unwrap();
         let Some(original) = programs::build("altroom", PLAIN, extra, dir.path()).unwrap() else {
             return;
         };
@@ -339,15 +341,15 @@ fn handlers_take_nothing_more_of_an_alternate_stack() {
             let trace = dir.path().join(options[1]);
             let got = run(&mut record_command(options, &trace, &app.path, &[]));
             assert_eq!(expected.lines().count(), got.lines().count(), "{got}");
+            let is_static = extra == ["-static"];
             for (alone, recorded) in expected.lines().zip(got.lines()) {
+                if is_static && !STATIC_CHECKED.iter().any(|what| alone.contains(what)) {
+                    continue;
+                }
                 let most = |line: &str| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
                 let more = CALLS_TAKE.iter().find(|(call, _)| alone.contains(call));
                 let room = more.map_or(0, |(_, bytes)| *bytes)
-                    + if extra == ["-static"] {
-                        2 * STATIC_TAKES
-                    } else {
-                        0
-                    };
+                    + if is_static { 2 * STATIC_TAKES } else { 0 };
                 if alone.contains("-stack") {
                     assert_eq!(alone, recorded);
                 } else {

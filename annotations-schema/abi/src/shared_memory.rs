@@ -439,7 +439,7 @@ pub const MAX_FUNCTIONS: usize = 96;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it
 /// calls. Not all libraries have all of them.
-pub const BEHIND_WRAPPERS: [&CStr; 84] = [
+pub const BEHIND_WRAPPERS: [&CStr; 85] = [
     c"_Fork",
     c"__bsd_signal",
     c"__longjmp_chk",
@@ -447,6 +447,7 @@ pub const BEHIND_WRAPPERS: [&CStr; 84] = [
     c"__open_2",
     c"__openat64_2",
     c"__openat_2",
+    c"__rseq_offset",
     c"__sigaction",
     c"__sysv_signal",
     c"__xpg_sigpause",

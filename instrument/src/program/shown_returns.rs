@@ -100,7 +100,7 @@ pub fn find_readers(
     // The C library may be part of the file, and asks for its own use.
     let is_named = |f: &FunctionInfo| !elf.is_static_executable() || !f.name.is_empty();
     let mut shown = ShownReturns::default();
-    named(&imports, input, &mut shown);
+    named(&imports, input, elf.is_static_executable(), &mut shown);
     let readers: Vec<&FunctionInfo> = program
         .functions
         .par_iter()
@@ -119,11 +119,14 @@ pub fn find_readers(
     (!shown.first.is_empty()).then_some(shown)
 }
 
-/// Those that are known by their names.
-fn named(imports: &Imports, input: &Input, shown: &mut ShownReturns) {
+/// Those that are known by their names. `is_static`: the C library's functions are in the file.
+fn named(imports: &Imports, input: &Input, is_static: bool, shown: &mut ShownReturns) {
     let imported = || imports.slots.iter().chain(&imports.stubs);
     let is_traced = imported().any(|(_, name)| name == "mtrace");
+    // (A function of the program that has the name of a walker need not be one.)
+    let is_own = |name: &str| is_static || PROFILERS.contains(&name);
     let own = input.symbols.iter().map(|s| (&s.addr, &*s.name));
+    let own = own.filter(|(_, name)| is_own(name));
     let all = imported().map(|(at, name)| (at, name.as_str())).chain(own);
     for (&at, name) in all {
         let name = name.split('@').next().unwrap_or(name);

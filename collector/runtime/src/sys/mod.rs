@@ -22,6 +22,8 @@ pub(crate) mod mem_builtins;
 pub mod own_memory;
 #[cfg(not(test))]
 pub mod process;
+#[cfg(not(test))]
+pub mod rseq_area;
 pub mod seccomp_eval;
 #[cfg(not(test))]
 pub mod seccomp_state;

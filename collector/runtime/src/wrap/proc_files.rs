@@ -19,7 +19,7 @@ use crate::sys::libc_symbols::{fail, next};
 use crate::sys::mapping_list::MappingList;
 use crate::sys::seccomp_state::is_filtered;
 use crate::sys::syscall::{is_readable, link_of_descriptor, nr};
-use crate::sys::{own_memory, process, syscall};
+use crate::sys::{own_memory, process, rseq_area, syscall};
 use core::arch::naked_asm;
 use mgz_abi::shared_memory::{MODE_BURST, PAGE, count};
 
@@ -62,7 +62,10 @@ fn opened(fd: isize, path: usize, flags: usize) {
         return;
     }
     match kind_of_path(path) {
-        Some(Kind::Mappings) => show_mappings(fd, flags),
+        Some(Kind::Mappings) => {
+            rseq_area::take_back();
+            show_mappings(fd, flags);
+        }
         Some(Kind::Memory) => memory_opened(flags),
         None => {}
     }

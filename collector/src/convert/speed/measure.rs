@@ -122,9 +122,20 @@ pub(crate) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
             sigma: p.sigma,
         })
         .collect();
-    for (known, rate) in known.iter_mut().zip(balanced(&moves, &rates)) {
-        // The balance tells how speeds compare; what all of them are off by remains.
-        let sigma = rate.sigma.hypot(others.shared).min(known.sigma);
+    let balanced = balanced(&moves, &rates);
+    // It tells how speeds compare. How fast all are, where most time is, was measured as well: where
+    // both differ, what is in the middle is taken, and the error reaches to either.
+    let level = mean(
+        windows
+            .iter()
+            .map(|w| number(&w.first))
+            .map(|n| (balanced[n].log - rates[n].log) / 2.0),
+    );
+    for (known, rate) in known.iter_mut().zip(balanced) {
+        // What all of them are off by remains.
+        let sigma = (rate.sigma.hypot(others.shared))
+            .min(known.sigma)
+            .hypot(level);
         // The greater part of what is known then. Where too little was measured it is of the pace
         // of other code still.
         let source = if sigma < known.sigma * std::f64::consts::FRAC_1_SQRT_2
@@ -135,7 +146,7 @@ pub(crate) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
             known.source
         };
         *known = Pooled {
-            ns: (-rate.log).exp().max(LEAST),
+            ns: (level - rate.log).exp().max(LEAST),
             sigma,
             source,
             ..*known
@@ -485,6 +496,11 @@ fn typical(list: &mut [f64]) -> Option<(f64, f64)> {
         (BY_MIDDLE * middle).max(0.02 * value.abs())
     };
     Some((value, spread / (list.len() as f64).sqrt()))
+}
+
+fn mean(list: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = list.fold((0.0, 0.0), |(sum, count), x| (sum + x, count + 1.0));
+    sum / f64::max(count, 1.0)
 }
 
 fn median(list: &mut [f64]) -> Option<f64> {

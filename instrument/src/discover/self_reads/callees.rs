@@ -295,6 +295,7 @@ impl<'s, 'a> Callees<'s, 'a> {
             by,
             range: bounds.around.clone(),
             written: false,
+            doubted: false,
         };
         let (range, uses) = (&taker.range, &taker.uses);
         let by_callback = taker
@@ -313,19 +314,25 @@ impl<'s, 'a> Callees<'s, 'a> {
         let own = (1u64 << uses.origins.len()) - 1;
         let read = resolved.read | resolved.unprotected;
         for bit in ones(read & own).filter(|&b| bounds.is_near(uses.origins[b])) {
-            let reach = self.reach(range, uses, &resolved, bit);
             // Who changes itself makes that writable, or is so from the start. (Interpreters take
             // addresses inside of themselves by the hundreds, on ways that no branch tells.)
             let at = uses.origins[bit];
             let is_writable = |at| self.input.segment_at(at).is_some_and(|s| s.writable);
             let counts = !range.contains(&at) || is_writable(at);
-            if !reach.is_empty() {
-                found.push(Reading {
-                    by: range.start,
-                    range: reach,
-                    written: resolved.unprotected >> bit & 1 == 1
-                        || counts && resolved.written >> bit & 1 == 1,
-                });
+            let written =
+                resolved.unprotected >> bit & 1 == 1 || counts && resolved.written >> bit & 1 == 1;
+            let certain = self.reach(range, uses, &resolved, bit, false);
+            let possible = self.reach(range, uses, &resolved, bit, true);
+            let doubted = (possible != certain).then_some((possible, true));
+            for (reach, doubted) in [Some((certain, false)), doubted].into_iter().flatten() {
+                if !reach.is_empty() {
+                    found.push(Reading {
+                        by: range.start,
+                        range: reach,
+                        written: written && !doubted,
+                        doubted,
+                    });
+                }
             }
         }
         found
@@ -346,6 +353,7 @@ impl<'s, 'a> Callees<'s, 'a> {
                     by: at,
                     range,
                     written: changed >> bit & 1 == 1,
+                    doubted: false,
                 }));
             }
         }
@@ -397,16 +405,19 @@ impl<'s, 'a> Callees<'s, 'a> {
             by,
             range: low.unwrap_or(bounds.around.start)..end,
             written: (resolved.written | resolved.unprotected) & code != 0,
+            doubted: false,
         })
     }
 
-    /// How far the function at `range` reads from one of its addresses on.
+    /// How far the function at `range` reads from one of its addresses on. `doubted`: also up to
+    /// what it was compared with when one of them may have been something else.
     fn reach(
         &self,
         range: &Range<u64>,
         uses: &Uses,
         resolved: &Resolved,
         bit: usize,
+        doubted: bool,
     ) -> Range<u64> {
         let own = (1u64 << uses.origins.len()) - 1;
         let at = uses.origins[bit];
@@ -429,7 +440,8 @@ impl<'s, 'a> Callees<'s, 'a> {
         for &(a, b, is_stale) in uses.pairs.iter().chain(&resolved.pairs) {
             // What may be one of several functions is no end of a range: it is compared as what is
             // called.
-            if (a & own).count_ones() > 1 || (b & own).count_ones() > 1 {
+            let several = (a & own).count_ones() > 1 || (b & own).count_ones() > 1;
+            if several || is_stale && !doubted {
                 continue;
             }
             for (one, other) in [(a, b), (b, a)] {

@@ -157,6 +157,8 @@ struct Reading {
     range: Range<u64>,
     /// It is written as well.
     written: bool,
+    /// Its ends may have been something else when they were compared.
+    doubted: bool,
 }
 
 /// Finds what is read, and has it left without entry jumps; what is written as well is left as it
@@ -182,6 +184,7 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
         by,
         range,
         written: false,
+        doubted: false,
     }));
     // What is left anyway does not matter to who reads it.
     let (written, read): (Vec<Reading>, Vec<Reading>) =
@@ -203,7 +206,8 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     let code = CodeBytes::of(program);
     for reading in read {
         let size = code.within(&reading.range);
-        if size >= code.all() / LARGE && size > 0 {
+        // (Without entry jumps it is as it was, however much it is.)
+        if size >= code.all() / LARGE && size > 0 && !reading.doubted {
             program.reads_code.get_or_insert(reading.by);
         } else {
             program.data.push(reading.range);

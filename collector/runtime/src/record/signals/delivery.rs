@@ -7,7 +7,7 @@ use crate::record::signals::{actions, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, transfer_hooks, trigger, window};
 use crate::sys::signal_frame::{Context, FLAGS, Info, RAX, REGISTERS, RIP, RSP};
-use crate::sys::{process, syscall};
+use crate::sys::{process, rseq_area, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
@@ -34,6 +34,8 @@ const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
 const SIGTRAP: usize = 5;
 /// `si_code` of a step of the trap flag.
 const TRAP_TRACE: i32 = 2;
+/// SIGABRT, whose handlers report crashes as those of faults do.
+const ABORTS: u64 = 1 << 6;
 /// Of [`deliver`]: the handler returns to the kernel itself.
 pub(crate) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
@@ -204,6 +206,9 @@ pub(crate) unsafe extern "C" fn deliver(
         }
         mask &= !(SEGV_BIT | trigger::bit());
     }
+    if let Some(ring) = ring.filter(|_| !direct && (FAULTS | ABORTS) >> signal & 1 == 1) {
+        rseq_area::fault_begins(ring.control().tid.get(), frame);
+    }
     let call = modules::handler_call();
     // SAFETY: the caller's room.
     unsafe { entered.write([action.handler, call.unwrap_or(0) as usize, mask as usize]) };
@@ -240,6 +245,7 @@ pub(crate) unsafe extern "C" fn returned(context: *mut Context) {
         choose_way_back(context);
         &mut *context
     };
+    rseq_area::fault_ends(frame);
     let Some(ring) = own_ring() else {
         return;
     };
