@@ -132,7 +132,7 @@ pub(crate) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
             .map(|n| (balanced[n].log - rates[n].log) / 2.0),
     );
     for (known, rate) in known.iter_mut().zip(balanced) {
-        // What all of them are off by remains.
+        // The error that all of them share remains.
         let sigma = (rate.sigma.hypot(others.shared))
             .min(known.sigma)
             .hypot(level);
