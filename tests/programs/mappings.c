@@ -72,7 +72,8 @@ static void go_through(void) {
     find();
     sigprocmask(SIG_SETMASK, &all, &before);
     int rounds = what == 'w' ? 3 : 1, count = found;
-    // Who is interrupted while the area of restartable sequences is filled dies: a signal may always come, unless the thread is crashing.
+    // A thread that is interrupted while the area of restartable sequences is filled dies: a signal
+    // may always come, unless the thread is crashing.
     unsigned long own = crashes ? 0 : (unsigned long)__builtin_thread_pointer() & ~4095ul;
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < count; i++) {

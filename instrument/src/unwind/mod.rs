@@ -193,7 +193,7 @@ impl Cie<'_> {
 /// Unwind information of one piece of code.
 #[derive(Clone, Debug)]
 pub struct Fde<'a> {
-    /// Where the entry lies.
+    /// Address of the entry.
     at: u64,
     /// Index into [`Tables::cies`].
     pub cie: usize,
@@ -272,8 +272,9 @@ impl<'a> Tables<'a> {
         Some(tables)
     }
 
-    /// Of entries for one function leaves the one that `used`, where unwinders search by function,
-    /// names: programs that move code in finished files (BOLT) add entries behind the old ones.
+    /// Keeps one of several entries for a function: the one in `used`, the table that unwinders
+    /// search by function. Programs that move code in finished files (BOLT) add entries behind the
+    /// old ones.
     fn drop_superseded(&mut self, used: impl FnOnce() -> Option<HashMap<u64, u64>>) {
         let starts = self.fdes.iter().map(|f| f.range.start);
         let repeated: HashSet<u64> = starts
@@ -358,8 +359,8 @@ fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     Some((addr, &data[..(walk.addr - addr) as usize]))
 }
 
-/// Where unwinders search: the entry of each function, by where that begins. In the form that all
-/// linkers write.
+/// The table that unwinders search: the entry of each function, by the function's start. Reads the
+/// form that all linkers write.
 fn search_table(elf: &Elf) -> Option<HashMap<u64, u64>> {
     const UDATA4: u8 = 0x03;
     const DATAREL_SDATA4: u8 = 0x3b;
@@ -507,7 +508,7 @@ mod tests {
         };
         assert_eq!(of(Some(new)), [(0x1000, 0x1018), (0x2000, 0x2010)]);
         assert_eq!(of(Some(old)), [(0x1000, 0x1020), (0x2000, 0x2010)]);
-        // What names none of them, and no table at all, leave both.
+        // A table that names none of them leaves both, and so does a missing table.
         assert_eq!(of(Some(7)).len(), 3);
         assert_eq!(of(None).len(), 3);
     }
