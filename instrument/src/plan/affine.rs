@@ -23,7 +23,7 @@ pub struct Known {
     pub delta: i64,
 }
 
-/// What registers hold at a place.
+/// Values of the registers at one place in the code.
 #[derive(Clone, Debug)]
 pub struct Registers {
     next_symbol: u32,
@@ -76,17 +76,17 @@ impl Registers {
         };
     }
 
-    /// What a register holds.
+    /// Value of one register.
     pub fn value(&self, r: Gpr) -> Known {
         self.values[usize::from(r.0)]
     }
 
-    /// What all of them hold.
+    /// Values of all registers.
     pub fn all(&self) -> [Known; 16] {
         self.values
     }
 
-    /// What instructions of a block do that follow each other.
+    /// Applies consecutive instructions of a block.
     pub fn advance(&mut self, insns: &[Insn], uses: &[RegUse]) {
         let from = insns
             .iter()
@@ -100,7 +100,7 @@ impl Registers {
         }
     }
 
-    /// What an instruction does after which no other code runs.
+    /// Applies an instruction after which no other code runs.
     fn step(&mut self, insn: &Insn, u: &RegUse) {
         if u.clobber == RegSet::EMPTY {
             return;
@@ -136,8 +136,8 @@ impl Registers {
         }
     }
 
-    /// What an instruction does that may change the stack pointer or pointers of strings, and makes
-    /// no other sum.
+    /// Applies an instruction that may change the stack pointer or string pointers, and that
+    /// computes no other sum.
     fn move_pointers(&mut self, inst: &Instruction, u: &RegUse) {
         let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
         for r in u.clobber.iter() {
@@ -174,10 +174,10 @@ impl Registers {
     }
 }
 
-/// What the stack and string instructions move.
+/// Registers that stack and string instructions move.
 const POINTERS: RegSet = RegSet(1 << RSP.0 | 1 << RSI.0 | 1 << RDI.0);
 
-/// How an instruction makes the sum of a register and a constant, if it does.
+/// Way in which an instruction computes the sum of a register and a constant, if it does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// None that is followed, or that of pointers.
@@ -232,7 +232,7 @@ fn immediate(inst: &Instruction) -> i64 {
     inst.try_immediate(1).map_or(0, |c| c as i64)
 }
 
-/// Whether the instruction gives a register the symbol of another one.
+/// True if the instruction gives a register the symbol of another one.
 fn relates(inst: &Instruction) -> bool {
     let source = match Kind::of(inst) {
         Kind::Copies => inst.op1_register(),
@@ -242,7 +242,7 @@ fn relates(inst: &Instruction) -> bool {
     gpr64(source).is_some() && inst.op0_kind() == OpKind::Register
 }
 
-/// Whether other code runs before the next instruction.
+/// True if other code runs before the next instruction.
 fn hands_over(flow: FlowControl) -> bool {
     matches!(
         flow,
@@ -273,12 +273,12 @@ impl Differences {
         deltas: [0; 16],
     };
 
-    /// Whether no two registers have anything in common, which is so at most places.
+    /// True if no two registers have anything in common. This holds at most places.
     fn is_none(&self) -> bool {
         self.leaders == Differences::NONE.leaders
     }
 
-    /// What holds on both ways.
+    /// Differences that hold on both paths.
     fn meet(&self, other: &Differences) -> Differences {
         if self == other || self.is_none() {
             return *self;
@@ -286,7 +286,7 @@ impl Differences {
         if other.is_none() {
             return *other;
         }
-        // Where the ways disagree by the same amount, they agree on the difference.
+        // If both paths changed two registers by the same amount, they agree on the difference.
         let apart = |r: usize| self.deltas[r].wrapping_sub(other.deltas[r]);
         let mut met = Differences::NONE;
         for r in 0..16 {
@@ -306,7 +306,8 @@ impl Differences {
         met
     }
 
-    /// Whether a block leaves no two registers with one symbol (two symbols may be taken for one).
+    /// True if a block leaves no two registers with one symbol. (Two different symbols may be taken
+    /// for one.)
     fn alone(now: &Registers) -> bool {
         // Sixteen symbols, most of them those of the start.
         let mut seen = 0u64;
@@ -378,7 +379,7 @@ impl Starts {
         }
     }
 
-    /// What holds at the start of a block. (Where control does not come, that is nothing.)
+    /// Differences that hold at the start of a block. (There are none if control never reaches it.)
     pub fn at(&self, block: usize) -> &Differences {
         &self.all[self.of_block[block].max(NONE) as usize]
     }
@@ -418,7 +419,7 @@ impl Starts {
     }
 }
 
-/// What holds at the start of each block.
+/// Finds the differences that hold at the start of each block.
 pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     let n = graph.blocks.len();
     let mut starts = Starts::new(n);
@@ -463,8 +464,8 @@ pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     starts
 }
 
-/// Whether a block may leave registers with something in common. `alone`: they have nothing where
-/// it starts.
+/// True if a block may leave registers with something in common. `alone`: they have nothing in
+/// common at its start.
 fn may_relate(insns: &[Insn], alone: bool) -> bool {
     for insn in insns.iter().rev() {
         if hands_over(insn.flow) {

@@ -56,7 +56,7 @@ pub(crate) fn fold(graph: &Cfg, plan: &mut Plan, ends: &[Ends], proxies: &[bool]
     }
 }
 
-/// Where control goes from the end of a block, if that is known: one or two blocks.
+/// Successors of a block, if they are known: one or two blocks.
 fn ways(graph: &Cfg, block: usize) -> Option<SmallVec<[usize; 2]>> {
     let last = &graph.insns[graph.blocks[block].insns.end as usize - 1];
     let to = |at: u64| graph.block_at(at).map(|b| b.0 as usize);

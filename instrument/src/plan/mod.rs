@@ -1,4 +1,4 @@
-//! What is recorded where.
+//! Choice of the records that each function gets, and their places.
 //!
 //! A block is cut into regions: after calls, system calls, interrupts and repeated string
 //! instructions, and where the slots of a region would run out. A load whose address is a recorded
@@ -89,7 +89,7 @@ pub fn plan(
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
     for (number, block) in graph.blocks.iter().enumerate() {
-        // What registers hold is followed up to the last access only that asks for it.
+        // Register values are tracked only up to the last access that asks for them.
         let mut known = None;
         builder.closed = 0;
         let mut first = None;
@@ -164,15 +164,15 @@ pub fn plan(
     plan
 }
 
-/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a
-/// Constant load, which takes no record but as a proxy.
+/// True if an access may ask for register values. It does not if it has no site, or if it is a
+/// Constant load, which takes no record except as a proxy.
 fn asks_registers(access: &Access, stores: bool) -> bool {
     let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
     (access.read || stores) && !(is_constant && !(access.write && stores))
 }
 
-/// Whether what registers have in common at some block's start may make a difference: two of them
-/// are asked for.
+/// True if values that registers share at some block's start may make a difference: an access asks
+/// for two registers there.
 fn may_share(graph: &Cfg, accesses: &AccessList, stores: bool) -> bool {
     let mut with_accesses = accesses.insns();
     graph.blocks.iter().any(|block| {
@@ -201,7 +201,7 @@ fn may_share(graph: &Cfg, accesses: &AccessList, stores: bool) -> bool {
 struct Closed {
     /// Its number.
     region: usize,
-    /// How many ends of regions, of those without sites as well, the block had before.
+    /// Number of region ends earlier in the block. Regions without sites count too.
     nth: usize,
 }
 
@@ -237,7 +237,7 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
     }
 }
 
-/// What a record of the region holds.
+/// Content of a record of the region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
     /// symbol + delta.
@@ -255,7 +255,7 @@ pub(crate) enum Held {
     Other,
 }
 
-/// Where the formula of a site takes its parts.
+/// Sources of the parts of a site's formula.
 #[derive(Clone, Copy, Debug)]
 struct Formula {
     a: u8,
@@ -286,7 +286,7 @@ struct Waiting {
 /// The region's last record, if another one may share its slot.
 pub(crate) struct Open {
     at: InsnId,
-    /// What registers hold there.
+    /// Register values there.
     registers: [Known; 16],
     /// Registers that probes may use there: whatever they held is gone.
     dead: RegSet,

@@ -1,10 +1,10 @@
-//! What is recorded of a function.
+//! Types that describe the records of a function.
 
 use crate::x86::insn::InsnId;
 use crate::x86::regs::Gpr;
 use smallvec::SmallVec;
 
-/// What a record's payload is.
+/// Kind of payload of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// A register as it is.
@@ -49,7 +49,7 @@ pub struct RecordPlan {
     /// The instruction whose operand it is about: the same one, or one behind it whose registers
     /// are known here already.
     pub of: InsnId,
-    /// What it holds.
+    /// Its payload.
     pub payload: Payload,
     /// It shares the slot of the record before it, which is not a second one.
     pub second: bool,

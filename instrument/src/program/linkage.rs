@@ -49,7 +49,7 @@ fn table_word(input: &Input, entry: u64) -> Option<u64> {
     entry_at(input, entry).map(|stub| stub.word)
 }
 
-/// What stands at `entry`, if it is an entry of a linkage table.
+/// The stub at `entry`, if it is an entry of a linkage table.
 fn entry_at(input: &Input, entry: u64) -> Option<ImportStub> {
     follow_stub(entry, |at| input.bytes_at(at)?.first().copied())
 }

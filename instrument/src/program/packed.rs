@@ -86,7 +86,7 @@ pub fn check_decoded(functions: usize, undecoded: usize) -> Result<(), Refusal> 
     )))
 }
 
-/// How often each byte occurs.
+/// Number of times that each byte occurs.
 struct Count {
     bytes: usize,
     of: [u64; 256],

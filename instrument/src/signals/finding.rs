@@ -1,11 +1,11 @@
-//! What is found to install a handler that may look at faults, and why.
+//! Findings: places that may install a handler that looks at faults, each with its reason.
 
 /// A place that may install a handler that looks at faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where, link-time; 0 if it is no place in the code.
+    /// Link-time address of the place; 0 if it is no place in the code.
     pub at: u64,
-    /// Why it is not known to be harmless.
+    /// The reason why it is not known to be harmless.
     pub why: Why,
 }
 
@@ -15,7 +15,7 @@ pub enum Why {
     /// A word of data holds the address of `sigaction`.
     #[error("the address of sigaction is stored in data")]
     SigactionInData,
-    /// Of the linkage table, for `sigaction` or `syscall`.
+    /// The entry of the linkage table is for `sigaction` or `syscall`.
     #[error("an entry of the linkage table that is not understood")]
     StrangeLinkage,
     /// A place that refers to an installer lies in none.
@@ -42,7 +42,7 @@ pub enum Why {
     /// The number is a constant argument of a function that makes system calls.
     #[error("rt_sigaction by way of syscall()")]
     ByFunction,
-    /// What a call left in a register is an argument.
+    /// An argument is a value that a call left in a register.
     #[error("arguments that are kept over a call")]
     KeptOverCall,
     /// It hands its arguments on, and they may not be its arguments.

@@ -62,7 +62,7 @@ pub fn own(elf: &Elf, input: &Input, program: &Program) -> Own {
     }
 }
 
-/// Whether a function makes a system call.
+/// True if a function makes a system call.
 fn has_system_call(input: &Input, range: &Range<u64>) -> bool {
     let Some(bytes) = input.slice(range) else {
         return true;

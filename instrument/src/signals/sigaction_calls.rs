@@ -1,4 +1,5 @@
-//! How a file calls the C library's `sigaction`, and whether something else can take its place.
+//! Calls of the C library's `sigaction` in a file, and the conditions under which other code can
+//! take its place.
 
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};

@@ -1,4 +1,4 @@
-//! What instructions do to a [`State`], and the states before every instruction of a function.
+//! Effects of instructions on a [`State`], and the states before every instruction of a function.
 
 use crate::ir::cfg::Cfg;
 use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
@@ -43,7 +43,8 @@ const WRITERS: [(&str, usize, i64); 14] = [
     ("sigpending", 0, 128),
 ];
 
-/// Whether a callee does not read what its pointers lead to, but for actions and sets of signals.
+/// True if a callee does not read the memory that its pointers lead to, except for actions and sets
+/// of signals.
 pub fn only_writes(name: &str) -> bool {
     KNOWN.contains(&name) || WRITERS.iter().any(|w| w.0 == name)
 }
@@ -52,7 +53,7 @@ pub fn only_writes(name: &str) -> bool {
 pub struct Follow<'a> {
     /// By call instruction.
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
-    /// Whether a call is of an imported function that may change all registers which the ABI lets
+    /// True if a call is of an imported function that may change all registers which the ABI lets
     /// it change.
     pub by_abi: &'a dyn Fn(&Instruction) -> bool,
     /// By call to a function of the file: which argument is an action that it only reads, and which
@@ -151,8 +152,8 @@ impl Follow<'_> {
         }
     }
 
-    /// What may be read at an address that is not followed: where it stems from one in the frame,
-    /// all that lies there.
+    /// Origins of a value read at an address that is not followed. If the address stems from one in
+    /// the frame, they are those of the whole frame.
     fn behind(&self, state: &State, address: Value) -> u8 {
         if self.uses && address.taint() & FRAME != 0 {
             state.frame_taint()
@@ -195,7 +196,7 @@ impl Follow<'_> {
     fn step(&self, state: &mut State, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         self.execute(state, inst, factory);
         if !self.uses {
-            // Where a value stems from tells nothing of its bits.
+            // The origin of a value says nothing of its bits.
             for v in state
                 .regs
                 .iter_mut()

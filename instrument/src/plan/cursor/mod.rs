@@ -1,4 +1,4 @@
-//! Where one register holds the cursor across blocks.
+//! Places where one register holds the cursor across blocks.
 //!
 //! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each
 //! pass then waits for the store of the last. A *residency* is a set of blocks without calls in
@@ -69,7 +69,7 @@ impl Residency {
             .filter_map(|(kept, place)| kept.filter(|k| k.spilled).map(|k| (k.reg, place)))
     }
 
-    /// What holds between the regions of the residency.
+    /// State that holds between the regions of the residency.
     pub fn state(self) -> ProbeState {
         let flags = if self.late { STATE_LATE } else { 0 };
         let mut state = ProbeState {
@@ -89,8 +89,9 @@ pub type ResidencyId = Option<u16>;
 
 /// The residencies of a function. The default has none.
 ///
-/// What may be in a residency or not are *stretches*: blocks, which are cut behind each call. What
-/// leads elsewhere than into the next stretch, landing pads too, belongs to a block's last stretch.
+/// The units that may be in a residency are *stretches*: blocks, cut behind each call. Code that
+/// leads anywhere but into the next stretch, landing pads included, belongs to a block's last
+/// stretch.
 #[derive(Clone, Debug, Default)]
 pub struct Residencies {
     /// First instructions of the stretches.
@@ -135,18 +136,18 @@ impl Residencies {
         self.of(piece).filter(|_| !self.leaves(piece))
     }
 
-    /// Whether a residency ends before the last instruction of a stretch.
+    /// True if a residency ends before the last instruction of a stretch.
     pub fn leaves(&self, piece: usize) -> bool {
         self.ends.get(piece).is_some_and(|e| *e)
     }
 
-    /// Whether there is none.
+    /// True if the function has no residencies.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// What stands before a stretch's label, for the control that comes from there: the code that
-    /// leads from that place to the stretch's own.
+    /// Place whose control arrives by the code before a stretch's label. That code leads from there
+    /// to the stretch's own residency.
     pub fn before(&self, piece: usize) -> Option<ResidencyId> {
         self.before.get(piece).copied().flatten()
     }
@@ -156,7 +157,7 @@ impl Residencies {
         place.map(|p| self.all[usize::from(p)])
     }
 
-    /// Whether going from one place to another takes code.
+    /// True if going from one place to another takes code.
     pub fn needs_code(&self, from: ResidencyId, to: ResidencyId) -> bool {
         from != to
             && (to.is_some()
@@ -165,7 +166,7 @@ impl Residencies {
                     .is_some_and(|s| s.late || s.borrowed().next().is_some()))
     }
 
-    /// What holds at a place between regions.
+    /// State that holds at a place between regions.
     pub fn state(&self, place: ResidencyId) -> ProbeState {
         self.at(place).map_or(ProbeState::IDLE, Residency::state)
     }
@@ -191,7 +192,7 @@ pub fn cheapest(set: RegSet) -> Option<Gpr> {
         .map(|found| Gpr(found.trailing_zeros() as u8))
 }
 
-/// What is known of a function before anything is planned.
+/// Facts known of a function before anything is planned.
 pub struct View<'a> {
     /// Instructions, with what is dead before them.
     pub insns: &'a [Insn],
@@ -203,7 +204,7 @@ pub struct View<'a> {
     pub uses: &'a [RegUse],
     /// Per instruction.
     pub accesses: &'a AccessList,
-    /// Whether stores are recorded.
+    /// True if stores are recorded.
     pub stores: bool,
     /// Regions have counters instead of records: registers hold the address of these.
     pub counts: bool,
@@ -252,7 +253,7 @@ pub fn find(view: &View) -> Residencies {
     }
 }
 
-/// Whether an instruction that is no call may be in a residency: it can neither run other probes
+/// True if an instruction other than a call may be in a residency: it can neither run other probes
 /// nor end the process. (Residencies end before the call at a stretch's end.)
 fn may_be_inside(insn: &Insn) -> bool {
     match insn.flow {
@@ -272,7 +273,7 @@ fn may_be_inside(insn: &Insn) -> bool {
     }
 }
 
-/// How a stretch ends: what is asked again and again, of few bytes.
+/// Compact description of a stretch's end, because it is read again and again.
 #[derive(Clone, Copy)]
 struct End {
     /// With a call.
@@ -315,7 +316,7 @@ impl End {
     }
 }
 
-/// What a set of stretches does to registers.
+/// Effects of a set of stretches on registers.
 #[derive(Clone, Copy)]
 struct Registers {
     /// Dead before every instruction, and written by none.
@@ -346,7 +347,7 @@ impl Registers {
     }
 }
 
-/// What is known of a stretch.
+/// Facts known of a stretch.
 #[derive(Clone, Copy)]
 struct Stretch {
     registers: Registers,
@@ -387,7 +388,7 @@ impl Cutter<'_> {
             }
             if !insn.simple {
                 if is_call(insn) {
-                    // What it writes it writes outside.
+                    // A call writes its registers outside of the residency.
                     calls = true;
                     break;
                 }
@@ -414,7 +415,7 @@ impl Cutter<'_> {
         )
     }
 
-    /// Whether something in a stretch is recorded. Adds what that needs.
+    /// True if something in a stretch is recorded. Adds the registers that its records need.
     fn records(&mut self, start: usize, end: usize, registers: &mut Registers) -> bool {
         let mut records = false;
         while let Some((&i, behind)) = self
@@ -439,7 +440,7 @@ impl Cutter<'_> {
 /// Per stretch: others that may follow, or precede. One list for all takes a fraction of the time
 /// of one for each.
 struct Edges {
-    /// Where those of each stretch begin in `to`, and where they end.
+    /// Start and end in `to` of each stretch's list.
     spans: Vec<(u32, u32)>,
     to: Vec<u32>,
 }
@@ -689,8 +690,8 @@ impl<'a> Finder<'a> {
         self.pieces[piece].end.flow == FlowControl::IndirectBranch
     }
 
-    /// Whether the residency of a stretch ends before its last instruction: a call, or an indirect
-    /// jump that leads out of it.
+    /// True if the residency of a stretch ends before its last instruction: a call, or an indirect
+    /// jump that leads out of the residency.
     fn ends(&self, piece: usize, residencies: &Residencies) -> bool {
         let code = |&t: &u32| {
             residencies.needs_code(

@@ -55,7 +55,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether code can be put on every way into a piece.
+    /// True if code can be put on every way into a piece.
     fn can_be_entered(&self, head: usize, residencies: &Residencies) -> bool {
         let falling = head > 0 && self.pieces[head - 1].end.falls;
         if self.pieces[head].external {
@@ -105,7 +105,7 @@ impl Finder<'_> {
             }
             next += 1;
         }
-        // What leads to no record needs no register.
+        // Stretches that lead to no record need no register.
         loop {
             let idle = |&i: &usize| {
                 let b = tree[i];
