@@ -13,7 +13,8 @@ const TOGETHER: usize = 8;
 
 /// Appends the records of these slots to `out`.
 ///
-/// What a record of one payload leaves as it was in its slot (`aux`) is not taken over: it is zero.
+/// A record of one payload leaves the old value in its slot's `aux`. That value is not copied: it
+/// becomes zero.
 pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
     out.reserve(2 * ring.len());
     let start = out.len();

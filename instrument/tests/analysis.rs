@@ -148,8 +148,8 @@ fn what_symbols_and_relocations_name_gets_no_jump() {
     for name in ["labelled", "summed", "data"] {
         assert!(!all[name].may_patch(InsnId(0)), "{name}");
     }
-    // What has a label may be code, or data. (What is data for certain is nothing that control
-    // enters.)
+    // Labelled bytes may be code or data. (Bytes that are certainly data are not entered by
+    // control.)
     let inside = &all["inside"];
     let entered: Vec<u64> = inside
         .cfg

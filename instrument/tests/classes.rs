@@ -24,7 +24,7 @@ use std::process::Command;
 /// Classes by source line.
 type ByLine = BTreeMap<u32, BTreeSet<String>>;
 
-/// What a line says.
+/// Expectation that one source line states.
 struct Expected {
     line: u32,
     /// Holds without optimisation.
@@ -143,7 +143,7 @@ const C: [Build; 7] = [
         true,
     ),
 ];
-/// What is loaded again stays so with all optimisation.
+/// Builds in which repeated loads stay, with all optimisation.
 const RELOADS: [Build; 2] = [
     (
         "gcc",

@@ -98,7 +98,7 @@ fn number(r: Register) -> u8 {
 /// Offset in the control page of the address that a hook goes to.
 const TARGET: u64 = GS_SPILL as u64 + 8 * PLACE_TARGET as u64;
 
-/// Whether an instruction hands its target to a hook.
+/// True if an instruction hands its target to a hook.
 fn calls_hook(clone: &Instruction) -> bool {
     let hook = Probe::gs(clone).and_then(|offset| u32::try_from(offset).ok());
     match clone.flow_control() {
@@ -108,8 +108,8 @@ fn calls_hook(clone: &Instruction) -> bool {
     }
 }
 
-/// Whether an inserted instruction takes the target of an indirect call or jump into a register,
-/// from where that has it. `next`: the instruction behind it.
+/// True if an inserted instruction loads the target of an indirect call or jump into a register,
+/// from the place where the call or jump has it. `next`: the instruction behind it.
 fn takes_target(inst: &Instruction, next: &Instruction, original: &Instruction) -> bool {
     let hands_over = next.mnemonic() == Mnemonic::Mov
         && next.op0_kind() == OpKind::Memory
@@ -165,7 +165,8 @@ impl Probe {
         plain.then_some(offset)
     }
 
-    /// What an inserted instruction does. Panics if it is none that a probe may have.
+    /// Applies the effect of an inserted instruction. Panics if no probe may have such an
+    /// instruction.
     fn inserted(&mut self, inst: &Instruction) {
         assert_eq!(
             inst.rflags_modified(),
@@ -201,7 +202,7 @@ impl Probe {
                         self.slots,
                         "commit of the wrong number of slots"
                     );
-                    // Where memory was behind, it no longer is.
+                    // If memory was behind, it no longer is.
                     self.state = ProbeState {
                         saved: self.state.saved,
                         base_reg: self.cursor,
@@ -209,7 +210,7 @@ impl Probe {
                     };
                     self.slots = 0;
                 }
-                // Where a hook finds what it goes to.
+                // The place where a hook finds its target.
                 (OpKind::Memory, Mnemonic::Mov) if offset == TARGET => {}
                 (OpKind::Memory, Mnemonic::Mov) => self.borrow(number(inst.op1_register()), offset),
                 (OpKind::Register, Mnemonic::Mov) => {
@@ -584,8 +585,8 @@ fn the_address_map_says_what_the_code_does() {
     });
 }
 
-/// Of a slot that is completed elsewhere the first record counts as written from where a handler
-/// would find it.
+/// If a slot is completed elsewhere, its first record counts as written from the place where a
+/// handler would find it.
 #[test]
 fn half_written_slots_begin_where_their_first_record_is_written() {
     let mut halves = 0;
@@ -834,8 +835,8 @@ fn the_input_is_kept_but_for_headers_and_entry_jumps() {
                 }
             }
             assert!(jumps > 100, "{}: {jumps} entry jumps", r.name);
-            // Of handlers that may look at faults: the linkage table's entry of `sigaction` leads
-            // into the file.
+            // If handlers may look at faults, the linkage table's entry of `sigaction` leads into
+            // the file.
             let mut led = 0;
             for at in (0..kept.len() - 6)
                 .filter(|&at| r.original[at..at + 2] == [0xff, 0x25])

@@ -468,8 +468,8 @@ const OF_STATIC: &[(&str, &str, bool)] = &[
     ),
 ];
 
-/// What is found, and whether calls of `sigaction` are all that installs handlers, so that these
-/// can be shown the original.
+/// The finding, and a flag: true if handlers are installed by calls of `sigaction` alone, so that
+/// these can be shown the original.
 fn finding(compiler: &str, flags: &[&str], source: &str) -> (Option<String>, bool) {
     let dir = tempfile::tempdir().unwrap();
     let (c, out) = (dir.path().join("a.c"), dir.path().join("a"));

@@ -13,8 +13,8 @@
 //! thread slot by changing [`Control::state`] from FREE to LIVE, and maps its pages into low
 //! memory. From then on one thread writes it: a queue of chunks with the thread as the only
 //! producer ([`Control::published`]) and the recorder as the only consumer ([`Control::drained`]).
-//! What is in the ring and not yet published when a thread dies is read from `cursor` and `base`
-//! afterwards, by whoever changes the state from LIVE to CLOSING.
+//! If a thread dies, the slots in its ring that are not yet published are read from `cursor` and
+//! `base` afterwards, by whoever changes the state from LIVE to CLOSING.
 //!
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 

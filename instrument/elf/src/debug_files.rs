@@ -1,4 +1,4 @@
-//! Where a file's debug information lies, if not all of it is in the file itself.
+//! Search for a file's debug information, if not all of it is in the file itself.
 //!
 //! - `.gnu_debuglink` and the build id lead to a file with the sections that were stripped.
 //! - `.gnu_debugaltlink` leads to what `dwz -m` has moved out of several files.
@@ -16,10 +16,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Where the distributions install debug information.
+/// Folder where the distributions install debug information.
 const INSTALLED: &str = "/usr/lib/debug";
 
-/// Where source positions are told.
+/// Source of source positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Nowhere.
@@ -34,23 +34,23 @@ pub enum Source {
     Files {
         /// The file itself, or the one that has its debug information.
         main: PathBuf,
-        /// What `dwz` has moved out.
+        /// The file that holds the parts that `dwz` has moved out.
         supplementary: Option<PathBuf>,
     },
 }
 
-/// What was found.
+/// Result of the search.
 #[derive(Clone, Debug)]
 pub struct DebugFiles {
-    /// Where source positions are told.
+    /// Source of source positions.
     pub source: Source,
-    /// Where names of functions are told that the file's own symbols do not have: a separate file.
+    /// A separate file with names of functions that the file's own symbols do not have.
     pub symbols: Option<PathBuf>,
     /// For the user: files that were taken, or are missing.
     pub said: Vec<String>,
 }
 
-/// Whether a file has sections that tell source positions.
+/// True if a file has sections that tell source positions.
 fn tells(elf: &Elf) -> bool {
     elf.section(".debug_info").is_some() && elf.section(".debug_line").is_some()
 }
@@ -178,7 +178,7 @@ fn chunks(id: &str) -> impl Iterator<Item = String> + '_ {
     (0..id.len() / 2).map(|n| id[2 * n..2 * n + 2].to_owned())
 }
 
-/// Where a file of this build id is installed.
+/// Path where a file of this build id is installed.
 fn by_id(id: &str) -> Option<PathBuf> {
     let (first, rest) = id
         .split_at_checked(2)
@@ -229,7 +229,7 @@ fn named<'a>(elf: &Elf<'a>, section: &str) -> Option<(String, &'a [u8])> {
     (!name.is_empty()).then(|| (name.to_owned(), &bytes[end + 1..]))
 }
 
-/// Whether some units are skeletons, whose contents are in other files. Those name these files.
+/// True if some units are skeletons, whose contents are in other files. The units name these files.
 fn is_split(elf: &Elf) -> bool {
     [".debug_str", ".debug_line_str"].iter().any(|name| {
         contents(elf.data, name).is_some_and(|text| memmem::find(&text, b".dwo\0").is_some())

@@ -90,15 +90,15 @@ impl Section {
         self.addr..self.addr.saturating_add(self.size)
     }
 
-    /// Whether it is part of the memory image.
+    /// True if it is part of the memory image.
     pub fn is_alloc(&self) -> bool {
         self.flags & elf::SHF_ALLOC.0 != 0
     }
 }
 
-// What runtimes leave in files without symbols: backwards, so that this program has none of them.
-// Go's is the start of its build information; OCaml's and V8's are names that these look for while
-// they run.
+// Marks of runtimes in files without symbols. They are written backwards, so that this program
+// contains none of them. Go's is the start of its build information; OCaml's and V8's are names
+// that these look for while they run.
 const MARK_GO: &[u8] = b":fnidliub oG \xff";
 const MARK_OCAML: &[u8] = b"\0MARAPNURLMAC";
 const MARK_BYTECODE: &[u8] = b"elif elbatucexe edocetyb a ton si";
@@ -419,7 +419,7 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Whether addresses are relative to a load bias.
+    /// True if addresses are relative to a load bias.
     pub fn is_pie(&self) -> bool {
         self.kind == elf::ET_DYN.0
     }
@@ -454,7 +454,7 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// Whether a segment holds a mark, forwards.
+    /// True if a segment holds a mark in its forward form.
     pub fn has(&self, mark: &[u8]) -> bool {
         let text: Vec<u8> = mark.iter().rev().copied().collect();
         let finder = memchr::memmem::Finder::new(&text);

@@ -1,4 +1,4 @@
-//! What a file carries apart from its ELF content: an archive, an image or a bundle that the
+//! Data that a file carries apart from its ELF content: an archive, an image or a bundle that the
 //! program finds in its own file.
 //!
 //! Programs find it in several ways: from the file's end, from where the ELF content ends (by
@@ -62,7 +62,7 @@ pub fn end(elf: &Elf) -> u64 {
         .unwrap_or(0)
 }
 
-/// Where the last segment ends in the file.
+/// End of the last segment in the file.
 fn segments_end(elf: &Elf) -> Option<u64> {
     let ends = elf
         .segments
@@ -96,7 +96,7 @@ fn in_file(section: &Section) -> Option<Range<u64>> {
     Some(section.offset..end)
 }
 
-/// Whether somebody has put a section into the finished file (with `objcopy --add-section`, say).
+/// True if somebody has put a section into the finished file (with `objcopy --add-section`, say).
 fn is_added(section: &Section) -> bool {
     section.kind == elf::SHT_PROGBITS.0
         && !section.is_alloc()
@@ -161,7 +161,8 @@ pub fn known_offset(
     })
 }
 
-/// Where a number stands as text, decimal or hexadecimal, as who appends a payload may write it into a place that is kept for it. Short ones stand there by chance.
+/// Place of a number as text, decimal or hexadecimal. A tool that appends a payload may write the
+/// number into a place that is kept for it. Short numbers occur by chance.
 fn text_of(content: &[u8], number: u64) -> Option<usize> {
     const SHORTEST: usize = 4;
     let forms = [

@@ -4,9 +4,9 @@
 use crate::image::{EHDR, PHDR};
 use crate::{Refusal, bytes};
 
-/// What UPX writes behind the program headers.
+/// Mark that UPX writes behind the program headers.
 const MARK: &[u8] = b"UPX!";
-/// How far behind them it is looked for.
+/// Number of bytes behind the headers that are searched for the mark.
 const NEAR: usize = 256;
 
 /// Refuses what a packer names. `data`: an ELF file.

@@ -46,7 +46,7 @@ impl<'a> Versions<'a> {
         let files = VerneedSection::parse(files, &headers, CONTEXT).ok()??;
         let mut needed = HashMap::new();
         let text = |at: usize| elf.dynamic_string(at as u64);
-        // What stands behind a damaged entry is not known.
+        // The entries behind a damaged one are unknown.
         'files: for file in files.iter() {
             let Some(name) = text(file.vn_file) else {
                 break;

@@ -324,7 +324,7 @@ fn is_shown(load: &Instruction, behind: &[u8]) -> bool {
                 }
             }
             Mnemonic::Mov if inst.op1_kind() == OpKind::Immediate64 => {
-                // Mark that gcc's unwinder puts on its contexts. This address is the first in one.
+                // Mark of gcc's unwinder on its contexts, whose first address is a return address.
                 const EXTENDED_CONTEXT: u64 = 1 << 62;
                 if inst.immediate64() == EXTENDED_CONTEXT {
                     return false;

@@ -87,7 +87,7 @@ impl Before {
 struct Batch {
     rows: Vec<Rows>,
     before: Vec<Before>,
-    /// How many rows these are.
+    /// Number of these rows.
     len: usize,
     /// Before the first.
     last: Last,
@@ -151,7 +151,7 @@ impl Batch {
     }
 }
 
-/// What the sidecar says of one clone.
+/// The sidecar's content for one clone.
 pub struct OfClone {
     /// Number of the function.
     pub function: u32,
@@ -291,8 +291,8 @@ impl Columns {
         }
     }
 
-    /// Whether the columns of a batch are known before the layout is: there are rows before it in
-    /// each table with addresses in the clone.
+    /// True if the columns of a batch are known before the layout is: each table with addresses in
+    /// the clone has rows before it.
     fn is_placed(&self, batch: &Batch) -> bool {
         let Last {
             site,

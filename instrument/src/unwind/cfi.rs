@@ -60,17 +60,17 @@ fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<CfaInstruction<'a>> {
     Some(CfaInstruction::Other(&all[..all.len() - r.rest().len()]))
 }
 
-/// What the instructions of [`rewrite`] do to the state that an entry begins with.
+/// Effect of the instructions of [`rewrite`] on the state that an entry begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// How far behind the start of the code they end.
+    /// Distance from the start of the code to the place where they end.
     pub reach: u64,
     /// States that are saved are taken back again, no more and no less, and nothing else outlives
     /// them.
     pub balanced: bool,
 }
 
-/// How many states are saved.
+/// Number of saved states.
 struct Saved {
     depth: i32,
     deepest: i32,
@@ -175,7 +175,7 @@ pub fn rewrite(
     Some((out, saved.effect(reach)))
 }
 
-/// Whether [`rewrite`] understands all of the instructions up to `end`.
+/// True if [`rewrite`] understands all of the instructions up to `end`.
 pub fn is_understood(source: Source, end: u64) -> bool {
     copy(
         source,

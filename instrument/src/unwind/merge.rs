@@ -35,7 +35,7 @@ pub struct FrameEntry<'a> {
     pub lsda: Option<u64>,
     /// Instructions, with code alignment 1.
     pub instructions: Cow<'a, [u8]>,
-    /// What they do, see [`cfi::effect`]: merging is on one core.
+    /// Their effect, see [`cfi::effect`]. It is found beforehand, since merging runs on one core.
     pub effect: Option<cfi::Effect>,
     /// Between the part before and this one is nothing but padding.
     pub adjoins: bool,
@@ -46,7 +46,7 @@ struct Open<'a> {
     entry: FrameEntry<'a>,
     /// Code address that the instructions have moved on to.
     placed: u64,
-    /// Where the instructions of the last function begin whose state is not taken back yet.
+    /// Start of the instructions of the last function whose state is not taken back yet.
     dirty: Option<usize>,
     /// It stays as it is.
     closed: bool,

@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         Reader { data, addr }
     }
 
-    /// What is left.
+    /// Bytes that are left.
     pub fn rest(&self) -> &'a [u8] {
         self.data
     }
@@ -193,7 +193,7 @@ impl Cie<'_> {
 /// Unwind information of one piece of code.
 #[derive(Clone, Debug)]
 pub struct Fde<'a> {
-    /// Where the entry lies.
+    /// Address of the entry.
     at: u64,
     /// Index into [`Tables::cies`].
     pub cie: usize,
@@ -272,8 +272,9 @@ impl<'a> Tables<'a> {
         Some(tables)
     }
 
-    /// Of entries for one function leaves the one that `used`, where unwinders search by function,
-    /// names: programs that move code in finished files (BOLT) add entries behind the old ones.
+    /// If a function has several entries, keeps only the one that `used` names. Unwinders that
+    /// search by function use that one. Programs that move code in finished files (BOLT) add
+    /// entries behind the old ones.
     fn drop_superseded(&mut self, used: impl FnOnce() -> Option<HashMap<u64, u64>>) {
         let starts = self.fdes.iter().map(|f| f.range.start);
         let repeated: HashSet<u64> = starts
@@ -294,7 +295,7 @@ impl<'a> Tables<'a> {
         });
     }
 
-    /// What analysis needs to know, sorted by start.
+    /// Unwind ranges for the analysis, sorted by start.
     pub fn ranges(&self) -> Vec<UnwindRange> {
         let range = |fde: &Fde| {
             let lsda = fde.lsda.map(|at| self.lsdas.get(&at));
@@ -310,7 +311,7 @@ impl<'a> Tables<'a> {
         self.fdes.iter().map(range).collect()
     }
 
-    /// Where an entry's instructions come from.
+    /// Source of an entry's instructions.
     pub fn source(&self, fde: &Fde<'a>) -> cfi::Source<'a> {
         let cie = &self.cies[fde.cie];
         cfi::Source {
@@ -358,8 +359,8 @@ fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     Some((addr, &data[..(walk.addr - addr) as usize]))
 }
 
-/// Where unwinders search: the entry of each function, by where that begins. In the form that all
-/// linkers write.
+/// The table that unwinders search: the entry of each function, by the function's start. Only the
+/// form that all linkers write is read.
 fn search_table(elf: &Elf) -> Option<HashMap<u64, u64>> {
     const UDATA4: u8 = 0x03;
     const DATAREL_SDATA4: u8 = 0x3b;
@@ -507,7 +508,7 @@ mod tests {
         };
         assert_eq!(of(Some(new)), [(0x1000, 0x1018), (0x2000, 0x2010)]);
         assert_eq!(of(Some(old)), [(0x1000, 0x1020), (0x2000, 0x2010)]);
-        // What names none of them, and no table at all, leave both.
+        // A table that names none of them, and a missing table, leave both.
         assert_eq!(of(Some(7)).len(), 3);
         assert_eq!(of(None).len(), 3);
     }

@@ -15,7 +15,7 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// Of these ranges, whose starts ascend.
+    /// Makes the index of these ranges, whose starts ascend.
     pub fn of<'r>(ranges: impl Iterator<Item = &'r Range<u64>>) -> Starts {
         let ranges: Vec<(u64, u64)> = ranges.map(|r| (r.start, r.end)).collect();
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
@@ -55,7 +55,7 @@ impl Starts {
         (address < range.1).then_some((found, address == range.0))
     }
 
-    /// Whether one of the ranges holds all of another.
+    /// True if one of the ranges holds all of another.
     pub fn covers(&self, range: &Range<u64>) -> bool {
         self.last_from(range.start)
             .is_some_and(|found| range.end <= self.ranges[found].1)

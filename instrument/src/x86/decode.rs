@@ -61,7 +61,7 @@ impl Body {
         self.places.get(ip)
     }
 
-    /// Whether more than two instructions share bytes.
+    /// True if more than two instructions share bytes.
     fn is_nested(&self) -> bool {
         self.insns
             .windows(2)
@@ -197,8 +197,8 @@ fn shorten(outer: &mut Insn, inner: u64) {
     outer.simple = false;
 }
 
-/// What a function is decoded from, as often as its instructions are needed: they take fifteen
-/// times as much memory, so that copies of them cost more than one would think.
+/// Source that a function is decoded from, as often as its instructions are needed. Instructions
+/// take fifteen times as much memory as bytes, so copies of them cost more than one would think.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
     /// See [`decode`].
@@ -397,7 +397,7 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
             ip = inst.next_ip();
         }
         if end != RunEnd::Flow {
-            // What follows a call that does not return need not be code.
+            // Bytes behind a call that does not return need not be code.
             let Some(keep) = insns[first..].iter().rposition(|i| is_call(&i.inst)) else {
                 return Err(if end == RunEnd::Overlap {
                     if insns.len() == first {

@@ -31,7 +31,7 @@ impl Mem {
         }
     }
 
-    /// Whether the operand reads `r`.
+    /// True if the operand reads `r`.
     pub fn uses(&self, r: Gpr) -> bool {
         self.base == Some(r) || self.index.is_some_and(|(i, _)| i == r)
     }
@@ -59,7 +59,7 @@ impl Encoded {
             .fold(Encoded::default(), |code, &byte| code.with(byte))
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     #[inline]
     pub fn size(self) -> u8 {
         (self.0 >> Encoded::LEN) as u8
@@ -455,7 +455,7 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 
-    /// What a decoder of others' making reads in the bytes.
+    /// Text that an independent decoder reads in the bytes.
     fn text(bytes: &[u8]) -> String {
         let mut decoder = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE);
         let mut formatter = GasFormatter::new();

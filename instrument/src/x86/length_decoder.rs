@@ -8,7 +8,7 @@
 /// Bytes that are looked at: more than any instruction has.
 pub const WINDOW: usize = 16;
 
-/// What stands at a place in `bytes`, and zeros behind their end. `tail` is room for that.
+/// Bytes at a place in `bytes`, followed by zeros behind their end. `tail` is room for them.
 #[inline(always)]
 pub fn window<'b>(bytes: &'b [u8], at: usize, tail: &'b mut [u8; WINDOW]) -> &'b [u8; WINDOW] {
     let rest = bytes.get(at..).unwrap_or(&[]);
@@ -22,7 +22,7 @@ pub fn window<'b>(bytes: &'b [u8], at: usize, tail: &'b mut [u8; WINDOW]) -> &'b
     }
 }
 
-/// What can be said of an instruction.
+/// Kind of an instruction, as far as this decoder tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Control goes on behind it.
@@ -42,15 +42,15 @@ pub enum What {
 /// An instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Skimmed {
-    /// What it is.
+    /// Its kind.
     pub what: What,
     /// Its length, bytes; 0 if it is unknown.
     pub len: u8,
-    /// Where a displacement of four bytes of an operand in memory stands, or 0.
+    /// Offset of a four-byte displacement of a memory operand, or 0.
     pub displacement: u8,
-    /// Where a constant of four bytes stands, or 0.
+    /// Offset of a four-byte constant, or 0.
     pub constant: u8,
-    /// Of jumps and calls: how far behind its end they lead.
+    /// Distance of a jump's or call's target from the instruction's end.
     pub distance: i32,
     /// The displacement counts from the instruction's end.
     pub ip_relative: bool,
@@ -91,23 +91,23 @@ impl Skimmed {
         }
     }
 
-    /// Whether control goes on behind it, and no number of four bytes is in it.
+    /// True if control goes on behind the instruction, and it has no number of four bytes.
     #[inline(always)]
     pub fn is_bare(&self) -> bool {
         self.what as u8 | self.displacement | self.constant == 0
     }
 
-    /// Whether it takes the address of its operand in memory.
+    /// True if the instruction takes the address of its memory operand.
     pub fn takes_address(&self) -> bool {
         self.opcode == LEA
     }
 
-    /// Whether it moves eight bytes from memory to a register, or adds them.
+    /// True if the instruction moves eight bytes from memory to a register, or adds them.
     pub fn loads_word(&self) -> bool {
         self.wide && matches!(self.opcode, 0x03 | 0x8b)
     }
 
-    /// Whether it moves, pushes, adds or subtracts its constant of four bytes.
+    /// True if the instruction moves, pushes, adds or subtracts its four-byte constant.
     pub fn takes_constant(&self) -> bool {
         match self.opcode {
             0x05 | 0x2d | 0x68 | 0xb8..=0xbf | 0xc7 => true,
@@ -117,7 +117,7 @@ impl Skimmed {
     }
 }
 
-/// What follows an opcode; 0 if that is not known.
+/// Bit of a known opcode. The other bits tell which bytes follow it. An unknown opcode has 0.
 const KNOWN: u8 = 0x80;
 /// A ModRM byte.
 const MODRM: u8 = 0x40;
@@ -244,7 +244,8 @@ static TWO: [u8; 256] = {
     fill(table, 0xf8, 0xfe, BARE | P66)
 };
 
-/// Of a ModRM byte: its length and that of what follows it, if no SIB byte says otherwise.
+/// Bits of a ModRM byte's entry: the length of it and of the bytes that follow it, unless a SIB
+/// byte changes that.
 const LEN: u8 = 0x0f;
 /// A SIB byte follows, which may do so.
 const SIB: u8 = 0x10;
@@ -276,8 +277,8 @@ const REX: u8 = 0x40;
 const LEA: u8 = 0x8d;
 const ENDBR64: u32 = u32::from_le_bytes([0xf3, 0x0f, 0x1e, 0xfa]);
 
-/// Of opcodes that [`bare_len`] knows: a ModRM byte follows; and so many bytes they have, with
-/// those of a constant.
+/// Bits of an opcode that [`bare_len`] knows. `OPERAND`: a ModRM byte follows. `BYTES`: number of
+/// bytes of the opcode and its constant.
 const OPERAND: u8 = 0x80;
 const BYTES: u8 = 0x03;
 

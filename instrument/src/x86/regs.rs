@@ -1,4 +1,4 @@
-//! What an instruction does to the general purpose registers.
+//! Effects of an instruction on the general purpose registers.
 //!
 //! A 32- or 64-bit write replaces the whole register; 8- and 16-bit writes and conditional ones
 //! keep (part of) the old value, so they clobber without killing. Facts come from iced, conditional
@@ -113,7 +113,7 @@ pub struct RegUse {
     pub clobber: RegSet,
 }
 
-/// What iced knows of an instruction's registers and operands, without its list of memory accesses,
+/// iced's facts about an instruction's registers and operands, without its list of memory accesses,
 /// which takes longest.
 pub fn registers<'f>(
     factory: &'f mut InstructionInfoFactory,
@@ -193,7 +193,7 @@ pub struct RegSet(pub u16);
 impl RegSet {
     /// No register.
     pub const EMPTY: RegSet = RegSet(0);
-    /// Whether `r` is in the set.
+    /// True if `r` is in the set.
     pub fn contains(self, r: Gpr) -> bool {
         self.0 >> r.0 & 1 == 1
     }

@@ -273,7 +273,7 @@ fn may_be_inside(insn: &Insn) -> bool {
     }
 }
 
-/// Compact description of a stretch's end, because it is read again and again.
+/// End of a stretch. It is read again and again, so it is kept to a few bytes.
 #[derive(Clone, Copy)]
 struct End {
     /// With a call.
