@@ -55,7 +55,8 @@ pub struct Report {
     /// Address where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
-    /// By what the program may read or change its own memory past all protections: needs `burst`.
+    /// Means by which the program may read or change its own memory past all protections: needs
+    /// `burst`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_memory: Option<String>,
     /// Address where it opens the list of its own mappings. Its reads at addresses found there are
@@ -243,7 +244,7 @@ impl Report {
             .or_default() += 1;
     }
 
-    /// Adds what the layout and the sidecar say.
+    /// Adds the figures of the layout and the sidecar.
     pub fn sized(&mut self, placed: &Placed, sizes: Sizes, counts: Counts) {
         self.patches = sizes.patches;
         self.clone_bytes = sizes.clone_bytes;

@@ -381,7 +381,7 @@ fn without_sharing_each_load_has_its_own_records() {
 #[test]
 fn two_addresses_share_a_slot() {
     let p = plans(FLAVOUR_SOFT);
-    // Record, place, whether it is the second in its slot.
+    // Record, place, and true if it is the second in its slot.
     let records = |name: &str| {
         p[name][0]
             .records

@@ -1,6 +1,6 @@
 //! Takes rewritten files apart with tools that share nothing with the emitter: every clone
-//! instruction is decoded, every probe is interpreted, and what the address map and the unwind
-//! tables say is compared with what the code does.
+//! instruction is decoded, every probe is interpreted, and the claims of the address map and the
+//! unwind tables are compared with the code's effects.
 //!
 //! The files are the test program itself (thousands of functions) and, where they are installed,
 //! some stripped programs of the system.
@@ -137,7 +137,7 @@ fn takes_target(inst: &Instruction, next: &Instruction, original: &Instruction) 
     true
 }
 
-/// Interprets one instruction, from what the map says of the place before it.
+/// Interprets one instruction, from the map's state for the place before it.
 struct Probe {
     state: ProbeState,
     /// The register with the cursor.
@@ -249,7 +249,7 @@ impl Probe {
             Mnemonic::Lea => {}
             Mnemonic::Mov
                 if inst.segment_prefix() == Register::FS && inst.memory_displacement64() == 0 => {}
-            // The upper half of what was just stored.
+            // The upper half of the value just stored.
             Mnemonic::Mov
                 if number(base) == self.cursor
                     && inst.memory_displacement64() as i64 == self.slots * 16 + 8 => {}
@@ -357,7 +357,7 @@ impl Probe {
         );
     }
 
-    /// Checks what the map says of a place that control reaches from here.
+    /// Checks the map's state for a place that control reaches from here.
     fn reaches(&self, mapped: &ProbeState) {
         let mut expected = self.state;
         // Memory may fall behind from here on. It never counts as right again without a commit.
@@ -375,7 +375,7 @@ impl Probe {
         assert_eq!(*mapped, expected);
     }
 
-    /// An original instruction must not touch what is borrowed. It may write the register that
+    /// An original instruction must not touch borrowed registers. It may write the register that
     /// keeps the cursor between regions, which then holds it no longer.
     fn original(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         let borrowed: Vec<u8> = self
@@ -396,7 +396,7 @@ impl Probe {
                     "an original instruction uses a borrowed register"
                 );
                 if register == kept {
-                    // `or r, -1` and `and r, 0` do not depend on what they read.
+                    // `or r, -1` and `and r, 0` do not depend on the value that they read.
                     let sets = match inst.mnemonic() {
                         Mnemonic::Or => {
                             inst.op_count() == 2
@@ -720,7 +720,7 @@ fn unwinding_works_the_same_at_every_instruction() {
                 .unwrap()
                 .end;
             // A jump that leaves at the end belongs to the next function, and padding (which may
-            // stand behind a call that does not return) to what it aligns.
+            // stand behind a call that does not return) to the code that it aligns.
             let padding =
                 |s: &Step| s.orig_len == 0 && decode(&new, s.clone).mnemonic() == Mnemonic::Nop;
             for step in map.walk(f).unwrap().filter(|s| s.orig < end && !padding(s)) {

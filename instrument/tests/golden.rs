@@ -1,4 +1,4 @@
-//! Golden dumps: what the rewriter makes of small inputs, from control flow to unwind rows,
+//! Golden dumps: the rewriter's results for small inputs, from control flow to unwind rows,
 //! compared as text. A change of behaviour shows as a diff of `golden/*.snap`; after review it is
 //! accepted by `INSTA_UPDATE=always cargo test --release --workspace --test golden`.
 //!

@@ -26,7 +26,7 @@ pub fn moved(data: &[u8], payload: &Range<u64>, by: u64) -> Option<Moved> {
     let end = end_record(data)?;
     let word = |at: usize| bytes::u32(data, at).map(u64::from);
     let (size, from) = (word(end + 12)?, word(end + 16)?);
-    // (Of the 64-bit form there is a record between the two.)
+    // (The 64-bit form has a record between the two.)
     if from < payload.start || from.checked_add(size)? != end as u64 {
         return None;
     }

@@ -6,8 +6,8 @@
 //! - `debuginfod-find`, where the user allows it, fetches by build id what is on no disk.
 //! - `.gnu_debugdata` is a compressed file inside the file, with names of functions alone.
 //!
-//! A file that is named and cannot be found is said: what it would have told is unknown, and is not
-//! made up from the rest.
+//! A named file that cannot be found is reported: its information is unknown, and is not made up
+//! from the rest.
 
 use crate::Elf;
 use memchr::memmem;
@@ -30,7 +30,7 @@ pub enum Source {
         /// See above.
         whole: bool,
     },
-    /// In several files: one with the sections, and what they have in common with others'.
+    /// In several files: one with the sections, and one with the parts that they share with others.
     Files {
         /// The file itself, or the one that has its debug information.
         main: PathBuf,
@@ -68,7 +68,7 @@ pub fn find(elf: &Elf, path: &Path, remote: bool) -> DebugFiles {
         found.source = with_supplementary(elf, &path, true, remote, &mut found.said);
         return found;
     }
-    // A name, not a path: a file from a stranger does not choose what is read.
+    // A name, not a path: a file from a stranger does not choose which file is read.
     let link = named(elf, ".gnu_debuglink").filter(|(name, _)| !name.contains('/'));
     let id = elf.build_id();
     if link.is_none() && id.is_empty() {
@@ -221,7 +221,7 @@ fn fetch(id: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// The file name in a section, and what follows its zero.
+/// The file name in a section, and the bytes behind its zero.
 fn named<'a>(elf: &Elf<'a>, section: &str) -> Option<(String, &'a [u8])> {
     let bytes = elf.section_bytes(elf.section(section)?)?;
     let end = memchr::memchr(0, bytes)?;
@@ -257,7 +257,7 @@ fn map(path: &Path) -> std::io::Result<memmap2::Mmap> {
 
 /// Names of functions by where they begin, from a separate file and from `.gnu_debugdata`.
 pub fn names(elf: &Elf, found: &DebugFiles) -> HashMap<u64, String> {
-    /// Names are small; what is larger is damaged, or meant to take memory.
+    /// Names are small; larger ones are damaged, or meant to take memory.
     const MOST: usize = 1 << 28;
     let mut names = HashMap::new();
     let mut add = |data: &[u8]| {

@@ -139,7 +139,7 @@ pub struct Elf<'a> {
 }
 
 impl<'a> Elf<'a> {
-    /// Parses a file and refuses what cannot be instrumented.
+    /// Parses a file and refuses files that cannot be instrumented.
     pub fn parse(data: &'a [u8]) -> Result<Elf<'a>, Refusal> {
         if data.get(..4) != Some(&elf::ELFMAG[..]) {
             return Err(Refusal::declined(
@@ -595,7 +595,7 @@ impl<'a> Elf<'a> {
     }
 
     /// Functions that the loader or start-up code calls before and after the program: `DT_INIT`,
-    /// `DT_FINI`, and those of the arrays, of which words with relocations hold what `word` says.
+    /// `DT_FINI`, and those of the arrays. `word` tells the values of array words with relocations.
     pub fn called_at_both_ends(&self, word: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
         const ARRAYS: [(elf::DynamicTag, elf::DynamicTag, elf::SectionType); 3] = [
             (
@@ -744,8 +744,8 @@ mod tests {
         }
     }
 
-    /// Runtimes that find return addresses in tables are known by what they leave in files that
-    /// have neither symbols nor section headers.
+    /// Runtimes that find return addresses in tables are recognized by the marks that they leave in
+    /// files with neither symbols nor section headers.
     #[test]
     fn runtimes_are_known_without_symbols() {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();

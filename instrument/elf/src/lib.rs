@@ -1,4 +1,4 @@
-//! ELF files: what is read of them, and how the rewritten one is written.
+//! ELF files: the parts that are read, and the way in which the rewritten file is written.
 //!
 //! Reading keeps the input as bytes and trusts no offset, length or count in it. Writing never
 //! changes a byte of the input but headers (and entry jumps in the `pt` flavour): everything new

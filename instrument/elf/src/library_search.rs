@@ -3,7 +3,7 @@
 //! The search follows ld.so: `DT_RPATH` of the file that asks, then of those that led to it, up to
 //! the program (a file with a `DT_RUNPATH` has no `DT_RPATH`, and asks without those of others);
 //! `LD_LIBRARY_PATH`; `DT_RUNPATH`; the loader's cache; the default folders. Files are visited
-//! breadth first, and a name that was searched for once is not searched for again. What is opened
+//! breadth first, and a name that was searched for once is not searched for again. A library opened
 //! while the program runs (`dlopen`) is searched for in the same way, for the file that opens it.
 
 use crate::bytes;
@@ -151,8 +151,8 @@ impl Search {
         }
     }
 
-    /// The file that the loader takes for a name, with what it tells the loader. Like the loader,
-    /// the search passes over files of other machines.
+    /// The file that the loader takes for a name, with the information that it gives the loader.
+    /// Like the loader, the search passes over files of other machines.
     fn open(&self, name: &[u8], by: &Requester) -> Option<(PathBuf, Dynamic)> {
         let open = |path: PathBuf| {
             let dynamic = path.is_file().then(|| Dynamic::read(&path))??;
@@ -181,8 +181,8 @@ impl Search {
         Some(self.open(name, by)?.0)
     }
 
-    /// All libraries of a program, in the loader's order, with what `enter` says no to left out
-    /// together with what only they need.
+    /// All libraries of a program, in the loader's order. Libraries that `enter` rejects are left
+    /// out, together with those that only they need.
     pub fn closure(&self, program: &Path, enter: impl Fn(&[u8]) -> bool) -> Vec<Found> {
         self.walk(program, enter).0
     }

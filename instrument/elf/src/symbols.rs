@@ -93,7 +93,7 @@ fn of_tables<'a>(elf: &Elf<'a>, wanted: impl Fn(u32) -> bool) -> Vec<Symbol<'a>>
     }
 }
 
-/// The dynamic symbols by the loader's tables. How many there are only the hash table tells.
+/// The dynamic symbols by the loader's tables. Only the hash table tells their number.
 fn dynamic<'a>(elf: &Elf<'a>) -> Option<Vec<Symbol<'a>>> {
     let at = |tag| elf.at(elf.dynamic_value(dt(tag))?);
     let (data, strings) = (at(elf::DT_SYMTAB)?, at(elf::DT_STRTAB)?);
@@ -130,7 +130,7 @@ fn gnu_count(table: &[u8]) -> Option<usize> {
     Some(last + 1)
 }
 
-/// Addresses of functions that choose what an indirect function is.
+/// Addresses of functions that choose the target of an indirect function.
 pub fn resolvers(elf: &Elf) -> Vec<u64> {
     all(elf)
         .into_iter()

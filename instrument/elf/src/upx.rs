@@ -9,7 +9,7 @@ const MARK: &[u8] = b"UPX!";
 /// Number of bytes behind the headers that are searched for the mark.
 const NEAR: usize = 256;
 
-/// Refuses what a packer names. `data`: an ELF file.
+/// Refuses files with a packer's mark. `data`: an ELF file.
 pub fn check_mark(data: &[u8]) -> Result<(), Refusal> {
     let behind = EHDR + PHDR * usize::from(bytes::u16(data, 56).unwrap_or(0));
     let rest = data.get(behind..).unwrap_or(&[]);

@@ -20,8 +20,8 @@ pub struct Versions<'a> {
     needed: HashMap<u16, (&'a str, &'a str)>,
 }
 
-/// The header that goblin finds a table by. The loader knows no sections, so the table is the whole
-/// of what is given to goblin.
+/// The header that goblin finds a table by. The loader knows no sections, so goblin is given the
+/// table alone.
 fn header(kind: u32, table: &[u8]) -> [SectionHeader; 1] {
     [SectionHeader {
         sh_type: kind,

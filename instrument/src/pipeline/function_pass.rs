@@ -77,13 +77,13 @@ struct FunctionPass<'p, 'a> {
     aimed: Vec<u64>,
 }
 
-/// Control flow, and what follows from it for jumps.
+/// Control flow, and its consequences for jumps.
 struct ControlFlow {
     graph: Cfg,
     found: Vec<Found>,
     /// See [`Patching::room`].
     room: Vec<(BlockId, u8)>,
-    /// By block: whether it is code for certain.
+    /// By block: true if it is certainly code.
     sure: Vec<bool>,
     jumps: Jumps,
 }
@@ -328,7 +328,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         }
     }
 
-    /// Plans what is recorded, and where the cursor is in a register.
+    /// Plans the records, and the places where a register holds the cursor.
     fn plan(&self, flow: &ControlFlow, facts: &Facts, mut loads: Flow, loops: &Loops) -> Recording {
         let (graph, options) = (&flow.graph, self.options);
         let copied = flow.found.iter().filter(|t| t.copyable);

@@ -159,7 +159,7 @@ fn of_parts<'a>(
         no_return: Default::default(),
         imported: Default::default(),
     };
-    // (What words hold is told by relocations, and in fixed files by the words themselves.)
+    // (Relocations tell the values of words. In fixed files, the words themselves do.)
     let word = |at: u64| match input.relocated.binary_search(&at).is_ok() {
         true => {
             let known = input.relative_targets.binary_search_by_key(&at, |t| t.0);
@@ -275,8 +275,7 @@ impl Work<'_, '_> {
         match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
-                // Control enters blocks. Where else something is in the clone only exception tables
-                // ask.
+                // Control enters blocks. Only exception tables ask for other places in the clone.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
                         .marks
@@ -309,7 +308,7 @@ impl Work<'_, '_> {
     }
 }
 
-/// The pt flavour: through what handlers that may look at faults are installed, so that
+/// The pt flavour: calls that install handlers which may look at faults, so that
 /// [`crate::link::fault_shim`] can show them the original's places.
 fn shown_by(
     elf: &Elf,
@@ -349,7 +348,7 @@ fn leave_users_of_gs(
         let name = name.filter(|name| !name.is_empty());
         name.map_or_else(String::new, |name| format!("in {name}, "))
     };
-    // (The C library's own functions do what they are told.)
+    // (The C library's own functions obey their callers.)
     if !is_c_library(elf.soname())
         && let Some(at) = state_calls::find(input, program, &state_calls::SETS_GS)
     {
@@ -393,8 +392,8 @@ struct ThreadDemand {
     soft_only: bool,
 }
 
-/// Leaves the functions alone that set flags with which no clone may run. Returns what the file demands
-/// of the thread.
+/// Leaves the functions alone that set flags with which no clone may run. Returns the file's demand
+/// on its threads.
 fn thread_demand(
     elf: &Elf,
     input: &Input,
@@ -575,18 +574,19 @@ pub struct Understood<'a> {
     pub hash: u64,
     /// Address where it opens its own file.
     opens_itself: Option<u64>,
-    /// By what it may read its own memory past all protections.
+    /// Means by which it may read its own memory past all protections.
     opens_memory: Option<memory_files::Finding>,
     opens_maps: Option<u64>,
     /// Its demand on threads that only `burst` leaves intact.
     demand: Option<String>,
     /// Data that it carries apart from its ELF content.
     payload: Option<Payload>,
-    /// Through what handlers are installed that are shown faults.
+    /// Calls through which handlers that are shown faults are installed.
     wrapped: Option<Wrapped>,
 }
 
-/// Pass 1 and all that concerns the program as a whole. Declines what cannot be rewritten safely.
+/// Pass 1 and all work that concerns the program as a whole. Declines files that cannot be
+/// rewritten safely.
 pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>, Refusal> {
     let unwind = || Tables::read(elf).map(|unwind| (unwind.ranges(), unwind));
     let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {

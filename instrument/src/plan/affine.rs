@@ -1,8 +1,8 @@
 //! Registers that differ by a known constant: a register is a symbol plus a constant, and copies,
 //! additions of constants and stack pushes keep the symbol.
 //!
-//! Exact, unlike the sums of [`crate::analyze::value`], which are for classes only: what is
-//! recorded of one register stands for another. Inside a block every instruction is followed
+//! Exact, unlike the sums of [`crate::analyze::value`], which are for classes only: the recorded
+//! value of one register stands for another's. Inside a block every instruction is followed
 //! ([`Registers::advance`]). Across blocks only the differences are kept: two registers have the
 //! same symbol at a block's start if all ways there agree on their difference ([`at_starts`]), be
 //! it four pointers into one array or two that a loop moves in step. Nothing is taken from callees:
@@ -124,7 +124,7 @@ impl Registers {
         for r in u.clobber.iter() {
             self.values[usize::from(r.0)] = self.fresh();
         }
-        // (What has a sum changes no register but this.)
+        // (An instruction with a sum changes no register but this.)
         if let (Some(old), Some(target)) = (
             new,
             gpr64(inst.op0_register()).filter(|_| inst.op0_kind() == OpKind::Register),
@@ -392,8 +392,8 @@ impl Starts {
         self.of_block[block] = NONE;
     }
 
-    /// Another way to a block brings these, or nothing. Whether that changes what is known of the
-    /// block, which is not nothing already.
+    /// Meets the differences of another way to a block (`None`: nothing) with the known ones, which
+    /// are not empty yet. Returns true if that changes them.
     fn meet(&mut self, block: usize, other: Option<&Differences>) -> bool {
         let place = self.of_block[block];
         match other.filter(|o| !o.is_none()) {
@@ -444,8 +444,8 @@ pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
         if block.succs.iter().all(|t| starts.is_none(t.0 as usize)) {
             continue;
         }
-        // Going through a block once more, which few need, costs less than the memory that it takes
-        // to keep what comes out of all.
+        // Going through a block once more, which few need, costs less than the memory for the
+        // results of all blocks.
         let insns = block.insns.start as usize..block.insns.end as usize;
         let end = may_relate(&graph.insns[insns.clone()], starts.is_none(b)).then(|| {
             let mut now = Registers::new(backward);

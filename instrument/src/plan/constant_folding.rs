@@ -1,7 +1,7 @@
-//! Constant loads at a block's end need no proxy if what runs next tells that they ran: blocks that
-//! only this one leads to, and that record something before they call. Where the block branches,
-//! all ways must be such. Blocks on the way may have no loads, or be ones whose own loads are
-//! counted behind them.
+//! Constant loads at a block's end need no proxy if the code that runs next tells that they ran:
+//! blocks that only this one leads to, and that record something before they call. If the block
+//! branches, all ways must be such. Blocks on the way may have no loads, or be ones whose own loads
+//! are counted behind them.
 
 use crate::ir::BlockId;
 use crate::ir::cfg::Cfg;
@@ -27,7 +27,7 @@ const MOST: usize = 8;
 type Hosts = SmallVec<[usize; MOST]>;
 
 /// Takes the proxies of such regions away and counts their loads with the regions behind them.
-/// `proxies`: by region, whether all of it are Constant loads and a proxy.
+/// `proxies`: by region, true if it has nothing but Constant loads and a proxy.
 pub(crate) fn fold(graph: &Cfg, plan: &mut Plan, ends: &[Ends], proxies: &[bool]) {
     // A proxy that others count on stays.
     let mut needed = vec![false; plan.regions.len()];
@@ -74,7 +74,8 @@ fn ways(graph: &Cfg, block: usize) -> Option<SmallVec<[usize; 2]>> {
     (known && (all.len() < 2 || all[0] != all[1])).then_some(all)
 }
 
-/// Adds the regions that show that the end of a block ran; tells whether that holds for all ways.
+/// Adds the regions that show that the end of a block ran. Returns true if such regions are on all
+/// ways.
 fn behind(
     graph: &Cfg,
     plan: &Plan,

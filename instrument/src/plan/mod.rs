@@ -1,7 +1,7 @@
 //! Choice of the records that each function gets, and their places.
 //!
 //! A block is cut into regions: after calls, system calls, interrupts and repeated string
-//! instructions, and where the slots of a region would run out. A load whose address is a recorded
+//! instructions, and before the slots of a region would run out. A load whose address is a recorded
 //! value plus a constant ([`crate::plan::affine`]) needs no record of its own.
 //!
 //! Constant loads take no record if their region has another one; else the first of them is the
@@ -9,7 +9,7 @@
 //!
 //! In the soft flavour a record shares the slot of the one before it
 //! ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both are of addresses or parts of such: of both 48 bits
-//! are kept. If what the second holds is known where the first stands it is written there
+//! are kept. If the second's value is known at the first's place, it is written there
 //! (`slot_pairing`), else at its own place.
 
 pub mod affine;
@@ -227,7 +227,7 @@ fn ends_region(insn: &Insn) -> bool {
     }
 }
 
-/// Counts what an instruction reads that moves the stack pointer.
+/// Counts the implicit loads of an instruction that moves the stack pointer.
 fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
     match inst.mnemonic() {
         Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq => implicit.pops += 1,
@@ -242,8 +242,8 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
 pub(crate) enum Held {
     /// symbol + delta.
     Register(Known),
-    /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what
-    /// they held.
+    /// base + scale·index + delta, of flat 64-bit addressing, with the registers and the values
+    /// that they held.
     Sum {
         base: u32,
         index: u32,
@@ -402,8 +402,8 @@ impl<'a> Builder<'a> {
         (self.region.records.len() - 1) as u8
     }
 
-    /// A record that holds the register, or its symbol plus another constant:
-    /// `(record, what to add)`.
+    /// A record that holds the register, or its symbol plus another constant: `(record, constant to
+    /// add)`.
     fn find_register(&self, r: Gpr) -> Option<(u8, i64)> {
         if self.options.naive {
             return None;

@@ -3,7 +3,7 @@
 //! Classes say whether an address is affine. This says more of those that are not: a pointer chase
 //! loads its own next address, a gather takes an index from another load, a hash table's place is
 //! mixed from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
-//! nothing else depends on it: what is not understood is [`Origin::Unknown`].
+//! nothing else depends on it. Other addresses are [`Origin::Unknown`].
 //!
 //! Each address is followed backwards through the instructions that made it, over registers and
 //! variables in the frame, up to loads from elsewhere. Loads whose addresses come from each other
@@ -84,7 +84,7 @@ struct Node {
 /// Parts that make up one address.
 #[derive(Default)]
 struct Slice {
-    /// Loads, and what was done to their values.
+    /// Loads, and the operations on their values.
     loads: Vec<(u32, Marks)>,
     /// Operations on all ways, outside of circles and inside.
     marks: Marks,
@@ -103,7 +103,7 @@ struct Walk<'f> {
     loops: &'f Loops,
     /// Block of each instruction.
     block: Vec<u32>,
-    /// Loads with a class, and whether that is Strided.
+    /// Loads with a class. True for class Strided.
     strided: FastMap<u32, bool>,
     /// Instructions that call the function itself.
     self_calls: Vec<u32>,
@@ -389,7 +389,8 @@ impl<'f> Walk<'f> {
         slice
     }
 
-    /// The nodes of what a variable may hold before an instruction; new ones are to be expanded.
+    /// The nodes of the values that a variable may hold before an instruction. New nodes are still
+    /// to be expanded.
     fn reach(
         &self,
         var: u32,
@@ -474,7 +475,7 @@ impl<'f> Walk<'f> {
             .any(|t| t.variable() == Some(var as usize))
     }
 
-    /// Finds what a node is made of.
+    /// Finds the inputs of a node.
     fn expand(
         &self,
         node: u32,
@@ -543,7 +544,7 @@ impl<'f> Walk<'f> {
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd
         );
         for r in self.facts.uses[i].read.iter() {
-            // Registers of an address are no part of what is loaded from there.
+            // Registers of an address are no part of the value loaded from there.
             let of_address = address.contains(&r) && (is_move || !reads_register(inst, r));
             if r == RSP || r == RBP && frame_based || of_address {
                 continue;
@@ -620,7 +621,7 @@ fn marks_of(inst: &iced_x86::Instruction) -> Marks {
     }
 }
 
-/// Conditional moves and sets, and what takes the carry.
+/// True for conditional moves and sets, and for instructions that use the carry.
 fn is_select(m: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(

@@ -1,5 +1,5 @@
-//! A function with its plan, ready to be emitted: what each stage of the analysis found, in a type
-//! of its own.
+//! A function with its plan, ready to be emitted: the findings of each stage of the analysis, in
+//! types of their own.
 
 use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::JumpTable;

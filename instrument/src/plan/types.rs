@@ -12,7 +12,7 @@ pub enum Payload {
     /// The effective address of the memory operand of the instruction [`RecordPlan::of`] (segment
     /// base included for fs: it is read from `fs:[0]`; a vector index is left out).
     Address,
-    /// Nothing: the id alone says what ran (static address). PT: any register.
+    /// Nothing: the id alone tells which load ran (static address). PT: any register.
     Nothing,
     /// Eight bytes of a vector register: index or mask of a gather, see
     /// [`mgz_annotations_schema::sidecar::Gather`]. Two such records, the lower and the higher half

@@ -20,7 +20,7 @@ const R_JUMP_SLOT: u32 = 7;
 pub struct Imports {
     /// Words of the global offset table.
     pub slots: HashMap<u64, String>,
-    /// Entries of linkage tables. Where a file has no section headers, jumps of the code through a
+    /// Entries of linkage tables. If a file has no section headers, jumps of the code through a
     /// word are taken for entries as well.
     pub stubs: HashMap<u64, String>,
     /// Jumps of these entries through a word: where each ends. Entries of other forms have none.
@@ -97,7 +97,7 @@ impl Imports {
                 .filter(|w| input.is_code(w.1))
                 .collect();
         }
-        // (Those lead to what a function chooses.)
+        // (Those lead to a function that a resolver chooses.)
         for chosen in elf.relocations().iter().filter(|r| r.kind == R_IRELATIVE) {
             self.own.remove(&chosen.at);
         }
@@ -148,7 +148,7 @@ impl Imports {
         }
     }
 
-    /// Through what functions with such names are called.
+    /// Places through which functions with such names are called.
     pub fn reach(&self, fits: impl Fn(&str) -> bool) -> BTreeSet<u64> {
         self.slots
             .iter()
@@ -158,7 +158,7 @@ impl Imports {
             .collect()
     }
 
-    /// Through what functions are called that do not return.
+    /// Places through which functions that do not return are called.
     pub fn no_return(&self) -> FastSet<u64> {
         self.slots
             .iter()
@@ -197,8 +197,8 @@ fn through(inst: &Instruction) -> Option<u64> {
 }
 
 /// Functions of runtime libraries that leave registers alone which the ABI lets them change: those
-/// for profilers stand before code that reads its arguments, and what asks for a thread's variables
-/// has variants that keep everything.
+/// for profilers stand before code that reads its arguments, and the function that finds a thread's
+/// variables has variants that keep everything.
 const KEEP_REGISTERS: [&str; 4] = ["mcount", "_mcount", "__fentry__", "__tls_get_addr"];
 
 /// True if a symbol with this file and version is from a runtime library of GNU's compilers or C

@@ -1,5 +1,5 @@
 //! Linkage tables (`.plt`, `.plt.sec`, `.plt.got`, `.iplt`): code of the linker's that reads a word
-//! of the global offset table and jumps to what stands there.
+//! of the global offset table and jumps to the address there.
 //!
 //! Its code has no clones. A direct call or jump to an entry reads the word for certain, so the
 //! load counts as one of that instruction, a Constant one.

@@ -103,7 +103,7 @@ pub struct Input<'a> {
     /// return.
     pub no_return: FastSet<u64>,
     /// Linkage-table entries and words of the global offset table of all imported functions, and
-    /// what is known of their conventions.
+    /// the known facts about their conventions.
     pub imported: FastMap<u64, Import>,
     /// Bounds of the code ([`crate::discover::self_reads`]).
     pub bounds: Bounds,
@@ -187,7 +187,7 @@ impl Input<'_> {
     }
 }
 
-/// Tells from name (empty if unknown) and address whether a function is to be instrumented.
+/// Decides from the name (empty if unknown) and the address if a function is to be instrumented.
 pub type Select = dyn Fn(&str, u64) -> bool + Sync + Send;
 
 /// Options that the user asked for.
@@ -201,7 +201,7 @@ pub struct Options {
     /// Calls and returns are translated, so that clones can be entered and left anywhere (soft
     /// flavour).
     pub translated: bool,
-    /// Regions have one record without payload: what counts how often they are executed (soft
+    /// Regions have one record without payload. It counts the executions of the region (soft
     /// flavour).
     pub counts: bool,
     /// One record per recorded load, nothing shared (for tests).
@@ -240,7 +240,8 @@ pub struct FunctionInfo {
     pub unwind: Option<u32>,
     /// Facts about addresses strictly inside. Most functions have none.
     inner: Option<Box<Inner>>,
-    /// Code elsewhere that jumps who knows where takes an address inside of it, or its end's.
+    /// Code elsewhere that jumps to computed places takes an address inside of it, or the address
+    /// of its end.
     pub computed: bool,
     /// Course by which pass 1 found the function's jump tables. It looks for them to learn which
     /// places elsewhere they enter.
@@ -344,7 +345,7 @@ impl FunctionInfo {
         self.inner.get_or_insert_default()
     }
 
-    /// Puts what is known in order. Doubted addresses are left out if they are data.
+    /// Puts the known facts in order. Doubted addresses are left out if they are data.
     pub fn settle(&mut self, is_data: impl Fn(u64) -> bool) {
         if let Some(inner) = &mut self.inner {
             inner.doubted.retain(|&at| !is_data(at));

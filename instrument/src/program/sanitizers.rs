@@ -84,8 +84,8 @@ const NAMESPACES: [&str; 11] = [
     "17asan_thread_start",
 ];
 
-/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and
-/// what is said when looking for leaks fails.
+/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and the
+/// message when the search for leaks fails.
 const MARKS: [&[u8]; 2] = [b"htap_rezilobmys_lanretxe", b"langis thguac recarT"];
 
 /// True if a library is a sanitizer's runtime.
@@ -126,9 +126,9 @@ pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
         .collect()
 }
 
-/// The calls of a function that leave for code without a clone, as far as is known: the
-/// instructions that they return to, and calls that come back to the clone by no way of their own,
-/// since they do not return, or since what they call looks at where it returns to
+/// The calls of a function that leave for code without a clone, as far as is known. They are the
+/// instructions that such calls return to, and the calls that do not come back to the clone by a
+/// way of their own. Those never return, or their callee looks at its return address
 /// ([`crate::program::shown_returns`]).
 pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, Vec<InsnId>) {
     let (mut returned_to, mut quits) = (Vec::new(), Vec::new());

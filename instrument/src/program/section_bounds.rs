@@ -170,8 +170,8 @@ impl Bounds {
 
 /// The function that a position-independent executable without a loader begins with: its entry
 /// point gives it the dynamic section, and it applies the relocations that it finds from there. The
-/// tables that it reads may lie in a segment with the code, and their addresses are sums of what
-/// the kernel tells, so nothing shows where they end.
+/// tables that it reads may lie in a segment with the code, and their addresses are sums with
+/// values from the kernel, so nothing shows where they end.
 fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
     const GLANCE: usize = 16;
     if !input.pie || !elf.is_static_executable() {
@@ -211,9 +211,10 @@ fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
 pub enum Known {
     /// It reads where these of its arguments point to (bit n: argument n).
     Reads(u8),
-    /// `mprotect`: who makes code writable writes it.
+    /// `mprotect`: a program that makes code writable writes it.
     Protects,
-    /// `mmap`: who puts memory that it shares with itself in the place of code writes that.
+    /// `mmap`: a program that puts memory that it shares with itself in the place of code writes
+    /// that.
     Maps,
     /// `dl_iterate_phdr`.
     Segments,
@@ -231,7 +232,7 @@ pub enum Known {
     Harmless,
 }
 
-/// Entries of a linkage table that lead to what such words hold.
+/// Entries of a linkage table that lead to the values of such words.
 fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) -> Vec<u64> {
     let code = input.slice(range).unwrap_or(&[]);
     let distances = code.windows(4).zip(range.start..);

@@ -8,8 +8,8 @@
 //! leaves the clone for good, and the entry jump behind the call leads in again.
 //!
 //! Functions of other files are known by their names, those of this file by their code as well: a
-//! load from where the return address lies. One that goes on at what it has loaded, or that keeps
-//! it to go on there later (`setjmp`), does not show it to anybody.
+//! load from the place of the return address. A function that goes on at the loaded address, or
+//! that keeps it to go on there later (`setjmp`), does not show it to anybody.
 
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program};
@@ -37,7 +37,7 @@ const PROFILERS: [&str; 10] = [
 ];
 /// Functions that hand out the return addresses of all callers.
 const STACK_WALKERS: [&str; 1] = ["backtrace"];
-/// Functions that tell who has called them once the program has called `mtrace`.
+/// Functions that tell their callers once the program has called `mtrace`.
 const TRACED_ALLOCATORS: [&str; 7] = [
     "malloc",
     "calloc",
@@ -76,8 +76,8 @@ const WORD: i64 = 8;
 /// Facts known of the code that looks at return addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShownReturns {
-    /// Through what functions are called that look: words and entries of linkage, and functions of
-    /// the file.
+    /// Places through which functions that look at return addresses are called: words and entries
+    /// of linkage, and functions of the file.
     pub places: FastSet<u64>,
     /// They look at return addresses of their callers, too.
     pub whole_stack: bool,

@@ -1,10 +1,10 @@
 //! The sidecar's columns of all clones' rows.
 //!
-//! Rows are many times larger than what columns make of them, and those of a large program would be
+//! Rows are many times larger than the columns made of them, and those of a large program would be
 //! a quarter of all memory that rewriting it takes. So they are taken from function after function,
-//! and encoded while others are analysed, as soon as it is known what stands before them: numbers
-//! follow from the clones before, and so do addresses but for where the first clone lies. Columns
-//! hold distances of addresses, so that this matters for the first rows only.
+//! and encoded while others are analysed, as soon as the rows before them are known: numbers follow
+//! from the clones before, and so do addresses except for the first clone's place. Columns hold
+//! distances of addresses, so that this matters for the first rows only.
 
 use crate::emit::Rows;
 use crate::report::Counts;
@@ -17,7 +17,8 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Numbers of what is before a clone's own rows, and its address, from the first clone's place on.
+/// Numbers of rows before a clone's own, and the clone's address, counted from the first clone's
+/// place.
 #[derive(Clone, Copy, Default)]
 struct Before {
     function: u32,
@@ -82,7 +83,7 @@ impl Before {
     }
 }
 
-/// Some clones' rows, and what is before each.
+/// Some clones' rows, and the numbers before each.
 #[derive(Default)]
 struct Batch {
     rows: Vec<Rows>,
@@ -315,8 +316,8 @@ impl Columns {
         state.filling.rows.iter_mut().collect()
     }
 
-    /// The columns of all tables, and what the sites are. `start`: what the first clone's address
-    /// counts from.
+    /// The columns of all tables, and the counts of sites. `start`: base of the first clone's
+    /// address.
     pub fn finish(
         self,
         start: u64,

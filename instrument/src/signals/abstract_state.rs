@@ -77,7 +77,7 @@ impl Value {
         }
     }
 
-    /// A value of which no more is known than what it stems from.
+    /// A value of which nothing is known but its origins.
     pub fn from_taint(taint: u8) -> Value {
         if taint == 0 {
             Value::ANY
@@ -190,8 +190,8 @@ pub fn place(address: Value) -> Option<i64> {
 /// Known bits (zeros, ones) by byte.
 type Bytes = BTreeMap<i64, (u8, u8)>;
 
-/// Registers, frame and statics. There is one for each instruction of a function: they share what
-/// is the same in both.
+/// Registers, frame and statics. There is one for each instruction of a function: states share
+/// their equal parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// General purpose registers.
@@ -244,7 +244,7 @@ impl State {
         }
     }
 
-    /// Takes in another way to get here; returns whether that changed anything.
+    /// Joins the state of another way to this place. Returns true if that changed anything.
     pub fn join(&mut self, other: &State) -> bool {
         let regs: [Value; 16] = std::array::from_fn(|r| self.regs[r].join(other.regs[r]));
         let (zero_vectors, escaped) = (
@@ -537,8 +537,8 @@ impl State {
     }
 }
 
-/// Knows of each byte what both know: nothing, if only one of them has it. Returns whether that
-/// changed anything.
+/// Keeps of each byte the bits known in both: none, if only one of them has it. Returns true if
+/// that changed anything.
 fn join_bytes(mine: &mut Rc<Bytes>, theirs: &Rc<Bytes>) -> bool {
     if Rc::ptr_eq(mine, theirs) {
         return false;

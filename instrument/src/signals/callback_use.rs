@@ -56,7 +56,7 @@ const ARITIES: [(&str, u8); 34] = [
     ("fputs", 2),
     ("psiginfo", 2),
 ];
-/// Functions that write numbers and texts: what else they are given they do not look at.
+/// Functions that write numbers and texts. They do not look at their other arguments.
 const PRINTERS: [&str; 17] = [
     "printf",
     "fprintf",
@@ -92,14 +92,14 @@ const SYSTEM_ARITIES: [(u64, usize); 11] = [
     (200, 2),
 ];
 
-/// A function of which it is asked what it does with an argument.
+/// A question about a function: which use does it make of an argument?
 struct Asked {
     function: usize,
     param: u8,
     look: Look,
     /// Calls that are still followed.
     depth: usize,
-    /// It never puts what it was given in that argument's register itself.
+    /// It never puts the followed argument into that argument's register itself.
     idle: bool,
     is_variadic: bool,
     /// It takes the stack and all registers that callees keep from memory.
@@ -181,7 +181,7 @@ pub enum Look {
     Anything,
     /// With the context: read or set where the signal found the program.
     Place,
-    /// With the facts about a signal: read what they say of where it found the program.
+    /// With the facts about a signal: read the part that tells where it found the program.
     Origin,
     /// The same with the address of some part of either, which may be that one.
     Part,
@@ -212,8 +212,8 @@ impl Search<'_> {
             .filter(|f| self.program.function(*f).range.start == target)
     }
 
-    /// The arguments that a call to a function of the file may hand back. (Many have none; what was
-    /// left in the registers is none.)
+    /// The arguments that a call to a function of the file may hand back. (Many have none; values
+    /// left over in registers are none.)
     fn handed_back(&self, inst: &Instruction) -> u8 {
         let Some(function) = self.callee(inst) else {
             return ALL;
@@ -462,7 +462,7 @@ impl Search<'_> {
                 || !transfer::only_writes(name) && (0..arity.unwrap_or(6)).any(inside)
                 || !known && state.passes_on_stack(asked.bit());
         }
-        // (What an object in the frame leads to is not followed. A function with any number of
+        // (Pointers in an object in the frame are not followed. A function with any number of
         // arguments keeps them all in such a one.)
         if !asked.is_variadic && (0..6).any(inside) {
             return true;
@@ -514,7 +514,7 @@ fn leaves_with(state: &State, asked: &Asked) -> bool {
     hidden || !is_end && state.frame_taint() & asked.bit() != 0
 }
 
-/// Reads or writes another part than this of what the handler was given.
+/// True if an instruction reads or writes the handler's argument outside of this part.
 fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
     let plain = matches!(state.register(inst.memory_base()), Value::Param(_))
         && inst.memory_index() == Register::None;
@@ -527,7 +527,7 @@ fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
         && (start >= part.end || start.checked_add(size).is_some_and(|end| end <= part.start))
 }
 
-/// Reads a part of the context, by constant distance from its start, that is in clones what it is
+/// Reads a part of the context, by constant distance from its start, that is the same in clones as
 /// in the original: not the instruction pointer, nor a register that a probe may change.
 fn is_harmless_read(inst: &Instruction, state: &State) -> bool {
     /// Parts of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault

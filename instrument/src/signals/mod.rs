@@ -3,10 +3,10 @@
 //!
 //! With the software backend the runtime shows every handler the original instruction and
 //! registers. A program of the `pt` flavour runs without a runtime: its handlers see clones, whose
-//! addresses and spare registers differ from the original's. Most handlers do not care. Those that
-//! do (they step over an instruction, repair a base register, look the address up in a table) would
-//! be broken, so a file that may install one gets [`crate::link::fault_shim`], or, where that
-//! cannot be, is declined.
+//! addresses and spare registers differ from the original's. Most handlers do not care. A few do:
+//! they step over an instruction, repair a base register, or look the address up in a table. These
+//! would break, so a file that may install one gets [`crate::link::fault_shim`], or is declined if
+//! that is not possible.
 //!
 //! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of
 //! these holds:
@@ -95,8 +95,8 @@ fn is_installer(name: &str) -> bool {
     name == "sigaction" || name == "__sigaction"
 }
 
-/// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it
-/// is none of them.
+/// See [`inspected_faults`]. `wrapped`: handlers that `sigaction` installs are shown the original,
+/// so they do not count.
 fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
     if imports.taken.iter().any(|n| is_installer(n)) {
@@ -263,7 +263,7 @@ fn unseen(
             why: Why::Unseen,
         });
     }
-    // Names in tables are not asked for; who asks for a name has it at hand.
+    // Names in tables are not asked for; code that asks for a name has it at hand.
     let functions = |targets: &BTreeSet<u64>| {
         of(targets)
             .into_iter()
@@ -300,13 +300,12 @@ fn relative(at: u64, distance: u32) -> u64 {
 /// Functions of the file through which others install handlers, by address.
 #[derive(Default)]
 struct Own {
-    /// They install what they are given: which arguments are the signal (if it is one) and the
-    /// action.
+    /// Functions that install handlers they are given, with two argument numbers: the signal (if it
+    /// is one) and the action.
     installers: BTreeMap<u64, (Option<u8>, u8)>,
     /// They make a system call: which argument is its number.
     calls: BTreeMap<u64, u8>,
-    /// They have the action that was in force before written to what they are given: which
-    /// arguments (bit n: argument n).
+    /// Functions that have the previous action written to their arguments (bit n: argument n).
     savers: BTreeMap<u64, u8>,
 }
 
@@ -348,13 +347,14 @@ struct Noted {
     saved_elsewhere: bool,
     /// Actions that the function at hand did not write: (place, address if it is a static).
     restored: Vec<(u64, Option<u64>)>,
-    /// The first action in a frame that somebody else may have filled; that it is one who saves may
-    /// turn up yet.
+    /// The first action in a frame that somebody else may have filled. That function may yet turn
+    /// out to be one that saves the previous action.
     lent: Option<u64>,
 }
 
 impl Noted {
-    /// Notes a function that makes a system call of the number that it is given; whether it is one.
+    /// Notes a function that makes a system call of the number that it is given. Returns true if
+    /// this is one.
     fn hands_number_on(&mut self, function: u64, number: Value) -> bool {
         if let Value::Param(n) | Value::Half(n) = number {
             self.hand_on.calls.insert(function, n);
@@ -462,8 +462,8 @@ impl Ends<'_> {
     /// The more there are, the longer it takes to look for them.
     const MOST: usize = 16;
 
-    /// Last two bytes of what may refer to a target from anywhere in `code`, which is no longer
-    /// than 64 KiB; `None` if those are many.
+    /// Last two bytes of values that may refer to a target from anywhere in `code`, which is no
+    /// longer than 64 KiB. `None` if there are many.
     fn of(&self, code: &Range<u64>) -> Option<Vec<[u8; 2]>> {
         let mut ends: Vec<[u8; 2]> = Vec::new();
         for target in self.targets {
@@ -488,8 +488,8 @@ impl Ends<'_> {
 }
 
 /// Places in code that may refer to one of the targets, by distance or as an immediate, or that may
-/// be a system call. Bytes are looked at one by one, so that nothing is missed; most of what is
-/// found is none.
+/// be a system call. Bytes are looked at one by one, so that nothing is missed; most places found
+/// are none.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     const PART: usize = 1 << 16;
     let ends = Ends {
@@ -501,7 +501,7 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
         let Some(code) = input.slice(range) else {
             continue;
         };
-        // Each part looks at what begins in it.
+        // Each part searches for the places that begin in it.
         let parts = (0..code.len().div_ceil(PART))
             .into_par_iter()
             .flat_map_iter(|part| {

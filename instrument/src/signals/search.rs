@@ -185,8 +185,8 @@ impl<'a> Search<'a> {
             {
                 Verdict::Harmless
             }
-            // (Where its frame may have been lent, for a register that still has its address, what
-            // the function writes is more than a guess.)
+            // (If its frame may have been lent, a register may still have its address. The
+            // function's writes are then more than a guess.)
             true if matches!(verdict, Verdict::Harmful(why) if if why == Why::Looks { self.reads_place(state, action) } else { !plain() }) => {
                 verdict
             }
@@ -299,7 +299,7 @@ struct Installing<'s, 'a> {
     graph: Cfg,
     /// By instruction.
     kinds: Vec<Kind>,
-    /// By instruction: what is known before it, if control is known to come there.
+    /// By instruction: the state before it, if control is known to come there.
     states: Vec<Option<State>>,
     /// It reads the flags of an action that it is given.
     reads_flags: bool,
@@ -533,7 +533,7 @@ fn is_no_fault(signal: Option<u64>) -> bool {
     signal.is_some_and(|s| !FAULTS.contains(&s))
 }
 
-/// The signal for which a function installs what it is given.
+/// The signal for which a function installs the action that it is given.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Signal {
     /// Its argument with this number.
@@ -610,8 +610,8 @@ fn always_clear(graph: &Cfg, states: &[Option<State>], flags: i64) -> bool {
 /// followed.
 fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64> {
     let address = state.address(inst);
-    // (Where the stack pointer is not followed, what is written through it are arguments, and
-    // locals of other kinds, nearly always.)
+    // (If the stack pointer is not followed, writes through it are nearly always arguments, and
+    // locals of other kinds.)
     let elsewhere = matches!(address, Value::Frame(_))
         || inst.memory_base() != iced_x86::Register::RSP && place(address).is_none();
     if inst.mnemonic() != Mnemonic::Mov

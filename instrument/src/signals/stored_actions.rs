@@ -1,5 +1,5 @@
-//! Actions that functions write to objects which the search does not follow: statics, and what
-//! pointers lead to.
+//! Actions that functions write to objects which the search does not follow: statics, and objects
+//! behind pointers.
 //!
 //! Such an object may also be filled with the action that was in force before, and be put back
 //! somewhere; so that nobody seems to have written it.
@@ -29,8 +29,8 @@ pub struct Built {
     pub action: Option<u64>,
 }
 
-/// All in a file. Instructions are read one after the other; what registers hold is not known, but
-/// that two stores off the same one go to the same object.
+/// All in a file. Instructions are read one after the other; register values are not known, except
+/// that two stores off the same register go to the same object.
 pub fn find(input: &Input, program: &Program) -> Vec<Built> {
     let in_function = |f: &FunctionInfo| {
         input

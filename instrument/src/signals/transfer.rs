@@ -7,8 +7,8 @@ use crate::x86::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::BTreeSet;
 
-/// Callees that neither keep nor change what their pointers lead to, but for what [`Follow::call`]
-/// says of them.
+/// Callees that neither keep nor change the objects behind their pointers, except as
+/// [`Follow::call`] says.
 const KNOWN: [&str; 12] = [
     "sigaction",
     "__sigaction",
@@ -62,8 +62,7 @@ pub struct Follow<'a> {
     /// By call to a function of the file: which of its arguments it may hand back (bit n: argument
     /// n).
     pub handed_back: &'a dyn Fn(&Instruction) -> u8,
-    /// Every possible use of an argument is looked for; else what is certain of the values that it
-    /// holds.
+    /// Every possible use of an argument is looked for; otherwise only certain facts about values.
     pub uses: bool,
 }
 
@@ -411,7 +410,7 @@ impl Follow<'_> {
         }
     }
 
-    /// `stos`, `movs` and what else writes through rdi.
+    /// `stos`, `movs` and other instructions that write through rdi.
     fn string_store(&self, state: &mut State, inst: &Instruction, size: u32) {
         let repeated = inst.has_rep_prefix();
         let count = if repeated {
@@ -515,9 +514,9 @@ impl Follow<'_> {
                 false => Value::LEFT_OVER,
             };
         }
-        // A callee may hand back what it was given. (Giving something to an imported one is a use
-        // of its own; what merely lies in an argument register that it does not have does not come
-        // back.)
+        // A callee may hand back its arguments. (Giving something to an imported one is a use of
+        // its own; a value that merely lies in the register of an argument that it does not have
+        // does not come back.)
         state.regs[usize::from(RAX.0)] =
             Value::from_taint(if self.uses && !imported { taint } else { 0 });
         state.zero_vectors = 0;

@@ -154,9 +154,9 @@ pub struct Source<'a> {
 }
 
 /// Copies the instructions for code that starts at `start` (original address; it may lie inside of
-/// the entry) and ends at `end`, with code alignment 1, and tells what they do. `map` gives the new
-/// offset of an original address; it must ascend, and be 0 at `start`. `None` if an instruction is
-/// not understood.
+/// the entry) and ends at `end`, with code alignment 1, and returns their effect. `map` gives the
+/// new offset of an original address; it must ascend, and be 0 at `start`. `None` if an instruction
+/// is not understood.
 pub fn rewrite(
     source: Source,
     start: u64,
@@ -187,7 +187,7 @@ pub fn is_understood(source: Source, end: u64) -> bool {
     .is_some()
 }
 
-/// Gives what [`rewrite`] copies to `put`: how far to move on, and an instruction.
+/// Passes each part that [`rewrite`] copies to `put`: the distance to move on, and an instruction.
 #[inline]
 fn copy(
     source: Source,

@@ -3,7 +3,7 @@
 //! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a
 //! short function. Clones that have the same common part and no exception table share entries: the
 //! state that a function begins with is saved before its instructions and taken back where its code
-//! ends, before the padding that the next one begins behind: LLVM's reader leaves out what stands
+//! ends, before the padding that the next one begins behind: LLVM's reader leaves out instructions
 //! at the very place of a signal. Readers run through all instructions before an address, so an
 //! entry is kept short.
 //!

@@ -1,14 +1,14 @@
 //! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and how both are
 //! written anew for the clone.
 //!
-//! The new `.eh_frame` says of the original code what the old one did (so that debuggers that read
-//! one section see all code), and the same of the clones, with the code offsets mapped. Short
+//! The new `.eh_frame` says the same of the original code as the old one (so that debuggers that
+//! read one section see all code), and the same of the clones, with the code offsets mapped. Short
 //! neighbours share an entry ([`merge`]). All pointers are written as 4-byte distances to their own
 //! place.
 //!
-//! Reading trusts nothing; what is not understood is an error for the whole section if entries
-//! behind it could not be carried over, and a function that is left alone if only its exception
-//! table is strange.
+//! Reading trusts nothing. A part that is not understood is an error for the whole section if
+//! entries behind it could not be carried over. If only an exception table is strange, its function
+//! is left alone.
 
 pub mod cfi;
 pub mod lsda;
@@ -112,8 +112,8 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A pointer in a `DW_EH_PE_*` encoding; `function` is what function-relative ones count from.
-    /// Zero stays zero whatever it would be relative to. The indirect flag is not followed.
+    /// A pointer in a `DW_EH_PE_*` encoding; function-relative ones count from `function`. Zero
+    /// stays zero whatever it would be relative to. The indirect flag is not followed.
     pub fn pointer(&mut self, encoding: u8, function: u64) -> Option<u64> {
         let base = match encoding & 0x70 {
             0x00 => 0,
@@ -333,8 +333,8 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Address and bytes of `.eh_frame`: the section, or what `PT_GNU_EH_FRAME` points at up to its
-/// terminator.
+/// Address and bytes of `.eh_frame`: the section, or the bytes that `PT_GNU_EH_FRAME` points at, up
+/// to the terminator.
 fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     if let Some(s) = elf.section(".eh_frame") {
         return elf.section_bytes(s).map(|data| (s.addr, data));

@@ -102,7 +102,7 @@ impl Row {
         self.first |= u64::from(low);
     }
 
-    /// Takes numbers up to 15 out; tells whether one was in.
+    /// Takes numbers up to 15 out; returns true if one was in.
     #[inline]
     pub fn take_low(&mut self, low: u16) -> bool {
         let found = self.low() & low != 0;
@@ -124,7 +124,7 @@ impl Row {
         *self.word(i) |= 1 << (i % 64);
     }
 
-    /// Takes a number out; tells whether it was in.
+    /// Takes a number out; returns true if it was in.
     #[inline]
     pub fn take(&mut self, i: usize) -> bool {
         let (word, bit) = (self.word(i), 1 << (i % 64));
@@ -152,7 +152,7 @@ impl Row {
             .for_each(|(mine, theirs)| *mine |= theirs);
     }
 
-    /// Takes the numbers of another set out; tells whether one was in.
+    /// Takes the numbers of another set out; returns true if one was in.
     pub fn take_all(&mut self, other: &Row) -> bool {
         let mut found = self.first & other.first;
         self.first &= !other.first;
@@ -241,7 +241,7 @@ impl Rows {
         }
     }
 
-    /// Adds numbers to a set; tells whether one was not in.
+    /// Adds numbers to a set; returns true if one was not in.
     #[inline]
     pub fn add(&mut self, row: usize, other: &Row) -> bool {
         let mut new = other.first & !self.first[row];

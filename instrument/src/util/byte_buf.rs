@@ -22,7 +22,7 @@ impl Bytes {
         }
     }
 
-    /// Takes all away; the room is what they had.
+    /// Removes all bytes; their room stays.
     pub fn clear(&mut self) {
         self.len = 0;
     }

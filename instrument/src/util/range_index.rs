@@ -48,7 +48,7 @@ impl Starts {
         self.find_start(address).map(|found| found.0)
     }
 
-    /// The same, and whether the range begins there.
+    /// Finds the same range. The flag is true if the range begins at the address.
     pub fn find_start(&self, address: u64) -> Option<(usize, bool)> {
         let found = self.last_from(address)?;
         let range = self.ranges[found];

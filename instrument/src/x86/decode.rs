@@ -2,8 +2,8 @@
 //!
 //! Compiled code is instructions from end to end, so a straight sweep is tried first and accepted
 //! if every direct branch, landing pad and known entry falls on a boundary. Otherwise (data in
-//! text, instructions that overlap) the function is decoded by following control flow, and what
-//! lies between is swept only where it decodes cleanly.
+//! text, instructions that overlap) the function is decoded by following control flow, and the
+//! bytes between are swept only if they decode cleanly.
 //!
 //! One kind of overlap is understood: a branch behind an instruction's first prefixes, mostly
 //! `lock`, which hand-written atomics and the C library's locks skip while there is one thread.
@@ -164,7 +164,7 @@ fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<In
     (!inner.is_invalid() && inner.next_ip() == outer.next() && plain(&inner)).then_some(inner)
 }
 
-/// An instruction of which nothing is known but what it says.
+/// An instruction without any facts from its surroundings.
 pub fn make(inst: Instruction) -> Insn {
     let flow = inst.flow_control();
     Insn {
@@ -222,7 +222,7 @@ pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReas
     let range = base..base + bytes.len() as u64;
     let mut targets = Vec::with_capacity(bytes.len() / 16);
     if let Some(mut body) = sweep_to(bytes, base, |target| targets.push(target)) {
-        // (What is split off has none.)
+        // (A split-off instruction has none.)
         let mut fits = misfit(&body, &range, entries, targets.iter().copied());
         let mut overlaps = false;
         while let Some(at) = fits
@@ -279,7 +279,7 @@ fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Bo
                 break;
             }
         }
-        // Decoded where it stays: it is several times as long as what else is done here.
+        // Decoded in place: a copy would take several times as long as the other work here.
         insns.push(blank());
         let Some(insn) = insns.last_mut() else { break };
         decoder.decode_out(&mut insn.inst);

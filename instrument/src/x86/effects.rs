@@ -30,7 +30,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Those of a function that begins at `start`. `owned`: whether [`Facts::own`] is wanted.
+    /// Those of a function that begins at `start`. `owned`: [`Facts::own`] is wanted.
     pub fn of(
         insns: &[Insn],
         start: u64,
@@ -87,7 +87,7 @@ impl Facts {
         reg_use(info)
     }
 
-    /// Notes the rest of an instruction that may be a constant or take an address. What it does to
+    /// Notes the rest of an instruction that may be a constant or take an address. Its effect on
     /// registers is changed if it is a constant.
     fn note(&mut self, i: usize, inst: &Instruction, start: u64, uses: &mut RegUse) {
         let constant = uses.without_idle_read(inst);
@@ -1038,8 +1038,8 @@ mod tests {
     use crate::x86::decode::decode;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes
-    /// what an operand is, and some; and those of AVX.
+    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes an
+    /// operand, and some others; and those of AVX.
     #[test]
     fn what_is_plain_is_as_iced_says() {
         let prefixes: Vec<Vec<u8>> = [vec![]]

@@ -99,7 +99,7 @@ impl Encoded {
     }
 }
 
-/// The REX prefix without what a memory operand adds to it. 0x40 says nothing.
+/// The REX prefix without the bits of a memory operand. 0x40 says nothing.
 #[inline]
 fn rex(wide: bool, reg: u8) -> u8 {
     0x40 | u8::from(wide) << 3 | reg >> 3 << 2

@@ -71,8 +71,8 @@ pub fn is_call(flow: FlowControl) -> bool {
     matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// The address in the code that an instruction takes, if it does, and whether it is the address and
-/// no sum with it.
+/// The address in the code that an instruction takes, if it takes one. The flag is true if it takes
+/// the address itself and no sum with it.
 #[inline]
 pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
     if TAKERS[inst.code() as usize % TAKERS.len()] {
@@ -104,14 +104,14 @@ pub(crate) fn taken_by(inst: &Instruction) -> Option<(u64, bool)> {
     };
     match inst.mnemonic() {
         Mnemonic::Mov | Mnemonic::Push => Some((value, true)),
-        // (What it is compared with is another matter.)
+        // (The other operand of the comparison is another matter.)
         Mnemonic::Add | Mnemonic::Sub => Some((value, false)),
         _ => None,
     }
 }
 
-/// By code: whether [`taken`] may have something to say, which is seldom. (iced has fewer than so
-/// many codes.)
+/// By code: true if [`taken`] may find an address, which is seldom. (iced has fewer than so many
+/// codes.)
 pub(crate) static TAKERS: [bool; 1 << 13] = {
     use Code::*;
     let takers = [

@@ -1,9 +1,9 @@
-//! The little that pass 1 asks of nearly all instructions, without decoding them: how long they
-//! are, whether they branch, and where numbers of four bytes stand in them, which may be addresses.
+//! The little that pass 1 asks of nearly all instructions, without decoding them: their length,
+//! their kind of branch, and the offsets of four-byte numbers, which may be addresses.
 //!
 //! Nine of ten instructions of compilers have one of some two hundred opcodes, whose lengths follow
-//! from their ModRM byte. Whoever asks decodes the others. The test compares what is said here with
-//! what iced says.
+//! from their ModRM byte. The caller decodes the others. The test compares these answers with
+//! iced's.
 
 /// Bytes that are looked at: more than any instruction has.
 pub const WINDOW: usize = 16;
@@ -56,7 +56,7 @@ pub struct Skimmed {
     pub ip_relative: bool,
     /// Nothing but an index is added to the displacement, perhaps.
     pub no_base: bool,
-    /// Opcode, if it is one of one byte; the ModRM byte, or what stands in its place; with REX.W.
+    /// Opcode, if it is one of one byte; the ModRM byte, or the byte in its place; with REX.W.
     opcode: u8,
     modrm: u8,
     wide: bool,
@@ -147,7 +147,8 @@ const fn fill(mut table: [u8; 256], from: usize, to: usize, fact: u8) -> [u8; 25
 /// Opcodes of one byte.
 static ONE: [u8; 256] = {
     let mut table = [0; 256];
-    // add, or, adc, sbb, and, sub, xor, cmp. (What begins with a zero may be filler.)
+    // add, or, adc, sbb, and, sub, xor, cmp. (An instruction that begins with a zero may be
+    // filler.)
     let mut n = 0;
     while n < 0x40 {
         table = fill(table, n + (n == 0) as usize, n + 3, MODRM);
@@ -184,7 +185,7 @@ static ONE: [u8; 256] = {
     table = fill(table, 0xe8, 0xe9, SPECIAL | LONG);
     table = fill(table, 0xeb, 0xeb, SPECIAL | BYTE);
     table = fill(table, 0xf6, 0xf7, MODRM | SPECIAL);
-    // Segments mean nothing, or add what no address of this file is in.
+    // Segments mean nothing, or add a base that no address of this file is in.
     table[0x2e] = PREFIX;
     table[0x3e] = PREFIX;
     table[0x64] = PREFIX;
@@ -315,8 +316,8 @@ pub fn bare_len(code: &[u8; WINDOW]) -> usize {
     }
 }
 
-/// Looks at the instruction that `code` begins with. What is behind the code of a function may be
-/// anything: it is for the caller to see whether so many bytes are there.
+/// Looks at the instruction that `code` begins with. Any bytes may follow the code of a function:
+/// the caller must check that so many bytes are there.
 #[inline(always)]
 pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
     let first = code[0];
@@ -346,8 +347,8 @@ fn prefixed(code: &[u8; WINDOW]) -> Skimmed {
     Skimmed::UNKNOWN
 }
 
-/// An instruction whose opcode is at `at`, behind a REX prefix, if it has one, and others. That it
-/// is not too long is for the caller to see where it has others.
+/// An instruction whose opcode is at `at`, behind a REX prefix, if it has one, and others. If it
+/// has others, the caller must check that it is not too long.
 #[inline(always)]
 fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
     // (No place that is asked for is behind the window.)

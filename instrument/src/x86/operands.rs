@@ -1,4 +1,4 @@
-//! Memory operands: what an instruction loads and stores, how many bytes, and from where.
+//! Memory operands: the loads and stores of an instruction, their sizes and their addresses.
 //!
 //! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and
 //! address computations touch no memory here.

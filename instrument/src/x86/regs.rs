@@ -2,7 +2,7 @@
 //!
 //! A 32- or 64-bit write replaces the whole register; 8- and 16-bit writes and conditional ones
 //! keep (part of) the old value, so they clobber without killing. Facts come from iced, conditional
-//! accesses included; what an operating system or an unknown callee may read is added by
+//! accesses included; registers that an operating system or an unknown callee may read are added by
 //! [`crate::analyze::liveness`].
 
 use iced_x86::{
@@ -150,7 +150,7 @@ pub fn reg_use(info: &InstructionInfo) -> RegUse {
 }
 
 impl RegUse {
-    /// Takes `or r, -1` and `and r, 0` for what they are: constants, whatever the register held.
+    /// Treats `or r, -1` and `and r, 0` as the constants that they are, whatever the register held.
     #[must_use]
     pub fn without_idle_read(mut self, inst: &Instruction) -> RegUse {
         let register = inst.op0_register();

@@ -1,11 +1,11 @@
 //! Residencies of any shape: stretches of a function in which one register is free.
 //!
-//! A call ends the residencies before it, but what lies between two calls has several regions more
-//! often than not, and a register that nothing there uses. Which stretches are in the residency is
-//! decided by what it costs: a region outside loads the cursor, and waits for the store of the
-//! region before; on each way into the residency the cursor is loaded, and a borrowed register
-//! saved, which is restored on each way out. Stretches change sides one by one as long as that
-//! saves something; this is done for each register that may serve, and the best is taken.
+//! A call ends the residencies before it, but the code between two calls has several regions more
+//! often than not, and a register that nothing there uses. Cost decides which stretches are in the
+//! residency: a region outside loads the cursor, and waits for the store of the region before; on
+//! each way into the residency the cursor is loaded, and a borrowed register saved, which is
+//! restored on each way out. Stretches change sides one by one as long as that saves something;
+//! this is done for each register that may serve, and the best is taken.
 
 use crate::plan::cursor::{
     CALLEE_SAVED, Finder, Kept, RBP, Residencies, Residency, USABLE, cheapest,
@@ -22,7 +22,7 @@ const DETOUR: i32 = 3;
 /// Passes over the stretches; few change after the second.
 const PASSES: usize = 4;
 
-/// A set of stretches, and what it saves.
+/// A set of stretches, and the cost that it saves.
 struct Area {
     kept: Kept,
     inside: Vec<u32>,
@@ -151,7 +151,7 @@ impl Finder<'_> {
             (0..members.len()).any(|n| members[n].may && self.serves(a, n) != self.serves(b, n))
         };
         let second = second.filter(|&second| first.is_some_and(|first| differ(first, second)));
-        // (Of the others, few are asked for.)
+        // (Prices of the others are rarely asked for.)
         let mut prices = vec![Price::default(); members.len()];
         recorded
             .iter()

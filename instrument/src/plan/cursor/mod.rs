@@ -3,8 +3,8 @@
 //! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each
 //! pass then waits for the store of the last. A *residency* is a set of blocks without calls in
 //! which one register keeps the cursor: it is loaded where control enters, and regions inside only
-//! advance and store it. The cursor in memory is therefore right all the time, and what interrupts
-//! a residency finds the same as in a region: the register is the slot base
+//! advance and store it. The cursor in memory is therefore right all the time, and code that
+//! interrupts a residency finds the same as in a region: the register is the slot base
 //! ([`ProbeState::base_reg`]). In loops, where one pass follows the other, regions do not even
 //! store it: that is done where control leaves ([`STATE_LATE`]). A second register may be set aside
 //! for addresses that have a base and an index. Most residencies are loops; [`trees`] and [`areas`]
@@ -105,7 +105,7 @@ pub struct Residencies {
 
 impl Residencies {
     /// Residencies made elsewhere: all of them; per block, none of which has a call, the residency
-    /// that it is in; and what stands before it, see [`Residencies::before`].
+    /// that it is in; and the place whose code stands before it, see [`Residencies::before`].
     pub fn of_parts(
         all: Vec<Residency>,
         of_piece: Vec<ResidencyId>,
@@ -194,7 +194,7 @@ pub fn cheapest(set: RegSet) -> Option<Gpr> {
 
 /// Facts known of a function before anything is planned.
 pub struct View<'a> {
-    /// Instructions, with what is dead before them.
+    /// Instructions, with the registers and flags that are dead before them.
     pub insns: &'a [Insn],
     /// Blocks, with their external entries.
     pub blocks: &'a [Block],
@@ -283,7 +283,7 @@ struct End {
     led: bool,
     /// Control runs from it into the stretch behind it.
     falls: bool,
-    /// With what stands outside of any area.
+    /// The stretch ends with an instruction that is outside of any area.
     parts: bool,
     /// Its last instruction's.
     flow: FlowControl,
@@ -337,7 +337,7 @@ impl Registers {
         tight: false,
     };
 
-    /// Adds what the record of an access needs.
+    /// Adds the registers that the record of an access needs.
     fn record(&mut self, insn: &Insn, u: &RegUse, access: &Access) {
         let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
         let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0 | insn.own.0);
@@ -703,9 +703,9 @@ impl<'a> Finder<'a> {
             || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
     }
 
-    /// Decides what stands before the stretches' labels, and which stretches end outside. Returns
-    /// stretches that must be in no residency, because control enters or leaves them where no code
-    /// can be put.
+    /// Decides which code stands before the stretches' labels, and which stretches end outside.
+    /// Returns stretches that must be in no residency, because control enters or leaves them where
+    /// no code can be put.
     fn complete(&self, residencies: &mut Residencies) -> Vec<usize> {
         let mut wrong = Vec::new();
         residencies.ends = (0..self.pieces.len())
@@ -756,7 +756,7 @@ impl<'a> Finder<'a> {
                 if !jumped || !residencies.needs_code(out[u], residencies.of_piece[t]) {
                     continue;
                 }
-                // Unwinders and copied tables lead to the code for who comes from outside.
+                // Unwinders and copied tables lead control from outside to this code.
                 if out[u].is_none()
                     && residencies.before[t] == Some(None)
                     && (self.pieces[t].external || self.is_indirect(u))
