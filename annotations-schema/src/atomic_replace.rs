@@ -36,7 +36,7 @@ mod tests {
                 (content.into(), false)
             );
         }
-        // A link is replaced, not what it leads to.
+        // A link is replaced, not its target.
         std::os::unix::fs::symlink("out", at("link")).unwrap();
         write(at("new"), "three").unwrap();
         replace(&at("new"), &at("link")).unwrap();

@@ -42,7 +42,7 @@ impl Coverage {
         self.share(self.generated_samples)
     }
 
-    /// Takes in what another trace says.
+    /// Takes in the coverage of another trace.
     pub fn add(&mut self, other: Coverage) {
         let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (None, None) => None,
@@ -123,7 +123,7 @@ pub struct Program {
     /// Number of times.
     pub times: u64,
     /// `not instrumented`, `privileged` or `32-bit`; the loader keeps the recorder out of the last
-    /// two, and of what they start.
+    /// two, and of the programs that they start.
     pub why: String,
 }
 
@@ -154,8 +154,8 @@ fn library(path: &str) -> String {
     }
 }
 
-/// The libraries that `--libs` has taken in already: it takes what it names, and nothing else. They
-/// lie there under the names that they are asked for by.
+/// The libraries that `--libs` has taken in already: it takes the libraries that it names, and no
+/// others. They lie there under the names that they are asked for by.
 fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
     instrumented
         .filter(|path| {

@@ -10,7 +10,7 @@ pub const TRACE_FORMAT: &str = "mgz-trace";
 pub const MANIFEST: &str = "manifest.json";
 /// Folder of the sample rows.
 pub const SAMPLES_DIR: &str = "samples";
-/// Folder of what `full` writes while the program runs.
+/// Folder for the files that `full` writes while the program runs.
 pub const SPILL_DIR: &str = "spill";
 /// Folder of the sidecars.
 pub const ANNOTATIONS_DIR: &str = "annotations";
@@ -134,8 +134,8 @@ pub struct Manifest {
     /// `burst` by CPU time with a budget: percent of the CPU time that recording may cost; else 0.
     /// Windows begin as it allows: how often when each began is in `windows.parquet`.
     pub overhead: f64,
-    /// `burst` by CPU time: what recording cost the program, seconds of CPU time, estimated from
-    /// what was spent in it; 0 if unknown.
+    /// `burst` by CPU time: cost of recording to the program, seconds of CPU time, estimated from
+    /// the time spent in it; 0 if unknown.
     pub recording_seconds: f64,
     /// `burst` by CPU time: nanoseconds that a trigger's signal costs a thread, measured by the
     /// recorder before the run; 0 if not measured.
@@ -226,7 +226,7 @@ impl Manifest {
         self.mode == "burst" && !self.triggers_by_loads() || self.unit == "cpu-clock"
     }
 
-    /// CPU time of what was to be recorded, seconds: of the phases, or of the whole run; 0 if
+    /// CPU time of the parts to be recorded, seconds: of the phases, or of the whole run; 0 if
     /// unknown.
     pub fn recorded_cpu_seconds(&self) -> f64 {
         match &self.phases {
@@ -254,7 +254,7 @@ pub struct CallPaths {
     pub partial: u64,
     /// Windows of which no call is known.
     pub unknown: u64,
-    /// Imports: windows whose call chain goes on with what is no call of the user's.
+    /// Imports: windows whose call chain goes on with an entry that is no call of the user's.
     #[serde(skip_serializing_if = "is_zero")]
     pub odd: u64,
     /// Imports: windows whose call chain goes on in a file that is not here, or is another by now.
@@ -314,7 +314,7 @@ pub struct NotInstrumented {
     pub function_bytes: u64,
     /// Functions that the user did not select.
     pub not_selected: u64,
-    /// Bytes of what may be code and is in no function that is known; filler is left out.
+    /// Bytes that may be code and are in no known function; filler is left out.
     pub stray_bytes: u64,
     /// Bytes of linkage tables: each call of an imported function through one reads a word of the
     /// global offset table.
@@ -389,7 +389,7 @@ pub struct Totals {
     /// without a measured speed runs like other code. It serves to judge the sampled share of the
     /// run. As a number of loads, it may have a larger error than stated.
     pub loads_executed_assumed: Option<f64>,
-    /// The error of that, as far as it comes from what was measured.
+    /// The error of that, as far as it comes from measured values.
     pub loads_executed_assumed_error: Option<f64>,
     /// `count`: of `loads_executed`, those of gathers and repeated string instructions, which are
     /// counted as if all lanes were active and no count were 0.
@@ -404,10 +404,10 @@ pub struct Totals {
     pub implied_const: u64,
     /// Samples (windows).
     pub samples: u64,
-    /// `burst`: triggers by what became of them: `windows` began, `outside` instrumented code,
-    /// `busy` (a window was open, or the recorder had not yet taken the last ones); `empty`
-    /// are windows that ended before their first record; `threads_without` threads got no trigger;
-    /// `slowed` times a thread's were made half as many, since they left it no time.
+    /// `burst`: triggers by outcome: `windows` began, `outside` instrumented code, `busy` (a window
+    /// was open, or the recorder had not yet taken the last ones); `empty` are windows that ended
+    /// before their first record; `threads_without` threads got no trigger; `slowed` times a
+    /// thread's were made half as many, since they left it no time.
     pub triggers: std::collections::BTreeMap<String, u64>,
     /// `burst`: files of the code that the last of the triggers `outside` came in, at most 256 of
     /// them, by how many. `""`: no file's.

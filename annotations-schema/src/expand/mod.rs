@@ -1,4 +1,4 @@
-//! From slots to rows: what the recorded payloads say about loads and their addresses.
+//! From slots to rows: the evidence of the recorded payloads about loads and their addresses.
 //!
 //! Pure: slots in, rows out; no files, no clocks. It must keep up with conversion (tens of millions
 //! of rows a second on a core), so everything that depends on a record alone is laid out beforehand
@@ -202,8 +202,8 @@ pub struct Expander<'a> {
 }
 
 impl<'a> Expander<'a> {
-    /// An expander for one thread, whose process has these modules. Where id ranges of modules
-    /// overlap the earlier placement wins.
+    /// An expander for one thread, whose process has these modules. If id ranges of modules
+    /// overlap, the earlier placement wins.
     pub fn new(tables: &'a Tables, placements: &[Placement]) -> Self {
         let mut expander = Expander {
             tables,
@@ -245,8 +245,8 @@ impl<'a> Expander<'a> {
         self.current = 0;
     }
 
-    /// Goes on with other tables, which begin with what the tables so far have and have more sidecars
-    /// behind that. To be followed by [`Expander::place`].
+    /// Goes on with other tables. They begin with the content of the tables so far and have more
+    /// sidecars behind that. Call [`Expander::place`] afterwards.
     pub fn with_tables(self, tables: &Tables) -> Expander<'_> {
         Expander {
             tables,
@@ -300,7 +300,7 @@ impl<'a> Expander<'a> {
         });
     }
 
-    /// Ends the sample: what is open is closed. To be called after a thread's last segment.
+    /// Ends the sample: open passes are closed. To be called after a thread's last segment.
     pub fn finish(&mut self, out: &mut RowBatch) {
         self.whole(out, |expander, staged| expander.finish_staged(staged));
     }
@@ -359,7 +359,7 @@ impl<'a> Expander<'a> {
         self.started = false;
     }
 
-    /// Ends what the rows of a segment have in common.
+    /// Closes the stretch of rows that share a segment's data.
     fn stretch(&mut self, clock: Clock, out: &mut Staged) {
         let rows = out.stretch(self.sample, self.seq, clock);
         self.seq += rows;
@@ -546,8 +546,7 @@ impl<'a> Expander<'a> {
         self.place_implied(first, out);
     }
 
-    /// Puts implied loads that wait on rows from `first` on; what does not fit waits for the next
-    /// row.
+    /// Puts waiting implied loads on rows from `first` on; the rest waits for the next row.
     fn place_implied(&mut self, first: usize, out: &mut Staged) {
         let waiting = self.pending_implied;
         self.pending_implied = out.imply(self.tables, first, waiting);
@@ -628,7 +627,7 @@ impl<'a> Expander<'a> {
         self.suspended.pop().and_then(|s| s.pass)
     }
 
-    /// Counts what a pass can no longer give.
+    /// Counts the loads that a pass can no longer give.
     fn abandon(&mut self, pass: Option<Pass>) {
         if let Some(pass) = pass {
             self.counters.cut += pass.rows_left(self.tables);

@@ -366,8 +366,8 @@ pub struct Header {
     pub id_first: u32,
     /// Number of record ids.
     pub id_count: u32,
-    /// Link-time address minus file offset of the clone (and of the file's first byte): what a
-    /// mapping's address and file offset say of the load bias follows from it.
+    /// Link-time address minus file offset of the clone (and of the file's first byte). With it, a
+    /// mapping's address and file offset give the load bias.
     pub base: u64,
     /// The instrumentation report (see `mgz-instrument --format json`).
     pub report: serde_json::Value,

@@ -164,7 +164,7 @@ impl Chunk {
 /// Makes one chunk.
 type Job<'a> = Box<dyn Fn() -> std::io::Result<Chunk> + Sync + 'a>;
 
-/// A table, and what makes its columns' bytes.
+/// A table, and the source of its columns' bytes.
 struct Table<'a> {
     head: TableHead,
     jobs: Vec<Job<'a>>,

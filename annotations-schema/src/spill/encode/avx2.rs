@@ -1,8 +1,7 @@
 //! The encoder with registers of 32 bytes.
 //!
-//! A piece of slots is gone over three times: what the predictor says goes to aligned words, one
-//! slot after the other; ids and control words are made of sixteen slots at once; differences are
-//! packed by twos.
+//! A piece of slots is gone over three times: predictions go to aligned words, one slot after the
+//! other; ids and control words are made of sixteen slots at once; differences are packed by twos.
 
 use crate::spill::encode::{Ends, PIECE};
 use crate::spill::{Entry, GROUP, LENGTH, Predictor};
@@ -126,7 +125,7 @@ pub unsafe fn piece(
     needed
 }
 
-/// Asks the predictor for each slot and tells it what came.
+/// Asks the predictor for each slot and tells it the slot's true value.
 ///
 /// # Safety
 ///
