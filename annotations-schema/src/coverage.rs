@@ -19,7 +19,7 @@ pub struct Coverage {
     pub files: Vec<LoadedFile>,
     /// Bytes of code of no file, generated at run time: the most that was seen in one process.
     pub generated_bytes: u64,
-    /// Those of `time_samples` in such code; absent if there are none.
+    /// Part of `time_samples` in such code; absent if there are none.
     pub generated_samples: Option<u64>,
     /// Programs that were executed and not recorded.
     pub programs: Vec<Program>,
@@ -92,7 +92,7 @@ pub struct LoadedFile {
     /// True if no file needs it, but one opens it by its name, so that `mgz-instrument --libs`
     /// takes its path.
     pub opened_by_name: bool,
-    /// Those of `time_samples` in its code; absent if there are none.
+    /// Part of `time_samples` in its code; absent if there are none.
     pub samples: Option<u64>,
     /// Functions in it, where it is not instrumented, that read memory for instrumented files:
     /// `memcpy`, `strlen`, …

@@ -113,7 +113,7 @@ pub struct Manifest {
     pub caches: Vec<Cache>,
     /// `soft` or `pt`; `watchpoints` in mode `watch`.
     pub backend: String,
-    /// Why that one; empty in imports.
+    /// Reason for that backend; empty in imports.
     pub backend_why: String,
     /// `full`, `count`, `ring`, `burst` or `watch`; of imports also `samples` or `snapshot`.
     pub mode: String,
@@ -160,19 +160,19 @@ pub struct Manifest {
     pub call_paths: CallPaths,
     /// Counts over all threads.
     pub totals: Totals,
-    /// Sentences for the user about what is missing and why.
+    /// Sentences for the user about missing data and the reasons.
     pub problems: Vec<String>,
-    /// Why there are no samples, with the command that would make some; empty if there are.
+    /// Reason why there are no samples, with the command that would make some; empty if there are.
     pub no_samples: String,
     /// Code that ran, and the part of it that was recorded. Empty in traces of earlier versions and
     /// in imports.
     pub coverage: crate::coverage::Coverage,
-    /// Which parts of the run were recorded, if that was limited; all else refers to these.
+    /// Parts of the run that were recorded, if that was limited; all else refers to these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
 }
 
-/// Which parts of a run were recorded.
+/// Parts of a run that were recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Phases {
@@ -297,8 +297,8 @@ pub struct Module {
     pub sidecar: String,
     /// [`mgz_abi::module_note::Prelude::id`] in hex.
     pub sidecar_id: String,
-    /// Which processes loaded it there, and when. Forked children that are not named have their
-    /// parent's.
+    /// Processes that loaded it there, with the times. Forked children that are not named have
+    /// their parent's.
     pub loads: Vec<ModuleLoad>,
     /// Its code whose loads are neither recorded nor counted.
     pub not_instrumented: NotInstrumented,
@@ -329,7 +329,7 @@ pub struct NotInstrumented {
 }
 
 impl NotInstrumented {
-    /// That of a file, by the report in its sidecar.
+    /// Reads the code of a file that is not instrumented from the report in its sidecar.
     pub fn of_report(report: &serde_json::Value) -> NotInstrumented {
         let part = report.get("not_instrumented").cloned().unwrap_or_default();
         serde_json::from_value(part).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! From slots of a ring to records: a slot shared by two records becomes two slots.
+//! Conversion of a ring's slots to records: a slot shared by two records becomes two slots.
 //!
 //! This is a pure function without a table of record forms: the id shows the form ([`ID_PAIR`]).
 //! Every record of `full` passes here, so there is no branch on the data except for markers. Later
@@ -98,7 +98,7 @@ unsafe fn write(to: *mut Slot, payload: u64, id: u32) {
     unsafe { to.cast::<[u64; 2]>().write_unaligned([payload, id.into()]) };
 }
 
-// As `write` has them.
+// `write` relies on this layout.
 const _: () = assert!(
     size_of::<Slot>() == 16
         && std::mem::offset_of!(Slot, id) == 8

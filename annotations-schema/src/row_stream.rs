@@ -186,7 +186,7 @@ pub struct RowReader<R: Read> {
 }
 
 impl<R: Read> RowReader<R> {
-    /// Nothing is read yet.
+    /// Makes a reader that has read nothing yet.
     pub fn new(from: R) -> RowReader<R> {
         RowReader {
             from,

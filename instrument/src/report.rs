@@ -100,9 +100,10 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
-    /// Those of them that begin without room for a jump into the clone (or where it would cover an
-    /// instruction that handlers look at): of calls through pointers and from other files, the
-    /// first instructions run in the original, or all if there is no room further on.
+    /// Instrumented functions that begin without room for a jump into the clone (or where it would
+    /// cover an instruction that handlers look at). If they are called through pointers and from
+    /// other files, the first instructions run in the original, or all if there is no room further
+    /// on.
     pub entered_late: u64,
     /// Functions left alone.
     pub left: Left,
@@ -113,7 +114,7 @@ pub struct Functions {
 pub struct Left {
     /// Number of functions.
     pub total: u64,
-    /// Why.
+    /// Number of functions by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -128,11 +129,11 @@ pub struct Loads {
     pub strided: u64,
     /// Class Irregular.
     pub irregular: u64,
-    /// By kind: plain, string, gather, …
+    /// Number by kind: plain, string, gather, …
     pub kinds: BTreeMap<&'static str, u64>,
     /// Constant loads that a proxy counts.
     pub implied: u64,
-    /// Not recorded.
+    /// Loads that are not recorded.
     pub unrecorded: Unrecorded,
 }
 
@@ -141,7 +142,7 @@ pub struct Loads {
 pub struct Unrecorded {
     /// Number of loads.
     pub total: u64,
-    /// Why.
+    /// Number of loads by reason.
     pub reasons: BTreeMap<&'static str, u64>,
 }
 
@@ -177,7 +178,7 @@ pub struct Libraries {
     pub instrumented: Vec<Report>,
     /// Left out: name and bytes of code.
     pub left_out: BTreeMap<String, u64>,
-    /// Why a library that was asked for could not be instrumented.
+    /// Reasons why requested libraries could not be instrumented.
     pub declined: BTreeMap<String, String>,
     /// Needed and not found.
     pub missing: Vec<String>,

@@ -132,8 +132,8 @@ fn stores() {
     });
 }
 
-/// From records to rows: three passes over each region of `gather.s`, written to a spill file, read
-/// back and expanded by the sidecar that was made of it.
+/// Expands records to rows: three passes over each region of `gather.s`, written to a spill file,
+/// read back and expanded by the sidecar that was made of it.
 #[test]
 fn rows_of_gather() {
     const PASSES: u64 = 3;

@@ -602,7 +602,7 @@ fn check(ways: &[&[&str]], asked: impl Fn(char) -> bool) {
             for (what, source, expected) in CASES.iter().filter(|case| asked(case.2)) {
                 let is_static = flags.iter().any(|f| f.starts_with("-static"));
                 if is_static && source.contains("dlsym") {
-                    // That would be another C library.
+                    // A static executable that calls `dlsym` would load another C library.
                     continue;
                 }
                 let (found, shown) = finding(compiler, flags, source);

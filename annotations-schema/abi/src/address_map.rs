@@ -116,7 +116,7 @@ impl ProbeState {
         saved: [[NO_REG, NO_REG]; 6],
     };
 
-    /// As it lies in the file.
+    /// Bytes in the form of the file.
     #[inline]
     pub fn bytes(&self) -> [u8; 16] {
         let mut out = [0; 16];

@@ -14,7 +14,7 @@ const MOST_STEPS: usize = 12;
 /// Content of r11 after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StubScratch {
-    /// As before.
+    /// The value from before.
     Untouched,
     /// This number.
     Number(u64),
@@ -286,7 +286,7 @@ mod tests {
         code.extend([
             0x4c, 0x8b, 0x1d, 8, 0, 0, 0, 0xe9, 0xd4, 0xff, 0xff, 0xff, 0xcc, 0xcc, 0xcc, 0xcc,
         ]);
-        // One that is bound late: mov r11, [rip+8]; call 1010; …
+        // An entry that is bound late: mov r11, [rip+8]; call 1010; …
         code.extend([0x4c, 0x8b, 0x1d, 8, 0, 0, 0, 0xe8, 0xd4, 0xff, 0xff, 0xff]);
         assert_eq!(word(&code, 0x1020), Some((0x1027 + 8, StubScratch::Target)));
         let late = follow(&code, 0x1030).unwrap();

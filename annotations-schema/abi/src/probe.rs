@@ -16,7 +16,7 @@ pub const GS_RETURN: u32 = 72;
 /// Offset of the address of the runtime's code that goes on at the original address in
 /// [`PLACE_TARGET`]; the original return address was just pushed.
 pub const GS_CALL: u32 = 80;
-/// As [`GS_CALL`], for jumps.
+/// Like [`GS_CALL`], for jumps.
 pub const GS_JUMP: u32 = 88;
 /// Offset of the address of the runtime's code that is called when control comes back into a
 /// translated clone from code that has none. The clone of the original return point follows the

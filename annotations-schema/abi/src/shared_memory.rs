@@ -343,7 +343,7 @@ pub struct Header {
     pub window_ns: AtomicU64,
     /// Stacks at the start of windows.
     pub stack_log: crate::stack_log::StackLog,
-    /// Which parts of the run are recorded.
+    /// Parts of the run that are recorded.
     pub phases: Phases,
     /// `MODE_COUNT`: offset of the first [area of counters](crate::counters) in the file; else 0.
     pub counters_at: u64,
@@ -706,7 +706,7 @@ pub struct Control {
     /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx,
     /// rbp, rsi, rdi, r8–r15.
     pub hold: [Cell<u64>; 18],
-    /// Which hook is not in its short way now, or 0.
+    /// The hook that is not in its short way now, or 0.
     pub in_hook: Cell<u64>,
     /// End of the stack of hooks.
     pub hook_top: Cell<u64>,
@@ -874,7 +874,7 @@ impl ChunkInfo {
         (f32::from_bits(self.period) as u64).min(LONGEST)
     }
 
-    /// As it stands in [`ChunkInfo::period`].
+    /// Period in the form of [`ChunkInfo::period`].
     pub fn period_bits(period: u64) -> u32 {
         (period as f32).to_bits()
     }

@@ -31,7 +31,7 @@ pub struct RingSlot {
     pub payload: u64,
     /// The other 32 bits of the second payload; in markers as [`Slot::aux`]; else left as it was.
     pub aux: u32,
-    /// As [`Slot::id`], perhaps with [`ID_PAIR`].
+    /// Id in the form of [`Slot::id`], perhaps with [`ID_PAIR`].
     pub id: u32,
 }
 

@@ -71,8 +71,8 @@ pub struct Load {
 #[derive(Debug, Default)]
 pub struct CodeNumbers(Vec<(u16, u32)>);
 
-/// When the slots of a segment were written, evenly from its begin to its end: in fixed-point
-/// numbers, which are cheaper than floating-point ones and do not round.
+/// Times at which the slots of a segment were written, evenly from its begin to its end. They are
+/// fixed-point numbers, which are cheaper than floating-point ones and do not round.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     begin: u64,
@@ -289,8 +289,8 @@ impl Staged {
             .sum()
     }
 
-    /// Which code rows are of: numbers that `number` gives to instructions, asked once for each in
-    /// `known`.
+    /// Code that rows belong to: numbers that `number` gives to instructions, asked once for each
+    /// in `known`.
     pub fn code(
         &self,
         tables: &Tables,
@@ -457,7 +457,7 @@ impl Staged {
         self.len += rows;
     }
 
-    /// As [`Staged::few`] for any number of sites.
+    /// Like [`Staged::few`], for any number of sites.
     pub(crate) fn many(
         &mut self,
         pass: &[Slot],

@@ -12,10 +12,10 @@ pub struct Tables {
     pub(crate) records: Vec<Record>,
     pub(crate) regions: Vec<Region>,
     pub(crate) rows: Vec<Row>,
-    /// As `rows`: how the addresses of whole passes over short regions come about. [`FEW`] more
-    /// stand behind the last.
+    /// Formulas of the addresses of whole passes over short regions, with the numbers of `rows`.
+    /// [`FEW`] more stand behind the last.
     pub(crate) plain: Vec<Plain>,
-    /// As `records`.
+    /// Heads, with the numbers of `records`.
     pub(crate) heads: Vec<Head>,
     /// Implied Constant loads by region, in program order.
     pub(crate) implied: Vec<Point>,

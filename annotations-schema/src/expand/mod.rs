@@ -1,4 +1,5 @@
-//! From slots to rows: the evidence of the recorded payloads about loads and their addresses.
+//! Expansion of slots to rows: the evidence of the recorded payloads about loads and their
+//! addresses.
 //!
 //! Pure: slots in, rows out; no files, no clocks. It must keep up with conversion (tens of millions
 //! of rows a second on a core), so everything that depends on a record alone is laid out beforehand
@@ -141,7 +142,7 @@ impl Counters {
 /// A module as one process has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Which of the sidecars given to [`Tables::new`].
+    /// Number of the sidecar among those given to [`Tables::new`].
     pub sidecar: usize,
     /// Value of the `module` column.
     pub module: u16,
@@ -183,7 +184,7 @@ pub struct Expander<'a> {
     counters: Counters,
     /// A sample is going on.
     started: bool,
-    /// At the sample's start the first slots may be raw ones whose head is missing.
+    /// The sample has just begun: its first slots may be raw ones whose head is missing.
     at_start: bool,
     sample: u32,
     seq: u64,
@@ -314,7 +315,7 @@ impl<'a> Expander<'a> {
         self.staged = staged;
     }
 
-    /// As [`Expander::segment`], without the columns that can be had later.
+    /// Like [`Expander::segment`], without the columns that can be had later.
     pub fn stage(
         &mut self,
         header: &SegmentHeader,
@@ -342,7 +343,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// As [`Expander::finish`], without the columns that can be had later.
+    /// Like [`Expander::finish`], without the columns that can be had later.
     pub fn finish_staged(&mut self, out: &mut Staged) {
         if !self.started {
             return;
@@ -470,7 +471,7 @@ impl<'a> Expander<'a> {
     }
 
     /// The rows of whole passes over regions with few records and rows, as long as such follow one
-    /// another; returns the slot behind them.
+    /// This is a function of its own, so that its variables stay in registers.
     // By itself, so that what it needs stays in registers.
     #[inline(never)]
     fn few(&mut self, slots: &[Slot], from: usize, out: &mut Staged) -> usize {

@@ -117,7 +117,7 @@ const BITS: std::ops::RangeInclusive<u8> = 4..=16;
 /// Upper bound of the slots of one segment; longer input is refused.
 pub const MAX_SEGMENT_SLOTS: usize = 1 << 28;
 
-/// Why a segment is shorter than asked ([`SegmentHeader::cause`]).
+/// Reasons why a segment is shorter than asked ([`SegmentHeader::cause`]).
 pub mod cause {
     /// A whole window, or a full chunk.
     pub const WHOLE: u8 = 0;
@@ -209,7 +209,7 @@ impl Pace {
             | u64::from(self.kind & 7) << 61
     }
 
-    /// As it stands in a segment's header.
+    /// Reads the form of a segment's header.
     pub fn from_word(word: u64) -> Pace {
         Pace {
             kind: (word >> 61) as u8,
@@ -219,7 +219,7 @@ impl Pace {
     }
 }
 
-/// Which thread a spill file belongs to.
+/// The thread that a spill file belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadKey {
     /// System process id.
@@ -423,7 +423,7 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         .collect())
 }
 
-/// When the first segment of a file begins; at last if there is none.
+/// Time when the first segment of a file begins; the largest value if there is none.
 fn begin(path: &Path) -> u64 {
     let file = SpillFile::open(path).ok();
     let first = file.as_ref().and_then(|f| f.segments().first());

@@ -99,7 +99,7 @@ impl EncodedSegment {
 pub struct SpillWriter {
     file: File,
     path: PathBuf,
-    /// For [`SpillWriter::write`].
+    /// Encoder's room for [`SpillWriter::write`].
     encoded: Option<Box<EncodedSegment>>,
     /// Bytes of whole segments (and the file header).
     good: u64,

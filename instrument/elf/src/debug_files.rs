@@ -46,7 +46,7 @@ pub struct DebugFiles {
     pub source: Source,
     /// A separate file with names of functions that the file's own symbols do not have.
     pub symbols: Option<PathBuf>,
-    /// For the user: files that were taken, or are missing.
+    /// Messages for the user: files that were taken, or are missing.
     pub said: Vec<String>,
 }
 

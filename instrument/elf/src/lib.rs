@@ -24,7 +24,7 @@ pub use crate::image::Elf;
 /// Page size that segments are aligned to.
 pub const PAGE: u64 = 4096;
 
-/// Why a file is not rewritten.
+/// Reason why a file is not rewritten.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The file cannot be instrumented safely, by its nature (exit status 3).

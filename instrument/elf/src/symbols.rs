@@ -120,7 +120,7 @@ fn gnu_count(table: &[u8]) -> Option<usize> {
         .filter_map(|b| bytes::u32(b, 0))
         .max()? as usize;
     if last < first {
-        // Nothing is defined.
+        // No symbol is defined.
         return Some(first);
     }
     // The low bit of a hash ends its chain.

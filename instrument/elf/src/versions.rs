@@ -32,7 +32,7 @@ fn header(kind: u32, table: &[u8]) -> [SectionHeader; 1] {
 }
 
 impl<'a> Versions<'a> {
-    /// Those of a file; none where it has no such tables.
+    /// Reads the versions of a file; none if it has no such tables.
     pub fn read(elf: &Elf<'a>) -> Versions<'a> {
         Self::parse(elf).unwrap_or_default()
     }

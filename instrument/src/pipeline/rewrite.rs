@@ -190,7 +190,7 @@ fn of_parts<'a>(
 
 /// A function with a clone.
 struct Cloned {
-    /// Without its code.
+    /// The clone without its code.
     clone: Box<Emitted>,
     code: Vec<u8>,
     pieces: Vec<CloneFde>,
@@ -604,7 +604,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
             input.reports = sanitizers::reports(elf, &input);
         }
         input.has_sanitizer = sanitizer.linked_in;
-        // Those of a C library with a loader are met by the runtime's wrappers.
+        // The runtime's wrappers meet the system calls of a C library with a loader.
         input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
         if options.flavour == FLAVOUR_SOFT {
             input.markers = markers::find(elf, &input);

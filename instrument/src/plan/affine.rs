@@ -33,7 +33,8 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Nothing is known: the symbols are 1 to 16. `backward`: string instructions may go down.
+    /// Registers of which nothing is known: their symbols are 1 to 16. `backward`: string
+    /// instructions may go down.
     pub fn new(backward: bool) -> Registers {
         Registers {
             next_symbol: 16,
@@ -53,7 +54,7 @@ impl Registers {
         }
     }
 
-    /// From here on nothing is known.
+    /// Forgets all registers.
     pub fn forget(&mut self) {
         for r in 0..16 {
             self.values[r] = self.fresh();
@@ -203,7 +204,8 @@ impl Kind {
     }
 }
 
-/// By code: a look here is quicker than all the questions about mnemonic and operands.
+/// The kind by instruction code. A look here is quicker than all the questions about mnemonic and
+/// operands.
 static KINDS: [Kind; 1 << 13] = {
     let mut kinds = [Kind::Other; 1 << 13];
     let all = [
@@ -319,8 +321,8 @@ impl Differences {
         })
     }
 
-    /// Behind a block, whose registers hold `now` where those of its start had the numbers 1 to 16
-    /// as symbols.
+    /// Finds the differences behind a block. Its registers hold `now`, and those at its start had
+    /// the numbers 1 to 16 as symbols.
     fn behind(&self, now: &Registers) -> Differences {
         if self.is_none() && Differences::alone(now) {
             return Differences::NONE;
@@ -439,7 +441,7 @@ pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     while let Some(b) = waiting.pop() {
         let b = b as usize;
         waits[b] = false;
-        // Nothing is less than nothing.
+        // If no successor has known differences, none can lose any.
         let block = &graph.blocks[b];
         if block.succs.iter().all(|t| starts.is_none(t.0 as usize)) {
             continue;
@@ -492,7 +494,7 @@ mod tests {
     const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
     const RET: &[u8] = &[0xc3];
 
-    /// At the start of each block: the distance from one register to another.
+    /// Finds the distance from one register to another at the start of each block.
     fn distances(parts: &[&[u8]], from: Gpr, to: Gpr) -> Vec<Option<i64>> {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();

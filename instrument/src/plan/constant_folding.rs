@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 /// The regions at a block's ends, by number in the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ends {
-    /// That at its start, if it has sites: nothing but instructions that go on to the next one
-    /// stands before its end.
+    /// The region at its start, if it has sites: only instructions that go on to the next one stand
+    /// before its end.
     pub(crate) first: Option<usize>,
-    /// That at its end, likewise.
+    /// The region at its end, if it has sites.
     pub(crate) last: Option<usize>,
     /// The block has one region, with or without sites.
     pub(crate) one: bool,

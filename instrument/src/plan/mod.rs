@@ -310,9 +310,9 @@ struct Builder<'a> {
     /// See [`Insn::dead`], of the instruction at hand.
     dead: RegSet,
     open: Option<Open>,
-    /// By record of the region: all of its bits count.
+    /// True for each record of the region whose bits all count.
     whole: Vec<bool>,
-    /// By region: all of it are Constant loads, one of them a proxy.
+    /// True for each region that has only Constant loads, one of them a proxy.
     proxies: Vec<bool>,
     /// Ends of regions in this block so far.
     closed: usize,
@@ -431,7 +431,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// As [`Builder::register`], where the value is no part of an address, so that all of its bits
+    /// Like [`Builder::register`], but the value is no part of an address, so all of its bits
     /// count.
     fn whole_register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
         match self.find_register(r) {

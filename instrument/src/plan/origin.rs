@@ -1,8 +1,8 @@
 //! Origin of a load's address: the value of another load, or a kind of computation.
 //!
-//! Classes say whether an address is affine. This says more of those that are not: a pointer chase
-//! loads its own next address, a gather takes an index from another load, a hash table's place is
-//! mixed from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
+//! Classes say if an address is affine. This says more of those that are not: a pointer chase loads
+//! its own next address, a gather takes an index from another load, a hash table's place is mixed
+//! from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
 //! nothing else depends on it. Other addresses are [`Origin::Unknown`].
 //!
 //! Each address is followed backwards through the instructions that made it, over registers and

@@ -77,7 +77,7 @@ pub struct Patching {
     /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of
     /// them. Any instruction may be one.
     pub blind: bool,
-    /// Nor is what stands at its start done only once.
+    /// Such a jump may lead to the function's start, too.
     pub blind_start: bool,
     /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT
     /// flavour, see [`crate::link::fault_shim`]).

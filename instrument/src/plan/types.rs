@@ -12,7 +12,7 @@ pub enum Payload {
     /// The effective address of the memory operand of the instruction [`RecordPlan::of`] (segment
     /// base included for fs: it is read from `fs:[0]`; a vector index is left out).
     Address,
-    /// Nothing: the id alone tells which load ran (static address). PT: any register.
+    /// No payload: the id alone tells which load ran (static address). PT: any register.
     Nothing,
     /// Eight bytes of a vector register: index or mask of a gather, see
     /// [`mgz_annotations_schema::sidecar::Gather`]. Two such records, the lower and the higher half
@@ -20,7 +20,7 @@ pub enum Payload {
     Half(VectorHalf),
     /// A mask register, likewise.
     Mask(u8),
-    /// Nothing, and no slot: the region's counter is added to ([`mgz_abi::counters`]).
+    /// No payload and no slot: the region's counter is added to ([`mgz_abi::counters`]).
     Count {
         /// Flags are dead.
         flags: bool,
@@ -34,7 +34,7 @@ pub struct VectorHalf {
     pub vector: u8,
     /// Length of the register, bytes.
     pub bytes: u8,
-    /// Which eight bytes, lowest first.
+    /// Number of the eight-byte part, lowest first.
     pub half: u8,
 }
 

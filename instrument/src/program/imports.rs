@@ -97,7 +97,7 @@ impl Imports {
                 .filter(|w| input.is_code(w.1))
                 .collect();
         }
-        // (Those lead to a function that a resolver chooses.)
+        // (These words lead to a function that a resolver chooses.)
         for chosen in elf.relocations().iter().filter(|r| r.kind == R_IRELATIVE) {
             self.own.remove(&chosen.at);
         }

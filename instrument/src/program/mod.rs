@@ -46,7 +46,7 @@ pub struct SegmentBytes<'a> {
 /// A function symbol.
 #[derive(Clone, Debug)]
 pub struct FuncSymbol<'a> {
-    /// As in the symbol table (mangled).
+    /// Name in the symbol table (mangled).
     pub name: Cow<'a, str>,
     /// Link-time address.
     pub addr: u64,
@@ -60,9 +60,9 @@ pub enum Import {
     /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for
     /// lost.
     Abi,
-    /// Nothing, but that it is bound at its first call, which changes r10 and r11.
+    /// It is bound at its first call, which changes r10 and r11. Nothing else is known.
     Lazy,
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
 }
 
@@ -156,7 +156,7 @@ impl Input<'_> {
         }
     }
 
-    /// Those of [`Input::relocated`] that reach into `range`.
+    /// The part of [`Input::relocated`] that reaches into `range`.
     pub fn relocated_in(&self, range: &Range<u64>) -> &[u64] {
         let from = self
             .relocated
@@ -196,7 +196,7 @@ pub struct Options {
     pub flavour: u32,
     /// Record stores as well.
     pub stores: bool,
-    /// Which functions.
+    /// Selection of the functions to be instrumented.
     pub select: Box<Select>,
     /// Calls and returns are translated, so that clones can be entered and left anywhere (soft
     /// flavour).
@@ -319,7 +319,7 @@ pub struct Program {
 }
 
 impl FunctionInfo {
-    /// One of which no more is known than where exactly it lies.
+    /// Makes a function of which only the exact place is known.
     pub fn new(range: Range<u64>) -> FunctionInfo {
         FunctionInfo {
             id: FunctionId(0),
@@ -363,7 +363,8 @@ impl FunctionInfo {
 }
 
 impl Program {
-    /// Those of [`Program::data`] in a function, and where a jump might reach behind it.
+    /// Ranges of [`Program::data`] in a function, and in the bytes behind it that a jump might
+    /// reach.
     pub fn data_in(&self, range: &Range<u64>) -> &[Range<u64>] {
         let from = self.data.partition_point(|d| d.end <= range.start);
         let count =

@@ -113,8 +113,8 @@ fn never_returns(name: &str) -> bool {
     fatal || aborts || starts || name.starts_with("__msan_warning") && name.ends_with("_noreturn")
 }
 
-/// Such functions: those of the file by their addresses, imported ones by the places through which
-/// they are called.
+/// Finds such functions: those of the file by their addresses, imported ones by the places through
+/// which they are called.
 pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
     let imports = Imports::read(elf, input);
     let imported = imports.slots.iter().chain(&imports.stubs);

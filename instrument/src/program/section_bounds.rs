@@ -20,9 +20,9 @@ pub struct Bounds {
     pub(crate) ends: BTreeSet<u64>,
     /// Words that hold one of these, and that.
     pub(crate) words: HashMap<u64, u64>,
-    /// From the first executable byte to the end, which counts as inside.
+    /// The range from the first executable byte to the end, which counts as inside.
     pub(crate) around: Range<u64>,
-    /// By the places through which they are called.
+    /// Known functions by the places through which they are called.
     pub(crate) functions: HashMap<u64, Known>,
     /// A word that holds an end, near one that holds a beginning or another address before that.
     pub(crate) table: Option<(u64, Range<u64>)>,
@@ -249,7 +249,7 @@ fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) ->
 /// Bytes between the words of a table.
 pub(crate) const NEAR: u64 = 64;
 
-/// By name.
+/// Classifies a function by its name.
 pub(crate) fn known(name: &str) -> Option<Known> {
     let name = name.split('@').next().unwrap_or(name);
     let reads = |arguments: &[u8]| Some(Known::Reads(arguments.iter().map(|n| 1 << n).sum()));

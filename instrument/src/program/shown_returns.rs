@@ -81,7 +81,7 @@ pub struct ShownReturns {
     pub places: FastSet<u64>,
     /// They look at return addresses of their callers, too.
     pub whole_stack: bool,
-    /// By whom, for people: the name of the first one, or where it begins.
+    /// The first reader, for people: its name, or its start address.
     pub first: String,
     /// The file is not right where clones push addresses of their own.
     pub matters: bool,
@@ -120,7 +120,8 @@ pub fn find_readers(
     (!shown.first.is_empty()).then_some(shown)
 }
 
-/// Those that are known by their names. `is_static`: the C library's functions are in the file.
+/// Adds the readers that are known by their names. `is_static`: the C library's functions are in
+/// the file.
 fn named(imports: &Imports, input: &Input, is_static: bool, shown: &mut ShownReturns) {
     let imported = || imports.slots.iter().chain(&imports.stubs);
     let is_traced = imported().any(|(_, name)| name == "mtrace");

@@ -90,7 +90,7 @@ struct Batch {
     before: Vec<Before>,
     /// Number of these rows.
     len: usize,
-    /// Before the first.
+    /// The last rows before the first of these.
     last: Last,
 }
 
@@ -169,7 +169,7 @@ pub struct Columns {
     flavour: u32,
     /// Rows are still to be changed, and so are kept.
     keeps: bool,
-    /// From this group on columns are not made while others would wait for them.
+    /// Number of the first group from which columns are not made while others would wait for them.
     late: usize,
     state: Mutex<State>,
 }
@@ -180,7 +180,7 @@ struct State {
     early: HashMap<usize, Vec<OfClone>>,
     /// Number of the group that is next.
     group: usize,
-    /// Before the next clone.
+    /// The numbers before the next clone.
     next: Before,
     last: Last,
     filling: Batch,
@@ -195,7 +195,7 @@ impl State {
     /// Appends a clone's rows.
     fn push(&mut self, own: OfClone) {
         let rows = own.rows;
-        // As the layout has it.
+        // The layout aligns clones in this way.
         self.next.at = (self.next.at + 1).next_multiple_of(own.align);
         let before = Before {
             function: own.function,

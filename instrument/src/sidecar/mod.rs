@@ -23,7 +23,7 @@ pub struct Entry {
     pub name: String,
     /// Original bytes.
     pub range: Range<u64>,
-    /// Why it was left alone.
+    /// Reason why it was left alone.
     pub left: Option<String>,
     /// Index of its clone.
     pub clone: Option<usize>,

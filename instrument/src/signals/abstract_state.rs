@@ -36,7 +36,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Nothing known.
+    /// A value of which nothing is known.
     pub const ANY: Value = Value::Bits { zero: 0, one: 0 };
 
     /// Value that a call left in a register that callees may use: an unknown value, or the one from
@@ -217,7 +217,7 @@ const ACTION_BYTES: i64 = 152;
 const HANDLER_BYTES: i64 = 8;
 
 impl State {
-    /// At the function's entry; the arguments in `params` (bit n: argument n) are named.
+    /// State at the function's entry. The arguments in `params` (bit n: argument n) are named.
     pub fn entry(params: u8) -> State {
         let mut state = State::unknown();
         state.regs[usize::from(RSP.0)] = Value::Frame(0);
@@ -231,7 +231,7 @@ impl State {
         state
     }
 
-    /// Nothing known.
+    /// State of which nothing is known.
     pub fn unknown() -> State {
         State {
             regs: [Value::ANY; 16],

@@ -177,11 +177,11 @@ fn is_variadic(graph: &Cfg) -> bool {
 /// Use of an argument that the search looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Look {
-    /// With the context: whatever depends on where the program is.
+    /// Use of the context: anything that depends on the program's place.
     Anything,
-    /// With the context: read or set where the signal found the program.
+    /// Use of the context: read or set the place where the signal found the program.
     Place,
-    /// With the facts about a signal: read the part that tells where it found the program.
+    /// Use of the facts about a signal: read the part that tells where it found the program.
     Origin,
     /// The same with the address of some part of either, which may be that one.
     Part,

@@ -9,7 +9,7 @@ pub struct Finding {
     pub why: Why,
 }
 
-/// Why a place that installs a handler is not known to be harmless.
+/// Reasons why a place that installs a handler is not known to be harmless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
     /// A word of data holds the address of `sigaction`.
@@ -51,7 +51,8 @@ pub enum Why {
     /// It hands different arguments on as actions.
     #[error("its function hands two actions on")]
     TwoActions,
-    /// Nor known to be one that was in force before.
+    /// The handler is in memory that is not followed, and the action is not known to be a previous
+    /// one.
     #[error("a handler that is described in memory which is not followed")]
     NotFollowed,
     /// The address in the action is no constant.

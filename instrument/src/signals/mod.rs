@@ -63,7 +63,7 @@ use std::ops::Range;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
 const FAULTS: [u64; 6] = [4, 5, 7, 8, 11, 31];
-/// Those of them whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP,
+/// Fault signals whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP,
 /// SIGFPE, SIGSYS.
 const SHOW_PLACE: [u64; 4] = [4, 5, 8, 31];
 const SIGPROF: u64 = 27;
@@ -216,9 +216,9 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     }
 }
 
-/// Why calls of `sigaction` may not be seen at all, if so: they reach it through registers, or the
-/// loader is asked for it. Else the [`places`] of `targets`: going through the code once is enough
-/// for all of them.
+/// Finds the reason why calls of `sigaction` may not be seen at all, if there is one: they reach it
+/// through registers, or the loader is asked for it. Else the [`places`] of `targets`: going
+/// through the code once is enough for all of them.
 fn unseen(
     input: &Input,
     program: &Program,

@@ -297,9 +297,9 @@ struct Installing<'s, 'a> {
     function: usize,
     start: u64,
     graph: Cfg,
-    /// By instruction.
+    /// Kind of each instruction.
     kinds: Vec<Kind>,
-    /// By instruction: the state before it, if control is known to come there.
+    /// State before each instruction, if control is known to come there.
     states: Vec<Option<State>>,
     /// It reads the flags of an action that it is given.
     reads_flags: bool,

@@ -51,16 +51,15 @@ pub fn only_writes(name: &str) -> bool {
 
 /// Names callees: the imported function that a call goes to, if it is one.
 pub struct Follow<'a> {
-    /// By call instruction.
+    /// Name of the imported function that a call instruction calls.
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
     /// True if a call is of an imported function that may change all registers which the ABI lets
     /// it change.
     pub by_abi: &'a dyn Fn(&Instruction) -> bool,
-    /// By call to a function of the file: which argument is an action that it only reads, and which
-    /// are filled with the one before (bit n: argument n).
+    /// Effect of a call to a function of the file on actions: the argument that is an action which
+    /// it only reads, and the arguments that it fills with the previous action (bit n: argument n).
     pub actions: &'a dyn Fn(&Instruction) -> (Option<u8>, u8),
-    /// By call to a function of the file: which of its arguments it may hand back (bit n: argument
-    /// n).
+    /// Arguments that a call to a function of the file may hand back (bit n: argument n).
     pub handed_back: &'a dyn Fn(&Instruction) -> u8,
     /// Every possible use of an argument is looked for; otherwise only certain facts about values.
     pub uses: bool,

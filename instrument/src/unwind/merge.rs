@@ -208,7 +208,7 @@ mod tests {
                 rules(&parts, code()),
                 "{instructions:x?}"
             );
-            // Nothing changes at the very place where a function begins.
+            // The frame does not change at the very place where a function begins.
             let padding = |p: &FrameEntry| p.code.end..p.code.end + 2;
             let initial = rules(&[part(0x1000..0x1100, &[])], 0x1000..0x1001);
             assert!(

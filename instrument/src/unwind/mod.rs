@@ -172,7 +172,8 @@ pub struct Cie<'a> {
 }
 
 impl Cie<'_> {
-    /// For code of our own without exception tables; `instructions` say where its frame begins.
+    /// Makes the common part for code of our own without exception tables; `instructions` say where
+    /// its frame begins.
     pub const fn plain(signal: bool, instructions: &[u8]) -> Cie<'_> {
         Cie {
             augmented: true,

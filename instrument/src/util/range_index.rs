@@ -1,5 +1,5 @@
-//! Which of many ranges holds an address: asked some ten times for each branch of a program, so
-//! that a search through all of them, with a miss of the cache at every step, would show.
+//! Index of many ranges that finds the one with an address. It is asked some ten times for each
+//! branch of a program. A search through all ranges, with a cache miss at every step, would show.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! From the bytes of one function to instructions.
+//! Decoding of one function's bytes into instructions.
 //!
 //! Compiled code is instructions from end to end, so a straight sweep is tried first and accepted
 //! if every direct branch, landing pad and known entry falls on a boundary. Otherwise (data in
@@ -24,7 +24,7 @@ pub struct Body {
     /// They do not overlap but for prefixes ([`Insn::is_overlapped`]); bytes in none are padding or
     /// data.
     pub insns: Vec<Insn>,
-    /// Those by their addresses.
+    /// Indexes of the instructions by their addresses.
     pub places: AddressIndex,
     /// There may be bytes in none between them.
     pub gaps: bool,

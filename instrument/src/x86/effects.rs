@@ -30,7 +30,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Those of a function that begins at `start`. `owned`: [`Facts::own`] is wanted.
+    /// Gathers the facts of a function that begins at `start`. `owned`: [`Facts::own`] is wanted.
     pub fn of(
         insns: &[Insn],
         start: u64,
@@ -199,11 +199,11 @@ struct Way {
     flags: u8,
 }
 
-/// Not one of the plain ones.
+/// The instruction is not plain.
 const UNKNOWN: u8 = 1;
-/// With one register twice, nothing is read.
+/// If one register is both operands, nothing is read.
 const CANCELS: u8 = 2;
-/// With some constants, nothing is read.
+/// If the constant is a certain one, nothing is read.
 const MASKS: u8 = 4;
 /// A constant or an address of memory may be an address in the code.
 const TAKES: u8 = 8;
@@ -227,7 +227,7 @@ impl Way {
         }
     }
 
-    /// Together with these registers.
+    /// Adds these implied registers.
     const fn and(self, read: u16, kill: u16, clobber: u16) -> Way {
         Way {
             implied: RegUse {
@@ -280,7 +280,7 @@ static CLEARS: Way = Way::of([OpAccess::Write, OpAccess::None, OpAccess::None]);
 /// Use that plain instructions make of their operands: an index into [`WAYS`].
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Not plain.
+    /// The instruction is not plain.
     Other,
     /// The second becomes the first, or something is made of it alone.
     Moves,
@@ -324,7 +324,7 @@ enum Kind {
     Signs,
 }
 
-/// By [`Kind`].
+/// The way of each [`Kind`].
 static WAYS: [Way; Kind::Signs as usize + 1] = {
     use OpAccess::{CondWrite, NoMemAccess, None as Unused, Read, ReadWrite, Write};
     let stack = 1 << RSP.0;
@@ -968,7 +968,7 @@ const SIGNS: &[Code] = &[Code::Cdq, Code::Cqo];
 /// More than there are: iced has fewer than five thousand.
 const CODES: usize = 1 << 13;
 
-/// By code: a look here is quicker than a branch by some hundred cases.
+/// The kind by instruction code. A look here is quicker than a branch by some hundred cases.
 static KINDS: [Kind; CODES] = {
     let mut kinds = [Kind::Other; CODES];
     let lists = [

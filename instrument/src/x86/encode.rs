@@ -65,27 +65,27 @@ impl Encoded {
         (self.0 >> Encoded::LEN) as u8
     }
 
-    /// With another instruction behind it; both have fifteen bytes at most.
+    /// Appends another instruction; both have fifteen bytes at most.
     #[must_use]
     pub fn then(self, next: Encoded) -> Encoded {
         let bytes = next.0 & !(0xff << Encoded::LEN);
         Encoded(self.0 + (bytes << (8 * self.size())) + (u128::from(next.size()) << Encoded::LEN))
     }
 
-    /// With more bytes behind the others.
+    /// Appends more bytes.
     #[must_use]
     pub fn with_all(self, bytes: &[u8]) -> Encoded {
         bytes.iter().fold(self, |code, &byte| code.with(byte))
     }
 
-    /// With another byte behind the others.
+    /// Appends another byte.
     #[inline]
     #[must_use]
     pub fn with(self, byte: u8) -> Encoded {
         Encoded(self.0 + (u128::from(byte) << (8 * self.size())) + (1 << Encoded::LEN))
     }
 
-    /// With four bytes behind the others.
+    /// Appends four bytes.
     #[inline]
     #[must_use]
     pub fn with32(self, value: u32) -> Encoded {

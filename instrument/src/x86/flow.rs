@@ -110,8 +110,8 @@ pub(crate) fn taken_by(inst: &Instruction) -> Option<(u64, bool)> {
     }
 }
 
-/// By code: true if [`taken`] may find an address, which is seldom. (iced has fewer than so many
-/// codes.)
+/// By instruction code: true if [`taken`] may find an address, which is seldom. (iced has fewer
+/// than so many codes.)
 pub(crate) static TAKERS: [bool; 1 << 13] = {
     use Code::*;
     let takers = [

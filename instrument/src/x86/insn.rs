@@ -27,8 +27,8 @@ pub struct Insn {
     /// Registers that a probe standing right before this instruction may overwrite: their values
     /// are dead there, on every path, exceptions and IPA register allocation included. Never rsp.
     pub dead: RegSet,
-    /// Those of `dead` that an instruction with accesses itself overwrites, and that a probe may
-    /// overwrite before it even if it faults; see [`crate::analyze::unread_values`].
+    /// Registers of `dead` that an instruction with accesses itself overwrites, and that a probe
+    /// may overwrite before it even if it faults; see [`crate::analyze::unread_values`].
     pub own: RegSet,
 }
 

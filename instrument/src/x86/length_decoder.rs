@@ -27,7 +27,7 @@ pub fn window<'b>(bytes: &'b [u8], at: usize, tail: &'b mut [u8; WINDOW]) -> &'b
 pub enum What {
     /// Control goes on behind it.
     Plain,
-    /// Nothing: it is to be decoded.
+    /// The kind is unknown: the instruction must be decoded.
     Unknown,
     /// A direct jump.
     Jump,
@@ -54,7 +54,7 @@ pub struct Skimmed {
     pub distance: i32,
     /// The displacement counts from the instruction's end.
     pub ip_relative: bool,
-    /// Nothing but an index is added to the displacement, perhaps.
+    /// No base register is added to the displacement, at most an index.
     pub no_base: bool,
     /// Opcode, if it is one of one byte; the ModRM byte, or the byte in its place; with REX.W.
     opcode: u8,
@@ -82,7 +82,7 @@ impl Skimmed {
         }
     }
 
-    /// One that leads elsewhere.
+    /// Makes an instruction that leads elsewhere.
     #[inline(always)]
     const fn leading(what: What, len: usize, distance: i32) -> Skimmed {
         Skimmed {
@@ -121,7 +121,7 @@ impl Skimmed {
 const KNOWN: u8 = 0x80;
 /// A ModRM byte.
 const MODRM: u8 = 0x40;
-/// That depends on the opcode, and on the ModRM byte.
+/// The length depends on the opcode, and on the ModRM byte.
 const SPECIAL: u8 = 0x20;
 /// A constant of one byte.
 const BYTE: u8 = 1;
@@ -255,7 +255,7 @@ const FAR: u8 = 0x20;
 /// …which counts from the instruction's end.
 const IP: u8 = 0x40;
 
-/// By ModRM byte.
+/// The form by ModRM byte.
 static FORMS: [u8; 256] = {
     let mut forms = [1; 256];
     let mut modrm = 0;
@@ -283,7 +283,7 @@ const ENDBR64: u32 = u32::from_le_bytes([0xf3, 0x0f, 0x1e, 0xfa]);
 const OPERAND: u8 = 0x80;
 const BYTES: u8 = 0x03;
 
-/// By opcode of one byte; 0 if it is none of them.
+/// The bits by one-byte opcode; 0 if it is none of these.
 static SHORT: [u8; 256] = {
     let mut table = [0; 256];
     let mut n = 0;
@@ -376,7 +376,7 @@ fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
             0xe9 if is_bare => return Skimmed::leading(What::Jump, at + 4, four(code, at) as i32),
             0xc3 if is_bare => return Skimmed::of(What::Return, at),
             LEA if modrm < 0xc0 => {}
-            // (With eight bytes it is to be decoded.)
+            // (A constant of eight bytes must be decoded.)
             0xb8..=0xbf if !wide => {}
             0xc6 | 0xc7 if reg == 0 => {}
             0xf6 if reg < 2 => constant = 1,

@@ -100,7 +100,7 @@ pub enum Form {
     },
     /// `xlat`.
     Table,
-    /// Nothing known.
+    /// Nothing is known.
     Unknown,
 }
 
@@ -189,7 +189,7 @@ impl AccessList {
         &self.insns
     }
 
-    /// Those of some instructions that have any, with the instructions' numbers.
+    /// Accesses of a range of instructions, with the number of each instruction that has any.
     pub fn within(&self, insns: Range<usize>) -> impl Iterator<Item = (usize, &Accesses)> {
         let first = self.insns.partition_point(|&i| (i as usize) < insns.start);
         self.insns[first..]

@@ -45,7 +45,8 @@ pub fn gpr(register: Register) -> Option<Gpr> {
     (number != NO_NUMBER).then_some(Gpr(number))
 }
 
-/// By iced's number: that of the general purpose register that it is or is part of.
+/// Numbers of general purpose registers by iced's register number. A part of a register has that
+/// register's number.
 static NUMBERS: [u8; 256] = {
     let mut numbers = [NO_NUMBER; 256];
     let mut n = 0;
@@ -76,8 +77,8 @@ const AX: usize = Register::AX as usize;
 const EAX: usize = Register::EAX as usize;
 const R15: usize = Register::R15 as usize;
 
-/// By iced's number: the set of the general purpose register that it is or is part of, which is
-/// empty for any other.
+/// Set by iced's register number: the general purpose register that it is or is part of. It is
+/// empty for all others.
 pub static BITS: [u16; 256] = bits(0);
 /// The same, of 32- and 64-bit registers only.
 pub static WHOLE: [u16; 256] = bits(EAX);

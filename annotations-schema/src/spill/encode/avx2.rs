@@ -43,7 +43,7 @@ impl Default for Scratch {
 #[repr(C, align(16))]
 struct Bytes([u8; 16]);
 
-/// For `pshufb`: makes a byte zero.
+/// Index for `pshufb` that makes a byte zero.
 const NOTHING: u8 = 0x80;
 
 /// The stored bytes of two differences, one behind the other, by the byte of their codes; and how
@@ -69,7 +69,7 @@ static TWO: [(Bytes, usize); 0x78] = {
     table
 };
 
-/// Those of eight 16-bit words that a bitmap has, one behind the other.
+/// By bitmap: shuffle that puts the chosen ones of eight 16-bit words one behind the other.
 static CHOSEN: [Bytes; 256] = {
     let mut table = [Bytes([NOTHING; 16]); 256];
     let mut bitmap = 0;

@@ -76,7 +76,7 @@ impl Counts {
         }
     }
 
-    /// Those of a set that were counted most, and how often that is.
+    /// Members of a set with the highest count, and that count.
     fn most(&self, set: RegSet) -> (RegSet, u32) {
         let (mut most, mut count) = (set, 0);
         for (bit, number) in self.0.iter().enumerate().rev() {

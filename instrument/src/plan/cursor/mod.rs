@@ -276,10 +276,10 @@ fn may_be_inside(insn: &Insn) -> bool {
 /// End of a stretch. It is read again and again, so it is kept to a few bytes.
 #[derive(Clone, Copy)]
 struct End {
-    /// With a call.
+    /// The stretch ends with a call.
     calls: bool,
-    /// With a jump that can be led through code: conditional and unconditional ones can, all other
-    /// branches cannot.
+    /// It ends with a jump that can be led through code. Conditional and unconditional jumps can
+    /// be, all other branches cannot.
     led: bool,
     /// Control runs from it into the stretch behind it.
     falls: bool,
@@ -603,7 +603,8 @@ impl<'a> Finder<'a> {
                     .for_each(|&b| residencies.of_piece[b as usize] = Some(number));
                 continue;
             }
-            // Without the stretches through which the cycle is entered, the inner ones remain.
+            // If the stretches through which the cycle is entered are removed, the inner cycles
+            // remain.
             search.begin(&set);
             let inner: Vec<u32> = set
                 .iter()
@@ -624,9 +625,9 @@ impl<'a> Finder<'a> {
         residencies
     }
 
-    /// Those of the allowed stretches, in ascending order, that may be on a cycle: each has a way
-    /// back, from a stretch that is not before any of its members to one that is not behind, and
-    /// each member is between the ends of such a way.
+    /// Finds the allowed stretches that may be on a cycle, in ascending order. Each has a way back,
+    /// from a stretch that is not before any of its members to one that is not behind, and each
+    /// member is between the ends of such a way.
     fn on_ways_back(&self, allowed: &[bool]) -> Vec<u32> {
         let mut least = u32::MAX;
         let mut found = Vec::new();
@@ -993,7 +994,7 @@ mod tests {
         ]
     }
 
-    /// Those of each stretch end where those of the next begin.
+    /// Makes the lists of edges. Each stretch's list ends where the next one's begins.
     fn edges(starts: &[u32], to: &[u32]) -> Edges {
         Edges {
             spans: starts.windows(2).map(|w| (w[0], w[1])).collect(),
