@@ -305,8 +305,8 @@ fn deeper(inst: &Instruction) -> Option<i64> {
 }
 
 /// True if somebody may see the return address that an instruction has loaded. Nobody does if
-/// control goes on there by a jump or a return. Nor if it is kept for that purpose with the
-/// processor state (contexts) or mangled (`setjmp`).
+/// control goes on there by a jump or a return. Nobody does either if it is kept for that purpose
+/// with the processor state (contexts) or mangled (`setjmp`).
 fn is_shown(load: &Instruction, behind: &[u8]) -> bool {
     let register = load.op0_register();
     let behind = Decoder::with_ip(64, behind, load.next_ip(), DecoderOptions::NONE);
