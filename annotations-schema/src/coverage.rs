@@ -19,7 +19,7 @@ pub struct Coverage {
     pub files: Vec<LoadedFile>,
     /// Bytes of code of no file, generated at run time: the most that was seen in one process.
     pub generated_bytes: u64,
-    /// Those of `time_samples` in such code; absent if there are none.
+    /// Part of `time_samples` in such code; absent if there are none.
     pub generated_samples: Option<u64>,
     /// Programs that were executed and not recorded.
     pub programs: Vec<Program>,
@@ -42,7 +42,7 @@ impl Coverage {
         self.share(self.generated_samples)
     }
 
-    /// Takes in what another trace says.
+    /// Takes in the coverage of another trace.
     pub fn add(&mut self, other: Coverage) {
         let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (None, None) => None,
@@ -92,7 +92,7 @@ pub struct LoadedFile {
     /// True if no file needs it, but one opens it by its name, so that `mgz-instrument --libs`
     /// takes its path.
     pub opened_by_name: bool,
-    /// Those of `time_samples` in its code; absent if there are none.
+    /// Part of `time_samples` in its code; absent if there are none.
     pub samples: Option<u64>,
     /// Functions in it, where it is not instrumented, that read memory for instrumented files:
     /// `memcpy`, `strlen`, …
@@ -123,7 +123,7 @@ pub struct Program {
     /// Number of times.
     pub times: u64,
     /// `not instrumented`, `privileged` or `32-bit`; the loader keeps the recorder out of the last
-    /// two, and of what they start.
+    /// two, and of the programs that they start.
     pub why: String,
 }
 
@@ -154,8 +154,8 @@ fn library(path: &str) -> String {
     }
 }
 
-/// The libraries that `--libs` has taken in already: it takes what it names, and nothing else. They
-/// lie there under the names that they are asked for by.
+/// The libraries that `--libs` has taken in already: it takes the libraries that it names, and no
+/// others. They lie there under the names that they are asked for by.
 fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
     instrumented
         .filter(|path| {

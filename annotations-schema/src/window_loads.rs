@@ -24,9 +24,9 @@ pub fn is_own(source: &str) -> bool {
 /// to (1+e) times the value. Each window is its time, and its loads and their error as far as they
 /// are known. `None` if they are not known for more than a tenth of the time, or if there are none.
 ///
-/// Windows of a function share one measurement, and functions share what recording adds, so errors
-/// do not cancel out: all windows are taken to be at the same end of their intervals. Code whose
-/// speed is known badly counts by what it may add to the sum.
+/// Windows of a function share one measurement, and functions share the time that recording adds,
+/// so errors do not cancel out: all windows are taken to be at the same end of their intervals.
+/// Code of badly known speed counts by its possible share of the sum.
 pub fn executed(windows: impl Iterator<Item = (f64, Option<(f64, f64)>)>) -> Option<(f64, f64)> {
     let (mut loads, mut most, mut least) = (0.0, 0.0, 0.0);
     let (mut known, mut unknown) = (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! What was done: figures for people and for programs.
+//! Results of a rewrite: figures for people and for programs.
 
 use crate::common::skip_reason::LeftReason;
 use crate::emit::Rows;
@@ -42,32 +42,34 @@ pub struct Report {
     /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the
     /// original's places by way of `sigaction` (with `soft` the runtime always does that).
     pub shows_faults: bool,
-    /// Where a function or a table begins by which most of the file's own code is read as data: it
-    /// can be recorded in `burst` alone.
+    /// Start of a function or a table by which most of the file's own code is read as data: the
+    /// file can be recorded in `burst` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
-    /// What the program demands of its threads that only `burst` leaves it.
+    /// The program's demand on its threads that only `burst` leaves intact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_only: Option<String>,
     /// Debug information that is in other files: where it was found, or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub debug_files: Vec<String>,
-    /// Where the program opens its own file.
+    /// Address where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
-    /// By what the program may read or change its own memory past all protections: needs `burst`.
+    /// Means by which the program may read or change its own memory past all protections: needs
+    /// `burst`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_memory: Option<String>,
-    /// Where it opens the list of its own mappings. What it reads at addresses that it finds there is not followed.
+    /// Address where it opens the list of its own mappings. Its reads at addresses found there are
+    /// not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_maps: Option<u64>,
     /// The path by which the program may look for files beside itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub looks_beside: Option<String>,
-    /// Who looks at return addresses, so that calls push the original's in every mode.
+    /// Code that looks at return addresses, so that calls push the original's in every mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shows_returns: Option<String>,
-    /// What programs look for at the end of their file, if the input has that.
+    /// Data that programs look for at the end of their file, if the input has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload>,
     /// Executable bytes of the input (linkage tables left out).
@@ -98,9 +100,10 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
-    /// Those of them that begin without room for a jump into the clone (or where it would cover an
-    /// instruction that handlers look at): of calls through pointers and from other files, the
-    /// first instructions run in the original, or all if there is no room further on.
+    /// Instrumented functions that begin without room for a jump into the clone (or where it would
+    /// cover an instruction that handlers look at). If they are called through pointers and from
+    /// other files, the first instructions run in the original, or all if there is no room further
+    /// on.
     pub entered_late: u64,
     /// Functions left alone.
     pub left: Left,
@@ -109,9 +112,9 @@ pub struct Functions {
 /// See [`Functions`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Left {
-    /// How many.
+    /// Number of functions.
     pub total: u64,
-    /// Why.
+    /// Number of functions by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -126,20 +129,20 @@ pub struct Loads {
     pub strided: u64,
     /// Class Irregular.
     pub irregular: u64,
-    /// By kind: plain, string, gather, …
+    /// Number by kind: plain, string, gather, …
     pub kinds: BTreeMap<&'static str, u64>,
     /// Constant loads that a proxy counts.
     pub implied: u64,
-    /// Not recorded.
+    /// Loads that are not recorded.
     pub unrecorded: Unrecorded,
 }
 
 /// See [`Loads`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Unrecorded {
-    /// How many.
+    /// Number of loads.
     pub total: u64,
-    /// Why.
+    /// Number of loads by reason.
     pub reasons: BTreeMap<&'static str, u64>,
 }
 
@@ -157,11 +160,11 @@ pub struct Implicit {
 /// See [`Report`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Payload {
-    /// How long it is.
+    /// Its length, bytes.
     pub bytes: u64,
-    /// Where it begins in the input, and in the output as well.
+    /// Its offset in the input, and in the output as well.
     pub offset: u64,
-    /// Where the output has it once more, up to its end.
+    /// Offset of the output's second copy, which reaches to the file's end.
     pub repeated_at: u64,
     /// The section that it lies in, if it is not behind the ELF content.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,7 +178,7 @@ pub struct Libraries {
     pub instrumented: Vec<Report>,
     /// Left out: name and bytes of code.
     pub left_out: BTreeMap<String, u64>,
-    /// Why a library that was asked for could not be instrumented.
+    /// Reasons why requested libraries could not be instrumented.
     pub declined: BTreeMap<String, String>,
     /// Needed and not found.
     pub missing: Vec<String>,
@@ -197,7 +200,7 @@ fn kind_name(kind: u8) -> &'static str {
 }
 
 impl Report {
-    /// What the input says.
+    /// Fills in the figures of the input.
     pub fn new(elf: &Elf, unwind: &Tables, flavour: u32) -> Report {
         let named = |name: &str| elf.section(name).map_or(0, |s| s.size);
         // A damaged section header may claim any size.
@@ -242,7 +245,7 @@ impl Report {
             .or_default() += 1;
     }
 
-    /// Adds what the layout and the sidecar say.
+    /// Adds the figures of the layout and the sidecar.
     pub fn sized(&mut self, placed: &Placed, sizes: Sizes, counts: Counts) {
         self.patches = sizes.patches;
         self.clone_bytes = sizes.clone_bytes;
@@ -482,7 +485,7 @@ impl Report {
         out
     }
 
-    /// Whether the output lies in another folder than the input.
+    /// True if the output lies in another folder than the input.
     fn is_elsewhere(&self) -> bool {
         let folder = |path: &str| {
             let path = std::path::absolute(path).ok()?;
@@ -534,7 +537,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Of some functions.
+    /// Counts the sites of some functions.
     pub fn of(rows: &[Rows]) -> Counts {
         let mut counts = Counts::default();
         rows.iter()
@@ -551,7 +554,7 @@ impl Counts {
             .for_each(|(count, other)| *count += other);
     }
 
-    /// Where a site is counted.
+    /// Index at which a site is counted.
     fn number(site: &Site) -> usize {
         const { assert!(SiteFlags::STORE | SiteFlags::IMPLIED | SiteFlags::UNRECORDED == 7) };
         [site.class, site.kind, site.flags, site.reason]

@@ -1,6 +1,6 @@
 //! Takes rewritten files apart with tools that share nothing with the emitter: every clone
-//! instruction is decoded, every probe is interpreted, and what the address map and the unwind
-//! tables say is compared with what the code does.
+//! instruction is decoded, every probe is interpreted, and the claims of the address map and the
+//! unwind tables are compared with the code's effects.
 //!
 //! The files are the test program itself (thousands of functions) and, where they are installed,
 //! some stripped programs of the system.
@@ -98,7 +98,7 @@ fn number(r: Register) -> u8 {
 /// Offset in the control page of the address that a hook goes to.
 const TARGET: u64 = GS_SPILL as u64 + 8 * PLACE_TARGET as u64;
 
-/// Whether an instruction hands its target to a hook.
+/// True if an instruction hands its target to a hook.
 fn calls_hook(clone: &Instruction) -> bool {
     let hook = Probe::gs(clone).and_then(|offset| u32::try_from(offset).ok());
     match clone.flow_control() {
@@ -108,8 +108,8 @@ fn calls_hook(clone: &Instruction) -> bool {
     }
 }
 
-/// Whether an inserted instruction takes the target of an indirect call or jump into a register,
-/// from where that has it. `next`: the instruction behind it.
+/// True if an inserted instruction loads the target of an indirect call or jump into a register,
+/// from the place where the call or jump has it. `next`: the instruction behind it.
 fn takes_target(inst: &Instruction, next: &Instruction, original: &Instruction) -> bool {
     let hands_over = next.mnemonic() == Mnemonic::Mov
         && next.op0_kind() == OpKind::Memory
@@ -137,7 +137,7 @@ fn takes_target(inst: &Instruction, next: &Instruction, original: &Instruction) 
     true
 }
 
-/// Interprets one instruction, from what the map says of the place before it.
+/// Interprets one instruction, from the map's state for the place before it.
 struct Probe {
     state: ProbeState,
     /// The register with the cursor.
@@ -165,7 +165,8 @@ impl Probe {
         plain.then_some(offset)
     }
 
-    /// What an inserted instruction does. Panics if it is none that a probe may have.
+    /// Applies the effect of an inserted instruction. Panics if no probe may have such an
+    /// instruction.
     fn inserted(&mut self, inst: &Instruction) {
         assert_eq!(
             inst.rflags_modified(),
@@ -201,7 +202,7 @@ impl Probe {
                         self.slots,
                         "commit of the wrong number of slots"
                     );
-                    // Where memory was behind, it no longer is.
+                    // If memory was behind, it no longer is.
                     self.state = ProbeState {
                         saved: self.state.saved,
                         base_reg: self.cursor,
@@ -209,7 +210,7 @@ impl Probe {
                     };
                     self.slots = 0;
                 }
-                // Where a hook finds what it goes to.
+                // The place where a hook finds its target.
                 (OpKind::Memory, Mnemonic::Mov) if offset == TARGET => {}
                 (OpKind::Memory, Mnemonic::Mov) => self.borrow(number(inst.op1_register()), offset),
                 (OpKind::Register, Mnemonic::Mov) => {
@@ -248,7 +249,7 @@ impl Probe {
             Mnemonic::Lea => {}
             Mnemonic::Mov
                 if inst.segment_prefix() == Register::FS && inst.memory_displacement64() == 0 => {}
-            // The upper half of what was just stored.
+            // The upper half of the value just stored.
             Mnemonic::Mov
                 if number(base) == self.cursor
                     && inst.memory_displacement64() as i64 == self.slots * 16 + 8 => {}
@@ -356,7 +357,7 @@ impl Probe {
         );
     }
 
-    /// Checks what the map says of a place that control reaches from here.
+    /// Checks the map's state for a place that control reaches from here.
     fn reaches(&self, mapped: &ProbeState) {
         let mut expected = self.state;
         // Memory may fall behind from here on. It never counts as right again without a commit.
@@ -374,7 +375,7 @@ impl Probe {
         assert_eq!(*mapped, expected);
     }
 
-    /// An original instruction must not touch what is borrowed. It may write the register that
+    /// An original instruction must not touch borrowed registers. It may write the register that
     /// keeps the cursor between regions, which then holds it no longer.
     fn original(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         let borrowed: Vec<u8> = self
@@ -395,7 +396,7 @@ impl Probe {
                     "an original instruction uses a borrowed register"
                 );
                 if register == kept {
-                    // `or r, -1` and `and r, 0` do not depend on what they read.
+                    // `or r, -1` and `and r, 0` do not depend on the value that they read.
                     let sets = match inst.mnemonic() {
                         Mnemonic::Or => {
                             inst.op_count() == 2
@@ -584,8 +585,8 @@ fn the_address_map_says_what_the_code_does() {
     });
 }
 
-/// Of a slot that is completed elsewhere the first record counts as written from where a handler
-/// would find it.
+/// If a slot is completed elsewhere, its first record counts as written from the place where a
+/// handler would find it.
 #[test]
 fn half_written_slots_begin_where_their_first_record_is_written() {
     let mut halves = 0;
@@ -719,7 +720,7 @@ fn unwinding_works_the_same_at_every_instruction() {
                 .unwrap()
                 .end;
             // A jump that leaves at the end belongs to the next function, and padding (which may
-            // stand behind a call that does not return) to what it aligns.
+            // stand behind a call that does not return) to the code that it aligns.
             let padding =
                 |s: &Step| s.orig_len == 0 && decode(&new, s.clone).mnemonic() == Mnemonic::Nop;
             for step in map.walk(f).unwrap().filter(|s| s.orig < end && !padding(s)) {
@@ -834,8 +835,8 @@ fn the_input_is_kept_but_for_headers_and_entry_jumps() {
                 }
             }
             assert!(jumps > 100, "{}: {jumps} entry jumps", r.name);
-            // Of handlers that may look at faults: the linkage table's entry of `sigaction` leads
-            // into the file.
+            // If handlers may look at faults, the linkage table's entry of `sigaction` leads into
+            // the file.
             let mut led = 0;
             for at in (0..kept.len() - 6)
                 .filter(|&at| r.original[at..at + 2] == [0xff, 0x25])

@@ -1,5 +1,5 @@
-//! Entries of linkage tables, by what they do: each jumps to what a word of the global offset
-//! table holds.
+//! Entries of linkage tables, by their effect: each jumps to the address that a word of the global
+//! offset table holds.
 //!
 //! Linkers write them in many forms: with `endbr64`, `bnd` or neither, with a number in r11 for
 //! the part that binds (mold), with a return in place of the jump (retpolines), out of one piece or
@@ -14,7 +14,7 @@ const MOST_STEPS: usize = 12;
 /// Content of r11 after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StubScratch {
-    /// As before.
+    /// The value from before.
     Untouched,
     /// This number.
     Number(u64),
@@ -44,7 +44,7 @@ enum Scratch {
     Word(u64, u64),
 }
 
-/// Follows what is at `entry`. `byte` gives the code; it is asked for no byte behind the
+/// Follows the code at `entry`. `byte` gives the code; it is asked for no byte behind the
 /// instructions that control reaches.
 pub fn follow_stub(entry: u64, byte: impl Fn(u64) -> Option<u8>) -> Option<ImportStub> {
     let mut code = Code { at: entry, byte };
@@ -103,9 +103,9 @@ enum Step {
     Number(u64),
     /// The word at this address comes into r11.
     Load(u64),
-    /// r11 takes the place of what was pushed last.
+    /// r11 takes the place of the value pushed last.
     Replace,
-    /// A jump to what the word at this address holds.
+    /// A jump to the address that the word at this address holds.
     JumpThrough(u64),
     /// A jump to r11.
     JumpScratch,
@@ -286,7 +286,7 @@ mod tests {
         code.extend([
             0x4c, 0x8b, 0x1d, 8, 0, 0, 0, 0xe9, 0xd4, 0xff, 0xff, 0xff, 0xcc, 0xcc, 0xcc, 0xcc,
         ]);
-        // One that is bound late: mov r11, [rip+8]; call 1010; …
+        // An entry that is bound late: mov r11, [rip+8]; call 1010; …
         code.extend([0x4c, 0x8b, 0x1d, 8, 0, 0, 0, 0xe8, 0xd4, 0xff, 0xff, 0xff]);
         assert_eq!(word(&code, 0x1020), Some((0x1027 + 8, StubScratch::Target)));
         let late = follow(&code, 0x1030).unwrap();
@@ -327,7 +327,7 @@ mod tests {
         );
         assert_eq!(word(&[0xff, 0x15, 8, 0, 0, 0], 0x1000), None);
         assert_eq!(word(&[0xeb, 0xfe], 0x1000), None);
-        // mov r11, [rip+8]; call 100c; ret: r11 does not take the place of what was pushed.
+        // mov r11, [rip+8]; call 100c; ret: r11 does not take the place of the pushed value.
         let calls = [0x4c, 0x8b, 0x1d, 8, 0, 0, 0, 0xe8, 0, 0, 0, 0, 0xc3];
         assert_eq!(word(&calls, 0x1000), None);
     }

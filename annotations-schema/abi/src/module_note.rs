@@ -75,9 +75,9 @@ pub struct ModuleNote {
     pub markers: u64,
     /// Number of these.
     pub marker_count: u64,
-    /// Translated clones of the soft flavour: array of [`ModuleNote::id_count`] signed numbers of 32
-    /// bits, by record: what is added to its payload for the address of the last load that needs no
-    /// other record, or [`NO_DISPLACEMENT`]. Else 0.
+    /// Translated clones of the soft flavour: array of [`ModuleNote::id_count`] signed numbers of
+    /// 32 bits, by record: the sum of payload and number is the address of the last load that needs
+    /// no other record. Or [`NO_DISPLACEMENT`]. Else 0.
     pub displacements: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct ModuleNote {
 pub const NO_DISPLACEMENT: i32 = i32::MIN;
 
 /// Functions of the C library that the runtime stands in for. A library that does so, too, must
-/// come before it, so that the runtime's are what it finds behind its own.
+/// come before it, so that it finds the runtime's behind its own.
 pub const WRAPPED: [&str; 68] = [
     "_Fork",
     "__bsd_signal",

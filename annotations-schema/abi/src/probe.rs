@@ -1,4 +1,4 @@
-//! The probe: what the `%gs` base leads to, and how much of it probes may use.
+//! The probe: the structures behind the `%gs` base, and the parts of them that probes may use.
 
 /// Offset of the cursor from the `%gs` base, bytes.
 pub const GS_CURSOR: u32 = 0;
@@ -16,11 +16,11 @@ pub const GS_RETURN: u32 = 72;
 /// Offset of the address of the runtime's code that goes on at the original address in
 /// [`PLACE_TARGET`]; the original return address was just pushed.
 pub const GS_CALL: u32 = 80;
-/// As [`GS_CALL`], for jumps.
+/// Like [`GS_CALL`], for jumps.
 pub const GS_JUMP: u32 = 88;
-/// Offset of the address of the runtime's code that is called where control comes back into a
-/// translated clone from code that has none. What follows the call is the clone of the original
-/// return point.
+/// Offset of the address of the runtime's code that is called when control comes back into a
+/// translated clone from code that has none. The clone of the original return point follows the
+/// call.
 pub const GS_BACK: u32 = 96;
 /// Offset of the address of the hook in front of system calls: `lea rcx, [call]; jmp
 /// gs:[GS_HOOK_BEFORE]`. In executables without a loader the runtime learns of threads, children,

@@ -13,8 +13,8 @@
 //! thread slot by changing [`Control::state`] from FREE to LIVE, and maps its pages into low
 //! memory. From then on one thread writes it: a queue of chunks with the thread as the only
 //! producer ([`Control::published`]) and the recorder as the only consumer ([`Control::drained`]).
-//! What is in the ring and not yet published when a thread dies is read from `cursor` and `base`
-//! afterwards, by whoever changes the state from LIVE to CLOSING.
+//! If a thread dies, the slots in its ring that are not yet published are read from `cursor` and
+//! `base` afterwards, by whoever changes the state from LIVE to CLOSING.
 //!
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 
@@ -41,8 +41,8 @@ pub const CHUNKS: usize = 4;
 pub const QUEUE: usize = 24;
 /// Environment variable that tells the runtime where this memory is.
 pub const ENV_NAME: &str = "MGZ_RUNTIME";
-/// Environment variable with the runtime's path, and behind a colon what `LD_PRELOAD` was before
-/// the recorder changed it, if there was one.
+/// Environment variable with the runtime's path, and behind a colon the value of `LD_PRELOAD`
+/// before the recorder changed it, if there was one.
 pub const PRELOAD_NAME: &str = "MGZ_PRELOAD";
 
 /// Place of the runtime in a list of preloaded libraries. It comes behind all of them, because
@@ -125,7 +125,7 @@ pub const CPU_TIME: (u32, u64) = (1, 1);
 pub const FREE: u32 = 0;
 /// Thread slot: a thread records (or has died without saying so).
 pub const LIVE: u32 = 1;
-/// Thread slot: what a dead thread left is being published.
+/// Thread slot: the data of a dead thread is being published.
 pub const CLOSING: u32 = 2;
 
 /// Causes in [`ChunkInfo::cause`]; the same numbers as `spill::cause`.
@@ -153,7 +153,7 @@ pub const CAUSE_PHASE: u32 = 14;
 
 /// Kind of a [`pace`]: the original code made so many records until a watchpoint was met.
 pub const PACE_WATCHED: u32 = 1;
-/// The same over few records: what the measurement costs.
+/// The same over few records: the cost of the measurement.
 pub const PACE_WATCHED_NEAR: u32 = 2;
 /// The clone made so many records.
 pub const PACE_LAP: u32 = 3;
@@ -291,7 +291,7 @@ pub struct Header {
     /// of small ones, so that the recorder may look seldom. A thread maps those behind the
     /// first four only when it needs them.
     pub places: u32,
-    /// Burst: what is counted between triggers, as `type` of `struct perf_event_attr` has it.
+    /// Burst: the event counted between triggers, as `type` of `struct perf_event_attr` has it.
     pub trigger_type: u32,
     /// Burst: and its `config`.
     pub trigger_config: u64,
@@ -317,8 +317,8 @@ pub struct Header {
     /// copies of files that the program has made itself, whose own sidecar lies elsewhere.
     /// Empty if there is none.
     pub sidecars: [u8; PATH_BYTES],
-    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. In
-    /// another one nobody knows whose ids are whose.
+    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. Ids
+    /// from another namespace cannot be assigned to processes.
     pub process_namespace: u64,
     /// Rows of `stacks` that were claimed: row k takes the place of row k − [`STACK_ROWS`], read
     /// or not.
@@ -339,11 +339,11 @@ pub struct Header {
     pub cpu: AtomicU64,
     /// Burst: of which recording took so many.
     pub spent: AtomicU64,
-    /// Burst: what the last windows cost, their triggers apart, nanoseconds.
+    /// Burst: cost of the last windows without their triggers, nanoseconds.
     pub window_ns: AtomicU64,
     /// Stacks at the start of windows.
     pub stack_log: crate::stack_log::StackLog,
-    /// Which parts of the run are recorded.
+    /// Parts of the run that are recorded.
     pub phases: Phases,
     /// `MODE_COUNT`: offset of the first [area of counters](crate::counters) in the file; else 0.
     pub counters_at: u64,
@@ -363,8 +363,8 @@ pub struct StackRow {
     pub tid: AtomicU32,
     /// An address in the stack, near its top where the thread has just begun.
     pub at: AtomicU64,
-    /// The thread's `%fs` base. The C library keeps what is the thread's own there, at the top of
-    /// the memory that holds the stack.
+    /// The thread's `%fs` base. The C library keeps the thread's own data there, at the top of the
+    /// memory that holds the stack.
     pub thread_area: AtomicU64,
     /// Lowest address, if the program has given the memory; else 0.
     pub low: AtomicU64,
@@ -601,9 +601,10 @@ pub const MODULE_READS_CODE: u32 = 14;
 /// its path. It is not recorded.
 pub const MODULE_PLAIN: u32 = 9;
 /// [`ModuleRow::result`]: a program that was executed and gains privileges, so that the loader
-/// keeps the runtime out; neither it nor what it starts is recorded.
+/// keeps the runtime out; neither it nor the programs that it starts are recorded.
 pub const MODULE_PRIVILEGED: u32 = 10;
-/// [`ModuleRow::result`]: a 32-bit program that was executed; neither it nor what it starts is recorded.
+/// [`ModuleRow::result`]: a 32-bit program that was executed; neither it nor the programs that it
+/// starts are recorded.
 pub const MODULE_32_BIT: u32 = 11;
 /// [`ModuleRow::result`]: a thread that began before the module was loaded has SIGSEGV blocked, and
 /// could not be told to unblock it.
@@ -617,7 +618,8 @@ pub const MODULE_COUNTS: u32 = 15;
 /// [`ModuleRow::result`]: the process may not have the address space that counters take.
 pub const MODULE_NO_COUNTERS: u32 = 16;
 
-/// [`ModuleRow::result`]: the program demands of its threads what only `burst` leaves them.
+/// [`ModuleRow::result`]: the program makes a demand on its threads that only `burst` leaves
+/// intact.
 pub const MODULE_BURST_ONLY: u32 = 17;
 
 /// All results, of modules and of programs.
@@ -704,7 +706,7 @@ pub struct Control {
     /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx,
     /// rbp, rsi, rdi, r8–r15.
     pub hold: [Cell<u64>; 18],
-    /// Which hook is not in its short way now, or 0.
+    /// The hook that is not in its short way now, or 0.
     pub in_hook: Cell<u64>,
     /// End of the stack of hooks.
     pub hook_top: Cell<u64>,
@@ -872,7 +874,7 @@ impl ChunkInfo {
         (f32::from_bits(self.period) as u64).min(LONGEST)
     }
 
-    /// As it stands in [`ChunkInfo::period`].
+    /// Period in the form of [`ChunkInfo::period`].
     pub fn period_bits(period: u64) -> u32 {
         (period as f32).to_bits()
     }

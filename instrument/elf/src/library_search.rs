@@ -1,9 +1,9 @@
-//! Where the loader finds libraries.
+//! The loader's search for libraries.
 //!
 //! The search follows ld.so: `DT_RPATH` of the file that asks, then of those that led to it, up to
 //! the program (a file with a `DT_RUNPATH` has no `DT_RPATH`, and asks without those of others);
 //! `LD_LIBRARY_PATH`; `DT_RUNPATH`; the loader's cache; the default folders. Files are visited
-//! breadth first, and a name that was searched for once is not searched for again. What is opened
+//! breadth first, and a name that was searched for once is not searched for again. A library opened
 //! while the program runs (`dlopen`) is searched for in the same way, for the file that opens it.
 
 use crate::bytes;
@@ -29,7 +29,7 @@ const DEFAULT_FOLDERS: [&str; 6] = [
 /// Files that include files are followed so far.
 const INCLUDES: u32 = 4;
 
-/// What is searched for every file.
+/// Places that are searched for every file.
 pub struct Search {
     /// Folders of `LD_LIBRARY_PATH`.
     environment: Vec<PathBuf>,
@@ -43,7 +43,7 @@ pub struct Search {
 #[derive(Clone, Debug)]
 pub struct Requester {
     path: PathBuf,
-    /// What it needs.
+    /// Its dynamic section, which names the libraries that it needs.
     pub dynamic: Dynamic,
     /// Folders of the `DT_RPATH`s of those that led to it, the nearest first.
     inherited: Vec<PathBuf>,
@@ -54,7 +54,7 @@ pub struct Requester {
 pub struct Found {
     /// The name that it is asked for by.
     pub name: Vec<u8>,
-    /// Where it is; `None` if it was not found.
+    /// Its path; `None` if it was not found.
     pub path: Option<PathBuf>,
     /// The library that asks for it first, if that one looks in a search path of its own first.
     pub searched_by: Option<Vec<u8>>,
@@ -69,7 +69,7 @@ pub struct Openable {
     pub searched_by: Vec<Vec<u8>>,
 }
 
-/// Whether a library belongs to the C library, the loader, or their stubs.
+/// True if a library belongs to the C library, the loader, or their stubs.
 pub fn is_c_library(name: &str) -> bool {
     const STEMS: [&str; 12] = [
         "libc.so",
@@ -97,8 +97,8 @@ impl Requester {
         Some(Requester::new(path, Dynamic::read(path)?, Vec::new()))
     }
 
-    /// Whether it looks for a library elsewhere than in the program's search path first: a
-    /// `DT_RUNPATH` puts that out of force, and a `DT_RPATH` comes before it.
+    /// True if it looks for a library elsewhere before it looks in the program's search path. A
+    /// `DT_RUNPATH` puts that path out of force, and a `DT_RPATH` comes before it.
     fn has_own_path(&self, name: &[u8]) -> bool {
         let holds = |folder: &PathBuf| folder.join(OsStr::from_bytes(name)).exists();
         self.dynamic.runpath.is_some() || self.rpath().iter().any(holds)
@@ -151,8 +151,8 @@ impl Search {
         }
     }
 
-    /// The file that the loader takes for a name, with what it tells the loader. Like the loader,
-    /// the search passes over files of other machines.
+    /// The file that the loader takes for a name, with the information that it gives the loader.
+    /// Like the loader, the search passes over files of other machines.
     fn open(&self, name: &[u8], by: &Requester) -> Option<(PathBuf, Dynamic)> {
         let open = |path: PathBuf| {
             let dynamic = path.is_file().then(|| Dynamic::read(&path))??;
@@ -181,8 +181,8 @@ impl Search {
         Some(self.open(name, by)?.0)
     }
 
-    /// All libraries of a program, in the loader's order, with what `enter` says no to left out
-    /// together with what only they need.
+    /// All libraries of a program, in the loader's order. Libraries that `enter` rejects are left
+    /// out, together with those that only they need.
     pub fn closure(&self, program: &Path, enter: impl Fn(&[u8]) -> bool) -> Vec<Found> {
         self.walk(program, enter).0
     }
@@ -221,8 +221,8 @@ impl Search {
         (libraries, visited)
     }
 
-    /// Who finds a file by one of its names, of a program (or library) and what it needs. `None` if
-    /// nobody does: the file can be opened by its path alone.
+    /// Finds the names by which a program (or library), or a library that it needs, finds a file.
+    /// `None` if there are none: the file can be opened by its path alone.
     pub fn openable(&self, file: &Path, program: &Path) -> Option<Openable> {
         let real = std::fs::canonicalize(file).ok()?;
         let mut found = Openable::default();
@@ -444,7 +444,7 @@ mod tests {
             while let Some(found) = search.find(b"lib.so", by) {
                 let holder = found.parent().unwrap().file_name().unwrap();
                 order.push(holder.to_str().unwrap().to_owned());
-                // Of another machine: the search goes on.
+                // A file of another machine: the search goes on.
                 std::fs::write(&found, "\x7fELF").unwrap();
             }
             for name in all {
@@ -457,7 +457,7 @@ mod tests {
             ["rpath", "inherited", "environment", "cached", "system"]
         );
         assert_eq!(order(&new), ["environment", "runpath", "cached", "system"]);
-        // What a file with DT_RUNPATH needs inherits of the files before it.
+        // Libraries that a file with DT_RUNPATH needs inherit from the files before it.
         assert_eq!(new.bequeathed(), [folder("inherited")]);
         assert_eq!(old.bequeathed(), [folder("rpath"), folder("inherited")]);
         let named = folder("system").join("lib.so");

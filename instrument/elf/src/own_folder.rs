@@ -1,5 +1,5 @@
-//! Whether a program looks for files of its own beside itself: then it finds none from another
-//! folder.
+//! Detects programs that look for files of their own beside themselves: from another folder they
+//! find none.
 //!
 //! Two signs show in the file: it asks for the link that leads to it (`/proc/self/exe`), or it holds
 //! paths that begin with the folder above. Programs that find their folder out of their first
@@ -20,7 +20,7 @@ const READ_LINKS: [&[u8]; 5] = [
     b"__readlinkat_chk",
     b"realpath",
 ];
-/// What paths relative to a folder above begin with.
+/// Start of paths relative to a folder above.
 const ABOVE: &[u8] = b"../";
 /// Bytes of such a path that are looked at.
 const LONGEST: usize = 96;

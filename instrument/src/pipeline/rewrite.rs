@@ -50,7 +50,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use twox_hash::XxHash3_64;
 
-/// What to do with one file, apart from what analysis is told.
+/// Settings for one file, except for those of the analysis.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Path of the input, for the sidecar.
@@ -74,18 +74,18 @@ pub struct Settings {
 /// The result.
 #[derive(Debug)]
 pub struct Rewritten<W> {
-    /// What became of the new file's image.
+    /// State of the new file's image.
     pub begun: W,
     /// Its sidecar; the report is still to be put in.
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
-    /// What is left over in memory. Giving it back takes a while, in vain if the process ends
+    /// Data left over in memory. Freeing it takes a while, which is wasted if the process ends
     /// anyway.
     pub leftovers: Box<dyn Any + Send>,
 }
 
-/// What analysis sees of a file.
+/// Input of analysis from a file.
 pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
     of_parts(elf, unwind.ranges(), function_symbols(elf))
 }
@@ -97,7 +97,7 @@ fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
         .collect()
 }
 
-/// What is left of [`analysis_input`] once its largest parts are there.
+/// Rest of [`analysis_input`], once its largest parts are there.
 fn of_parts<'a>(
     elf: &Elf<'a>,
     unwind_ranges: Vec<UnwindRange>,
@@ -118,7 +118,7 @@ fn of_parts<'a>(
     relocated.dedup();
     let exec_ranges = elf.code_ranges();
     let in_code = |a: u64| exec_ranges.iter().any(|r| r.contains(&a));
-    // What a word holds when the loader is done, if the symbol that it is for is this file's.
+    // Value of a word when the loader is done, if its symbol is this file's.
     let holds = |r: &Relocation| match r.kind {
         R_RELATIVE | R_IRELATIVE => Some(r.addend),
         R_64 => Some(elf.defined_symbol(r.symbol)?.wrapping_add(r.addend)),
@@ -159,7 +159,7 @@ fn of_parts<'a>(
         no_return: Default::default(),
         imported: Default::default(),
     };
-    // (What words hold is told by relocations, and in fixed files by the words themselves.)
+    // (Relocations tell the values of words. In fixed files, the words themselves do.)
     let word = |at: u64| match input.relocated.binary_search(&at).is_ok() {
         true => {
             let known = input.relative_targets.binary_search_by_key(&at, |t| t.0);
@@ -190,11 +190,11 @@ fn of_parts<'a>(
 
 /// A function with a clone.
 struct Cloned {
-    /// Without its code.
+    /// The clone without its code.
     clone: Box<Emitted>,
     code: Vec<u8>,
     pieces: Vec<CloneFde>,
-    /// How many.
+    /// Number of records.
     records: u32,
     /// [`displacements`] of its records, where the file has them.
     displacements: Vec<i32>,
@@ -207,7 +207,7 @@ enum Outcome {
     Left(String),
 }
 
-/// What the functions are analysed with.
+/// Shared input of the analysis of functions.
 struct Work<'w, 'a> {
     input: &'w Input<'a>,
     unwind: &'w Tables<'a>,
@@ -275,8 +275,7 @@ impl Work<'_, '_> {
         match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
-                // Control enters blocks. Where else something is in the clone only exception tables
-                // ask.
+                // Control enters blocks. Only exception tables ask for other places in the clone.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
                         .marks
@@ -309,7 +308,7 @@ impl Work<'_, '_> {
     }
 }
 
-/// The pt flavour: through what handlers that may look at faults are installed, so that
+/// The pt flavour: calls that install handlers which may look at faults, so that
 /// [`crate::link::fault_shim`] can show them the original's places.
 fn shown_by(
     elf: &Elf,
@@ -349,7 +348,7 @@ fn leave_users_of_gs(
         let name = name.filter(|name| !name.is_empty());
         name.map_or_else(String::new, |name| format!("in {name}, "))
     };
-    // (The C library's own functions do what they are told.)
+    // (The C library's own functions obey their callers.)
     if !is_c_library(elf.soname())
         && let Some(at) = state_calls::find(input, program, &state_calls::SETS_GS)
     {
@@ -380,9 +379,10 @@ fn leave_users_of_gs(
     Ok(())
 }
 
-/// What only `burst` leaves as it is: what a thread may not have while it runs a clone.
+/// Demand of a program on its threads that only `burst` leaves intact: a thread may not have it
+/// while it runs a clone.
 struct ThreadDemand {
-    /// What the program does, with the place.
+    /// Act of the program, with its place.
     what: String,
     /// It sees how many instructions are executed, and where.
     counts_steps: bool,
@@ -392,8 +392,8 @@ struct ThreadDemand {
     soft_only: bool,
 }
 
-/// Leaves the functions alone that set flags with which no clone may run. Returns what the file demands
-/// of the thread.
+/// Leaves the functions alone that set flags with which no clone may run. Returns the file's demand
+/// on its threads.
 fn thread_demand(
     elf: &Elf,
     input: &Input,
@@ -500,7 +500,8 @@ fn check_memory_files(
     )))
 }
 
-/// Where code is changed that the file reads; `None` where it is not.
+/// Start of the advice for a file that reads its own code: it tells where the code is changed.
+/// `None` if the code is not changed.
 fn remedy_for_readers(elf: &Elf, options: &Options) -> Option<&'static str> {
     if elf.is_static_executable() {
         Some("a static executable's is changed in all modes: link it dynamically, and")
@@ -557,34 +558,35 @@ fn numbers(at: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// What is known of a file and its program before functions are analysed one by one.
+/// Facts known of a file and its program before functions are analysed one by one.
 pub struct Understood<'a> {
     /// Its unwind tables.
     pub unwind: Tables<'a>,
-    /// Whether a sanitizer watches it.
+    /// Relation of the file to a sanitizer.
     pub sanitizer: Sanitizer,
     /// The file.
     pub input: Input<'a>,
     /// Its functions.
     pub program: Program,
-    /// What handlers see of faults.
+    /// Form in which handlers see faults.
     pub faults: FaultPolicy,
     /// Hash of the file.
     pub hash: u64,
-    /// Where it opens its own file.
+    /// Address where it opens its own file.
     opens_itself: Option<u64>,
-    /// By what it may read its own memory past all protections.
+    /// Means by which it may read its own memory past all protections.
     opens_memory: Option<memory_files::Finding>,
     opens_maps: Option<u64>,
-    /// What it demands of the thread that only `burst` leaves it.
+    /// Its demand on threads that only `burst` leaves intact.
     demand: Option<String>,
-    /// What it carries apart from its ELF content.
+    /// Data that it carries apart from its ELF content.
     payload: Option<Payload>,
-    /// Through what handlers are installed that are shown faults.
+    /// Calls through which handlers that are shown faults are installed.
     wrapped: Option<Wrapped>,
 }
 
-/// Pass 1 and all that concerns the program as a whole. Declines what cannot be rewritten safely.
+/// Pass 1 and all work that concerns the program as a whole. Declines files that cannot be
+/// rewritten safely.
 pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>, Refusal> {
     let unwind = || Tables::read(elf).map(|unwind| (unwind.ranges(), unwind));
     let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
@@ -602,7 +604,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
             input.reports = sanitizers::reports(elf, &input);
         }
         input.has_sanitizer = sanitizer.linked_in;
-        // Those of a C library with a loader are met by the runtime's wrappers.
+        // The runtime's wrappers meet the system calls of a C library with a loader.
         input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
         if options.flavour == FLAVOUR_SOFT {
             input.markers = markers::find(elf, &input);
@@ -610,7 +612,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         let program = discover(&input, options);
         (input, program)
     };
-    // What comes first keeps one core busy, so that another can go through the input meanwhile.
+    // The first steps keep one core busy, so another can go through the input meanwhile.
     let ((mut input, mut program), hash) =
         rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
     packed::check(elf, &input, &program, unwind.fdes.is_empty())?;
@@ -861,24 +863,24 @@ struct Gathered {
     entries: Vec<Entry>,
     #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
     clones: Vec<Box<Emitted>>,
-    /// Of each clone.
+    /// Code of each clone.
     codes: Vec<Vec<u8>>,
-    /// Of each clone.
+    /// Unwind entries of each clone.
     pieces: Vec<Vec<CloneFde>>,
     record_counts: Vec<u32>,
-    /// Of each clone.
+    /// Displacements of each clone.
     displacements: Vec<Vec<i32>>,
     columns: Columns,
     debug: DebugFiles,
     covers: Vec<Cover>,
-    /// Of the input.
+    /// Hash of the input.
     hash: u64,
     report: Report,
     /// Handlers are shown the original's places of faults by way of these.
     wrapped: Option<Wrapped>,
     /// The clones are translated.
     translated: bool,
-    /// What a sanitizer has to do with the file.
+    /// Relation of the file to a sanitizer.
     sanitizer: Sanitizer,
     payload: Option<Payload>,
     markers: Vec<Marker>,

@@ -20,7 +20,7 @@ const R_JUMP_SLOT: u32 = 7;
 pub struct Imports {
     /// Words of the global offset table.
     pub slots: HashMap<u64, String>,
-    /// Entries of linkage tables. Where a file has no section headers, jumps of the code through a
+    /// Entries of linkage tables. If a file has no section headers, jumps of the code through a
     /// word are taken for entries as well.
     pub stubs: HashMap<u64, String>,
     /// Jumps of these entries through a word: where each ends. Entries of other forms have none.
@@ -33,7 +33,7 @@ pub struct Imports {
     /// Words of the global offset table with the addresses of functions of this file: where the
     /// linker could not make a call of such a function a direct one.
     pub own: HashMap<u64, u64>,
-    /// What is known of the registers that imported functions change, by words and entries.
+    /// Registers that imported functions may change, as far as known, by words and entries.
     pub conventions: FastMap<u64, Import>,
 }
 
@@ -97,7 +97,7 @@ impl Imports {
                 .filter(|w| input.is_code(w.1))
                 .collect();
         }
-        // (Those lead to what a function chooses.)
+        // (These words lead to a function that a resolver chooses.)
         for chosen in elf.relocations().iter().filter(|r| r.kind == R_IRELATIVE) {
             self.own.remove(&chosen.at);
         }
@@ -148,7 +148,7 @@ impl Imports {
         }
     }
 
-    /// Through what functions with such names are called.
+    /// Places through which functions with such names are called.
     pub fn reach(&self, fits: impl Fn(&str) -> bool) -> BTreeSet<u64> {
         self.slots
             .iter()
@@ -158,7 +158,7 @@ impl Imports {
             .collect()
     }
 
-    /// Through what functions are called that do not return.
+    /// Places through which functions that do not return are called.
     pub fn no_return(&self) -> FastSet<u64> {
         self.slots
             .iter()
@@ -175,8 +175,8 @@ impl Imports {
         found.map(String::as_str)
     }
 
-    /// Whether an instruction calls or jumps to an imported function of which is known that it
-    /// follows the ABI.
+    /// True if an instruction calls or jumps to an imported function that is known to follow the
+    /// ABI.
     pub fn callee_follows_abi(&self, inst: &Instruction) -> bool {
         let convention = through(inst).and_then(|place| self.conventions.get(&place));
         convention == Some(&Import::Abi)
@@ -197,12 +197,12 @@ fn through(inst: &Instruction) -> Option<u64> {
 }
 
 /// Functions of runtime libraries that leave registers alone which the ABI lets them change: those
-/// for profilers stand before code that reads its arguments, and what asks for a thread's variables
-/// has variants that keep everything.
+/// for profilers stand before code that reads its arguments, and the function that finds a thread's
+/// variables has variants that keep everything.
 const KEEP_REGISTERS: [&str; 4] = ["mcount", "_mcount", "__fentry__", "__tls_get_addr"];
 
-/// Whether a symbol with this file and version is one of a runtime library of GNU's compilers or C
-/// library. Their functions are called by the ABI.
+/// True if a symbol with this file and version is from a runtime library of GNU's compilers or C
+/// library. These functions follow the ABI.
 fn is_runtime_library((file, version): (&str, &str)) -> bool {
     const FILES: [&str; 15] = [
         "ld-linux-x86-64.so.",
@@ -236,8 +236,8 @@ fn is_runtime_library((file, version): (&str, &str)) -> bool {
     FILES.iter().any(|f| file.starts_with(f)) && VERSIONS.iter().any(|v| version.starts_with(v))
 }
 
-/// Whether a file is an executable that needs no library but musl's, whose symbols have no
-/// versions, and those of GNU's compilers: then nobody else can define what it imports.
+/// True if a file is an executable that needs no libraries but musl's, whose symbols have no
+/// versions, and those of GNU's compilers. Nobody else can then define its imports.
 fn needs_only_musl(elf: &Elf) -> bool {
     let by_musl = elf.interpreter().is_some_and(|path| {
         path.rsplit('/')
@@ -256,7 +256,7 @@ fn needs_only_musl(elf: &Elf) -> bool {
     by_musl && elf.dynamic_strings(dt(elf::DT_NEEDED)).iter().all(known)
 }
 
-/// Whether the loader binds all functions before the file runs.
+/// True if the loader binds all functions before the file runs.
 fn binds_at_start(elf: &Elf) -> bool {
     let flag = |tag, flag: u64| elf.dynamic_value(dt(tag)).is_some_and(|f| f & flag != 0);
     elf.dynamic_value(dt(elf::DT_BIND_NOW)).is_some()

@@ -1,5 +1,5 @@
 //! Linkage tables (`.plt`, `.plt.sec`, `.plt.got`, `.iplt`): code of the linker's that reads a word
-//! of the global offset table and jumps to what stands there.
+//! of the global offset table and jumps to the address there.
 //!
 //! Its code has no clones. A direct call or jump to an entry reads the word for certain, so the
 //! load counts as one of that instruction, a Constant one.
@@ -49,7 +49,7 @@ fn table_word(input: &Input, entry: u64) -> Option<u64> {
     entry_at(input, entry).map(|stub| stub.word)
 }
 
-/// What stands at `entry`, if it is an entry of a linkage table.
+/// The stub at `entry`, if it is an entry of a linkage table.
 fn entry_at(input: &Input, entry: u64) -> Option<ImportStub> {
     follow_stub(entry, |at| input.bytes_at(at)?.first().copied())
 }

@@ -11,7 +11,7 @@ use object::elf;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-/// Where the code of a file begins and ends, and what is known of functions by name.
+/// Bounds of a file's code, and facts known of functions by name.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     /// Beginnings: of the file in memory, of its executable segments, of executable sections.
@@ -20,9 +20,9 @@ pub struct Bounds {
     pub(crate) ends: BTreeSet<u64>,
     /// Words that hold one of these, and that.
     pub(crate) words: HashMap<u64, u64>,
-    /// From the first executable byte to the end, which counts as inside.
+    /// The range from the first executable byte to the end, which counts as inside.
     pub(crate) around: Range<u64>,
-    /// By the places through which they are called.
+    /// Known functions by the places through which they are called.
     pub(crate) functions: HashMap<u64, Known>,
     /// A word that holds an end, near one that holds a beginning or another address before that.
     pub(crate) table: Option<(u64, Range<u64>)>,
@@ -31,7 +31,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Of a file.
+    /// Finds the bounds of a file.
     pub fn of(elf: &Elf, input: &Input, imports: &Imports) -> Bounds {
         let segments = elf.loads().filter(|s| s.flags & elf::PF_X.0 != 0);
         let sections = elf.sections.iter().filter(|s| {
@@ -50,7 +50,7 @@ impl Bounds {
             .loads()
             .next()
             .map(|first| first.vaddr.wrapping_sub(first.offset));
-        // What begins where something ends is more likely to be meant.
+        // A bound where something else begins more likely means that beginning.
         let begins = |at: &u64| {
             elf.sections
                 .iter()
@@ -109,8 +109,8 @@ impl Bounds {
             .symbols
             .iter()
             .filter_map(|s| Some((s.addr, known(&s.name)?)));
-        // What is chosen when the program starts is the C library's for strings and memory, which
-        // takes no functions.
+        // Functions chosen when the program starts are the C library's string and memory functions,
+        // which take no functions as arguments.
         let relocations = elf.relocations();
         let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
         let chosen: BTreeSet<u64> = chosen.map(|r| r.at).collect();
@@ -137,12 +137,12 @@ impl Bounds {
         }
     }
 
-    /// Whether an address that code may take is one of these, or in code.
+    /// True if an address that code may take is a bound, or lies in code.
     pub fn is_near(&self, at: u64) -> bool {
         self.around.contains(&at) || self.starts.first() == Some(&at)
     }
 
-    /// Whether an address is one of these.
+    /// True if an address is a bound.
     pub fn contains(&self, at: u64) -> bool {
         self.starts.contains(&at) || self.ends.contains(&at)
     }
@@ -156,8 +156,7 @@ impl Bounds {
         }
     }
 
-    /// Whether a function that is called by way of one of these places may look at the program's
-    /// segments.
+    /// True if a function called through one of these places may look at the program's segments.
     pub fn leads_to_segments(&self, calls: &[u64]) -> bool {
         !self.functions.is_empty()
             && calls.iter().any(|at| {
@@ -171,8 +170,8 @@ impl Bounds {
 
 /// The function that a position-independent executable without a loader begins with: its entry
 /// point gives it the dynamic section, and it applies the relocations that it finds from there. The
-/// tables that it reads may lie in a segment with the code, and their addresses are sums of what
-/// the kernel tells, so nothing shows where they end.
+/// tables that it reads may lie in a segment with the code, and their addresses are sums with
+/// values from the kernel, so nothing shows where they end.
 fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
     const GLANCE: usize = 16;
     if !input.pie || !elf.is_static_executable() {
@@ -207,14 +206,15 @@ fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
     None
 }
 
-/// What is known of a function by its name.
+/// Facts known of a function by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// It reads where these of its arguments point to (bit n: argument n).
     Reads(u8),
-    /// `mprotect`: who makes code writable writes it.
+    /// `mprotect`: a program that makes code writable writes it.
     Protects,
-    /// `mmap`: who puts memory that it shares with itself in the place of code writes that.
+    /// `mmap`: a program that puts memory that it shares with itself in the place of code writes
+    /// that.
     Maps,
     /// `dl_iterate_phdr`.
     Segments,
@@ -232,7 +232,7 @@ pub enum Known {
     Harmless,
 }
 
-/// Entries of a linkage table that lead to what such words hold.
+/// Entries of a linkage table that lead to the values of such words.
 fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) -> Vec<u64> {
     let code = input.slice(range).unwrap_or(&[]);
     let distances = code.windows(4).zip(range.start..);
@@ -249,7 +249,7 @@ fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) ->
 /// Bytes between the words of a table.
 pub(crate) const NEAR: u64 = 64;
 
-/// By name.
+/// Classifies a function by its name.
 pub(crate) fn known(name: &str) -> Option<Known> {
     let name = name.split('@').next().unwrap_or(name);
     let reads = |arguments: &[u8]| Some(Known::Reads(arguments.iter().map(|n| 1 << n).sum()));

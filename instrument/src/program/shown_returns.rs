@@ -1,6 +1,6 @@
-//! Who in a program looks at return addresses: profilers by calls (`-pg`, `-mfentry`), functions
-//! that the compiler calls at both ends of each function (`-finstrument-functions`), and functions
-//! that ask who has called them (`__builtin_return_address`).
+//! Search for code that looks at return addresses: profilers by calls (`-pg`, `-mfentry`),
+//! functions that the compiler calls at both ends of each function (`-finstrument-functions`), and
+//! functions that ask for their caller (`__builtin_return_address`).
 //!
 //! Calls of a direct clone push addresses of clones. In such files calls are translated as for
 //! `burst`, whatever the clones are made for, so that return addresses are the original's. A
@@ -8,8 +8,8 @@
 //! leaves the clone for good, and the entry jump behind the call leads in again.
 //!
 //! Functions of other files are known by their names, those of this file by their code as well: a
-//! load from where the return address lies. One that goes on at what it has loaded, or that keeps
-//! it to go on there later (`setjmp`), does not show it to anybody.
+//! load from the place of the return address. A function that goes on at the loaded address, or
+//! that keeps it to go on there later (`setjmp`), does not show it to anybody.
 
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program};
@@ -37,7 +37,7 @@ const PROFILERS: [&str; 10] = [
 ];
 /// Functions that hand out the return addresses of all callers.
 const STACK_WALKERS: [&str; 1] = ["backtrace"];
-/// Functions that tell who has called them once the program has called `mtrace`.
+/// Functions that tell their callers once the program has called `mtrace`.
 const TRACED_ALLOCATORS: [&str; 7] = [
     "malloc",
     "calloc",
@@ -47,9 +47,10 @@ const TRACED_ALLOCATORS: [&str; 7] = [
     "aligned_alloc",
     "posix_memalign",
 ];
-/// What the entry point calls and never comes back from: its frame is the first of each stack.
+/// The function that the entry point calls and never comes back from: its frame is the first of
+/// each stack.
 const STARTS_MAIN: &str = "__libc_start_main";
-/// How names of functions begin that use a return address to go on there: those of the unwinder,
+/// Name prefixes of functions that use a return address to go on there: functions of the unwinder,
 /// of split stacks and of contexts.
 const GO_ON_THERE: [&str; 7] = [
     "_Unwind_",
@@ -72,15 +73,15 @@ const MOST_TARGETS: usize = 16;
 /// Bytes of a return address, and of a saved register.
 const WORD: i64 = 8;
 
-/// What is known of who looks at return addresses.
+/// Facts known of the code that looks at return addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShownReturns {
-    /// Through what functions are called that look: words and entries of linkage, and functions of
-    /// the file.
+    /// Places through which functions that look at return addresses are called: words and entries
+    /// of linkage, and functions of the file.
     pub places: FastSet<u64>,
     /// They look at return addresses of their callers, too.
     pub whole_stack: bool,
-    /// By whom, for people: the name of the first one, or where it begins.
+    /// The first reader, for people: its name, or its start address.
     pub first: String,
     /// The file is not right where clones push addresses of their own.
     pub matters: bool,
@@ -119,7 +120,8 @@ pub fn find_readers(
     (!shown.first.is_empty()).then_some(shown)
 }
 
-/// Those that are known by their names. `is_static`: the C library's functions are in the file.
+/// Adds the readers that are known by their names. `is_static`: the C library's functions are in
+/// the file.
 fn named(imports: &Imports, input: &Input, is_static: bool, shown: &mut ShownReturns) {
     let imported = || imports.slots.iter().chain(&imports.stubs);
     let is_traced = imported().any(|(_, name)| name == "mtrace");
@@ -147,8 +149,8 @@ fn named(imports: &Imports, input: &Input, is_static: bool, shown: &mut ShownRet
     }
 }
 
-/// Whether a function begins with its return address on top of the stack: parts of functions that
-/// are kept elsewhere, since they are hardly ever run, do not.
+/// True if a function begins with its return address on top of the stack. Rarely run parts of
+/// functions that are kept elsewhere do not.
 fn is_called(function: &FunctionInfo, unwind: &Tables) -> bool {
     /// `DW_CFA_def_cfa` and the two behind it, and `DW_CFA_def_cfa_expression`.
     const SETS_FRAME: std::ops::RangeInclusive<u8> = 0x0c..=0x0f;
@@ -163,8 +165,8 @@ fn is_called(function: &FunctionInfo, unwind: &Tables) -> bool {
     }
 }
 
-/// Whether a function loads its return address, or its caller's, and does something else with it
-/// than to go there.
+/// True if a function loads its return address, or its caller's, and uses it for anything but to go
+/// there.
 fn reads_return(input: &Input, function: &FunctionInfo) -> bool {
     let name = &function.name;
     if GO_ON_THERE.iter().any(|start| name.starts_with(start))
@@ -181,7 +183,7 @@ fn reads_return(input: &Input, function: &FunctionInfo) -> bool {
     loads_by_stack_pointer(bytes, function.range.start)
 }
 
-/// Whether a function begins with making a frame that rbp points at.
+/// True if a function begins by making a frame that rbp points at.
 fn has_frame(bytes: &[u8]) -> bool {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let bytes = bytes.strip_prefix(&ENDBR64).unwrap_or(bytes);
@@ -189,14 +191,14 @@ fn has_frame(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0x55, 0x48, 0x89, 0xe5]) || bytes.starts_with(&[0x55, 0x48, 0x8b, 0xec])
 }
 
-/// Whether the bytes of `mov reg, [rbp]` or `mov reg, [rbp+8]` are among a function's.
+/// True if a function's bytes contain those of `mov reg, [rbp]` or `mov reg, [rbp+8]`.
 fn may_load_above_frame(bytes: &[u8]) -> bool {
     bytes
         .windows(4)
         .any(|w| w[1] == 0x8b && w[0] & 0xfb == 0x48 && w[2] & 0xc7 == 0x45 && w[3] & 0xf7 == 0)
 }
 
-/// Whether a function with a frame loads what lies at `[rbp+8]`, or that of its caller.
+/// True if a function with a frame loads the word at `[rbp+8]`, or its caller's such word.
 fn loads_above_frame(bytes: &[u8], at: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
     let mut above = Register::None;
@@ -205,7 +207,8 @@ fn loads_above_frame(bytes: &[u8], at: u64) -> bool {
         let inst = decoder.decode();
         let loaded = loaded_word(&inst);
         takes_frame |= is_frame_taken(&inst);
-        // How an unwinder begins: with the frame of its caller, and where that goes on.
+        // An unwinder begins so: it takes the frame of its caller, and the address where the caller
+        // goes on.
         if takes_frame && loaded == Some((Register::RBP, WORD)) && writes(&inst, Register::RDX) {
             return false;
         }
@@ -227,8 +230,8 @@ fn writes(inst: &Instruction, register: Register) -> bool {
     inst.op0_kind() == OpKind::Register && inst.op0_register() == register
 }
 
-/// Whether an instruction makes the stack pointer of a function's caller an argument, in a function
-/// that has a frame: `lea rsi, [rbp+16]`.
+/// True if an instruction passes the stack pointer of a function's caller as an argument, in a
+/// function that has a frame: `lea rsi, [rbp+16]`.
 fn is_frame_taken(inst: &Instruction) -> bool {
     inst.mnemonic() == Mnemonic::Lea
         && writes(inst, Register::RSI)
@@ -248,8 +251,8 @@ fn loaded_word(inst: &Instruction) -> Option<(Register, i64)> {
         .then(|| (inst.memory_base(), inst.memory_displacement64() as i64))
 }
 
-/// Whether a function loads what its stack pointer pointed at when it began, as far as that is
-/// followed.
+/// True if a function loads the word that its stack pointer pointed at when it began, as far as
+/// that is followed.
 fn loads_by_stack_pointer(bytes: &[u8], at: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
     let mut targets: Vec<(u64, i64)> = Vec::new();
@@ -301,9 +304,9 @@ fn deeper(inst: &Instruction) -> Option<i64> {
     }
 }
 
-/// Whether somebody may see the return address that an instruction has loaded: nobody does where
-/// control goes on there, by a jump or a return, and where it is kept for that with the state of
-/// the processor (contexts) or mangled (`setjmp`).
+/// True if somebody may see the return address that an instruction has loaded. Nobody does if
+/// control goes on there by a jump or a return. Nobody does either if it is kept for that purpose
+/// with the processor state (contexts) or mangled (`setjmp`).
 fn is_shown(load: &Instruction, behind: &[u8]) -> bool {
     let register = load.op0_register();
     let behind = Decoder::with_ip(64, behind, load.next_ip(), DecoderOptions::NONE);
@@ -322,7 +325,7 @@ fn is_shown(load: &Instruction, behind: &[u8]) -> bool {
                 }
             }
             Mnemonic::Mov if inst.op1_kind() == OpKind::Immediate64 => {
-                // What the unwinder of gcc marks its contexts with, whose first address this is.
+                // Mark of gcc's unwinder on its contexts, whose first address is a return address.
                 const EXTENDED_CONTEXT: u64 = 1 << 62;
                 if inst.immediate64() == EXTENDED_CONTEXT {
                     return false;

@@ -27,14 +27,15 @@ pub fn hooks(graph: &Cfg) -> Vec<InsnId> {
     graph.blocks.iter().flat_map(in_block).collect()
 }
 
-/// Whether the system call at `at` may be one that the runtime must know of. `insns` are those
-/// before it, in the order of their addresses.
+/// True if the system call at `at` may be one that the runtime must know of. `insns` holds the
+/// instructions before it, in the order of their addresses.
 fn needs_hook(insns: &[Insn], at: usize) -> bool {
     insns[at].inst.mnemonic() == Mnemonic::Syscall
         && number(&insns[..at]).is_none_or(|n| HOOKED_CALLS.contains(&n))
 }
 
-/// Whether the system call at `at` opens a file. It is met where it can be, and need not be.
+/// True if the system call at `at` opens a file. A hook is put there if possible, but it is not
+/// required.
 fn opens_file(insns: &[Insn], at: usize) -> bool {
     insns[at].inst.mnemonic() == Mnemonic::Syscall
         && number(&insns[..at]).is_some_and(|n| OPENING_CALLS.contains(&n))
@@ -92,7 +93,8 @@ pub fn unseen(input: &Input, program: &Program, left: &[bool]) -> Option<u64> {
     })
 }
 
-/// Whether code begins with a system call.
+/// True if code begins with a system call, or with an instruction that sets its number and then the
+/// call.
 pub fn begins_with_call(code: &[u8]) -> bool {
     let call = [0x0f, 0x05];
     code.starts_with(&call)
@@ -118,8 +120,8 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     unclear.peek()?;
     let mut places = unclear.map(|i| base + i as u64);
     match decode(bytes, base, &[]) {
-        // What is inside an instruction, as part of an address perhaps, is none: a jump there would
-        // have made instructions of it.
+        // Bytes inside an instruction, perhaps part of an address, are no system call: a jump there
+        // would have made instructions of them.
         Ok(body) => places.find(|&at| match body.index_of(at) {
             Some(i) => needs_hook(&body.insns, i),
             None => body
@@ -131,9 +133,9 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     }
 }
 
-/// Whether an address lies inside an instruction of code that is instructions from end to end, and
-/// nothing jumps there. (Jumps behind a `lock` prefix make code that is not understood, and yet
-/// plain to read.)
+/// True if an address lies inside an instruction of code that is instructions from end to end, and
+/// nothing jumps there. (Jumps behind a `lock` prefix make code that is not understood, yet plain
+/// to read.)
 fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
     sweep(bytes, base).is_some_and(|body| {
         body.index_of(at).is_none()

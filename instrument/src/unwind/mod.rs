@@ -1,14 +1,14 @@
 //! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and how both are
 //! written anew for the clone.
 //!
-//! The new `.eh_frame` says of the original code what the old one did (so that debuggers that read
-//! one section see all code), and the same of the clones, with the code offsets mapped. Short
+//! The new `.eh_frame` says the same of the original code as the old one (so that debuggers that
+//! read one section see all code), and the same of the clones, with the code offsets mapped. Short
 //! neighbours share an entry ([`merge`]). All pointers are written as 4-byte distances to their own
 //! place.
 //!
-//! Reading trusts nothing; what is not understood is an error for the whole section if entries
-//! behind it could not be carried over, and a function that is left alone if only its exception
-//! table is strange.
+//! Reading trusts nothing. A part that is not understood is an error for the whole section if
+//! entries behind it could not be carried over. If only an exception table is strange, its function
+//! is left alone.
 
 pub mod cfi;
 pub mod lsda;
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         Reader { data, addr }
     }
 
-    /// What is left.
+    /// Bytes that are left.
     pub fn rest(&self) -> &'a [u8] {
         self.data
     }
@@ -112,8 +112,8 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A pointer in a `DW_EH_PE_*` encoding; `function` is what function-relative ones count from.
-    /// Zero stays zero whatever it would be relative to. The indirect flag is not followed.
+    /// A pointer in a `DW_EH_PE_*` encoding; function-relative ones count from `function`. Zero
+    /// stays zero whatever it would be relative to. The indirect flag is not followed.
     pub fn pointer(&mut self, encoding: u8, function: u64) -> Option<u64> {
         let base = match encoding & 0x70 {
             0x00 => 0,
@@ -172,7 +172,8 @@ pub struct Cie<'a> {
 }
 
 impl Cie<'_> {
-    /// For code of our own without exception tables; `instructions` say where its frame begins.
+    /// Makes the common part for code of our own without exception tables; `instructions` say where
+    /// its frame begins.
     pub const fn plain(signal: bool, instructions: &[u8]) -> Cie<'_> {
         Cie {
             augmented: true,
@@ -272,9 +273,15 @@ impl<'a> Tables<'a> {
         Some(tables)
     }
 
+<<<<<<< HEAD
     /// Keeps one of several entries for a function: the one in `used`, the table that unwinders
     /// search by function. Programs that move code in finished files (BOLT) add entries behind the
     /// old ones.
+=======
+    /// If a function has several entries, keeps only the one that `used` names. Unwinders that
+    /// search by function use that one. Programs that move code in finished files (BOLT) add
+    /// entries behind the old ones.
+>>>>>>> t/b
     fn drop_superseded(&mut self, used: impl FnOnce() -> Option<HashMap<u64, u64>>) {
         let starts = self.fdes.iter().map(|f| f.range.start);
         let repeated: HashSet<u64> = starts
@@ -295,7 +302,7 @@ impl<'a> Tables<'a> {
         });
     }
 
-    /// What analysis needs to know, sorted by start.
+    /// Unwind ranges for the analysis, sorted by start.
     pub fn ranges(&self) -> Vec<UnwindRange> {
         let range = |fde: &Fde| {
             let lsda = fde.lsda.map(|at| self.lsdas.get(&at));
@@ -311,7 +318,7 @@ impl<'a> Tables<'a> {
         self.fdes.iter().map(range).collect()
     }
 
-    /// Where an entry's instructions come from.
+    /// Source of an entry's instructions.
     pub fn source(&self, fde: &Fde<'a>) -> cfi::Source<'a> {
         let cie = &self.cies[fde.cie];
         cfi::Source {
@@ -333,8 +340,8 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Address and bytes of `.eh_frame`: the section, or what `PT_GNU_EH_FRAME` points at up to its
-/// terminator.
+/// Address and bytes of `.eh_frame`: the section, or the bytes that `PT_GNU_EH_FRAME` points at, up
+/// to the terminator.
 fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     if let Some(s) = elf.section(".eh_frame") {
         return elf.section_bytes(s).map(|data| (s.addr, data));
@@ -359,8 +366,13 @@ fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     Some((addr, &data[..(walk.addr - addr) as usize]))
 }
 
+<<<<<<< HEAD
 /// The table that unwinders search: the entry of each function, by the function's start. Reads the
 /// form that all linkers write.
+=======
+/// The table that unwinders search: the entry of each function, by the function's start. Only the
+/// form that all linkers write is read.
+>>>>>>> t/b
 fn search_table(elf: &Elf) -> Option<HashMap<u64, u64>> {
     const UDATA4: u8 = 0x03;
     const DATAREL_SDATA4: u8 = 0x3b;
@@ -508,7 +520,11 @@ mod tests {
         };
         assert_eq!(of(Some(new)), [(0x1000, 0x1018), (0x2000, 0x2010)]);
         assert_eq!(of(Some(old)), [(0x1000, 0x1020), (0x2000, 0x2010)]);
+<<<<<<< HEAD
         // A table that names none of them leaves both, and so does a missing table.
+=======
+        // A table that names none of them, and a missing table, leave both.
+>>>>>>> t/b
         assert_eq!(of(Some(7)).len(), 3);
         assert_eq!(of(None).len(), 3);
     }
