@@ -452,7 +452,7 @@ fn loads_behind_pointers_are_those_of_lackey() {
         (
             "entries",
             &["-falign-functions=1", "-fcf-protection", "-fno-jump-tables"],
-            0,
+            2,
         ),
         ("resumed", &["-std=c++20"], 0),
     ] {

@@ -1,10 +1,10 @@
 //! The walk over a function's instructions.
 
 use crate::emit::code_buffer::{Sink, State};
+use crate::emit::late_loads::has_late_loads;
 use crate::emit::probe::Hold;
 use crate::emit::relax::{Buffer, Flex, Label, Pos};
 use crate::emit::{EmitError, Emitted, FixupKind, Marks, Rows, Table, rows};
-use crate::patch::late_loads::has_late_loads;
 use crate::plan::cursor::Residencies;
 use crate::plan::planned_function::Function;
 use crate::x86::decode::AddressIndex;

@@ -13,6 +13,7 @@ pub(crate) mod control_transfer;
 mod counters;
 pub(crate) mod cursor_edges;
 pub(crate) mod emitter;
+pub(crate) mod late_loads;
 pub(crate) mod packed_fields;
 pub mod probe;
 mod records;
@@ -135,7 +136,7 @@ pub struct Emitted {
     /// Where the original gets jumps into the clone: `(original address, offset in the clone)`.
     pub patches: Vec<(u64, u32)>,
     /// The original executes loads before it comes to one of `patches`
-    /// ([`crate::patch::late_loads`]).
+    /// ([`crate::emit::late_loads`]).
     pub late_loads: bool,
     /// Original addresses of system calls with hooks.
     pub calls: Vec<u64>,

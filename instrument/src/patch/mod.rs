@@ -1,5 +1,4 @@
 //! Where an entry jump may lie in the original code.
 
 pub mod faulting;
-pub mod late_loads;
 pub mod space;

@@ -312,6 +312,11 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         let words = !info.inner().words.is_empty();
         let has_targets = |t: &Found| !t.targets.is_empty();
         let blind = computes || blind_start || is_blind(graph, has_targets, found, words, factory);
+        if blind {
+            // Such a jump leads to places that nothing else is seen to lead to.
+            let unreached = graph.blocks.iter_mut().filter(|b| b.preds.is_empty());
+            unreached.for_each(|b| b.external_entry = true);
+        }
         Patching {
             landings,
             data,

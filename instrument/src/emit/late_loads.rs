@@ -78,3 +78,64 @@ fn loads_of(function: &Function) -> Vec<InsnId> {
     loads.dedup();
     loads
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::discover::scan::discover;
+    use crate::ir::FunctionId;
+    use crate::pipeline::function_pass::analyze;
+    use crate::program::fixed_memory::FaultPolicy;
+    use crate::program::{FuncSymbol, Input, Options, SegmentBytes};
+    use mgz_abi::module_note::FLAVOUR_SOFT;
+
+    const START: u64 = 0x1000;
+
+    fn late(code: &[u8], patches: &[u64], by_pointers: bool) -> bool {
+        let range = START..START + code.len() as u64;
+        let input = Input {
+            segments: vec![SegmentBytes {
+                vaddr: START,
+                bytes: code,
+                writable: false,
+                executable: true,
+            }],
+            exec_ranges: vec![range],
+            symbols: vec![FuncSymbol {
+                name: "f".into(),
+                addr: START,
+                size: code.len() as u64,
+            }],
+            ..Input::default()
+        };
+        let options = Options::new(FLAVOUR_SOFT);
+        let program = discover(&input, &options);
+        let faults = FaultPolicy::default();
+        let f = analyze(&input, &program, FunctionId(0), &options, &faults).unwrap();
+        has_late_loads(&f, patches, by_pointers)
+    }
+
+    #[test]
+    fn loads_before_the_first_entry_jump_are_late() {
+        // mov eax, [rdi]; ret
+        let load = [0x8b, 0x07, 0xc3];
+        assert!(late(&load, &[], false));
+        assert!(!late(&load, &[START], false));
+        // xor eax, eax; ret: nothing is lost.
+        assert!(!late(&[0x31, 0xc0, 0xc3], &[], false));
+        // test edi, edi; je 1007; mov eax, [rsi]; ret; mov eax, [rdx]; ret: on both ways.
+        let ways = [0x85, 0xff, 0x74, 0x03, 0x8b, 0x06, 0xc3, 0x8b, 0x02, 0xc3];
+        assert!(late(&ways, &[START + 4], false));
+        assert!(!late(&ways, &[START + 4, START + 7], false));
+        // A jump to other code may lead anywhere: jmp 2000
+        assert!(late(&[0xe9, 0xfb, 0x0f, 0, 0], &[], false));
+    }
+
+    #[test]
+    fn where_pointers_lead_into_the_original_any_load_is_late() {
+        // mov eax, [rdi]; jmp rsi
+        let code = [0x8b, 0x07, 0xff, 0xe6];
+        assert!(late(&code, &[START], true));
+        assert!(!late(&code, &[START], false));
+    }
+}
