@@ -273,15 +273,9 @@ impl<'a> Tables<'a> {
         Some(tables)
     }
 
-<<<<<<< HEAD
-    /// Keeps one of several entries for a function: the one in `used`, the table that unwinders
-    /// search by function. Programs that move code in finished files (BOLT) add entries behind the
-    /// old ones.
-=======
     /// If a function has several entries, keeps only the one that `used` names. Unwinders that
     /// search by function use that one. Programs that move code in finished files (BOLT) add
     /// entries behind the old ones.
->>>>>>> t/b
     fn drop_superseded(&mut self, used: impl FnOnce() -> Option<HashMap<u64, u64>>) {
         let starts = self.fdes.iter().map(|f| f.range.start);
         let repeated: HashSet<u64> = starts
@@ -366,13 +360,8 @@ fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     Some((addr, &data[..(walk.addr - addr) as usize]))
 }
 
-<<<<<<< HEAD
-/// The table that unwinders search: the entry of each function, by the function's start. Reads the
-/// form that all linkers write.
-=======
 /// The table that unwinders search: the entry of each function, by the function's start. Only the
 /// form that all linkers write is read.
->>>>>>> t/b
 fn search_table(elf: &Elf) -> Option<HashMap<u64, u64>> {
     const UDATA4: u8 = 0x03;
     const DATAREL_SDATA4: u8 = 0x3b;
@@ -520,11 +509,7 @@ mod tests {
         };
         assert_eq!(of(Some(new)), [(0x1000, 0x1018), (0x2000, 0x2010)]);
         assert_eq!(of(Some(old)), [(0x1000, 0x1020), (0x2000, 0x2010)]);
-<<<<<<< HEAD
-        // A table that names none of them leaves both, and so does a missing table.
-=======
         // A table that names none of them, and a missing table, leave both.
->>>>>>> t/b
         assert_eq!(of(Some(7)).len(), 3);
         assert_eq!(of(None).len(), 3);
     }
