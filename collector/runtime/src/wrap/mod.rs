@@ -43,6 +43,7 @@ pub(crate) mod legacy_signals;
 pub mod locked_memory;
 #[cfg(not(test))]
 pub mod prctl_calls;
+#[cfg(not(test))]
 pub mod proc_files;
 #[cfg(not(test))]
 pub mod raw_syscalls;
