@@ -277,7 +277,12 @@ fn sets_stack(factory: &mut InstructionInfoFactory, inst: &Instruction) -> bool 
 fn saved_somewhere(before: &[Insn]) -> Option<u64> {
     let changes = |inst: &Instruction| {
         let number = inst.try_immediate(1).unwrap_or(0);
+        let is_second_byte = matches!(
+            inst.op0_register(),
+            Register::AH | Register::BH | Register::CH | Register::DH
+        );
         match inst.mnemonic() {
+            Mnemonic::Or | Mnemonic::Xor if is_second_byte => (number << 8) & BOTH != 0,
             Mnemonic::Or | Mnemonic::Xor => number & !FLAGS == 0 && number & BOTH != 0,
             Mnemonic::Bts | Mnemonic::Btc => (1u64 << (number & 63)) & BOTH != 0,
             _ => false,
