@@ -109,7 +109,9 @@ pub fn find_readers(
         .collect();
     shown.places.extend(readers.iter().map(|f| f.range.start));
     if let Some(f) = readers.first() {
-        shown.matters = true;
+        // In a static executable these include functions of the C library (`dlmopen`), which only
+        // look for the file that holds the address. Clones are in the same file.
+        shown.matters |= !elf.is_static_executable();
         if shown.first.is_empty() {
             shown.first = match f.name.is_empty() {
                 true => format!("the function at {:#x}", f.range.start),
