@@ -306,11 +306,11 @@ fn programs_that_close_everything_are_sampled() {
 /// that it calls. The work of the call runs elsewhere; these are the registers that wrappers and
 /// hooks push.
 const CALLS_TAKE: [(&str, u64); 5] = [
-    ("masks", 160),
-    ("acts", 160),
-    ("forks", 256),
-    ("spawns", 256),
-    ("executes", 256),
+    ("masks", 224),
+    ("acts", 224),
+    ("forks", 320),
+    ("spawns", 320),
+    ("executes", 320),
 ];
 /// Additional bytes for a handler of an executable without a loader: code of the file calls it.
 /// (System calls about masks and actions are met on the program's stack there.)

@@ -589,7 +589,9 @@ unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
     // call that makes nothing there is nothing to do.
     let start = put(&[0x0f, 0x05]) - 2;
     // SAFETY: found there.
-    let end = if MAKERS.contains(&unsafe { number_at(at) }) {
+    let number = unsafe { number_at(at) };
+    // Behind `prctl` nothing is to be done, and a filter may forbid every call.
+    let end = if MAKERS.contains(&number) && number != nr::PRCTL as u32 {
         put(&[0x48, 0x8d, 0x0d]);
         put(&distance(start + 9, behind));
         put(&[0xff, 0x25]);
