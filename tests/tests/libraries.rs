@@ -568,17 +568,17 @@ fn opened_through_the_search_path_of_its_caller() {
         let link = [caller.to_str().unwrap(), tags, "-Wl,-rpath,$ORIGIN/callers"];
         gcc(&link, &program, MAIN);
 
-        let expected = tools::run(Command::new(&program).arg("20000"), LIMIT).unwrap();
-        assert_eq!(tools::code(&expected), 4);
-        let record = |program: &Path, mode: &[&str]| {
+        let record = |recorded: &Path, mode: &[&str], rounds: &str| {
+            let expected = tools::run(Command::new(&program).arg(rounds), LIMIT).unwrap();
+            assert_eq!(tools::code(&expected), 4);
             let options = [mode, &["--force"]].concat();
-            let mut command = record_command(&options, &at("trace"), program, &["20000"]);
+            let mut command = record_command(&options, &at("trace"), recorded, &[rounds]);
             let got = tools::run(&mut command, LIMIT).unwrap();
             same_result(&format!("{tags} {mode:?}"), &expected, &got).unwrap();
             String::from_utf8_lossy(&got.stderr).into_owned()
         };
         let alone = instrument(&program, "ring", &[]);
-        let said = record(&alone, &["--mode", "ring"]);
+        let said = record(&alone, &["--mode", "ring"], "200000");
         let real = std::fs::canonicalize(&opened).unwrap();
         let option = format!("--libs={}", real.display());
         assert!(
@@ -591,7 +591,7 @@ fn opened_through_the_search_path_of_its_caller() {
         ] {
             for libs in [&option, "--libs=libopened.so.1"] {
                 let out = instrument(&program, form, &[libs]);
-                record(&out, mode);
+                record(&out, mode, "20000");
                 let manifest = std::fs::read(at("trace/manifest.json")).unwrap();
                 let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
                 let modules = manifest["modules"].as_array().unwrap();
