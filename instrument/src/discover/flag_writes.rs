@@ -6,6 +6,7 @@
 //! both.
 
 use crate::common::skip_reason::LeftReason;
+use crate::discover::self_reads::WRITTEN;
 use crate::program::{Input, Program};
 use crate::x86::decode::sweep;
 use crate::x86::insn::Insn;
@@ -119,8 +120,13 @@ pub fn leave(input: &Input, program: &mut Program, has_handlers: bool) -> FlagWr
         let body = input
             .slice(range)
             .and_then(|bytes| sweep(bytes, range.start));
-        let bits = body.map_or(Some(BOTH), |body| bits(&body.insns));
-        let Some(bits) = bits else {
+        // Bytes that do not decode, or that the program writes first (decrypts), say nothing.
+        let is_written = program.function(id).left == Some(WRITTEN);
+        let Some(body) = body.filter(|_| !is_written) else {
+            left.push(id);
+            continue;
+        };
+        let Some(bits) = bits(&body.insns) else {
             continue;
         };
         left.push(id);

@@ -76,6 +76,9 @@ const SEGMENT: u8 = 4;
 /// The flags of one.
 const FLAGS: u8 = 8;
 
+/// The reason of functions whose bytes the program writes.
+pub const WRITTEN: LeftReason = LeftReason::Unsupported("its bytes are written");
+
 /// The numbers that an instruction holds, or takes from memory, and that may be addresses in code.
 pub fn numbers(input: &Input, inst: &Instruction) -> impl Iterator<Item = u64> {
     let takes = inst.mnemonic() == Mnemonic::Lea;
@@ -201,8 +204,7 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
             .iter_mut()
             .take_while(|f| f.range.start < reading.range.end);
         for f in touched {
-            f.left
-                .get_or_insert(LeftReason::Unsupported("its bytes are written"));
+            f.left.get_or_insert(WRITTEN);
         }
     }
     let code = CodeBytes::of(program);
