@@ -1,4 +1,4 @@
-//! Owners of source files: the user, or the compiler and the system.
+//! Source files: whose they are.
 
 /// Folders of headers and sources that come with the compiler or the system.
 const SYSTEM: [&str; 12] = [

@@ -1,4 +1,4 @@
-//! Results of a rewrite: figures for people and for programs.
+//! What was done: figures for people and for programs.
 
 use crate::common::skip_reason::LeftReason;
 use crate::emit::Rows;
@@ -42,34 +42,20 @@ pub struct Report {
     /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the
     /// original's places by way of `sigaction` (with `soft` the runtime always does that).
     pub shows_faults: bool,
-    /// Start of a function or a table by which most of the file's own code is read as data: the
-    /// file can be recorded in `burst` alone.
+    /// Where a function or a table begins by which most of the file's own code is read as data: it
+    /// can be recorded in `burst` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
-    /// The program's demand on its threads that only `burst` leaves intact.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst_only: Option<String>,
     /// Debug information that is in other files: where it was found, or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub debug_files: Vec<String>,
-    /// Address where the program opens its own file.
+    /// Where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
-    /// Means by which the program may read or change its own memory past all protections: needs
-    /// `burst`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub opens_memory: Option<String>,
-    /// Address where it opens the list of its own mappings. Its reads at addresses found there are
-    /// not followed.
+    /// Where it opens the list of its own mappings. What it reads at addresses that it finds there is not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_maps: Option<u64>,
-    /// The path by which the program may look for files beside itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub looks_beside: Option<String>,
-    /// Code that looks at return addresses, so that calls push the original's in every mode.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shows_returns: Option<String>,
-    /// Data that programs look for at the end of their file, if the input has any.
+    /// What programs look for at the end of their file, if the input has that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload>,
     /// Executable bytes of the input (linkage tables left out).
@@ -100,10 +86,9 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
-    /// Instrumented functions that begin without room for a jump into the clone (or where it would
-    /// cover an instruction that handlers look at). If they are called through pointers and from
-    /// other files, the first instructions run in the original, or all if there is no room further
-    /// on.
+    /// Those of them that begin without room for a jump into the clone (or where it would cover an
+    /// instruction that handlers look at): of calls through pointers and from other files, the
+    /// first instructions run in the original, or all if there is no room further on.
     pub entered_late: u64,
     /// Functions left alone.
     pub left: Left,
@@ -112,9 +97,9 @@ pub struct Functions {
 /// See [`Functions`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Left {
-    /// Number of functions.
+    /// How many.
     pub total: u64,
-    /// Number of functions by reason.
+    /// Why.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -129,20 +114,20 @@ pub struct Loads {
     pub strided: u64,
     /// Class Irregular.
     pub irregular: u64,
-    /// Number by kind: plain, string, gather, …
+    /// By kind: plain, string, gather, …
     pub kinds: BTreeMap<&'static str, u64>,
     /// Constant loads that a proxy counts.
     pub implied: u64,
-    /// Loads that are not recorded.
+    /// Not recorded.
     pub unrecorded: Unrecorded,
 }
 
 /// See [`Loads`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Unrecorded {
-    /// Number of loads.
+    /// How many.
     pub total: u64,
-    /// Number of loads by reason.
+    /// Why.
     pub reasons: BTreeMap<&'static str, u64>,
 }
 
@@ -160,11 +145,11 @@ pub struct Implicit {
 /// See [`Report`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Payload {
-    /// Its length, bytes.
+    /// How long it is.
     pub bytes: u64,
-    /// Its offset in the input, and in the output as well.
+    /// Where it begins in the input, and in the output as well.
     pub offset: u64,
-    /// Offset of the output's second copy, which reaches to the file's end.
+    /// Where the output has it once more, up to its end.
     pub repeated_at: u64,
     /// The section that it lies in, if it is not behind the ELF content.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,7 +163,7 @@ pub struct Libraries {
     pub instrumented: Vec<Report>,
     /// Left out: name and bytes of code.
     pub left_out: BTreeMap<String, u64>,
-    /// Reasons why requested libraries could not be instrumented.
+    /// Why a library that was asked for could not be instrumented.
     pub declined: BTreeMap<String, String>,
     /// Needed and not found.
     pub missing: Vec<String>,
@@ -200,7 +185,7 @@ fn kind_name(kind: u8) -> &'static str {
 }
 
 impl Report {
-    /// Fills in the figures of the input.
+    /// What the input says.
     pub fn new(elf: &Elf, unwind: &Tables, flavour: u32) -> Report {
         let named = |name: &str| elf.section(name).map_or(0, |s| s.size);
         // A damaged section header may claim any size.
@@ -245,7 +230,7 @@ impl Report {
             .or_default() += 1;
     }
 
-    /// Adds the figures of the layout and the sidecar.
+    /// Adds what the layout and the sidecar say.
     pub fn sized(&mut self, placed: &Placed, sizes: Sizes, counts: Counts) {
         self.patches = sizes.patches;
         self.clone_bytes = sizes.clone_bytes;
@@ -331,8 +316,8 @@ impl Report {
             line(
                 "",
                 format!(
-                    "  {} begin without room for a jump: what code without a clone calls there runs in the original at first (with loads: {})",
-                    f.entered_late, self.not_instrumented.entered_late
+                    "  {} begin without room for a jump: of calls through pointers and from other files the first loads may be missing",
+                    f.entered_late
                 ),
             );
         }
@@ -400,20 +385,6 @@ impl Report {
                 ),
             );
         }
-        if let Some(what) = &self.opens_memory {
-            line(
-                "own code",
-                format!("may be read or changed by {what}: record with --mode burst"),
-            );
-        }
-        if let Some(what) = &self.burst_only {
-            line(
-                "own state",
-                format!(
-                    "{what}: mgz-record serves this file with --mode burst alone, where such threads run the original"
-                ),
-            );
-        }
         if let Some(at) = self.opens_itself {
             line(
                 "own file",
@@ -438,20 +409,6 @@ impl Report {
                         ""
                     }
                 ),
-            );
-        }
-        if let Some(path) = self.looks_beside.as_ref().filter(|_| self.is_elsewhere()) {
-            line(
-                "own folder",
-                format!(
-                    "may be where it looks for files ({path}): if it finds none, put the output into the folder of the original, as `mgz run --beside` does"
-                ),
-            );
-        }
-        if let Some(who) = &self.shows_returns {
-            line(
-                "calls",
-                format!("push the original's return addresses in every mode: {who} looks at them"),
             );
         }
         if let Some(p) = &self.payload {
@@ -483,15 +440,6 @@ impl Report {
             self.libraries_text(libraries, &mut out);
         }
         out
-    }
-
-    /// True if the output lies in another folder than the input.
-    fn is_elsewhere(&self) -> bool {
-        let folder = |path: &str| {
-            let path = std::path::absolute(path).ok()?;
-            std::fs::canonicalize(path.parent()?).ok()
-        };
-        folder(&self.input) != folder(&self.output)
     }
 
     fn libraries_text(&self, libraries: &Libraries, out: &mut String) {
@@ -537,7 +485,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Counts the sites of some functions.
+    /// Of some functions.
     pub fn of(rows: &[Rows]) -> Counts {
         let mut counts = Counts::default();
         rows.iter()
@@ -554,7 +502,7 @@ impl Counts {
             .for_each(|(count, other)| *count += other);
     }
 
-    /// Index at which a site is counted.
+    /// Where a site is counted.
     fn number(site: &Site) -> usize {
         const { assert!(SiteFlags::STORE | SiteFlags::IMPLIED | SiteFlags::UNRECORDED == 7) };
         [site.class, site.kind, site.flags, site.reason]

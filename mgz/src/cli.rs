@@ -43,7 +43,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Commands of `mgz`.
+/// What `mgz` does.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program and make a report of how it uses memory

@@ -1,5 +1,4 @@
-// A part of the run: an interval, a thread, a function, data, addresses. `mgz serve` analyses it
-// again; a report in a file shows the command for that.
+// A part of the run: an interval, a thread, a function, data, addresses. `mgz serve` analyses it again; a report in a file says how to.
 import { effect, signal } from "@preact/signals";
 import { model, modelOf, served, whole, type Model } from "./data/model.ts";
 import { num, obj, str, strs } from "./data/values.ts";
@@ -92,7 +91,7 @@ function textOf(key: Key, value: string): string {
   return short(value, 40);
 }
 
-/** Shows the selected part and its share of the run. */
+/** What part is shown, and how much of the run it is. */
 export function Part({ m }: { m: Model }) {
   const s = place.value.selection;
   const chips = ASKED.filter(([key]) => s[key]);

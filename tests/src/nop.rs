@@ -1,5 +1,4 @@
-//! Runs the PT flavour on a CPU without `ptwrite`, from a copy in which each `ptwrite` is a NOP of
-//! the same length.
+//! Running the PT flavour on a CPU without `ptwrite`: a copy in which each `ptwrite` is a NOP of the same length.
 
 use crate::tools;
 use anyhow::{Context, Result, bail};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Tells whether this CPU (and this kernel or hypervisor) executes `ptwrite`, by running one.
+/// Whether this CPU (and this kernel or hypervisor) executes `ptwrite`; found by running one.
 pub fn executes_ptwrite() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -27,8 +26,7 @@ pub fn executes_ptwrite() -> bool {
     })
 }
 
-/// Replaces the `ptwrite`s of a PT-flavoured file in place, at the addresses in its sidecar.
-/// Returns their number.
+/// Replaces the `ptwrite`s of a PT-flavoured file in place, at the addresses that its sidecar has. Returns how many.
 pub fn replace(path: &Path) -> Result<usize> {
     let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", path.display())))
         .with_context(|| format!("{}.mgza", path.display()))?;

@@ -41,7 +41,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// The parts that are stripped from the finished file.
+/// What is removed from the finished file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strip {
     /// Nothing.
@@ -61,7 +61,7 @@ pub struct Way {
     pub opt: &'static str,
     /// Kind of executable.
     pub kind: Kind,
-    /// The parts to strip.
+    /// What is removed.
     pub strip: Strip,
     /// More arguments.
     pub flags: &'static [&'static str],
@@ -85,8 +85,7 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// All ways: {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, not PIE, static} × {stripped, not},
-/// and a few static PIEs.
+/// {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, not PIE, static} × {stripped, not}, and a few static PIEs.
 pub fn all() -> Vec<Way> {
     let mut all = Vec::new();
     for clang in [false, true] {
@@ -150,8 +149,7 @@ pub fn ways(program: &str) -> Vec<Way> {
 }
 
 impl Way {
-    /// Compiles a program to `dir/name`. Returns `None` if this way does not exist for the program
-    /// or if this machine lacks a tool for it; the second case prints a note.
+    /// Compiles a program to `dir/name`. `None` if this way does not exist for it, or (after saying so) if this machine lacks what it takes.
     pub fn build(&self, name: &str, dir: &Path) -> Result<Option<PathBuf>> {
         let source = programs::source(name);
         let kind = source

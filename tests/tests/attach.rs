@@ -144,8 +144,7 @@ fn a_running_process_is_sampled_again_and_again() {
     }
 }
 
-/// Frequent triggers may still be on their way when recording ends. The next attachment must not
-/// take them for the program's own signals.
+/// Triggers that come often are under way when recording ends: those of one attachment are not taken for the program's signals in the next.
 #[test]
 fn attachments_that_follow_one_another_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -228,7 +227,7 @@ fn ends_of_processes_and_of_recorders() {
     assert!(rows::read(&killed).unwrap().manifest.totals.samples > 10);
 }
 
-/// Processes that cannot be attached to are left as they are, with a reason.
+/// What cannot be attached to is left as it is, with a reason.
 #[test]
 fn refusals() {
     let dir = tempfile::tempdir().unwrap();

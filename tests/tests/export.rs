@@ -1,5 +1,4 @@
-//! `mgz export` and `mgz import`: each format has the numbers of `mgz-analyze`, and exported
-//! accesses come back the same.
+//! `mgz export` and `mgz import`: the numbers in each format are those of `mgz-analyze`, and what goes out as accesses comes back the same.
 
 use flate2::read::GzDecoder;
 use mgz_tests::session::{instrument, record_command};
@@ -352,7 +351,7 @@ fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>, reuses: &HashMap<Strin
     assert!(texts.iter().any(|t| t.contains("do not add up")));
 }
 
-/// `callgrind_annotate` prints the exported numbers.
+/// What `callgrind_annotate` prints is what was exported.
 fn callgrind(place: &TestFolder, by_function: &HashMap<String, u64>) {
     if !tools::have("callgrind_annotate") {
         tools::skip("callgrind_annotate is not installed");
@@ -421,7 +420,7 @@ fn accesses_go_out_and_come_back() {
         }
     }
 
-    // The misses are those of the simulation, whatever the levels are.
+    // What misses is what the simulation says, whatever the levels are.
     let stores = ["--stores"];
     for (levels, behind) in [
         (&["4K:4", "32K:8"][..], "L1=4K/4,L2=32K/8"),
@@ -481,7 +480,7 @@ fn accesses_go_out_and_come_back() {
     }
 }
 
-/// An imported trace of valgrind has the reuse distances that a list of recent blocks gives.
+/// What valgrind has written, imported, has the reuse distances that a list of recent blocks gives.
 #[test]
 fn traces_of_lackey_have_the_histogram_of_brute_force() {
     if !tools::have("valgrind") {

@@ -1,5 +1,4 @@
-//! No silent losses: threads and programs that are created past the wrappers are recorded, and
-//! everything that is not recorded is counted or reported, with a remedy.
+//! Nothing is lost without a word: threads and programs that are made past the wrappers are recorded, and what is not recorded is counted or said, with what to do.
 
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_tests::programs::{self, Variant};
@@ -105,7 +104,7 @@ fn same(
     (said, manifest(trace))
 }
 
-/// A command that must fail, with these words on standard error, and leave no trace.
+/// What must fail, with these words on standard error, and leaves no trace.
 fn refused(what: &str, command: &mut Command, trace: &Path, words: &[&str]) -> String {
     let got = run(command);
     let said = text(&got.stderr);
@@ -122,7 +121,7 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Threads that no wrapper sees do the same work as the others, so their trace must hold as much.
+/// Threads that no wrapper sees do the same work as those that it sees, so their trace must hold as much.
 #[test]
 fn threads_behind_the_wrappers_are_recorded() {
     let dir = tempfile::tempdir().unwrap();
@@ -244,8 +243,7 @@ fn libraries_that_look_elsewhere_first() {
     }
 }
 
-/// A thread of generated code cannot be recorded. It is counted, and a message tells about the
-/// code.
+/// A thread of generated code cannot be met: it is counted, and the code is told of.
 #[test]
 fn what_generated_code_does_is_counted_and_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -311,8 +309,7 @@ fn what_generated_code_does_is_counted_and_said() {
     }
 }
 
-/// Programs that others start are recorded, however they are started and whether or not the starter
-/// is instrumented.
+/// Programs that others start are recorded in whatever way they are started, whether the starter is instrumented or not.
 #[test]
 fn programs_that_others_start_in_all_ways() {
     let dir = tempfile::tempdir().unwrap();
@@ -463,7 +460,7 @@ fn scripts_and_the_usual_starters() {
                 "{what}: {said}"
             );
             assert!(m.totals.samples > 0, "{what}: {said}");
-            // A message names the programs that are not recorded.
+            // Who is not recorded is said.
             assert!(
                 said.contains("not recorded, without instrumentation"),
                 "{what}: {said}"
@@ -589,8 +586,7 @@ fn give_capabilities(path: &Path, effective: bool, permitted: u32, inheritable: 
     }
 }
 
-/// Programs that gain rights are refused, because the loader keeps the runtime out of them. If a
-/// script starts such a program, a message says so.
+/// Programs that gain rights are refused, because the loader keeps the runtime out of them; those that a script starts are told of.
 #[test]
 fn programs_that_gain_rights() {
     const NET_BIND_SERVICE: u32 = 1 << 10;
@@ -702,7 +698,7 @@ fn programs_that_gain_rights() {
     ));
     assert_eq!(tools::code(&got), 0, "{}", text(&got.stderr));
     assert!(manifest(&trace).totals.rows > 1_000_000);
-    // A program that could not be foreseen, because a script starts it.
+    // One that nobody could foresee: what a script starts.
     assert!(give_capabilities(&capable, true, NET_BIND_SERVICE, 0));
     let hidden = dir.path().join("hidden");
     std::fs::write(
@@ -732,8 +728,7 @@ fn programs_that_gain_rights() {
     );
 }
 
-/// Copies by the C library are reported in every mode and in the report, until the library is
-/// instrumented.
+/// Copies by the C library are told of in every mode, and in the report, until that is instrumented.
 #[test]
 fn what_the_c_library_reads_is_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -765,7 +760,7 @@ fn what_the_c_library_reads_is_said() {
             .find(|f| f.path.contains("libc.so"))
             .unwrap();
         assert!(!libc.instrumented && libc.needed, "{libc:?}");
-        // The code that took the time instead.
+        // Where the time went instead.
         if m.coverage.time_samples > 40 {
             assert!(said.contains("libc.so.6"), "{said}");
             assert!(
@@ -808,8 +803,7 @@ fn what_the_c_library_reads_is_said() {
     assert!(m.coverage.files.iter().all(|f| f.reads_for.is_empty()));
 }
 
-/// A program without instrumentation opens an instrumented library: threads that exist then and
-/// later ones, and the signals that the library handles.
+/// An instrumented library that a program without instrumentation opens: its threads of then and later, and the signals that it handles.
 #[test]
 fn libraries_that_wake_the_recorder() {
     let dir = tempfile::tempdir().unwrap();
@@ -880,7 +874,7 @@ fn libraries_that_wake_the_recorder() {
     }
 }
 
-/// Options without effect, and options that stand behind the program's name.
+/// Options that do nothing, and those that stand behind the program.
 #[test]
 fn options_that_nobody_reads() {
     let dir = tempfile::tempdir().unwrap();
@@ -929,7 +923,7 @@ fn options_that_nobody_reads() {
             &[words],
         );
     }
-    // Conditions that only print a line.
+    // What only costs a line.
     let got = run(&mut record_command(
         &["--mode", "full", "--signal", "61"],
         &trace,

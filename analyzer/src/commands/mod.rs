@@ -51,10 +51,10 @@ pub enum Command {
     Ranks(ranks::RanksArguments),
 }
 
-/// Arguments of all subcommands.
+/// What all subcommands share.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Format of the result.
+    /// How to show the result.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Folder for --format csv and parquet; made if need be. With json: also write DIR/COMMAND.json.

@@ -10,8 +10,7 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Number of a block in an address space. Blocks of different spaces have different numbers for
-/// addresses below 2^56.
+/// Number of a block in an address space: blocks of different spaces never share one for addresses below 2^56.
 fn number(space: usize, address: u64, shift: u32) -> u64 {
     (space as u64) << 56 ^ address >> shift
 }
@@ -43,8 +42,7 @@ struct Sighting {
 const STRIDED: u32 = 1 << 1;
 const IRREGULAR: u32 = 1 << 2;
 
-/// Counts the distinct samples of one block after the other without sorting: it remembers for each
-/// sample the last block that was seen in it.
+/// The distinct samples of one block after the other, without sorting: remembers for each sample the last block that it was seen with.
 #[derive(Clone)]
 struct Distinct {
     /// By sample, as far as they are numbered without large holes.
@@ -65,8 +63,7 @@ impl Distinct {
 
     /// The next block.
     fn begin(&mut self) {
-        // There are fewer blocks than marks, and fewer marks than numbers. If there were more, all
-        // marks would be forgotten.
+        // There are fewer blocks than marks, and fewer of these than numbers; should there be more, all is forgotten.
         self.turn = self.turn.checked_add(1).unwrap_or_else(|| {
             self.dense.fill(0);
             self.sparse.clear();
@@ -74,7 +71,7 @@ impl Distinct {
         });
     }
 
-    /// True if the block has not been seen in this sample yet.
+    /// Whether the block has not been seen in this sample yet.
     #[inline(always)]
     fn is_new(&mut self, sample: u32) -> bool {
         let turn = self.turn;
@@ -121,8 +118,7 @@ fn append(
     *last = one.sample;
 }
 
-/// Addresses that samples have seen, each weighted by the loads that a row of its sample
-/// represents: the sum behind the mean footprint per window.
+/// Addresses that samples have seen, each for what the rows of its sample stand for: the sum behind the mean footprint per window.
 fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
     let mut sums = Sightings::default();
     for same in list.chunk_by(|a, b| (a.number, a.sample) == (b.number, b.sample)) {
@@ -139,7 +135,7 @@ fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
     sums
 }
 
-/// The lists of a target from its sightings, which are in order of numbers and samples.
+/// What a target has seen of which its sightings, in the order of numbers and samples, are these.
 fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) -> Kinds {
     distinct.begin();
     let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
@@ -191,7 +187,7 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
     kinds
 }
 
-/// Number of distinct numbers in sorted sightings.
+/// How many different numbers sightings have, which come in the order of these.
 fn distinct_of(list: &[Sighting], number: fn(u64) -> u64) -> usize {
     let again = (list.windows(2)).filter(|pair| number(pair[0].number) == number(pair[1].number));
     list.len() - again.count()
@@ -223,8 +219,7 @@ fn lines(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
     lines.into()
 }
 
-/// Addresses that samples have seen, summed over samples. Each counts for the loads that the rows
-/// of its sample represent ([`Shares`]), or for one if all samples are alike.
+/// Addresses that samples have seen, summed over samples: each counts for what the rows of its sample stand for ([`Shares`]), or for one where all samples are alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sightings {
     /// Addresses.
@@ -235,7 +230,7 @@ pub struct Sightings {
     pub irregular: f64,
 }
 
-/// The lists of blocks of one target.
+/// What one target has seen.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
     /// Addresses.
@@ -288,14 +283,13 @@ pub struct Grouped {
 /// No place.
 const NOTHING: u32 = u32::MAX;
 
-/// Sorts the sightings of each target if necessary, and returns the results of `of`.
+/// Sorts the sightings of each target if need be, and gives what `of` makes of them.
 fn kinds_of(
     seen: Vec<Vec<Sighting>>,
     incidence: &Incidence,
     of: impl Fn(&[Sighting], &mut Distinct) -> Kinds + Sync,
 ) -> Vec<Kinds> {
-    // Marks are in order of addresses and samples, except for addresses that the number of another
-    // space makes greater.
+    // Marks come in the order of addresses and samples, but for addresses that another space's number makes greater.
     let kinds = seen.into_par_iter().map_init(
         || Distinct::new(incidence),
         |distinct, mut list| {
@@ -318,7 +312,7 @@ fn sighting(space: usize, mark: &Mark) -> Sighting {
     }
 }
 
-/// The lists to which the marks of each code group are appended.
+/// Lists of what the marks of code groups are to be appended to.
 struct Lists {
     /// Lists of all groups one after the other, and where those of each begin.
     all: Vec<u32>,
@@ -347,10 +341,8 @@ impl Lists {
 }
 
 impl Grouped {
-    /// Groups the marks of samples with this design, for targets of several kinds. Each of
-    /// `targets` gives the targets of a code group. The result keeps only the part that estimates
-    /// need, because the lists are much larger. Targets with the same code are estimated once; most
-    /// functions without known lines are such. A screen needs only the lines of memory.
+    /// Groups marks of samples that were taken so, for targets of several kinds. Each of `targets` gives the targets of a code group. Only what estimates need is kept: there is much more of the
+    /// lists. Targets that have the same code, as most functions have that lines are not known of, are estimated once. A screen needs the lines of memory alone.
     pub fn several<I: Iterator<Item = u32>, F: Fn(u32) -> I>(
         incidence: &Incidence,
         shares: Option<&Shares>,
@@ -485,8 +477,7 @@ impl Grouped {
     }
 }
 
-/// True if marks are in order of their numbers: of addresses, except for those that the number of
-/// another space makes greater.
+/// Whether marks come in the order of their numbers: of addresses, but for those that another space's number makes greater.
 fn in_order(incidence: &Incidence) -> bool {
     incidence.spaces().len() <= 1 << 8
         && incidence
@@ -496,8 +487,7 @@ fn in_order(incidence: &Incidence) -> bool {
             .all(|m| m.address >> 56 == 0)
 }
 
-/// The lists of [`Blocks::addresses`] that contain a mark: that of all addresses, and that of its
-/// class (if the class has no list, one that is never used).
+/// The lists of [`Blocks::addresses`] that a mark is in: that of all, and that of its class (of what has no list, one that nobody asks for).
 #[inline(always)]
 fn lists_of(mark: &Mark) -> [usize; 2] {
     [0, [3, 1, 2, 3][mark.group as usize & 3]]
@@ -662,7 +652,7 @@ impl Blocks {
         Blocks::collect(all.into_iter(), Distinct::new(incidence), shares)
     }
 
-    /// From sightings in order of numbers.
+    /// From sightings in the order of numbers.
     fn collect(
         all: impl Iterator<Item = BlockSighting> + Clone,
         mut distinct: Distinct,
@@ -725,7 +715,7 @@ impl Blocks {
         }
     }
 
-    /// Number of blocks that each sample has seen.
+    /// How many blocks each sample has seen.
     pub fn by_sample(&self) -> HashMap<u32, u32, Mixed> {
         let mut counts: HashMap<u32, u32, Mixed> = HashMap::default();
         self.samples
@@ -838,7 +828,7 @@ mod tests {
         );
     }
 
-    /// Lists that are made together from all marks equal those that are made separately.
+    /// What is made from all marks at once is what is made from each kind by itself.
     #[test]
     fn lists_that_are_made_together_are_those_that_are_made_one_by_one() {
         let mut state = 3u64;
@@ -961,8 +951,7 @@ mod tests {
         }
     }
 
-    /// Lists by class agree with their definition, also if they are not stored because all loads
-    /// are of one class.
+    /// Lists by class are those of their definition, also where they are not kept because all loads are of one class.
     #[test]
     fn addresses_are_listed_by_class() {
         let seen = |number: u64, sample: u32, classes: u32| Sighting {

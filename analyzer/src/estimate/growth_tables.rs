@@ -1,5 +1,4 @@
-//! Results that combine the samples of a trace: footprint against window size beyond the sample,
-//! and reuse of pages from sample to sample.
+//! Footprint against window size beyond the sample, and reuse of pages from sample to sample: what the samples together tell.
 
 use crate::data::counts::{Bin, LogHistogram};
 use crate::data::detail::Detail;
@@ -68,7 +67,7 @@ pub struct InterSample {
     /// Mean number of distinct pages in between, from the footprint of windows of that length.
     #[serde(rename = "D_mean_hat")]
     pub distance_mean: Option<f64>,
-    /// Footprint by the report's formula: footprint growth inside samples times the interval.
+    /// The same as the report has it: footprint growth inside samples times the interval.
     #[serde(rename = "D_memgaze_hat")]
     pub distance_memgaze: Option<f64>,
     /// Histogram of the interval.
@@ -78,9 +77,8 @@ pub struct InterSample {
     pub distance_hist: Vec<Bin>,
 }
 
-/// For each sample that `wanted` chooses: its thread and its number among the chosen samples of
-/// that thread, in the order of the trace. If samples represent different numbers of loads, also
-/// that number; the chosen samples represent `part` of all loads.
+/// For each sample its thread and its number there among those that `wanted` chooses, in the order of the trace; where they differ, the loads of the run that each stands for, `part` of which
+/// are those of the samples that are wanted.
 fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32) -> bool) -> Order {
     let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
     let mut order = Order::default();
@@ -102,7 +100,7 @@ fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32)
     order
 }
 
-/// Share of the samples that have marks, so that their addresses are known.
+/// Share of the samples of which it is known what they have seen.
 pub fn kept(outcome: &Outcome) -> f64 {
     if outcome.incidence.thinned() == 0 {
         return 1.0;
@@ -114,7 +112,7 @@ pub fn kept(outcome: &Outcome) -> f64 {
         / with_loads().count().max(1) as f64
 }
 
-/// The samples that have marks.
+/// The samples of which it is known what they have seen.
 pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
     outcome
         .samples
@@ -124,7 +122,7 @@ pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
         .filter(|&s| outcome.incidence.has(s))
 }
 
-/// Blocks that samples have seen, for the whole trace.
+/// What samples have seen of the whole trace.
 #[derive(Default)]
 pub struct WholeSightings {
     /// Addresses.
@@ -140,8 +138,7 @@ pub struct WholeSightings {
 }
 
 impl WholeSightings {
-    /// From the marks. `shares` are the weights of samples, if these differ. A screen needs only
-    /// addresses and lines.
+    /// From the marks. `shares`: what samples stand for, where that is not the same for all. A screen needs no more than addresses and lines.
     pub fn new(outcome: &Outcome, shares: Option<&Shares>, detail: Detail) -> WholeSightings {
         if !detail.is_all() {
             let blocks = |shift| Blocks::new(&outcome.incidence, shares, shift, |_| true);
@@ -165,7 +162,7 @@ impl WholeSightings {
         }
     }
 
-    /// Divides all lists in parallel, because the later requests for them come one after the other.
+    /// Divides all lists, each by itself: what asks for them first is one after the other.
     pub(crate) fn divide(&self, design: Design, detail: Detail) {
         if !detail.is_all() {
             return self.lines.listed.divide(design);
@@ -189,15 +186,13 @@ fn sort(sightings: &mut [(u32, u32)]) {
     }
 }
 
-/// Tests whether the samples are in step with the program. The result is the number of samples
-/// after which most of the addresses of a sample are seen again. Then the same places of a loop
-/// were sampled again and again and the others never, so nothing can be said about those.
+/// Whether the samples are in step with the program: the number of samples after which most of what a sample saw is seen again. Then
+/// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
 pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
     let blocks = &seen.all;
     let all = order(outcome, None, |_| true);
     let samples = all.len() as u32;
-    // By thread, for the samples with marks: their numbers among all samples, and the number of
-    // addresses that they saw.
+    // By thread, of the samples of which it is known what they saw: their numbers among all, and what they saw.
     let order = order(outcome, None, |sample| outcome.incidence.has(sample));
     let mut numbers: Vec<Vec<u32>> = Vec::new();
     for ((thread, at), (_, number)) in marked(outcome).filter_map(|s| order.get(s).zip(all.get(s)))
@@ -229,7 +224,7 @@ pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
     let (&lag, &count) = lags
         .iter()
         .max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
-    // Sightings that have a partner sample at that distance.
+    // What had a partner that far away.
     let of_thread = |(numbers, sightings): (&Vec<u32>, &Vec<u64>)| {
         let has_partner = |number: u32| numbers.binary_search(&(number + lag)).is_ok();
         numbers
@@ -246,8 +241,7 @@ pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
         .then_some(lag)
 }
 
-/// Addresses that only the parts of the run before the first sample and after the last may touch:
-/// one period of loads, with as many addresses per load as the densest sample.
+/// Addresses that what lies before the first sample and behind the last may touch and nothing else: of a period of loads, as many as the sample has that touches the most per load.
 pub fn hidden(outcome: &Outcome, seen: &WholeSightings, rho: f64) -> f64 {
     let counts = seen.all.by_sample();
     let of = |s: &SampleInfo| {
@@ -266,8 +260,7 @@ pub fn hidden(outcome: &Outcome, seen: &WholeSightings, rho: f64) -> f64 {
         / outcome.census.samples.max(1) as f64
 }
 
-/// Share of the run's samples that have at least so many loads; if samples differ in weight, their
-/// share of all represented loads.
+/// Share of the run's samples that have so many loads, or of the loads that these stand for.
 fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
     let of = |least: u64| {
         outcome
@@ -280,8 +273,7 @@ fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
     of(loads) / of(0).max(f64::MIN_POSITIVE)
 }
 
-/// The tables of a sampled trace; none for a complete trace. `shares`: the weights of samples, if
-/// these differ, and the relative error of the weights.
+/// The tables of a sampled trace; nothing for one that is complete. `shares`: what samples stand for, where that is not the same for all, and the relative error of that.
 pub fn tables(
     outcome: &Outcome,
     rho: Option<f64>,
@@ -294,7 +286,7 @@ pub fn tables(
     else {
         return (Vec::new(), None);
     };
-    // Windows consist of the samples that have marks.
+    // Windows are made of the samples of which it is known what they saw.
     let kept = kept(outcome);
     let order = self::order(outcome, shares.map(|s| (s, 1.0)), |_| true);
     let marked = self::order(outcome, shares.map(|s| (s, s.marked())), |sample| {
@@ -304,13 +296,12 @@ pub fn tables(
         .weighted(error)
         .keeping(kept)
         .standing_for(shares.map(|s| s.windows(self::marked(outcome))));
-    // Loads that samples represent, and their size as a mean over the run, like the footprints.
+    // What samples stand for, and their size as a mean over the run, as the footprints are.
     let mean_rows = census.loads as f64 / census.samples as f64;
     let period = shares.map_or(rho * mean_rows, |s| s.all() / census.samples as f64);
     let size = shares.map_or(mean_rows, |s| s.mean_rows(&outcome.samples));
     let scale = outcome.incidence.scale();
-    // Samples have equally many records, but some code has more loads per record than other code.
-    // The few samples that are longer than the others are all of such code.
+    // Samples have equally many records, and some code has more loads in these than other: the few that are longer than the others are of such code.
     let most = (MIN_LEVEL..=MAX_LEVEL)
         .rev()
         .find(|&level| long_enough(outcome, shares, 1 << level) >= 0.5);
@@ -431,8 +422,7 @@ fn inter_sample(
             first_touches += 1;
             for pair in of_thread.windows(2) {
                 let lag = pair[1].1 - pair[0].1;
-                // From the middle of the loads that one sample represents to the middle of the
-                // other's.
+                // From the middle of what the one stands for to that of the other.
                 let middle = |sample: u32| {
                     (order.loads(of_thread[0].0, 0, sample)
                         + order.loads(of_thread[0].0, 0, sample + 1))
@@ -450,8 +440,7 @@ fn inter_sample(
                         .map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0))
                 };
                 let distance = if order.is_weighed() {
-                    // A point of the curve looks at all strata, so intervals that differ by less
-                    // than a quarter percent share a point.
+                    // A point of the curve takes a look at all strata: intervals that are alike to a quarter percent share one.
                     let step = (interval.max(1.0).log2() * STEPS).round();
                     let alike = known.entry(step as u32);
                     *alike.or_insert_with(|| at((step / STEPS).exp2()))

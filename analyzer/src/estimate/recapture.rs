@@ -10,31 +10,27 @@ use std::sync::OnceLock;
 const DEPTH: u32 = 10;
 /// Two strata differ if the ratios of their doubletons to singletons do by this many standard deviations.
 const DIFFERENT: f64 = 4.2;
-/// Bounds of doubt, in the same unit: two strata whose difference is between these may also be
-/// alike.
+/// What is known to differ by more than the first of these, and by less than the second, may also be alike.
 const PERHAPS: f64 = 2.5;
 const SURELY: f64 = 7.0;
-/// Number of places at which a stratum may be cut: the widest gap and equally spaced ones. Even, so
-/// that the middle is one of them.
+/// Places at which a stratum may be cut: the widest gap and even ones. Even, so that the middle is one of them.
 const PLACES: usize = 8;
-/// Greatest unevenness of use ([`Use::Uneven`]): at this value, the blocks that are seen once have
-/// equally many of each order of magnitude of use. Beyond it, nearly all of the estimate would be
-/// blocks much rarer than any that was seen, and samples say nothing about those.
+/// Blocks are used at most so unevenly ([`Use::Uneven`]): seen once are then as many of each order of magnitude. Beyond, nearly all that is
+/// estimated would be blocks much rarer than any that was seen, of which samples say nothing.
 const MOST_UNEVEN: f64 = 1.0;
 
 /// An address (line, page) and how many samples have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its number; blocks with near numbers are used alike.
+    /// Its number; what is near in number is used alike.
     pub number: u64,
     /// Samples that have seen it.
     pub samples: u32,
     /// The first two of these.
     pub first: [u32; 2],
-    /// True if an Irregular load has touched it.
+    /// Whether an Irregular load has touched it.
     pub irregular: bool,
-    /// Loads that the first of these samples represents per row, divided by the mean of all
-    /// samples, in units of 1/[`EVEN`].
+    /// What the first of these samples stands for, per row and over the mean of all, in units of 1/[`EVEN`].
     pub stands: u32,
 }
 
@@ -57,18 +53,17 @@ pub(crate) struct Tally {
     rest: f64,
 }
 
-/// Distribution of use over the blocks of a stratum.
+/// How unevenly the blocks of a stratum are used.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     /// Each occurs in equally many windows, but for a share that is used by chance.
     Mixed(f64),
-    /// The mean numbers of windows follow a gamma distribution over the blocks that are seen once.
-    /// The value is its squared coefficient of variation.
+    /// The mean numbers of windows follow a gamma distribution over the blocks that are seen once: its squared coefficient of variation.
     Uneven(f64),
 }
 
 impl Tally {
-    /// From the samples of the singletons and doubletons.
+    /// From the samples of the singletons and of the doubletons.
     fn new(counts: &Sums, design: Design) -> Tally {
         let (f1, f2) = (counts.singles as f64, counts.pairs as f64);
         // The mean number of equals that a member has.
@@ -84,8 +79,7 @@ impl Tally {
         // Variance of a total over samples, those without singletons included.
         let variance = (counts.single_squares as f64 - f1 * f1 / samples).max(0.0) * samples
             / (samples - 1.0).max(1.0);
-        // Loads of the run that the samples of the singletons represent, relative to the mean
-        // sample.
+        // Of the run, what the samples of the singletons stand for.
         let stands = if f1 > 0.0 {
             counts.stands as f64 / f64::from(EVEN) / f1
         } else {
@@ -95,8 +89,7 @@ impl Tally {
             f1,
             f2,
             f3: counts.triples as f64,
-            // Without a coincidence: one would have about half of the blocks that a sample alone
-            // has seen.
+            // Without a coincidence, one would be of about half of what a sample has for itself.
             cluster: if f2 > 0.0 {
                 mean(counts.pair_squares, f2)
             } else {
@@ -113,8 +106,7 @@ impl Tally {
         }
     }
 
-    /// Sums for windows of a few samples each, over all such windows. `per_sample`: blocks that a
-    /// sample sees. `irregular`: share of blocks that Irregular loads touch.
+    /// Of windows of a few samples each, summed over all such windows. `per_sample`: blocks that a sample sees; `irregular`: share of blocks that Irregular loads touch.
     pub(crate) fn pooled(
         [singles, pairs, triples]: [f64; 3],
         per_sample: f64,
@@ -125,7 +117,7 @@ impl Tally {
             f1: singles,
             f2: pairs,
             f3: triples,
-            // Blocks of one of the two samples that the other one has seen too.
+            // Of what one of the two samples sees, the other one has seen this part.
             cluster: (per_sample * pairs / (singles + pairs).max(1.0)).max(1.0),
             spread: (singles * per_sample.max(1.0) * (1.0 - design.share).max(0.0)).sqrt(),
             single: per_sample.max(1.0),
@@ -139,15 +131,13 @@ impl Tally {
         self.f2 / self.cluster.max(1.0)
     }
 
-    /// The unseen blocks if there were `f1` singletons and `f2` doubletons, `rest` as in [`Tally`],
-    /// and this distribution of use.
+    /// The unseen blocks if there were `f1` singletons and `f2` doubletons, `rest` as in [`Tally`], and blocks were used so.
     fn unseen_of(f1: f64, f2: f64, rest: f64, by: Use, design: Design) -> f64 {
         if f1 <= 0.0 || design.complete() {
             return 0.0;
         }
         let t = design.samples.max(2) as f64;
-        // The mean number of further sightings of a block that was seen once. The unsampled part of
-        // the run is `1/rest` times as many windows.
+        // The mean number of further sightings of a block that was seen once; all others are `1/rest` times as many windows.
         let again = 2.0 * t / (t - 1.0) * f2 / f1;
         if again / rest < 1e-6 {
             return f1 / rest;
@@ -171,13 +161,11 @@ impl Tally {
         }
     }
 
-    /// Unevenness of use, as in [`Use::Uneven`], from blocks that three samples have seen: its
-    /// least value (one standard error below its estimate) and its greatest.
+    /// How uneven use is, as [`Use::Uneven`] has it, from blocks that three samples have seen: what it is at least (one standard error less than it seems), and at most.
     fn uneven(&self, design: Design) -> (f64, f64) {
         let t = design.samples.max(3) as f64;
         let (pairs, triples) = (self.coincidences(), self.f3 / self.cluster.max(1.0));
-        // If all blocks are used equally and at random, f1·f3 is two thirds of f2²; if they are
-        // walked, it is less.
+        // Where all are used alike by chance, f1·f3 is two thirds of f2²; where they are walked, less.
         let ratio = if self.f2 > 0.0 {
             1.5 * (t - 1.0) / (t - 2.0) * self.f1 * self.f3 / (self.f2 * self.f2)
         } else {
@@ -193,8 +181,7 @@ impl Tally {
     pub(crate) fn unseen(&self, design: Design) -> Estimate {
         let n = self.coincidences();
         let (low, high) = poisson_bounds(n);
-        // If few samples have singletons (a short phase), there might as well have been none, or
-        // several times as many.
+        // Few samples that have singletons (a short phase) might as well have been none, or several times as many.
         let (few_low, few_high) = poisson_bounds(self.f1 / self.single);
         let f1_low = (self.f1 - Z * self.spread)
             .min(few_low * self.single)
@@ -213,8 +200,7 @@ impl Tally {
             mixed
         };
         let value = here(by);
-        // One more coincidence means two fewer singletons. Both change the estimate in the same
-        // direction, so their errors add up.
+        // A coincidence more is two singletons less: both push the estimate the same way, so their errors add up.
         let by_pairs = (
             of(self.f1, high, self.rest, by),
             of(self.f1, low, self.rest, by),
@@ -223,8 +209,7 @@ impl Tally {
             of(f1_low, n + 1.0, self.rest, by),
             of(f1_high, n + 1.0, self.rest, by),
         );
-        // Blocks of Irregular loads may be walked nevertheless, those of other loads may be used at
-        // random, and all may be used more unevenly than estimated.
+        // Blocks that Irregular loads touch may all the same be walked, those of other loads may be used by chance, and all more unevenly than it seems.
         let by_chance = Use::Mixed(1.0 - (1.0 - self.irregular).powi(2));
         let by_use = (
             here(Use::Mixed(0.0)),
@@ -235,13 +220,13 @@ impl Tally {
             })
             .max(value),
         );
-        // The weights of all samples may be wrong by the same factor.
+        // What the samples stand for may be wrong in all of them.
         let error = 1.0 + design.weights.unwrap_or(0.0);
         let by_speed = (
             of(self.f1, n + 1.0, self.rest * error, by),
             of(self.f1, n + 1.0, self.rest / error, by),
         );
-        // Random variation of the unseen number around its expectation.
+        // How many there are by chance if so many are to be expected.
         let by_count = Z * (value * self.cluster.max(1.0)).sqrt();
         let below = (2.0 * value - by_pairs.0 - by_singles.0)
             .hypot(value - by_use.0)
@@ -258,8 +243,7 @@ impl Tally {
         }
     }
 
-    /// Difference in use between two strata, in standard deviations. It compares their doubletons
-    /// per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
+    /// How differently two strata are used, in standard deviations: their doubletons per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
     fn difference(&self, other: &Tally) -> f64 {
         // Coincidences that a side has, and how many it would have of both sides' if they were used alike.
         let exposure = |side: &Tally| side.f1.max(0.5 * side.single) / side.cluster.max(1.0);
@@ -280,10 +264,8 @@ impl Tally {
     }
 }
 
-/// Unseen blocks of a list that is sorted by number and has these sums. Unseen blocks are mostly
-/// near seen ones. Therefore an estimate of more than the seen number is limited to the room in the
-/// lines in use. Few of these lines are unseen, since samples have met them more often; the same
-/// limit applies to the lines in turn.
+/// Unseen blocks of some, which are sorted by number and have these sums. They are mostly where others are: an estimate that is more than what was seen is
+/// limited to the room that there is in the lines in use, of which few are unseen, since samples have met them more often; and so on with the lines of these.
 fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     let free = tally.unseen(design);
     if free.hi <= blocks.len() as f64 {
@@ -302,21 +284,21 @@ fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     }
 }
 
-/// A part of the blocks that is estimated separately.
+/// Part of the blocks, which is estimated by itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stratum {
-    /// End of its blocks (exclusive index).
+    /// Where its blocks end (exclusive index).
     pub(crate) end: usize,
-    /// Estimate of its unseen blocks.
+    /// What is unseen of it.
     pub(crate) unseen: Estimate,
 }
 
-/// Combines doubts of two kinds, or of two parts.
+/// Doubts of two kinds, or of two parts.
 fn both(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [a[0].hypot(b[0]), a[1].hypot(b[1])]
 }
 
-/// The doubt of an estimate that may also be greater (or less) by this difference.
+/// The doubt of an estimate that may also be so much more or less.
 fn doubt(difference: f64) -> [f64; 2] {
     [(-difference).max(0.0), difference.max(0.0)]
 }
@@ -326,11 +308,9 @@ struct Together<'a> {
     blocks: &'a [Block],
     design: Design,
     whole: Tally,
-    /// Computed only for strata that remain whole at the end, or might have: it takes as long as
-    /// everything else.
+    /// Asked for only of what stays together at last, or might have: it takes as long as all else.
     unseen: OnceCell<Estimate>,
-    /// Possible error of the estimate, downward and upward, if the decision to cut here, or not to
-    /// cut, was wrong.
+    /// How much less and more it is if it was wrong to cut it from its neighbour, or not to cut it.
     doubt: [f64; 2],
 }
 
@@ -349,7 +329,7 @@ enum Stratified<'a> {
 }
 
 impl<'a> Stratified<'a> {
-    /// Estimated unseen blocks of all strata.
+    /// What is unseen of them in all.
     fn unseen(&self) -> f64 {
         match self {
             Stratified::One(stratum) => stratum.unseen().value,
@@ -393,7 +373,7 @@ pub(crate) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
     strata
 }
 
-/// The place after the widest gap in block numbers; of several, the one nearest to the middle.
+/// Where the number of a block is farthest from that of the one before; of equals the one nearest to the middle.
 fn widest_gap(blocks: &[Block]) -> usize {
     let middle = blocks.len() / 2;
     let gap = |i: usize| blocks[i].number - blocks[i - 1].number;
@@ -434,10 +414,9 @@ impl Division {
             unseen: OnceCell::new(),
             doubt: [0.0; 2],
         };
-        // Without any coincidence of two samples, the sides cannot be distinguished.
+        // Where no two samples have met, nothing tells one side from another.
         if depth < DEPTH && blocks.len() >= 16 && whole.f2 > 0.0 {
-            // The cut is at the place where the sides differ the most: the widest gap, which is
-            // where objects meet, or one of the equally spaced places.
+            // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
             let mut places: [usize; PLACES] = std::array::from_fn(|i| {
                 if i == 0 {
                     widest_gap(blocks)
@@ -535,9 +514,8 @@ impl Listed {
         self.blocks = Vec::new();
     }
 
-    /// Estimate of the number of distinct blocks of the whole run. `scale` is the number of pages
-    /// that each tracked page represents ([`crate::stages::incidence::Incidence::scale`]), and
-    /// `observed` the exact number of blocks that were seen in all.
+    /// The number of distinct blocks of the whole run. `scale`: of how many pages these are one ([`crate::stages::incidence::Incidence::scale`]);
+    /// `observed`: how many were seen in all (exact).
     pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
         let Some(last) = (!design.complete())
             .then(|| self.strata(design))
@@ -545,8 +523,7 @@ impl Listed {
         else {
             return Estimate::exact(observed as f64);
         };
-        // The seen blocks, to which the unseen ones are added. If only some samples have marks, the
-        // blocks that these have seen.
+        // What the unseen are added to: what was seen; where that is known of some samples alone, what these have seen.
         let seen = if design.kept < 1.0 {
             last.end as f64 * scale
         } else {
@@ -556,7 +533,7 @@ impl Listed {
     }
 }
 
-/// Blocks of all strata: the `observed` ones, and the unseen blocks of each times `scale`.
+/// What strata have in all: what was `observed` of them, and what is unseen of each, `scale` times.
 pub(crate) fn together(strata: &[Stratum], scale: f64, observed: f64) -> Estimate {
     let (mut value, mut below, mut above) = (0.0, 0.0, 0.0);
     for Stratum { unseen, .. } in strata {
@@ -633,8 +610,7 @@ mod tests {
         run.iter().collect::<std::collections::HashSet<_>>().len() as f64
     }
 
-    /// Runs of several kinds: all addresses once; a loop over an array; random accesses; a hot
-    /// table beside a stream.
+    /// Runs of different kinds: all addresses once; a loop over an array; random accesses; a hot table beside a stream.
     fn run(kind: usize, length: usize, random: &mut Random) -> Vec<u64> {
         let n = length as u64;
         (0..n)
@@ -660,8 +636,7 @@ mod tests {
             .collect()
     }
 
-    /// Intervals also cover the truth if use is uneven inside a stratum, if a few samples have met
-    /// data that is loaded once, and if Irregular loads walk.
+    /// Intervals also cover it where use is uneven inside a stratum, where a few samples have met data that is loaded once, and where Irregular loads walk.
     #[test]
     fn intervals_cover_the_truth_of_uneven_use() {
         let mut random = Random(11);
@@ -711,8 +686,7 @@ mod tests {
                 hits * 10 >= cases * 9,
                 "kind {kind}: {hits} of {cases} covered"
             );
-            // The hardest case is data that is loaded once and shares a stratum with more data.
-            // There the estimate is a lower bound.
+            // Data that is loaded once and met by a stratum of more is the hardest: the estimate is a lower bound there.
             assert!(
                 width < 1.2 && error.abs() < 0.45,
                 "kind {kind}: width {width}, error {error}"
@@ -720,16 +694,14 @@ mod tests {
         }
     }
 
-    /// Samples by time, in which those of slow code represent fewer loads. Data that slow code
-    /// loads once must not count for as much as the same of fast code.
+    /// Samples by time, of which those in slow code stand for fewer loads: what is loaded once there is not taken for as much as what fast code has so.
     #[test]
     fn samples_count_for_what_they_stand_for() {
         let mut random = Random(3);
         let (mut hits, mut error) = (0, 0.0);
         let cases = 20;
         for _ in 0..cases {
-            // Slow code, with half of the samples and a tenth of the loads, loads an array once;
-            // then fast code loads another one again and again.
+            // An array is loaded once by slow code, which has half of the samples and a tenth of the loads; then another one again and again.
             let (window, samples) = (100u64, 200u64);
             let (slow, fast) = (window * 4, window * 36);
             let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -783,8 +755,7 @@ mod tests {
         );
     }
 
-    /// Intervals cover the truth in at least 90 % of the cases, and the estimate is close: better
-    /// than ρF whenever samples overlap.
+    /// Intervals cover the truth in 90 % of the cases and more, and the estimate is near: better than ρF wherever samples overlap.
     #[test]
     fn intervals_cover_the_truth_of_simulated_runs() {
         let mut random = Random(5);
@@ -816,10 +787,8 @@ mod tests {
         }
     }
 
-    /// One load in 800 of a compressor's pattern: a window of text at random, near places more
-    /// often, and occasionally a walk over a table. Few samples meet the table, and those that
-    /// overlap may do so by a few addresses; but there is no more room for addresses than its pages
-    /// have.
+    /// One load in 800 of what a compressor does: a window of text by chance, near places more often, and now and then a walk over a table. Few samples
+    /// meet the table, and those that overlap may do so by a few addresses; but there is no more room for addresses than its pages have.
     #[test]
     fn rare_samples_do_not_fill_more_than_the_room_there_is() {
         let mut random = Random(23);

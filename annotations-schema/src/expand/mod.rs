@@ -1,5 +1,4 @@
-//! Expansion of slots to rows: the evidence of the recorded payloads about loads and their
-//! addresses.
+//! From slots to rows: what the recorded payloads say about loads and their addresses.
 //!
 //! Pure: slots in, rows out; no files, no clocks. It must keep up with conversion (tens of millions
 //! of rows a second on a core), so everything that depends on a record alone is laid out beforehand
@@ -142,7 +141,7 @@ impl Counters {
 /// A module as one process has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Number of the sidecar among those given to [`Tables::new`].
+    /// Which of the sidecars given to [`Tables::new`].
     pub sidecar: usize,
     /// Value of the `module` column.
     pub module: u16,
@@ -184,7 +183,7 @@ pub struct Expander<'a> {
     counters: Counters,
     /// A sample is going on.
     started: bool,
-    /// The sample has just begun: its first slots may be raw ones whose head is missing.
+    /// At the sample's start the first slots may be raw ones whose head is missing.
     at_start: bool,
     sample: u32,
     seq: u64,
@@ -203,8 +202,8 @@ pub struct Expander<'a> {
 }
 
 impl<'a> Expander<'a> {
-    /// An expander for one thread, whose process has these modules. If id ranges of modules
-    /// overlap, the earlier placement wins.
+    /// An expander for one thread, whose process has these modules. Where id ranges of modules
+    /// overlap the earlier placement wins.
     pub fn new(tables: &'a Tables, placements: &[Placement]) -> Self {
         let mut expander = Expander {
             tables,
@@ -246,8 +245,8 @@ impl<'a> Expander<'a> {
         self.current = 0;
     }
 
-    /// Goes on with other tables. They begin with the content of the tables so far and have more
-    /// sidecars behind that. Call [`Expander::place`] afterwards.
+    /// Goes on with other tables, which begin with what the tables so far have and have more sidecars
+    /// behind that. To be followed by [`Expander::place`].
     pub fn with_tables(self, tables: &Tables) -> Expander<'_> {
         Expander {
             tables,
@@ -301,7 +300,7 @@ impl<'a> Expander<'a> {
         });
     }
 
-    /// Ends the sample: open passes are closed. To be called after a thread's last segment.
+    /// Ends the sample: what is open is closed. To be called after a thread's last segment.
     pub fn finish(&mut self, out: &mut RowBatch) {
         self.whole(out, |expander, staged| expander.finish_staged(staged));
     }
@@ -315,7 +314,7 @@ impl<'a> Expander<'a> {
         self.staged = staged;
     }
 
-    /// Like [`Expander::segment`], without the columns that can be had later.
+    /// As [`Expander::segment`], without the columns that can be had later.
     pub fn stage(
         &mut self,
         header: &SegmentHeader,
@@ -343,7 +342,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// Like [`Expander::finish`], without the columns that can be had later.
+    /// As [`Expander::finish`], without the columns that can be had later.
     pub fn finish_staged(&mut self, out: &mut Staged) {
         if !self.started {
             return;
@@ -360,7 +359,7 @@ impl<'a> Expander<'a> {
         self.started = false;
     }
 
-    /// Closes the stretch of rows that share a segment's data.
+    /// Ends what the rows of a segment have in common.
     fn stretch(&mut self, clock: Clock, out: &mut Staged) {
         let rows = out.stretch(self.sample, self.seq, clock);
         self.seq += rows;
@@ -471,7 +470,7 @@ impl<'a> Expander<'a> {
     }
 
     /// The rows of whole passes over regions with few records and rows, as long as such follow one
-    /// This is a function of its own, so that its variables stay in registers.
+    /// another; returns the slot behind them.
     // By itself, so that what it needs stays in registers.
     #[inline(never)]
     fn few(&mut self, slots: &[Slot], from: usize, out: &mut Staged) -> usize {
@@ -547,7 +546,8 @@ impl<'a> Expander<'a> {
         self.place_implied(first, out);
     }
 
-    /// Puts waiting implied loads on rows from `first` on; the rest waits for the next row.
+    /// Puts implied loads that wait on rows from `first` on; what does not fit waits for the next
+    /// row.
     fn place_implied(&mut self, first: usize, out: &mut Staged) {
         let waiting = self.pending_implied;
         self.pending_implied = out.imply(self.tables, first, waiting);
@@ -628,7 +628,7 @@ impl<'a> Expander<'a> {
         self.suspended.pop().and_then(|s| s.pass)
     }
 
-    /// Counts the loads that a pass can no longer give.
+    /// Counts what a pass can no longer give.
     fn abandon(&mut self, pass: Option<Pass>) {
         if let Some(pass) = pass {
             self.counters.cut += pass.rows_left(self.tables);

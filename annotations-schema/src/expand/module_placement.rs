@@ -1,4 +1,4 @@
-//! Modules that a process had when a segment was written, according to the manifest.
+//! Which modules a process had when a segment was written, as the manifest tells.
 
 use crate::expand::Placement;
 use crate::manifest::Module;

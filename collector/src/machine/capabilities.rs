@@ -1,9 +1,8 @@
-//! Capabilities of this machine for recording, and remedies for missing ones: `mgz-record --probe`.
+//! What this machine can record, and what to do about what it cannot: `mgz-record --probe`.
 //!
 //! Facts come from four places: CPUID, a trial of `ptwrite` in a child process (a hypervisor may
-//! hide or forbid a feature that CPUID reports), files of the kernel, and the process's own limits.
-//! The files are read below a given root, so that tests can show the module a machine that is not
-//! there.
+//! hide or forbid what CPUID says), files of the kernel, and the process's own limits. The files
+//! are read below a given root, so that tests can show the module a machine that is not there.
 
 use crate::machine::trigger;
 use crate::pt::known::Known;
@@ -16,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// Facts that the processor reports about itself.
+/// What the processor says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Processor {
     /// Vendor string, e.g. `GenuineIntel`.
@@ -37,7 +36,7 @@ pub struct Processor {
     pub fsgsbase: bool,
 }
 
-/// Features and permissions of the kernel.
+/// What the kernel offers and allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Kernel {
     /// Release, e.g. `6.1.0`.
@@ -62,12 +61,12 @@ pub struct Kernel {
     pub aux_sampling: bool,
     /// Tracing can be paused and resumed by other events (6.13).
     pub aux_pause: bool,
-    /// An error of the processor that this kernel does not keep clear of, and the remedy; empty if
+    /// An error of the processor that this kernel does not keep clear of, and what helps; empty if
     /// none is known.
     pub erratum: Vec<String>,
 }
 
-/// Rights of this process.
+/// What this process may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rights {
     /// CAP_PERFMON or CAP_SYS_ADMIN.
@@ -78,7 +77,7 @@ pub struct Rights {
     pub memlock: Option<u64>,
 }
 
-/// Answers of `perf_event_open` to this process, for one event at a time: `None` if it was not
+/// What `perf_event_open` says to events for this process, tried one by one: `None` if it was not
 /// tried, an empty text if it was granted, else the error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Trials {
@@ -205,12 +204,12 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
     trials
 }
 
-/// Something that is missing, with the remedy.
+/// Something that is missing, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// Without it, nothing can be recorded this way; else it is only worse.
     pub required: bool,
-    /// The missing capability.
+    /// What.
     pub what: String,
     /// Remedy.
     pub remedy: String,
@@ -225,17 +224,17 @@ pub struct ProbeReport {
     pub kernel: Kernel,
     /// Rights.
     pub rights: Rights,
-    /// Events that the kernel granted when asked.
+    /// What the kernel granted when asked.
     pub trials: Trials,
-    /// Requirements of Intel PT recording that are missing.
+    /// What Intel PT recording lacks.
     pub pt_missing: Vec<Missing>,
-    /// Requirements of software recording that are missing.
+    /// What software recording lacks.
     pub soft_missing: Vec<Missing>,
-    /// The choice of `--backend auto`: `pt`, `soft` or `none`.
+    /// What `--backend auto` takes: `pt`, `soft` or `none`.
     pub backend: String,
-    /// Default trigger of `burst`: `loads` or `cpu time`.
+    /// What begins windows of `burst` if nothing else is asked for: `loads` or `cpu time`.
     pub trigger: String,
-    /// The reason for that trigger.
+    /// Why that.
     pub trigger_why: String,
 }
 
@@ -503,7 +502,7 @@ fn entries(path: &Path) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// True if a release is at least `major.minor`.
+/// Whether a release is at least `major.minor`.
 fn at_least(release: &str, major: u32, minor: u32) -> bool {
     let mut parts = release
         .split(|c: char| !c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Capabilities of this machine for recording, and the cost of recording.
+//! What this machine can record and what it costs.
 
 pub mod backend;
 pub mod caches;

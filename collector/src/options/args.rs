@@ -274,8 +274,7 @@ pub struct Cli {
     #[arg(long, exclusive = true)]
     pub man: bool,
 
-    /// The name that the program gets as `argv[0]` (for mgz run, which starts another file than the
-    /// user has named)
+    /// What the program is told that its name is (for mgz run, which starts another file than the user has named)
     #[arg(long, value_name = "NAME", hide = true)]
     pub argv0: Option<OsString>,
 
@@ -351,7 +350,7 @@ impl Cli {
         self.rate.unwrap_or(RATE)
     }
 
-    /// The user's options about phases.
+    /// What is said of phases.
     pub fn phases(&self) -> Wanted {
         Wanted {
             start: self.start_after,
@@ -362,7 +361,7 @@ impl Cli {
         }
     }
 
-    /// The place of the trace, in words for the user.
+    /// Where the trace is, for the user.
     pub fn shown_output(&self) -> &Path {
         match self.analyze {
             Some(_) => Path::new("memory"),
@@ -370,7 +369,7 @@ impl Cli {
         }
     }
 
-    /// The user's options about triggers.
+    /// What is said of triggers.
     pub fn triggers(&self) -> Asked {
         Asked {
             by: self.trigger,

@@ -5,8 +5,7 @@
 use crate::options::args::{Cli, Format};
 use mgz_annotations_schema::tell;
 
-/// Set of kinds of work of `mgz-record`, as far as options differ between them. Each kind is one
-/// bit.
+/// What `mgz-record` was asked to do, as far as options differ in it. One bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way(u32);
 
@@ -92,7 +91,7 @@ const RUNS: Way = COUNTED.and(WATCH).and(PT);
 const MAKES: Way = RUNS.and(ATTACH).and(Way::IMPORT);
 const EVERYWHERE: Way = Way(u32::MAX);
 
-/// Response to an option that has no effect.
+/// What an option that does nothing means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
     /// Something else would be recorded than was asked for.
@@ -101,8 +100,8 @@ enum Idle {
     Told,
 }
 
-/// An option: its name in the parser, the kinds of work on which it has an effect, the response
-/// elsewhere, and the remedy there.
+/// An option: its name in the parser, where it has an effect, what it means elsewhere, and what to
+/// do there instead.
 struct Rule {
     id: &'static str,
     effect: Way,
@@ -119,7 +118,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
     }
 }
 
-/// Remedy for a recording that cannot tell phases apart.
+/// What to do where phases cannot be told apart.
 const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
 
 /// All options. Those that choose the way itself have an effect everywhere.
@@ -341,7 +340,7 @@ fn flag(id: &str) -> String {
     }
 }
 
-/// Checks the options of the command line. An error is a sentence for the user, as are the
+/// Looks at what was given on the command line. An error is a sentence for the user, as are the
 /// warnings.
 pub fn check(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
     let mut told = Vec::new();
@@ -379,8 +378,8 @@ pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
     Ok(())
 }
 
-/// Warning about options of ours that stand behind the program, which therefore gets them. `--`
-/// before the program shows that the user means that, so there is no warning then.
+/// What to tell of options of ours that stand behind the program, so that it gets them. Who puts
+/// `--` before the program means that.
 pub fn behind_program(cli: &Cli) -> Option<String> {
     if cli.separated {
         return None;
@@ -388,7 +387,7 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     let ours = own_flags();
     let found = cli.program.iter().skip(1).map_while(|a| {
         let text = a.to_str()?;
-        // Words behind `--` belong to something else.
+        // What follows belongs to something else.
         (text != "--").then_some(text)
     });
     let looks = |text: &&str| {
@@ -497,7 +496,7 @@ mod tests {
             assert!(cli.given.contains(rule.id), "{}", rule.id);
             for (way, name) in Way::ALL {
                 let verdict = check(&cli, way);
-                // A program is given in all of these; another row covers its meaning.
+                // A program is given in all of these; what that means is another row's.
                 let about: Vec<String> = match verdict {
                     Err(sentence) => vec![sentence],
                     Ok(told) => told,

@@ -1,4 +1,4 @@
-//! The user's request, and the facts that follow from it alone.
+//! What the user asked for, and what follows from it alone.
 
 pub mod amount;
 pub mod args;

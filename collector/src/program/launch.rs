@@ -1,5 +1,4 @@
-//! Programs that start others, and the programs that they may start, as far as that can be told
-//! before they run.
+//! Programs that start others: what they may start, as far as that can be told before they run.
 
 use crate::program::modules::{closure, resolve};
 use object::read::elf::ElfFile64;
@@ -37,7 +36,7 @@ pub fn interpreter(path: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name)))
 }
 
-/// The file that the kernel executes for a file: itself, or the interpreter behind all scripts.
+/// What the kernel executes when a file is executed: itself, or the interpreter behind all scripts.
 pub fn executed(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..DEPTH {
@@ -91,7 +90,7 @@ pub fn named(program: &Path, arguments: &[OsString]) -> Vec<PathBuf> {
     found
 }
 
-/// True if a file is the text of a script (or of a makefile, or of anything that is no program).
+/// Whether a file is the text of a script (or of a makefile, or of anything that is no program).
 fn is_text(path: &Path) -> bool {
     let text = start(path, 4096);
     !text.is_empty() && !text.contains(&0)
@@ -143,8 +142,8 @@ fn is_basic(path: &Path) -> bool {
     BASIC.iter().any(|b| name.starts_with(b))
 }
 
-/// True if a program can start another one, or load a library that it is not linked to. (Nobody can
-/// tell for a static program: it counts as one that cannot.)
+/// Whether a program can start another one, or load a library that it is not linked to. (Of a
+/// static program nobody can tell: it counts as one that cannot.)
 pub fn can_start_others(program: &Path) -> bool {
     closure(program)
         .iter()
@@ -166,8 +165,8 @@ pub fn can_start_others(program: &Path) -> bool {
         })
 }
 
-/// The privilege that keeps the runtime out of a program. The kernel tells the loader of a program
-/// with more rights (`AT_SECURE`), so the loader ignores the preloaded libraries.
+/// What keeps the runtime out of a program: the kernel tells the loader of it that it gains rights
+/// (`AT_SECURE`), so that the loader ignores what is to be preloaded.
 pub fn privilege(program: &Path) -> Option<&'static str> {
     let program = executed(program);
     let meta = std::fs::metadata(&program).ok()?;
@@ -188,7 +187,7 @@ pub fn privilege(program: &Path) -> Option<&'static str> {
     }
 }
 
-/// True if the kernel ignores the mode bits and capabilities of the file that would give rights.
+/// Whether the kernel ignores what would give rights.
 fn gains_nothing(program: &Path) -> bool {
     let Ok(name) = CString::new(program.as_os_str().as_bytes()) else {
         return false;
@@ -202,7 +201,7 @@ fn gains_nothing(program: &Path) -> bool {
     }
 }
 
-/// True if a file gives its process capabilities (`setcap`).
+/// Whether a file gives its process capabilities (`setcap`).
 fn has_capabilities(program: &Path) -> bool {
     let Ok(name) = CString::new(program.as_os_str().as_bytes()) else {
         return false;

@@ -1,10 +1,10 @@
-//! Checks of the program before it runs: the file, its libraries, and obstacles to recording them.
+//! What will run, looked at before it does: which file, which libraries, and whether they can be
+//! recorded.
 //!
-//! Everything that would make a recording empty or wrong is an error here, with a remedy, before
-//! any folder is made and before the program has run. Libraries are found as the dynamic loader
-//! finds them ([`mgz_elf::library_search`]). A library that is not found here is no error, since
-//! the loader has the last word. The runtime checks libraries that the program opens itself when
-//! that happens.
+//! Everything that would make a recording empty or wrong is an error here, with a remedy, before any
+//! folder is made and before the program has run. Libraries are found as the dynamic loader finds them
+//! ([`mgz_elf::library_search`]); one that is not found here is no error, since the loader has the last word. Libraries that the program opens itself are
+//! checked by the runtime when that happens.
 
 use crate::objects::heap::hooks::Hook;
 use crate::program::note::instrumented_note;
@@ -123,18 +123,18 @@ fn executable(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// True if a program has no dynamic loader.
+/// Whether a program has no dynamic loader.
 pub fn is_static(program: &Path) -> bool {
     Dynamic::read(program).is_some_and(|d| d.interpreter.is_none())
 }
 
-/// Known facts about a program before it runs.
+/// What is known of a program before it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
     /// Instrumented files that it is linked to (itself included), or that words in its arguments
     /// and scripts name.
     pub instrumented: Vec<Instrumented>,
-    /// True if the program itself is not recorded, but the programs that it starts.
+    /// Whether the program itself is not recorded, but what it starts.
     pub starts_others: bool,
     /// Other instrumented files that words in its arguments name: it may start them, or make
     /// copies of them.
@@ -186,7 +186,7 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal>
         list.dedup_by(|a, b| a.path == b.path);
     }
     if !checked.starts_others {
-        // Files among these that cannot be recorded are reported if they run.
+        // What cannot be recorded of these is told if they run.
         let named = crate::program::launch::named(program, arguments);
         let noted = named
             .iter()
@@ -207,8 +207,7 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal>
     Ok(checked)
 }
 
-/// True if a word names a program with instrumentation, in itself or in a library that it is linked
-/// to.
+/// Whether a word names a program of which something is instrumented: it, or a library that it is linked to.
 pub fn is_recorded(word: &OsStr) -> bool {
     resolve(word, std::env::var_os("PATH").as_deref()).is_ok_and(|program| {
         closure(&program)
@@ -217,7 +216,7 @@ pub fn is_recorded(word: &OsStr) -> bool {
     })
 }
 
-/// Remedy for a program without instrumentation.
+/// What to do about a program without instrumentation.
 pub fn instrument_it(program: &Path) -> String {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     format!(
@@ -261,9 +260,9 @@ const ALLOCATOR: [&str; 10] = [
     "pvalloc",
 ];
 
-/// Position of the runtime for `--heap` in the list that is preloaded anyway: before the first
-/// library that has an allocator. `before` holds libraries of the program that are to come before
-/// the runtime. Only those before the first one with an allocator stay in it.
+/// Where the runtime for `--heap` comes in what is preloaded: before the first library that has an
+/// allocator. Of `before`, what the program needs and is to come before the runtime, the
+/// libraries before such a one are left.
 pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) -> usize {
     let list = crate::target::spawn::preloaded().unwrap_or_default();
     let search = Search::from_environment();
@@ -289,7 +288,7 @@ pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) 
     list.len()
 }
 
-/// The origin of a sanitizer's allocator in the program, if there is one.
+/// What brings a sanitizer's allocator into the program, if something does.
 pub fn own_allocator(program: &Path, instrumented: &[Instrumented]) -> Option<String> {
     let noted = instrumented
         .iter()
@@ -352,7 +351,7 @@ pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal
     })
 }
 
-/// Expected place of an instrumented file's sidecar.
+/// Where the sidecar of an instrumented file should be.
 pub(crate) fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
     if note.sidecar_path != 0
         && let Some(bytes) = mgz_elf::dynamic::string_at(path, note.sidecar_path)

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-/// Counts so far.
+/// What was seen so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Records of the kernel.
@@ -117,7 +117,7 @@ impl<'k> Capture<'k> {
         if let Some(conversion) = &conversion {
             writer.records(&synth::time_conversion(conversion)?)?;
         }
-        // Before the records that refer to counters.
+        // Before what refers to counters.
         writer.records(&synth::id_index(&opened.counters, pid)?)?;
         if let Some(pt) = pt {
             writer.records(&synth::auxtrace_info(
@@ -155,7 +155,7 @@ impl<'k> Capture<'k> {
         })
     }
 
-    /// Counts so far.
+    /// What was seen so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -334,7 +334,7 @@ impl<'k> Capture<'k> {
             .collect()
     }
 
-    /// Takes the rest and completes the file.
+    /// Takes what is left and completes the file.
     pub fn finish(mut self, command: Vec<String>) -> Finished {
         self.round_of(true);
         let release = self
@@ -364,18 +364,18 @@ impl<'k> Capture<'k> {
     }
 }
 
-/// Result of a recording.
+/// What a recording came to.
 #[derive(Debug)]
 pub struct Finished {
     /// Counts.
     pub tally: Tally,
     /// Why the file ends before the program.
     pub stopped: Option<Stopped>,
-    /// Shortcomings of the recording, compared with the request.
+    /// Where the recording falls short of what was asked.
     pub notes: Vec<String>,
 }
 
-/// Findings of a round about samples that do not come.
+/// What a round shows of samples that do not come.
 #[derive(Default)]
 struct Troubled {
     /// Ids of events that were throttled.

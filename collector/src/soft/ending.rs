@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Time that a program has for its own end.
+/// What a program has for its own end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Progress of the end.
+/// How far it is.
 #[derive(Default)]
 pub(crate) struct Ending {
     asked: Option<Instant>,
 }
 
 impl Ending {
-    /// True if the program was asked to end.
+    /// Whether the program was asked to end.
     pub(crate) fn begun(&self) -> bool {
         self.asked.is_some()
     }

@@ -1,5 +1,4 @@
-//! Subject of a recording: a program that the recorder has started, or a process that was already
-//! running.
+//! What is recorded: a program that we have started, or a process that ran already.
 
 use crate::soft::attach::Attached;
 use crate::target::status::ProgramStatus;
@@ -28,7 +27,7 @@ impl Subject {
         }
     }
 
-    /// Watcher that waits for its end.
+    /// What waits for its end.
     pub fn watcher(&self) -> io::Result<Watcher> {
         match self {
             Subject::Child(child) => Ok(Watcher::Child(child.id())),

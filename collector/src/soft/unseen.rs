@@ -1,5 +1,5 @@
-//! Threads of recorded processes that have no ring: the runtime does not know of them, so none of
-//! their records exist.
+//! Threads of recorded processes that have no ring: nobody has told the runtime of them, so nothing
+//! of what they do is recorded.
 //!
 //! The runtime meets new threads at the system calls that make them. Where it cannot (code that is
 //! generated at run time, code that cannot be changed) the kernel's list of threads still shows
@@ -77,7 +77,7 @@ impl Unseen {
             }
         }
         self.compare(&now);
-        // No more questions will come about processes that are gone.
+        // Of processes that are gone nothing will be asked.
         self.known
             .retain(|t| now.get(&t.0).is_none_or(|tasks| tasks.contains(&t.1)));
     }
@@ -99,7 +99,7 @@ impl Unseen {
         self.suspects = suspects;
     }
 
-    /// Number of such threads.
+    /// How many there were.
     pub(crate) fn count(&self) -> u64 {
         self.found.len() as u64
     }

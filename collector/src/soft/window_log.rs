@@ -1,5 +1,5 @@
-//! Reads the runtime's log of windows while the program runs: copies of the stacks that they begin
-//! with, and the ends of watches for reuse behind them.
+//! Reads what the runtime logs of windows while the program runs: copies of the stacks that they
+//! begin with, and how watches for reuse behind them have ended.
 
 use crate::pairs::{self, WatchEnd};
 use crate::paths::{self, Paths, StackCopy};
@@ -15,30 +15,30 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(10);
 
-/// Kinds of logs of windows.
+/// What is logged of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfWindows {
     /// Call stacks when windows begin.
     pub stacks: bool,
-    /// Watches for the reuse of words that they have accessed.
+    /// Watches for the reuse of what they have accessed.
     pub reuses: bool,
 }
 
 impl OfWindows {
-    /// True if there is a log at all.
+    /// Whether there is a log at all.
     pub fn any(self) -> bool {
         self.stacks || self.reuses
     }
 }
 
-/// Contents of the log.
+/// What was logged.
 #[derive(Clone, Debug, Default)]
 pub struct WindowLog {
     /// Call paths of windows, if they were wanted.
     pub paths: Option<Paths>,
-    /// Results of watches.
+    /// How watches have ended.
     pub watches: Vec<WatchEnd>,
-    /// Entries that found no room, or were not completed by their writer.
+    /// What found no room, or was not completed by its writer.
     pub lost: u64,
 }
 

@@ -37,7 +37,7 @@ pub enum FolderError {
     Foreign {
         /// The folder.
         path: String,
-        /// The finding that rules out a trace.
+        /// What was found.
         why: &'static str,
     },
     /// Another recorder is at work there.
@@ -77,7 +77,7 @@ impl Folder {
         }
     }
 
-    /// Makes the folder. With `force`, removes the files that a trace of ours has left in it.
+    /// Makes the folder; what a trace of ours has left in it is removed if `force`.
     pub fn create(path: &Path, force: bool) -> Result<Folder, FolderError> {
         Self::check(path, force)?;
         let unwritable = |error| FolderError::Unwritable {
@@ -109,7 +109,7 @@ impl Folder {
         }
     }
 
-    /// Path of the folder.
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -219,7 +219,7 @@ fn clear(path: &Path) -> io::Result<()> {
     let calibration = path.join(CALIBRATION_DIR);
     if foreign(&calibration).is_none() {
         clear(&calibration)?;
-        // Files that are not ours stay in it.
+        // What is not ours in it stays.
         let _ = std::fs::remove_dir(&calibration);
     }
     for dir in [SPILL_DIR, SAMPLES_DIR, ANNOTATIONS_DIR] {

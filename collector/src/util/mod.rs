@@ -1,4 +1,4 @@
-//! Helpers that several parts of the recorder share.
+//! What several parts of the recorder need.
 
 pub mod clock;
 pub mod failure;

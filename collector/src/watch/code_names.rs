@@ -6,7 +6,7 @@ use mgz_perf::proc_maps;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Position of code: an offset in a file.
+/// Where code lies: an offset in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeOffset {
     /// Number of the file; 0 is none.
@@ -68,7 +68,7 @@ impl Maps {
                 },
             ));
         }
-        // A process that has ended keeps its known mappings.
+        // One that has ended keeps what was known.
         if !list.is_empty() {
             self.processes.insert(process, list);
         }
@@ -88,7 +88,7 @@ impl Maps {
     }
 }
 
-/// Name of a place in the code.
+/// What a place is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code {
     /// Path of the file; empty for code without one.

@@ -1,12 +1,12 @@
-//! The work on one thread, from a sample to its reuse.
+//! What is done with one thread: from a sample to its reuse.
 //!
-//! A sample begins at the stop of the thread by a timer or a counter. The sampler single-steps the
-//! next accesses. One of the first [`SPREAD`] is the use: stops crowd behind slow instructions, and
-//! the draw evens that out. The steps behind it find near reuses with their exact distances. An
-//! access without a reuse by then goes to the reservoir, which decides if one of the hardware
-//! watchpoints takes it. From there on the thread runs at its own speed. The counters and
-//! watchpoints of a thread rest while it is stepped: that time is left out of all ages, and its
-//! accesses are counted here.
+//! A sample begins where a timer or a counter has stopped the thread. The next accesses are
+//! single-stepped: one of the first [`SPREAD`] is the use (stops crowd behind slow instructions;
+//! the draw evens that out), and the steps that follow find near reuses with their exact distances.
+//! What is not reused by then goes to the reservoir, which decides whether one of the hardware
+//! watchpoints takes it; from there on the thread runs at its own speed. While a thread is stepped
+//! its counters and watchpoints rest: that time is left out of all ages, and what it accesses is
+//! counted here.
 //!
 //! A load has two reuses: by the next access, where loads and stores count, and by the next load,
 //! where loads alone do. Processors cannot watch reads alone. So the thread stops at each hit; if
@@ -73,11 +73,11 @@ pub struct Hit {
     pub clock: Clock,
     /// General registers behind the instruction that accessed it.
     pub general: [u64; 16],
-    /// Address of the next instruction.
+    /// Where it goes on.
     pub ip: u64,
 }
 
-/// Result of a step.
+/// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// The instruction has run.
@@ -105,7 +105,7 @@ pub trait Stopped {
     fn pause(&mut self, on: bool);
     /// Its counters.
     fn clock(&mut self) -> io::Result<Clock>;
-    /// Sets a watchpoint on a word, in place of the former word.
+    /// Sets a watchpoint on a word, in place of what it watched.
     fn watch(&mut self, slot: usize, word: u64) -> io::Result<()>;
     /// Takes a watchpoint off.
     fn unwatch(&mut self, slot: usize);
@@ -114,7 +114,7 @@ pub trait Stopped {
     fn hits(&mut self) -> Vec<(usize, Hit)>;
 }
 
-/// Result of a sample.
+/// How a sample ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Reused while single-stepped: the distance is exact.
@@ -145,8 +145,7 @@ impl Outcome {
     }
 }
 
-/// The streams in which a reuse counts. A load's next access and its next load need not be the
-/// same.
+/// Where a reuse counts: a load's next access and its next load need not be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counts {
     /// Among loads as well as among loads and stores.
@@ -168,8 +167,8 @@ impl Counts {
     }
 }
 
-/// The observed reuse of a sample. A load whose first reuse was a store has two pairs:
-/// [`Counts::Accesses`] and [`Counts::Loads`].
+/// What was seen of a sample. A load whose first reuse was a store has two: [`Counts::Accesses`]
+/// and [`Counts::Loads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Number in the thread.
@@ -178,9 +177,9 @@ pub struct Pair {
     pub until: u64,
     /// Address of the use.
     pub address: u64,
-    /// True if the use is a store.
+    /// Whether the use is a store.
     pub write: bool,
-    /// The streams in which this pair counts.
+    /// Where this counts.
     pub counts: Counts,
     /// Instruction of the use.
     pub use_ip: u64,
@@ -190,7 +189,7 @@ pub struct Pair {
     pub use_path: u32,
     /// Call path of the reuse; 0 if there was none or it is not known.
     pub reuse_path: u32,
-    /// Result of the sample.
+    /// How it ended.
     pub outcome: Outcome,
     /// Accesses that were single-stepped since the use, up to the reuse; those of the stack that
     /// no instruction names are left out.
@@ -201,7 +200,7 @@ pub struct Pair {
     pub counted: Option<Accesses>,
 }
 
-/// Totals of a thread's samples, by cause.
+/// What a thread's samples came to, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Stops for samples.
@@ -221,14 +220,14 @@ pub struct Sums {
     pub steps: u64,
 }
 
-/// Cost of stops, ns of the thread's CPU time that its counters see. Ages leave it out.
+/// What stops cost, ns of the thread's CPU time that its counters see; left out of ages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// From setting a watchpoint to a hit by the very next instructions.
     pub hit_ns: u64,
     /// From there to the end of the stop that follows, the part before included.
     pub hit_stop_ns: u64,
-    /// A stop, apart from the work in it.
+    /// A stop, apart from what is done in it.
     pub stop_ns: u64,
 }
 
@@ -248,7 +247,7 @@ pub struct Plan {
 /// A sample whose reuse is awaited.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    /// [`Pair::counts`] says which one: an access (of a load: either), or a load.
+    /// [`Pair::counts`] says what is awaited: an access (of a load: either), or a load.
     pair: Pair,
     word: u64,
     /// Counters when the watchpoint was set, with all steps until then.
@@ -260,7 +259,7 @@ struct Pending {
     others: u32,
 }
 
-/// Effect of an access on a pending sample.
+/// What an access makes of a pending sample.
 enum Fate {
     /// It is reused.
     Over(Counts),
@@ -340,7 +339,7 @@ impl Sampler {
         self.sums.hits += 1;
     }
 
-    /// Takes in the hits of the watchpoints.
+    /// Takes in what the watchpoints have seen.
     fn collect(&mut self, thread: &mut dyn Stopped) {
         for (slot, hit) in thread.hits() {
             let (behind, after) = self.hit(thread, slot, &hit);
@@ -349,7 +348,7 @@ impl Sampler {
         }
     }
 
-    /// The access to the word by a hit, and the registers behind it.
+    /// How a hit accessed the word, and the registers behind it.
     fn hit(&mut self, thread: &mut dyn Stopped, slot: usize, hit: &Hit) -> (Touch, Registers) {
         let word = self
             .slots
@@ -377,7 +376,7 @@ impl Sampler {
                 ..Touch::default()
             }
         });
-        // If only the target of the access is known, the hit's address is the best estimate.
+        // Where only the target is known, it is as near as can be told.
         let touch = Touch {
             ip: if touch.ip == 0 { hit.ip } else { touch.ip },
             ..touch
@@ -520,7 +519,7 @@ impl Sampler {
             if step.opaque {
                 break;
             }
-            // Only the watchpoints see the addresses of a gather.
+            // Where it goes only the watchpoints see.
             let blind = step.gathers && self.slots.iter().any(Option::is_some);
             if blind {
                 thread.pause(false);

@@ -9,7 +9,7 @@ use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED};
 /// Deeper chains of dependence count as varying.
 const DEPTH: u32 = 24;
 
-/// Kind of a phi.
+/// What a phi is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phi {
     /// Being resolved, or neither of the others.
@@ -75,9 +75,8 @@ impl Flow<'_> {
         None
     }
 
-    /// Step of an address per iteration of the outer loop around the loop in which the address
-    /// varies. Both loops must move it regularly: the inner one begins anew in each iteration of
-    /// the outer one. The number of bytes may be unknown.
+    /// How far an address moves per iteration of the loop around that in which it varies, where
+    /// both are regular: the inner one begins anew there each time. By how many bytes may be unknown.
     pub(crate) fn outer_step(
         &mut self,
         block: usize,
@@ -102,7 +101,7 @@ impl Flow<'_> {
         }
     }
 
-    /// Value of `v` when a loop is entered.
+    /// What a value is when a loop is entered.
     fn at_begin(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Val> {
         if depth > DEPTH {
             return None;
@@ -243,8 +242,7 @@ impl Flow<'_> {
         }
     }
 
-    /// True if a back edge brings a value that each iteration loads again, and that is always the
-    /// same.
+    /// Whether what a back edge brings is loaded again in each iteration, and always the same.
     fn is_reload(&mut self, latch: Val, l: LoopId, depth: u32) -> bool {
         self.values
             .as_atom(latch)
@@ -252,7 +250,7 @@ impl Flow<'_> {
             && !self.varies(latch, l, depth + 1)
     }
 
-    /// True if the value may differ between two iterations of loop `l`.
+    /// Whether the value may differ between two iterations of loop `l`.
     pub(crate) fn varies(&mut self, v: Val, l: LoopId, depth: u32) -> bool {
         if let Some(atom) = self.values.as_atom(v) {
             return self.atom_varies(atom, l, depth);

@@ -23,7 +23,7 @@ pub struct Pos {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(pub u32);
 
-/// Kind of a flexible piece.
+/// What a flexible piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flex {
     /// `jmp label`
@@ -44,7 +44,7 @@ pub enum Flex {
 }
 
 impl Flex {
-    /// Target of the piece, if it is a branch.
+    /// Where it leads, if it is a branch.
     #[inline]
     fn label(self) -> Option<Label> {
         match self {
@@ -72,11 +72,11 @@ pub struct Buffer {
     long: Vec<bool>,
     /// Bytes that the first n flexible pieces take then.
     sizes: Vec<u32>,
-    /// Instructions that each piece has become.
+    /// What each has become.
     pieces: Vec<FlexLengths>,
 }
 
-/// Queries of resolved code.
+/// What can be asked of resolved code.
 impl Buffer {
     /// Final offset of a label.
     pub fn offset_of(&self, label: Label) -> u32 {
@@ -97,7 +97,7 @@ impl Buffer {
         self.labels[..count].iter().map(|&pos| self.offset(pos))
     }
 
-    /// Instructions that each flexible piece became.
+    /// What each flexible piece became.
     pub fn pieces(&self) -> &[FlexLengths] {
         &self.pieces
     }
@@ -168,7 +168,7 @@ impl Buffer {
         self.labels[label.0 as usize] = pos;
     }
 
-    /// Place of a label.
+    /// Where a label is.
     pub fn place(&self, label: Label) -> Pos {
         self.labels[label.0 as usize]
     }
@@ -185,12 +185,12 @@ impl Buffer {
         self.flex.push((self.bytes.count() as u32, flex));
     }
 
-    /// True if the code has alignment in it.
+    /// Whether there is alignment in it.
     pub fn is_aligned(&self) -> bool {
         self.is_aligned
     }
 
-    /// True if each flexible piece becomes one instruction.
+    /// Whether each flexible piece becomes one instruction.
     pub fn is_even(&self) -> bool {
         !self.is_aligned && !self.has_short
     }
@@ -234,7 +234,7 @@ impl Buffer {
         self.write()
     }
 
-    /// Sums up the bytes of the first n flexible pieces, for each n.
+    /// What the first n flexible pieces take.
     fn add_up(&mut self) {
         self.sizes.clear();
         self.sizes.push(0);
@@ -258,7 +258,7 @@ impl Buffer {
             - i64::from(self.flex[i].0 + self.sizes[i + 1])
     }
 
-    /// True if the short form of a branch reaches its label.
+    /// Whether the short form of a branch reaches its label.
     fn reaches(&self, i: usize, label: Label) -> bool {
         i8::try_from(self.distance(i, label)).is_ok()
     }

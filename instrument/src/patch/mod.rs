@@ -1,4 +1,4 @@
-//! Places for entry jumps in the original code.
+//! Where an entry jump may lie in the original code.
 
 pub mod faulting;
 pub mod space;

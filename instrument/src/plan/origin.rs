@@ -1,9 +1,9 @@
-//! Origin of a load's address: the value of another load, or a kind of computation.
+//! Where the address of a load comes from: the value of which other load, or what computation.
 //!
-//! Classes say if an address is affine. This says more of those that are not: a pointer chase loads
-//! its own next address, a gather takes an index from another load, a hash table's place is mixed
-//! from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
-//! nothing else depends on it. Other addresses are [`Origin::Unknown`].
+//! Classes say whether an address is affine. This says more of those that are not: a pointer chase
+//! loads its own next address, a gather takes an index from another load, a hash table's place is
+//! mixed from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
+//! nothing else depends on it: what is not understood is [`Origin::Unknown`].
 //!
 //! Each address is followed backwards through the instructions that made it, over registers and
 //! variables in the frame, up to loads from elsewhere. Loads whose addresses come from each other
@@ -23,7 +23,6 @@ use crate::x86::operands::Form;
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RCX, RDI, RDX, RSI, RSP, gpr};
 use iced_x86::{FlowControl, Mnemonic, OpKind};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED, Origin, SiteFlags};
-use std::cell::RefCell;
 
 /// Instructions that one address may be made of.
 const NODES: usize = 64;
@@ -36,14 +35,13 @@ const LOADS: usize = 4096;
 /// Greatest factor that is the size of an element, not part of a hash.
 const ELEMENT: u64 = 1 << 12;
 
-/// True if a factor mixes, as the factors of hashes and random number generators do. These are
-/// large, and odd so that no bit is lost. Rows of arrays may be as large, but mostly have an even
-/// number of bytes.
+/// Whether a factor mixes, as those of hashes and random numbers do: these are large, and odd, so that no bit is lost. Rows of
+/// arrays may be as large, and mostly have an even number of bytes.
 fn mixes(factor: u64) -> bool {
     factor > ELEMENT && factor & 1 == 1
 }
 
-/// Operations applied to a value on its way.
+/// What has been done to a value on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Marks(u8);
 
@@ -74,19 +72,19 @@ impl Marks {
 struct Node {
     /// The instruction; `None` where the function is entered.
     insn: Option<u32>,
-    /// Operations that it applies to its inputs.
+    /// What it does to its inputs.
     marks: Marks,
     /// It loads from elsewhere, and so ends the way back.
     load: bool,
     inputs: Vec<u32>,
 }
 
-/// Parts that make up one address.
+/// What one address is made of.
 #[derive(Default)]
 struct Slice {
-    /// Loads, and the operations on their values.
+    /// Loads, and what was done to their values.
     loads: Vec<(u32, Marks)>,
-    /// Operations on all ways, outside of circles and inside.
+    /// What was done on all ways, outside of circles and inside.
     marks: Marks,
     circle: Marks,
     has_circle: bool,
@@ -103,13 +101,11 @@ struct Walk<'f> {
     loops: &'f Loops,
     /// Block of each instruction.
     block: Vec<u32>,
-    /// Loads with a class. True for class Strided.
+    /// Loads with a class, and whether that is Strided.
     strided: FastMap<u32, bool>,
     /// Instructions that call the function itself.
     self_calls: Vec<u32>,
     budget: usize,
-    /// The search for definitions that is under way, and per block the last one that came there.
-    seen: RefCell<(u32, Vec<u32>)>,
 }
 
 /// Writes down the origins of a plan's loads.
@@ -211,7 +207,6 @@ impl<'f> Walk<'f> {
             strided,
             self_calls,
             budget: TURNS * graph.insns.len() + STEPS,
-            seen: RefCell::new((0, vec![0; graph.blocks.len()])),
         }
     }
 
@@ -241,7 +236,7 @@ impl<'f> Walk<'f> {
         found
     }
 
-    /// Origin of a load's address.
+    /// What a load's address comes from.
     fn origin(
         &self,
         load: u32,
@@ -250,7 +245,7 @@ impl<'f> Walk<'f> {
         is_chain: &dyn Fn(u32) -> bool,
     ) -> (Origin, Option<u32>) {
         if is_chain(load) {
-            // Loads that the chase goes through, and the load that it begins with.
+            // What the chase goes through, and what it begins with.
             let next: Vec<&(u32, Marks)> = (slice.loads.iter())
                 .filter(|l| is_chain(l.0) && reaches(slices, l.0, load))
                 .collect();
@@ -263,7 +258,7 @@ impl<'f> Walk<'f> {
                 false => (Origin::Chain, head),
             };
         }
-        // A load at the place that a search has found is no step of the search.
+        // What is loaded at the place that a search has found is no step of it.
         let searches = (slice.halved.iter()).any(|&halves| self.is_in_loop_of(load, halves));
         if searches && !slice.circle.has(Marks::MIX) {
             return (Origin::Search, None);
@@ -294,8 +289,7 @@ impl<'f> Walk<'f> {
         }
     }
 
-    /// True if an instruction is in the innermost loop of another one. (If the other one is in no
-    /// loop, its loop is that of a function that calls itself.)
+    /// Whether an instruction is in the innermost loop of another one. (What is in none is in that of a function that calls itself.)
     fn is_in_loop_of(&self, insn: u32, other: u32) -> bool {
         let innermost = |i: u32| self.loops.of_block[self.block[i as usize] as usize];
         let wanted = innermost(other);
@@ -312,8 +306,7 @@ impl<'f> Walk<'f> {
         false
     }
 
-    /// True if a product has a large constant factor, as in a hash. A product of two varying
-    /// numbers is the place of a row.
+    /// Whether a product is of something and a large constant, as in a hash. A product of two numbers that vary is the place of a row.
     fn is_mixed(&self, inst: &iced_x86::Instruction, insn: u32, steps: &mut usize) -> bool {
         (0..inst.op_count()).any(|op| {
             let register = inst.op_kind(op) == OpKind::Register;
@@ -340,7 +333,7 @@ impl<'f> Walk<'f> {
         depth
     }
 
-    /// Collects the parts that make up an address.
+    /// What an address is made of.
     fn slice(&mut self, insn: u32) -> Slice {
         let mut slice = Slice::default();
         let mut steps = STEPS.min(self.budget);
@@ -389,8 +382,7 @@ impl<'f> Walk<'f> {
         slice
     }
 
-    /// The nodes of the values that a variable may hold before an instruction. New nodes are still
-    /// to be expanded.
+    /// The nodes of what a variable may hold before an instruction; new ones are to be expanded.
     fn reach(
         &self,
         var: u32,
@@ -421,8 +413,7 @@ impl<'f> Walk<'f> {
     /// function is entered.
     fn definitions(&self, var: u32, before: u32, steps: &mut usize) -> Vec<Option<u32>> {
         let mut found = Vec::new();
-        let (search, seen) = &mut *self.seen.borrow_mut();
-        *search += 1;
+        let mut seen: Vec<u32> = Vec::new();
         let mut work = vec![(self.block[before as usize], before)];
         while let Some((b, end)) = work.pop() {
             let start = self.graph.blocks[b as usize].insns.start;
@@ -446,7 +437,8 @@ impl<'f> Walk<'f> {
                 found.push(None);
             }
             for p in &self.graph.blocks[b as usize].preds {
-                if std::mem::replace(&mut seen[p.0 as usize], *search) != *search {
+                if !seen.contains(&p.0) {
+                    seen.push(p.0);
                     work.push((p.0, self.graph.blocks[p.0 as usize].insns.end));
                 }
             }
@@ -454,7 +446,7 @@ impl<'f> Walk<'f> {
         found
     }
 
-    /// True if an instruction gives a variable its value.
+    /// Whether an instruction gives a variable its value.
     fn defines(&self, insn: u32, var: u32) -> bool {
         let i = insn as usize;
         if var < 16 {
@@ -475,7 +467,7 @@ impl<'f> Walk<'f> {
             .any(|t| t.variable() == Some(var as usize))
     }
 
-    /// Finds the inputs of a node.
+    /// Finds what a node is made of.
     fn expand(
         &self,
         node: u32,
@@ -544,7 +536,7 @@ impl<'f> Walk<'f> {
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd
         );
         for r in self.facts.uses[i].read.iter() {
-            // Registers of an address are no part of the value loaded from there.
+            // Registers of an address are no part of what is loaded from there.
             let of_address = address.contains(&r) && (is_move || !reads_register(inst, r));
             if r == RSP || r == RBP && frame_based || of_address {
                 continue;
@@ -561,7 +553,7 @@ impl<'f> Walk<'f> {
         }
     }
 
-    /// True if a variable in memory is static or the function's own.
+    /// Whether a variable in memory is the function's own or a static one.
     fn is_own(&self, variable: usize) -> bool {
         let key = self.frame.key(variable);
         key.and_then(cell_group).is_none()
@@ -573,13 +565,13 @@ impl<'f> Walk<'f> {
     }
 }
 
-/// True if a register is itself an operand, not only part of an address.
+/// Whether a register is an operand, not only in an address.
 fn reads_register(inst: &iced_x86::Instruction, r: Gpr) -> bool {
     (0..inst.op_count())
         .any(|op| inst.op_kind(op) == OpKind::Register && gpr(inst.op_register(op)) == Some(r))
 }
 
-/// Operations that an instruction applies to its inputs.
+/// What an instruction does to its inputs.
 fn marks_of(inst: &iced_x86::Instruction) -> Marks {
     let immediate = || {
         (0..inst.op_count())
@@ -621,7 +613,7 @@ fn marks_of(inst: &iced_x86::Instruction) -> Marks {
     }
 }
 
-/// True for conditional moves and sets, and for instructions that use the carry.
+/// Conditional moves and sets, and what takes the carry.
 fn is_select(m: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(
@@ -697,7 +689,7 @@ fn summarise(nodes: &[Node], roots: &[(u32, Marks)], slice: &mut Slice) {
     slice.loads.sort_unstable_by_key(|l| l.0);
 }
 
-/// True if a node depends on itself.
+/// Whether a node is made of itself.
 fn in_circle(nodes: &[Node], from: u32) -> bool {
     let mut seen = vec![false; nodes.len()];
     let mut work = nodes[from as usize].inputs.clone();
@@ -712,8 +704,7 @@ fn in_circle(nodes: &[Node], from: u32) -> bool {
     false
 }
 
-/// True if the address of a load depends on the value of another, directly or through further
-/// loads.
+/// Whether the address of a load depends on the value of another, be it by way of more.
 fn reaches(slices: &FastMap<u32, Slice>, from: u32, to: u32) -> bool {
     let mut seen: Vec<u32> = Vec::new();
     let loads = |load: u32| slices.get(&load).map_or(&[][..], |s| &s.loads);

@@ -1,4 +1,4 @@
-//! Input of analysis from a file, and facts about the program as a whole.
+//! What analysis needs of a file, and what it knows about the program as a whole.
 //!
 //! Pass 1 ([`crate::discover`]) finds functions (unwind entries, then symbols, then direct call
 //! targets), decodes each once, and collects every address inside a function that something outside
@@ -15,14 +15,12 @@ pub mod markers;
 pub(crate) mod packed;
 pub mod sanitizers;
 pub mod section_bounds;
-pub mod shown_returns;
 pub mod syscalls;
 
 use crate::common::skip_reason::LeftReason;
 use crate::ir::FunctionId;
 use crate::ir::jump_table::Course;
 use crate::program::section_bounds::Bounds;
-use crate::program::shown_returns::ShownReturns;
 use crate::unwind::UnwindRange;
 use crate::util::fast_hash::{FastMap, FastSet};
 use crate::util::range_index::Starts;
@@ -46,7 +44,7 @@ pub struct SegmentBytes<'a> {
 /// A function symbol.
 #[derive(Clone, Debug)]
 pub struct FuncSymbol<'a> {
-    /// Name in the symbol table (mangled).
+    /// As in the symbol table (mangled).
     pub name: Cow<'a, str>,
     /// Link-time address.
     pub addr: u64,
@@ -54,15 +52,15 @@ pub struct FuncSymbol<'a> {
     pub size: u64,
 }
 
-/// Facts known of the registers that an imported function changes.
+/// What is known of the registers that an imported function changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Import {
     /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for
     /// lost.
     Abi,
-    /// It is bound at its first call, which changes r10 and r11. Nothing else is known.
+    /// Nothing, but that it is bound at its first call, which changes r10 and r11.
     Lazy,
-    /// Nothing is known.
+    /// Nothing.
     Unknown,
 }
 
@@ -77,7 +75,7 @@ pub struct Input<'a> {
     pub unwind: Vec<UnwindRange>,
     /// Function symbols of both symbol tables.
     pub symbols: Vec<FuncSymbol<'a>>,
-    /// Addresses in code of exported symbols without a type: hand-written code or data. Sorted.
+    /// Where exported symbols without a type lie in code: hand-written code or data. Sorted.
     pub labels: Vec<u64>,
     /// Symbols of data in code, sorted; overlapping ones are one.
     pub objects: Vec<Range<u64>>,
@@ -94,8 +92,8 @@ pub struct Input<'a> {
     pub excluded: Vec<(Range<u64>, LeftReason)>,
     /// Position independent: addresses are relative to a load bias.
     pub pie: bool,
-    /// Addresses that are certainly called from outside: the entry point, functions that run before
-    /// and after the program, and resolvers.
+    /// What is called from outside for certain: the entry point, functions that run before and
+    /// after the program, and resolvers.
     pub called: Vec<u64>,
     /// Resolvers of indirect functions.
     pub resolvers: Vec<u64>,
@@ -103,18 +101,15 @@ pub struct Input<'a> {
     /// return.
     pub no_return: FastSet<u64>,
     /// Linkage-table entries and words of the global offset table of all imported functions, and
-    /// the known facts about their conventions.
+    /// what is known of their conventions.
     pub imported: FastMap<u64, Import>,
-    /// Bounds of the code ([`crate::discover::self_reads`]).
+    /// Where code begins and ends ([`crate::discover::self_reads`]).
     pub bounds: Bounds,
     /// A sanitizer's runtime is part of the file: its functions are left
     /// ([`crate::program::sanitizers`]).
     pub has_sanitizer: bool,
-    /// A sanitizer watches the file's code, and shows return addresses, or somebody else looks at
-    /// them ([`crate::program::shown_returns`]): calls are translated.
+    /// A sanitizer watches the file's code, and shows return addresses.
     pub shows_returns: bool,
-    /// Readers of return addresses other than a sanitizer.
-    pub return_readers: ShownReturns,
     /// Its functions that make a report and never return: those of the file, and how imported ones
     /// are called.
     pub reports: FastSet<u64>,
@@ -144,7 +139,7 @@ impl Input<'_> {
         bytes.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
     }
 
-    /// The value of the word at `addr` when the program starts, as far as it is known.
+    /// What the word at `addr` holds when the program starts, as far as it is known.
     pub fn word(&self, addr: u64) -> Option<u64> {
         match self.pie {
             true => self
@@ -156,7 +151,7 @@ impl Input<'_> {
         }
     }
 
-    /// The part of [`Input::relocated`] that reaches into `range`.
+    /// Those of [`Input::relocated`] that reach into `range`.
     pub fn relocated_in(&self, range: &Range<u64>) -> &[u64] {
         let from = self
             .relocated
@@ -165,43 +160,43 @@ impl Input<'_> {
         &self.relocated[from..from + count]
     }
 
-    /// True if `addr` is in one of [`Input::exec_ranges`].
+    /// Whether `addr` is in one of [`Input::exec_ranges`].
     pub fn is_code(&self, addr: u64) -> bool {
         self.exec_ranges.iter().any(|r| r.contains(&addr))
     }
 
-    /// True if `addr` is in the global offset table.
+    /// Whether `addr` is a word of the global offset table.
     pub fn is_got(&self, addr: u64) -> bool {
         self.got.iter().any(|r| r.contains(&addr))
     }
 
-    /// True if `addr` is in a symbol of data in code.
+    /// Whether `addr` is in a symbol of data in code.
     pub fn is_object(&self, addr: u64) -> bool {
         let next = self.objects.partition_point(|o| o.start <= addr);
         next > 0 && self.objects[next - 1].contains(&addr)
     }
 
-    /// True if `addr` is in a linkage table.
+    /// Whether `addr` is in a linkage table.
     pub fn is_plt(&self, addr: u64) -> bool {
         self.plt.iter().any(|r| r.contains(&addr))
     }
 }
 
-/// Decides from the name (empty if unknown) and the address if a function is to be instrumented.
+/// Tells from name (empty if unknown) and address whether a function is to be instrumented.
 pub type Select = dyn Fn(&str, u64) -> bool + Sync + Send;
 
-/// Options that the user asked for.
+/// What the user asked for.
 pub struct Options {
     /// `mgz_abi::module_note::FLAVOUR_*`.
     pub flavour: u32,
     /// Record stores as well.
     pub stores: bool,
-    /// Selection of the functions to be instrumented.
+    /// Which functions.
     pub select: Box<Select>,
     /// Calls and returns are translated, so that clones can be entered and left anywhere (soft
     /// flavour).
     pub translated: bool,
-    /// Regions have one record without payload. It counts the executions of the region (soft
+    /// Regions have one record without payload: what counts how often they are executed (soft
     /// flavour).
     pub counts: bool,
     /// One record per recorded load, nothing shared (for tests).
@@ -238,13 +233,11 @@ pub struct FunctionInfo {
     pub exact: bool,
     /// Index into [`Input::unwind`].
     pub unwind: Option<u32>,
-    /// Facts about addresses strictly inside. Most functions have none.
+    /// What is known of addresses strictly inside; of most functions nothing.
     inner: Option<Box<Inner>>,
-    /// Code elsewhere that jumps to computed places takes an address inside of it, or the address
-    /// of its end.
+    /// Code elsewhere that jumps who knows where takes an address inside of it, or its end's.
     pub computed: bool,
-    /// Course by which pass 1 found the function's jump tables. It looks for them to learn which
-    /// places elsewhere they enter.
+    /// How pass 1 found its jump tables, which it looks for to learn what they enter elsewhere.
     pub course: Option<Box<Course>>,
 }
 
@@ -298,28 +291,23 @@ impl Inner {
 pub struct Program {
     /// Sorted by address; ranges do not overlap.
     pub functions: Vec<FunctionInfo>,
-    /// Start addresses of the functions.
+    /// Where those are.
     pub starts: Starts,
     /// The first instruction of each function that uses or sets the gs base.
     pub uses_gs: Vec<u64>,
-    /// The first instruction of each function that sets all flags (`popf`).
-    pub sets_flags: Vec<u64>,
-    /// The first instruction of each function that may change the flags in a handler's context.
-    pub changes_context: Vec<u64>,
     /// Sorted addresses in code that something refers to: all of those in no function, and of data
     /// in functions.
     pub aimed: Vec<u64>,
-    /// Data in code: ranges that symbols declare as data, and ranges that code reads by address.
-    /// Sorted, none overlap.
+    /// What symbols say is data, and what code reads by its address, in code. Sorted, none overlap.
     pub data: Vec<Range<u64>>,
     /// Bytes in no function that are neither data nor filler.
     pub stray_bytes: u64,
-    /// Start of a function or a table by which most of the code is read as data.
+    /// Where a function or a table begins by which most of the code is read as data.
     pub reads_code: Option<u64>,
 }
 
 impl FunctionInfo {
-    /// Makes a function of which only the exact place is known.
+    /// One of which no more is known than where exactly it lies.
     pub fn new(range: Range<u64>) -> FunctionInfo {
         FunctionInfo {
             id: FunctionId(0),
@@ -334,7 +322,7 @@ impl FunctionInfo {
         }
     }
 
-    /// Facts about addresses inside.
+    /// What is known of addresses inside.
     pub fn inner(&self) -> &Inner {
         static NONE: Inner = Inner::NONE;
         self.inner.as_deref().unwrap_or(&NONE)
@@ -345,7 +333,7 @@ impl FunctionInfo {
         self.inner.get_or_insert_default()
     }
 
-    /// Puts the known facts in order. Doubted addresses are left out if they are data.
+    /// Puts what is known in order. Doubted addresses are left out if they are data.
     pub fn settle(&mut self, is_data: impl Fn(u64) -> bool) {
         if let Some(inner) = &mut self.inner {
             inner.doubted.retain(|&at| !is_data(at));
@@ -353,7 +341,7 @@ impl FunctionInfo {
         }
     }
 
-    /// Addresses that control may reach from unknown places, sorted.
+    /// Where control may come from somewhere, sorted.
     pub fn suspected(&self) -> Vec<u64> {
         let mut all = [&self.inner().taken[..], &self.inner().doubted].concat();
         all.sort_unstable();
@@ -363,8 +351,7 @@ impl FunctionInfo {
 }
 
 impl Program {
-    /// Ranges of [`Program::data`] in a function, and in the bytes behind it that a jump might
-    /// reach.
+    /// Those of [`Program::data`] in a function, and where a jump might reach behind it.
     pub fn data_in(&self, range: &Range<u64>) -> &[Range<u64>] {
         let from = self.data.partition_point(|d| d.end <= range.start);
         let count =

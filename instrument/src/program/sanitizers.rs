@@ -1,13 +1,12 @@
 //! Programs that a sanitizer watches (AddressSanitizer, ThreadSanitizer, MemorySanitizer,
 //! LeakSanitizer, UndefinedBehaviorSanitizer and their kin of gcc and clang).
 //!
-//! Code that a compiler adds to such a program is code like any other. The runtime is not: it
-//! starts before everything else, makes threads that nobody is told of, stops all others to look
-//! for leaks, and stands in for hundreds of functions of the C library. So functions of a runtime
-//! that is linked into the program are left as they are. They are recognized by their names;
-//! without names nothing tells them apart. Also, a report shows return addresses, which must be the
-//! original's to have lines. So calls are translated as for `burst`, whatever the clone is made
-//! for.
+//! What a compiler adds to such a program is code like any other. Its runtime is not: it starts
+//! before everything else, makes threads that nobody is told of, stops all others to look for
+//! leaks, and stands in for hundreds of functions of the C library. So functions of a runtime that
+//! is linked into the program are left as they are, by their names; where those are gone nothing
+//! tells them apart. And a report shows return addresses, which must be the original's to have
+//! lines: calls are translated as for `burst`, whatever the clone is made for.
 
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};
@@ -19,7 +18,7 @@ use mgz_elf::image::{Elf, dt};
 use mgz_elf::{Refusal, symbols};
 use object::elf;
 
-/// Relation of a file to a sanitizer.
+/// What a file has to do with a sanitizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sanitizer {
     /// Its runtime is part of the file.
@@ -30,7 +29,7 @@ pub struct Sanitizer {
     pub allocates: bool,
 }
 
-/// Prefixes of the names of the runtimes' shared libraries.
+/// How names of the runtimes' shared libraries begin.
 const LIBRARIES: [&str; 8] = [
     "libasan.so",
     "libtsan.so",
@@ -52,7 +51,7 @@ const STARTS: [&[u8]; 6] = [
     b"__dfsan_init",
 ];
 
-/// Name prefixes of functions that compilers call, and of functions that stand in for the C
+/// How names of functions begin that compilers call, and of those which stand in for the C
 /// library's.
 const PREFIXES: [&str; 12] = [
     "__asan_",
@@ -84,23 +83,23 @@ const NAMESPACES: [&str; 11] = [
     "17asan_thread_start",
 ];
 
-/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and the
-/// message when the search for leaks fails.
+/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and
+/// what is said when looking for leaks fails.
 const MARKS: [&[u8]; 2] = [b"htap_rezilobmys_lanretxe", b"langis thguac recarT"];
 
-/// True if a library is a sanitizer's runtime.
+/// Whether a library is a sanitizer's runtime.
 pub fn is_runtime_library(name: &str) -> bool {
     LIBRARIES.iter().any(|l| name.starts_with(l)) && !name.starts_with("libclang_rt.builtins")
 }
 
-/// True if a function belongs to a sanitizer's runtime.
+/// Whether a function belongs to a sanitizer's runtime.
 pub fn is_of_runtime(name: &str) -> bool {
     PREFIXES.iter().any(|p| name.starts_with(p))
         || name.starts_with("_Z") && NAMESPACES.iter().any(|n| name.contains(n))
 }
 
-/// True if a function of a runtime makes a report and never returns. (The function that runs `main`
-/// does not return either, but it is in most reports, so it is not meant here.)
+/// Whether a function of a runtime makes a report and never returns. (That which runs `main` does
+/// not either, and is in most reports.)
 fn never_returns(name: &str) -> bool {
     let name = name.split('@').next().unwrap_or(name);
     let fatal = name.starts_with("__asan_report_") && !name.ends_with("_noabort");
@@ -113,8 +112,8 @@ fn never_returns(name: &str) -> bool {
     fatal || aborts || starts || name.starts_with("__msan_warning") && name.ends_with("_noreturn")
 }
 
-/// Finds such functions: those of the file by their addresses, imported ones by the places through
-/// which they are called.
+/// Such functions: those of the file by their addresses, imported ones by the places through which
+/// they are called.
 pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
     let imports = Imports::read(elf, input);
     let imported = imports.slots.iter().chain(&imports.stubs);
@@ -126,10 +125,8 @@ pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
         .collect()
 }
 
-/// The calls of a function that leave for code without a clone, as far as is known. They are the
-/// instructions that such calls return to, and the calls that do not come back to the clone by a
-/// way of their own. Those never return, or their callee looks at its return address
-/// ([`crate::program::shown_returns`]).
+/// The calls of a function that leave for code without a clone, as far as is known: the
+/// instructions that they return to, and calls that do not return.
 pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, Vec<InsnId>) {
     let (mut returned_to, mut quits) = (Vec::new(), Vec::new());
     for (i, insn) in insns.iter().enumerate() {
@@ -149,15 +146,9 @@ pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, 
             FlowControl::IndirectCall => (true, 0),
             _ => continue,
         };
-        let readers = &input.return_readers;
-        let is_own = || readers.whole_stack && program.function_at(place).is_some();
-        let is_seen = leaves && (readers.places.contains(&place) || is_own());
-        let never_returns = input.reports.contains(&place);
-        if never_returns || is_seen {
+        if input.reports.contains(&place) {
             quits.push(InsnId(i as u32));
-        }
-        let follows = |next: &Insn| next.ip == insn.next();
-        if leaves && !never_returns && insns.get(i + 1).is_some_and(follows) {
+        } else if leaves && insns.get(i + 1).is_some_and(|next| next.ip == insn.next()) {
             returned_to.push(InsnId(i as u32 + 1));
         }
     }
@@ -206,7 +197,7 @@ impl Sanitizer {
     }
 }
 
-/// True if a runtime is in a file without a symbol table.
+/// Whether a runtime is in a file without a table of symbols.
 fn is_unnamed(elf: &Elf) -> bool {
     let has_names = elf.sections.iter().any(|s| s.kind == elf::SHT_SYMTAB.0);
     !has_names && MARKS.iter().all(|mark| elf.has(mark))

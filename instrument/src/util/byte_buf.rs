@@ -6,11 +6,11 @@
 pub struct Bytes {
     /// They and the room.
     all: Vec<u8>,
-    /// Number of bytes. It is known not to overflow at any addition.
+    /// How many they are, which is known not to overflow where it is added to.
     len: u32,
 }
 
-/// Number of bytes that are written at once.
+/// What is written at once.
 const CHUNK: usize = 16;
 
 impl Bytes {
@@ -22,12 +22,12 @@ impl Bytes {
         }
     }
 
-    /// Removes all bytes; their room stays.
+    /// Takes all away; the room is what they had.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Number of bytes.
+    /// How many there are.
     #[inline]
     pub fn count(&self) -> usize {
         self.len as usize

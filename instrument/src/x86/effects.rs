@@ -1,4 +1,4 @@
-//! Effects of an instruction: its reads and writes, without asking iced if the answer is plain.
+//! What an instruction reads and writes, without asking iced where the answer is plain.
 //!
 //! iced finds it from tables for any instruction there is, which takes longer than decoding does.
 //! Nearly all instructions of compilers are one of a few hundred, which use their operands in one
@@ -13,12 +13,12 @@ use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register,
 };
 
-/// Facts about each instruction of a function, gathered once.
+/// What is asked of each instruction of a function, once for all.
 pub struct Facts {
-    /// Effect of each instruction on registers. `or r, -1` and `and r, 0` count as constants
+    /// What it does to registers, constants by `or` and `and` taken for such
     /// ([`RegUse::without_idle_read`]).
     pub uses: Vec<RegUse>,
-    /// Instructions with such constants, and their literal effects on registers.
+    /// Those constants, and what they do to registers to the letter.
     idle: Vec<(u32, RegUse)>,
     /// Its explicit accesses.
     pub accesses: AccessList,
@@ -30,7 +30,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Gathers the facts of a function that begins at `start`. `owned`: [`Facts::own`] is wanted.
+    /// Those of a function that begins at `start`. `owned`: whether [`Facts::own`] is wanted.
     pub fn of(
         insns: &[Insn],
         start: u64,
@@ -66,7 +66,7 @@ impl Facts {
         Facts { uses, ..facts }
     }
 
-    /// Effect of an instruction that is not plain on registers. Notes the rest.
+    /// What an instruction that is not plain does to registers. Notes the rest.
     #[cold]
     fn ask(
         &mut self,
@@ -87,7 +87,7 @@ impl Facts {
         reg_use(info)
     }
 
-    /// Notes the rest of an instruction that may be a constant or take an address. Its effect on
+    /// Notes the rest of an instruction that may be a constant or take an address. What it does to
     /// registers is changed if it is a constant.
     fn note(&mut self, i: usize, inst: &Instruction, start: u64, uses: &mut RegUse) {
         let constant = uses.without_idle_read(inst);
@@ -99,7 +99,7 @@ impl Facts {
             .extend(taken(inst).filter(|t| t.0 == start).map(|_| i as u32));
     }
 
-    /// Literal effect of each instruction on registers.
+    /// What each instruction does to registers to the letter.
     pub fn into_uses(mut self) -> Vec<RegUse> {
         for (i, uses) in self.idle {
             self.uses[i as usize] = uses;
@@ -108,16 +108,16 @@ impl Facts {
     }
 }
 
-/// True if an instruction of this flow is known to go on to the next one and to do nothing that its
-/// operands do not show: see [`Insn::simple`](crate::x86::insn::Insn::simple).
+/// Whether an instruction of this flow is known to be one that goes on to the next and does nothing
+/// but what its operands say: see [`Insn::simple`](crate::x86::insn::Insn::simple).
 #[inline]
 pub fn is_simple(inst: &Instruction, flow: FlowControl) -> bool {
     flow == FlowControl::Next && !matches!(KINDS[inst.code() as usize % CODES], Kind::Other)
 }
 
-/// Use that an instruction makes of its operands.
+/// How an instruction uses its operands.
 pub trait Operands {
-    /// Access to the operand with this number.
+    /// What it does to the operand with this number.
     fn op_access(&self, op: u32) -> OpAccess;
 }
 
@@ -130,7 +130,7 @@ impl Operands for InstructionInfo {
 /// The answer for an instruction of at most three operands (constants apart).
 #[derive(Clone, Copy, Debug)]
 pub struct Plain {
-    /// Effect on registers, in the form of [`reg_use`].
+    /// What it does to registers, as [`reg_use`] has it.
     pub uses: RegUse,
     way: &'static Way,
 }
@@ -146,7 +146,7 @@ impl Operands for Plain {
     }
 }
 
-/// Effect of an instruction on registers, in the form of [`reg_use`].
+/// What an instruction does to registers, as [`reg_use`] has it.
 pub fn uses(factory: &mut InstructionInfoFactory, inst: &Instruction) -> RegUse {
     plain(inst).map_or_else(|| reg_use(registers(factory, inst)), |plain| plain.uses)
 }
@@ -181,29 +181,28 @@ pub fn plain(inst: &Instruction) -> Option<Plain> {
     Some(Plain { uses, way })
 }
 
-/// Use that a kind of instruction makes of its operands. Each mask has all registers or none.
+/// How some instructions use their operands. Masks are of all registers or of none.
 #[derive(Debug)]
 struct Way {
     access: [OpAccess; 3],
-    /// Per operand: all registers if the operand is read when it is a register.
+    /// By operand: whether it is read if it is a register.
     reads: [u16; 3],
-    /// All registers if the first operand is written.
+    /// Whether the first is written.
     changes: u16,
-    /// All registers if the first operand is always written, and a register of 32 or 64 bits keeps
-    /// nothing of its old value.
+    /// Whether it always is, and nothing of it is left if it is one of 32 or 64 bits.
     replaces: u16,
-    /// All registers if address registers are read.
+    /// Whether registers of addresses are read.
     address: u16,
     /// Registers that are no operands.
     implied: RegUse,
     flags: u8,
 }
 
-/// The instruction is not plain.
+/// Not one of the plain ones.
 const UNKNOWN: u8 = 1;
-/// If one register is both operands, nothing is read.
+/// With one register twice, nothing is read.
 const CANCELS: u8 = 2;
-/// If the constant is a certain one, nothing is read.
+/// With some constants, nothing is read.
 const MASKS: u8 = 4;
 /// A constant or an address of memory may be an address in the code.
 const TAKES: u8 = 8;
@@ -227,7 +226,7 @@ impl Way {
         }
     }
 
-    /// Adds these implied registers.
+    /// Together with these registers.
     const fn and(self, read: u16, kill: u16, clobber: u16) -> Way {
         Way {
             implied: RegUse {
@@ -243,7 +242,7 @@ impl Way {
         Way { flags, ..self }
     }
 
-    /// True if the operands alone do not decide.
+    /// Whether more is to be asked than its operands.
     #[inline]
     fn is_rare(&self) -> bool {
         self.flags & (MASKS | TAKES) != 0
@@ -274,13 +273,13 @@ const fn is_written(access: OpAccess) -> bool {
     )
 }
 
-/// Effect of an instruction with [`CANCELS`] on a register that is both operands.
+/// What becomes of one register twice with [`CANCELS`].
 static CLEARS: Way = Way::of([OpAccess::Write, OpAccess::None, OpAccess::None]);
 
-/// Use that plain instructions make of their operands: an index into [`WAYS`].
+/// How plain instructions use their operands: an index into [`WAYS`].
 #[derive(Clone, Copy)]
 enum Kind {
-    /// The instruction is not plain.
+    /// Not plain.
     Other,
     /// The second becomes the first, or something is made of it alone.
     Moves,
@@ -304,7 +303,7 @@ enum Kind {
     Makes,
     /// The first is changed by the others.
     Fuses,
-    /// The target is written in the instruction, or in its operand.
+    /// Where to is written in the instruction, or in its operand.
     Jumps,
     /// Operands mean nothing.
     Idles,
@@ -324,7 +323,7 @@ enum Kind {
     Signs,
 }
 
-/// The way of each [`Kind`].
+/// By [`Kind`].
 static WAYS: [Way; Kind::Signs as usize + 1] = {
     use OpAccess::{CondWrite, NoMemAccess, None as Unused, Read, ReadWrite, Write};
     let stack = 1 << RSP.0;
@@ -968,7 +967,7 @@ const SIGNS: &[Code] = &[Code::Cdq, Code::Cqo];
 /// More than there are: iced has fewer than five thousand.
 const CODES: usize = 1 << 13;
 
-/// The kind by instruction code. A look here is quicker than a branch by some hundred cases.
+/// By code: a look here is quicker than a branch by some hundred cases.
 static KINDS: [Kind; CODES] = {
     let mut kinds = [Kind::Other; CODES];
     let lists = [
@@ -1021,7 +1020,7 @@ static KINDS: [Kind; CODES] = {
         }
         n += 1;
     }
-    // The 32-bit forms clear the upper half even if the condition does not hold.
+    // Of 32 bits, they clear the upper half even if the condition does not hold.
     let mut code = Code::Cmovo_r32_rm32 as usize;
     while code <= Code::Cmovg_r32_rm32 as usize {
         kinds[code] = Kind::Changes;
@@ -1038,8 +1037,8 @@ mod tests {
     use crate::x86::decode::decode;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes an
-    /// operand, and some others; and those of AVX.
+    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes
+    /// what an operand is, and some; and those of AVX.
     #[test]
     fn what_is_plain_is_as_iced_says() {
         let prefixes: Vec<Vec<u8>> = [vec![]]

@@ -1,4 +1,4 @@
-//! Single instructions: decoding, operands, effects, encoding.
+//! What one instruction is: decoding, operands, effects, encoding.
 
 pub mod decode;
 pub mod effects;

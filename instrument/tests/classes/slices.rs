@@ -1,4 +1,4 @@
-// Slices of Rust, used as in arrays.c.
+// As in arrays.c: slices of Rust.
 use std::hint::black_box;
 
 pub struct Buffer<'a> { pub data: &'a [u32], pub at: usize, pub all: Vec<u64> }

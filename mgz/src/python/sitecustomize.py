@@ -25,8 +25,7 @@ def _restore():
 
 def _install():
     """Takes the place of the function of the import system that opens extension modules."""
-    # Only modules that Python has already loaded: the program must not find others loaded because
-    # of this.
+    # Of what Python has loaded by now, so that no module is loaded for this that the program would find loaded.
     import _frozen_importlib_external as machinery
     import posix
     import sys
@@ -84,7 +83,7 @@ def _install():
             close(to)
         return text[:-1].decode(encoding, "surrogateescape") or None
 
-    # Earlier answers, and files that are open under another name.
+    # What was answered, and which files are open under another name.
     known, opened = {}, {}
     loader = machinery.ExtensionFileLoader
     create = loader.create_module
@@ -109,8 +108,7 @@ def _install():
         try:
             module = create(self, shown)
         except ImportError as error:
-            # The file at this path could not be opened, and no code of it has run. Any other error
-            # is the module's own.
+            # With this path it could not be opened, and nothing of it has run. Else the module itself has failed.
             if error.path != other:
                 raise
             module = None

@@ -17,10 +17,7 @@ export function marked(): { from: number | null; to: number | null } {
 
 const mark = (from: number, to: number): void => go({ from: shortSeconds(Math.max(0, Math.min(from, to))), to: shortSeconds(Math.max(from, to)) });
 
-/**
- * Pointer handlers for a picture that shows `from` to `to` (seconds) between two places of its
- * width, and the stretch that is being drawn.
- */
+/** Pointer handlers for a picture that shows `from` to `to` (seconds) between two places of its width, and the stretch that is drawn meanwhile. */
 export function useBrush(left: number, right: number, width: number, from: number, to: number) {
   const begun = useRef<number | null>(null);
   const [now, setNow] = useState<[number, number] | null>(null);
@@ -89,7 +86,7 @@ function inside(from: number, to: number, a: number, b: number): number {
 
 const leaves = (n: Node): Node[] => (n.children.length === 0 ? [n] : n.children.flatMap(leaves));
 
-/** Shows the report's data on the stretch; `mgz serve` analyses it instead. */
+/** What the data of a report tell of the stretch; `mgz serve` analyses it instead. */
 export function Stretch({ m, root }: { m: Model; root: Node }) {
   const { from, to } = marked();
   if (served.value || (from === null && to === null)) return null;

@@ -1,4 +1,4 @@
-// The first view: the memory problems, with line, data, certainty and advice.
+// What is slow about memory here, in which line and which data, how sure is that, what to try.
 import { useState } from "preact/hooks";
 import { Chart, type Curve } from "../components/chart.tsx";
 import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx";
@@ -102,16 +102,13 @@ function Fact({ name, k, text, children }: { name: string; k?: string; text?: st
   );
 }
 
-/**
- * Warnings that a reader needs before believing a number. Missing data come first, warnings that
- * only concern the list come last.
- */
+/** What a reader must know before believing a number: what is missing first, what only leads to the list last. */
 function Doubts({ m }: { m: Model }) {
   const missing = strs(m.trace["not_recorded"]);
   const problems = strs(m.manifest["problems"]);
   const others = strs(m.run["warnings"]).filter((w) => !problems.includes(w.replace(/^recorder: /, "")));
   const said = [...missing, ...problems, ...others];
-  // If nothing was recorded, another part of the page says so.
+  // Where nothing is recorded that is told below.
   if (said.length === 0 || num(m.summary["samples"]) === 0) return null;
   return (
     <p class="doubts">
@@ -121,7 +118,7 @@ function Doubts({ m }: { m: Model }) {
   );
 }
 
-/** For a run without any time in recorded code: the code that took the time, and the way to record it. */
+/** Where the time went of a run none of which was in code that is recorded, and how that code is taken in. */
 function Elsewhere({ m }: { m: Model }) {
   const said = strs(m.trace["not_recorded"]);
   const went = said.map((s) => /the time went to ([^)]*)\)/.exec(s)?.[1]).find(Boolean);
@@ -163,10 +160,10 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const objects = m.tables.objects;
   const site = object ? objects.find((i) => objects.str("object", i) === object) : -1;
   const selection = { fn: fn || undefined, file: file || undefined, line: line ? String(line) : undefined, obj: object || undefined };
-  // Only findings that name a mechanism know their cost.
+  // What it costs is known of findings that name a mechanism.
   const cost = str(v["title"]) ? num(v["score"]) : null;
   const also = strs(v["also"]);
-  // If the slow loads were inlined into the line, the line's own row describes other loads.
+  // Where the slow loads were inlined into the line, its own row tells of others.
   const own = at >= 0 && 2 * (lines.num(shareKey(m), at) ?? 0) >= (cost ?? 0);
   const title = str(v["title"]) || kind.replaceAll("_", " ");
   return (

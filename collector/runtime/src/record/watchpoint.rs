@@ -25,17 +25,17 @@ pub struct Watchpoint {
 }
 
 impl Watchpoint {
-    /// True if the system refuses watchpoints.
+    /// Whether the system gives none.
     pub fn is_refused(&self) -> bool {
         self.event.get() < 0
     }
 
-    /// True if it is set.
+    /// Whether it is set.
     pub fn is_armed(&self) -> bool {
         self.armed.get()
     }
 
-    /// True if a signal with this descriptor is its own, set or not.
+    /// Whether a signal with this descriptor is its own, set or not.
     pub fn is_ours(&self, descriptor: i32) -> bool {
         let event = self.event.get();
         event > 0 && event == descriptor
@@ -93,8 +93,8 @@ impl Watchpoint {
     }
 }
 
-/// Attributes of an event that comes when one of the eight bytes at `address` is read or written:
-/// type breakpoint, period 1, one wake-up each.
+/// Of an event that comes when one of the eight bytes at `address` is read or written: type
+/// breakpoint, period 1, one wake-up each.
 fn attributes(address: u64) -> [u64; 9] {
     const BYTES: u64 = 72;
     const READ_WRITE: u64 = 3;

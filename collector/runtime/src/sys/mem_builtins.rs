@@ -1,5 +1,5 @@
-//! Functions that compiled Rust code expects to exist: memory functions (hidden, so that the
-//! program's stay its own), and a handler of panics.
+//! What compiled Rust code expects to exist: memory functions (hidden, so that the program's stay
+//! its own), and an end for panics.
 
 use core::arch::asm;
 

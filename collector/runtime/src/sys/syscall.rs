@@ -28,14 +28,12 @@ pub mod nr {
     pub const KILL: usize = 62;
     pub const READLINK: usize = 89;
     pub const SIGALTSTACK: usize = 131;
-    pub const PRCTL: usize = 157;
     pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
-    pub const OPENAT2: usize = 437;
     pub const PERF_EVENT_OPEN: usize = 298;
     pub const EXECVEAT: usize = 322;
     pub const CLONE3: usize = 435;
@@ -48,7 +46,6 @@ pub mod nr {
 #[inline]
 pub unsafe fn call(n: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     let result: isize;
-    let _allowed = crate::sys::dispatch::allow();
     // SAFETY: the x86-64 system call convention; rcx and r11 are clobbered by the instruction.
     unsafe {
         asm!("syscall", inlateout("rax") n as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
@@ -153,7 +150,7 @@ pub fn open_quietly(path: *const u8) -> isize {
 /// `AT_EMPTY_PATH`.
 pub const EMPTY_PATH: usize = 0x1000;
 
-/// The same by a folder's descriptor. With [`EMPTY_PATH`] and an empty path it is the file that the
+/// The same by a folder's descriptor, or, with [`EMPTY_PATH`] and an empty path, of what the
 /// descriptor itself leads to, however that was opened.
 #[allow(
     clippy::not_unsafe_ptr_arg_deref,
@@ -224,7 +221,7 @@ pub fn owner(fd: isize) -> Option<(u32, u32, u32)> {
     (r == 0).then_some((stat[3] as u32, (stat[3] >> 32) as u32, stat[4] as u32))
 }
 
-/// True if all of the memory can be read.
+/// Whether memory can be read, all of it.
 pub fn is_readable(at: usize, bytes: usize) -> bool {
     const PAGE: usize = 4096;
     const NO_SUCH_HOW: usize = 99;
@@ -243,7 +240,7 @@ pub fn is_readable(at: usize, bytes: usize) -> bool {
 /// `FUTEX_WAKE_OP` among the threads of a process.
 pub const WAKE_OP_PRIVATE: usize = 5 | 128;
 
-/// True if memory can be written to; `at` is a multiple of 4.
+/// Whether memory can be written to; `at` is a multiple of 4.
 pub fn is_writable(at: usize) -> bool {
     /// Nothing is added to the word's bits.
     const OR_NOTHING: usize = 2 << 28;
@@ -318,7 +315,6 @@ pub fn tgkill(pid: u32, tid: u32, signal: usize) -> isize {
 /// Nothing may run on `stack`, and all signals must be blocked.
 pub unsafe fn set_signal_stack(stack: &[usize; 3]) -> isize {
     let mut result = nr::SIGALTSTACK as isize;
-    let _allowed = crate::sys::dispatch::allow();
     // SAFETY: the caller's contract; nothing is pushed.
     unsafe {
         asm!(
@@ -334,7 +330,7 @@ pub unsafe fn set_signal_stack(stack: &[usize; 3]) -> isize {
     result
 }
 
-/// True if a process exists.
+/// Whether a process exists.
 pub fn process_exists(pid: u32) -> bool {
     const ESRCH: isize = 3;
     // SAFETY: signal 0 sends nothing.
@@ -415,7 +411,7 @@ pub struct KernelAction {
     pub mask: u64,
 }
 
-/// Changes the action of a signal.
+/// Changes what a signal does.
 ///
 /// # Safety
 /// The handler must be a signal handler.
@@ -430,21 +426,12 @@ pub unsafe fn sigaction(
     unsafe { call(nr::RT_SIGACTION, signal, new, old, 8, 0, 0) }
 }
 
-/// True if `rdgsbase` may be used, see [`init_gs`].
-pub(crate) static FSGSBASE: core::sync::atomic::AtomicBool =
-    core::sync::atomic::AtomicBool::new(false);
+/// Whether `rdgsbase` may be used, see [`init_gs`].
+static FSGSBASE: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
 
 /// Notes whether the kernel lets user space read and write the `%gs` base (AT_HWCAP2 bit 1).
 pub fn init_gs(hwcap2: u64) {
     FSGSBASE.store(hwcap2 & 2 != 0, core::sync::atomic::Ordering::Relaxed);
-}
-
-/// `ARCH_GET_GS`.
-pub(crate) const GET_GS: usize = 0x1004;
-
-/// True if [`gs`] and [`fs`] make no system call.
-pub fn reads_bases_quickly() -> bool {
-    FSGSBASE.load(core::sync::atomic::Ordering::Relaxed)
 }
 
 /// The calling thread's `%gs` base.
@@ -458,7 +445,7 @@ pub fn gs() -> usize {
         unsafe {
             call(
                 nr::ARCH_PRCTL,
-                GET_GS,
+                0x1004,
                 &mut base as *mut usize as usize,
                 0,
                 0,

@@ -25,7 +25,7 @@ struct Row {
     name: Name,
 }
 
-/// Totals of the samples.
+/// What the samples came to.
 pub struct Profile {
     rows: Vec<Row>,
     total: u64,
@@ -215,7 +215,7 @@ fn coverable(program: &Path) -> BTreeMap<Vec<u8>, Option<String>> {
     out
 }
 
-/// Escapes characters that a regular expression would take as operators.
+/// Escapes what a regular expression would take as an operator.
 fn escape(name: &str) -> String {
     let mut out = String::new();
     for c in name.chars() {

@@ -40,7 +40,7 @@ impl Numbers {
         }
     }
 
-    /// The encodings in which the converter stores such a column.
+    /// What the converter stores such a column as.
     fn ways(&self) -> &'static [Stored] {
         match self {
             Numbers::U8(_) => &[Stored::Split],

@@ -1,11 +1,11 @@
-//! Type of the blocks that a call of an allocator returns.
+//! What is allocated where: the type of the blocks that a call of an allocator returns.
 //!
-//! Nobody writes it down. Three sources tell:
+//! Nobody writes it down. Three things tell:
 //!
-//! * Containers call an allocator of their element's type, inlined or not. Its debug information
-//!   has the type: in C++ as its return type, in Rust as its type parameter.
-//! * The code behind the call shows the destination of the result (`heap/flow.rs`).
-//! * Functions that return the result are allocators themselves, so their callers are asked.
+//! * Containers call an allocator of their element's type, which is inlined or not: its debug
+//!   information has the type, in C++ as what it returns, in Rust as what it was made with.
+//! * The code behind the call: where the result goes to (`heap/flow.rs`).
+//! * Functions that return the result are allocators themselves; their callers are asked.
 
 use crate::objects::heap::flow::{self, Goes};
 use crate::objects::heap::scope::Scope;
@@ -24,16 +24,16 @@ const MOST_CALLS: usize = 4096;
 pub struct Allocated {
     /// Type of their elements, as in the source; empty if it is not known.
     pub of_type: String,
-    /// Layout of these elements.
+    /// What these look like.
     pub layout: Layout,
     /// Variable or field that the address is kept in; empty if it is not known.
     pub kept_in: String,
 }
 
-/// Findings about one call.
+/// What one call tells.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Type and layout of its blocks, if it tells.
+    /// What it allocates, if it tells.
     pub allocated: Option<Allocated>,
     /// Its function returns the result.
     pub returned: bool,

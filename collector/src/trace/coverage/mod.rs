@@ -1,10 +1,9 @@
-//! Code that runs but is not recorded: files without instrumentation, generated code, programs.
+//! What runs beside what is recorded: files without instrumentation, generated code, programs.
 //!
-//! There are three sources, and the program notices none of them. The first is the mappings of the
-//! recorded processes, which are read now and then. The second is a clock in `full` and `ring` that
-//! samples the code that the processes run (`burst` has its triggers for that). The third is the
-//! runtime's report of programs that it passes through. All of it only helps to read a trace, so
-//! unknown facts are left out.
+//! Three sources, none of which the program notices: the recorded processes' mappings, looked at
+//! now and then; in `full` and `ring` a clock that samples where they spend their time (`burst` has
+//! its triggers for that); and what the runtime tells of programs that it passes through. All of it
+//! is a help for reading a trace: what cannot be found out is left out.
 
 pub(crate) mod functions;
 
@@ -12,11 +11,10 @@ use crate::program::modules::linked_closure;
 use mgz_abi::shared_memory;
 use mgz_annotations_schema::coverage::{Coverage, LoadedFile, Program};
 use mgz_annotations_schema::manifest::Manifest;
-use mgz_elf::library_search::Search;
 use mgz_perf::clock_sampler::{Sampler, Shares};
 use mgz_perf::proc_maps::{self, MapsLine};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// First and longest time between two looks at a process.
@@ -26,8 +24,7 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 const PERIOD_NS: u64 = 5_003_009;
 /// Programs that are kept apart.
 const MOST_PROGRAMS: usize = 1000;
-/// In place of a path: code that the recorder has put there. The time spent there is not the
-/// program's.
+/// In place of a path: what the recorder has put there. The time that goes there is no program's.
 const OURS: &str = "[mgz]";
 
 /// Code that a process has mapped.
@@ -45,7 +42,7 @@ struct Look {
     pause: Duration,
 }
 
-/// Collects facts about coverage while a program runs.
+/// Collects what there is to say while a program runs.
 #[derive(Default)]
 pub struct Watch {
     looks: BTreeMap<u32, Look>,
@@ -91,7 +88,7 @@ impl Watch {
         *self.programs.entry(key).or_default() += 1;
     }
 
-    /// Paths of the programs that were executed but not recorded.
+    /// Whether any program was executed that was looked at in vain.
     pub fn plain_programs(&self) -> Vec<String> {
         self.programs.keys().map(|k| k.0.clone()).collect()
     }
@@ -119,7 +116,7 @@ impl Watch {
         if let Some(look) = self.looks.get_mut(&pid) {
             look.last = Instant::now();
         }
-        // A process that is gone shows nothing; the code that was seen in it stays.
+        // A process that is gone shows nothing; what was seen of it stays.
         let Ok(text) = proc_maps::read(pid) else {
             return;
         };
@@ -138,7 +135,7 @@ impl Watch {
         self.generated = self.generated.max(generated);
     }
 
-    /// Number of addresses in each file's code. The key `""` counts addresses in no file.
+    /// How many of the addresses lie in which file's code; `""`: in none's.
     pub fn files_of(&self, addresses: &[u64]) -> BTreeMap<String, u64> {
         let mut files = BTreeMap::new();
         for address in addresses {
@@ -154,8 +151,8 @@ impl Watch {
         files
     }
 
-    /// The final result, once the run is over. The manifest gives the modules and the counts of
-    /// triggers.
+    /// What there is to say, now that the run is over; the manifest has the modules and the counts
+    /// of triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
         // Triggers tell of files without instrumentation alone.
@@ -238,7 +235,6 @@ fn files<'a>(
             LoadedFile {
                 instrumented: is_instrumented,
                 needed: needed.contains(&path),
-                opened_by_name: false,
                 samples: samples(&path, is_instrumented),
                 path,
                 reads_for: Vec::new(),
@@ -246,23 +242,7 @@ fn files<'a>(
         })
         .collect();
     functions::enter(&mut files);
-    find_by_name(&mut files);
     files
-}
-
-/// Marks the files that are of interest, and that an instrumented file opens by name.
-fn find_by_name(files: &mut [LoadedFile]) {
-    let search = Search::from_environment();
-    let instrumented = files.iter().filter(|f| f.instrumented);
-    let openers: Vec<PathBuf> = instrumented.map(|f| PathBuf::from(&f.path)).collect();
-    let is_of_interest = |f: &&mut LoadedFile| {
-        let is_missed = f.samples.is_some_and(|n| n > 0) || !f.reads_for.is_empty();
-        !f.instrumented && !f.needed && is_missed
-    };
-    for file in files.iter_mut().filter(is_of_interest) {
-        let is_found = |by: &PathBuf| search.openable(Path::new(&file.path), by).is_some();
-        file.opened_by_name = openers.iter().any(is_found);
-    }
 }
 
 /// `burst`: triggers by CPU time say where that went. The files of those that came where no window

@@ -5,8 +5,7 @@ use iced_x86::{Decoder, DecoderOptions};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::process::Command;
 
-/// The allocations that the calls of a function are found to make: the calling function, the type,
-/// and the variable or field that keeps it.
+/// What the calls of a function are told to allocate: function that calls, type, what it is kept in.
 fn told(program: &Path, allocator: &str) -> Vec<(String, String, String)> {
     let data = std::fs::read(program).unwrap();
     let file = object::File::parse(&*data).unwrap();
