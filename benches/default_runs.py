@@ -38,7 +38,7 @@ PROGRAMS = {
 MULTIPLES = {"seconds": 400}
 # Functions with less of the time are no rows.
 LEAST = 1.0
-# What perf's samples can be wrong by, in standard errors, is not the estimate's fault.
+# Rate of perf's samples, whose own standard error is not counted against the estimate.
 PERF_RATE = 4000
 
 
@@ -190,7 +190,7 @@ class Runs:
     def program(self, base, name):
         multiple = MULTIPLES.get(name, 1)
         truth = self.truth(base, name)
-        # How long a round takes, of a run long enough to tell.
+        # Time of a round, from a run that is long enough to measure it.
         rounds = 8 * multiple
         while (took := seconds_of([base, name, rounds])) < 0.2:
             rounds *= 2
@@ -219,7 +219,7 @@ class Runs:
             by_name[plain(f["function"])].append(f)
         targets = [(None, found["summary"], None)]
         for function, share in shares.items():
-            # What no clone is made of has no row: time outside of the program's own code.
+            # Code without a clone has no row: its time is outside of the program's own code.
             if share >= LEAST and truth.of(truth.second, function, "A"):
                 rows = by_name.get(function, [])
                 targets.append((function, rows[0] if len(rows) == 1 else {}, share))

@@ -16,7 +16,7 @@ import tempfile
 import duckdb
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Where the dialects differ, the second is DuckDB's.
+# If the dialects differ, the second query is DuckDB's.
 QUERIES = [
     ("SELECT count(*) AS n, sum(implied_const) AS c FROM rows", None),
     (

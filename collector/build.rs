@@ -98,6 +98,9 @@ fn link(archive: &Path, exports: &Path, output: &Path, hash: &str) {
     cc.args(["-shared", "-nostartfiles", "-nostdlib"]);
     for option in [
         "-z,initfirst",
+        // The runtime's calls of its own exported functions stay its own, whatever the program
+        // defines.
+        "-Bsymbolic",
         "-z,now",
         "-z,relro",
         "-z,noexecstack",

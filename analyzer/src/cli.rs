@@ -71,7 +71,7 @@ pub struct Arguments {
     /// Bytes of a block of reuse distance: a power of two.
     #[arg(long, default_value_t = 64, value_parser = block)]
     pub block: u64,
-    /// How to show the result.
+    /// Format of the result.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Folder for --format csv and parquet; made if need be. With json: also write DIR/analysis.json.
@@ -107,14 +107,14 @@ pub struct Arguments {
     /// sapphire-rapids, zen3 or zen4.
     #[arg(long, value_name = "CACHES", value_parser = caches)]
     pub caches: Option<Caches>,
-    /// What is analysed.
+    /// The part of the run to analyse.
     #[command(flatten)]
     pub filters: Filters,
     /// Time zoom: goes down to this node (an id such as 0.3.2) instead of to the worst one, and on
     /// from there.
     #[arg(long, value_name = "ID", requires = "zoom")]
     pub node: Option<String>,
-    /// How footprints of the whole run are estimated from samples.
+    /// Estimator for footprints of the whole run from samples.
     #[arg(long, value_enum, default_value_t = Estimator::Recapture)]
     pub estimator: Estimator,
     /// A trace of the same command that has counted its loads (mgz-record --count, --mode full or
@@ -165,13 +165,14 @@ fn words(text: &str) -> Result<Words, String> {
         .map_err(|error| error.to_string())
 }
 
-/// What is done instead of the analysis.
+/// Commands other than the analysis.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(flatten)]
     #[allow(missing_docs)]
     Model(crate::commands::Command),
-    /// What is better, worse or the same in another build: functions, lines, loops, objects.
+    /// Compares another build: tells which functions, lines, loops and objects are better, worse or
+    /// the same.
     Compare(crate::compare::CompareArguments),
     /// The trace in a format of other tools: profilers, cache and memory simulators.
     Export(crate::export::ExportArguments),

@@ -6,9 +6,10 @@ use std::path::Path;
 
 /// Gives the file `from` the name `to`, at once. One that had the name is removed.
 ///
-/// Where there is one, the two change names first: ext4 takes a file that is renamed over another
-/// for a program's only copy of something, and begins to write all of it to the disk before the
-/// call returns. That takes as long as making it, and outputs can be made again.
+/// If a file has the name `to`, the two change names first. The reason is that ext4 takes a file
+/// renamed over another for a program's only copy of something. It then begins to write all of it
+/// to the disk before the call returns. That takes as long as making the file, and outputs can be
+/// made again.
 pub fn replace(from: &Path, to: &Path) -> Result<()> {
     // (A folder must not be moved away.)
     let is_file = std::fs::symlink_metadata(to).is_ok_and(|meta| !meta.is_dir());
@@ -35,7 +36,7 @@ mod tests {
                 (content.into(), false)
             );
         }
-        // A link is replaced, not what it leads to.
+        // A link is replaced, not its target.
         std::os::unix::fs::symlink("out", at("link")).unwrap();
         write(at("new"), "three").unwrap();
         replace(&at("new"), &at("link")).unwrap();

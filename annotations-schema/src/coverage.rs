@@ -19,7 +19,7 @@ pub struct Coverage {
     pub files: Vec<LoadedFile>,
     /// Bytes of code of no file, generated at run time: the most that was seen in one process.
     pub generated_bytes: u64,
-    /// Those of `time_samples` in such code; absent if there are none.
+    /// Part of `time_samples` in such code; absent if there are none.
     pub generated_samples: Option<u64>,
     /// Programs that were executed and not recorded.
     pub programs: Vec<Program>,
@@ -42,7 +42,7 @@ impl Coverage {
         self.share(self.generated_samples)
     }
 
-    /// Takes in what another trace says.
+    /// Takes in the coverage of another trace.
     pub fn add(&mut self, other: Coverage) {
         let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
             (None, None) => None,
@@ -56,6 +56,7 @@ impl Coverage {
                 Some(known) => {
                     known.instrumented |= file.instrumented;
                     known.needed |= file.needed;
+                    known.opened_by_name |= file.opened_by_name;
                     known.samples = sum(known.samples, file.samples);
                     known.reads_for.extend(file.reads_for);
                     known.reads_for.sort();
@@ -88,11 +89,29 @@ pub struct LoadedFile {
     /// True if an instrumented file names it as a needed library, so that `mgz-instrument --libs`
     /// finds it.
     pub needed: bool,
-    /// Those of `time_samples` in its code; absent if there are none.
+    /// True if no file needs it, but one opens it by its name, so that `mgz-instrument --libs`
+    /// takes its path.
+    pub opened_by_name: bool,
+    /// Part of `time_samples` in its code; absent if there are none.
     pub samples: Option<u64>,
     /// Functions in it, where it is not instrumented, that read memory for instrumented files:
     /// `memcpy`, `strlen`, …
     pub reads_for: Vec<String>,
+}
+
+impl LoadedFile {
+    /// True if `mgz-instrument --libs` takes it in.
+    fn is_taken_in(&self) -> bool {
+        self.needed || self.opened_by_name
+    }
+
+    /// The argument of `--libs` for it.
+    fn as_option(&self) -> String {
+        match self.needed {
+            true => library(&self.path),
+            false => self.path.clone(),
+        }
+    }
 }
 
 /// A program that was executed and not recorded.
@@ -104,7 +123,7 @@ pub struct Program {
     /// Number of times.
     pub times: u64,
     /// `not instrumented`, `privileged` or `32-bit`; the loader keeps the recorder out of the last
-    /// two, and of what they start.
+    /// two, and of the programs that they start.
     pub why: String,
 }
 
@@ -135,23 +154,24 @@ fn library(path: &str) -> String {
     }
 }
 
-/// The libraries that `--libs` has taken in already: it takes what it names, and nothing else.
+/// The libraries that `--libs` has taken in already: it takes the libraries that it names, and no
+/// others. They lie there under the names that they are asked for by.
 fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
     instrumented
         .filter(|path| {
             let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
             is_library(path) && folder.ends_with(".libs")
         })
-        .map(library)
+        .map(|path| short(path).to_owned())
         .collect()
 }
 
 /// Remedy that includes these files in the recording.
 fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
-    let names = |needed| {
+    let names = |taken_in| {
         files
             .iter()
-            .filter(|f| f.needed == needed && is_library(&f.path))
+            .filter(|f| f.is_taken_in() == taken_in && is_library(&f.path))
             .take(MOST)
             .collect::<Vec<_>>()
     };
@@ -159,7 +179,7 @@ fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
     let needed: Vec<String> = names(true)
         .iter()
         .filter(|f| !is_sanitizer(&f.path))
-        .map(|f| library(&f.path))
+        .map(|f| f.as_option())
         .collect();
     if !needed.is_empty() {
         let instrumented = coverage.files.iter().filter(|f| f.instrumented);
@@ -177,12 +197,17 @@ fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
         ));
     }
     if let Some(opened) = names(false).first() {
-        text.push_str(&format!(
-            "; {} is opened by the program itself: instrument it by itself and let the program open that",
-            short(&opened.path)
-        ));
+        text.push_str(&opened_by_itself(&opened.path));
     }
     text
+}
+
+/// The remedy for a file that the program opens by its path.
+fn opened_by_itself(path: &str) -> String {
+    format!(
+        "; {} is opened by the program itself: instrument it by itself and let the program open that",
+        short(path)
+    )
 }
 
 /// True if a file is the runtime of a sanitizer.
@@ -252,6 +277,12 @@ fn not_instrumented(manifest: &Manifest) -> Option<String> {
                 n.before_start,
                 "function that the loader calls before recording begins",
                 "functions that the loader calls before recording begins",
+            ),
+            count(
+                // A window begins in the clone, wherever the original is.
+                n.entered_late * u64::from(manifest.mode != "burst"),
+                "function where calls from other code execute loads before the first entry jump",
+                "functions where calls from other code execute loads before the first entry jump",
             ),
         ]
         .into_iter()
@@ -410,11 +441,19 @@ pub fn outside(manifest: &Manifest) -> Option<String> {
         .iter()
         .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path))
         .filter(|(_, path)| !is_sanitizer(path));
-    if let Some(name) = library.map(|(_, path)| short(path)) {
+    if let Some(path) = library.map(|(_, path)| *path) {
+        let known = manifest.coverage.files.iter().find(|f| f.path == path);
+        if known.is_some_and(|f| !f.is_taken_in()) {
+            return Some(text + &opened_by_itself(path));
+        }
         // Versions behind `.so.N` are those of the file that the name leads to.
+        let name = short(path);
         let name = name.split_once(".so").map_or(name, |(stem, _)| stem);
         let mut libraries = taken(manifest.modules.iter().map(|m| m.path.as_str()));
-        libraries.push(name.to_owned());
+        libraries.push(match known {
+            Some(file) if !file.needed => file.as_option(),
+            _ => name.to_owned(),
+        });
         text.push_str(&format!(
             "; `mgz-instrument --libs={}` takes that library in as well",
             libraries.join(",")

@@ -1,10 +1,10 @@
 //! Schemas that the parts of mgz share: the annotation sidecar (`.mgza`), the trace folder's
 //! manifest and columns, and the binary interface between instrumented code, runtime and recorder.
 //!
-//! What makes this hard: a sidecar of a large program has millions of sites, is read by four
-//! programs, and one of them (the runtime) runs inside a foreign process without a library. Hence a
-//! short binary [prelude](mgz_abi::module_note::Prelude), a JSON header that describes every
-//! column, and plain columns behind it.
+//! The layout answers three constraints: a sidecar of a large program has millions of sites, is
+//! read by four programs, and one of them (the runtime) runs inside a foreign process without a
+//! library. Hence a short binary [prelude](mgz_abi::module_note::Prelude), a JSON header that
+//! describes every column, and plain columns behind it.
 //!
 //! Guarantees: readers never panic on any bytes; every offset, length and index is checked before
 //! use; an unknown version is refused. No analysis happens here.

@@ -10,7 +10,7 @@ pub const TRACE_FORMAT: &str = "mgz-trace";
 pub const MANIFEST: &str = "manifest.json";
 /// Folder of the sample rows.
 pub const SAMPLES_DIR: &str = "samples";
-/// Folder of what `full` writes while the program runs.
+/// Folder for the files that `full` writes while the program runs.
 pub const SPILL_DIR: &str = "spill";
 /// Folder of the sidecars.
 pub const ANNOTATIONS_DIR: &str = "annotations";
@@ -113,7 +113,7 @@ pub struct Manifest {
     pub caches: Vec<Cache>,
     /// `soft` or `pt`; `watchpoints` in mode `watch`.
     pub backend: String,
-    /// Why that one; empty in imports.
+    /// Reason for that backend; empty in imports.
     pub backend_why: String,
     /// `full`, `count`, `ring`, `burst` or `watch`; of imports also `samples` or `snapshot`.
     pub mode: String,
@@ -134,8 +134,8 @@ pub struct Manifest {
     /// `burst` by CPU time with a budget: percent of the CPU time that recording may cost; else 0.
     /// Windows begin as it allows: how often when each began is in `windows.parquet`.
     pub overhead: f64,
-    /// `burst` by CPU time: what recording cost the program, seconds of CPU time, estimated from
-    /// what was spent in it; 0 if unknown.
+    /// `burst` by CPU time: cost of recording to the program, seconds of CPU time, estimated from
+    /// the time spent in it; 0 if unknown.
     pub recording_seconds: f64,
     /// `burst` by CPU time: nanoseconds that a trigger's signal costs a thread, measured by the
     /// recorder before the run; 0 if not measured.
@@ -160,19 +160,19 @@ pub struct Manifest {
     pub call_paths: CallPaths,
     /// Counts over all threads.
     pub totals: Totals,
-    /// Sentences for the user about what is missing and why.
+    /// Sentences for the user about missing data and the reasons.
     pub problems: Vec<String>,
-    /// Why there are no samples, with the command that would make some; empty if there are.
+    /// Reason why there are no samples, with the command that would make some; empty if there are.
     pub no_samples: String,
     /// Code that ran, and the part of it that was recorded. Empty in traces of earlier versions and
     /// in imports.
     pub coverage: crate::coverage::Coverage,
-    /// Which parts of the run were recorded, if that was limited; all else refers to these.
+    /// Parts of the run that were recorded, if that was limited; all else refers to these.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
 }
 
-/// Which parts of a run were recorded.
+/// Parts of a run that were recorded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Phases {
@@ -226,7 +226,7 @@ impl Manifest {
         self.mode == "burst" && !self.triggers_by_loads() || self.unit == "cpu-clock"
     }
 
-    /// CPU time of what was to be recorded, seconds: of the phases, or of the whole run; 0 if
+    /// CPU time of the parts to be recorded, seconds: of the phases, or of the whole run; 0 if
     /// unknown.
     pub fn recorded_cpu_seconds(&self) -> f64 {
         match &self.phases {
@@ -254,7 +254,7 @@ pub struct CallPaths {
     pub partial: u64,
     /// Windows of which no call is known.
     pub unknown: u64,
-    /// Imports: windows whose call chain goes on with what is no call of the user's.
+    /// Imports: windows whose call chain goes on with an entry that is no call of the user's.
     #[serde(skip_serializing_if = "is_zero")]
     pub odd: u64,
     /// Imports: windows whose call chain goes on in a file that is not here, or is another by now.
@@ -297,8 +297,8 @@ pub struct Module {
     pub sidecar: String,
     /// [`mgz_abi::module_note::Prelude::id`] in hex.
     pub sidecar_id: String,
-    /// Which processes loaded it there, and when. Forked children that are not named have their
-    /// parent's.
+    /// Processes that loaded it there, with the times. Forked children that are not named have
+    /// their parent's.
     pub loads: Vec<ModuleLoad>,
     /// Its code whose loads are neither recorded nor counted.
     pub not_instrumented: NotInstrumented,
@@ -314,7 +314,7 @@ pub struct NotInstrumented {
     pub function_bytes: u64,
     /// Functions that the user did not select.
     pub not_selected: u64,
-    /// Bytes of what may be code and is in no function that is known; filler is left out.
+    /// Bytes that may be code and are in no known function; filler is left out.
     pub stray_bytes: u64,
     /// Bytes of linkage tables: each call of an imported function through one reads a word of the
     /// global offset table.
@@ -322,10 +322,14 @@ pub struct NotInstrumented {
     /// Functions that the loader calls before recording begins (resolvers of indirect functions;
     /// soft backend).
     pub before_start: u64,
+    /// Functions with loads before the first entry jump on a way in: whoever calls them from code
+    /// without a clone, or by way of a linkage table, executes these unseen (PT backend: whoever
+    /// calls or jumps there through a pointer, too).
+    pub entered_late: u64,
 }
 
 impl NotInstrumented {
-    /// That of a file, by the report in its sidecar.
+    /// Reads the code of a file that is not instrumented from the report in its sidecar.
     pub fn of_report(report: &serde_json::Value) -> NotInstrumented {
         let part = report.get("not_instrumented").cloned().unwrap_or_default();
         serde_json::from_value(part).unwrap_or_default()
@@ -385,7 +389,7 @@ pub struct Totals {
     /// without a measured speed runs like other code. It serves to judge the sampled share of the
     /// run. As a number of loads, it may have a larger error than stated.
     pub loads_executed_assumed: Option<f64>,
-    /// The error of that, as far as it comes from what was measured.
+    /// The error of that, as far as it comes from measured values.
     pub loads_executed_assumed_error: Option<f64>,
     /// `count`: of `loads_executed`, those of gathers and repeated string instructions, which are
     /// counted as if all lanes were active and no count were 0.
@@ -400,10 +404,10 @@ pub struct Totals {
     pub implied_const: u64,
     /// Samples (windows).
     pub samples: u64,
-    /// `burst`: triggers by what became of them: `windows` began, `outside` instrumented code,
-    /// `busy` (a window was open, or the recorder had not yet taken the last ones); `empty`
-    /// are windows that ended before their first record; `threads_without` threads got no trigger;
-    /// `slowed` times a thread's were made half as many, since they left it no time.
+    /// `burst`: triggers by outcome: `windows` began, `outside` instrumented code, `busy` (a window
+    /// was open, or the recorder had not yet taken the last ones); `empty` are windows that ended
+    /// before their first record; `threads_without` threads got no trigger; `slowed` times a
+    /// thread's were made half as many, since they left it no time.
     pub triggers: std::collections::BTreeMap<String, u64>,
     /// `burst`: files of the code that the last of the triggers `outside` came in, at most 256 of
     /// them, by how many. `""`: no file's.

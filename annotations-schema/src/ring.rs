@@ -1,4 +1,4 @@
-//! From slots of a ring to records: a slot shared by two records becomes two slots.
+//! Conversion of a ring's slots to records: a slot shared by two records becomes two slots.
 //!
 //! This is a pure function without a table of record forms: the id shows the form ([`ID_PAIR`]).
 //! Every record of `full` passes here, so there is no branch on the data except for markers. Later
@@ -13,7 +13,8 @@ const TOGETHER: usize = 8;
 
 /// Appends the records of these slots to `out`.
 ///
-/// What a record of one payload leaves as it was in its slot (`aux`) is not taken over: it is zero.
+/// A record of one payload leaves the old value in its slot's `aux`. That value is not copied: it
+/// becomes zero.
 pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
     out.reserve(2 * ring.len());
     let start = out.len();
@@ -97,7 +98,7 @@ unsafe fn write(to: *mut Slot, payload: u64, id: u32) {
     unsafe { to.cast::<[u64; 2]>().write_unaligned([payload, id.into()]) };
 }
 
-// As `write` has them.
+// `write` relies on this layout.
 const _: () = assert!(
     size_of::<Slot>() == 16
         && std::mem::offset_of!(Slot, id) == 8

@@ -19,7 +19,7 @@ const MAGIC: &[u8; 8] = b"MGZROWS2";
 const ROW: usize = 8 + 4 + 4 + 2 + 1;
 /// Bytes of a code.
 const CODE: usize = 2 + 4 + 1 + 1;
-/// Rows of a batch at most: what a stream says beyond is damage.
+/// Rows of a batch at most: a larger number in a stream is damage.
 const MOST: usize = 1 << 24;
 
 /// Code that rows are of, by one of its instructions.
@@ -186,7 +186,7 @@ pub struct RowReader<R: Read> {
 }
 
 impl<R: Read> RowReader<R> {
-    /// Nothing is read yet.
+    /// Makes a reader that has read nothing yet.
     pub fn new(from: R) -> RowReader<R> {
         RowReader {
             from,
@@ -196,8 +196,8 @@ impl<R: Read> RowReader<R> {
         }
     }
 
-    /// Reads rows into `out`, in the place of what was there; false at the end. A stream that is cut
-    /// off is an error.
+    /// Reads rows into `out` and replaces its content; false at the end. A stream that is cut off
+    /// is an error.
     pub fn batch(&mut self, out: &mut Batch) -> Result<bool> {
         out.clear();
         if !self.begun {
@@ -250,8 +250,8 @@ impl<R: Read> RowReader<R> {
         }
     }
 
-    /// Reads so many things of so many bytes: as much as comes, so that no memory is taken for what a
-    /// damaged stream says.
+    /// Reads so many items of so many bytes. Memory grows with the bytes that come, so that a
+    /// damaged stream's number takes none.
     fn fill(&mut self, count: usize, bytes: usize) -> Result<()> {
         self.buffer.clear();
         let all = count.saturating_mul(bytes);

@@ -1,4 +1,4 @@
-//! Source files: whose they are.
+//! Owners of source files: the user, or the compiler and the system.
 
 /// Folders of headers and sources that come with the compiler or the system.
 const SYSTEM: [&str; 12] = [

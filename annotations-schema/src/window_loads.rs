@@ -1,32 +1,61 @@
 //! Number of loads that windows by CPU time represent: one rule for the recorder's last line, the
 //! manifest and the analysis.
 //!
-//! A window represents time. The number of loads executed in it is known only if the speed was
-//! measured in the window's own code. Other functions' speeds differ by large factors, and an
-//! interval computed from them would be wrong. So a sum over windows is known only if each of them
-//! is.
+//! A window represents time. The number of loads executed in it is known if the speed was measured in
+//! the window's own code, or in enough other functions to show how much functions of the run
+//! differ. The speed of a single other function is off by large factors, and an interval computed
+//! from its error does not hold. So a sum over windows is known if nearly all of them are; the
+//! others widen its interval.
 
-/// Sources of a speed that was measured in the code that it is of (`ns_per_load_source` in
-/// `windows.parquet`).
-pub const OWN: [&str; 2] = ["watched", "lap"];
+/// Sources of a speed that was measured in the code that it is of, or in enough other functions
+/// (`ns_per_load_source` in `windows.parquet`).
+pub const OWN: [&str; 4] = ["watched", "lap", "alike", "balance"];
+/// Part of the time that code whose speed is not known may take.
+const UNKNOWN_MOST: f64 = 0.1;
+/// Such code may be so many times as fast as the other, or as slow.
+const UNKNOWN_FACTOR: f64 = 10.0;
 
-/// True if a speed was measured in the code that it describes.
+/// True if a speed was measured in the code that it describes, or in enough other functions.
 pub fn is_own(source: &str) -> bool {
     OWN.contains(&source)
 }
 
 /// Loads that windows stand for together, and their error e: the 95 % interval reaches from 1/(1+e)
-/// to (1+e) times the value. Each window is its loads and their error, as far as they were measured
-/// in its own code. `None` unless that is so of all, or if there are none.
-pub fn executed(windows: impl Iterator<Item = Option<(f64, f64)>>) -> Option<(f64, f64)> {
-    let (mut loads, mut error) = (0.0, 0f64);
-    for window in windows {
-        let (here, own) = window?;
+/// to (1+e) times the value. Each window is its time, and its loads and their error as far as they
+/// are known. `None` if they are not known for more than a tenth of the time, or if there are none.
+///
+/// Windows of a function share one measurement, and functions share the time that recording adds,
+/// so errors do not cancel out: all windows are taken to be at the same end of their intervals.
+/// Code of badly known speed counts by its possible share of the sum.
+pub fn executed(windows: impl Iterator<Item = (f64, Option<(f64, f64)>)>) -> Option<(f64, f64)> {
+    let (mut loads, mut most, mut least) = (0.0, 0.0, 0.0);
+    let (mut known, mut unknown) = (0.0, 0.0);
+    for (time, window) in windows {
+        let Some((here, error)) = window else {
+            // Without a time nothing says that it has a small share.
+            if time <= 0.0 {
+                return None;
+            }
+            unknown += time;
+            continue;
+        };
+        known += time;
         loads += here;
-        // All windows of a function share one measurement, so that errors do not cancel out.
-        error = error.max(own);
+        most += here * (1.0 + error);
+        least += here / (1.0 + error);
     }
-    (loads > 0.0).then_some((loads, error))
+    if loads <= 0.0 || unknown > 0.0 && unknown > UNKNOWN_MOST * (known + unknown) {
+        return None;
+    }
+    let others = if unknown > 0.0 {
+        loads / known * unknown
+    } else {
+        0.0
+    };
+    loads += others;
+    most += others * UNKNOWN_FACTOR;
+    least += others / UNKNOWN_FACTOR;
+    Some((loads, f64::max(most / loads, loads / least) - 1.0))
 }
 
 /// The error of a product of two values with errors of this kind.
@@ -39,12 +68,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loads_are_known_where_all_windows_were_measured() {
-        let known = [Some((10.0, 0.5)), Some((30.0, 2.0))];
-        assert_eq!(executed(known.into_iter()), Some((40.0, 2.0)));
-        assert_eq!(executed(known.into_iter().chain([None])), None);
+    fn loads_are_known_where_nearly_all_windows_were_measured() {
+        let known = [(1.0, Some((10.0, 0.5))), (1.0, Some((30.0, 2.0)))];
+        // All are at the same end of their intervals.
+        let (loads, error) = executed(known.into_iter()).unwrap();
+        assert!(loads == 40.0 && (error - (105.0 / 40.0 - 1.0)).abs() < 1e-9);
+        assert_eq!(executed(known.into_iter().chain([(1.0, None)])), None);
+        // A little that was not measured widens the interval.
+        let (more, wider) = executed(known.into_iter().chain([(0.1, None)])).unwrap();
+        assert!((more - 42.0).abs() < 1e-9 && (wider - (125.0 / 42.0 - 1.0)).abs() < 1e-9);
+        assert_eq!(executed(known.into_iter().chain([(0.0, None)])), None);
         assert_eq!(executed(std::iter::empty()), None);
-        assert!(is_own("lap") && is_own("watched") && !is_own("balance") && !is_own("others"));
+        assert!(is_own("lap") && is_own("watched") && is_own("alike") && !is_own("others"));
         assert_eq!(both(1.0, 0.0), 1.0);
     }
 }

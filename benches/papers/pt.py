@@ -8,8 +8,8 @@ import subprocess
 
 from papers.lab import mean, percent
 
-# Intel SDM 3, chapter on Processor Trace: a byte of TNT for six conditional branches, a TIP with four bytes of address for an
-# indirect branch.
+# Intel SDM 3, chapter on Processor Trace: a byte of TNT for six conditional branches, a TIP with
+# four bytes of address for an indirect branch.
 TIP, TNT_BRANCHES = 5, 6
 # By rounds, of which the time of the program's beginning is taken off; or whole runs over much memory.
 PROGRAMS = [
@@ -122,7 +122,7 @@ def run(lab):
                 loads = totals.get("loads_executed") or totals.get("loads_executed_estimate") or 0
                 return (totals["records_executed"], loads, *executed(lab, program, [str(size)]))
 
-            # What rounds take, without the beginning of the program.
+            # Counts of the rounds, without those of the program's start.
             size = int(size)
             once, twice = (
                 ([0] * 5, counts(size)) if not rounds else (counts(size), counts(2 * size))

@@ -1,4 +1,5 @@
-//! A perf.data file from outside: its ptwrites and call chains, and their way to records by a sidecar that fits any file in it.
+//! A perf.data file from outside: its ptwrites and call chains are converted to records by a
+//! sidecar that fits any file in it.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;

@@ -1,7 +1,7 @@
-//! What the fuzz targets share.
+//! Common code of the fuzz targets.
 //!
-//! Each target feeds arbitrary bytes to one reader. A reader may refuse them; it must not panic, hang,
-//! or take memory out of proportion (`scripts/fuzz` bounds both).
+//! Each target feeds arbitrary bytes to one reader. A reader may refuse them; it must not panic,
+//! hang, or take memory out of proportion (`scripts/fuzz` bounds both).
 
 pub mod libipt;
 pub mod model;

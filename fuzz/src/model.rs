@@ -9,8 +9,9 @@ use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind};
 /// First record id of [`sidecar`].
 pub const ID_FIRST: u32 = 0x40;
 
-/// Regions: two plain records with an implied load between; a counted string; a string that stops early;
-/// a gather of four raw slots (as files of earlier versions have them); a bit string, `xlat`, a static load and one by a record shared.
+/// Regions: two plain records with an implied load between; a counted string; a string that stops
+/// early; a gather of four raw slots (as files of earlier versions have them); a bit string,
+/// `xlat`, a static load and a load by a shared record.
 pub fn sidecar() -> Sidecar {
     let mut s = Sidecar { functions: vec![Function { left: NONE, start: 0x1000, end: 0x2000, ..Function::default() }], ..Sidecar::default() };
     s.header.id_first = ID_FIRST;

@@ -226,7 +226,7 @@ fn status(is_done: bool) -> i32 {
     if is_done { DONE } else { ERROR }
 }
 
-/// Whether this machine can record `ptwrite`: the CPU executes it, its Processor Trace records it,
+/// True if this machine can record `ptwrite`: the CPU executes it, its Processor Trace records it,
 /// and the kernel offers Processor Trace.
 fn machine_has_pt() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -273,7 +273,7 @@ fn selection(args: &Args) -> Result<Box<crate::program::Select>, Stop> {
     }))
 }
 
-/// What is the same for all files of one call.
+/// Settings that all files of one call share.
 struct Session {
     options: Options,
     options_text: String,
@@ -358,7 +358,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         .and_then(|a| std::path::absolute(a).ok())
         .map(|p| p.as_os_str().as_bytes().to_vec());
 
-    // What the file needs is asked for meanwhile where only the report says it.
+    // If only the report needs the file's libraries, the search for them runs meanwhile.
     let find = || runpath::find(&input);
     let needed = args.libs.is_some().then(find);
     let chosen = choose(
@@ -437,19 +437,84 @@ fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Lib
                 .strip_prefix(n)
                 .is_some_and(|rest| rest.starts_with(".so"))
     };
-    if let Some(unknown) = names.iter().find(|n| !found.iter().any(|l| fits(l, n))) {
-        let known: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
-        return Err(Stop::error(format!(
-            "{} does not need a library {unknown}; it needs {}",
-            input.display(),
-            known.join(", ")
-        )));
-    }
-    Ok(found
+    let is_needed = |n: &str| found.iter().any(|l| fits(l, n));
+    let mut chosen: Vec<Library> = found
         .iter()
         .filter(|l| names.iter().any(|n| fits(l, n)))
         .cloned()
-        .collect())
+        .collect();
+    let mut others: Vec<&str> = names.iter().copied().filter(|n| !is_needed(n)).collect();
+    // One that is opened may open another.
+    while !others.is_empty() {
+        let before = others.len();
+        let mut why_not = None;
+        others.retain(|name| match opened(name, found, &chosen, input) {
+            Ok(library) => {
+                if !chosen.iter().any(|l| l.name == library.name) {
+                    chosen.push(library);
+                }
+                false
+            }
+            Err(why) => {
+                why_not.get_or_insert((*name, why));
+                true
+            }
+        });
+        if others.len() == before
+            && let Some((name, why)) = why_not
+        {
+            let known: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
+            return Err(Stop::error(format!(
+                "{} does not need a library {name}, and {why}; it needs {}",
+                input.display(),
+                known.join(", ")
+            )));
+        }
+    }
+    take_in_searchers(&mut chosen, found);
+    Ok(chosen)
+}
+
+/// A library that is named by its path, or is opened by the program or one of its libraries, or by
+/// a chosen one.
+fn opened(
+    name: &str,
+    found: &[Library],
+    chosen: &[Library],
+    input: &Path,
+) -> Result<Library, String> {
+    let real = |path: &Path| std::fs::canonicalize(path).ok();
+    let path = real(Path::new(name)).filter(|_| name.contains('/'));
+    let same = |l: &&Library| path.is_some() && real(&l.path) == path;
+    if let Some(library) = found.iter().find(same) {
+        return Ok(library.clone());
+    }
+    let openers = std::iter::once(input).chain(chosen.iter().map(|l| l.path.as_path()));
+    let mut first_why = None;
+    for opener in openers {
+        match runpath::find_opened(name, opener) {
+            Ok(library) => return Ok(library),
+            Err(why) => first_why.get_or_insert(why),
+        };
+    }
+    Err(first_why.unwrap_or_default())
+}
+
+/// Adds the libraries that look for chosen ones by a search path of their own: they find the
+/// rewritten ones only if that path is changed.
+fn take_in_searchers(chosen: &mut Vec<Library>, found: &[Library]) {
+    let mut n = 0;
+    while let Some(library) = chosen.get(n) {
+        let is_searcher = |l: &&Library| library.searched_by.contains(&l.name);
+        let more: Vec<Library> = found
+            .iter()
+            .filter(is_searcher)
+            .filter(|l| !chosen.iter().any(|c| c.name == l.name))
+            .cloned()
+            .collect();
+        chosen.extend(more);
+        n += 1;
+    }
 }
 
 fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Report, u32), Stop> {
@@ -594,10 +659,10 @@ fn libraries(
         let annotations = appended(&output, ".mgza");
         io::check_both(&library.path, &output, &annotations)?;
         let elf = Elf::parse(data.bytes()).map_err(|e| refused(&library.path, &e))?;
-        // A search path of its own would keep the loader from looking beside OUT.
-        let own_path = elf
-            .dynamic_value(mgz_elf::image::dt(object::elf::DT_RUNPATH))
-            .is_some();
+        // A search path of its own would keep the loader from looking beside OUT, or have it look
+        // there last, and may begin where the library lies.
+        let has_path = |tag| elf.dynamic_value(mgz_elf::image::dt(tag)).is_some();
+        let own_path = has_path(object::elf::DT_RUNPATH) || has_path(object::elf::DT_RPATH);
         let target = Target {
             input: library.path.clone(),
             annotations,
@@ -612,6 +677,7 @@ fn libraries(
         match instrument(&data, &target, session) {
             Ok((report, next)) => {
                 next_id = next;
+                link_names(folder, library)?;
                 all.instrumented.push(report);
             }
             Err(stop) if stop.status == DECLINED => {
@@ -637,6 +703,24 @@ fn libraries(
     Ok(all)
 }
 
+/// Makes a library that is opened to be found by its other names.
+fn link_names(folder: &Path, library: &Library) -> Result<(), Stop> {
+    for name in &library.other_names {
+        let link = folder.join(name);
+        // (One of an earlier call.)
+        if link.is_symlink() {
+            std::fs::remove_file(&link).map_err(|e| cannot(&link, &e))?;
+        }
+        match std::os::unix::fs::symlink(&library.name, &link) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(cannot(&link, &e));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Removes libraries that an earlier call has put into the folder: the loader would find them
 /// there, whatever is said of them now. Only what has a sidecar is one of ours.
 fn forget_earlier(folder: &Path, written: &[Report]) -> Result<(), Stop> {
@@ -660,6 +744,14 @@ fn forget_earlier(folder: &Path, written: &[Report]) -> Result<(), Stop> {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(error(path, e)),
                 _ => {}
             }
+        }
+    }
+    // Other names of what is gone.
+    for entry in std::fs::read_dir(folder).map_err(|e| error(folder, e))? {
+        let link = entry.map_err(|e| error(folder, e))?.path();
+        let leads_beside = |to: PathBuf| to.components().count() == 1;
+        if std::fs::read_link(&link).is_ok_and(leads_beside) && !link.exists() {
+            std::fs::remove_file(&link).map_err(|e| error(&link, e))?;
         }
     }
     Ok(())

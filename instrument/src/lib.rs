@@ -1,13 +1,13 @@
 //! Rewrites x86-64 ELF files so that they record the addresses they load from.
 //!
-//! What makes this hard: a stripped, optimised binary says little about itself. Code and data mix,
-//! indirect jumps go where a register says, exceptions and debuggers read tables that describe
+//! The task is hard because a stripped, optimized binary says little about itself. Code and data
+//! mix, indirect jumps go where a register says, exceptions and debuggers read tables that describe
 //! every instruction, and a single wrong guess changes a program.
 //!
-//! How it is dealt with: nothing of the original is moved or removed. Every function that is
-//! understood is copied, with its probes, into a *clone* in a new segment; the original stays and
-//! still works, so that whatever was not understood ends in original code: lost coverage, never a
-//! changed program. See ARCHITECTURE.md for the parts and the decisions behind them.
+//! The solution moves and removes nothing of the original. Every function that is understood is
+//! copied, with its probes, into a *clone* in a new segment. The original stays and still works, so
+//! that code that was not understood runs as original code: lost coverage, never a changed program.
+//! See ARCHITECTURE.md for the parts and the decisions behind them.
 //!
 //! Guarantees: no panic on any input bytes; output files appear whole or not at all; the input is
 //! never written. Not done: 32-bit code, relocatable objects, runtimes that look up return

@@ -1,4 +1,4 @@
-//! What was done: figures for people and for programs.
+//! Results of a rewrite: figures for people and for programs.
 
 use crate::common::skip_reason::LeftReason;
 use crate::emit::Rows;
@@ -42,20 +42,34 @@ pub struct Report {
     /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the
     /// original's places by way of `sigaction` (with `soft` the runtime always does that).
     pub shows_faults: bool,
-    /// Where a function or a table begins by which most of the file's own code is read as data: it
-    /// can be recorded in `burst` alone.
+    /// Start of a function or a table by which most of the file's own code is read as data: the
+    /// file can be recorded in `burst` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
+    /// The program's demand on its threads that only `burst` leaves intact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_only: Option<String>,
     /// Debug information that is in other files: where it was found, or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub debug_files: Vec<String>,
-    /// Where the program opens its own file.
+    /// Address where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
-    /// Where it opens the list of its own mappings. What it reads at addresses that it finds there is not followed.
+    /// Means by which the program may read or change its own memory past all protections: needs
+    /// `burst`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opens_memory: Option<String>,
+    /// Address where it opens the list of its own mappings. Its reads at addresses found there are
+    /// not followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_maps: Option<u64>,
-    /// What programs look for at the end of their file, if the input has that.
+    /// The path by which the program may look for files beside itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub looks_beside: Option<String>,
+    /// Code that looks at return addresses, so that calls push the original's in every mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shows_returns: Option<String>,
+    /// Data that programs look for at the end of their file, if the input has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload>,
     /// Executable bytes of the input (linkage tables left out).
@@ -86,9 +100,10 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
-    /// Those of them that begin without room for a jump into the clone (or where it would cover an
-    /// instruction that handlers look at): of calls through pointers and from other files, the
-    /// first instructions run in the original, or all if there is no room further on.
+    /// Instrumented functions that begin without room for a jump into the clone (or where it would
+    /// cover an instruction that handlers look at). If they are called through pointers and from
+    /// other files, the first instructions run in the original, or all if there is no room further
+    /// on.
     pub entered_late: u64,
     /// Functions left alone.
     pub left: Left,
@@ -97,9 +112,9 @@ pub struct Functions {
 /// See [`Functions`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Left {
-    /// How many.
+    /// Number of functions.
     pub total: u64,
-    /// Why.
+    /// Number of functions by reason.
     pub reasons: BTreeMap<String, u64>,
 }
 
@@ -114,20 +129,20 @@ pub struct Loads {
     pub strided: u64,
     /// Class Irregular.
     pub irregular: u64,
-    /// By kind: plain, string, gather, …
+    /// Number by kind: plain, string, gather, …
     pub kinds: BTreeMap<&'static str, u64>,
     /// Constant loads that a proxy counts.
     pub implied: u64,
-    /// Not recorded.
+    /// Loads that are not recorded.
     pub unrecorded: Unrecorded,
 }
 
 /// See [`Loads`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Unrecorded {
-    /// How many.
+    /// Number of loads.
     pub total: u64,
-    /// Why.
+    /// Number of loads by reason.
     pub reasons: BTreeMap<&'static str, u64>,
 }
 
@@ -145,11 +160,11 @@ pub struct Implicit {
 /// See [`Report`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Payload {
-    /// How long it is.
+    /// Its length, bytes.
     pub bytes: u64,
-    /// Where it begins in the input, and in the output as well.
+    /// Its offset in the input, and in the output as well.
     pub offset: u64,
-    /// Where the output has it once more, up to its end.
+    /// Offset of the output's second copy, which reaches to the file's end.
     pub repeated_at: u64,
     /// The section that it lies in, if it is not behind the ELF content.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,7 +178,7 @@ pub struct Libraries {
     pub instrumented: Vec<Report>,
     /// Left out: name and bytes of code.
     pub left_out: BTreeMap<String, u64>,
-    /// Why a library that was asked for could not be instrumented.
+    /// Reasons why requested libraries could not be instrumented.
     pub declined: BTreeMap<String, String>,
     /// Needed and not found.
     pub missing: Vec<String>,
@@ -185,7 +200,7 @@ fn kind_name(kind: u8) -> &'static str {
 }
 
 impl Report {
-    /// What the input says.
+    /// Fills in the figures of the input.
     pub fn new(elf: &Elf, unwind: &Tables, flavour: u32) -> Report {
         let named = |name: &str| elf.section(name).map_or(0, |s| s.size);
         // A damaged section header may claim any size.
@@ -230,7 +245,7 @@ impl Report {
             .or_default() += 1;
     }
 
-    /// Adds what the layout and the sidecar say.
+    /// Adds the figures of the layout and the sidecar.
     pub fn sized(&mut self, placed: &Placed, sizes: Sizes, counts: Counts) {
         self.patches = sizes.patches;
         self.clone_bytes = sizes.clone_bytes;
@@ -316,8 +331,8 @@ impl Report {
             line(
                 "",
                 format!(
-                    "  {} begin without room for a jump: of calls through pointers and from other files the first loads may be missing",
-                    f.entered_late
+                    "  {} begin without room for a jump: what code without a clone calls there runs in the original at first (with loads: {})",
+                    f.entered_late, self.not_instrumented.entered_late
                 ),
             );
         }
@@ -385,6 +400,20 @@ impl Report {
                 ),
             );
         }
+        if let Some(what) = &self.opens_memory {
+            line(
+                "own code",
+                format!("may be read or changed by {what}: record with --mode burst"),
+            );
+        }
+        if let Some(what) = &self.burst_only {
+            line(
+                "own state",
+                format!(
+                    "{what}: mgz-record serves this file with --mode burst alone, where such threads run the original"
+                ),
+            );
+        }
         if let Some(at) = self.opens_itself {
             line(
                 "own file",
@@ -409,6 +438,20 @@ impl Report {
                         ""
                     }
                 ),
+            );
+        }
+        if let Some(path) = self.looks_beside.as_ref().filter(|_| self.is_elsewhere()) {
+            line(
+                "own folder",
+                format!(
+                    "may be where it looks for files ({path}): if it finds none, put the output into the folder of the original, as `mgz run --beside` does"
+                ),
+            );
+        }
+        if let Some(who) = &self.shows_returns {
+            line(
+                "calls",
+                format!("push the original's return addresses in every mode: {who} looks at them"),
             );
         }
         if let Some(p) = &self.payload {
@@ -440,6 +483,15 @@ impl Report {
             self.libraries_text(libraries, &mut out);
         }
         out
+    }
+
+    /// True if the output lies in another folder than the input.
+    fn is_elsewhere(&self) -> bool {
+        let folder = |path: &str| {
+            let path = std::path::absolute(path).ok()?;
+            std::fs::canonicalize(path.parent()?).ok()
+        };
+        folder(&self.input) != folder(&self.output)
     }
 
     fn libraries_text(&self, libraries: &Libraries, out: &mut String) {
@@ -485,7 +537,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Of some functions.
+    /// Counts the sites of some functions.
     pub fn of(rows: &[Rows]) -> Counts {
         let mut counts = Counts::default();
         rows.iter()
@@ -502,7 +554,7 @@ impl Counts {
             .for_each(|(count, other)| *count += other);
     }
 
-    /// Where a site is counted.
+    /// Index at which a site is counted.
     fn number(site: &Site) -> usize {
         const { assert!(SiteFlags::STORE | SiteFlags::IMPLIED | SiteFlags::UNRECORDED == 7) };
         [site.class, site.kind, site.flags, site.reason]

@@ -148,8 +148,8 @@ fn what_symbols_and_relocations_name_gets_no_jump() {
     for name in ["labelled", "summed", "data"] {
         assert!(!all[name].may_patch(InsnId(0)), "{name}");
     }
-    // What has a label may be code, or data. (What is data for certain is nothing that control
-    // enters.)
+    // Labelled bytes may be code or data. (Bytes that are certainly data are not entered by
+    // control.)
     let inside = &all["inside"];
     let entered: Vec<u64> = inside
         .cfg
@@ -381,7 +381,7 @@ fn without_sharing_each_load_has_its_own_records() {
 #[test]
 fn two_addresses_share_a_slot() {
     let p = plans(FLAVOUR_SOFT);
-    // Record, place, whether it is the second in its slot.
+    // Record, place, and true if it is the second in its slot.
     let records = |name: &str| {
         p[name][0]
             .records

@@ -1,5 +1,5 @@
-//! The hand-checked class table: files under `classes/` whose comments say what the loads of a line
-//! are.
+//! The hand-checked class table: files under `classes/` whose comments give the classes of the
+//! loads in a line.
 //!
 //! Without optimisation the loads of a marked line that are not Constant must be exactly those
 //! listed; with it, some of them (an optimiser may keep values in registers, but must not turn them
@@ -24,7 +24,7 @@ use std::process::Command;
 /// Classes by source line.
 type ByLine = BTreeMap<u32, BTreeSet<String>>;
 
-/// What a line says.
+/// Expectation that one source line states.
 struct Expected {
     line: u32,
     /// Holds without optimisation.
@@ -107,7 +107,7 @@ fn classes(binary: &Path, file: &str) -> ByLine {
     found
 }
 
-/// A compiler, its options, and whether it optimises.
+/// A compiler, its options, and true if it optimises.
 type Build = (&'static str, &'static [&'static str], bool);
 
 const COMMON: [&str; 4] = ["-g", "-fno-inline", "-fno-builtin", "-w"];
@@ -143,7 +143,7 @@ const C: [Build; 7] = [
         true,
     ),
 ];
-/// What is loaded again stays so with all optimisation.
+/// Builds in which repeated loads stay, with all optimisation.
 const RELOADS: [Build; 2] = [
     (
         "gcc",
@@ -260,7 +260,7 @@ fn check(file: &str, common: &[&str], builds: &[Build]) {
                 let stray = got
                     .iter()
                     .any(|c| !classes.contains(c) && !optional.contains(c));
-                // Whatever else is there, what moves must be found.
+                // Whatever else is there, moving addresses must be found.
                 let moves = |set: &BTreeSet<String>| {
                     set.iter().filter(|c| c.starts_with("strided")).count()
                 };

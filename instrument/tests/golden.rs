@@ -1,4 +1,4 @@
-//! Golden dumps: what the rewriter makes of small inputs, from control flow to unwind rows,
+//! Golden dumps: the rewriter's results for small inputs, from control flow to unwind rows,
 //! compared as text. A change of behaviour shows as a diff of `golden/*.snap`; after review it is
 //! accepted by `INSTA_UPDATE=always cargo test --release --workspace --test golden`.
 //!
@@ -132,8 +132,8 @@ fn stores() {
     });
 }
 
-/// From records to rows: three passes over each region of `gather.s`, written to a spill file, read
-/// back and expanded by the sidecar that was made of it.
+/// Expands records to rows: three passes over each region of `gather.s`, written to a spill file,
+/// read back and expanded by the sidecar that was made of it.
 #[test]
 fn rows_of_gather() {
     const PASSES: u64 = 3;

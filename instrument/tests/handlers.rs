@@ -1,5 +1,5 @@
-//! Which programs may look at their faults: small C programs, each with whether the `pt` flavour of
-//! it is safe.
+//! Search for programs that may look at their faults: small C programs, each marked with the safety
+//! of its `pt` flavour.
 
 use mgz_abi::module_note::FLAVOUR_PT;
 use mgz_elf::Elf;
@@ -18,8 +18,9 @@ const HEAD: &str = "#define _GNU_SOURCE\n#include <signal.h>\n#include <string.h
 const INSTALL: &str = "static void install(int s, void (*h)(int, siginfo_t *, void *), int flags) {\n\
     struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = flags; sigemptyset(&a.sa_mask); sigaction(s, &a, 0); }\n";
 
-/// (what, source, whether a handler may look at faults: `-` no, `+` yes, `d` yes, but only seen
-/// where the C library is another file, `?` depends on what the optimiser shows).
+/// (description, source, answer to the question if a handler may look at faults: `-` no, `+` yes,
+/// `d` yes, but only seen where the C library is another file, `?` depends on what the optimiser
+/// shows).
 const CASES: &[(&str, &str, char)] = &[
     (
         "no handlers at all",
@@ -412,7 +413,7 @@ const CASES: &[(&str, &str, char)] = &[
     ),
 ];
 
-/// Programs as above, whose static executables are judged as well whatever is in the C library.
+/// Programs as above, whose static executables are judged as well, whatever the C library holds.
 const OF_STATIC: &[(&str, &str, bool)] = &[
     (
         "a child is started",
@@ -468,8 +469,8 @@ const OF_STATIC: &[(&str, &str, bool)] = &[
     ),
 ];
 
-/// What is found, and whether calls of `sigaction` are all that installs handlers, so that these
-/// can be shown the original.
+/// The finding, and a flag: true if handlers are installed by calls of `sigaction` alone, so that
+/// these can be shown the original.
 fn finding(compiler: &str, flags: &[&str], source: &str) -> (Option<String>, bool) {
     let dir = tempfile::tempdir().unwrap();
     let (c, out) = (dir.path().join("a.c"), dir.path().join("a"));
@@ -539,8 +540,8 @@ fn so_they_are_in_static_executables() {
     );
 }
 
-/// Both C libraries are in the file: what they do with handlers to start children, and how they
-/// hand those of the program on.
+/// Both C libraries are in the file: their own use of handlers to start children, and their way to
+/// hand on those of the program.
 #[test]
 fn static_executables_of_both_c_libraries() {
     let mut wrong = Vec::new();
@@ -601,7 +602,7 @@ fn check(ways: &[&[&str]], asked: impl Fn(char) -> bool) {
             for (what, source, expected) in CASES.iter().filter(|case| asked(case.2)) {
                 let is_static = flags.iter().any(|f| f.starts_with("-static"));
                 if is_static && source.contains("dlsym") {
-                    // That would be another C library.
+                    // A static executable that calls `dlsym` would load another C library.
                     continue;
                 }
                 let (found, shown) = finding(compiler, flags, source);

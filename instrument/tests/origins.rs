@@ -1,5 +1,5 @@
-//! Where addresses come from: small functions of C, compiled without optimisation and with it. Of each, one load must have the origin
-//! that is expected, and none one that would be wrong.
+//! Origins of addresses in small C functions, compiled without optimisation and with it. In each
+//! function one load must have the expected origin, and none may have a wrong one.
 
 use mgz_abi::module_note::FLAVOUR_SOFT;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, Origin};

@@ -43,7 +43,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// What `mgz` does.
+/// Commands of `mgz`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program and make a report of how it uses memory

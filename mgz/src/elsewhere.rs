@@ -2,6 +2,7 @@
 
 use mgz_elf::Elf;
 use mgz_elf::image::dt;
+use mgz_elf::own_folder;
 use object::{Object, ObjectSymbol};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -17,6 +18,11 @@ const DO_NOT_LOOK_AT_IT: [&str; 1] = ["_multiarray_umath"];
 /// unchanged.
 pub fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
     Elf::parse(bytes).is_ok_and(|elf| names_origin(&elf))
+}
+
+/// The path by which the program may look for files beside itself, if it may.
+pub fn looks_beside_itself(bytes: &[u8]) -> Option<String> {
+    own_folder::find_sign(&Elf::parse(bytes).ok()?)
 }
 
 fn names_origin(elf: &Elf) -> bool {

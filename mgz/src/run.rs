@@ -5,7 +5,7 @@ use crate::html::Options;
 use crate::instrumented::{self, Asked, Outcome};
 use crate::program::Program;
 use crate::python::{self, Hook};
-use crate::{nothing, report, signals, tools};
+use crate::{elsewhere, nothing, report, signals, tools};
 use anyhow::{Context, bail};
 use mgz_annotations_schema::tell;
 use mgz_collector::options::args::HeapBlocks;
@@ -62,10 +62,14 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
     if let Some(said) = hook.and_then(Hook::end) {
         tell!("mgz: {said}");
     }
-    let status = match recorded? {
-        Recorded::Trace(status) => status,
-        Recorded::Nothing(status) => return Ok(status),
-    };
+    let recorded = recorded?;
+    let (Recorded::Trace(status) | Recorded::Nothing(status)) = recorded;
+    if status != 0 {
+        tell_of_own_folder(&program.file, &file);
+    }
+    if let Recorded::Nothing(status) = recorded {
+        return Ok(status);
+    }
     match show(run, &folder, &trace) {
         Ok(()) => Ok(status),
         // The program has run, and its status is asked for; but that there is no report must show.
@@ -76,6 +80,20 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
             );
             Ok(if status == 0 { FAILED } else { status })
         }
+    }
+}
+
+/// Says of a program that has failed that it may have missed files beside itself.
+fn tell_of_own_folder(program: &Path, file: &Path) {
+    let folder = |path: &Path| std::fs::canonicalize(path.parent()?).ok();
+    let sign = || elsewhere::looks_beside_itself(&std::fs::read(program).ok()?);
+    if folder(program) != folder(file)
+        && let Some(path) = sign()
+    {
+        tell!(
+            "mgz: {} may look for files beside itself ({path}): if it has missed any, use mgz run --beside",
+            program.display()
+        );
     }
 }
 

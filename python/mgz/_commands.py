@@ -125,7 +125,7 @@ Run = Path | Trace
 
 
 def compare(base: Run | Sequence[Run], new: Run | Sequence[Run], *words: Word) -> dict[str, Any]:
-    """What is better, worse or the same in another build, as ``mgz compare --format json`` prints it.
+    """Compares another build, as ``mgz compare --format json`` prints it: better, worse and equal parts.
 
     base, new
         a trace, or several runs of the same: traces, folders of ``mgz run``, files of

@@ -92,7 +92,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         rows = self.to_dicts()
-        # What is a list or a record does not fit a cell.
+        # A list or a record does not fit a cell.
         names = [
             name
             for name in self.columns

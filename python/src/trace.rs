@@ -173,7 +173,7 @@ impl Analysis {
         self.0.findings.none.clone()
     }
 
-    /// What `mgz-analyze` prints: one screen, or with `all` every table.
+    /// The text of `mgz-analyze`: one screen, or with `all` every table.
     fn text(&self, py: Python<'_>, all: bool, rows: usize) -> String {
         py.detach(|| {
             let style = Style {

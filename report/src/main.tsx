@@ -1,4 +1,5 @@
-// The report: one page, one selection; eight views of a run, or a comparison of two builds, or many ranks of a job.
+// The report: one page with one selection. It shows eight views of a run, or a comparison of two
+// builds, or many ranks of a job.
 import { render } from "preact";
 import { Compared, titleOf } from "./compare/app.tsx";
 import { Frame } from "./components/frame.tsx";

@@ -1,4 +1,5 @@
-// A part of the run: an interval, a thread, a function, data, addresses. `mgz serve` analyses it again; a report in a file says how to.
+// A part of the run: an interval, a thread, a function, data, addresses. `mgz serve` analyses it
+// again; a report in a file shows the command for that.
 import { effect, signal } from "@preact/signals";
 import { model, modelOf, served, whole, type Model } from "./data/model.ts";
 import { num, obj, str, strs } from "./data/values.ts";
@@ -91,7 +92,7 @@ function textOf(key: Key, value: string): string {
   return short(value, 40);
 }
 
-/** What part is shown, and how much of the run it is. */
+/** Shows the selected part and its share of the run. */
 export function Part({ m }: { m: Model }) {
   const s = place.value.selection;
   const chips = ASKED.filter(([key]) => s[key]);

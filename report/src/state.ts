@@ -16,7 +16,9 @@ export function useViews(known: readonly View[]): void {
 }
 
 /**
- * What can be selected. `from` and `to` are seconds of the run; these and what begins with `only` is analysed again by `mgz serve`. `fn` and `mod` name a function, `file` and `line` a line, `loop` the address of a loop's head.
+ * Keys of a selection. `from` and `to` are seconds of the run; `mgz serve` analyses these and the
+ * keys that begin with `only` again. `fn` and `mod` name a function, `file` and `line` a line,
+ * `loop` the address of a loop's head.
  */
 export const KEYS = ["fn", "mod", "file", "line", "loop", "obj", "region", "node", "thread", "tab", "metric", "from", "to", "only_thread", "only_fn", "only_obj", "addresses", "block"] as const;
 export type Key = (typeof KEYS)[number];
@@ -63,7 +65,10 @@ export function changed(patch: { [K in Key]?: string | undefined }, view?: View)
   return { view: view ?? place.value.view, selection };
 }
 
-/** Selects something, as a step that "back" undoes. It counts at once: the next key may come before the event of the new address. */
+/**
+ * Selects something, as a step that "back" undoes. It takes effect at once, because the next key
+ * may come before the event of the new address.
+ */
 export function go(patch: { [K in Key]?: string | undefined }, view?: View): void {
   const next = write(changed(patch, view));
   if (next === location.hash) return;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define BOUNDS 1
@@ -24,7 +25,13 @@
 #define HOOK 12
 #define LABEL 13
 #define HELD 14
+#define SHOWN 15
 #define MAPS 16
+#define PASSED 17
+#define UNION 18
+#define REUSED 19
+#define RAW 20
+#define LAZY 21
 #define MACRO(way) (WAY == way)
 
 extern char __executable_start[], etext[], _init[];
@@ -70,6 +77,9 @@ __attribute__((noinline, section("hot"))) long first(long n) { return work(n) + 
 __attribute__((noinline, section("hot"))) long second(long n) { return work(n) * 2; }
 extern char __start_hot[], __stop_hot[];
 
+__attribute__((noinline)) long main_part(long n) { return work(n) + 7; }
+__attribute__((noinline)) long last_part(long n) { return work(n + 1) + 9; }
+
 /* Stands alone, so that a copy of it works. */
 __attribute__((noinline, section("sole"))) long alone(const int *t, long n) {
   long s = 0;
@@ -79,7 +89,7 @@ __attribute__((noinline, section("sole"))) long alone(const int *t, long n) {
 }
 __attribute__((noinline, section("sole"))) long behind(long n) { return n + 1; }
 
-#if MACRO(POKE)
+#if MACRO(POKE) || MACRO(RAW)
 /* Returns 1, and 2 once it is patched. */
 __attribute__((noinline, section("poked"))) int answer(void) {
   int r;
@@ -88,7 +98,7 @@ __attribute__((noinline, section("poked"))) int answer(void) {
 }
 #endif
 
-#if MACRO(HOOK)
+#if MACRO(HOOK) || MACRO(SHOWN)
 /* As libraries do that put hooks into functions: from what an object holds whose address they are given. */
 struct hook {
   void *from, *to;
@@ -133,6 +143,80 @@ __attribute__((noinline)) static uint64_t label(void) {
 typedef long (*step)(long);
 /* (Others may change it.) */
 step steps[] = {first, second, work};
+#endif
+
+#if MACRO(SHOWN)
+/* Sees the object before it is used, and might change it. */
+__attribute__((noinline, noipa)) static void show(struct hook *hook) { table[3] += hook->from != hook->to; }
+#endif
+
+#if MACRO(PASSED)
+/* Both addresses go on to who only calls them. */
+__attribute__((noinline, noipa)) static long call_both(long (*f)(long), long (*g)(long)) { return f(3) + g(4); }
+__attribute__((noinline, noipa)) long before_all(long n) { return table[n & 1023]; }
+__attribute__((noinline, noipa)) long between(long n) {
+  long s = 0;
+  for (long i = 0; i < n; i++)
+    s += table[(i * 5) & 1023] ^ n;
+  return s;
+}
+__attribute__((noinline, noipa)) long behind_all(long n) { return table[n & 511] + 1; }
+#endif
+
+#if MACRO(UNION)
+/* A word that is a function or a buffer, handed on beside another function. */
+__attribute__((noinline, noipa)) static long either_way(int tag, void *p, long (*f)(long)) {
+  return f(5) + (tag ? ((long (*)(long))p)(7) : *(long *)p);
+}
+__attribute__((noinline, noipa)) static long choose(int tag, long v) {
+  static long room[4];
+  void *p = tag ? (void *)first : (void *)room;
+  if (!tag)
+    *(long *)p = v;
+  return either_way(tag, p, main_part);
+}
+#endif
+
+#if MACRO(LAZY)
+/* A word of data that holds the function that makes an object, and then the object. */
+__attribute__((noinline, noipa)) void *make(void) {
+  static long room[8];
+  room[1] = table[5];
+  return room;
+}
+void *lazy = (void *)make;
+int made;
+__attribute__((noinline, noipa)) static long use_lazy(long n) {
+  if (!made) {
+    lazy = ((void *(*)(void))lazy)();
+    made = 1;
+  }
+  ((long *)lazy)[1] += n;
+  return ((long *)lazy)[1];
+}
+#endif
+
+#if MACRO(REUSED)
+/* The same words of the frame hold functions first, and then pointers that a callee puts there. */
+struct pair {
+  void *a, *b;
+};
+__attribute__((noinline, noipa)) static long call_pair(struct pair *p) { return ((long (*)(long))p->a)(2) + ((long (*)(long))p->b)(3); }
+__attribute__((noinline, noipa)) static void fill_pair(struct pair *p) {
+  static long room[8];
+  p->a = room;
+  p->b = room + 8;
+}
+__attribute__((noinline, noipa)) static long reuse(void) {
+  struct pair pair = {(void *)first, (void *)last_part};
+  long s = call_pair(&pair);
+  fill_pair(&pair);
+  for (long *p = pair.a; p < (long *)pair.b; p++) {
+    *p += s;
+    s = s * 3 + *p;
+  }
+  return s;
+}
 #endif
 
 int main(int argc, char **argv) {
@@ -182,6 +266,28 @@ int main(int argc, char **argv) {
     }
   mprotect((void *)((uintptr_t)at & -4096), 8192, PROT_READ | PROT_EXEC);
   h = h * 10 + answer();
+#elif MACRO(RAW)
+  unsigned char *at = (unsigned char *)answer;
+  h = answer();
+  syscall(SYS_mprotect, (uintptr_t)at & -4096, 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
+  for (int i = 0; i < 64; i++)
+    if (!memcmp(at + i, "\x11\x11\x11\x11", 4)) {
+      at[i] = 0x22;
+      break;
+    }
+  syscall(SYS_mprotect, (uintptr_t)at & -4096, 8192, PROT_READ | PROT_EXEC);
+  h = h * 10 + answer();
+#elif MACRO(PASSED)
+  for (int i = 0; i < 20; i++)
+    h += call_both(before_all, behind_all) + between(300);
+#elif MACRO(UNION)
+  for (int i = 0; i < 20; i++)
+    h += choose(i & 1, i);
+#elif MACRO(REUSED)
+  h = reuse();
+#elif MACRO(LAZY)
+  for (int i = 0; i < 20; i++)
+    h = h * 3 + use_lazy(i);
 #elif MACRO(BYTE)
   /* Looks for a breakpoint. */
   h = *(volatile unsigned char *)alone == 0xcc || *(volatile unsigned char *)work == 0xe9;
@@ -193,9 +299,12 @@ int main(int argc, char **argv) {
     for (int k = 0; k < 12; k++)
       h = h * 31 + p[k];
   }
-#elif MACRO(HOOK)
+#elif MACRO(HOOK) || MACRO(SHOWN)
   struct hook hook = {(void *)hooked, (void *)instead};
   h = hooked(5);
+#if MACRO(SHOWN)
+  show(&hook);
+#endif
   h += install(&hook);
   h = h * 1000 + hooked(6);
   take_out(&hook);

@@ -1,5 +1,6 @@
-//! Who was there first. Ids of processes and threads come from one circle: after the highest come low ones that are
-//! free again, so that a thread may have a lower id than the one that made it.
+//! Order of processes and threads by age. The kernel hands out ids in a circle: after the highest
+//! one it starts again with low ids that are free, so a thread may have a lower id than the thread
+//! that created it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ fn oldest(sorted: &[u32], circle: u64) -> u32 {
         .map_or(0, |i| sorted[i])
 }
 
-/// How many ids there are (proc(5), `pid_max`).
+/// Number of ids that the kernel hands out (proc(5), `pid_max`).
 fn circle() -> u64 {
     std::fs::read_to_string("/proc/sys/kernel/pid_max")
         .ok()
@@ -24,7 +25,7 @@ fn circle() -> u64 {
         .unwrap_or(1 << 22)
 }
 
-/// What each `(process, thread)` has, in the order in which they were made.
+/// The values of each `(process, thread)`, in the order in which the threads were created.
 pub fn oldest_first<T>(threads: &BTreeMap<(u32, u32), T>) -> Vec<(&(u32, u32), &T)> {
     let mut ids: Vec<u32> = threads
         .keys()

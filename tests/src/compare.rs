@@ -1,8 +1,8 @@
-//! Comparing what a trace says with what the single-step reference saw.
+//! Compares a trace with the loads that the single-step reference saw.
 //!
-//! There is no list of excepted programs or loads: every load that instrumented functions executed must be a row, at its place in
-//! the order, with its address and size; or it is one that the sidecar calls implied, and then the rows of its
-//! region must imply exactly as many.
+//! No program or load is excepted. Every load that instrumented functions executed must be a row,
+//! at its place in the order, with its address and size. The exceptions are loads that the sidecar
+//! calls implied, and then the rows of their region must imply exactly as many.
 
 use crate::events::{Event, Kind, Watch};
 use crate::rows::Row;
@@ -12,18 +12,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What was compared.
+/// Numbers of loads that were compared.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {
     /// Loads in the reference.
     pub loads: u64,
-    /// Of these, rows in the trace.
+    /// Loads that are rows in the trace.
     pub rows: u64,
-    /// Of these, implied.
+    /// Loads that rows imply.
     pub implied: u64,
-    /// Of these, not recorded, as the sidecar says with a reason (PT flavour only: it has no place to spill a register).
+    /// Loads that are not recorded and for which the sidecar gives a reason (PT flavour only, which
+    /// has no place to spill a register).
     pub unrecorded: u64,
-    /// Of these, run in original code that could not be patched (only where the caller allows it).
+    /// Loads that ran in original code that could not be patched (only where the caller allows it).
     pub lost: u64,
 }
 
@@ -133,14 +134,15 @@ fn show(what: &str, out: &mut String, lines: impl Iterator<Item = (u64, u64, u32
     }
 }
 
-/// Implied loads that the pass under way has executed and for which no row has come yet. A fault may end a pass before its first
-/// row; its implied loads are then on the next row, whatever region that is of (`annotations-schema/src/expand/mod.rs`, "Rules").
+/// Implied loads that the current pass has executed and for which no row has come yet. A fault may
+/// end a pass before its first row; its implied loads are then counted with the next row, whatever
+/// region that row belongs to (`annotations-schema/src/expand/mod.rs`, "Rules").
 #[derive(Default)]
 struct Waiting {
     region: u32,
     last_ip: u64,
     count: i64,
-    /// Of passes that ended without a row.
+    /// Implied loads of passes that ended without a row.
     left: Vec<(u32, i64)>,
     /// The pass has a row, so that its other implied loads are on it.
     placed: bool,
@@ -173,8 +175,9 @@ impl Waiting {
     }
 }
 
-/// Compares one thread. Rows are those of the module under test. With `lossy`, loads may have run in original code
-/// that could not be patched; what is in the trace must still have run, in order.
+/// Compares one thread. Rows are those of the module under test. With `lossy`, loads may have run
+/// in original code that could not be patched; the loads in the trace must still have run, in
+/// order.
 pub fn thread(
     sidecar: &Sidecar,
     reference: &[Event],
@@ -259,7 +262,8 @@ pub fn thread(
             rows.len()
         );
     }
-    // A region's implied loads may be counted with the regions behind it: which of these follows is not known here, but they are of the same function.
+    // A region's implied loads may be counted with one of the regions behind it. The test cannot
+    // know which, but it is in the same function.
     let mut of_function: HashMap<u32, i64> = HashMap::new();
     for (region, difference) in expected {
         *of_function
@@ -298,12 +302,12 @@ struct Pass {
     fault: u64,
 }
 
-/// Passes of the PT flavour: one under way, and those that a fault interrupted.
+/// Passes of the PT flavour: the current one and those that a fault interrupted.
 #[derive(Default)]
 struct Passes {
     now: Pass,
     interrupted: Vec<Pass>,
-    /// Passes by region, and by site those that were given up before it ran.
+    /// Passes by region. Passes that were given up before a site ran are counted by that site.
     counts: HashMap<u32, i64>,
     missed: HashMap<u32, i64>,
 }
@@ -320,7 +324,8 @@ impl Passes {
         self.interrupted.push(Pass { fault: ip, ..pass });
     }
 
-    /// Goes back to the pass that the fault before interrupted, if it is of this region and `fits`. Those above it were left by a jump.
+    /// Goes back to the pass that the preceding fault interrupted, if that pass is of this region
+    /// and `fits`. A jump has left the passes above it.
     fn resume(&mut self, sidecar: &Sidecar, region: u32, fits: impl Fn(&Pass) -> bool) {
         if self.now.region == region {
             return;
@@ -371,7 +376,8 @@ fn signed(site: &Site, raw: u64) -> i64 {
     }
 }
 
-/// The rows that a site gives, by the formulas in the sidecar's documentation. `None` while a payload is missing.
+/// The rows of a site, by the formulas in the sidecar's documentation. `None` while a payload is
+/// missing.
 fn expand(sidecar: &Sidecar, id: u32, pass: &Pass, bias: u64) -> Option<Vec<(u64, u32)>> {
     let site = &sidecar.sites[id as usize];
     let payload = |n: u8| {
@@ -458,8 +464,8 @@ fn expand(sidecar: &Sidecar, id: u32, pass: &Pass, bias: u64) -> Option<Vec<(u64
     })
 }
 
-/// What a trace of the PT flavour must hold of one stepped thread: `(ip, address, size)` of each load that has a row, and the
-/// number of implied ones.
+/// The expected content of a PT-flavoured trace for one stepped thread: `(ip, address, size)` of
+/// each load that has a row, and the number of implied loads.
 pub fn recorded(sidecar: &Sidecar, events: &[Event]) -> Result<(Vec<(u64, u64, u32)>, u64)> {
     let mut sites = Sites::new(sidecar);
     let (mut rows, mut implied) = (Vec::new(), 0);
@@ -474,7 +480,8 @@ pub fn recorded(sidecar: &Sidecar, events: &[Event]) -> Result<(Vec<(u64, u64, u
     Ok((rows, implied))
 }
 
-/// Checks one thread of a PT-flavoured program: what its `ptwrite`s say must give the loads that its clones ran.
+/// Checks one thread of a PT-flavoured program: the payloads of its `ptwrite`s must give the loads
+/// that its clones ran.
 pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> Result<Summary> {
     let mut sites = Sites::new(sidecar);
     let mut passes = Passes {

@@ -72,7 +72,7 @@ impl Watch {
     }
 }
 
-/// What happened.
+/// Kinds of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A load in original code.
@@ -85,8 +85,8 @@ pub enum Kind {
     PtWrite,
     /// A file under watch was met at a new place; `value` is its load bias.
     Module,
-    /// An instruction under watch faulted instead of retiring; `ip` is its address as it runs (in a clone: the clone's), `value` the
-    /// signal.
+    /// An instruction under watch faulted instead of retiring. `ip` is its address as it runs (in a
+    /// clone, the clone's address), and `value` the signal.
     Fault,
 }
 
@@ -97,7 +97,7 @@ pub struct Event {
     pub process: u32,
     /// Thread id.
     pub thread: u32,
-    /// What.
+    /// The kind of event.
     pub kind: Kind,
     /// Index of the [`Watch`].
     pub watch: u16,

@@ -12,7 +12,7 @@ const DECLINED: i32 = 3;
 /// Status of `mgz-record`: the program was not run.
 const REFUSED: i32 = 125;
 
-/// What became of one form.
+/// The result of one form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It did what the original does.
@@ -40,8 +40,9 @@ const FORMS: [(&str, &[&str], &[&str]); 3] = [
     ),
 ];
 
-/// Rewrites a program (and with `libs` its libraries) and runs it, bare and in each mode that the form serves. Gives `FORM MODE` and what came of it. `check` is
-/// given the JSON report of each form.
+/// Rewrites a program (with `libs`, also its libraries) and runs it without a recorder and in each
+/// mode that the form serves. Returns `FORM MODE` with the outcome. `check` receives the JSON
+/// report of each form.
 pub fn run_all(
     original: &Path,
     args: &[&str],

@@ -1,5 +1,5 @@
-//! Work for the system's programs, made deterministically: text and binary data to compress, SQL, scripts, and a
-//! large C file.
+//! Work for the system's programs, generated deterministically: text and binary data to compress,
+//! SQL, scripts, and a large C file.
 
 use std::fmt::Write as _;
 
@@ -140,7 +140,8 @@ print "sorted: @{[ (sort { length $a <=> length $b or $a cmp $b } @lines)[0] ]}\
 exit 7;
 "#;
 
-/// A Python script: classes, exceptions, generators, regular expressions, big integers, decimals, sorting, json.
+/// A Python script: classes, exceptions, generators, regular expressions, big integers, decimals,
+/// sorting, json.
 pub const PYTHON: &str = r#"
 import sys, re, json, zlib, hashlib, heapq, itertools, collections, decimal, struct, random
 n = int(sys.argv[1]) if len(sys.argv) > 1 else 1

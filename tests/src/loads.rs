@@ -32,7 +32,7 @@ pub struct Read {
     pub size: u64,
 }
 
-/// How an instruction reads memory.
+/// The way in which an instruction reads memory.
 #[derive(Clone, Debug)]
 pub enum Reads {
     /// Not at all.

@@ -1,4 +1,5 @@
-//! Running the PT flavour on a CPU without `ptwrite`: a copy in which each `ptwrite` is a NOP of the same length.
+//! Runs the PT flavour on a CPU without `ptwrite`, from a copy in which each `ptwrite` is a NOP of
+//! the same length.
 
 use crate::tools;
 use anyhow::{Context, Result, bail};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Whether this CPU (and this kernel or hypervisor) executes `ptwrite`; found by running one.
+/// Tells whether this CPU (and this kernel or hypervisor) executes `ptwrite`, by running one.
 pub fn executes_ptwrite() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -26,7 +27,8 @@ pub fn executes_ptwrite() -> bool {
     })
 }
 
-/// Replaces the `ptwrite`s of a PT-flavoured file in place, at the addresses that its sidecar has. Returns how many.
+/// Replaces the `ptwrite`s of a PT-flavoured file in place, at the addresses in its sidecar.
+/// Returns their number.
 pub fn replace(path: &Path) -> Result<usize> {
     let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", path.display())))
         .with_context(|| format!("{}.mgza", path.display()))?;

@@ -27,7 +27,7 @@ pub struct Row {
     pub size: u32,
     /// Class.
     pub class: u8,
-    /// Whether it is a store.
+    /// True for a store.
     pub store: bool,
     /// Implied Constant loads.
     pub implied_const: u16,
@@ -68,7 +68,8 @@ impl Trace {
     }
 }
 
-/// What `windows.parquet` says of samples: how many executed loads each of their loads stands for.
+/// Weights from `windows.parquet`: the number of executed loads that each load of a sample
+/// represents.
 pub fn weights(dir: &Path) -> Result<BTreeMap<u32, Option<f64>>> {
     let mut weights = BTreeMap::new();
     let file = std::fs::File::open(dir.join(mgz_annotations_schema::manifest::WINDOWS))?;

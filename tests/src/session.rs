@@ -21,7 +21,7 @@ pub struct Instrumented {
     pub sidecar: Sidecar,
 }
 
-/// How a program is compared.
+/// Options of a comparison of a program.
 #[derive(Clone, Copy, Default)]
 pub struct Options<'a> {
     /// More arguments for `mgz-instrument`.
@@ -60,8 +60,9 @@ pub fn instrument(original: &Path, flavour: &str, extra: &[&str]) -> Result<Inst
     })
 }
 
-/// Instruments a file as `NAME.FORM`: `ring` and `burst` are forms of the soft flavour. Where this processor does not execute `ptwrite`, the form `pt` has
-/// no-operations instead, in libraries as well.
+/// Instruments a file as `NAME.FORM`. `ring` and `burst` are forms of the soft flavour. Where this
+/// processor does not execute `ptwrite`, the form `pt` has no-operations instead, also in
+/// libraries.
 pub fn instrument_as(file: &Path, form: &str, more: &[&str]) -> PathBuf {
     let out = PathBuf::from(format!("{}.{form}", file.display()));
     let options: &[&str] = if form == "pt" {
@@ -226,8 +227,8 @@ fn compare_threads(
     Ok(total)
 }
 
-/// Steps the PT flavour, in which each `ptwrite` is emulated, and checks that its payloads give the loads that
-/// its clones execute.
+/// Steps the PT flavour, with each `ptwrite` emulated, and checks that its payloads give the loads
+/// that its clones execute.
 pub fn pt_addresses(
     dir: &Path,
     original: &Path,

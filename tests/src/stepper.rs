@@ -1,14 +1,17 @@
-//! The single-step reference: runs a program under ptrace, one instruction at a time, and logs every load
-//! that code under watch executes, with the address computed from the registers right before it.
+//! The single-step reference: runs a program under ptrace, one instruction at a time, and logs
+//! every load of the code under watch. It computes the address from the registers right before the
+//! load.
 //!
-//! - Only loads that retire are logged: one that faults is logged when it is run again, and the fault by itself.
-//! - The iterations of a repeated string instruction are folded into one load.
-//! - While a process with one thread runs code that is not under watch, it runs freely, and the code under watch
-//!   is overwritten with breakpoints, so that it cannot be entered unseen, by whatever way (return, callback, landing
-//!   pad, `longjmp`, signal handler).
-//! - Processes and threads that the program makes are followed. Those that do not run the program itself
-//!   (a recorder that starts it, say) run freely.
-//! - `ptwrite` is not executed but emulated, so that binaries with it can be checked on a CPU without it.
+//! - It logs only loads that retire. A load that faults is logged when it runs again, and the fault
+//!   is logged by itself.
+//! - The iterations of a repeated string instruction are one load.
+//! - While a process with one thread runs code that is not under watch, it runs freely. The code
+//!   under watch is then overwritten with breakpoints, so that no way into it stays unseen (return,
+//!   callback, landing pad, `longjmp`, signal handler).
+//! - It follows the processes and threads that the program creates. Processes that do not run the
+//!   program itself (a recorder that starts it, say) run freely.
+//! - It emulates `ptwrite` instead of executing it, so that binaries with it can be checked on a
+//!   CPU without it.
 
 mod image;
 mod process;
@@ -27,7 +30,7 @@ use std::process::{Child, Command};
 use image::{Image, linkage, original, same_form, segments};
 use process::{CodeAddress, Process, entry_point, find, group_of, parent_of};
 
-/// What to run and what to look at.
+/// The program to run and the code to watch.
 pub struct Options {
     /// Command line.
     pub command: Vec<String>,
@@ -43,7 +46,7 @@ pub struct Options {
     pub max_steps: u64,
 }
 
-/// How it ended.
+/// The end of a stepped run.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// Wait status of the command.
@@ -68,19 +71,19 @@ struct Code {
     what: What,
 }
 
-/// What to do at an address under watch.
+/// The action at an address under watch.
 #[derive(Clone, Copy, PartialEq)]
 enum What {
     /// Log the load.
     Load,
     /// Emulate.
     PtWrite,
-    /// A `lea` in a clone: it may compute the address of the load that follows into the load's own destination, so
-    /// the registers are kept for the original's operand.
+    /// A `lea` in a clone. It may compute the address of the following load into that load's own
+    /// destination, so the stepper keeps the registers for the original's operand.
     Lea,
 }
 
-/// What stands at an address under watch.
+/// The code at an address under watch.
 #[derive(Clone)]
 enum At {
     /// A load or a `ptwrite`.
@@ -346,7 +349,8 @@ impl<W: Write> Stepper<W> {
         {
             return Ok(());
         }
-        // SAFETY: all-zero bytes are a valid value of this plain struct, which is large enough for what the request writes.
+        // SAFETY: all-zero bytes are a valid value of this plain struct, and it is large enough for
+        // the data that the request writes.
         let (done, info) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             (
@@ -450,7 +454,8 @@ impl<W: Write> Stepper<W> {
         }
     }
 
-    /// Lets a thread that is outside of the code under watch run until it comes back, if nothing can be missed.
+    /// Lets a thread outside the code under watch run until it comes back, if nothing can be
+    /// missed.
     fn let_go(&mut self, tid: i32, pid: i32) -> Result<bool> {
         let Some(process) = self.processes.get_mut(&pid).filter(|p| p.alone) else {
             return Ok(false);
@@ -792,7 +797,8 @@ impl<W: Write> Stepper<W> {
             .binary_search_by_key(&link, |c| c.0)
             .is_ok();
         if place.clone && thread_pointer && !listed {
-            // A probe's way to the base of fs (ARCHITECTURE.md, "Soft probe"); the program's own would be listed.
+            // The load by which a probe finds the base of fs (ARCHITECTURE.md, "Soft probe"); a
+            // load of the program would be listed.
             return Ok(None);
         }
         let (mut kind, mut at, mut moved) = (
@@ -835,8 +841,8 @@ impl<W: Write> Stepper<W> {
 
 /// Calls and jumps by way of linkage tables.
 impl<W: Write> Stepper<W> {
-    /// The word that an instruction reads by way of a linkage table; in a clone that of its original, whose call
-    /// may be several instructions there.
+    /// The word that an instruction reads by way of a linkage table. In a clone it is the
+    /// original's word, because the clone may have several instructions for the original's call.
     fn by_linkage(
         &self,
         pid: i32,

@@ -47,12 +47,12 @@ pub fn skip(why: &str) {
     let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {why}");
 }
 
-/// Whether the whole matrix is asked for (`MGZ_TESTS=full`).
+/// Tells whether the whole matrix was requested (`MGZ_TESTS=full`).
 pub fn full_matrix() -> bool {
     std::env::var_os("MGZ_TESTS").is_some_and(|v| v == "full")
 }
 
-/// Whether a program is installed.
+/// Tells whether a program is installed.
 pub fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     program.contains('/') && Path::new(program).exists()
@@ -78,7 +78,8 @@ pub fn run_with(command: &mut Command, input: Option<&[u8]>, limit: Duration) ->
     run_beside(command, input, limit, |_| {})
 }
 
-/// Like [`run_with`]; meanwhile something else is done with the process, whose id it gets. It must end soon after the process has ended.
+/// Like [`run_with`], but runs a function beside the process. The function receives the process id
+/// and must end soon after the process has ended.
 pub fn run_beside(
     command: &mut Command,
     input: Option<&[u8]>,
@@ -175,9 +176,10 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Output> {
     Ok(output)
 }
 
-/// Writes a program that this process, or one that it starts, will run; what was there keeps its permissions. Another process does the writing: a descriptor
-/// of this one that is open for writing goes into whatever another test starts at the same time, and as long as that has not come to its `exec`, the kernel
-/// refuses to run the program ("text file busy").
+/// Writes a program that this process, or one that it starts, will run. An existing file keeps its
+/// permissions. Another process does the writing, because any process that another test starts
+/// meanwhile inherits a descriptor of this one that is open for writing. Until that process has
+/// reached its `exec`, the kernel refuses to run the program ("text file busy").
 pub fn write_program(path: &Path, bytes: &[u8]) -> Result<()> {
     let output = run_with(
         Command::new("cp").arg("/dev/stdin").arg(path),

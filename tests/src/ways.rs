@@ -41,7 +41,7 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// What is removed from the finished file.
+/// The parts that are stripped from the finished file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strip {
     /// Nothing.
@@ -61,7 +61,7 @@ pub struct Way {
     pub opt: &'static str,
     /// Kind of executable.
     pub kind: Kind,
-    /// What is removed.
+    /// The parts to strip.
     pub strip: Strip,
     /// More arguments.
     pub flags: &'static [&'static str],
@@ -85,7 +85,8 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, not PIE, static} × {stripped, not}, and a few static PIEs.
+/// All ways: {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, not PIE, static} × {stripped, not},
+/// and a few static PIEs.
 pub fn all() -> Vec<Way> {
     let mut all = Vec::new();
     for clang in [false, true] {
@@ -149,7 +150,8 @@ pub fn ways(program: &str) -> Vec<Way> {
 }
 
 impl Way {
-    /// Compiles a program to `dir/name`. `None` if this way does not exist for it, or (after saying so) if this machine lacks what it takes.
+    /// Compiles a program to `dir/name`. Returns `None` if this way does not exist for the program
+    /// or if this machine lacks a tool for it; the second case prints a note.
     pub fn build(&self, name: &str, dir: &Path) -> Result<Option<PathBuf>> {
         let source = programs::source(name);
         let kind = source

@@ -1,7 +1,8 @@
 //! Every load that instrumented functions execute is in the trace, in order, at its address.
 //!
-//! Each program is compiled by gcc and clang at several levels, PIE and not (`MGZ_TESTS=full`: all twelve ways;
-//! else a selection that differs from program to program). See `mgz_tests::compare` for what is compared.
+//! Each program is compiled by gcc and clang at several levels, PIE and not (`MGZ_TESTS=full`: all
+//! twelve ways; else a selection that differs from program to program). `mgz_tests::compare`
+//! describes the comparison.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Row};
@@ -79,8 +80,10 @@ programs! {
     arrays retries
 }
 
-/// Retried and abandoned loads. Where a handler changes the registers, the thread goes on in the original code up to
-/// the next call; that is tested apart, for its result only (as is the PT flavour, where it does so behind each fault). Functions that begin with what may fail have no jump into the clone.
+/// Retried and abandoned loads. Where a handler changes the registers, the thread continues in the
+/// original code up to the next call. Another test covers that case, for its result only; the same
+/// holds for the PT flavour, where it happens after each fault. Functions that begin with an
+/// instruction that may fail have no jump into the clone.
 #[test]
 fn faults() {
     check(
@@ -94,7 +97,9 @@ fn faults() {
     );
 }
 
-/// Without the forms that are not understood, whose cases run in original code: distances without sign from somewhere else than the table, of one byte or two, and subtracted ones.
+/// Leaves out the jump tables that mgz does not understand, whose cases run in original code:
+/// unsigned distances from a base other than the table, distances of one byte or two, and
+/// subtracted distances.
 #[test]
 fn tables() {
     check(
@@ -110,8 +115,8 @@ fn tables() {
     );
 }
 
-/// The targets of a computed goto and functions of three bytes that are called by pointer may have no room for a
-/// jump into the clone.
+/// The targets of a computed goto and functions of three bytes that are called by pointer may have
+/// no room for a jump into the clone.
 #[test]
 fn code_that_cannot_be_patched() {
     for name in ["goto", "objects"] {
@@ -126,8 +131,8 @@ fn code_that_cannot_be_patched() {
     }
 }
 
-/// The standard library's unwinder is part of the executable and reads the clone's unwind tables where the original
-/// reads its own, so only the program's own functions can be compared.
+/// The standard library's unwinder is part of the executable and reads the clone's unwind tables
+/// where the original reads its own, so only the program's own functions can be compared.
 #[test]
 fn panics() {
     check(

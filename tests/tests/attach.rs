@@ -144,7 +144,8 @@ fn a_running_process_is_sampled_again_and_again() {
     }
 }
 
-/// Triggers that come often are under way when recording ends: those of one attachment are not taken for the program's signals in the next.
+/// Frequent triggers may still be on their way when recording ends. The next attachment must not
+/// take them for the program's own signals.
 #[test]
 fn attachments_that_follow_one_another_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,7 +228,7 @@ fn ends_of_processes_and_of_recorders() {
     assert!(rows::read(&killed).unwrap().manifest.totals.samples > 10);
 }
 
-/// What cannot be attached to is left as it is, with a reason.
+/// Processes that cannot be attached to are left as they are, with a reason.
 #[test]
 fn refusals() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Bad input gives one clear error that names the file, the cause and the remedy, a status of its own, and destroys
-//! nothing.
+//! Bad input gives one clear error that names the file, the cause and the remedy, has a status of
+//! its own, and destroys nothing.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, Instrumented, record_command};
@@ -224,7 +224,7 @@ fn what_is_declined() {
         std::fs::write(&path, bytes).unwrap();
         path
     };
-    // What Go's linker leaves in every program, stripped or not.
+    // Go's linker leaves these sections in every program, stripped or not.
     let with_section = |name: &str, section: &str| {
         let (path, content) = (dir.path().join(name), source("content", "go1.21"));
         let mut argument = std::ffi::OsString::from(format!("{section}="));
@@ -562,7 +562,8 @@ fn what_cannot_be_analyzed() {
     ] {
         let broken = copy(&what.replace(' ', "-"));
         std::fs::write(part(&broken), bytes).unwrap();
-        // What is whole is analysed; the status and a warning say that it is not all.
+        // The intact part is analysed; the status and a warning say that some of the trace is
+        // missing.
         let output = tools::run(&mut analyze(&broken), LIMIT).unwrap();
         let stderr = text(&output);
         assert_eq!(tools::code(&output), 1, "{what}: {stderr}");
@@ -572,7 +573,8 @@ fn what_cannot_be_analyzed() {
         );
     }
 
-    // The sidecars only add names and classes' details: without them there is a warning or an error, no panic.
+    // Sidecars only add names and details of classes. Without them there must be a warning or an
+    // error, but no panic.
     let broken = copy("no-sidecars");
     std::fs::remove_dir_all(broken.join("annotations")).unwrap();
     let output = tools::run(&mut analyze(&broken), LIMIT).unwrap();

@@ -1,5 +1,5 @@
-//! What a recorded program does (output, status, processes, threads, signals) is what it does without mgz, and
-//! what the trace says about the run is true.
+//! A recorded program behaves (output, status, processes, threads, signals) as it does without mgz,
+//! and the trace tells the truth about the run.
 
 use mgz_annotations_schema::sidecar::SiteKind;
 use mgz_tests::programs::{self, Variant};
@@ -122,8 +122,8 @@ fn processes() {
             return;
         };
         let processes: std::collections::BTreeSet<u32> = full.threads.keys().map(|k| k.0).collect();
-        // The parent, three forks, three that run the program anew, and the one that is killed. What runs
-        // between vfork and its end is not recorded.
+        // The parent, three forks, three that run the program anew, and the one that is killed.
+        // Code between vfork and its end is not recorded.
         assert_eq!(processes.len(), 8, "{processes:?}");
     }
 }
@@ -338,7 +338,7 @@ fn a_library_opened_at_run_time() {
         .count();
     assert!(rows >= 3 * 50, "{rows} rows of the library");
 
-    // Where its code cannot be changed it runs as it is.
+    // A program whose code cannot be changed runs as it is.
     let options = ["--mode", "full", "--force"];
     let got = tools::run(
         &mut record_command(
@@ -541,7 +541,7 @@ fn programs_that_others_start() {
     }
 }
 
-/// The runtime keeps 512 modules; those that are gone make room.
+/// The runtime holds 512 modules; modules that have been closed make room.
 #[test]
 fn a_library_that_is_opened_and_closed_many_times() {
     let dir = tempfile::tempdir().unwrap();
@@ -593,7 +593,8 @@ fn a_library_that_is_opened_and_closed_many_times() {
     assert!(calls >= 700 * 80, "{calls} rows");
 }
 
-/// A copy without the annotations beside it: nobody knows what its records are, so that its original code runs. (Its clones once ran, until the ring was full.)
+/// A copy without its sidecar beside it. Nothing explains its records, so its original code runs.
+/// (In the past its clones ran, until the ring was full.)
 #[test]
 fn a_file_without_its_sidecar_runs_unrecorded() {
     let dir = tempfile::tempdir().unwrap();
@@ -620,7 +621,8 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
         let copy = dir.path().join(format!("copy-{mode}"));
         tools::succeed(Command::new("cp").arg(&app.path).arg(&copy), LIMIT).unwrap();
         let trace = dir.path().join(format!("{mode}.trace"));
-        // (The recorder would refuse what it sees that it is asked for, and lend the original's sidecar if it had that.)
+        // (The recorder would refuse a file that it is asked for by name, and would lend the
+        // original's sidecar if it had that.)
         let line = format!(
             "cd {}; ./copy-*{mode}; ./copy-*{mode}",
             dir.path().display()
@@ -736,7 +738,8 @@ fn the_pt_flavour_without_a_recorder() {
     }
 }
 
-/// The same of static executables that start children, whose C library resets the handlers of these, and of one with a handler.
+/// The same test for static executables: for those that start children, whose C library resets the
+/// children's handlers, and for one with a handler.
 #[test]
 fn static_executables_of_the_pt_flavour() {
     use mgz_tests::nop;

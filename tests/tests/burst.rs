@@ -59,7 +59,8 @@ fn full_traces_of_translated_clones() {
     }
 }
 
-/// A call to a function without a clone comes back into the clone: a translated clone records all that a direct one does.
+/// A call to a function without a clone returns into the clone: a translated clone records as much
+/// as a direct one.
 #[test]
 fn calls_to_functions_without_a_clone() {
     for flags in [&[][..], &["-static"]] {
@@ -96,19 +97,70 @@ fn calls_to_functions_without_a_clone() {
     }
 }
 
+/// Entries of linkage tables lead out of the file and back, whoever has written them: no window ends there.
+#[test]
+fn windows_go_on_through_every_linkage_table() {
+    const LLD: &str = "-fuse-ld=lld";
+    for (linker, clang, flags) in [
+        ("ld.bfd", false, &["-fuse-ld=bfd"][..]),
+        ("ld.bfd", false, &["-fuse-ld=bfd", "-Wl,-z,now"]),
+        ("ld.bfd", false, &["-fuse-ld=bfd", "-Wl,-z,ibtplt"]),
+        ("ld.gold", false, &["-fuse-ld=gold"]),
+        ("ld.lld", false, &[LLD]),
+        ("ld.lld", true, &[LLD, "-Wl,-z,retpolineplt"]),
+        ("ld.lld", true, &[LLD, "-Wl,-z,retpolineplt,-z,now"]),
+        ("mold", false, &["-fuse-ld=mold"]),
+        ("mold", false, &["-fuse-ld=mold", "-Wl,-z,now"]),
+    ] {
+        if !tools::have(linker) {
+            tools::skip(&format!(
+                "{linker} is not installed, so its linkage tables were not tested"
+            ));
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let variant = Variant { clang, ..PLAIN };
+        let Some(original) = programs::build("linkage", variant, flags, dir.path()).unwrap() else {
+            continue;
+        };
+        let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
+        let trace = dir.path().join("trace");
+        let options = [
+            "--mode", "burst", "--rate", "2000", "--window", "3000", "--force",
+        ];
+        tools::succeed(
+            &mut record_command(&options, &trace, &app.path, &["500"]),
+            LIMIT,
+        )
+        .unwrap();
+        let totals = rows::read(&trace).unwrap().manifest.totals;
+        let ended = totals
+            .truncated_windows
+            .get("no_clone")
+            .copied()
+            .unwrap_or(0);
+        assert!(
+            totals.triggers["windows"] > 5 && ended * 4 < totals.triggers["windows"],
+            "{flags:?}: {:?}, {:?}",
+            totals.triggers,
+            totals.truncated_windows
+        );
+    }
+}
+
 type Load = (u64, u64, u32);
 
 fn loads(rows: &[Row]) -> Vec<Load> {
     rows.iter().map(|r| (r.ip, r.address, r.size)).collect()
 }
 
-/// How windows agree with the whole.
+/// Agreement of windows with the complete trace.
 #[derive(Debug, Default)]
 struct Agreement {
     windows: usize,
     rows: usize,
-    /// Windows whose first rows do not join the others: their region had begun before the window, and its loads whose
-    /// address was recorded before are missing among them.
+    /// Windows whose first rows do not match the others. Their region had begun before the window,
+    /// so loads whose address was recorded before it are missing.
     torn: usize,
 }
 
@@ -334,7 +386,8 @@ fn programs_do_not_notice() {
     }
 }
 
-/// Without a loader, threads and children are met at system calls in the original code: they are sampled too, those that come and go and those of a child.
+/// Without a loader, the recorder finds threads and children at system calls in the original code.
+/// They are sampled too, both the short-lived ones and those of a child.
 #[test]
 fn threads_of_static_executables() {
     let dir = tempfile::tempdir().unwrap();
@@ -373,8 +426,9 @@ fn threads_of_static_executables() {
     assert_eq!(manifest.mode, "burst");
 }
 
-/// Threads that are moved into the clone between reading a jump table and the jump leave it at once, by the original table's address. That
-/// must not keep the window open: it did, and each trigger after the first such moment found the thread busy.
+/// Some threads are moved into the clone between the read of a jump table and the jump. They leave
+/// it at once, by the original table's address. That must not keep the window open: in the past it
+/// did, and each trigger after the first such moment found the thread busy.
 #[test]
 fn triggers_between_a_table_and_its_jump() {
     let dir = tempfile::tempdir().unwrap();
@@ -398,7 +452,8 @@ fn triggers_between_a_table_and_its_jump() {
     let count = |what: &str| totals.triggers.get(what).copied().unwrap_or(0);
     println!("{:?} {:?}", totals.triggers, totals.truncated_windows);
     assert!(count("came") > 100, "{:?}", totals.triggers);
-    // On slow machines a trigger every 50 us comes while the last window is still open ("busy"): not what this is about.
+    // On slow machines a trigger every 50 us arrives while the last window is still open ("busy").
+    // This test is not about that.
     assert!(
         count("windows") * 10 >= (count("came") - count("no_room") - count("busy")) * 9,
         "{:?}",
@@ -413,8 +468,9 @@ fn triggers_between_a_table_and_its_jump() {
     );
 }
 
-/// Where the queue of signals is full the kernel sends another one, whose default is death: programs died so, those of any other process of the
-/// same user could fill it.
+/// When the queue of signals is full, the kernel sends another signal, whose default action kills
+/// the program. Programs have died of this, and signals of any other process of the same user could
+/// fill the queue.
 #[test]
 fn no_room_in_the_queue_of_signals() {
     use std::os::unix::process::CommandExt;
@@ -474,8 +530,9 @@ fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
     names.iter().map(find).collect()
 }
 
-/// Samples fall on functions as CPU time does, which the program measures itself: over several runs, each share lies within four standard
-/// deviations of a binomial draw, and a percent for what the clock's own calls take.
+/// Samples fall on functions in proportion to CPU time, which the program measures itself. Over
+/// several runs, each share lies within four standard deviations of a binomial draw, plus a percent
+/// for the calls of the clock.
 #[test]
 fn samples_are_spread_as_time_is() {
     let runs = if tools::full_matrix() { 60 } else { 6 };
@@ -562,7 +619,8 @@ fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
     }
 }
 
-/// Ticks come while the kernel is at work for the program: no call ends early, and such moments begin no windows; as many come as were asked for.
+/// Ticks come while the kernel works for the program. No system call ends early because of them,
+/// and they begin no windows; the number of windows is still the requested one.
 #[test]
 fn ticks_end_no_system_calls() {
     let dir = tempfile::tempdir().unwrap();
@@ -624,7 +682,8 @@ fn ticks_end_no_system_calls() {
     );
 }
 
-/// What windows stand for is told by the ticks that were asked for, not by the time of whatever the program has started.
+/// The weights of windows follow from the ticks that were requested, not from the time of other
+/// programs that this one has started.
 #[test]
 fn time_of_others_is_no_time_of_windows() {
     let dir = tempfile::tempdir().unwrap();
@@ -667,8 +726,9 @@ fn time_of_others_is_no_time_of_windows() {
     );
 }
 
-/// Samples are by time, but what is said of loads is weighted by how fast the code runs. The source tells how many loads each function executes: 6.6, 85.5 and 7.8%,
-/// while each takes a quarter to a half of the time: without weights the second would have 40 to 50%.
+/// Samples are drawn by time, but numbers of loads are weighted by the speed of the code. The
+/// source tells the loads of each function: 6.6, 85.5 and 7.8%, although each takes a quarter to a
+/// half of the time. Without weights, the second would have 40 to 50%.
 #[test]
 fn loads_are_estimated_from_the_speed_of_the_code() {
     const LOADS: [f64; 3] = [25_125.0, 327_680.0, 30_000.0];
@@ -716,7 +776,8 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
         list.sort_by(f64::total_cmp);
     }
     let (share, total) = (sums[runs / 2], totals[runs / 2]);
-    // A run of a second has few measurements, and each is good to within a factor of two or three. Their intervals know that.
+    // A run of one second has few measurements, each correct to within a factor of two or three.
+    // The intervals take account of that.
     assert!(share > 0.6 && share < 0.98, "{sums:?}");
     assert!((0.25..4.0).contains(&total), "{totals:?}");
     assert!(
@@ -725,8 +786,9 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
     );
 }
 
-/// Footprints per window are means over the windows, which stand for equal times. In `sum` each load of a window is of another
-/// word, so that its footprint per window is its share of the recorded loads times their number.
+/// Footprints per window are means over the windows, which represent equal times. In `sum` each
+/// load of a window reads another word, so its footprint per window is its share of the recorded
+/// loads times their number.
 #[test]
 fn footprints_per_window_are_by_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -792,8 +854,9 @@ fn footprints_per_window_are_by_time() {
     assert!(of(window, "F") > 0.9 * 512.0 * part / 100.0, "{window}");
 }
 
-/// Triggers by a counter come once a period, where what it counts happens, and each window stands for a period. What counts loads is not on every machine, so
-/// the test counts page faults, of which the program's own pages make 50,000.
+/// A counter triggers once per period of the event that it counts, and each window represents a
+/// period. Not every machine counts loads, so the test counts page faults; the program's own pages
+/// cause 50,000.
 #[test]
 fn triggers_that_count() {
     let dir = tempfile::tempdir().unwrap();
@@ -829,7 +892,8 @@ fn triggers_that_count() {
         totals.triggers
     );
     let estimate = totals.loads_executed_estimate.unwrap();
-    // Every trigger stands for a period, also those that came while a window was open: theirs are shared among the windows, as fractions.
+    // Every trigger represents a period, also one that came while a window was open. The windows
+    // share those periods as fractions.
     assert!(
         (45_000.0..came as f64 + 0.5).contains(&estimate),
         "{estimate}: {:?}",
@@ -859,7 +923,8 @@ fn triggers_that_count() {
     assert_eq!(tools::code(&said), 125, "a rate is by time");
 }
 
-/// A window that was open when the C library called the program back by a pointer in memory ends before that call, where a trigger shows it.
+/// A window may be open when the C library calls the program back by a pointer in memory. It ends
+/// before that call, where a trigger shows it.
 #[test]
 fn callbacks_that_triggers_find() {
     let dir = tempfile::tempdir().unwrap();
@@ -894,7 +959,8 @@ fn callbacks_that_triggers_find() {
     panic!("no window ended for a callback");
 }
 
-/// Threads that end inside a lap of the clone (which nobody keeps) leave no window behind; a thread that takes their ring over finds it whole.
+/// Threads that end inside an unrecorded lap of the clone leave no window behind, and a thread that
+/// takes over their ring finds it intact.
 #[test]
 fn threads_that_end_in_a_lap() {
     let dir = tempfile::tempdir().unwrap();
@@ -917,7 +983,8 @@ fn threads_that_end_in_a_lap() {
         same_result("laps", &expected, &got).unwrap();
         let manifest = rows::read(&trace).unwrap().manifest;
         let totals = manifest.totals;
-        // Threads live a twentieth of a millisecond: few meet a trigger where the recorder found signals too dear for so many, as beside much other load.
+        // Threads live a twentieth of a millisecond. Few of them meet a trigger if the recorder
+        // found signals too expensive for the requested rate, as under a high load of the machine.
         let are_few = manifest.trigger_why.contains("times a second instead of");
         assert!(
             (are_few || totals.samples > 50) && totals.dropped.is_empty(),
@@ -927,7 +994,8 @@ fn threads_that_end_in_a_lap() {
     }
 }
 
-/// Where `perf_event_open` is refused, timers take its place; where these are refused too, the program runs unharmed and the user is told.
+/// If `perf_event_open` is refused, timers replace it. If timers are refused too, the program runs
+/// unharmed and the user gets a message.
 #[test]
 fn clocks_that_are_refused() {
     const PERF_EVENT_OPEN: &str = "298";

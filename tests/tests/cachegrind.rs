@@ -134,7 +134,7 @@ fn misses_are_those_of_cachegrind() {
                 let accesses = all[kind] - nothing[kind];
                 let theirs = behind[level][kind] - before[level][kind];
                 let ours = end[level][kind] - start[level][kind];
-                // Of all accesses where there are next to no stores.
+                // The share of all accesses for programs with hardly any stores.
                 let of = accesses.max((all[0] - nothing[0]) / 10).max(1);
                 let points = 100.0 * (ours - theirs) as f64 / of as f64;
                 println!(

@@ -243,7 +243,7 @@ fn without_stacks_nothing_is_copied_and_that_is_said() {
     );
 }
 
-/// A damaged table is told of, and everything else is there.
+/// A damaged table is reported, and the rest of the analysis is complete.
 #[test]
 fn damaged_paths_are_unknown() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,9 @@
-//! The MemGaze report's case studies (section 8) on programs of our own: what it found comes out here too.
+//! The case studies of the MemGaze report (section 8), on programs of our own: the analysis finds
+//! the same here.
 //!
-//! Sizes are small and windows short, so that each case takes a second; only orders and rough sizes are asserted. The
-//! programs are deterministic, and so is the ring mode, so that a run gives the same figures each time on one machine and compiler.
+//! Sizes are small and windows short, so that each case takes a second; the tests assert only
+//! orders and rough sizes. The programs and the ring mode are deterministic, so a run gives the
+//! same figures each time on one machine and compiler.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -61,8 +63,8 @@ fn number(row: &Value, key: &str) -> f64 {
         .unwrap_or_else(|| panic!("no number {key} in {row}"))
 }
 
-/// Tables 4 and 5: chains are irregular and reuse late; a closed table is walked in strides; one that grows makes more accesses
-/// than one of the right size.
+/// Tables 4 and 5: chains are irregular and have long reuse times; a closed table is walked in
+/// strides; a table that grows makes more accesses than one of the right size.
 #[test]
 fn hash_tables_of_communities() {
     let dir = tempfile::tempdir().unwrap();
@@ -139,7 +141,8 @@ fn page_rank_at_once_and_by_rounds() {
     assert!(number(gs, "A") < 0.9 * number(jacobi, "A"));
 }
 
-/// Table 9: by its growth and its share of irregular data Afforest looks worse than Shiloach–Vishkin, and takes far fewer accesses here.
+/// Table 9: by its footprint growth and its share of irregular data, Afforest looks worse than
+/// Shiloach–Vishkin, but it makes far fewer accesses here.
 #[test]
 fn components_by_two_algorithms() {
     let dir = tempfile::tempdir().unwrap();
@@ -156,8 +159,8 @@ fn components_by_two_algorithms() {
     assert!(number(afforest, "A") < number(sv, "A"));
 }
 
-/// Tables 6 and 8: matrix products dominate and are strided throughout; with N, locality changes from layer to layer, and more so
-/// in AlexNet.
+/// Tables 6 and 8: matrix products dominate and are strided throughout. With N, locality changes
+/// from layer to layer, and more so in AlexNet.
 #[test]
 fn layers_of_two_networks() {
     let dir = tempfile::tempdir().unwrap();
@@ -181,7 +184,7 @@ fn layers_of_two_networks() {
     }
 }
 
-/// The micro-benchmarks: each pattern is told by its classes.
+/// The micro-benchmarks: the classes identify each pattern.
 #[test]
 fn patterns_of_the_micro_benchmarks() {
     let dir = tempfile::tempdir().unwrap();

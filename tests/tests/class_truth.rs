@@ -1,4 +1,5 @@
-//! The share of footprint that is Strided by static class and as `mgz-analyze` has observed it, against what the recorded addresses themselves say.
+//! Compares the Strided share of the footprint, by static class and by the class that `mgz-analyze`
+//! observed, with the share in the recorded addresses themselves.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Row};
@@ -46,7 +47,8 @@ fn share(rows: &[&Row], of: impl Fn(&Row) -> bool) -> f64 {
 #[test]
 fn strided_shares_are_those_of_the_addresses() {
     let dir = tempfile::tempdir().unwrap();
-    // (With optimisation, clang loads the base of the edges again on one of two ways that meet, which static analysis does not follow.)
+    // (With optimisation, clang loads the base of the edges again on one of two paths that merge,
+    // and static analysis does not follow that.)
     for (clang, opt) in [(false, "0"), (true, "0"), (false, "2"), (false, "3")] {
         let variant = Variant {
             clang,

@@ -302,7 +302,7 @@ fn samples_of_one_program_do_not_differ() {
     place.record("c", &other, &ring("4001"));
     let same = place.compare(&["--fail-if", "F>0%,loads>0%", "a", "--", "b"]);
     assert_eq!(code(&same), 0, "{}", text(&same));
-    // What a variable takes stands in the file: it is known of samples too.
+    // The size of a variable is in the file, so samples know it too.
     for condition in ["loads>50%", "size.table>199%"] {
         let three = place.compare(&["--fail-if", condition, "a", "--", "c"]);
         assert_eq!(code(&three), 3, "{condition}: {}", text(&three));

@@ -1,5 +1,5 @@
-//! Programs that have system calls refused to themselves, on pain of death: recorded with signals and watchpoints, they
-//! live on as they do alone.
+//! Programs under a seccomp filter that kills them for a forbidden system call. Recorded with
+//! signals and watchpoints, they live on as they do alone.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -19,8 +19,8 @@ fn what_a_filter_kills_for_is_not_called() {
         .unwrap()
         .unwrap();
     let app = session::instrument(&plain, "soft", &["--for", "burst"]).unwrap();
-    // close, mmap, rt_sigaction, rt_sigprocmask, rt_sigreturn, ioctl, madvise, getpid, kill, fcntl, sigaltstack, gettid,
-    // futex, clock_gettime, tgkill, perf_event_open.
+    // close, mmap, rt_sigaction, rt_sigprocmask, rt_sigreturn, ioctl, madvise, getpid, kill, fcntl,
+    // sigaltstack, gettid, futex, clock_gettime, tgkill, perf_event_open.
     let alone = [
         "strict", "3", "9", "13", "14", "15", "16", "28", "39", "62", "72", "131", "186", "202",
         "228", "234", "298",

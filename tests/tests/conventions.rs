@@ -1,5 +1,6 @@
-//! Functions that leave more registers alone than the ABI asks for, or return more: of compilers, of linkers, and written by hand (`conventions.c`). Callers look at what
-//! is left, so output must be that of the original in every mode and flavour.
+//! Functions that preserve more registers than the ABI requires, or return more: made by compilers,
+//! by linkers, and by hand (`conventions.c`). Callers use the preserved registers, so output must
+//! equal the original's in every mode and flavour.
 
 use mgz_tests::programs;
 use mgz_tests::session::{instrument_as, record_command, same_result};

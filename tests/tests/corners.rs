@@ -1,6 +1,8 @@
-//! What few programs do, each once: masks in handlers and in calls that wait, functions of older systems, processes that share memory, limits. Each runs
-//! recorded as it does alone.
+//! Rare things that few programs do, each once: masks in handlers and in calls that wait, functions
+//! of older systems, processes that share memory, limits. Each program runs recorded as it does
+//! alone.
 
+use mgz_tests::forms;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command, same_result};
 use mgz_tests::tools::{self, LIMIT};
@@ -46,7 +48,8 @@ fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, 
     }
 }
 
-/// What the recorder adds to the environment and the runtime takes out again leaves no hole before the vector.
+/// The recorder adds variables to the environment and the runtime removes them again. That must
+/// leave no hole before the auxiliary vector.
 #[test]
 fn the_auxiliary_vector_is_behind_the_environment() {
     for flags in [&[][..], &["-static"], &["-static-pie"]] {
@@ -79,7 +82,8 @@ fn handlers_that_are_left() {
     );
 }
 
-/// Entry jumps over loads are taken back before a handler looks at these, also where the program has system calls refused to itself.
+/// Entry jumps over loads are removed before a handler looks at these loads, also in a program
+/// under a seccomp filter.
 #[test]
 fn handlers_that_carry_out_loads() {
     same(
@@ -193,7 +197,9 @@ fn what_is_no_filter() {
     });
 }
 
-/// The functions behind the wrappers are looked up before the program runs: not by a thread for which another waits that loads a library, nor between `dlopen` and `dlerror`.
+/// The runtime looks up the functions behind its wrappers before the program runs. It must not do
+/// so in a thread for which another one waits that loads a library, nor between `dlopen` and
+/// `dlerror`.
 #[test]
 fn the_loader_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -293,5 +299,95 @@ fn programs_that_close_everything_are_sampled() {
             .totals
             .samples;
         assert!(samples > 10, "{way}: {samples} samples");
+    }
+}
+
+/// Additional bytes of an alternate stack that a handler may use with the runtime, by the functions
+/// that it calls. The work of the call runs elsewhere; these are the registers that wrappers and
+/// hooks push.
+const CALLS_TAKE: [(&str, u64); 5] = [
+    ("masks", 224),
+    ("acts", 224),
+    ("forks", 320),
+    ("spawns", 320),
+    ("executes", 320),
+];
+/// Additional bytes for a handler of an executable without a loader: code of the file calls it.
+/// (System calls about masks and actions are met on the program's stack there.)
+const STATIC_TAKES: u64 = 16;
+const STATIC_CHECKED: [&str; 5] = ["plain", "info", "nested", "alarms", "stack"];
+
+/// A handler has as much room on an alternate stack as without the runtime.
+#[test]
+fn handlers_take_nothing_more_of_an_alternate_stack() {
+    for extra in [&["-Wl,-z,now"][..], &["-static"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(original) = programs::build("altroom", PLAIN, extra, dir.path()).unwrap() else {
+            return;
+        };
+        let run = |command: &mut Command| {
+            let output = tools::run(command.current_dir(dir.path()), LIMIT).unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let expected = run(&mut Command::new(&original));
+        for options in MODES {
+            let purpose = if options[1] == "burst" {
+                "burst"
+            } else {
+                "ring"
+            };
+            let app = session::instrument(&original, "soft", &["--for", purpose]).unwrap();
+            let trace = dir.path().join(options[1]);
+            let got = run(&mut record_command(options, &trace, &app.path, &[]));
+            assert_eq!(expected.lines().count(), got.lines().count(), "{got}");
+            let is_static = extra == ["-static"];
+            for (alone, recorded) in expected.lines().zip(got.lines()) {
+                if is_static && !STATIC_CHECKED.iter().any(|what| alone.contains(what)) {
+                    continue;
+                }
+                let most = |line: &str| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+                let more = CALLS_TAKE.iter().find(|(call, _)| alone.contains(call));
+                let room = more.map_or(0, |(_, bytes)| *bytes)
+                    + if is_static { 2 * STATIC_TAKES } else { 0 };
+                if alone.contains("-stack") {
+                    assert_eq!(alone, recorded);
+                } else {
+                    assert!(
+                        most(recorded) <= most(alone) + room,
+                        "{extra:?} {options:?}: {alone}, recorded {recorded}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Counts in restartable sequences are exact: no part of a sequence runs in a clone, wherever its
+/// descriptor comes from.
+#[test]
+fn restartable_sequences() {
+    let fixed = Variant {
+        clang: true,
+        pie: false,
+        ..PLAIN
+    };
+    for (way, variant) in [
+        ("DATA", PLAIN),
+        ("STACK", fixed),
+        ("TABLE", PLAIN),
+        ("OWN", fixed),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let define = format!("-DWAY={way}");
+        let extra = [&*define, "-pthread"];
+        let Some(program) = programs::build("restarts", variant, &extra, dir.path()).unwrap()
+        else {
+            return;
+        };
+        forms::all_same(&program, &["300000"], None, |form, report| {
+            let left = &report["functions"]["left"]["reasons"]["uses restartable sequences"];
+            assert!(left.as_u64() > Some(0), "{way} {form}: {report}");
+        });
     }
 }

@@ -1,7 +1,9 @@
-//! At least 99% of the loads that an instrumented file executes are recorded or implied, counted by the single-step reference over all of the file's
-//! code: functions that are left alone and code that is in no function count as lost. What an entry of a linkage table (`.plt`) reads is a load of the call.
-//! Apart from that is the way from there into the loader at a first call, which is shown. And sharing payloads loses nothing: a trace with one record for each load has the
-//! same rows.
+//! Coverage: at least 99% of the loads that an instrumented file executes are recorded or implied.
+//! The single-step reference counts them over all code of the file, so functions that mgz leaves
+//! alone and code outside of functions count as lost. The word that an entry of a linkage table
+//! (`.plt`) reads is a load of the call. The way from there into the loader at a first call is
+//! counted and shown separately. Sharing payloads loses nothing: a trace with one record for each
+//! load has the same rows.
 
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::{NONE, Sidecar, SiteFlags};
@@ -92,7 +94,8 @@ impl Coverage {
     }
 }
 
-/// What would have to be in the trace, and why the rest is not; then what is. `stray`: so many loads may differ between the two runs.
+/// Measures the loads that should be in the trace, those that are, and the reasons for the rest.
+/// The two runs may differ by `stray` loads.
 fn measure(
     app: &Instrumented,
     args: &[&str],
@@ -127,7 +130,7 @@ fn measure_in(
     if input.is_some() {
         all.push(&path);
     }
-    // What two runs must have in common.
+    // Settings that must be the same in two runs.
     let fixed = [
         ("PERL_HASH_SEED", "0"),
         ("PERL_PERTURB_KEYS", "0"),
@@ -172,7 +175,7 @@ fn count(
 ) -> Coverage {
     let mut coverage = Coverage::default();
     let module = trace.module(&sidecar.id_hex()).unwrap();
-    // Of one instruction all accesses share a fate.
+    // All accesses of an instruction have the same outcome.
     let sites: HashMap<u64, u8> = sidecar
         .sites
         .iter()
@@ -334,7 +337,8 @@ fn nearly_every_executed_load_is_in_the_trace() {
     assert!(low.is_empty(), "{}", low.join("\n"));
 }
 
-/// In a small program nothing is lost but on the way into the loader: `.init` and `.fini`, which look for the profiler, and the functions that the loader calls.
+/// A small program loses only the loads on the way into the loader: `.init` and `.fini`, which look
+/// for the profiler, and the functions that the loader calls.
 #[test]
 fn all_that_runs_before_and_after_the_program_is_in_the_trace() {
     let fixed = Variant {
@@ -360,7 +364,7 @@ fn all_that_runs_before_and_after_the_program_is_in_the_trace() {
     }
 }
 
-/// What is left alone is in the report, in the trace, and said by all three tools.
+/// Functions that were left alone are in the report and in the trace, and all three tools say so.
 #[test]
 fn what_is_left_alone_is_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -409,7 +413,8 @@ fn what_is_left_alone_is_said() {
     }
 }
 
-/// A function that borrows the base of `%gs` and puts it back is left alone, where nothing can run in between; the rest of the program is recorded.
+/// A function that borrows the base of `%gs` and restores it is left alone, if nothing can run in
+/// between; the rest of the program is recorded.
 #[test]
 fn a_function_that_borrows_gs_is_left_alone() {
     const BORROW: &str = "rdgsbase %rcx\\n wrgsbase %rdi\\n mov %gs:8, %rax\\n add %rax, %gs:0\\n wrgsbase %rcx\\n ret";
@@ -494,7 +499,8 @@ fn a_function_that_borrows_gs_is_left_alone() {
     }
 }
 
-/// The selector of `%gs` is 0 whoever uses the base, and a prefetch loads nothing; a load off the base is the program's own, which the soft backend declines.
+/// The selector of `%gs` is 0, whoever uses the base, and a prefetch loads nothing. A load relative
+/// to the base is the program's own, and the soft backend declines it.
 #[test]
 fn what_of_gs_the_soft_backend_takes() {
     let dir = tempfile::tempdir().unwrap();
@@ -552,7 +558,8 @@ fn what_of_gs_the_soft_backend_takes() {
     }
 }
 
-/// Programs whose work is done in a library: calls arrive by the linker's tables and through pointers, so that each function that begins without room for a jump is seen.
+/// Programs that do their work in a library. Calls arrive by the linker's tables and through
+/// pointers, so each function that begins without room for a jump shows.
 #[test]
 fn so_it_is_in_libraries() {
     let sql = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT, c REAL); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 30) INSERT INTO t SELECT i, \
@@ -592,7 +599,8 @@ fn so_it_is_in_libraries() {
             path: part,
             sidecar,
         };
-        // (The reference begins at the program's entry point: the load in the library's `_init` comes before.)
+        // (The reference begins at the program's entry point, and the load in the library's `_init`
+        // comes before that.)
         let coverage = measure_in(&program, &app, &args, None, dir.path(), 1);
         coverage.report(library);
         if coverage.share() < 0.99 {
@@ -606,7 +614,8 @@ fn so_it_is_in_libraries() {
     assert!(low.is_empty(), "{}", low.join("\n"));
 }
 
-/// The C library is in the same file, and its allocator branches behind `lock` prefixes: without these functions this is 90% and less.
+/// The C library is in the same file, and its allocator branches behind `lock` prefixes. Without
+/// these functions, coverage would be 90% or less.
 #[test]
 fn so_it_is_in_static_executables() {
     for name in ["chase", "hash"] {
@@ -624,7 +633,8 @@ fn so_it_is_in_static_executables() {
             continue;
         };
         let app = session::instrument(&original, "soft", &[]).unwrap();
-        // The start-up code walks through the environment, which has a variable more when the program is recorded.
+        // The start-up code walks through the environment, which has one more variable when the
+        // program is recorded.
         let coverage = measure(&app, &[], None, dir.path(), 300);
         coverage.report(&format!("{name}, static"));
         assert!(
@@ -636,9 +646,12 @@ fn so_it_is_in_static_executables() {
     }
 }
 
-/// One thread's rows in the shared and in the naive trace: the same in the same order, but for those of the naive one whose site is implied in the other. These, with what either's rows
-/// imply, are as many in each function. (Which row stands for which of its function's implied loads, rows do not say: a region's may be counted with the regions behind it.)
-/// Counts addresses by how far they are apart. The heap lies behind the file's last segment, which is longer with more records.
+/// Compares one thread's rows in the shared and in the naive trace. They must be the same rows in
+/// the same order, except for rows of the naive trace whose site is implied in the other. These
+/// rows, together with the loads that the rows of either trace imply, must be equally many in each
+/// function. (Rows do not say which of their function's implied loads they represent: a region's
+/// may be counted with one of the regions behind it.) Addresses count by their distance from each
+/// other, because the heap lies behind the file's last segment, which is longer with more records.
 fn same_loads(
     sidecar: &Sidecar,
     shared: &[Row],

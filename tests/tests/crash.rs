@@ -127,7 +127,8 @@ const MODES: [&[&str]; 2] = [
     &["--mode", "ring", "--period", "10000", "--window", "1000"],
 ];
 
-/// Without its recorder a program goes on, and the registers that its probes borrow still survive its handlers.
+/// A program goes on when its recorder is killed, and the registers that its probes borrow still
+/// survive its handlers.
 #[test]
 fn a_killed_recorder_of_a_program_with_handlers() {
     const ROUNDS: &str = "60000";
@@ -217,7 +218,8 @@ fn a_killed_program() {
     }
 }
 
-/// A loop advances the cursor in a register, and memory hears of it when control leaves: the records that lie behind the cursor in memory are found.
+/// A loop advances the cursor in a register and writes it to memory only when control leaves. The
+/// records that lie behind the cursor in memory must be found.
 #[test]
 fn a_loop_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
@@ -249,8 +251,8 @@ fn a_loop_that_is_killed() {
     );
 }
 
-/// Who is cancelled in the middle of a loop is unwound by the C library's handler, which must find the registers as the original has them; and the loop's
-/// records are in the trace.
+/// A thread that is cancelled in the middle of a loop is unwound by the C library's handler. The
+/// handler must find the registers as in the original, and the loop's records must be in the trace.
 #[test]
 fn a_loop_that_is_cancelled() {
     let dir = tempfile::tempdir().unwrap();

@@ -245,7 +245,7 @@ fn servers_are_asked_for_debug_information_where_the_user_allows_it() {
     let asked = std::fs::read_to_string(dir.join("asked")).unwrap();
     assert!(asked.starts_with("debuginfo "), "{asked}");
     assert_eq!(asked.trim().len(), "debuginfo ".len() + 40, "{asked}");
-    // What a server gives is believed no more than a file on the disk.
+    // A file from a server gets no more trust than a file on the disk.
     build(dir, "other", &["-DX", "-O1", "-Wl,--build-id"]);
     std::fs::rename(dir.join("other"), dir.join("fetched")).unwrap();
     let found = said(url, &["--debuginfod"]);

@@ -1,4 +1,5 @@
-//! Tables by thread and process, filters, and which load a window's time counts for: of two threads with different work of known size.
+//! Tables by thread and process, filters, and the load that a window's time is charged to: two
+//! threads with different work of known size.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -96,7 +97,8 @@ fn filters_leave_what_they_say() {
         assert_eq!(thread["time_zoom"]["root"][key], in_table[key], "{key}");
     }
     assert_eq!(thread["summary"]["threads"], 1);
-    // Names are those that were seen while the thread ran, which a short one need not have been.
+    // The names are those that the recorder saw while the thread ran; it may not have seen any of a
+    // short thread.
     let name = in_table["name"].as_str().unwrap();
     assert!(
         ["", "walker", "shares"].iter().any(|n| name.starts_with(n)),
@@ -115,7 +117,7 @@ fn filters_leave_what_they_say() {
     let two = analyze(&trace, &two).unwrap();
     let more = number(&two["summary"], "A") - walked;
     assert!((2 * steps..=2 * steps + 1).contains(&more), "{more}");
-    // What lies before a time and behind it is all.
+    // The part before a time and the part behind it together are the whole.
     let last = rows(&whole, "threads").len();
     assert!(last > 0);
     let early = analyze(&trace, &["--to", "0"]).unwrap();
@@ -139,7 +141,8 @@ fn filters_leave_what_they_say() {
     }
 }
 
-/// In `chase` one load hits and the next waits for memory. A window begins behind the load that waits, at the one that hits, and its time is that of the one that waits all the same.
+/// In `chase` one load hits and the next waits for memory. A window begins behind the waiting load,
+/// at the one that hits, but its time belongs to the waiting load.
 #[test]
 fn time_is_of_the_load_that_waits() {
     let dir = tempfile::tempdir().unwrap();
@@ -175,8 +178,8 @@ fn time_is_of_the_load_that_waits() {
     assert!(left > 60.0, "{left}% of the time is left");
 }
 
-/// Both loads of a step go to one line of the cache and lie in one region, whose first load is over when a window begins: rows do
-/// not tell of it. The recorder notes where it was.
+/// Both loads of a step go to one cache line and lie in one region. The region's first load is over
+/// when a window begins, so no row shows it; the recorder notes its place.
 #[test]
 fn of_two_fields_in_a_line_the_one_that_is_read_first_has_the_time() {
     let dir = tempfile::tempdir().unwrap();

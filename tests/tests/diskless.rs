@@ -143,12 +143,12 @@ fn without_a_trace_the_analysis_is_the_same() {
     }
 }
 
-/// What the recorder says of how the analysis got its rows.
+/// Message of the recorder that the analysis got its rows while the program ran.
 const BESIDE: &str = " were analysed while the program ran";
 
 const FULL: [&str; 3] = ["--mode", "full", "--no-aslr"];
 
-/// What a complete run without a trace on disk prints, and the analysis.
+/// The output of a complete run without a trace on disk, and its analysis.
 fn without_trace(app: &Path, arguments: &[&str], options: &str, dir: &Path) -> (Output, Vec<u8>) {
     let file = dir.join("analysis");
     let mut command = tools::tool("mgz-record");
@@ -281,8 +281,9 @@ fn libraries_may_come_while_rows_are_simulated() {
     }
 }
 
-/// What runs beside others follows from memory. (Its order is that of recorded times, which differ from run
-/// to run: the same rows are compared in `collector/src/convert/tests.rs` and `analyzer/tests/beside.rs`.)
+/// The analysis of code that runs beside other code follows from the memory trace. (Its order is
+/// that of recorded times, which differ from run to run; `collector/src/convert/tests.rs` and
+/// `analyzer/tests/beside.rs` compare the same rows.)
 #[test]
 fn threads_that_begin_later_follow() {
     let dir = tempfile::tempdir().unwrap();
@@ -328,7 +329,7 @@ fn threads_that_begin_later_follow() {
     assert!((mean(&beside) / mean(&through) - 1.0).abs() < 0.01);
 }
 
-/// What needs more than one row after the other has the trace in memory.
+/// Analyses that need more than one row after the other get the trace in memory.
 #[test]
 fn analyses_that_look_back_read_the_trace() {
     let dir = tempfile::tempdir().unwrap();

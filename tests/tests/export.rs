@@ -1,4 +1,5 @@
-//! `mgz export` and `mgz import`: the numbers in each format are those of `mgz-analyze`, and what goes out as accesses comes back the same.
+//! `mgz export` and `mgz import`: each format has the numbers of `mgz-analyze`, and exported
+//! accesses come back the same.
 
 use flate2::read::GzDecoder;
 use mgz_tests::session::{instrument, record_command};
@@ -351,7 +352,7 @@ fn pprof(gzip: &[u8], by_function: &HashMap<String, u64>, reuses: &HashMap<Strin
     assert!(texts.iter().any(|t| t.contains("do not add up")));
 }
 
-/// What `callgrind_annotate` prints is what was exported.
+/// `callgrind_annotate` prints the exported numbers.
 fn callgrind(place: &TestFolder, by_function: &HashMap<String, u64>) {
     if !tools::have("callgrind_annotate") {
         tools::skip("callgrind_annotate is not installed");
@@ -420,7 +421,7 @@ fn accesses_go_out_and_come_back() {
         }
     }
 
-    // What misses is what the simulation says, whatever the levels are.
+    // The misses are those of the simulation, whatever the levels are.
     let stores = ["--stores"];
     for (levels, behind) in [
         (&["4K:4", "32K:8"][..], "L1=4K/4,L2=32K/8"),
@@ -480,7 +481,7 @@ fn accesses_go_out_and_come_back() {
     }
 }
 
-/// What valgrind has written, imported, has the reuse distances that a list of recent blocks gives.
+/// An imported trace of valgrind has the reuse distances that a list of recent blocks gives.
 #[test]
 fn traces_of_lackey_have_the_histogram_of_brute_force() {
     if !tools::have("valgrind") {

@@ -1,5 +1,6 @@
-//! What `mgz-analyze` says of programs (`findings`) in a default run: with one planted problem each it names mechanism, function, line and
-//! object; of those with none it says nothing. `benches/run findings` has many more.
+//! Findings of `mgz-analyze` in a default run. For programs with one planted problem each, it names
+//! mechanism, function, line and object; for programs without a problem it reports nothing.
+//! `benches/run findings` has many more.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};

@@ -1,7 +1,7 @@
-//! `mgz-record --heap`: loads are counted to the allocation site that their block came from.
+//! `mgz-record --heap` counts loads for the allocation site of their block.
 //!
-//! The program says how often each site's block is loaded; sites are told apart by function, line and life, although two of them got the
-//! same address.
+//! The program prints the number of loads of each site's block. Sites differ by function, line and
+//! life, although two of them got the same address.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -333,7 +333,7 @@ fn stacks_are_told_apart_by_thread() {
     assert_eq!(named, 2, "threads {threads:?}, stacks {stacks:?}");
 }
 
-/// Of small blocks a sample is logged, and what is estimated from it holds the truth.
+/// Only a sample of small blocks is logged, and the interval of each estimate contains the truth.
 #[test]
 fn a_sample_of_small_blocks_tells_of_all() {
     let dir = tempfile::tempdir().unwrap();
@@ -404,8 +404,9 @@ fn a_sample_of_small_blocks_tells_of_all() {
     }
 }
 
-/// Nodes, buckets and a vector of one line are objects with types of their own, two arrays of one line are two, and loads count for the fields
-/// of elements; functions are divided by their callers.
+/// Nodes, buckets and a vector of one line are objects with types of their own, and two arrays of
+/// one line are two objects. Loads count for the fields of elements, and functions are divided by
+/// their callers.
 #[test]
 fn blocks_have_types_and_fields() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,11 @@
-//! A library that has what breaks rewriters of libraries (`beyond.cpp`), and a program that crosses the border between the two in every way (`border.cpp`):
-//! linked and rewritten by `--libs`, and opened, closed and opened again while another thread runs. Output and status must be those of the original in every mode of the soft flavour and in the PT flavour, and
-//! traces must have rows of the library's functions.
+//! A library with the features that break rewriters of libraries (`beyond.cpp`), and a program that
+//! crosses the border between the two in every way (`border.cpp`). The library is linked and
+//! rewritten by `--libs`, and opened, closed and opened again while another thread runs. Output and
+//! status must be those of the original in every mode of the soft flavour and in the PT flavour,
+//! and traces must have rows of the library's functions.
 //!
-//! Each way compiles the two differently; `MGZ_TESTS=full` takes all of them, else the first few. `MGZ_WAY=2` picks one by its number.
+//! Each way compiles the two differently; `MGZ_TESTS=full` takes all of them, else the first few.
+//! `MGZ_WAY=2` picks one by its number.
 
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
 use mgz_tests::forms;
@@ -25,7 +28,8 @@ type Way = (
 
 const WAYS: &[Way] = &[
     ("g++", &["-O2"], &["-O2"]),
-    // Descriptors in place of calls for thread-local storage; no room between functions; and the program has the copies of what it uses of the library's data.
+    // Descriptors in place of calls for thread-local storage, no room between functions, and a
+    // program with copies of the library's data that it uses.
     (
         "g++",
         &["-O2", "-fno-pie", "-no-pie"],
@@ -182,7 +186,8 @@ fn sidecar(file: &Path, form: &str, way: Way) -> Sidecar {
     sidecar
 }
 
-/// What is wrong with a trace that must have rows of the library: of these functions, if it is recorded whole and has names (exported functions have some that cannot be stripped).
+/// Tells what is wrong with a trace that must have rows of the library's functions, if the library
+/// is recorded completely and has names (the names of exported functions cannot be stripped).
 fn lacking(trace: &Trace, library: &Sidecar, whole: bool) -> Option<String> {
     let Some(module) = trace.module(&library.id_hex()) else {
         return Some("the library is not in the manifest".into());
@@ -209,7 +214,8 @@ fn lacking(trace: &Trace, library: &Sidecar, whole: bool) -> Option<String> {
             .iter()
             .any(|f| f.left == NONE && library.string(f.name).contains(n))
     };
-    // One for each way into the library and back: the linker's tables, the resolver's choice, threads, unwinding, virtual functions, callbacks.
+    // One function for each way into the library and back: the linker's tables, the resolver's
+    // choice, threads, unwinding, virtual functions, callbacks.
     let expected = [
         "walk",
         "by_product",
@@ -242,7 +248,7 @@ struct Runs<'a> {
     /// Arguments behind the number of rounds.
     args: &'a [&'a str],
     library: Option<Sidecar>,
-    /// How often the original's work is done, and what it gives then; bursts are for the longer one.
+    /// Numbers of rounds of the original, with the output of each; bursts use the longer one.
     expected: &'a [(&'static str, Output)],
 }
 
@@ -301,7 +307,7 @@ impl Runs<'_> {
     }
 }
 
-/// What the original gives, for two numbers of rounds.
+/// Output of the original for two numbers of rounds.
 fn originals(program: &Path, args: &[&str]) -> Vec<(&'static str, Output)> {
     ["3", "100"]
         .map(|rounds| {
@@ -428,8 +434,9 @@ fn opened() {
     );
 }
 
-/// What other threads know of where their code goes on is thrown away when a library is closed, while they use it: with more than their keys erased, they jumped to address zero. With
-/// the keys erased to zero, a call through a null pointer went where another call had gone.
+/// Closing a library discards the other threads' cached targets while they use them. When more than
+/// the keys was erased, threads jumped to address zero. When the keys were erased to zero, a call
+/// through a null pointer went to the target of another call.
 #[test]
 fn closed_while_another_thread_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -490,7 +497,8 @@ fn closed_while_another_thread_runs() {
     );
 }
 
-/// A library that is needed by its path is not one that a search path replaces: it is left as it is, and said so.
+/// A library that is needed by its path is not replaced through a search path. It is left as it is,
+/// and a message says so.
 #[test]
 fn needed_by_its_path() {
     let dir = tempfile::tempdir().unwrap();
@@ -526,4 +534,73 @@ fn needed_by_its_path() {
         let taken = libraries["instrumented"].as_array().unwrap();
         assert_eq!(taken.len(), 1, "{form}: {libraries}");
     });
+}
+
+/// A library that another library opens by its name and finds by a search path of its own. The
+/// recorder names it by its path, and `--libs` takes that path. `--libs` also takes in the library
+/// that opens it, since that one would otherwise find the original.
+#[test]
+fn opened_through_the_search_path_of_its_caller() {
+    const OPENED: &str = "static long t[4096]; long opened(long n) { long s = 0; for (long k = 0; k < n; k++) for (long i = 0; i < 4096; i++) s += t[(i * 7 + s) & 4095] + i; return s; }";
+    const CALLER: &str = "#include <dlfcn.h>\nlong caller(long n) { void *h = dlopen(\"libopened.so.1\", RTLD_NOW); return h ? ((long (*)(long))dlsym(h, \"opened\"))(n) : -1; }";
+    const MAIN: &str = "#include <stdio.h>\n#include <stdlib.h>\nlong caller(long); int main(int c, char **v) { printf(\"%ld\\n\", caller(atol(v[1]))); return 4; }";
+    for tags in ["-Wl,--enable-new-dtags", "-Wl,--disable-new-dtags"] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for folder in ["callers", "others"] {
+            std::fs::create_dir(at(folder)).unwrap();
+        }
+        let gcc = |arguments: &[&str], out: &Path, source: &str| {
+            std::fs::write(at("source.c"), source).unwrap();
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-O1", "-o"]).arg(out).arg(at("source.c"));
+            tools::succeed(gcc.args(arguments), LIMIT).unwrap();
+        };
+        // Its file has another name than the one that it is asked for by.
+        let opened = at("others/libopened.so.1.2.3");
+        gcc(&["-shared", "-fPIC"], &opened, OPENED);
+        std::os::unix::fs::symlink("libopened.so.1.2.3", at("others/libopened.so.1")).unwrap();
+        let search = [tags, "-Wl,-rpath,$ORIGIN/../others"];
+        let caller = at("callers/libcaller.so");
+        let shared = ["-shared", "-fPIC", "-Wl,-soname,libcaller.so"];
+        gcc(&[&shared[..], &search].concat(), &caller, CALLER);
+        let program = at("program");
+        let link = [caller.to_str().unwrap(), tags, "-Wl,-rpath,$ORIGIN/callers"];
+        gcc(&link, &program, MAIN);
+
+        let record = |recorded: &Path, mode: &[&str], rounds: &str| {
+            let expected = tools::run(Command::new(&program).arg(rounds), LIMIT).unwrap();
+            assert_eq!(tools::code(&expected), 4);
+            let options = [mode, &["--force"]].concat();
+            let mut command = record_command(&options, &at("trace"), recorded, &[rounds]);
+            let got = tools::run(&mut command, LIMIT).unwrap();
+            same_result(&format!("{tags} {mode:?}"), &expected, &got).unwrap();
+            String::from_utf8_lossy(&got.stderr).into_owned()
+        };
+        let alone = instrument(&program, "ring", &[]);
+        let said = record(&alone, &["--mode", "ring"], "200000");
+        let real = std::fs::canonicalize(&opened).unwrap();
+        let option = format!("--libs={}", real.display());
+        assert!(
+            said.contains(&format!("`mgz-instrument {option}`")),
+            "{tags}: {said}"
+        );
+        for (form, mode) in [
+            ("ring", &["--mode", "ring"][..]),
+            ("burst", &["--mode", "burst"]),
+        ] {
+            for libs in [&option, "--libs=libopened.so.1"] {
+                let out = instrument(&program, form, &[libs]);
+                record(&out, mode, "20000");
+                let manifest = std::fs::read(at("trace/manifest.json")).unwrap();
+                let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+                let modules = manifest["modules"].as_array().unwrap();
+                let is_there = modules.iter().any(|m| {
+                    let path = m["path"].as_str().unwrap_or("");
+                    path.contains(".libs/libopened.so")
+                });
+                assert!(is_there, "{tags} {form} {libs}: {modules:?}");
+            }
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! More threads than there are rings, reservations or low memory: each runs to its end as it would alone, recorded or not.
+//! More threads than rings, reservations or low memory: each runs to its end as it would alone,
+//! recorded or not.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, Instrumented, record_command, same_result};
@@ -49,7 +50,8 @@ fn threads_without_ring(trace: &Path) -> u64 {
 fn as_many_as_there_are() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
-    // The second argument: children of the first and the last threads. Of 2,500 the last have no ring, of 9,000 no low memory either.
+    // The second argument: children of the first and the last threads. Of 2,500 threads the last
+    // have no ring, and of 9,000 they have no low memory either.
     for args in [&["300"][..], &["300", "9"], &["2500", "9"], &["9000"]] {
         let Some(expected) = alone(&app, args) else {
             continue;

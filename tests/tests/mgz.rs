@@ -215,7 +215,7 @@ fn a_shell_over_its_library_is_recorded_with_it() {
     let more: String = (0..400)
         .map(|i| format!("long more{i}(long *a) {{ return a[{i}] * {i} + a[1]; }}\n"))
         .collect();
-    // What others may write to is not known to be all zeros.
+    // Memory that others may write to is not known to be all zeros.
     let work = PROGRAM
         .replace("int main(", "int work(")
         .replace("static double table", "double table");

@@ -1,4 +1,5 @@
-//! Predicted cache misses of programs whose misses are known by construction, from samples and from full traces.
+//! Predicted cache misses of programs whose misses are known by construction, from samples and from
+//! full traces.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -38,7 +39,8 @@ fn samples_tell_what_misses_beyond_them() {
     .unwrap();
     let Some(original) = built else { return };
     let app = session::instrument(&original, "soft", &[]).unwrap().path;
-    // Misses per load at 32 KiB, 1 MiB and 8 MiB: a loop over 512 KiB; random places of 64 MiB; what is never read again, eight words a line.
+    // Misses per load at 32 KiB, 1 MiB and 8 MiB: a loop over 512 KiB; random places of 64 MiB;
+    // data that is never read again, eight words a line.
     let at_random = |lines: f64| (-lines / f64::from(1 << 20)).exp();
     let cases = [
         ("chase512k", "4", [1.0, 0.0, 0.0], 0.05),

@@ -1,4 +1,5 @@
-//! Packed and encrypted executables: what stands in them is not what runs. They do what the original does, or are declined.
+//! Packed and encrypted executables, whose file content is not the code that runs. They behave as
+//! the original does, or are declined.
 
 use mgz_tests::forms::{self, Outcome};
 use mgz_tests::programs::{self, Variant};
@@ -39,10 +40,10 @@ impl Key {
     }
 }
 
-/// How a packer lays its file out.
+/// File layout of a packer.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// What stands behind the program headers.
+    /// Bytes behind the program headers.
     mark: [u8; 4],
     /// The segment with the stub can be written.
     writable: bool,
@@ -251,7 +252,7 @@ fn by_upx() {
     declined(&packed, "packed with UPX");
 }
 
-/// What stands where code should is none, or is no code that decodes.
+/// The bytes in the place of code are no code, or code that does not decode.
 #[test]
 fn encrypted_code() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Files that are more than an ELF file: what programs find in their own files is there in rewritten ones, wherever they look for it.
+//! Files that contain more than an ELF file. Programs find in their rewritten file everything that
+//! they find in the original, wherever they look for it.
 
 use mgz_tests::forms::{self, Outcome};
 use mgz_tests::programs::{self, Variant};
@@ -40,7 +41,7 @@ fn body(len: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// What is appended to a file of `at` bytes for the program to find in this way.
+/// The bytes to append to a file of `at` bytes so that the program finds them in this way.
 fn payload(way: &str, at: usize) -> Vec<u8> {
     let body = body(9_001);
     let long = |n: usize| (n as u64).to_le_bytes();
@@ -314,7 +315,8 @@ fn of_libraries() {
     });
 }
 
-/// Who knows where the payload begins may read to the end of the file, which is further away.
+/// A program that knows the offset of its payload may read to the end of the file, which is further
+/// away now.
 #[test]
 fn at_an_offset_that_the_program_knows() {
     for linked in LINKED {

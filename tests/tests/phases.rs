@@ -29,7 +29,7 @@ fn build(dir: &Path, more: &[&str]) -> Option<PathBuf> {
     built.unwrap_or_else(|e| panic!("{e:#}"))
 }
 
-/// Where an array is, as the program has said.
+/// The place of an array, as the program prints it.
 fn range(output: &Output, name: &str) -> Range<u64> {
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text
@@ -148,7 +148,7 @@ fn recording_begins_at_a_function_and_ends_after_an_amount() {
     let arguments = ["3", "50000"];
     let plain = tools::succeed(Command::new(&original).args(arguments), LIMIT).unwrap();
     let expected = THREADS * 3 * 50_000;
-    // Of `cold` all but the first part; the first load of `hot` is there.
+    // All of `cold` except its first part is left out, and the first load of `hot` is there.
     let options = [
         "--mode",
         "full",

@@ -1,4 +1,4 @@
-//! Instrument, record, analyze: the numbers at the end are those that can be told by hand.
+//! Instrument, record, analyze: the resulting numbers equal those calculated by hand.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
@@ -151,8 +151,8 @@ fn ring_agrees_with_full_about_shares() {
     );
 }
 
-/// One window in each period, but not always at its end: else the samples of a loop that takes as many records as the period would all be
-/// of one place.
+/// Each period has one window, but not always at its end. Otherwise the samples of a loop that
+/// takes as many records as the period would all be of one place.
 #[test]
 fn windows_of_ring_lie_anywhere_in_their_periods() {
     const PERIOD: u64 = 10_000;
@@ -190,7 +190,8 @@ fn windows_of_ring_lie_anywhere_in_their_periods() {
             .chunk_by(|a, b| a.sample == b.sample)
             .map(|s| s[0].seq >> 16)
             .collect();
-        // The first slot's number is in the upper bits. The last window is what was left at the program's end.
+        // The upper bits contain the number of the first slot. The last window holds the rest at
+        // the program's end.
         firsts.pop();
         firsts
     };

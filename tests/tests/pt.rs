@@ -1,8 +1,9 @@
-//! Intel PT recordings, encoded from software traces and from stepped programs, imported and compared with where they came from.
+//! Intel PT recordings, encoded from software traces and from stepped programs, imported and
+//! compared with their sources.
 //!
-//! A software trace tells every record in order. Written as `ptwrite`s, with a sidecar that says so, and read back it must
-//! give the same rows and the same analysis; where windows and overflows leave something out, the same as a software trace
-//! that lacks just that.
+//! A software trace has every record in order. Written as `ptwrite`s, with a sidecar that says so,
+//! and read back, it must give the same rows and the same analysis. Where windows and overflows
+//! leave something out, the result must be that of a software trace that lacks exactly the same.
 
 #![allow(missing_docs, reason = "tests")]
 #![allow(
@@ -64,8 +65,9 @@ struct Recorded {
     threads: BTreeMap<ThreadKey, Vec<Slot>>,
 }
 
-/// A soft sidecar for a program whose records are written by `ptwrite`s: at the place of the store of the id, and for the
-/// further parts of a record, and those that share a slot, behind all code.
+/// Makes of a soft sidecar one for a program whose records are written by `ptwrite`s: at the place
+/// of the store of the id. The further parts of a record, and records that share a slot, get places
+/// behind all code.
 fn as_pt(soft: &Sidecar) -> Sidecar {
     let mut sidecar = soft.clone();
     sidecar.header.flavour = "pt".into();
@@ -317,7 +319,8 @@ fn assert_same(got: &rows::Trace, expected: &rows::Trace, what: &str) {
     );
 }
 
-/// The analysis without what it says of the recording itself, and of moments. An import knows nothing of the caches.
+/// The analysis without its statements on the recording itself and on moments. An import knows
+/// nothing of the caches.
 fn analysis(trace: &Path) -> serde_json::Value {
     let output = tools::succeed(
         tools::tool("mgz-analyze")
@@ -473,7 +476,8 @@ fn threads_that_move_between_cpus_come_back_whole() {
     assert_same_analysis(&folder, &recorded.converted, "two CPUs");
 }
 
-/// What windows over a thread's stream hold: stretches of slots without a gap. `slot_of` has the slot of each event.
+/// The content of windows over a thread's stream: stretches of slots without a gap. `slot_of` has
+/// the slot of each event.
 fn stretches(
     encoder: &Encoder,
     slot_of: &[usize],
@@ -625,8 +629,8 @@ fn windows_with_overlaps_and_overflows_give_what_they_hold() {
     }
 }
 
-/// Windows whose samples have call chains are divided by them; the instrumented file is gone, so that its sidecar names the
-/// functions.
+/// Windows whose samples have call chains are divided by them. The instrumented file is gone, so
+/// the sidecar supplies the names of functions.
 #[test]
 fn call_chains_reach_the_analysis() {
     let Some(recorded) = Recorded::new("hash", PIE, &[]) else {

@@ -1,5 +1,5 @@
-//! `mgz run` with programs of CPython: their extension modules are instrumented when they are
-//! imported, and the programs see nothing of it. What they print is compared with a run without mgz.
+//! `mgz run` with programs of CPython: it instruments their extension modules at import, and the
+//! programs do not notice. Their output is compared with a run without mgz.
 
 use mgz_tests::tools::{self, LIMIT, code};
 use std::os::unix::fs::PermissionsExt;
@@ -92,7 +92,7 @@ sys.exit(5)
 struct Place {
     dir: tempfile::TempDir,
     python: PathBuf,
-    /// What is added to a module's name.
+    /// Suffix added to a module's name.
     suffix: String,
 }
 

@@ -20,7 +20,7 @@ fn app(dir: &Path) -> std::path::PathBuf {
         .path
 }
 
-/// What mgz-record does in a folder as a rank that a launcher has started.
+/// Runs mgz-record in a folder, as a rank that a launcher has started.
 fn rank(dir: &Path, app: &Path, variables: &[(&str, &str)], options: &[&str]) -> Output {
     let mut command = tools::tool("mgz-record");
     command
@@ -139,7 +139,8 @@ fn a_launcher_starts_recorders() {
     }
 }
 
-/// The other way round: the recorder is asked for the launcher, and the launcher starts a recorder for each rank. A rank that is killed leaves the others whole.
+/// The reverse order: the recorder starts the launcher, and the launcher starts a recorder for each
+/// rank. A killed rank leaves the others intact.
 #[test]
 fn a_recorder_lets_the_launcher_start_recorders() {
     if !tools::have("mpirun.mpich") {

@@ -1,4 +1,5 @@
-//! Programs that read their own code as data: they find the original's bytes in every form that runs, and the others are declined or refused.
+//! Programs that read their own code as data. They find the original's bytes in every form that
+//! runs, and the other forms are declined or refused.
 
 use mgz_tests::forms::{self, Outcome};
 use mgz_tests::programs::{self, Variant};
@@ -25,33 +26,50 @@ const PLAINEST: Variant = Variant {
     opt: "0",
     pie: true,
 };
+const PLAINER: Variant = Variant {
+    clang: false,
+    opt: "1",
+    pie: true,
+};
 const VARIANTS: [Variant; 4] = [PLAIN, FIXED, OTHER, PLAINEST];
 
 /// `readers.c` in one of its ways.
 fn build(way: &str, variant: Variant, extra: &[&str], dir: &Path) -> Option<PathBuf> {
-    let define = format!("-DWAY={way}");
-    programs::build("readers", variant, &[&[&*define], extra].concat(), dir).unwrap()
+    build_of("readers", way, variant, extra, dir)
 }
 
-/// Most of the code is read: what changes it is declined or refused, with the remedy, and `burst` does what the original does.
+fn build_of(
+    name: &str,
+    way: &str,
+    variant: Variant,
+    extra: &[&str],
+    dir: &Path,
+) -> Option<PathBuf> {
+    let define = format!("-DWAY={way}");
+    programs::build(name, variant, &[&[&*define], extra].concat(), dir).unwrap()
+}
+
+/// The program reads most of its code. Forms that change code are declined or refused, with the
+/// remedy, and `burst` behaves as the original.
 fn served_by_burst_alone(way: &str) {
     for variant in VARIANTS {
-        only_burst(way, variant, true);
+        only_burst(("readers", way), variant, true, "reads_code");
     }
 }
 
-fn only_burst(way: &str, variant: Variant, static_too: bool) {
+fn only_burst((name, way): (&str, &str), variant: Variant, static_too: bool, field: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let Some(program) = build(way, variant, &[], dir.path()) else {
+    let build = |extra| build_of(name, way, variant, extra, dir.path());
+    let Some(program) = build(&[]) else {
         return;
     };
     let outcomes = forms::run_all(&program, &[], None, |form, report| {
-        assert!(report["reads_code"].is_u64(), "{way} {variant} {form}");
+        assert!(!report[field].is_null(), "{way} {variant} {form}");
     });
     for (form, outcome) in outcomes.unwrap() {
         let fits = match (&*form, &outcome) {
             ("pt" | "soft", Outcome::Declined(why)) => {
-                why.contains("reads its own code") && why.contains("--for burst")
+                why.contains("its own code") && why.contains("--for burst")
             }
             ("burst full" | "burst ring", Outcome::Refused(why)) => why.contains("--mode burst"),
             ("burst bare" | "burst burst", outcome) => *outcome == Outcome::Same,
@@ -63,7 +81,7 @@ fn only_burst(way: &str, variant: Variant, static_too: bool) {
     if !static_too {
         return;
     }
-    let Some(program) = build(way, variant, &["-static"], dir.path()) else {
+    let Some(program) = build(&["-static"]) else {
         return;
     };
     for (form, outcome) in forms::run_all(&program, &[], None, |_, _| ()).unwrap() {
@@ -163,6 +181,54 @@ fn a_function_with_a_hook() {
 }
 
 #[test]
+fn a_function_with_a_hook_that_others_have_seen() {
+    served_by_all_of("SHOWN", &[PLAIN, FIXED, PLAINEST]);
+}
+
+#[test]
+fn a_function_that_is_patched_after_a_plain_system_call() {
+    served_by_all("RAW");
+}
+
+/// Nothing of the code is written, nor read as a range: all functions have clones.
+fn left_none(way: &str) {
+    for variant in VARIANTS {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = build(way, variant, &[], dir.path()) else {
+            return;
+        };
+        forms::all_same(&program, &[], None, |form, report| {
+            let reasons = report["functions"].to_string();
+            assert!(
+                !reasons.contains("its bytes are written"),
+                "{way} {variant} {form}: {reasons}"
+            );
+            assert!(report.get("reads_code").is_none(), "{way} {variant} {form}");
+        });
+    }
+}
+
+#[test]
+fn functions_that_are_handed_on_to_be_called() {
+    left_none("PASSED");
+}
+
+#[test]
+fn a_word_that_is_a_function_or_a_buffer() {
+    left_none("UNION");
+}
+
+#[test]
+fn a_word_of_data_that_is_a_function_first() {
+    left_none("LAZY");
+}
+
+#[test]
+fn words_of_the_frame_that_held_functions_before() {
+    left_none("REUSED");
+}
+
+#[test]
 fn a_function_that_the_frame_holds() {
     served_by_all("HELD");
 }
@@ -172,7 +238,7 @@ fn behind_a_label_of_its_own() {
     served_by_all("LABEL");
 }
 
-/// What is read at addresses out of a file is not followed; the report says where that may begin.
+/// Reads at addresses from a file cannot be followed; the report says where they may begin.
 #[test]
 fn who_opens_the_list_of_mappings_is_named() {
     for variant in VARIANTS {
@@ -197,5 +263,49 @@ fn who_opens_the_list_of_mappings_is_named() {
         forms::all_same(&other, &[], None, |form, report| {
             assert!(report.get("opens_maps").is_none(), "{variant} {form}");
         });
+    }
+}
+
+#[test]
+fn own_memory_as_a_file() {
+    for (way, variant) in [
+        ("PATH", PLAIN),
+        ("FORMAT", FIXED),
+        ("FOLDER", OTHER),
+        ("WRITE", PLAINEST),
+    ] {
+        only_burst(("own_memory", way), variant, way == "PATH", "opens_memory");
+    }
+}
+
+#[test]
+fn own_memory_by_system_calls() {
+    for (way, variant) in [("CALL", PLAIN), ("CHILD", FIXED)] {
+        only_burst(("own_memory", way), variant, false, "opens_memory");
+    }
+}
+
+#[test]
+fn shared_memory_in_the_place_of_code() {
+    for variant in [PLAIN, FIXED] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = build_of("own_memory", "ALIAS", variant, &[], dir.path()) else {
+            return;
+        };
+        forms::all_same(&program, &[], None, |_, _| ());
+    }
+}
+
+/// A program that reads all writable memory, or fills it and restores it, finds nothing of the
+/// runtime there.
+#[test]
+fn all_mappings() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build_of("mappings", "0", PLAINER, &["-pthread"], dir.path()) else {
+        return;
+    };
+    for arguments in ["f r m", "o w m", "a r t", "n w h", "i w m"] {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        forms::all_same(&program, &arguments, None, |_, _| ());
     }
 }

@@ -64,7 +64,7 @@ fn written(arg: &Arg) -> String {
     format!("{}{value}", names.join(", "))
 }
 
-/// What an option does, its values and its default.
+/// The meaning of an option, its values and its default.
 fn meaning(arg: &Arg) -> String {
     let help = arg.get_long_help().or(arg.get_help());
     let mut text = help.map_or_else(String::new, |h| sentence(&h.to_string()));

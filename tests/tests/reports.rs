@@ -84,7 +84,7 @@ fn parts(path: &Path) -> Vec<String> {
         .collect()
 }
 
-/// What the server answers: status and the whole text.
+/// The server's answer: status and the whole text.
 fn ask(port: u16, host: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -111,7 +111,7 @@ fn comparisons_and_ranks_become_reports_and_a_server_answers_its_user_alone() {
     let place = TestFolder::new();
     place.recorded("base", 4);
     place.recorded("new", 8);
-    // Which places are used together is told of complete traces.
+    // Only complete traces have the part about places that are used together.
     let found = parts(&place.path("base/report.html"));
     for part in ["run", "affinity", "disassembly"] {
         assert!(found.iter().any(|p| p == part), "{part} of {found:?}");

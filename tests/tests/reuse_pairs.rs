@@ -57,7 +57,7 @@ fn pairs(trace: &Path) -> Option<Vec<Pair>> {
     Some(all)
 }
 
-/// Whether processes get watchpoints here: watch mode asks for nothing else.
+/// Tells whether processes get watchpoints on this machine, which is all that watch mode needs.
 fn has_watchpoints(dir: &Path, program: &Path) -> bool {
     let mut command = tools::tool("mgz-record");
     command
@@ -133,8 +133,8 @@ fn reuses_are_those_of_the_source() {
     // A round takes more than a hundredth of a nanosecond a load.
     assert!(reused.iter().all(|p| p.cpu_ns < 1_000_000_000), "{all:?}");
 
-    // A table whose words are written before they are read again: no load has ended a watch. (A virtual machine may tell of a hit some
-    // instructions late, behind a load.)
+    // Each word of the table is written before it is read again, so no load ends a watch. (A
+    // virtual machine may report a hit some instructions late, behind a load.)
     let trace = record(&[], &["stores", "60000"]);
     let all = pairs(&trace).unwrap();
     let reused = all.iter().filter(|p| p.reused).count();

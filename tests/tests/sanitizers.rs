@@ -1,5 +1,6 @@
-//! Programs that sanitizers watch: they do what they do without mgz, make the same reports of the same mistakes, and end alike. And what is like them: libraries that must come
-//! first, and handlers of faults that the C library does not know of.
+//! Programs under sanitizers: they behave as without mgz, make the same reports of the same
+//! mistakes, and end the same way. Similar cases are here too: libraries that must come first, and
+//! handlers of faults that the C library does not know of.
 
 use mgz_tests::nop;
 use mgz_tests::programs::{self, Variant};
@@ -138,7 +139,8 @@ fn build(kind: Kind, dir: &Path) -> Option<PathBuf> {
     Some(out)
 }
 
-/// Compiles a program for a sanitizer. `None`, and says so, where the compiler, the runtime or what that needs of the machine is not there.
+/// Compiles a program for a sanitizer. Returns `None`, and prints a note, if the machine lacks the
+/// compiler, the runtime or something that the runtime needs.
 fn compile(name: &str, kind: Kind, dir: &Path) -> Option<PathBuf> {
     if !tools::have(kind.compiler) {
         tools::skip(&format!("{} is not installed", kind.compiler));
@@ -180,7 +182,8 @@ fn compile(name: &str, kind: Kind, dir: &Path) -> Option<PathBuf> {
     Some(out)
 }
 
-/// A sanitizer's report, without what differs from run to run and between the files: process ids, addresses, and where code lies in the file.
+/// A sanitizer's report without the parts that differ between runs and files: process ids,
+/// addresses, and places of code in the file.
 fn report(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let own = |line: &&str| !line.starts_with("mgz-record:");
@@ -210,7 +213,7 @@ fn report(stderr: &[u8]) -> String {
     text
 }
 
-/// What a report says in one line: the mistake, and the function in which it was made.
+/// The statement of a report in one line: the mistake, and the function that made it.
 fn summary(stderr: &[u8]) -> Vec<String> {
     let text = report(stderr);
     let mut lines = text.lines();
@@ -309,7 +312,7 @@ fn programs_without_mistakes_are_as_they_are() {
     }
 }
 
-/// Of each process and thread of `sanitized clean`, all loads of its sums are there.
+/// The trace has all loads of the sums of each process and thread of `sanitized clean`.
 fn complete(name: &str, trace: &Path) {
     let trace = rows::read(trace).unwrap();
     let told = &trace.manifest.totals.dropped;
@@ -670,7 +673,7 @@ fn what_was_preloaded_is_seen_as_it_was() {
         &[libm],
         &["LD_PRELOAD=libm.so.6 :libm.so.6:"],
     ] {
-        // A sanitizer wants nobody before it, but may be told not to look.
+        // A sanitizer wants to be the first library, but an option turns that check off.
         let fixed = ["ASAN_OPTIONS=verify_asan_link_order=0", "B=2"];
         let environment = [&["-i", "A=1"][..], list, &fixed].concat();
         let mut plain = Command::new("env");

@@ -1,5 +1,6 @@
-//! Programs that set the `%gs` base by a system call, with no instruction of theirs that has to do with it: files in which that shows are declined, and what libraries do ends the
-//! recording before anything can go wrong.
+//! Programs that set the `%gs` base by a system call, without any instruction that uses it. Files
+//! in which this shows are declined; if a library does it, recording ends before anything can go
+//! wrong.
 
 use mgz_tests::forms::{self, Outcome};
 use mgz_tests::programs::{self, Variant};
@@ -83,7 +84,7 @@ fn other_operations() {
     }
 }
 
-/// A library without instrumentation, and numbers that nobody can see.
+/// A library without instrumentation, and system call numbers that cannot be seen in the code.
 #[test]
 fn by_a_library() {
     let dir = tempfile::tempdir().unwrap();

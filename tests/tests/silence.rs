@@ -1,4 +1,5 @@
-//! Nothing is lost without a word: threads and programs that are made past the wrappers are recorded, and what is not recorded is counted or said, with what to do.
+//! No silent losses: threads and programs that are created past the wrappers are recorded, and
+//! everything that is not recorded is counted or reported, with a remedy.
 
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_tests::programs::{self, Variant};
@@ -104,7 +105,7 @@ fn same(
     (said, manifest(trace))
 }
 
-/// What must fail, with these words on standard error, and leaves no trace.
+/// A command that must fail, with these words on standard error, and leave no trace.
 fn refused(what: &str, command: &mut Command, trace: &Path, words: &[&str]) -> String {
     let got = run(command);
     let said = text(&got.stderr);
@@ -121,7 +122,7 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Threads that no wrapper sees do the same work as those that it sees, so their trace must hold as much.
+/// Threads that no wrapper sees do the same work as the others, so their trace must hold as much.
 #[test]
 fn threads_behind_the_wrappers_are_recorded() {
     let dir = tempfile::tempdir().unwrap();
@@ -243,7 +244,8 @@ fn libraries_that_look_elsewhere_first() {
     }
 }
 
-/// A thread of generated code cannot be met: it is counted, and the code is told of.
+/// A thread of generated code cannot be recorded. It is counted, and a message tells about the
+/// code.
 #[test]
 fn what_generated_code_does_is_counted_and_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -309,7 +311,8 @@ fn what_generated_code_does_is_counted_and_said() {
     }
 }
 
-/// Programs that others start are recorded in whatever way they are started, whether the starter is instrumented or not.
+/// Programs that others start are recorded, however they are started and whether or not the starter
+/// is instrumented.
 #[test]
 fn programs_that_others_start_in_all_ways() {
     let dir = tempfile::tempdir().unwrap();
@@ -436,7 +439,21 @@ fn scripts_and_the_usual_starters() {
             ("make", vec!["make", "-s", "-f", &makefile]),
             ("python3", vec!["python3", &python]),
             // With the program among its words it would start a recorder for each rank.
-            ("mpirun", vec!["mpirun", "-n", "1", "sh", "-c", &line]),
+            (
+                "mpirun",
+                vec![
+                    // Open MPI starts nothing for root without these.
+                    "env",
+                    "OMPI_ALLOW_RUN_AS_ROOT=1",
+                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                    "mpirun",
+                    "-n",
+                    "1",
+                    "sh",
+                    "-c",
+                    &line,
+                ],
+            ),
             ("setsid", vec!["setsid", "-w", &program, "plain"]),
         ] {
             if tools::have(tool) {
@@ -460,7 +477,7 @@ fn scripts_and_the_usual_starters() {
                 "{what}: {said}"
             );
             assert!(m.totals.samples > 0, "{what}: {said}");
-            // Who is not recorded is said.
+            // A message names the programs that are not recorded.
             assert!(
                 said.contains("not recorded, without instrumentation"),
                 "{what}: {said}"
@@ -586,7 +603,8 @@ fn give_capabilities(path: &Path, effective: bool, permitted: u32, inheritable: 
     }
 }
 
-/// Programs that gain rights are refused, because the loader keeps the runtime out of them; those that a script starts are told of.
+/// Programs that gain rights are refused, because the loader keeps the runtime out of them. If a
+/// script starts such a program, a message says so.
 #[test]
 fn programs_that_gain_rights() {
     const NET_BIND_SERVICE: u32 = 1 << 10;
@@ -698,7 +716,7 @@ fn programs_that_gain_rights() {
     ));
     assert_eq!(tools::code(&got), 0, "{}", text(&got.stderr));
     assert!(manifest(&trace).totals.rows > 1_000_000);
-    // One that nobody could foresee: what a script starts.
+    // A program that could not be foreseen, because a script starts it.
     assert!(give_capabilities(&capable, true, NET_BIND_SERVICE, 0));
     let hidden = dir.path().join("hidden");
     std::fs::write(
@@ -728,7 +746,8 @@ fn programs_that_gain_rights() {
     );
 }
 
-/// Copies by the C library are told of in every mode, and in the report, until that is instrumented.
+/// Copies by the C library are reported in every mode and in the report, until the library is
+/// instrumented.
 #[test]
 fn what_the_c_library_reads_is_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -760,7 +779,7 @@ fn what_the_c_library_reads_is_said() {
             .find(|f| f.path.contains("libc.so"))
             .unwrap();
         assert!(!libc.instrumented && libc.needed, "{libc:?}");
-        // Where the time went instead.
+        // The code that took the time instead.
         if m.coverage.time_samples > 40 {
             assert!(said.contains("libc.so.6"), "{said}");
             assert!(
@@ -803,7 +822,8 @@ fn what_the_c_library_reads_is_said() {
     assert!(m.coverage.files.iter().all(|f| f.reads_for.is_empty()));
 }
 
-/// An instrumented library that a program without instrumentation opens: its threads of then and later, and the signals that it handles.
+/// A program without instrumentation opens an instrumented library: threads that exist then and
+/// later ones, and the signals that the library handles.
 #[test]
 fn libraries_that_wake_the_recorder() {
     let dir = tempfile::tempdir().unwrap();
@@ -874,7 +894,7 @@ fn libraries_that_wake_the_recorder() {
     }
 }
 
-/// Options that do nothing, and those that stand behind the program.
+/// Options without effect, and options that stand behind the program's name.
 #[test]
 fn options_that_nobody_reads() {
     let dir = tempfile::tempdir().unwrap();
@@ -923,7 +943,7 @@ fn options_that_nobody_reads() {
             &[words],
         );
     }
-    // What only costs a line.
+    // Conditions that only print a line.
     let got = run(&mut record_command(
         &["--mode", "full", "--signal", "61"],
         &trace,

@@ -1,4 +1,4 @@
-//! Whose stack memory is, in `mgz-analyze --objects`.
+//! Owners of stack memory, in `mgz-analyze --objects`.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};

@@ -1,9 +1,14 @@
-//! The torture matrix: programs that check themselves, one for each thing that has broken rewriters, × compilers × levels × kinds of
-//! executable × stripped or not × flavours. Output and status must be those of the original: the soft flavour under `mgz-record` in `full`
-//! and `ring`, with translated clones in `burst` and attached to (`--attach`) while they wait before their main function, the PT flavour bare (with no-operations for its `ptwrite`s where the CPU has none).
+//! The torture matrix: programs that check themselves, one for each thing that has broken
+//! rewriters, × compilers × levels × kinds of executable × stripped or not × flavours. Output and
+//! status must be those of the original. The soft flavour runs under `mgz-record` in `full` and
+//! `ring`; its translated clones run in `burst` and attached to (`--attach`) while they wait before
+//! their main function. The PT flavour runs without a recorder (with no-operations for its
+//! `ptwrite`s where the CPU has none).
 //!
-//! `MGZ_FLAVOUR=burst` (or `attach`) and `MGZ_REPEAT=100` repeat what each run does differently. `MGZ_TESTS=full` runs the whole matrix; else each program has a few ways, different ones from program to program.
-//! `MGZ_WAY=gcc-O2-static` (any part of a way's name) picks some. `MGZ_KEEP` keeps the folders.
+//! `MGZ_FLAVOUR=burst` (or `attach`) and `MGZ_REPEAT=100` repeat the parts that differ from run to
+//! run. `MGZ_TESTS=full` runs the whole matrix; otherwise each program has a few ways, different
+//! ones from program to program. `MGZ_WAY=gcc-O2-static` (any part of a way's name) picks some.
+//! `MGZ_KEEP` keeps the folders.
 
 use mgz_tests::ways::{self, Kind, Strip, Way};
 use mgz_tests::{nop, session, tools};
@@ -16,8 +21,9 @@ use std::time::Duration;
 /// For one run; a loaded machine included.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What may be declined. Everything else must be instrumented. Loops, exceptions, threads, switch tables and vector code are never here: where a program of theirs is, it is for handlers of signals that
-/// a C library in the file, or Rust's, brings along.
+/// Programs that may be declined. Everything else must be instrumented. Loops, exceptions, threads,
+/// switch tables and vector code are never a reason. Where a program with them is listed, the
+/// reason is handlers of signals in the file's C library or in Rust's.
 struct MayBeDeclined {
     program: &'static str,
     /// Parts of the way's name.
@@ -135,7 +141,7 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     ),
 ];
 
-/// What a test has found.
+/// Results of a test.
 #[derive(Default)]
 struct Verdict {
     wrong: Vec<String>,
@@ -145,7 +151,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// Whether the program may be declined with this message (`None`: it was not).
+    /// Tells whether the program may be declined with this message (`None`: it was not declined).
     fn may_be_declined(&mut self, what: &str, name: &str, message: Option<&str>) -> bool {
         let rows: Vec<_> = (0..)
             .zip(MAY_BE_DECLINED)
@@ -188,7 +194,8 @@ fn outcome(command: &mut Command) -> Result<Output, String> {
     tools::run(command, LIMIT).map_err(|e| format!("{e:#}"))
 }
 
-/// What `mgz-instrument` makes of a program: form, what it serves, and the flavours of the matrix that run it.
+/// Outputs of `mgz-instrument` for a program: the form, the mode that it serves, and the flavours
+/// of the matrix that run it.
 const FORMS: [(&str, &str, &[&str]); 3] = [
     ("soft", "ring", &["soft"]),
     ("soft", "burst", &["burst", "attach"]),
@@ -347,7 +354,8 @@ fn gate_library(is_musl: bool) -> &'static [u8] {
     })
 }
 
-/// Runs a program bare, held back before its main function until somebody has attached to it. Returns what went wrong.
+/// Runs a program without a recorder and holds it before its main function until a recorder has
+/// attached to it. Returns the errors.
 fn attached(
     what: &str,
     program: &Path,
@@ -514,8 +522,8 @@ fn ends() {
     );
 }
 
-/// Ways to link and to shape an executable that have nothing to do with the code in it: on programs with tables, exceptions, threads,
-/// constructors and thread-local storage.
+/// Ways to link and to lay out an executable, independent of its code: on programs with tables,
+/// exceptions, threads, constructors and thread-local storage.
 #[test]
 fn linkers_and_layouts() {
     let base = Way {
@@ -663,7 +671,7 @@ fn linkers_and_layouts() {
     let mut verdict = Verdict::default();
     for (i, way) in ways.into_iter().enumerate() {
         let all = ["throws", "switches", "callbacks", "ifuncs", "tls"];
-        // Of the programs, only this one has functions that a linker may fold.
+        // This is the only program with functions that a linker may fold.
         let second = if way.flags.contains(&"-Wl,--icf=all") {
             "callbacks"
         } else {
@@ -675,7 +683,8 @@ fn linkers_and_layouts() {
             &[all[i % 2], second]
         };
         for name in programs {
-            // A resolver may call nothing; lld 14 loses ifuncs in thin LTO; gcc refuses some models of thread-local storage in the large model.
+            // A resolver may call nothing. lld 14 loses ifuncs in thin LTO. gcc refuses some models
+            // of thread-local storage in the large model.
             let impossible = match *name {
                 "ifuncs" => &["-finstrument-functions", "-flto=thin"][..],
                 "tls" => &["-mcmodel=large"],
@@ -817,7 +826,8 @@ fn handlers_and_layouts() {
     verdict.end();
 }
 
-/// Unwinding without a loader: gcc's files have no search table, so that their own start-up code registers what is found; and nothing tells of the runtime's code.
+/// Unwinding without a loader. gcc's files have no search table, so their own start-up code
+/// registers the unwind tables it finds, and nothing describes the runtime's code.
 #[test]
 fn unwinding_without_a_loader() {
     let mut verdict = Verdict::default();

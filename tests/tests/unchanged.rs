@@ -1,6 +1,6 @@
-//! Programs of the system, stripped and optimised, give the same bytes and the same status when they are
-//! instrumented: soft under `mgz-record` in both modes, PT natively (or, on a CPU without `ptwrite`, as a copy in
-//! which each `ptwrite` is a NOP).
+//! Programs of the system, stripped and optimised, give the same bytes and the same status when
+//! instrumented. The soft flavour runs under `mgz-record` in both modes; PT runs natively (or, on a
+//! CPU without `ptwrite`, as a copy in which each `ptwrite` is a NOP).
 
 use mgz_tests::{inputs, nop, tools};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Watch mode: programs do what they do alone, and reuses are those that the source has.
+//! Watch mode: programs behave as they do alone, and the reuses are those in the source.
 
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session;
@@ -105,7 +105,8 @@ fn reuses_are_those_of_the_source() {
         .sum();
     assert!(share > 0.9, "{pairs:?}");
 
-    // With the rate of a counted run: half of the loads are words, whose distance is the array; the others are near.
+    // With the rate from a counted run: half of the loads are words whose reuse distance is the
+    // array; the others have short distances.
     let file = session::instrument(&program, "soft", &[]).unwrap().path;
     let ring = dir.path().join("ring");
     let mut command = session::record_command(&["--mode", "ring"], &ring, &file, &[ROUNDS]);
@@ -157,7 +158,7 @@ fn reuses_are_those_of_the_source() {
         "{}",
         refused.2
     );
-    // Whoever does not ask for it is told, and shown the same.
+    // Without the option, the same is shown, with a hint.
     let (status, led, text) = analyze(&["reuse", shown]);
     assert!(
         status == 0 && text.contains("--rdx shows") && led["pairs"].as_array() == Some(pairs),
@@ -196,7 +197,8 @@ impl Reuses {
 
 #[test]
 fn a_load_is_reused_by_the_next_load_unless_stores_count() {
-    // Intervals are times here, and those of other programs that have the processor meanwhile are in them: who compares their lengths tries again.
+    // Intervals are times here and include the time of other programs on the processor. A
+    // comparison of their lengths may therefore take several tries.
     const TRIES: usize = 3;
     let dir = tempfile::tempdir().unwrap();
     let program = programs::build("passes", PLAIN, &["-g"], dir.path())
@@ -218,7 +220,8 @@ fn a_load_is_reused_by_the_next_load_unless_stores_count() {
         let manifest: Value =
             serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
         let triggers = &manifest["totals"]["triggers"];
-        // Each hit is the one instruction that accesses the word. (Seen once on a virtual machine: one of 284 was reported at a place that no access leads to; it is counted.)
+        // Each hit is at the one instruction that accesses the word. (Once, on a virtual machine,
+        // one of 284 was reported at a place that no access leads to; it is counted.)
         let count = |key: &str| triggers[key].as_u64().unwrap_or(0);
         assert!(
             count("hits_unclear") * 100 <= count("hits") && count("hits_lost") == 0,

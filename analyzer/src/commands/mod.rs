@@ -51,10 +51,10 @@ pub enum Command {
     Ranks(ranks::RanksArguments),
 }
 
-/// What all subcommands share.
+/// Arguments of all subcommands.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// How to show the result.
+    /// Format of the result.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Folder for --format csv and parquet; made if need be. With json: also write DIR/COMMAND.json.

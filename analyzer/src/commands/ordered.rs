@@ -114,12 +114,12 @@ impl Stretch {
         self.group.extend_from_slice(rows.group);
         self.implied.extend_from_slice(rows.implied);
         self.site.extend_from_slice(from.sites(range));
-        // Where they were not read, no instruction is known.
+        // If instructions were not read, they are unknown.
         self.site.resize(self.address.len(), u32::MAX);
     }
 }
 
-/// Where the rows of a thread are: pieces with their runs, in order.
+/// The rows of a thread: pieces with their runs, in order.
 type Places = VecDeque<(usize, Range<usize>)>;
 
 /// The threads of a trace, and where their rows are.

@@ -58,7 +58,7 @@ pub struct PredictArguments {
     /// input size is taken from it, and the whole run predicted.
     #[arg(long, value_name = "TRACE")]
     pub beginning: Vec<PathBuf>,
-    /// Where the input size comes from.
+    /// Source of the input size.
     #[arg(long, value_enum, default_value_t = SizeFrom::Data)]
     pub size_from: SizeFrom,
     /// Bytes of a block: a power of two. The paper measures data elements.
@@ -79,7 +79,7 @@ pub struct PredictArguments {
     pub stores: bool,
 }
 
-/// Where the input size comes from.
+/// Sources of the input size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SizeFrom {

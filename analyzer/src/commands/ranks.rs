@@ -50,7 +50,7 @@ pub struct RanksArguments {
     /// For `mgz ranks --html`: writes the JSON of all that a report shows to FILE.
     #[arg(long, hide = true, value_name = "FILE", conflicts_with = "partial")]
     pub report_data: Option<PathBuf>,
-    /// What all subcommands share.
+    /// Arguments of all subcommands.
     #[command(flatten)]
     pub common: Common,
 }

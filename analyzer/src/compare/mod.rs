@@ -49,7 +49,7 @@ docs/reference/compare.md has the definitions and the keys of the JSON.
 
 Exit status: 0 done; 1 error; 2 wrong usage; 3 a number is worse, not by chance, and beyond its limit.";
 
-/// How a comparison is shown.
+/// Formats of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CompareFormat {
     /// The verdict in words, and a table.
@@ -72,13 +72,13 @@ pub struct CompareArguments {
     /// The base: traces, folders of mgz run, partial results, or folders of these.
     #[arg(required = true, value_name = "BASE")]
     pub base: Vec<PathBuf>,
-    /// What is compared with it.
+    /// Traces to compare with it.
     #[arg(last = true, required = true, value_name = "NEW")]
     pub new: Vec<PathBuf>,
     /// Ends with status 3 if one of these numbers is worse, not by chance, by more than that.
     #[arg(long, value_name = "CONDITIONS", value_parser = conditions)]
     pub fail_if: Option<Gate>,
-    /// How to show the result.
+    /// Format of the result.
     #[arg(long, value_enum, default_value_t = CompareFormat::Text)]
     pub format: CompareFormat,
     /// Also writes it to FILE in another format: FORMAT=FILE. May be given several times.

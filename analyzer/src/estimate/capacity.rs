@@ -1,4 +1,5 @@
-//! How many blocks there can be where some were seen: of addresses in their lines, of lines in their pages, of pages in larger pieces.
+//! Capacity of used memory: the number of blocks that fit where some were seen. Addresses fit in
+//! their lines, lines in their pages, pages in larger pieces.
 
 use crate::estimate::recapture::Block;
 
@@ -32,7 +33,8 @@ pub(crate) fn lines(blocks: &[Block]) -> Option<Vec<Block>> {
     Some(lines)
 }
 
-/// Adds the samples of a block to those of its line. Only two of the samples of a block are known: of a line that more have seen, the number may be too large.
+/// Adds the samples of a block to those of its line. Only two samples of each block are known, so
+/// the number may be too large for a line that more samples have seen.
 fn join(line: &mut Block, block: &Block) {
     for &sample in block.first.iter().take(block.samples as usize) {
         let [first, second] = line.first;
@@ -126,7 +128,7 @@ mod tests {
         assert_eq!(at(&[0, 24, 72]), 3.0);
         assert_eq!(at(&[0, 24, 40, 46]), 32.0);
         assert_eq!(at(&[0, 4096]), 1.0);
-        // Of one block, nothing is known.
+        // A single block gives no information.
         assert_eq!(at(&[7]), 64.0);
     }
 }

@@ -1,4 +1,5 @@
-//! How often which sample (or pair of samples) is the only one that saw a block: sums over the parts of a list of blocks.
+//! Clusters of rare blocks: for each sample (or pair of samples), the number of blocks that it
+//! alone has seen, summed over parts of a list of blocks.
 
 use crate::estimate::recapture::Block;
 use mgz_models::util::hash::spread;
@@ -9,14 +10,15 @@ use std::hint::select_unpredictable;
 pub(crate) struct Rare {
     /// Its place in the list.
     at: u32,
-    /// Number of the sample or pair; those are numbered in the order in which they come. Blocks of three samples have the last one together, so that they are counted as the others are:
-    /// nobody can foresee which is what.
+    /// Number of the sample or pair; these are numbered in order of appearance. All blocks of three
+    /// samples share the last number. They are counted like the others, because a branch on the
+    /// kind of block could not be predicted.
     key: u32,
     /// See [`Block::stands`]; 0 where it does not count.
     stands: u32,
     /// By how many samples it was seen, less one.
     kind: u8,
-    /// Whether it counts as irregular.
+    /// True if the block counts as irregular.
     irregular: bool,
 }
 
@@ -28,7 +30,7 @@ pub(crate) struct Sums {
     pub(crate) pairs: u64,
     /// Blocks seen in three samples.
     pub(crate) triples: u64,
-    /// Sum of what the samples of the singletons stand for ([`Block::stands`]).
+    /// Sum of the relative loads of the singletons' samples ([`Block::stands`]).
     pub(crate) stands: u64,
     /// Sums of the squared numbers of singletons by sample, of doubletons by pair of samples.
     pub(crate) single_squares: u64,
@@ -37,7 +39,8 @@ pub(crate) struct Sums {
     pub(crate) irregular: u64,
 }
 
-/// A sample or pair of samples: its blocks in the part that is counted, and how many of them are still to come.
+/// A sample or pair of samples: the number of its blocks in the current part, and the number still
+/// to come.
 #[derive(Clone, Copy, Default)]
 struct Key {
     all: u32,
@@ -50,7 +53,8 @@ pub(crate) struct Table {
     keys: Vec<Key>,
 }
 
-/// What is counted while blocks come one by one, for singles, pairs and triples (of which only the count means anything).
+/// Running counts while blocks come one by one, for singles, pairs and triples (only the count of
+/// triples has a meaning).
 #[derive(Clone, Copy, Default)]
 struct Running {
     count: [u64; 3],
@@ -64,9 +68,10 @@ struct Running {
 
 /// Numbers of samples and of pairs of samples, in the order in which they come.
 struct Numbers {
-    /// Of many blocks, single samples are looked up directly: number plus one, 0 is free.
+    /// Numbers of single samples if there are many blocks, looked up directly: number plus one, 0
+    /// is free.
     direct: Vec<u32>,
-    /// Of others and of pairs: key, and number plus one.
+    /// Numbers of other samples and of pairs: key, and number plus one.
     index: Vec<(u64, u32)>,
     shift: u32,
     count: u32,
@@ -101,7 +106,8 @@ impl Numbers {
         )
     }
 
-    /// The number of the sample or the pair that has seen a block: it must be one of those that there is room for, and of one or two samples.
+    /// The number of the sample or pair that has seen a block. The block must be one of those that
+    /// there is room for, and of one or two samples.
     #[inline(always)]
     fn of(&mut self, block: &Block) -> u32 {
         let [first, second] = block.first;
@@ -137,7 +143,7 @@ impl Numbers {
 }
 
 impl Sums {
-    /// Sums over all of some blocks: what [`Table::sides`] gives, without a list of the rare ones.
+    /// Sums over all blocks of a list, as in [`Table::sides`], but without a list of the rare ones.
     pub(crate) fn new(blocks: &[Block]) -> Sums {
         let (mut numbers, _) = Numbers::new(blocks);
         let mut counts: Vec<u64> = Vec::new();
@@ -192,9 +198,11 @@ impl Table {
         }
     }
 
-    /// Sums over the blocks before and behind each of some places, which ascend, of the blocks `from..to`.
+    /// Sums over the blocks before and after each of some ascending places, of the blocks
+    /// `from..to`.
     ///
-    /// One pass is enough for both sides: of a key with n blocks of which m are before the place, those behind give (n − m)² = n² − 2nm + m².
+    /// One pass is enough for both sides: for a key with n blocks, m of them before the place, the
+    /// blocks after it give (n − m)² = n² − 2nm + m².
     pub(crate) fn sides<const N: usize>(
         &mut self,
         from: usize,
@@ -248,7 +256,7 @@ impl Running {
         }
     }
 
-    /// Sums over the blocks behind those of `before`; `self` are those of all.
+    /// Sums over the blocks after those of `before`; `self` are the sums over all blocks.
     fn without(&self, before: &Running) -> Sums {
         let squares =
             |kind: usize| self.squares[kind] + before.squares[kind] - 2 * before.cross[kind];

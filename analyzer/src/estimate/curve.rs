@@ -1,31 +1,51 @@
-//! The footprint of windows of any size, from inside a sample to the whole run.
+//! The footprint of windows of any size, from the inside of a sample to the whole run.
 //!
-//! Windows up to the sample's size are counted exactly by [`crate::stages::windows`]. What lies between samples is not seen. The address range is cut into
-//! *strata* where nothing was touched for 64 KiB, and where the estimator finds that use differs: mostly objects. Each is divided once more by how many samples have seen an address (octaves of eight),
-//! since what is always in use and what was used once may lie side by side.
+//! Windows up to the sample's size are counted exactly by [`crate::stages::windows`]. Between
+//! samples nothing is seen. The address range is cut into *strata*: where nothing was touched for
+//! 64 KiB, and where the estimator finds a difference in use. Strata are mostly objects. Each is
+//! divided again by the number of samples that have seen an address (octaves of eight), since data
+//! in constant use may lie beside data that was used once.
 //!
-//! **From two periods on**: a window of m = 2, 4, 8, … consecutive samples is a run of its own. The estimator of the whole run ([`crate::estimate::Listed::footprint`]) is applied to it: seen blocks, those that exactly one and exactly two
-//! of the m samples have seen, summed over all such windows before the formula is applied, by stratum. So data that is used for a while and then left, phases, and loops that come again are met as they are, and nothing is assumed of
-//! how use is spread over the run. Between these sizes the curve is straight in logarithms; at the end stands the estimate of the whole run.
+//! **From two periods on**, a window of m = 2, 4, 8, … consecutive samples is treated as a run of
+//! its own, and the estimator of the whole run ([`crate::estimate::Listed::footprint`]) is applied
+//! to it. Its inputs are the numbers of blocks that any, exactly one and exactly two of the m
+//! samples have seen, by stratum, summed over all such windows before the formula is applied.
+//! Therefore the curve needs no assumption about the distribution of use over the run: it is valid
+//! for data that is used for a while and then left, for phases, and for loops that recur. Between
+//! these sizes the curve is straight in logarithms; its last point is the estimate of the whole
+//! run.
 //!
-//! **Between the sample and two periods** there is no evidence (the report's blind spot R2), so there is a model. Of each stratum is known
+//! **Between the sample and two periods** there is no evidence (the report's blind spot R2), so a
+//! model is used. For each stratum it knows
 //!
 //! - U, its footprint in windows of two periods that touch it, as above,
 //! - f, its mean footprint in the samples that touch it,
-//! - a(W), the share of windows of W loads that touch it at all, from runs of consecutive samples (so that such a window does so for
-//!   W' = W·a(w)/a(W) loads),
+//! - a(W), the share of windows of W loads that touch it at all, from runs of consecutive samples
+//!   (such a window touches it for W' = W·a(w)/a(W) loads).
 //!
-//! and from these the mean footprint in a window of W loads: a(W) times f grown from the sample's size w to W' and bounded by U. Data that is walked grows in
-//! proportion to time until all of it was seen: min(U, f·(1 + γ·(W' − w)/w)); data that is used by chance grows as U·(1 − (1 − f/U)^(W'/w)). Both are mixed by the
-//! share of addresses that Irregular loads touch. γ is the growth at the end of samples over the mean growth (1 unless samples reuse data). What would not reach U so grows as a power of W.
+//! The mean footprint in a window of W loads is a(W) times f, grown from the sample's size w to W'
+//! and bounded by U. Data that is walked grows in proportion to time until all of it was seen:
+//! min(U, f·(1 + γ·(W' − w)/w)). Data that is used at random grows as U·(1 − (1 − f/U)^(W'/w)). The
+//! two are mixed by the share of addresses that Irregular loads touch. γ is the growth at the end
+//! of samples divided by the mean growth (1 unless samples reuse data). If this would not reach U,
+//! the footprint grows as a power of W.
 //!
-//! **Intervals**: that of the estimator; and which part of its time a stratum was met in. Samples come one per period, so what varies is where a stretch of use begins and ends between two samples: the variance of the number of
-//! samples that see a stratum is taken as half the number of changes between neighbours (successive differences, as for systematic samples). A phase of ten samples is known to about a tenth, one of two samples to about a half;
-//! of phases that no sample has met nothing is known.
+//! **Intervals** contain the interval of the estimator and the uncertainty of the part of time in
+//! which a stratum is in use. Samples come one per period, so the variation is in the places,
+//! between two samples, where a stretch of use begins and ends. The variance of the number of
+//! samples that see a stratum is taken as half the number of changes between neighbours (successive
+//! differences, as for systematic samples). The length of a phase of ten samples is known to about
+//! a tenth, and that of a phase of two samples to about a half. Phases that no sample has seen are
+//! unknown.
 //!
-//! **Samples that stand for different numbers of loads** (by time, [`crate::estimate::sample_shares`]): a window of m samples is one of V = Σ v_k loads, and counts for V in all sums. Where two samples of fast code cover V loads, of slow code it takes many
-//! more, and strata are mostly of one kind of code. So each stratum has sizes of its own: of its windows of 1, 2, 4, … samples the mean ΣV²/ΣV over those that touch it, with ΣV·F/ΣV as the mean footprint and, for evidence, the counts of
-//! (ΣV)²/ΣV² windows that are alike. The curve is the sum of what the strata have at each size. In the intervals the changes between neighbours count for the squares of v_k, and the error of the speeds that v_k come from is added for what is not touched all of the time.
+//! **Samples with different numbers of loads** (windows by time,
+//! [`crate::estimate::sample_shares`]): a window of m samples represents V = Σ v_k loads, and
+//! counts with weight V in all sums. Slow code needs many more samples than fast code for the same
+//! number of loads, and strata are mostly of one kind of code. Therefore each stratum has sizes of
+//! its own: for its windows of 1, 2, 4, … samples, the mean ΣV²/ΣV over those that touch it, with
+//! the mean footprint ΣV·F/ΣV. Their evidence equals that of (ΣV)²/ΣV² equal windows. The curve is
+//! the sum over strata at each size. In the intervals, changes between neighbours count with v_k²,
+//! and the error of the speeds behind v_k is added for strata that are not in use all of the time.
 
 pub use crate::estimate::curve_order::Order;
 pub use crate::estimate::curve_points::{Curve, CurvePoint};
@@ -42,7 +62,8 @@ const OCTAVES: usize = 11;
 /// Strata, at most.
 const MOST: usize = 4096;
 
-/// Cuts blocks where none follows for 64 KiB, and where the estimator does (`ends`). Smaller gaps may be what samples have left out of one object.
+/// Cuts blocks at gaps of 64 KiB and at the estimator's cuts (`ends`). Smaller gaps may be parts of
+/// one object that no sample has seen.
 fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
     let list = &blocks.listed.blocks;
     let mut gap = (65_536u64 >> shift).max(2);
@@ -60,8 +81,10 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
     }
 }
 
-/// Makes the curve. `inside`: exact means of windows inside samples, ascending; `order`: for each sample its thread and its number there;
-/// `sample` and `period`: rows of a sample, and from sample to sample; `shift`: log2 of the bytes of a block; `scale` as for [`crate::estimate::Listed::footprint`].
+/// Calculates the curve. `inside`: exact means of windows inside samples, ascending. `order`: for
+/// each sample its thread and its number there. `sample` and `period`: rows of a sample, and rows
+/// from sample to sample. `shift`: log2 of the bytes of a block. `scale` as for
+/// [`crate::estimate::Listed::footprint`].
 pub fn curve(
     inside: &[(f64, f64)],
     blocks: &Blocks,
@@ -101,7 +124,7 @@ pub fn curve(
     let mut from = 0;
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for end in gaps(blocks, shift, &ends) {
-        // What is always in use and what was used once may lie side by side.
+        // Data in constant use may lie beside data that was used once.
         let mut octaves: [Vec<u32>; OCTAVES] = Default::default();
         for (at, block) in (from..end).zip(&list[from..end]) {
             octaves[block.samples.max(1).ilog(OFTEN) as usize].push(at as u32);
@@ -109,12 +132,12 @@ pub fn curve(
         groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
         from = end;
     }
-    // What windows of so many samples count for, of all threads.
+    // Total weight of the windows of each number of samples, over all threads.
     let windows: Vec<f64> = (0..LEVELS)
         .map(|level| order.windows(level))
         .take_while(|&w| w > 0.0)
         .collect();
-    // Standard deviation of the logarithm of what samples stand for.
+    // Standard deviation of the logarithm of the samples' weights.
     let speeds = design.weights.map_or(0.0, |error| error.ln_1p() / Z);
     let mut met = 0.0;
     let mut once = Once::new(lengths);
@@ -199,10 +222,12 @@ pub fn curve(
             }
             stratum.active.push(weights / windows);
             if level == 0 {
-                // What is touched in all of the run's loads is so whatever these are.
+                // The error of the speeds does not matter for a stratum that all loads of the run
+                // touch.
                 varies += (speeds * (1.0 - weights / windows)).powi(2);
             }
-            // Loads of a window that touches it, and what such a window counts for: the evidence is that of (Σw)²/Σw² windows that are alike.
+            // Mean loads of a window that touches the stratum, and the weight of one. The evidence
+            // equals that of (Σw)²/Σw² equal windows.
             let (size, each) = if curve.weighed {
                 (squares / weights, squares / weights)
             } else {
@@ -283,7 +308,8 @@ pub fn curve(
             },
         ));
     }
-    // Longer windows touch no less, and more is known of them: samples of one lap of a loop never meet, which makes windows of few laps look larger than they are.
+    // A longer window touches no less, and its estimate has more evidence. The samples of one lap
+    // of a loop never overlap, so windows of few laps look larger than they are.
     for at in (1..curve.far.len()).rev() {
         let longer = curve.far[at].1;
         let here = &mut curve.far[at - 1].1;
@@ -304,7 +330,8 @@ pub fn curve(
     curve
 }
 
-/// Growth at the end of samples over their mean growth. (Sizes next to each other tell nothing of it: their means are of different samples.)
+/// Growth at the end of samples divided by their mean growth. (Neighbouring sizes do not show it,
+/// because their means are of different samples.)
 fn growth_at_end(inside: &[(f64, f64)]) -> f64 {
     let Some((b, before)) = inside.split_last() else {
         return 1.0;
@@ -333,7 +360,8 @@ mod tests {
         windows.iter().sum::<f64>() / windows.len() as f64
     }
 
-    /// A phase that two samples have met may have been half or twice as long; one that took half of the run is known.
+    /// A phase that two samples have seen may have been half or twice as long; the length of a
+    /// phase of half the run is known.
     #[test]
     fn what_few_samples_have_met_is_vague() {
         for (length, vague) in [(16_384u64, true), (524_288, false)] {
@@ -387,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Counts by level agree with counting each window by itself.
+    /// Counts by level agree with separate counts of each window.
     #[test]
     fn blocks_in_windows_of_samples_agree_with_their_definition() {
         let mut state = 11u64;
@@ -427,8 +455,9 @@ mod tests {
         }
     }
 
-    /// Samples by time of a program in turns of slow and of fast code, which loads four times as much in a sample's time: means over windows of loads are found if samples
-    /// count for what they stand for, and are far off if they do not.
+    /// Samples by time of a program that alternates slow code and fast code with four times as many
+    /// loads in a sample's time. With the samples' weights, means over windows of loads are
+    /// correct; without them they are far off.
     #[test]
     fn samples_by_time_give_footprints_by_loads() {
         let (window, period) = (512usize, 2048usize);
@@ -547,7 +576,8 @@ mod tests {
                             i % 512 * 64
                         }
                     }
-                    // Blocks of 2,000 addresses, each used twenty times and then left: what the whole run tells of growth is not true of any part of it.
+                    // Blocks of 2,000 addresses, each used twenty times and then left. The growth
+                    // of the whole run is not true for any part of it.
                     5 => (i / 40_000 * 2_000 + i % 2_000) * 8,
                     // Two phases.
                     _ => {
@@ -607,7 +637,8 @@ mod tests {
                     found.footprint.value,
                     off * 100.0
                 );
-                // Two samples of a short phase do not tell how long it was; but nothing may be made of what lies beside the hot part.
+                // Two samples of a short phase do not tell its length, but the data beside the hot
+                // part must not be invented.
                 assert!(
                     off < 0.25 && (off > -0.25 || kind == 4),
                     "kind {kind}, 2^{level}: {found:?}, truth {truth}"

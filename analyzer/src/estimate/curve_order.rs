@@ -1,4 +1,4 @@
-//! Samples in the order of their threads, and what each stands for.
+//! Samples in the order of their threads, and the loads that each represents.
 
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
@@ -12,7 +12,8 @@ pub struct Order {
     /// Samples by thread.
     pub(crate) lengths: Vec<u32>,
     len: usize,
-    /// By thread: 0, and the loads of the run that its samples up to each stand for. Empty if all samples stand for equally many.
+    /// Cumulative loads of the run that the samples of each thread represent, starting with 0.
+    /// Empty if all samples represent equally many.
     upto: Vec<Vec<f64>>,
 }
 
@@ -26,7 +27,8 @@ impl Order {
         }
     }
 
-    /// Adds the next sample of a thread, if it is not known yet. `loads`: what it stands for; none for all samples if these stand for equally many.
+    /// Adds the next sample of a thread, if it is not known yet. `loads` is the number of loads
+    /// that it represents; `None` for all samples if these represent equally many.
     pub fn add(&mut self, sample: u32, thread: u32, loads: Option<f64>) {
         if self.get(sample).is_some() {
             return;
@@ -44,7 +46,7 @@ impl Order {
             upto.push(upto.last().copied().unwrap_or(0.0) + loads);
         }
         let at = sample as usize;
-        // What is in one part must not be hidden by the other.
+        // An entry in one part must not be hidden by the other.
         if at < self.dense.len() {
             self.dense[at] = Some(place);
         } else if self.sparse.is_empty() && at < self.len * 4 + 1024 {
@@ -55,18 +57,20 @@ impl Order {
         }
     }
 
-    /// Whether samples stand for different numbers of loads.
+    /// True if samples represent different numbers of loads.
     pub fn is_weighed(&self) -> bool {
         !self.upto.is_empty()
     }
 
-    /// Loads that samples of a thread stand for, `from..to` by their numbers there; only where these are not equally many.
+    /// Loads that the samples `from..to` of a thread represent, by their numbers there; only if
+    /// samples differ in this.
     pub fn loads(&self, thread: u32, from: u32, to: u32) -> f64 {
         let upto = &self.upto[thread as usize];
         upto[to as usize] - upto[from as usize]
     }
 
-    /// What a window of `1 << level` samples counts for in means: the loads that they stand for, or one if all samples stand for equally many.
+    /// Weight of a window of `1 << level` samples in means: the loads that its samples represent,
+    /// or one if all samples represent equally many.
     pub(crate) fn weight(&self, thread: u32, window: u32, level: usize) -> f64 {
         if self.is_weighed() {
             self.loads(thread, window << level, (window + 1) << level)
@@ -75,7 +79,7 @@ impl Order {
         }
     }
 
-    /// What all whole windows of `1 << level` samples count for.
+    /// Total weight of all complete windows of `1 << level` samples.
     pub(crate) fn windows(&self, level: usize) -> f64 {
         let whole = |length: u32| length.checked_shr(level as u32).unwrap_or(0);
         let of = |(thread, &length): (u32, &u32)| {
@@ -93,7 +97,7 @@ impl Order {
         self.len
     }
 
-    /// Whether there are none.
+    /// True if there are no samples.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -1,4 +1,4 @@
-//! The curve itself: what is known of the strata, and the footprint at any size.
+//! The curve itself: the strata's data, and the footprint at any size.
 
 use crate::estimate::{Estimate, Z};
 
@@ -7,7 +7,7 @@ use crate::estimate::{Estimate, Z};
 pub struct CurvePoint {
     /// Mean footprint.
     pub footprint: Estimate,
-    /// Whether windows of this size were counted; else it is an estimate.
+    /// True if windows of this size were counted; otherwise the footprint is an estimate.
     pub measured: bool,
 }
 
@@ -19,12 +19,13 @@ pub(crate) struct Stratum {
     pub(crate) irregular: f64,
     /// Share of the windows of 1, 2, 4, … samples that touch it.
     pub(crate) active: Vec<f64>,
-    /// For these windows: loads of one (of those that touch it, where these differ), and the mean footprint.
+    /// For these windows: their number of loads (the mean over those that touch the stratum, if
+    /// they differ) and the mean footprint.
     pub(crate) levels: Vec<(f64, Spread)>,
 }
 
 impl Stratum {
-    /// Of how many samples windows of `size` rows are that touch it, as a power of two.
+    /// Number of samples, as a power of two, in windows of `size` rows that touch the stratum.
     pub(crate) fn level(&self, size: f64) -> f64 {
         match self.levels.iter().position(|l| l.0 > size) {
             Some(0) => 0.0,
@@ -70,18 +71,18 @@ pub struct Curve {
     pub(crate) period: f64,
     pub(crate) longest: f64,
     pub(crate) growth: f64,
-    /// What the strata give for windows of the sample's size.
+    /// The model's sum over strata for windows of the sample's size.
     pub(crate) at_sample: f64,
-    /// Standard deviation of that over itself, by which samples have met the strata.
+    /// Relative standard deviation of that, from the choice of samples that touch the strata.
     pub(crate) met: f64,
-    /// Samples stand for different numbers of loads.
+    /// Samples represent different numbers of loads.
     pub(crate) weighed: bool,
-    /// Sizes from two periods on, ascending, and what was found there.
+    /// Sizes from two periods on, ascending, and their estimated footprints.
     pub(crate) far: Vec<(f64, Estimate)>,
 }
 
 impl Curve {
-    /// The footprint of windows of `size` rows; `None` outside of what can be said.
+    /// The footprint of windows of `size` rows; `None` outside of the curve.
     pub fn at(&self, size: f64) -> Option<CurvePoint> {
         let half = Z * self.met;
         if let Some(&(_, value)) = self.inside.iter().find(|i| (i.0 / size - 1.0).abs() < 1e-9) {
@@ -141,9 +142,10 @@ impl Curve {
         })
     }
 
-    /// From the sample to the first of the far sizes.
+    /// The footprint between the sample and the first of the far sizes.
     pub(crate) fn between(&self, size: f64, half: f64) -> Estimate {
-        // The model is exact at the sample's size but for what the strata's means hide: it starts there.
+        // The model starts at the sample's size. It is exact there, except for variation that the
+        // strata's means hide.
         let at_sample = self.at_sample;
         let exact = self
             .inside
@@ -168,12 +170,12 @@ impl Curve {
         }
     }
 
-    /// What the model gives for windows of `size` rows, between the sample and two periods.
+    /// The model's footprint for windows of `size` rows, between the sample and two periods.
     pub(crate) fn model(&self, size: f64) -> f64 {
         self.strata.iter().map(|s| self.grown(s, size)).sum()
     }
 
-    /// The same of one stratum.
+    /// The model's footprint of one stratum.
     pub(crate) fn grown(&self, s: &Stratum, size: f64) -> f64 {
         let end = if self.weighed {
             s.levels.get(1).map(|l| l.0)
@@ -195,7 +197,7 @@ impl Curve {
             let chance = whole * (1.0 - (1.0 - (s.per_sample / whole).min(1.0)).powf(steps));
             walked + (chance - walked) * s.irregular
         };
-        // What was found two periods away must be reached.
+        // The curve must reach the footprint that was found two periods away.
         let power = if last > 1.0 && s.per_sample > 0.0 {
             (whole / s.per_sample).ln() / last.ln()
         } else {
@@ -204,7 +206,8 @@ impl Curve {
         active * grown(now).max(s.per_sample * now.powf(power)).min(whole)
     }
 
-    /// The mean footprint of one stratum in windows of `size` rows, two periods or more. Where its code is so fast that a window of two samples covers more, the model.
+    /// The mean footprint of one stratum in windows of `size` rows, two periods or more. If its
+    /// code is so fast that a window of two samples is larger than that, the model's.
     pub(crate) fn far_of(&self, s: &Stratum, size: f64) -> Spread {
         match s.levels.iter().position(|l| l.0 >= size) {
             Some(at) if s.levels[at].0 == size => s.levels[at].1,
@@ -264,7 +267,7 @@ impl Curve {
     }
 }
 
-/// What windows that are a bit longer than those of a known footprint have.
+/// The footprint of windows that are slightly longer than those of a known footprint.
 pub(crate) fn grown_from((known, footprint): (f64, f64), size: f64, growth: f64) -> f64 {
     footprint * (size / known).powf(growth.min(1.0))
 }

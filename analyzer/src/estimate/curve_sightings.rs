@@ -1,12 +1,14 @@
-//! What windows of several samples have seen: sums over all aligned windows of 1, 2, 4, … samples.
+//! Sightings by windows of several samples: sums over all aligned windows of 1, 2, 4, … samples.
 
 use crate::estimate::curve_order::Order;
 
 /// Windows of 2, 4, … up to this power of two of samples.
 pub(crate) const LEVELS: usize = 33;
 
-/// Blocks in aligned windows of 1, 2, 4, … samples, summed over all such windows: how many were seen, by exactly one sample, by exactly two, by exactly three. As differences
-/// from one level to the next, so that a sighting takes the same time for all levels.
+/// Blocks in aligned windows of 1, 2, 4, … samples, summed over all such windows: the numbers of
+/// blocks seen at all, by exactly one sample, by exactly two, by exactly three. They are stored as
+/// differences from one level to the next, so that the time per sighting does not depend on the
+/// number of levels.
 pub(crate) struct Together {
     seen: [i64; LEVELS + 1],
     singles: [i64; LEVELS + 1],
@@ -24,7 +26,8 @@ impl Together {
         }
     }
 
-    /// Adds the samples that have seen a block: thread and number there, sorted. Windows that are not complete do not count.
+    /// Adds the samples that have seen a block: thread and number there, sorted. Incomplete windows
+    /// do not count.
     pub(crate) fn add(&mut self, places: &[(u32, u32)], lengths: &[u32]) {
         // The first level at which two samples are in one window: where their numbers differ, above.
         let apart = |a: Option<&(u32, u32)>, b: Option<&(u32, u32)>| match (a, b) {
@@ -32,7 +35,7 @@ impl Together {
             _ => LEVELS,
         };
         for (at, place) in places.iter().enumerate() {
-            // In the same way: the last window is cut off by what would be the next sample.
+            // In the same way: the sample after the last would cut off the last window.
             let whole = (32 - (place.1 ^ lengths[place.0 as usize]).leading_zeros()) as usize;
             let before = apart(at.checked_sub(1).map(|b| &places[b]), Some(place));
             let after = apart(Some(place), places.get(at + 1));
@@ -61,7 +64,7 @@ impl Together {
     }
 }
 
-/// The same where each window counts for the loads that its samples stand for.
+/// Like [`Together`], but each window is weighted by the loads that its samples represent.
 pub(crate) struct Weighed {
     pub(crate) levels: Vec<[f64; 4]>,
 }
@@ -91,7 +94,7 @@ fn add(steps: &mut [i64; LEVELS + 1], from: usize, to: usize) {
     }
 }
 
-/// Which samples have been met since the last [`Once::begin`].
+/// Remembers the samples that have been met since the last [`Once::begin`].
 pub(crate) struct Once {
     /// Number of the first sample of each thread.
     starts: Vec<usize>,
@@ -119,7 +122,7 @@ impl Once {
         self.turn += 1;
     }
 
-    /// Whether a sample of a thread is met for the first time.
+    /// True the first time that a sample of a thread is met.
     #[inline(always)]
     pub(crate) fn is_new(&mut self, (thread, number): (u32, u32)) -> bool {
         let met = &mut self.met[self.starts[thread as usize] + number as usize];
@@ -127,7 +130,8 @@ impl Once {
     }
 }
 
-/// The variance of what the samples count for that see a stratum, `touched`, over the square of that. Samples come one per period, so it is half the changes between neighbours.
+/// The relative variance of the total weight of the samples that see a stratum (`touched`). Samples
+/// come one per period, so it is half the changes between neighbours.
 pub(crate) fn varies(touched: &[u64], order: &Order) -> f64 {
     if !order.is_weighed() {
         return changes(touched, &order.lengths) / 2.0 / (touched.len().max(1) as f64).powi(2);
@@ -148,14 +152,15 @@ pub(crate) fn varies(touched: &[u64], order: &Order) -> f64 {
             .max(1e-300)
 }
 
-/// How often a thread's next sample differs from the one before in whether it is among those that are `touched` (sorted; thread above, number below).
+/// Number of places in the threads where one of two neighbouring samples is `touched` and the other
+/// is not (sorted; thread above, number below).
 fn changes(touched: &[u64], lengths: &[u32]) -> f64 {
     (0..touched.len())
         .map(|at| ends(touched, at, lengths))
         .sum()
 }
 
-/// Of the samples before and behind one of those that are `touched`: how many are not among them.
+/// Number of neighbours of a `touched` sample, before and after it, that are not `touched`.
 fn ends(touched: &[u64], at: usize, lengths: &[u32]) -> f64 {
     let t = touched[at];
     let is = |i: Option<usize>, wanted: u64| i.and_then(|i| touched.get(i)) == Some(&wanted);

@@ -10,7 +10,8 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Number of a block in an address space: blocks of different spaces never share one for addresses below 2^56.
+/// Number of a block in an address space. Blocks of different spaces have different numbers for
+/// addresses below 2^56.
 fn number(space: usize, address: u64, shift: u32) -> u64 {
     (space as u64) << 56 ^ address >> shift
 }
@@ -42,7 +43,8 @@ struct Sighting {
 const STRIDED: u32 = 1 << 1;
 const IRREGULAR: u32 = 1 << 2;
 
-/// The distinct samples of one block after the other, without sorting: remembers for each sample the last block that it was seen with.
+/// Counts the distinct samples of one block after the other without sorting: it remembers for each
+/// sample the last block that was seen in it.
 #[derive(Clone)]
 struct Distinct {
     /// By sample, as far as they are numbered without large holes.
@@ -63,7 +65,8 @@ impl Distinct {
 
     /// The next block.
     fn begin(&mut self) {
-        // There are fewer blocks than marks, and fewer of these than numbers; should there be more, all is forgotten.
+        // There are fewer blocks than marks, and fewer marks than numbers. If there were more, all
+        // marks would be forgotten.
         self.turn = self.turn.checked_add(1).unwrap_or_else(|| {
             self.dense.fill(0);
             self.sparse.clear();
@@ -71,7 +74,7 @@ impl Distinct {
         });
     }
 
-    /// Whether the block has not been seen in this sample yet.
+    /// True if the block has not been seen in this sample yet.
     #[inline(always)]
     fn is_new(&mut self, sample: u32) -> bool {
         let turn = self.turn;
@@ -118,7 +121,8 @@ fn append(
     *last = one.sample;
 }
 
-/// Addresses that samples have seen, each for what the rows of its sample stand for: the sum behind the mean footprint per window.
+/// Addresses that samples have seen, each weighted by the loads that a row of its sample
+/// represents: the sum behind the mean footprint per window.
 fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
     let mut sums = Sightings::default();
     for same in list.chunk_by(|a, b| (a.number, a.sample) == (b.number, b.sample)) {
@@ -135,7 +139,7 @@ fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
     sums
 }
 
-/// What a target has seen of which its sightings, in the order of numbers and samples, are these.
+/// The lists of a target from its sightings, which are in order of numbers and samples.
 fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) -> Kinds {
     distinct.begin();
     let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
@@ -187,7 +191,7 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
     kinds
 }
 
-/// How many different numbers sightings have, which come in the order of these.
+/// Number of distinct numbers in sorted sightings.
 fn distinct_of(list: &[Sighting], number: fn(u64) -> u64) -> usize {
     let again = (list.windows(2)).filter(|pair| number(pair[0].number) == number(pair[1].number));
     list.len() - again.count()
@@ -219,7 +223,8 @@ fn lines(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
     lines.into()
 }
 
-/// Addresses that samples have seen, summed over samples: each counts for what the rows of its sample stand for ([`Shares`]), or for one where all samples are alike.
+/// Addresses that samples have seen, summed over samples. Each counts for the loads that the rows
+/// of its sample represent ([`Shares`]), or for one if all samples are alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sightings {
     /// Addresses.
@@ -230,7 +235,7 @@ pub struct Sightings {
     pub irregular: f64,
 }
 
-/// What one target has seen.
+/// The lists of blocks of one target.
 #[derive(Clone, Debug, Default)]
 pub struct Kinds {
     /// Addresses.
@@ -283,13 +288,14 @@ pub struct Grouped {
 /// No place.
 const NOTHING: u32 = u32::MAX;
 
-/// Sorts the sightings of each target if need be, and gives what `of` makes of them.
+/// Sorts the sightings of each target if necessary, and returns the results of `of`.
 fn kinds_of(
     seen: Vec<Vec<Sighting>>,
     incidence: &Incidence,
     of: impl Fn(&[Sighting], &mut Distinct) -> Kinds + Sync,
 ) -> Vec<Kinds> {
-    // Marks come in the order of addresses and samples, but for addresses that another space's number makes greater.
+    // Marks are in order of addresses and samples, except for addresses that the number of another
+    // space makes greater.
     let kinds = seen.into_par_iter().map_init(
         || Distinct::new(incidence),
         |distinct, mut list| {
@@ -312,7 +318,7 @@ fn sighting(space: usize, mark: &Mark) -> Sighting {
     }
 }
 
-/// Lists of what the marks of code groups are to be appended to.
+/// The lists to which the marks of each code group are appended.
 struct Lists {
     /// Lists of all groups one after the other, and where those of each begin.
     all: Vec<u32>,
@@ -341,8 +347,10 @@ impl Lists {
 }
 
 impl Grouped {
-    /// Groups marks of samples that were taken so, for targets of several kinds. Each of `targets` gives the targets of a code group. Only what estimates need is kept: there is much more of the
-    /// lists. Targets that have the same code, as most functions have that lines are not known of, are estimated once. A screen needs the lines of memory alone.
+    /// Groups the marks of samples with this design, for targets of several kinds. Each of
+    /// `targets` gives the targets of a code group. The result keeps only the part that estimates
+    /// need, because the lists are much larger. Targets with the same code are estimated once; most
+    /// functions without known lines are such. A screen needs only the lines of memory.
     pub fn several<I: Iterator<Item = u32>, F: Fn(u32) -> I>(
         incidence: &Incidence,
         shares: Option<&Shares>,
@@ -477,7 +485,8 @@ impl Grouped {
     }
 }
 
-/// Whether marks come in the order of their numbers: of addresses, but for those that another space's number makes greater.
+/// True if marks are in order of their numbers: of addresses, except for those that the number of
+/// another space makes greater.
 fn in_order(incidence: &Incidence) -> bool {
     incidence.spaces().len() <= 1 << 8
         && incidence
@@ -487,7 +496,8 @@ fn in_order(incidence: &Incidence) -> bool {
             .all(|m| m.address >> 56 == 0)
 }
 
-/// The lists of [`Blocks::addresses`] that a mark is in: that of all, and that of its class (of what has no list, one that nobody asks for).
+/// The lists of [`Blocks::addresses`] that contain a mark: that of all addresses, and that of its
+/// class (if the class has no list, one that is never used).
 #[inline(always)]
 fn lists_of(mark: &Mark) -> [usize; 2] {
     [0, [3, 1, 2, 3][mark.group as usize & 3]]
@@ -652,7 +662,7 @@ impl Blocks {
         Blocks::collect(all.into_iter(), Distinct::new(incidence), shares)
     }
 
-    /// From sightings in the order of numbers.
+    /// From sightings in order of numbers.
     fn collect(
         all: impl Iterator<Item = BlockSighting> + Clone,
         mut distinct: Distinct,
@@ -715,7 +725,7 @@ impl Blocks {
         }
     }
 
-    /// How many blocks each sample has seen.
+    /// Number of blocks that each sample has seen.
     pub fn by_sample(&self) -> HashMap<u32, u32, Mixed> {
         let mut counts: HashMap<u32, u32, Mixed> = HashMap::default();
         self.samples
@@ -828,7 +838,7 @@ mod tests {
         );
     }
 
-    /// What is made from all marks at once is what is made from each kind by itself.
+    /// Lists that are made together from all marks equal those that are made separately.
     #[test]
     fn lists_that_are_made_together_are_those_that_are_made_one_by_one() {
         let mut state = 3u64;
@@ -951,7 +961,8 @@ mod tests {
         }
     }
 
-    /// Lists by class are those of their definition, also where they are not kept because all loads are of one class.
+    /// Lists by class agree with their definition, also if they are not stored because all loads
+    /// are of one class.
     #[test]
     fn addresses_are_listed_by_class() {
         let seen = |number: u64, sample: u32, classes: u32| Sighting {

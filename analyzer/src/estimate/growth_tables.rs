@@ -1,4 +1,5 @@
-//! Footprint against window size beyond the sample, and reuse of pages from sample to sample: what the samples together tell.
+//! Results that combine the samples of a trace: footprint against window size beyond the sample,
+//! and reuse of pages from sample to sample.
 
 use crate::data::counts::{Bin, LogHistogram};
 use crate::data::detail::Detail;
@@ -67,7 +68,7 @@ pub struct InterSample {
     /// Mean number of distinct pages in between, from the footprint of windows of that length.
     #[serde(rename = "D_mean_hat")]
     pub distance_mean: Option<f64>,
-    /// The same as the report has it: footprint growth inside samples times the interval.
+    /// Footprint by the report's formula: footprint growth inside samples times the interval.
     #[serde(rename = "D_memgaze_hat")]
     pub distance_memgaze: Option<f64>,
     /// Histogram of the interval.
@@ -77,8 +78,9 @@ pub struct InterSample {
     pub distance_hist: Vec<Bin>,
 }
 
-/// For each sample its thread and its number there among those that `wanted` chooses, in the order of the trace; where they differ, the loads of the run that each stands for, `part` of which
-/// are those of the samples that are wanted.
+/// For each sample that `wanted` chooses: its thread and its number among the chosen samples of
+/// that thread, in the order of the trace. If samples represent different numbers of loads, also
+/// that number; the chosen samples represent `part` of all loads.
 fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32) -> bool) -> Order {
     let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
     let mut order = Order::default();
@@ -100,7 +102,7 @@ fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32)
     order
 }
 
-/// Share of the samples of which it is known what they have seen.
+/// Share of the samples that have marks, so that their addresses are known.
 pub fn kept(outcome: &Outcome) -> f64 {
     if outcome.incidence.thinned() == 0 {
         return 1.0;
@@ -112,7 +114,7 @@ pub fn kept(outcome: &Outcome) -> f64 {
         / with_loads().count().max(1) as f64
 }
 
-/// The samples of which it is known what they have seen.
+/// The samples that have marks.
 pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
     outcome
         .samples
@@ -122,7 +124,7 @@ pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
         .filter(|&s| outcome.incidence.has(s))
 }
 
-/// What samples have seen of the whole trace.
+/// Blocks that samples have seen, for the whole trace.
 #[derive(Default)]
 pub struct WholeSightings {
     /// Addresses.
@@ -138,7 +140,8 @@ pub struct WholeSightings {
 }
 
 impl WholeSightings {
-    /// From the marks. `shares`: what samples stand for, where that is not the same for all. A screen needs no more than addresses and lines.
+    /// From the marks. `shares` are the weights of samples, if these differ. A screen needs only
+    /// addresses and lines.
     pub fn new(outcome: &Outcome, shares: Option<&Shares>, detail: Detail) -> WholeSightings {
         if !detail.is_all() {
             let blocks = |shift| Blocks::new(&outcome.incidence, shares, shift, |_| true);
@@ -162,7 +165,7 @@ impl WholeSightings {
         }
     }
 
-    /// Divides all lists, each by itself: what asks for them first is one after the other.
+    /// Divides all lists in parallel, because the later requests for them come one after the other.
     pub(crate) fn divide(&self, design: Design, detail: Detail) {
         if !detail.is_all() {
             return self.lines.listed.divide(design);
@@ -186,13 +189,15 @@ fn sort(sightings: &mut [(u32, u32)]) {
     }
 }
 
-/// Whether the samples are in step with the program: the number of samples after which most of what a sample saw is seen again. Then
-/// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
+/// Tests whether the samples are in step with the program. The result is the number of samples
+/// after which most of the addresses of a sample are seen again. Then the same places of a loop
+/// were sampled again and again and the others never, so nothing can be said about those.
 pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
     let blocks = &seen.all;
     let all = order(outcome, None, |_| true);
     let samples = all.len() as u32;
-    // By thread, of the samples of which it is known what they saw: their numbers among all, and what they saw.
+    // By thread, for the samples with marks: their numbers among all samples, and the number of
+    // addresses that they saw.
     let order = order(outcome, None, |sample| outcome.incidence.has(sample));
     let mut numbers: Vec<Vec<u32>> = Vec::new();
     for ((thread, at), (_, number)) in marked(outcome).filter_map(|s| order.get(s).zip(all.get(s)))
@@ -224,7 +229,7 @@ pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
     let (&lag, &count) = lags
         .iter()
         .max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
-    // What had a partner that far away.
+    // Sightings that have a partner sample at that distance.
     let of_thread = |(numbers, sightings): (&Vec<u32>, &Vec<u64>)| {
         let has_partner = |number: u32| numbers.binary_search(&(number + lag)).is_ok();
         numbers
@@ -241,7 +246,8 @@ pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
         .then_some(lag)
 }
 
-/// Addresses that what lies before the first sample and behind the last may touch and nothing else: of a period of loads, as many as the sample has that touches the most per load.
+/// Addresses that only the parts of the run before the first sample and after the last may touch:
+/// one period of loads, with as many addresses per load as the densest sample.
 pub fn hidden(outcome: &Outcome, seen: &WholeSightings, rho: f64) -> f64 {
     let counts = seen.all.by_sample();
     let of = |s: &SampleInfo| {
@@ -260,7 +266,8 @@ pub fn hidden(outcome: &Outcome, seen: &WholeSightings, rho: f64) -> f64 {
         / outcome.census.samples.max(1) as f64
 }
 
-/// Share of the run's samples that have so many loads, or of the loads that these stand for.
+/// Share of the run's samples that have at least so many loads; if samples differ in weight, their
+/// share of all represented loads.
 fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
     let of = |least: u64| {
         outcome
@@ -273,7 +280,8 @@ fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
     of(loads) / of(0).max(f64::MIN_POSITIVE)
 }
 
-/// The tables of a sampled trace; nothing for one that is complete. `shares`: what samples stand for, where that is not the same for all, and the relative error of that.
+/// The tables of a sampled trace; none for a complete trace. `shares`: the weights of samples, if
+/// these differ, and the relative error of the weights.
 pub fn tables(
     outcome: &Outcome,
     rho: Option<f64>,
@@ -286,7 +294,7 @@ pub fn tables(
     else {
         return (Vec::new(), None);
     };
-    // Windows are made of the samples of which it is known what they saw.
+    // Windows consist of the samples that have marks.
     let kept = kept(outcome);
     let order = self::order(outcome, shares.map(|s| (s, 1.0)), |_| true);
     let marked = self::order(outcome, shares.map(|s| (s, s.marked())), |sample| {
@@ -296,12 +304,13 @@ pub fn tables(
         .weighted(error)
         .keeping(kept)
         .standing_for(shares.map(|s| s.windows(self::marked(outcome))));
-    // What samples stand for, and their size as a mean over the run, as the footprints are.
+    // Loads that samples represent, and their size as a mean over the run, like the footprints.
     let mean_rows = census.loads as f64 / census.samples as f64;
     let period = shares.map_or(rho * mean_rows, |s| s.all() / census.samples as f64);
     let size = shares.map_or(mean_rows, |s| s.mean_rows(&outcome.samples));
     let scale = outcome.incidence.scale();
-    // Samples have equally many records, and some code has more loads in these than other: the few that are longer than the others are of such code.
+    // Samples have equally many records, but some code has more loads per record than other code.
+    // The few samples that are longer than the others are all of such code.
     let most = (MIN_LEVEL..=MAX_LEVEL)
         .rev()
         .find(|&level| long_enough(outcome, shares, 1 << level) >= 0.5);
@@ -422,7 +431,8 @@ fn inter_sample(
             first_touches += 1;
             for pair in of_thread.windows(2) {
                 let lag = pair[1].1 - pair[0].1;
-                // From the middle of what the one stands for to that of the other.
+                // From the middle of the loads that one sample represents to the middle of the
+                // other's.
                 let middle = |sample: u32| {
                     (order.loads(of_thread[0].0, 0, sample)
                         + order.loads(of_thread[0].0, 0, sample + 1))
@@ -440,7 +450,8 @@ fn inter_sample(
                         .map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0))
                 };
                 let distance = if order.is_weighed() {
-                    // A point of the curve takes a look at all strata: intervals that are alike to a quarter percent share one.
+                    // A point of the curve looks at all strata, so intervals that differ by less
+                    // than a quarter percent share a point.
                     let step = (interval.max(1.0).log2() * STEPS).round();
                     let alike = known.entry(step as u32);
                     *alike.or_insert_with(|| at((step / STEPS).exp2()))

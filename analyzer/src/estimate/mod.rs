@@ -1,27 +1,49 @@
-//! Estimates of what sampling hides, with 95 % intervals.
+//! Estimates for the unsampled part of a run, with 95 % intervals.
 //!
-//! **Footprint.** A run is a population of windows of which a share q = 1/ρ was sampled, without replacement. Call f1 (f2) the number of
-//! addresses that exactly one (two) of the T sampled windows has seen. The number of addresses that no sampled window has seen is estimated by
+//! **Footprint.** A run is a population of windows, of which a share q = 1/ρ was sampled without
+//! replacement. Let f1 (f2) be the number of addresses that exactly one (two) of the T sampled
+//! windows has seen: singletons and doubletons. The number of addresses that no sampled window has
+//! seen is estimated by
 //!
 //! > f0 = f1 / (y + q/(1−q)), y = 2·T/(T−1)·f2/f1
 //!
-//! (Chao and Lin, *Nonparametric lower bounds for species richness and shared species richness under sampling without
-//! replacement*, Biometrics 2012, for incidence data), and F_hat = F + f0. Why this one: it is exact in expectation where all addresses occur in the same
-//! number of windows, whatever that number is (loops over data), and a lower bound where they do not, so it does not overestimate; without overlap
-//! between samples (f2 = 0) it is ρ·F, the report's estimator, which it never exceeds; and it goes to F as q goes to 1. Good–Turing coverage and the plain Chao
-//! estimator lack the second and third property, and footprint theory needs reuse intervals of all lengths, of which samples hide most.
+//! (Chao and Lin, *Nonparametric lower bounds for species richness and shared species richness
+//! under sampling without replacement*, Biometrics 2012, for incidence data), and F_hat = F + f0.
+//! This estimator was chosen for three properties. It is exact in expectation if all addresses
+//! occur in the same number of windows, whatever that number is (loops over data), and otherwise a
+//! lower bound, so it does not overestimate. Without overlap between samples (f2 = 0) it equals
+//! ρ·F, the report's estimator, and it never exceeds that. It tends to F as q tends to 1.
+//! Good–Turing coverage and the plain Chao estimator lack the second and third property, and
+//! footprint theory needs reuse intervals of all lengths, most of which samples hide.
 //!
-//! Refinements. *Chance*: addresses that are used at random occur in a Poisson number of windows, for which f0 = f1/y·(1 − exp(−y·(1−q)/q)), with the same
-//! limits; the two are mixed by the share of addresses that Irregular loads touch. *Uneven use*: where the mean numbers of windows follow a gamma distribution, as those of vertices of a graph nearly do, f0 = f1·∫(1 + v·y·t)^(−1/v) dt
-//! from 0 to (1−q)/q, again with the same limits, and 1 + v = 1.5·f1·f3/f2². *Clusters*: addresses of one window are seen together, so that what counts as
-//! independent evidence are coincidences of windows, not of addresses; bias correction and intervals use the effective number of those. *Strata*: addresses that are used
-//! alike lie together; the address range is cut where both sides differ, and each part is estimated by itself, which tightens the lower
-//! bound. *Room*: what is estimated unseen is no more than there is room for in the lines of 64 addresses that are in use, whose number is estimated alike (and limited
-//! by that of pages, and so on); where few samples have met data, coincidences say little of addresses, but more of lines and pages. *Samples that stand for different numbers of loads*: q is that of the samples that the singletons of the stratum come from. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), the share of chance, the
-//! unevenness and what samples stand for are uncertain, and what is to be expected need not happen; all go through the formula, strata add up in quadrature.
+//! The estimator has these refinements:
 //!
-//! **Totals and means** (A, D): samples of `burst` are by time, and each load counts as many times as its window stands for executed loads (`windows.parquet`); the error of that is added, as a factor,
-//! in quadrature. Samples are dealt to 32 replicates; leaving one out at a time gives the variance (delete-a-group jackknife).
+//! - *Chance.* Addresses that are used at random occur in a Poisson number of windows, for which f0
+//!   = f1/y·(1 − exp(−y·(1−q)/q)), with the same limits. The two formulas are mixed by the share of
+//!   addresses that Irregular loads touch.
+//! - *Uneven use.* If the mean numbers of windows follow a gamma distribution, as those of vertices
+//!   of a graph nearly do, f0 = f1·∫(1 + v·y·t)^(−1/v) dt from 0 to (1−q)/q, again with the same
+//!   limits, and 1 + v = 1.5·f1·f3/f2².
+//! - *Clusters.* The addresses of one window are seen together, so the independent evidence is in
+//!   coincidences of windows, not of addresses. Bias correction and intervals use the effective
+//!   number of these.
+//! - *Strata.* Addresses with similar use lie together. The address range is cut where both sides
+//!   differ, and each part is estimated separately, which tightens the lower bound.
+//! - *Room.* The unseen addresses must fit in the lines of 64 addresses that are in use. The number
+//!   of these lines is estimated in the same way (and limited by that of pages, and so on). If few
+//!   samples have seen some data, coincidences say little about addresses, but more about lines and
+//!   pages.
+//! - *Samples that represent different numbers of loads.* q is that of the samples from which the
+//!   singletons of the stratum come.
+//! - *Intervals.* The number of coincidences is Poisson (exact bounds). The number of singletons
+//!   varies by sample (its observed variance). The share of chance, the unevenness and the weights
+//!   of samples are uncertain, and the unseen number itself varies around its expectation. All of
+//!   these go through the formula; strata add up in quadrature.
+//!
+//! **Totals and means** (A, D): samples of `burst` are taken by time, and each load counts as many
+//! times as its window represents executed loads (`windows.parquet`). The error of that is added in
+//! quadrature, as a factor. Samples are dealt to 32 replicates; leaving out one at a time gives the
+//! variance (delete-a-group jackknife).
 
 pub(crate) mod capacity;
 mod clusters;
@@ -52,23 +74,25 @@ pub use crate::estimate::recapture::{Block, Listed};
 /// Quantile of the normal distribution for 95 %.
 const Z: f64 = 1.959_964;
 
-/// How the samples were taken.
+/// The sampling design.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Design {
     /// Share of the run that was sampled: 1/ρ.
     pub share: f64,
     /// Samples.
     pub samples: u64,
-    /// Share of the samples of which it is known what addresses they saw ([`crate::stages::incidence`]).
+    /// Share of the samples whose addresses are known ([`crate::stages::incidence`]).
     pub kept: f64,
-    /// Samples stand for different numbers of loads ([`crate::input::weights`]), known to within a factor of 1 + this (95 % interval).
+    /// Relative error of the samples' weights if samples represent different numbers of loads
+    /// ([`crate::input::weights`]): known to within a factor of 1 + this (95 % interval).
     pub weights: Option<f64>,
-    /// Where they do: the windows that those samples stand for of which it is known what they saw ([`crate::estimate::sample_shares`]).
+    /// In that case: the number of windows that the samples with known addresses represent
+    /// ([`crate::estimate::sample_shares`]).
     pub windows: Option<f64>,
 }
 
 impl Design {
-    /// From the sample ratio.
+    /// A design with the given sample ratio.
     pub fn new(rho: f64, samples: u64) -> Design {
         Design {
             share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0),
@@ -79,7 +103,7 @@ impl Design {
         }
     }
 
-    /// With weights that are known to within a factor of 1 + `error`.
+    /// Sets the relative error of the weights.
     pub fn weighted(self, error: Option<f64>) -> Design {
         Design {
             weights: error,
@@ -87,17 +111,18 @@ impl Design {
         }
     }
 
-    /// With samples that stand for so many windows ([`crate::estimate::sample_shares`]), if not all for equally many.
+    /// Sets the number of windows that the samples represent, if they do not all represent equally
+    /// many ([`crate::estimate::sample_shares`]).
     pub fn standing_for(self, windows: Option<f64>) -> Design {
         Design { windows, ..self }
     }
 
-    /// What sums over samples are divided by to be means over windows of the run.
+    /// Divisor that makes sums over samples means over windows of the run.
     pub(crate) fn windows(&self) -> f64 {
         self.windows.unwrap_or(self.marked().samples.max(1) as f64)
     }
 
-    /// With marks of only a share of the samples.
+    /// Sets the share of samples that have marks.
     pub fn keeping(self, kept: f64) -> Design {
         Design {
             kept: kept.clamp(0.0, 1.0),
@@ -118,7 +143,7 @@ impl Design {
         }
     }
 
-    /// Whether everything was seen.
+    /// True if everything was seen.
     pub fn complete(&self) -> bool {
         self.share >= 1.0 - 1e-9
     }
@@ -136,7 +161,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Something that is known.
+    /// A known value.
     pub fn exact(value: f64) -> Estimate {
         Estimate {
             value,
@@ -145,7 +170,7 @@ impl Estimate {
         }
     }
 
-    /// With everything raised to what is known to be there.
+    /// Raises value and bounds to a known minimum.
     pub(crate) fn at_least(self, known: f64) -> Estimate {
         Estimate {
             value: self.value.max(known),
@@ -154,7 +179,7 @@ impl Estimate {
         }
     }
 
-    /// With an interval that also holds what is so much less and so much more.
+    /// Widens the interval by a doubt of so much less and so much more.
     fn doubted(self, [less, more]: [f64; 2]) -> Estimate {
         Estimate {
             value: self.value,
@@ -163,7 +188,7 @@ impl Estimate {
         }
     }
 
-    /// Whether the interval is too wide to act on: its ends differ by more than a factor of two.
+    /// True if the interval is too wide to act on: its ends differ by more than a factor of two.
     pub fn vague(&self) -> bool {
         !matches!(
             self.hi.partial_cmp(&(2.0 * self.lo)),
@@ -172,7 +197,8 @@ impl Estimate {
     }
 }
 
-/// Bounds of the mean of a Poisson variable of which `n` were observed, 95 % (Garwood, by the approximation of Wilson and Hilferty).
+/// 95 % bounds of the mean of a Poisson variable whose observed value is `n` (Garwood, by the
+/// approximation of Wilson and Hilferty).
 fn poisson_bounds(n: f64) -> (f64, f64) {
     let low = if n < 0.5 {
         0.0
@@ -197,8 +223,9 @@ fn student(degrees: f64) -> f64 {
     Z + g1 / n + g2 / n.powi(2) + g3 / n.powi(3)
 }
 
-/// Delete-a-group jackknife over replicates. `samples` are the samples of each replicate; `of` computes the statistic without one of them (or with all)
-/// from the share of all samples that the others are. `None` with fewer than four replicates in use.
+/// Delete-a-group jackknife over replicates. `samples` are the samples of each replicate. `of`
+/// computes the statistic without one of them (or with all); its second argument is the remaining
+/// share of all samples. `None` with fewer than four replicates in use.
 fn jackknife(
     samples: &[u64; REPLICATES],
     share: f64,
@@ -223,12 +250,13 @@ fn jackknife(
     Some((value, value - half, value + half))
 }
 
-/// Loads of a group of code by replicate of samples, implied ones included: code of one class differs in how many it implies, so touches are no measure.
+/// Loads of a group of code by replicate of samples, including implied loads. Code of one class
+/// differs in the number of loads that it implies, so touches are not a measure of loads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Loads {
     /// Recorded and implied loads.
     plain: [f64; REPLICATES],
-    /// The same, each as many times as its sample stands for.
+    /// The same loads, weighted by the number that each load's sample represents.
     weighted: [f64; REPLICATES],
 }
 
@@ -245,8 +273,9 @@ impl Loads {
     }
 }
 
-/// The loads that a group of code has executed in the whole run. That the run does not begin and end with a period is in the interval, as an even
-/// distribution over one: it is all that varies where all samples are alike.
+/// Number of loads that a group of code has executed in the whole run. The run need not begin and
+/// end with a period; the interval includes this, as a uniform distribution over one period. It is
+/// the only variation if all samples are alike.
 pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> Option<Estimate> {
     let observed: f64 = loads.plain.iter().sum();
     if design.complete() {
@@ -264,7 +293,7 @@ pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> O
         let (value, lo, _) = jackknife(samples, design.share, |without, part| {
             Some(total(&loads.weighted, without) / part)
         })?;
-        // Of what samples were taken, and of what each stands for.
+        // The errors of the choice of samples and of their weights.
         let factor = 1.0 + ((value - lo) / value).hypot(ends).hypot(error);
         return (value > 0.0).then(|| Estimate {
             value,
@@ -283,10 +312,13 @@ pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> O
     })
 }
 
-/// The loads that a row executes whose windows these are, from how fast its own code runs. `None` unless that was measured for all windows. The interval has both the error of the speed
-/// and that of the row's share of time.
+/// Number of loads that a row executes in these windows, from the measured speed of its own code.
+/// `None` unless the speed was measured for nearly all windows. The interval includes the error of
+/// the speed and that of the row's share of time.
 pub fn measured(windows: &[u32], weights: &Weights, share: TimeShare) -> Option<Estimate> {
-    let each = windows.iter().map(|&sample| weights.executed(sample));
+    let each = windows
+        .iter()
+        .map(|&sample| (weights.time(sample) as f64, weights.executed(sample)));
     let (value, error) = window_loads::executed(each)?;
     let speed = error.ln_1p();
     let (time, lo, hi) = (share.value?, share.lo?, share.hi?);
@@ -332,7 +364,8 @@ mod tests {
 
     #[test]
     fn poisson_bounds_are_garwoods() {
-        // Tables of exact limits: 0 → (0, 3.69), 5 → (1.62, 11.67), 20 → (12.22, 30.89), 100 → (81.36, 121.63).
+        // Exact limits from tables: 0 → (0, 3.69), 5 → (1.62, 11.67), 20 → (12.22, 30.89), 100 →
+        // (81.36, 121.63).
         for (n, low, high) in [
             (0.0, 0.0, 3.69),
             (5.0, 1.62, 11.67),
@@ -413,7 +446,8 @@ mod tests {
         }
     }
 
-    /// Samples of equally many rows, of which those in one kind of code imply two loads more each: what varies is which code samples are in.
+    /// Samples have equally many rows, and each row in one kind of code implies two more loads. The
+    /// variation is in the code that samples fall on.
     #[test]
     fn implied_loads_vary_too() {
         let mut random = 9u64;
@@ -443,7 +477,8 @@ mod tests {
         loads.add(&one, one.iter().map(|s| s.touches).sum());
         loads.add(&two, two.iter().map(|s| 3 * s.touches).sum());
         let total = executed(&loads, &samples, Design::new(20.0, 400)).unwrap();
-        // Half of the samples in each: a mean of 2,000 loads, and a twentieth of that is two deviations of the mean of 400.
+        // Half of the samples are in each kind of code: a mean of 2,000 loads, of which a twentieth
+        // is two standard deviations of the mean of 400 samples.
         let truth = 400.0 * 2000.0 * 20.0;
         assert!(
             total.lo < truth && truth < total.hi,
@@ -455,13 +490,15 @@ mod tests {
         );
     }
 
-    /// Samples that stand for different numbers of loads: the estimate is the weighted sum, and its interval covers the error of the weights as well.
+    /// Samples represent different numbers of loads. The estimate is the weighted sum, and its
+    /// interval also covers the error of the weights.
     #[test]
     fn weighted_totals_are_sums_of_weights() {
         let mut sums = [RepSums::default(); REPLICATES];
         let samples = [4; REPLICATES];
         for (class, sum) in sums.iter_mut().enumerate() {
-            // Fast code in odd replicates: each of its loads stands for 300, those of slow code for 100.
+            // Fast code in odd replicates: each of its loads represents 300, those of slow code
+            // 100.
             let weight = if class % 2 == 0 { 100 } else { 300 };
             *sum = RepSums {
                 touches: 1000,
@@ -484,7 +521,7 @@ mod tests {
             total.lo < 0.84 * total.value && total.hi > 1.19 * total.value,
             "{total:?}"
         );
-        // Without weights, all stand for the same.
+        // Without weights, all represent equally many loads.
         let plain = executed(&loads, &samples, Design::new(200.0, 128)).unwrap();
         assert!(
             plain.hi - plain.value < 0.01 * plain.value && plain.hi > 1.004 * plain.value,

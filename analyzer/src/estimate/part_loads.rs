@@ -1,8 +1,12 @@
-//! Executed loads of lines and loops, where windows come by time and only the speed of whole functions was measured.
+//! Executed loads of lines and loops if windows come by time and only the speed of whole functions
+//! was measured.
 //!
-//! A line has the same part of its function's executed loads as of its recorded ones if all of the function runs alike. Where it does not, windows by time see slow parts of it more often than
-//! fast ones, and the part among recorded loads says nothing of that among executed ones. So the loads of a line are told only if nearly all windows that see its function see the line as well:
-//! then there are no parts of the function that run without it. Of lines and loops that several functions share, nothing is told.
+//! If all of a function runs alike, a line's share of its function's recorded loads equals its
+//! share of the executed ones. If not, windows by time see slow parts of the function more often
+//! than fast ones, so the share of recorded loads says nothing about the share of executed ones.
+//! Therefore loads of a line are estimated only if nearly all windows that see the function also
+//! see the line: then no part of the function runs without it. Lines and loops that several
+//! functions share have no estimate.
 
 use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
 use crate::engine::BucketOutcome;
@@ -13,10 +17,11 @@ use std::collections::HashMap;
 /// Share of a function's windows in which a part of it must have loads.
 const NEARLY_ALL: f64 = 0.95;
 
-/// What a row has of the functions that it is in.
+/// Loads of a row, by the functions that contain it.
 type LoadsByFunction = HashMap<u32, [f64; REPLICATES]>;
 
-/// Executed loads by row of `target`. `functions`: those of functions; `seen`: windows with loads of each function, and of each row.
+/// Executed loads by row of `target`. `functions` has those of functions; `seen` has the number of
+/// windows with loads of each function, and of each row.
 pub(crate) fn part_loads(
     bucket: &BucketOutcome,
     code: &CodeMap,
@@ -98,7 +103,8 @@ mod tests {
     use crate::stages::footprint::{FootprintSet, GroupCount};
     use crate::stages::reuse::RepSums;
 
-    /// A function of two lines in one loop, which all windows see, and another one whose lines run at different times.
+    /// A function of two lines in one loop, which all windows see, and a function whose lines run
+    /// at different times.
     #[test]
     fn only_what_runs_with_all_of_its_function_has_its_part_of_the_loads() {
         let name = |function: &str, line| LineName {
@@ -148,7 +154,7 @@ mod tests {
         assert!((line.value - 1e6).abs() < 1.0 && line.lo < 0.76e6 && line.hi > 1.24e6);
         assert!((of[0].unwrap().value - 3e6).abs() < 1.0);
         assert_eq!(of[2..], [None, None]);
-        // What is not known of the function is not known of its lines.
+        // If the function's loads are unknown, so are those of its lines.
         let of = part_loads(&bucket, &code, Target::Line, &[None, measured], seen);
         assert_eq!(of[0], None);
     }

@@ -1,8 +1,11 @@
-//! What windows stand for so that the functions' loads add up to what was counted of them.
+//! Weights of windows such that the functions' loads add up to counted numbers (raking).
 //!
-//! Windows by time say how long code runs, not how much it executes. Where another run has counted the loads L_f of each function f, window w with n_wf loads in f gets a weight x_w
-//! (executed loads for each of its own) such that Σ x_w·n_wf = L_f for all f, and that is otherwise as near as possible to the weights by time: generalized iterative scaling, x_w ← x_w · Π (L_f / S_f)^(n_wf / n_w),
-//! where S_f is the sum with the weights so far. Windows of one function all get one factor; those of several lie in between.
+//! Windows by time show how long code runs, not how much it executes. If another run has counted
+//! the loads L_f of each function f, window w with n_wf loads in f gets a weight x_w (executed
+//! loads for each of its own) such that Σ x_w·n_wf = L_f for all f, and that is otherwise as near
+//! as possible to the weights by time. The method is generalized iterative scaling: x_w ← x_w · Π
+//! (L_f / S_f)^(n_wf / n_w), where S_f is the sum with the current weights. All windows of a single
+//! function get the same factor; windows of several functions get factors in between.
 
 /// The loads of one window by function.
 #[derive(Clone, Debug, Default)]
@@ -11,7 +14,7 @@ pub struct WindowLoads {
     pub sample: u32,
     /// Function and loads, each function once.
     pub loads: Vec<(u32, f64)>,
-    /// What it stands for in time, in any unit.
+    /// Time that the window represents, in any unit.
     pub time: f64,
 }
 
@@ -22,12 +25,13 @@ impl WindowLoads {
     }
 }
 
-/// Rounds at most. What is left then is shown by the sums.
+/// Greatest number of rounds. The sums show any remaining difference.
 const ROUNDS: usize = 400;
 /// Sums that are this near are met.
 const NEAR: f64 = 1e-4;
 
-/// The weights of windows, given the functions' loads (0: nothing is known of it), and the share of these loads that are in functions which no window has.
+/// The weights of windows for given loads of the functions (0: unknown), and the share of these
+/// loads that is in functions without any window.
 pub fn rake(windows: &[WindowLoads], functions: &[f64]) -> (Vec<f64>, f64) {
     let total: f64 = functions.iter().sum();
     let mut weights: Vec<f64> = windows
@@ -122,7 +126,7 @@ mod tests {
         assert!((sum(0) / 1e6 - 1.0).abs() < 1e-3, "{}", sum(0));
         assert!((sum(1) / 3e6 - 1.0).abs() < 1e-3, "{}", sum(1));
         assert!((unseen - 0.2).abs() < 1e-9);
-        // Alike in time, alike in weight; what is of both lies between.
+        // Windows with equal times have equal weights; windows with both functions lie in between.
         assert!((weights[0] / weights[94] - 1.0).abs() < 1e-9);
         assert!(weights[0] < weights[95] && weights[95] < weights[99]);
     }

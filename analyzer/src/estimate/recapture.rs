@@ -10,27 +10,31 @@ use std::sync::OnceLock;
 const DEPTH: u32 = 10;
 /// Two strata differ if the ratios of their doubletons to singletons do by this many standard deviations.
 const DIFFERENT: f64 = 4.2;
-/// What is known to differ by more than the first of these, and by less than the second, may also be alike.
+/// Bounds of doubt, in the same unit: two strata whose difference is between these may also be
+/// alike.
 const PERHAPS: f64 = 2.5;
 const SURELY: f64 = 7.0;
-/// Places at which a stratum may be cut: the widest gap and even ones. Even, so that the middle is one of them.
+/// Number of places at which a stratum may be cut: the widest gap and equally spaced ones. Even, so
+/// that the middle is one of them.
 const PLACES: usize = 8;
-/// Blocks are used at most so unevenly ([`Use::Uneven`]): seen once are then as many of each order of magnitude. Beyond, nearly all that is
-/// estimated would be blocks much rarer than any that was seen, of which samples say nothing.
+/// Greatest unevenness of use ([`Use::Uneven`]): at this value, the blocks that are seen once have
+/// equally many of each order of magnitude of use. Beyond it, nearly all of the estimate would be
+/// blocks much rarer than any that was seen, and samples say nothing about those.
 const MOST_UNEVEN: f64 = 1.0;
 
 /// An address (line, page) and how many samples have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Its number; what is near in number is used alike.
+    /// Its number; blocks with near numbers are used alike.
     pub number: u64,
     /// Samples that have seen it.
     pub samples: u32,
     /// The first two of these.
     pub first: [u32; 2],
-    /// Whether an Irregular load has touched it.
+    /// True if an Irregular load has touched it.
     pub irregular: bool,
-    /// What the first of these samples stands for, per row and over the mean of all, in units of 1/[`EVEN`].
+    /// Loads that the first of these samples represents per row, divided by the mean of all
+    /// samples, in units of 1/[`EVEN`].
     pub stands: u32,
 }
 
@@ -53,17 +57,18 @@ pub(crate) struct Tally {
     rest: f64,
 }
 
-/// How unevenly the blocks of a stratum are used.
+/// Distribution of use over the blocks of a stratum.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     /// Each occurs in equally many windows, but for a share that is used by chance.
     Mixed(f64),
-    /// The mean numbers of windows follow a gamma distribution over the blocks that are seen once: its squared coefficient of variation.
+    /// The mean numbers of windows follow a gamma distribution over the blocks that are seen once.
+    /// The value is its squared coefficient of variation.
     Uneven(f64),
 }
 
 impl Tally {
-    /// From the samples of the singletons and of the doubletons.
+    /// From the samples of the singletons and doubletons.
     fn new(counts: &Sums, design: Design) -> Tally {
         let (f1, f2) = (counts.singles as f64, counts.pairs as f64);
         // The mean number of equals that a member has.
@@ -79,7 +84,8 @@ impl Tally {
         // Variance of a total over samples, those without singletons included.
         let variance = (counts.single_squares as f64 - f1 * f1 / samples).max(0.0) * samples
             / (samples - 1.0).max(1.0);
-        // Of the run, what the samples of the singletons stand for.
+        // Loads of the run that the samples of the singletons represent, relative to the mean
+        // sample.
         let stands = if f1 > 0.0 {
             counts.stands as f64 / f64::from(EVEN) / f1
         } else {
@@ -89,7 +95,8 @@ impl Tally {
             f1,
             f2,
             f3: counts.triples as f64,
-            // Without a coincidence, one would be of about half of what a sample has for itself.
+            // Without a coincidence: one would have about half of the blocks that a sample alone
+            // has seen.
             cluster: if f2 > 0.0 {
                 mean(counts.pair_squares, f2)
             } else {
@@ -106,7 +113,8 @@ impl Tally {
         }
     }
 
-    /// Of windows of a few samples each, summed over all such windows. `per_sample`: blocks that a sample sees; `irregular`: share of blocks that Irregular loads touch.
+    /// Sums for windows of a few samples each, over all such windows. `per_sample`: blocks that a
+    /// sample sees. `irregular`: share of blocks that Irregular loads touch.
     pub(crate) fn pooled(
         [singles, pairs, triples]: [f64; 3],
         per_sample: f64,
@@ -117,7 +125,7 @@ impl Tally {
             f1: singles,
             f2: pairs,
             f3: triples,
-            // Of what one of the two samples sees, the other one has seen this part.
+            // Blocks of one of the two samples that the other one has seen too.
             cluster: (per_sample * pairs / (singles + pairs).max(1.0)).max(1.0),
             spread: (singles * per_sample.max(1.0) * (1.0 - design.share).max(0.0)).sqrt(),
             single: per_sample.max(1.0),
@@ -131,13 +139,15 @@ impl Tally {
         self.f2 / self.cluster.max(1.0)
     }
 
-    /// The unseen blocks if there were `f1` singletons and `f2` doubletons, `rest` as in [`Tally`], and blocks were used so.
+    /// The unseen blocks if there were `f1` singletons and `f2` doubletons, `rest` as in [`Tally`],
+    /// and this distribution of use.
     fn unseen_of(f1: f64, f2: f64, rest: f64, by: Use, design: Design) -> f64 {
         if f1 <= 0.0 || design.complete() {
             return 0.0;
         }
         let t = design.samples.max(2) as f64;
-        // The mean number of further sightings of a block that was seen once; all others are `1/rest` times as many windows.
+        // The mean number of further sightings of a block that was seen once. The unsampled part of
+        // the run is `1/rest` times as many windows.
         let again = 2.0 * t / (t - 1.0) * f2 / f1;
         if again / rest < 1e-6 {
             return f1 / rest;
@@ -161,11 +171,13 @@ impl Tally {
         }
     }
 
-    /// How uneven use is, as [`Use::Uneven`] has it, from blocks that three samples have seen: what it is at least (one standard error less than it seems), and at most.
+    /// Unevenness of use, as in [`Use::Uneven`], from blocks that three samples have seen: its
+    /// least value (one standard error below its estimate) and its greatest.
     fn uneven(&self, design: Design) -> (f64, f64) {
         let t = design.samples.max(3) as f64;
         let (pairs, triples) = (self.coincidences(), self.f3 / self.cluster.max(1.0));
-        // Where all are used alike by chance, f1·f3 is two thirds of f2²; where they are walked, less.
+        // If all blocks are used equally and at random, f1·f3 is two thirds of f2²; if they are
+        // walked, it is less.
         let ratio = if self.f2 > 0.0 {
             1.5 * (t - 1.0) / (t - 2.0) * self.f1 * self.f3 / (self.f2 * self.f2)
         } else {
@@ -181,7 +193,8 @@ impl Tally {
     pub(crate) fn unseen(&self, design: Design) -> Estimate {
         let n = self.coincidences();
         let (low, high) = poisson_bounds(n);
-        // Few samples that have singletons (a short phase) might as well have been none, or several times as many.
+        // If few samples have singletons (a short phase), there might as well have been none, or
+        // several times as many.
         let (few_low, few_high) = poisson_bounds(self.f1 / self.single);
         let f1_low = (self.f1 - Z * self.spread)
             .min(few_low * self.single)
@@ -200,7 +213,8 @@ impl Tally {
             mixed
         };
         let value = here(by);
-        // A coincidence more is two singletons less: both push the estimate the same way, so their errors add up.
+        // One more coincidence means two fewer singletons. Both change the estimate in the same
+        // direction, so their errors add up.
         let by_pairs = (
             of(self.f1, high, self.rest, by),
             of(self.f1, low, self.rest, by),
@@ -209,7 +223,8 @@ impl Tally {
             of(f1_low, n + 1.0, self.rest, by),
             of(f1_high, n + 1.0, self.rest, by),
         );
-        // Blocks that Irregular loads touch may all the same be walked, those of other loads may be used by chance, and all more unevenly than it seems.
+        // Blocks of Irregular loads may be walked nevertheless, those of other loads may be used at
+        // random, and all may be used more unevenly than estimated.
         let by_chance = Use::Mixed(1.0 - (1.0 - self.irregular).powi(2));
         let by_use = (
             here(Use::Mixed(0.0)),
@@ -220,13 +235,13 @@ impl Tally {
             })
             .max(value),
         );
-        // What the samples stand for may be wrong in all of them.
+        // The weights of all samples may be wrong by the same factor.
         let error = 1.0 + design.weights.unwrap_or(0.0);
         let by_speed = (
             of(self.f1, n + 1.0, self.rest * error, by),
             of(self.f1, n + 1.0, self.rest / error, by),
         );
-        // How many there are by chance if so many are to be expected.
+        // Random variation of the unseen number around its expectation.
         let by_count = Z * (value * self.cluster.max(1.0)).sqrt();
         let below = (2.0 * value - by_pairs.0 - by_singles.0)
             .hypot(value - by_use.0)
@@ -243,7 +258,8 @@ impl Tally {
         }
     }
 
-    /// How differently two strata are used, in standard deviations: their doubletons per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
+    /// Difference in use between two strata, in standard deviations. It compares their doubletons
+    /// per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
     fn difference(&self, other: &Tally) -> f64 {
         // Coincidences that a side has, and how many it would have of both sides' if they were used alike.
         let exposure = |side: &Tally| side.f1.max(0.5 * side.single) / side.cluster.max(1.0);
@@ -264,8 +280,10 @@ impl Tally {
     }
 }
 
-/// Unseen blocks of some, which are sorted by number and have these sums. They are mostly where others are: an estimate that is more than what was seen is
-/// limited to the room that there is in the lines in use, of which few are unseen, since samples have met them more often; and so on with the lines of these.
+/// Unseen blocks of a list that is sorted by number and has these sums. Unseen blocks are mostly
+/// near seen ones. Therefore an estimate of more than the seen number is limited to the room in the
+/// lines in use. Few of these lines are unseen, since samples have met them more often; the same
+/// limit applies to the lines in turn.
 fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     let free = tally.unseen(design);
     if free.hi <= blocks.len() as f64 {
@@ -284,21 +302,21 @@ fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     }
 }
 
-/// Part of the blocks, which is estimated by itself.
+/// A part of the blocks that is estimated separately.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stratum {
-    /// Where its blocks end (exclusive index).
+    /// End of its blocks (exclusive index).
     pub(crate) end: usize,
-    /// What is unseen of it.
+    /// Estimate of its unseen blocks.
     pub(crate) unseen: Estimate,
 }
 
-/// Doubts of two kinds, or of two parts.
+/// Combines doubts of two kinds, or of two parts.
 fn both(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
     [a[0].hypot(b[0]), a[1].hypot(b[1])]
 }
 
-/// The doubt of an estimate that may also be so much more or less.
+/// The doubt of an estimate that may also be greater (or less) by this difference.
 fn doubt(difference: f64) -> [f64; 2] {
     [(-difference).max(0.0), difference.max(0.0)]
 }
@@ -308,9 +326,11 @@ struct Together<'a> {
     blocks: &'a [Block],
     design: Design,
     whole: Tally,
-    /// Asked for only of what stays together at last, or might have: it takes as long as all else.
+    /// Computed only for strata that remain whole at the end, or might have: it takes as long as
+    /// everything else.
     unseen: OnceCell<Estimate>,
-    /// How much less and more it is if it was wrong to cut it from its neighbour, or not to cut it.
+    /// Possible error of the estimate, downward and upward, if the decision to cut here, or not to
+    /// cut, was wrong.
     doubt: [f64; 2],
 }
 
@@ -329,7 +349,7 @@ enum Stratified<'a> {
 }
 
 impl<'a> Stratified<'a> {
-    /// What is unseen of them in all.
+    /// Estimated unseen blocks of all strata.
     fn unseen(&self) -> f64 {
         match self {
             Stratified::One(stratum) => stratum.unseen().value,
@@ -373,7 +393,7 @@ pub(crate) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
     strata
 }
 
-/// Where the number of a block is farthest from that of the one before; of equals the one nearest to the middle.
+/// The place after the widest gap in block numbers; of several, the one nearest to the middle.
 fn widest_gap(blocks: &[Block]) -> usize {
     let middle = blocks.len() / 2;
     let gap = |i: usize| blocks[i].number - blocks[i - 1].number;
@@ -414,9 +434,10 @@ impl Division {
             unseen: OnceCell::new(),
             doubt: [0.0; 2],
         };
-        // Where no two samples have met, nothing tells one side from another.
+        // Without any coincidence of two samples, the sides cannot be distinguished.
         if depth < DEPTH && blocks.len() >= 16 && whole.f2 > 0.0 {
-            // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
+            // The cut is at the place where the sides differ the most: the widest gap, which is
+            // where objects meet, or one of the equally spaced places.
             let mut places: [usize; PLACES] = std::array::from_fn(|i| {
                 if i == 0 {
                     widest_gap(blocks)
@@ -514,8 +535,9 @@ impl Listed {
         self.blocks = Vec::new();
     }
 
-    /// The number of distinct blocks of the whole run. `scale`: of how many pages these are one ([`crate::stages::incidence::Incidence::scale`]);
-    /// `observed`: how many were seen in all (exact).
+    /// Estimate of the number of distinct blocks of the whole run. `scale` is the number of pages
+    /// that each tracked page represents ([`crate::stages::incidence::Incidence::scale`]), and
+    /// `observed` the exact number of blocks that were seen in all.
     pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
         let Some(last) = (!design.complete())
             .then(|| self.strata(design))
@@ -523,7 +545,8 @@ impl Listed {
         else {
             return Estimate::exact(observed as f64);
         };
-        // What the unseen are added to: what was seen; where that is known of some samples alone, what these have seen.
+        // The seen blocks, to which the unseen ones are added. If only some samples have marks, the
+        // blocks that these have seen.
         let seen = if design.kept < 1.0 {
             last.end as f64 * scale
         } else {
@@ -533,7 +556,7 @@ impl Listed {
     }
 }
 
-/// What strata have in all: what was `observed` of them, and what is unseen of each, `scale` times.
+/// Blocks of all strata: the `observed` ones, and the unseen blocks of each times `scale`.
 pub(crate) fn together(strata: &[Stratum], scale: f64, observed: f64) -> Estimate {
     let (mut value, mut below, mut above) = (0.0, 0.0, 0.0);
     for Stratum { unseen, .. } in strata {
@@ -610,7 +633,8 @@ mod tests {
         run.iter().collect::<std::collections::HashSet<_>>().len() as f64
     }
 
-    /// Runs of different kinds: all addresses once; a loop over an array; random accesses; a hot table beside a stream.
+    /// Runs of several kinds: all addresses once; a loop over an array; random accesses; a hot
+    /// table beside a stream.
     fn run(kind: usize, length: usize, random: &mut Random) -> Vec<u64> {
         let n = length as u64;
         (0..n)
@@ -636,7 +660,8 @@ mod tests {
             .collect()
     }
 
-    /// Intervals also cover it where use is uneven inside a stratum, where a few samples have met data that is loaded once, and where Irregular loads walk.
+    /// Intervals also cover the truth if use is uneven inside a stratum, if a few samples have met
+    /// data that is loaded once, and if Irregular loads walk.
     #[test]
     fn intervals_cover_the_truth_of_uneven_use() {
         let mut random = Random(11);
@@ -686,7 +711,8 @@ mod tests {
                 hits * 10 >= cases * 9,
                 "kind {kind}: {hits} of {cases} covered"
             );
-            // Data that is loaded once and met by a stratum of more is the hardest: the estimate is a lower bound there.
+            // The hardest case is data that is loaded once and shares a stratum with more data.
+            // There the estimate is a lower bound.
             assert!(
                 width < 1.2 && error.abs() < 0.45,
                 "kind {kind}: width {width}, error {error}"
@@ -694,14 +720,16 @@ mod tests {
         }
     }
 
-    /// Samples by time, of which those in slow code stand for fewer loads: what is loaded once there is not taken for as much as what fast code has so.
+    /// Samples by time, in which those of slow code represent fewer loads. Data that slow code
+    /// loads once must not count for as much as the same of fast code.
     #[test]
     fn samples_count_for_what_they_stand_for() {
         let mut random = Random(3);
         let (mut hits, mut error) = (0, 0.0);
         let cases = 20;
         for _ in 0..cases {
-            // An array is loaded once by slow code, which has half of the samples and a tenth of the loads; then another one again and again.
+            // Slow code, with half of the samples and a tenth of the loads, loads an array once;
+            // then fast code loads another one again and again.
             let (window, samples) = (100u64, 200u64);
             let (slow, fast) = (window * 4, window * 36);
             let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -755,7 +783,8 @@ mod tests {
         );
     }
 
-    /// Intervals cover the truth in 90 % of the cases and more, and the estimate is near: better than ρF wherever samples overlap.
+    /// Intervals cover the truth in at least 90 % of the cases, and the estimate is close: better
+    /// than ρF whenever samples overlap.
     #[test]
     fn intervals_cover_the_truth_of_simulated_runs() {
         let mut random = Random(5);
@@ -787,8 +816,10 @@ mod tests {
         }
     }
 
-    /// One load in 800 of what a compressor does: a window of text by chance, near places more often, and now and then a walk over a table. Few samples
-    /// meet the table, and those that overlap may do so by a few addresses; but there is no more room for addresses than its pages have.
+    /// One load in 800 of a compressor's pattern: a window of text at random, near places more
+    /// often, and occasionally a walk over a table. Few samples meet the table, and those that
+    /// overlap may do so by a few addresses; but there is no more room for addresses than its pages
+    /// have.
     #[test]
     fn rare_samples_do_not_fill_more_than_the_room_there_is() {
         let mut random = Random(23);

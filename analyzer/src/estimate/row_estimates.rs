@@ -13,7 +13,8 @@ use crate::estimate::{
 use crate::stages::reuse::{REPLICATES, RepSums};
 use serde::Serialize;
 
-/// What n windows have not seen takes less than this over n of the time, with 95 % confidence: (1 − 3/n)^n is a twentieth.
+/// Code that n windows have not seen takes less than this over n of the time, with 95 % confidence:
+/// (1 − 3/n)^n is a twentieth.
 const UNSEEN: f64 = 3.0;
 
 /// Which estimator `F_hat` comes from.
@@ -45,7 +46,8 @@ impl Estimator {
 pub struct Hats {
     /// Samples in which the row has loads; none for places of a complete trace, of which that is not counted.
     pub samples_seen: Option<u64>,
-    /// Mean F of a window of a sample's size: of a sample, where each counts for the loads that it stands for.
+    /// Mean footprint of a window of a sample's size: mean over samples, weighted by the loads that
+    /// each represents.
     #[serde(rename = "F_sample")]
     pub per_sample: Option<f64>,
     #[serde(rename = "F_str_sample")]
@@ -119,23 +121,25 @@ impl Hats {
     }
 }
 
-/// What bounds the upper end of a footprint.
+/// Limits of the upper end of a footprint.
 #[derive(Clone, Copy, Debug, Default)]
 struct Limits {
-    /// Addresses that phases which no sample has met may touch; none if that is not known.
+    /// Addresses that unsampled phases may touch; none if that is unknown.
     unseen: Option<f64>,
-    /// Addresses that what is touched has room for, if that is known.
+    /// Addresses that fit in the touched objects, if their sizes are known.
     room: Option<f64>,
 }
 
-/// How many addresses have room in so many bytes. Each address that was seen has so many bytes for itself as the code loads there, and the code stays the same.
+/// Number of addresses that fit in so many bytes. The code is assumed to use as many bytes per
+/// address as in the addresses that were seen.
 fn room(counts: &Counts, bytes: Option<u64>) -> Option<f64> {
     let each = (counts.bytes as f64 / counts.footprint.max(1) as f64).max(1.0);
     bytes.map(|bytes| bytes as f64 / each)
 }
 
 impl Limits {
-    /// Of a row that so many samples have seen and that executes at most so many loads, of which `kappa` have one record.
+    /// Limits for a row that so many samples have seen and that executes at most so many loads.
+    /// Only its recorded loads touch new addresses; implied ones do not.
     fn new(seen: u64, loads: Option<f64>, counts: &Counts, bytes: Option<u64>) -> Limits {
         let recorded = counts.accesses as f64 / (counts.accesses + counts.implied).max(1) as f64;
         Limits {
@@ -170,7 +174,8 @@ pub struct Maker<'a> {
     sums: Sums,
     blocks: Option<Seers<'a>>,
     detail: Detail,
-    /// Addresses that the ends of the run may have for themselves ([`crate::estimate::growth_tables::hidden`]); of the whole run only.
+    /// Addresses that only the ends of the run may touch
+    /// ([`crate::estimate::growth_tables::hidden`]); for the whole run only.
     hidden: f64,
     shares: Option<&'a Shares>,
 }
@@ -251,7 +256,9 @@ fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
     }
 }
 
-/// Makes the estimates of the whole, or of functions, lines or loops, but for those of memory: see [`Maker::seeing_whole`] and [`Maker::see_rows`]. `shares`: what samples stand for, where that is not the same for all.
+/// Prepares the estimates of the whole, or of functions, lines or loops, without those of memory:
+/// see [`Maker::seeing_whole`] and [`Maker::see_rows`]. `shares` are the weights of samples, if
+/// these differ.
 pub fn maker<'a>(
     outcome: &'a Outcome,
     code: &CodeMap,
@@ -276,7 +283,8 @@ pub fn maker<'a>(
 /// Which rows of a table have estimates of their memory.
 pub type Shown = Vec<bool>;
 
-/// What samples have seen of some rows of tables, of each table for one maker; nothing if estimates need it not.
+/// Blocks that samples have seen, for the chosen rows of each table; each table is for one maker.
+/// Empty if estimates do not need blocks.
 pub fn see_rows(
     outcome: &Outcome,
     code: &CodeMap,
@@ -320,12 +328,12 @@ fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
 }
 
 impl<'a> Maker<'a> {
-    /// With whether the samples are in step with the program.
+    /// Sets whether the samples are in step with the program.
     pub fn in_step(self, resonant: bool) -> Self {
         Maker { resonant, ..self }
     }
 
-    /// With what samples have seen of the whole.
+    /// Adds the blocks that samples have seen of the whole.
     pub fn seeing_whole(self, outcome: &Outcome, seen: Option<&'a WholeSightings>) -> Self {
         let Some((seen, design)) = seen.zip(self.design) else {
             return self;
@@ -338,7 +346,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// Takes what samples have seen of rows.
+    /// Adds the blocks that samples have seen of the rows.
     pub fn see_rows(&mut self, rows: Option<Grouped>) {
         self.blocks = rows.map(Seers::Rows);
     }
@@ -358,8 +366,9 @@ impl<'a> Maker<'a> {
             .or(Some(plain).filter(|_| measured.is_none()))
     }
 
-    /// Estimates of one row with these counts. `seen`: samples in which it has loads; `measured`: where windows come by time, its executed loads if they were measured;
-    /// `bytes`: of the objects that it touches, if they are known.
+    /// Estimates of one row with these counts. `seen`: samples in which it has loads. `measured`:
+    /// if windows come by time, its executed loads if they were measured. `bytes`: size of the
+    /// objects that it touches, if known.
     pub fn make(
         &self,
         target: u32,
@@ -378,7 +387,7 @@ impl<'a> Maker<'a> {
         let samples = &self.outcome.reuse.samples;
         let counted = || executed(loads, samples, design);
         let all = measured.unwrap_or_else(counted);
-        // How fast code runs is no matter of how many samples have seen the row.
+        // The speed of code does not affect whether enough samples have seen the row.
         let sampled = executed(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
         let mean = distance(sums, samples, design);
         let is_wanted = |list: &List| self.detail.is_all() || matches!(list, List::Lines);
@@ -503,26 +512,28 @@ fn footprint_hats(
     }
 }
 
-/// How estimates of places are made: parts of memory or of the run, of which it is known what samples have seen of each, but not how many loads in which sample.
+/// Estimator for places: parts of memory or of the run. Their blocks are known by sample, but their
+/// loads are not.
 #[derive(Clone, Copy)]
 pub struct RegionEstimator {
-    /// How the samples were taken; none if that is not known.
+    /// The sampling design, if known.
     pub design: Option<Design>,
-    /// Where the footprint comes from.
+    /// The estimator of the footprint.
     pub estimator: Estimator,
     /// The samples are in step with the program.
     pub resonant: bool,
 }
 
 impl RegionEstimator {
-    /// How samples were taken, if it matters what they have seen.
+    /// The design, if the estimates need the blocks that samples have seen.
     pub(crate) fn needs_blocks(&self) -> Option<Design> {
         let design = self.design.filter(|d| !d.complete());
         design.filter(|_| self.estimator == Estimator::Recapture)
     }
 
-    /// Estimates of a place with these counts. `seen`: what samples have seen of it; `scale`: of how many pages these are one; `accesses`: its loads, estimated;
-    /// `bytes`: its size, if it has one.
+    /// Estimates of a place with these counts. `seen`: its blocks by sample. `scale`: the number of
+    /// pages that each tracked page represents. `accesses`: its estimated loads. `bytes`: its size,
+    /// if it has one.
     pub fn make(
         &self,
         seen: Option<&Kinds>,
@@ -559,7 +570,8 @@ impl RegionEstimator {
     }
 }
 
-/// Samples in which targets have loads: at least the most of their groups, at most the sum; exact from the marks where those are complete.
+/// Numbers of samples in which targets have loads. They are at least the maximum over their groups
+/// and at most the sum; if the marks are complete, they are exact.
 pub fn samples_seen(outcome: &Outcome, code: &CodeMap, target: Target) -> Vec<u64> {
     let mut seen = vec![0u64; code.rows(target)];
     if target == Target::Whole {

@@ -1,24 +1,30 @@
 //! Shares of time, from windows that begin at ticks of CPU time.
 //!
-//! A tick falls on whatever runs then, so the part of the windows that *begin* in a piece of code is an unbiased estimate of its part of the time. What a window holds further on is not: it goes
-//! on for a number of records, which in fast code is less time than in slow code, and it leaves the code in which it began.
+//! A tick falls on the code that is running, so the share of windows that *begin* in a piece of
+//! code is an unbiased estimate of its share of time. The rest of a window is not: it lasts for a
+//! number of records, which takes less time in fast code than in slow code, and it leaves the code
+//! in which it began.
 //!
-//! *Which load.* Each window counts for one load, which stands for the time up to the load that follows it: the one that came before the window's first, as far as the window tells
-//! ([`Beginning`]), if both are in the same function, and else the first itself; or a load of the function that the tick fell on, if the recorder tells that it was another one. The first one is no good where loads wait for memory: the interrupt lets the
-//! load that waits finish, so a loop that misses in one line and hits in the next would have all of its windows in the line that hits. One load per window, so functions, lines, loops, objects,
-//! regions and threads all have shares of the same thing, and those of a table's rows that do not overlap add up to the whole.
+//! *Load of a window.* Each window counts for one load, which represents the time up to the next
+//! load. This is the load before the window's first, as far as the window tells ([`Beginning`]) and
+//! if both are in the same function; otherwise the first load itself. If the recorder tells that
+//! the tick fell on another function, it is a load of that one. The first load alone would be wrong
+//! where loads wait for memory: the interrupt lets the waiting load finish, so in a loop that
+//! misses in one line and hits in the next, all windows would count for the line that hits. Since
+//! each window has one load, functions, lines, loops, objects, regions and threads all have shares
+//! of the same whole, and the shares of rows that do not overlap add up to it.
 //!
-//! *Interval.* Windows come at regular times, so they are a systematic sample of the run. Its variance
-//! is estimated from successive differences (Wolter, Introduction to Variance Estimation, 2nd ed.,
-//! section 8.2, estimator v2): neighbours in one phase of the program are alike and add nothing,
-//! and only the borders of phases do. The variance of independent windows is an upper bound.
+//! *Interval.* Windows come at regular times, so they are a systematic sample of the run. Its
+//! variance is estimated from successive differences (Wolter, Introduction to Variance Estimation,
+//! 2nd ed., section 8.2, estimator v2): neighbours in one phase of the program are alike and add
+//! nothing; only the borders of phases do. The variance of independent windows is an upper bound.
 //! The interval is Wilson's for the number of independent windows that would give this variance.
 //!
 //! *Another run.* Phases of another run of the program may have other lengths. Comparisons of runs
 //! therefore use batch means: the variance between [`BATCHES`] batches of consecutive windows.
 //!
-//! Windows stand for different times if a budget sets their rate. Each counts by its time t, and n is
-//! Kish's effective number (Σt)²/Σt².
+//! Windows represent different times if a budget sets their rate. Each counts by its time t, and n
+//! is Kish's effective number (Σt)²/Σt².
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
@@ -64,7 +70,7 @@ impl TimeShare {
     };
 }
 
-/// A window, and what it stands for.
+/// A window with the load and the time that it represents.
 #[derive(Clone, Copy)]
 struct TimedWindow {
     sample: u32,
@@ -79,9 +85,9 @@ struct TimedWindow {
 /// The windows of a trace by time, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub struct TimeShares {
-    /// Number of each, and the load that it counts for.
+    /// Number of each window, and its load.
     windows: Vec<(u32, Spot)>,
-    /// The time that each stands for, in parts of the mean.
+    /// The time that each represents, as a multiple of the mean.
     times: Vec<f64>,
     /// The windows in the order of threads, and of time inside each thread.
     by_thread: Vec<usize>,
@@ -90,11 +96,11 @@ pub struct TimeShares {
     steps: Vec<Option<f64>>,
     /// Sum of the squares of these steps, and their number.
     squares: (f64, usize),
-    /// The same of each batch.
+    /// Time of each batch.
     sizes: Counts,
-    /// And of all.
+    /// Time of all windows.
     all: f64,
-    /// Windows of equal times that would tell as much.
+    /// Number of windows of equal times with the same evidence.
     effective: f64,
 }
 
@@ -264,7 +270,7 @@ impl TimeShares {
         &self.windows
     }
 
-    /// The share of what begins some windows, or has a part of each.
+    /// The time share of something that begins some windows, or has a part of each.
     pub fn of_windows(&self, part: impl Fn(u32) -> f64) -> TimeShare {
         let mut row = RowSums::default();
         for (at, &number) in self.by_thread.iter().enumerate() {
@@ -301,7 +307,8 @@ impl TimeShares {
                 true => 1.0,
                 false => (self.variance(row, p) / independent).min(1.0),
             };
-            // No fewer windows than there are can stand for a share, and no more than the run has.
+            // The effective number of windows is at least `n`, that of independent windows, and is
+            // limited to its square.
             let here = wilson(p, n / effect.max(1.0 / n), Z);
             let (effect, quantile) = self.effect_of_batches(&row.batches, p, independent);
             (here, wilson(p, n / effect, quantile))
@@ -338,7 +345,7 @@ impl TimeShares {
                 let varies: f64 = counts[..batches]
                     .chunks(together)
                     .zip(self.sizes[..batches].chunks(together))
-                    // A ratio: batches that stand for more time count for more.
+                    // A ratio estimate: batches of more time have more weight.
                     .map(|(c, s)| {
                         let off = c.iter().sum::<f64>() - p * s.iter().sum::<f64>();
                         (off * parts / self.all).powi(2)
@@ -496,7 +503,7 @@ mod tests {
         assert!(half.value == Some(50.0) && half.hi.unwrap() - half.lo.unwrap() < 1.0);
     }
 
-    /// Sums by steps are those of the definition, whatever windows are in the row.
+    /// Sums by steps agree with the definition for any selection of windows in the row.
     #[test]
     fn variance_is_that_of_successive_differences() {
         let mut state = 3;

@@ -21,7 +21,8 @@ pub struct Weights {
     /// In units of 1/[`UNIT`]; 0 where nothing is known.
     by_sample: Vec<u64>,
     /// Executed loads that the sample represents, and the error of their logarithm's 95 % interval
-    /// (as in the manifest); known only if measured for its own code.
+    /// (as in the manifest). Known only if the speed was measured in its own code, or in enough other
+    /// functions.
     executed: Vec<Option<(f64, f64)>>,
     /// Nanoseconds of its thread's time that the sample stands for; 0 if unknown.
     times: Vec<u64>,
@@ -301,7 +302,7 @@ mod tests {
         assert!(whole(0, 1024) == whole(1, 512) && whole(2, 1024) == whole(3, 2048));
         assert_eq!(
             [0, 1, 2, 3].map(|s| weights.executed(s)),
-            [Some((10_240.0, 0.5)), None, None, None]
+            [Some((10_240.0, 0.5)), None, None, Some((10_240.0, 2.0))]
         );
     }
 }

@@ -47,7 +47,7 @@ pub struct QueryArguments {
     pub trace: PathBuf,
     /// The query.
     pub sql: String,
-    /// How to show the result.
+    /// Format of the result.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// The file; without it: standard output. Needed by parquet.

@@ -1,5 +1,5 @@
-//! Reads the address map: which original instruction a clone address stands for, and what a probe
-//! has borrowed there.
+//! Reads the address map. It gives the original instruction for a clone address, and the registers
+//! that a probe has borrowed there.
 //!
 //! `core` only and without allocation, so that the runtime can compile the same file.
 //! Any bytes may be given: everything is checked, and damage ends in `None`.
@@ -69,8 +69,8 @@ pub const STATE_PUSHED: u8 = 1;
 pub const STATE_BACK: u8 = 2;
 
 /// [`ProbeState::flags`]: the original instruction that follows in the map is the one just done
-/// without its first prefixes (`lock`), so that control passes it by: what was inserted here
-/// belongs to the instruction behind it.
+/// without its first prefixes (`lock`), so that control passes it by: code inserted here belongs to
+/// the instruction behind it.
 pub const STATE_PASSED: u8 = 4;
 
 /// [`ProbeState::flags`]: the cursor in memory may be behind the register's: records since control
@@ -91,8 +91,8 @@ pub const STATE_COUNTED: u8 = 32;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeState {
-    /// Slots of the region in flight that are completely written; 0 after the commit. Of a file
-    /// with [counters](crate::counters): bytes back to where the probe has read one.
+    /// Slots of the region in flight that are completely written; 0 after the commit. In a file
+    /// with [counters](crate::counters): bytes back to the place where the probe has read one.
     pub slots_done: u8,
     /// Register that holds the slot base (plus `16*base_ahead`), or the address of the counters; or
     /// [`NO_REG`].
@@ -116,7 +116,7 @@ impl ProbeState {
         saved: [[NO_REG, NO_REG]; 6],
     };
 
-    /// As it lies in the file.
+    /// Bytes in the form of the file.
     #[inline]
     pub fn bytes(&self) -> [u8; 16] {
         let mut out = [0; 16];
@@ -252,7 +252,7 @@ impl<'a> AddrMap<'a> {
         })
     }
 
-    /// Walks through what is left of a function from the last mark on at which `key` is below `at`.
+    /// Walks through the rest of a function, from the last mark on at which `key` is below `at`.
     fn walk_from(&self, function: usize, at: u64, key: fn(MapMark) -> u32) -> Option<Walk<'a>> {
         let walk = self.walk(function)?;
         let (mut low, mut high) = (0, self.marks.len() / ROW);
@@ -346,8 +346,8 @@ impl<'a> AddrMap<'a> {
                 continue;
             }
             let first = *first.get_or_insert(step);
-            // Inserted instructions at a function's end belong to what follows in memory, not to a
-            // clone of it.
+            // Inserted instructions at a function's end belong to the code that follows in memory,
+            // not to a clone of it.
             if step.orig_len > 0 {
                 return Some((first, self.state(first.state)?));
             }
@@ -388,7 +388,7 @@ impl AddrMap<'_> {
 }
 
 impl Walk<'_> {
-    /// A mark for where the walk has come to, in a map whose stream has `len` bytes.
+    /// A mark for the walk's present place, in a map whose stream has `len` bytes.
     pub fn mark(&self, len: usize) -> MapMark {
         MapMark {
             clone: self.clone as u32,

@@ -1,10 +1,10 @@
-//! Counters in memory: what regions of files that only count (`--for count`) add to.
+//! Counters in memory, which regions of files that only count (`--for count`) add to.
 //!
 //! Each thread has an *area* of counters, one for each id that a record of such a file may have. It
 //! is sparse: pages of it exist where something was counted. Areas lie behind the thread slots in
 //! the file that recorder and processes share, so that nothing is lost with a process.
 //!
-//! A probe takes the address of the area's middle from the control page and adds one to what lies
+//! A probe takes the address of the area's middle from the control page and adds one to the counter
 //! at [`displacement`] from there: an instruction reaches 2 GiB to either side.
 
 /// Offset, from the `%gs` base, of the address of the middle of the thread's area.
@@ -26,8 +26,8 @@ pub const fn displacement(id: u32) -> Option<i32> {
     Some((id as i64 * BYTES as i64 - MIDDLE as i64) as i32)
 }
 
-/// Offset in the shared file of the area of a thread slot, if the first begins at `start`. That of
-/// the first number without a slot is *scrap*: it is what threads add to whose records go nowhere.
+/// Offset in the shared file of the area of a thread slot, if the first begins at `start`. The area
+/// of the first number without a slot is *scrap*: threads whose records go nowhere add to it.
 pub const fn area_offset(start: u64, slot: usize) -> u64 {
     start + slot as u64 * AREA
 }

@@ -34,9 +34,9 @@ pub const HOOK_NAME: usize = 64;
 /// argument.
 pub const HOOK_KINDS: [&str; 6] = ["alloc", "alloc2", "calloc", "realloc", "free", "free2"];
 
-/// A process has begun or has executed a new program: what it had is gone.
+/// A process has begun or has executed a new program: its earlier blocks are gone.
 pub const BEGIN: u32 = 1;
-/// A process was forked by [`Event::address`]: it has what that one had.
+/// A process was forked by [`Event::address`]: it has that process's blocks.
 pub const FORK: u32 = 2;
 /// A block was allocated.
 pub const ALLOC: u32 = 3;

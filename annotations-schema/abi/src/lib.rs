@@ -33,6 +33,10 @@
 //! finds the clone of the target. Only if a call leaves for code without a clone does the runtime
 //! replace the return address, by that of the `call gs:[GS_BACK]` that stands behind each call.
 //!
+//! Other clones of the soft flavour push their own return addresses. Their indirect calls and jumps
+//! go through [`GS_CALL`](probe::GS_CALL) and [`GS_JUMP`](probe::GS_JUMP) as well, but for calls of
+//! imported functions through the global offset table.
+//!
 //! # Full rings
 //!
 //! A store to a slot may hit the guard page behind the ring. The runtime's SIGSEGV handler then
@@ -44,6 +48,7 @@
 pub mod address_map;
 pub mod counters;
 pub mod heap_log;
+pub mod linkage_stub;
 pub mod module_note;
 pub mod phases;
 pub mod probe;

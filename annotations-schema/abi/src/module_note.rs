@@ -14,7 +14,7 @@ pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
 /// ELF note type whose descriptor is a [`ModuleNote`].
 pub const NOTE_MODULE: u32 = 1;
 /// Version of [`ModuleNote`] and of the probe ABI.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 /// Flavour: records are written through `%gs`.
 pub const FLAVOUR_SOFT: u32 = 1;
 /// Flavour: records are `ptwrite` packets.
@@ -75,9 +75,9 @@ pub struct ModuleNote {
     pub markers: u64,
     /// Number of these.
     pub marker_count: u64,
-    /// Translated clones of the soft flavour: array of [`ModuleNote::id_count`] signed numbers of 32
-    /// bits, by record: what is added to its payload for the address of the last load that needs no
-    /// other record, or [`NO_DISPLACEMENT`]. Else 0.
+    /// Translated clones of the soft flavour: array of [`ModuleNote::id_count`] signed numbers of
+    /// 32 bits, by record: the sum of payload and number is the address of the last load that needs
+    /// no other record. Or [`NO_DISPLACEMENT`]. Else 0.
     pub displacements: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct ModuleNote {
 pub const NO_DISPLACEMENT: i32 = i32::MIN;
 
 /// Functions of the C library that the runtime stands in for. A library that does so, too, must
-/// come before it, so that the runtime's are what it finds behind its own.
+/// come before it, so that it finds the runtime's behind its own.
 pub const WRAPPED: [&str; 68] = [
     "_Fork",
     "__bsd_signal",
@@ -171,6 +171,11 @@ pub const FEATURE_SANITIZER_INSIDE: u32 = 8;
 /// [`ModuleNote::features`]: its records have no payload and tell how often code is executed,
 /// nothing of addresses: it can be recorded in `count` alone.
 pub const FEATURE_COUNTS: u32 = 16;
+
+/// [`ModuleNote::features`]: the program single-steps itself, checks the alignment of its accesses,
+/// or has its system calls handed back to it. No clone may run in that state, so the program can be
+/// recorded in `burst` only.
+pub const FEATURE_BURST_ONLY: u32 = 32;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

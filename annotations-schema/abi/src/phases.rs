@@ -1,4 +1,4 @@
-//! Phases: which parts of a run are recorded, and what runtime and recorder tell each other of it.
+//! Phases: the recorded parts of a run, and the messages about them between runtime and recorder.
 //!
 //! A process records while three conditions hold: the *gate* is open, which the recorder (by time)
 //! or the runtime (by loads) moves from [`GATE_WAITS`] to [`GATE_OPEN`] to [`GATE_OVER`]; a
@@ -27,7 +27,7 @@ pub struct Marker {
     pub unused: u16,
 }
 
-/// [`Phases::gate`]: what the other conditions allow is recorded.
+/// [`Phases::gate`]: records are made if the other conditions allow it.
 pub const GATE_OPEN: u32 = 0;
 /// [`Phases::gate`]: nothing is recorded yet.
 pub const GATE_WAITS: u32 = 1;
@@ -56,7 +56,7 @@ pub const FUNCTIONS: usize = 4096;
 /// Switches that can wait in a stretch of a ring.
 pub const BOUNDARIES: usize = 24;
 
-/// Something that changes whether a process records.
+/// Something that changes if a process records.
 #[repr(C)]
 pub struct Event {
     /// Number of the row + 1 once it is complete; 0 while it is written.
@@ -88,7 +88,7 @@ pub struct Phases {
     /// Recording begins at functions: a process waits for the recorder to have looked for them in
     /// each module that it loads.
     pub by_function: AtomicU32,
-    /// Markers are taken for what they are without mgz.
+    /// Markers are treated as without mgz.
     pub ignore_markers: AtomicU32,
     /// Zero.
     pub reserved: u32,

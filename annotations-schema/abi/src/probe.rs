@@ -1,4 +1,4 @@
-//! The probe: what the `%gs` base leads to, and how much of it probes may use.
+//! The probe: the structures behind the `%gs` base, and the parts of them that probes may use.
 
 /// Offset of the cursor from the `%gs` base, bytes.
 pub const GS_CURSOR: u32 = 0;
@@ -16,11 +16,11 @@ pub const GS_RETURN: u32 = 72;
 /// Offset of the address of the runtime's code that goes on at the original address in
 /// [`PLACE_TARGET`]; the original return address was just pushed.
 pub const GS_CALL: u32 = 80;
-/// As [`GS_CALL`], for jumps.
+/// Like [`GS_CALL`], for jumps.
 pub const GS_JUMP: u32 = 88;
-/// Offset of the address of the runtime's code that is called where control comes back into a
-/// translated clone from code that has none. What follows the call is the clone of the original
-/// return point.
+/// Offset of the address of the runtime's code that is called when control comes back into a
+/// translated clone from code that has none. The clone of the original return point follows the
+/// call.
 pub const GS_BACK: u32 = 96;
 /// Offset of the address of the hook in front of system calls: `lea rcx, [call]; jmp
 /// gs:[GS_HOOK_BEFORE]`. In executables without a loader the runtime learns of threads, children,
@@ -30,8 +30,11 @@ pub const GS_HOOK_BEFORE: u32 = 104;
 /// gs:[GS_HOOK_AFTER]`.
 pub const GS_HOOK_AFTER: u32 = 112;
 /// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve,
-/// sigaltstack, execveat, clone3.
-pub const HOOKED_CALLS: [u32; 9] = [13, 14, 56, 57, 58, 59, 131, 322, 435];
+/// sigaltstack, prctl, execveat, clone3.
+pub const HOOKED_CALLS: [u32; 10] = [13, 14, 56, 57, 58, 59, 131, 157, 322, 435];
+
+/// System calls that open files, which get hooks in clones: open, openat, openat2.
+pub const OPENING_CALLS: [u32; 3] = [2, 257, 437];
 
 /// `call [rsp]; jmp [rsp + 8]`: calls a handler of the program, and goes back to the runtime. No
 /// loader tells unwinders of the runtime's own code, so its frame belongs to the file, whose unwind
@@ -39,7 +42,7 @@ pub const HOOKED_CALLS: [u32; 9] = [13, 14, 56, 57, 58, 59, 131, 322, 435];
 pub const HANDLER_CALL: [u8; 7] = [0xff, 0x14, 0x24, 0xff, 0x64, 0x24, 0x08];
 /// Bytes between the stack pointer at [`HANDLER_CALL`] and the kernel's frame of the signal; 8 more
 /// than a multiple of 16.
-pub const HANDLER_FRAME: usize = 488;
+pub const HANDLER_FRAME: usize = 8;
 
 /// Offset from the stack pointer at [`HANDLER_CALL`] to where the kernel has saved a register: r8
 /// to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip (`sigcontext`, behind the return address and

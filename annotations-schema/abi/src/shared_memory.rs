@@ -13,8 +13,8 @@
 //! thread slot by changing [`Control::state`] from FREE to LIVE, and maps its pages into low
 //! memory. From then on one thread writes it: a queue of chunks with the thread as the only
 //! producer ([`Control::published`]) and the recorder as the only consumer ([`Control::drained`]).
-//! What is in the ring and not yet published when a thread dies is read from `cursor` and `base`
-//! afterwards, by whoever changes the state from LIVE to CLOSING.
+//! If a thread dies, the slots in its ring that are not yet published are read from `cursor` and
+//! `base` afterwards, by whoever changes the state from LIVE to CLOSING.
 //!
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 
@@ -41,8 +41,8 @@ pub const CHUNKS: usize = 4;
 pub const QUEUE: usize = 24;
 /// Environment variable that tells the runtime where this memory is.
 pub const ENV_NAME: &str = "MGZ_RUNTIME";
-/// Environment variable with the runtime's path, and behind a colon what `LD_PRELOAD` was before
-/// the recorder changed it, if there was one.
+/// Environment variable with the runtime's path, and behind a colon the value of `LD_PRELOAD`
+/// before the recorder changed it, if there was one.
 pub const PRELOAD_NAME: &str = "MGZ_PRELOAD";
 
 /// Place of the runtime in a list of preloaded libraries. It comes behind all of them, because
@@ -125,7 +125,7 @@ pub const CPU_TIME: (u32, u64) = (1, 1);
 pub const FREE: u32 = 0;
 /// Thread slot: a thread records (or has died without saying so).
 pub const LIVE: u32 = 1;
-/// Thread slot: what a dead thread left is being published.
+/// Thread slot: the data of a dead thread is being published.
 pub const CLOSING: u32 = 2;
 
 /// Causes in [`ChunkInfo::cause`]; the same numbers as `spill::cause`.
@@ -153,7 +153,7 @@ pub const CAUSE_PHASE: u32 = 14;
 
 /// Kind of a [`pace`]: the original code made so many records until a watchpoint was met.
 pub const PACE_WATCHED: u32 = 1;
-/// The same over few records: what the measurement costs.
+/// The same over few records: the cost of the measurement.
 pub const PACE_WATCHED_NEAR: u32 = 2;
 /// The clone made so many records.
 pub const PACE_LAP: u32 = 3;
@@ -206,6 +206,16 @@ pub mod count {
     pub const GS_TAKEN: usize = 18;
     /// Burst: signals that came outside of the phases that are recorded ([`crate::phases`]).
     pub const TRIGGERS_OUTSIDE_PHASES: usize = 19;
+    /// Processes that opened their memory as a file (`/proc/self/mem`) where that may show or change
+    /// code that is recorded.
+    pub const MEMORY_OPENED: usize = 20;
+    /// Jumps and calls from clones to an instruction of a cloned function where the clone cannot be
+    /// entered: the original ran on from there, unseen (`full`, `ring`, `count`).
+    pub const JUMPS_UNSEEN: usize = 21;
+    /// Threads that have their system calls handed back to the program.
+    pub const CALLS_DISPATCHED: usize = 22;
+    /// Steps of the trap flag that the program has seen in clones.
+    pub const STEPS_IN_CLONES: usize = 23;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
@@ -221,7 +231,7 @@ pub mod count {
         (TRIGGERS_OUTSIDE_PHASES, "outside_phases"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 9] = [
+    pub const NAMES: [(usize, &str); 13] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -231,6 +241,10 @@ pub mod count {
         (FORBIDDEN, "forbidden"),
         (ENTRIES_TAKEN_BACK, "entries_taken_back"),
         (GS_TAKEN, "gs_base_taken"),
+        (MEMORY_OPENED, "memory_opened"),
+        (JUMPS_UNSEEN, "jumps_unseen"),
+        (CALLS_DISPATCHED, "calls_dispatched"),
+        (STEPS_IN_CLONES, "steps_in_clones"),
     ];
 }
 
@@ -277,7 +291,7 @@ pub struct Header {
     /// of small ones, so that the recorder may look seldom. A thread maps those behind the
     /// first four only when it needs them.
     pub places: u32,
-    /// Burst: what is counted between triggers, as `type` of `struct perf_event_attr` has it.
+    /// Burst: the event counted between triggers, as `type` of `struct perf_event_attr` has it.
     pub trigger_type: u32,
     /// Burst: and its `config`.
     pub trigger_config: u64,
@@ -303,8 +317,8 @@ pub struct Header {
     /// copies of files that the program has made itself, whose own sidecar lies elsewhere.
     /// Empty if there is none.
     pub sidecars: [u8; PATH_BYTES],
-    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. In
-    /// another one nobody knows whose ids are whose.
+    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. Ids
+    /// from another namespace cannot be assigned to processes.
     pub process_namespace: u64,
     /// Rows of `stacks` that were claimed: row k takes the place of row k − [`STACK_ROWS`], read
     /// or not.
@@ -325,11 +339,11 @@ pub struct Header {
     pub cpu: AtomicU64,
     /// Burst: of which recording took so many.
     pub spent: AtomicU64,
-    /// Burst: what the last windows cost, their triggers apart, nanoseconds.
+    /// Burst: cost of the last windows without their triggers, nanoseconds.
     pub window_ns: AtomicU64,
     /// Stacks at the start of windows.
     pub stack_log: crate::stack_log::StackLog,
-    /// Which parts of the run are recorded.
+    /// Parts of the run that are recorded.
     pub phases: Phases,
     /// `MODE_COUNT`: offset of the first [area of counters](crate::counters) in the file; else 0.
     pub counters_at: u64,
@@ -349,8 +363,8 @@ pub struct StackRow {
     pub tid: AtomicU32,
     /// An address in the stack, near its top where the thread has just begun.
     pub at: AtomicU64,
-    /// The thread's `%fs` base. The C library keeps what is the thread's own there, at the top of
-    /// the memory that holds the stack.
+    /// The thread's `%fs` base. The C library keeps the thread's own data there, at the top of the
+    /// memory that holds the stack.
     pub thread_area: AtomicU64,
     /// Lowest address, if the program has given the memory; else 0.
     pub low: AtomicU64,
@@ -421,13 +435,21 @@ pub struct Attachment {
 }
 
 /// Functions that [`Attachment::functions`] can name.
-pub const MAX_FUNCTIONS: usize = 64;
+pub const MAX_FUNCTIONS: usize = 96;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it
 /// calls. Not all libraries have all of them.
-pub const BEHIND_WRAPPERS: [&CStr; 47] = [
+pub const BEHIND_WRAPPERS: [&CStr; 85] = [
     c"_Fork",
+    c"__bsd_signal",
     c"__longjmp_chk",
+    c"__open64_2",
+    c"__open_2",
+    c"__openat64_2",
+    c"__openat_2",
+    c"__rseq_offset",
+    c"__sigaction",
+    c"__sysv_signal",
     c"__xpg_sigpause",
     c"_longjmp",
     c"aio_fsync",
@@ -436,6 +458,8 @@ pub const BEHIND_WRAPPERS: [&CStr; 47] = [
     c"aio_read64",
     c"aio_write",
     c"aio_write64",
+    c"arch_prctl",
+    c"bsd_signal",
     c"clone",
     c"close",
     c"close_range",
@@ -443,9 +467,17 @@ pub const BEHIND_WRAPPERS: [&CStr; 47] = [
     c"daemon",
     c"epoll_pwait",
     c"epoll_pwait2",
+    c"execl",
+    c"execle",
+    c"execlp",
+    c"execv",
     c"execve",
+    c"execvp",
     c"execvpe",
     c"fexecve",
+    c"fileno",
+    c"fopen",
+    c"fopen64",
     c"fork",
     c"forkpty",
     c"getaddrinfo_a",
@@ -454,6 +486,10 @@ pub const BEHIND_WRAPPERS: [&CStr; 47] = [
     c"longjmp",
     c"mlockall",
     c"mq_notify",
+    c"open",
+    c"open64",
+    c"openat",
+    c"openat64",
     c"posix_spawn",
     c"posix_spawnp",
     c"ppoll",
@@ -466,13 +502,29 @@ pub const BEHIND_WRAPPERS: [&CStr; 47] = [
     c"pthread_create",
     c"pthread_detach",
     c"pthread_setcanceltype",
+    c"pthread_sigmask",
     c"setcontext",
+    c"sigaction",
+    c"sigaltstack",
+    c"sigblock",
+    c"siggetmask",
+    c"sighold",
+    c"sigignore",
+    c"siginterrupt",
     c"siglongjmp",
+    c"signal",
+    c"sigpause",
+    c"sigprocmask",
+    c"sigrelse",
+    c"sigset",
+    c"sigsetmask",
     c"sigsuspend",
     c"swapcontext",
     c"syscall",
+    c"sysv_signal",
     c"thrd_create",
     c"timer_create",
+    c"vfork",
 ];
 
 /// A module of a process that runs already.
@@ -549,9 +601,10 @@ pub const MODULE_READS_CODE: u32 = 14;
 /// its path. It is not recorded.
 pub const MODULE_PLAIN: u32 = 9;
 /// [`ModuleRow::result`]: a program that was executed and gains privileges, so that the loader
-/// keeps the runtime out; neither it nor what it starts is recorded.
+/// keeps the runtime out; neither it nor the programs that it starts are recorded.
 pub const MODULE_PRIVILEGED: u32 = 10;
-/// [`ModuleRow::result`]: a 32-bit program that was executed; neither it nor what it starts is recorded.
+/// [`ModuleRow::result`]: a 32-bit program that was executed; neither it nor the programs that it
+/// starts are recorded.
 pub const MODULE_32_BIT: u32 = 11;
 /// [`ModuleRow::result`]: a thread that began before the module was loaded has SIGSEGV blocked, and
 /// could not be told to unblock it.
@@ -565,8 +618,12 @@ pub const MODULE_COUNTS: u32 = 15;
 /// [`ModuleRow::result`]: the process may not have the address space that counters take.
 pub const MODULE_NO_COUNTERS: u32 = 16;
 
+/// [`ModuleRow::result`]: the program makes a demand on its threads that only `burst` leaves
+/// intact.
+pub const MODULE_BURST_ONLY: u32 = 17;
+
 /// All results, of modules and of programs.
-pub const MODULE_RESULTS: [u32; 17] = [
+pub const MODULE_RESULTS: [u32; 18] = [
     MODULE_OK,
     MODULE_VERSION,
     MODULE_FLAVOUR,
@@ -584,6 +641,7 @@ pub const MODULE_RESULTS: [u32; 17] = [
     MODULE_READS_CODE,
     MODULE_COUNTS,
     MODULE_NO_COUNTERS,
+    MODULE_BURST_ONLY,
 ];
 // Each has a number of its own.
 const _: () = {
@@ -648,7 +706,7 @@ pub struct Control {
     /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx,
     /// rbp, rsi, rdi, r8–r15.
     pub hold: [Cell<u64>; 18],
-    /// Which hook is not in its short way now, or 0.
+    /// The hook that is not in its short way now, or 0.
     pub in_hook: Cell<u64>,
     /// End of the stack of hooks.
     pub hook_top: Cell<u64>,
@@ -816,7 +874,7 @@ impl ChunkInfo {
         (f32::from_bits(self.period) as u64).min(LONGEST)
     }
 
-    /// As it stands in [`ChunkInfo::period`].
+    /// Period in the form of [`ChunkInfo::period`].
     pub fn period_bits(period: u64) -> u32 {
         (period as f32).to_bits()
     }

@@ -31,7 +31,7 @@ pub struct RingSlot {
     pub payload: u64,
     /// The other 32 bits of the second payload; in markers as [`Slot::aux`]; else left as it was.
     pub aux: u32,
-    /// As [`Slot::id`], perhaps with [`ID_PAIR`].
+    /// Id in the form of [`Slot::id`], perhaps with [`ID_PAIR`].
     pub id: u32,
 }
 
@@ -57,8 +57,8 @@ impl RingSlot {
         }
     }
 
-    /// The first record's payload, if two share the slot, whether or not the second and the id are
-    /// there yet.
+    /// The first record's payload, if two share the slot. The second and the id may be there
+    /// already or not.
     #[inline(always)]
     pub const fn short(&self) -> u64 {
         extended(self.payload)
@@ -71,7 +71,7 @@ impl RingSlot {
     }
 }
 
-/// One record, or one marker: what a slot of a ring holds, or half of that.
+/// One record, or one marker: the content of a slot of a ring, or half of that.
 ///
 /// Records of several slots (PT flavour only) have `payload` and `id` in the first; the others are
 /// 16 raw bytes each.
@@ -109,8 +109,8 @@ pub const MARK_REPEAT: u32 = MARK_FIRST + 3;
 
 /// `aux` of [`MARK_SIGNAL_ENTER`] and [`MARK_CUT`]: the signal number in the low 7 bits; above them
 /// the low 25 bits of the *link-time clone* address that was interrupted, or 0 if the thread was
-/// not in a clone. The clone address tells whether a record at the interrupted instruction was
-/// already written.
+/// not in a clone. The clone address tells if a record at the interrupted instruction was already
+/// written.
 pub const fn mark_aux(signal: u32, clone_ip: u64) -> u32 {
     (signal & 0x7f) | (clone_ip as u32) << 7
 }

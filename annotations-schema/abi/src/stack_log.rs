@@ -1,5 +1,5 @@
 //! Copies of the stack's top at the start of windows, from which the recorder finds call paths, and
-//! what watchpoints have seen.
+//! the hits of watchpoints.
 //!
 //! The log is a ring of [`CELLS`] cells in the shared memory's header. A thread claims a cell by
 //! moving [`StackLog::head`], writes it, and says that it is complete by storing its position + 1
@@ -44,7 +44,7 @@ pub struct Access {
 #[repr(C)]
 pub struct StackLog {
     /// Bytes of each stack that are to be copied, at most [`STACK_BYTES`]; 0: none. The recorder
-    /// asks for more while what it gets does not hold the outer callers.
+    /// asks for more while the copies do not hold the outer callers.
     pub wanted: AtomicU64,
     /// Cells that were claimed since the beginning.
     pub head: AtomicU64,

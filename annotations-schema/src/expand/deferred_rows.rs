@@ -1,8 +1,8 @@
 //! Rows of which only that is noted which records tell; the other columns follow from the tables.
 //!
-//! Expansion goes through the records of a thread one after the other, so what can be done later,
-//! and elsewhere, is: a row is 16 bytes here instead of 58, and its columns are made by those who
-//! want them, in any order and by pieces that stay in the cache.
+//! Expansion goes through the records of a thread one after the other, so all work that can be done
+//! later, and elsewhere, is: a row is 16 bytes here instead of 58, and its columns are made by the
+//! code that wants them, in any order and by pieces that stay in the cache.
 
 use crate::expand::lookup::{Plain, Tables};
 use crate::expand::pass::Pass;
@@ -19,7 +19,7 @@ pub(crate) const FEW: usize = 4;
 /// Rows in order, by thread.
 #[derive(Clone, Debug, Default)]
 pub struct Staged {
-    /// Longer than `len` by what was reserved: what is behind has no meaning.
+    /// Longer than `len` by the reserved items: those behind `len` have no meaning.
     items: Vec<Item>,
     len: usize,
     /// (row, bytes) where these are not the site's.
@@ -71,21 +71,21 @@ pub struct Load {
 #[derive(Debug, Default)]
 pub struct CodeNumbers(Vec<(u16, u32)>);
 
-/// When the slots of a segment were written, evenly from its begin to its end: in fixed-point
-/// numbers, which are cheaper than floating-point ones and do not round.
+/// Times at which the slots of a segment were written, evenly from its begin to its end. They are
+/// fixed-point numbers, which are cheaper than floating-point ones and do not round.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     begin: u64,
     span: u64,
-    /// Nanoseconds per slot, times 2^`shift`, rounded up: what is a whole number stays one, and no
-    /// time is behind that of a later slot.
+    /// Nanoseconds per slot, times 2^`shift`, rounded up. Whole numbers stay whole, and no time is
+    /// behind that of a later slot.
     step: u64,
     pub(crate) shift: u32,
 }
 
 impl Clock {
     pub(crate) fn new(header: &SegmentHeader, slots: usize) -> Clock {
-        // As a signed number, so that one bit is free for what rounding adds.
+        // As a signed number, so that one bit is free for the part that rounding adds.
         let span = header
             .end_ns
             .saturating_sub(header.begin_ns)
@@ -258,7 +258,7 @@ impl Staged {
         amend(&self.implied, rows, &mut out[first..]);
     }
 
-    /// Calls `each` for these rows in order, with what says of which loads they are.
+    /// Calls `each` for these rows in order, with the data that tells which loads they are.
     pub fn loads(&self, tables: &Tables, rows: Range<usize>, mut each: impl FnMut(Load)) {
         let mut implied = Vec::with_capacity(rows.len());
         self.implied_const(tables, rows.clone(), &mut implied);
@@ -289,8 +289,8 @@ impl Staged {
             .sum()
     }
 
-    /// Which code rows are of: numbers that `number` gives to instructions, asked once for each in
-    /// `known`.
+    /// Code that rows belong to: numbers that `number` gives to instructions, asked once for each
+    /// in `known`.
     pub fn code(
         &self,
         tables: &Tables,
@@ -457,7 +457,7 @@ impl Staged {
         self.len += rows;
     }
 
-    /// As [`Staged::few`] for any number of sites.
+    /// Like [`Staged::few`], for any number of sites.
     pub(crate) fn many(
         &mut self,
         pass: &[Slot],
@@ -502,7 +502,7 @@ impl Staged {
         self.len += 1;
     }
 
-    /// Puts implied loads on rows from `first` on; returns what does not fit.
+    /// Puts implied loads on rows from `first` on; returns the number that does not fit.
     pub(crate) fn imply(&mut self, tables: &Tables, first: usize, mut implied: u64) -> u64 {
         for (at, item) in self.items[..self.len].iter().enumerate().skip(first) {
             let value = implied.min(u64::from(u16::MAX)) as u16;

@@ -12,10 +12,10 @@ pub struct Tables {
     pub(crate) records: Vec<Record>,
     pub(crate) regions: Vec<Region>,
     pub(crate) rows: Vec<Row>,
-    /// As `rows`: how the addresses of whole passes over short regions come about. [`FEW`] more
-    /// stand behind the last.
+    /// Formulas of the addresses of whole passes over short regions, with the numbers of `rows`.
+    /// [`FEW`] more stand behind the last.
     pub(crate) plain: Vec<Plain>,
-    /// As `records`.
+    /// Heads, with the numbers of `records`.
     pub(crate) heads: Vec<Head>,
     /// Implied Constant loads by region, in program order.
     pub(crate) implied: Vec<Point>,
@@ -67,8 +67,8 @@ pub(crate) struct Region {
     pub(crate) implied_points: Range<u32>,
 }
 
-/// A record as the first of a whole pass that is expanded without branches on what the program
-/// does.
+/// A record as the first of a whole pass that is expanded without branches on the program's
+/// behaviour.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Head {
     /// First row.
@@ -87,7 +87,7 @@ pub(crate) struct Plain {
     disp: u64,
     bias_mask: u64,
     address_mask: u64,
-    /// Numbers of records, and what their payloads are multiplied by: 0 where there is no record.
+    /// Numbers of records, and the factors of their payloads: 0 if there is no record.
     a: u8,
     b: u8,
     times_a: u8,

@@ -1,4 +1,5 @@
-//! From slots to rows: what the recorded payloads say about loads and their addresses.
+//! Expansion of slots to rows: the evidence of the recorded payloads about loads and their
+//! addresses.
 //!
 //! Pure: slots in, rows out; no files, no clocks. It must keep up with conversion (tens of millions
 //! of rows a second on a core), so everything that depends on a record alone is laid out beforehand
@@ -141,7 +142,7 @@ impl Counters {
 /// A module as one process has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Which of the sidecars given to [`Tables::new`].
+    /// Number of the sidecar among those given to [`Tables::new`].
     pub sidecar: usize,
     /// Value of the `module` column.
     pub module: u16,
@@ -183,7 +184,7 @@ pub struct Expander<'a> {
     counters: Counters,
     /// A sample is going on.
     started: bool,
-    /// At the sample's start the first slots may be raw ones whose head is missing.
+    /// The sample has just begun: its first slots may be raw ones whose head is missing.
     at_start: bool,
     sample: u32,
     seq: u64,
@@ -202,8 +203,8 @@ pub struct Expander<'a> {
 }
 
 impl<'a> Expander<'a> {
-    /// An expander for one thread, whose process has these modules. Where id ranges of modules
-    /// overlap the earlier placement wins.
+    /// An expander for one thread, whose process has these modules. If id ranges of modules
+    /// overlap, the earlier placement wins.
     pub fn new(tables: &'a Tables, placements: &[Placement]) -> Self {
         let mut expander = Expander {
             tables,
@@ -245,8 +246,8 @@ impl<'a> Expander<'a> {
         self.current = 0;
     }
 
-    /// Goes on with other tables, which begin with what the tables so far have and have more sidecars
-    /// behind that. To be followed by [`Expander::place`].
+    /// Goes on with other tables. They begin with the content of the tables so far and have more
+    /// sidecars behind that. Call [`Expander::place`] afterwards.
     pub fn with_tables(self, tables: &Tables) -> Expander<'_> {
         Expander {
             tables,
@@ -300,7 +301,7 @@ impl<'a> Expander<'a> {
         });
     }
 
-    /// Ends the sample: what is open is closed. To be called after a thread's last segment.
+    /// Ends the sample: open passes are closed. To be called after a thread's last segment.
     pub fn finish(&mut self, out: &mut RowBatch) {
         self.whole(out, |expander, staged| expander.finish_staged(staged));
     }
@@ -314,7 +315,7 @@ impl<'a> Expander<'a> {
         self.staged = staged;
     }
 
-    /// As [`Expander::segment`], without the columns that can be had later.
+    /// Like [`Expander::segment`], without the columns that can be had later.
     pub fn stage(
         &mut self,
         header: &SegmentHeader,
@@ -342,7 +343,7 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// As [`Expander::finish`], without the columns that can be had later.
+    /// Like [`Expander::finish`], without the columns that can be had later.
     pub fn finish_staged(&mut self, out: &mut Staged) {
         if !self.started {
             return;
@@ -359,7 +360,7 @@ impl<'a> Expander<'a> {
         self.started = false;
     }
 
-    /// Ends what the rows of a segment have in common.
+    /// Closes the stretch of rows that share a segment's data.
     fn stretch(&mut self, clock: Clock, out: &mut Staged) {
         let rows = out.stretch(self.sample, self.seq, clock);
         self.seq += rows;
@@ -470,7 +471,7 @@ impl<'a> Expander<'a> {
     }
 
     /// The rows of whole passes over regions with few records and rows, as long as such follow one
-    /// another; returns the slot behind them.
+    /// This is a function of its own, so that its variables stay in registers.
     // By itself, so that what it needs stays in registers.
     #[inline(never)]
     fn few(&mut self, slots: &[Slot], from: usize, out: &mut Staged) -> usize {
@@ -546,8 +547,7 @@ impl<'a> Expander<'a> {
         self.place_implied(first, out);
     }
 
-    /// Puts implied loads that wait on rows from `first` on; what does not fit waits for the next
-    /// row.
+    /// Puts waiting implied loads on rows from `first` on; the rest waits for the next row.
     fn place_implied(&mut self, first: usize, out: &mut Staged) {
         let waiting = self.pending_implied;
         self.pending_implied = out.imply(self.tables, first, waiting);
@@ -628,7 +628,7 @@ impl<'a> Expander<'a> {
         self.suspended.pop().and_then(|s| s.pass)
     }
 
-    /// Counts what a pass can no longer give.
+    /// Counts the loads that a pass can no longer give.
     fn abandon(&mut self, pass: Option<Pass>) {
         if let Some(pass) = pass {
             self.counters.cut += pass.rows_left(self.tables);

@@ -1,4 +1,4 @@
-//! Which modules a process had when a segment was written, as the manifest tells.
+//! Modules that a process had when a segment was written, according to the manifest.
 
 use crate::expand::Placement;
 use crate::manifest::Module;

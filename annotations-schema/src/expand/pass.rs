@@ -10,7 +10,7 @@ const COMPLETE: u64 = u64::MAX;
 /// Extent of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// Through the whole region.
+    /// The pass goes through the whole region.
     End,
     /// Up to, and without, the original instruction at this link-time address.
     Ip(u64),
@@ -186,7 +186,7 @@ impl Pass {
         let from = self.record(tables, self.first).point.ip;
         let mut count = 0;
         if self.first == 0 && self.implied_taken == 0 && self.point == region.implied_points.start {
-            // Those of blocks before, which ran in any case where the first record is there.
+            // Implied loads of earlier blocks certainly ran if the first record is there.
             count = region
                 .implied
                 .saturating_sub(region.implied_points.len() as u32);

@@ -76,11 +76,11 @@ impl SiteKind {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Origin {
-    /// Not known, or not from another load.
+    /// The origin is not known, or is not another load.
     #[default]
     Unknown = 0,
-    /// From its own value in the iteration before, directly or through other loads: a list.
-    /// [`Site::origin_site`] is the load where it begins.
+    /// The address comes from the load's own value in the iteration before, directly or through
+    /// other loads: a list. [`Site::origin_site`] is the load where it begins.
     Chain = 1,
     /// The same, with a choice between several ways on: a tree.
     Tree = 2,
@@ -96,7 +96,7 @@ pub enum Origin {
     /// Affine, and the outer loop moves by less than the inner one: a column of a matrix that is
     /// stored by rows.
     Column = 7,
-    /// From a call's result, and nothing else is known.
+    /// The address comes from a call's result, and nothing else is known.
     Call = 8,
 }
 
@@ -127,7 +127,7 @@ impl SiteFlags {
     pub const STORE: u8 = 1;
     /// A Constant load folded into its region's proxy: no row, counted in `implied_const`.
     pub const IMPLIED: u8 = 2;
-    /// Not recorded; see [`Site::reason`].
+    /// The load is not recorded; see [`Site::reason`].
     pub const UNRECORDED: u8 = 4;
     /// `disp` is a link-time address: add the load bias.
     pub const STATIC: u8 = 8;
@@ -141,7 +141,7 @@ impl SiteFlags {
     pub const RMW: u8 = 128;
 }
 
-/// Why a load is not recorded ([`Site::reason`], with [`SiteFlags::UNRECORDED`]).
+/// Reasons why a load is not recorded ([`Site::reason`], with [`SiteFlags::UNRECORDED`]).
 pub mod reason {
     /// No reason.
     pub const NONE: u8 = 0;
@@ -296,7 +296,7 @@ crate::sidecar::macros::table! {
     Function {
         /// Name: string index ([`NONE`] if there is no symbol).
         name: u32 => Delta,
-        /// Why it was left alone: string index; [`NONE`] if it is instrumented.
+        /// Reason why it was left alone: string index; [`NONE`] if it is instrumented.
         left: u32 => Varint,
         /// First byte of the original (link-time address).
         start: u64 => Delta,
@@ -366,8 +366,8 @@ pub struct Header {
     pub id_first: u32,
     /// Number of record ids.
     pub id_count: u32,
-    /// Link-time address minus file offset of the clone (and of the file's first byte): what a
-    /// mapping's address and file offset say of the load bias follows from it.
+    /// Link-time address minus file offset of the clone (and of the file's first byte). With it, a
+    /// mapping's address and file offset give the load bias.
     pub base: u64,
     /// The instrumentation report (see `mgz-instrument --format json`).
     pub report: serde_json::Value,

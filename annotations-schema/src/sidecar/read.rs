@@ -1,5 +1,5 @@
-//! Reads sidecars. Nothing in a file is trusted: what [`Sidecar::from_bytes`] returns has been
-//! checked.
+//! Reads sidecars. Nothing in a file is trusted: everything that [`Sidecar::from_bytes`] returns
+//! has been checked.
 
 use crate::sidecar::codec::{expand, width};
 use crate::sidecar::macros::Row;

@@ -158,7 +158,7 @@ fn numbers_of_all_sizes_come_back_in_every_form() {
 
 #[test]
 fn rows_in_runs_are_those_of_one_table() {
-    // Some runs are empty; others are longer than what is encoded at a time, or end with it.
+    // Some runs are empty; others are longer than the part encoded at a time, or end with it.
     let lens = [0, 3, CHUNK, 0, 0, CHUNK - 1, 1, 2 * CHUNK + 5, BATCH, 0];
     let runs: Vec<Vec<Function>> = lens
         .iter()

@@ -136,7 +136,7 @@ impl<R: Row> Runs<'_, R> {
 
 /// Parts of some columns, compressed.
 struct Chunk {
-    /// By column: length before and after compression.
+    /// Length before and after compression of each column.
     lens: Vec<(usize, usize)>,
     /// One after the other.
     bytes: Vec<u8>,
@@ -164,7 +164,7 @@ impl Chunk {
 /// Makes one chunk.
 type Job<'a> = Box<dyn Fn() -> std::io::Result<Chunk> + Sync + 'a>;
 
-/// A table, and what makes its columns' bytes.
+/// A table, and the source of its columns' bytes.
 struct Table<'a> {
     head: TableHead,
     jobs: Vec<Job<'a>>,
@@ -301,7 +301,7 @@ impl Encoded {
                 .flat_map(|piece| &piece.0)
                 .flat_map(|table| &table.1)
         };
-        // With padding.
+        // The room includes padding.
         encoded.bytes.reserve(
             chunks()
                 .map(|chunk| chunk.bytes.len() + 8 * chunk.lens.len())

@@ -1,4 +1,5 @@
-//! Spill files: what the recorder writes while the program runs, and the analyzer reads directly.
+//! Spill files: the recorder writes them while the program runs, and the analyzer reads them
+//! directly.
 //!
 //! The recorder must keep up with a program that makes hundreds of millions of records a second, so
 //! the encoding has no branches on the data and suits wide registers, and it is small: the ids of a
@@ -51,7 +52,7 @@
 //! *Control*: four bits per slot, 16 slots to a u64 word (first slot lowest), 64 words to a block.
 //! A block is a u64 bitmap of its words that are not zero (first word lowest), then those words.
 //! Bit 3 of a slot's four: the id is not as predicted. Bits 0–2: 0 the payload is as predicted,
-//! else the length of what is stored: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
+//! else the length of the stored part: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
 //!
 //! *Ids*: per slot whose id was not predicted, the id less that of the previous slot (0 for the
 //! first), i16. If that is −32768 or 32767, the difference may be larger, and the id follows, u32.
@@ -116,7 +117,7 @@ const BITS: std::ops::RangeInclusive<u8> = 4..=16;
 /// Upper bound of the slots of one segment; longer input is refused.
 pub const MAX_SEGMENT_SLOTS: usize = 1 << 28;
 
-/// Why a segment is shorter than asked ([`SegmentHeader::cause`]).
+/// Reasons why a segment is shorter than asked ([`SegmentHeader::cause`]).
 pub mod cause {
     /// A whole window, or a full chunk.
     pub const WHOLE: u8 = 0;
@@ -191,11 +192,11 @@ pub mod pace {
     pub const NONE: u8 = 0;
     /// The original code ran until a watchpoint was met, so many records later.
     pub const WATCHED: u8 = 1;
-    /// The same over few records: what the measurement costs.
+    /// The same over few records: the cost of the measurement.
     pub const WATCHED_NEAR: u8 = 2;
     /// The instrumented code ran for so many records.
     pub const LAP: u8 = 3;
-    /// The same over few records: what the measurement costs.
+    /// The same over few records: the cost of the measurement.
     pub const LAP_NEAR: u8 = 4;
 }
 
@@ -208,7 +209,7 @@ impl Pace {
             | u64::from(self.kind & 7) << 61
     }
 
-    /// As it stands in a segment's header.
+    /// Reads the form of a segment's header.
     pub fn from_word(word: u64) -> Pace {
         Pace {
             kind: (word >> 61) as u8,
@@ -218,7 +219,7 @@ impl Pace {
     }
 }
 
-/// Which thread a spill file belongs to.
+/// The thread that a spill file belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadKey {
     /// System process id.
@@ -258,7 +259,7 @@ pub struct SegmentHeader {
     pub ring_slots: u32,
     /// Speed of the code behind the thread's window before this one.
     pub pace: Pace,
-    /// Windows of `burst`: what lay between two triggers on average when this one's came,
+    /// Windows of `burst`: the average distance between two triggers when this window's came,
     /// nanoseconds of the thread's CPU time or loads; 0 if unknown.
     pub period: u64,
 }
@@ -292,7 +293,7 @@ pub enum SpillError {
         /// Version in the file.
         found: u32,
     },
-    /// A segment does not hold what it says.
+    /// A segment's content does not fit its own description.
     #[error("damaged spill file: the segment at offset {offset} {what}")]
     Damaged {
         /// File offset of the segment.
@@ -422,7 +423,7 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         .collect())
 }
 
-/// When the first segment of a file begins; at last if there is none.
+/// Time when the first segment of a file begins; the largest value if there is none.
 fn begin(path: &Path) -> u64 {
     let file = SpillFile::open(path).ok();
     let first = file.as_ref().and_then(|f| f.segments().first());

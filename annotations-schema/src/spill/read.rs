@@ -148,8 +148,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 pub(crate) type Found = (ThreadKey, Vec<Segment>, bool, Option<u64>);
 
-/// Walks the segment headers. Where one does not begin as a segment does, the walk ends and the
-/// offset is the last part of the result.
+/// Walks the segment headers. If one does not begin as a segment does, the walk ends and the offset
+/// is the last part of the result.
 pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
     if bytes.len() < FILE_HEADER && FILE_MAGIC.starts_with(&bytes[..bytes.len().min(8)]) {
         return Ok((ThreadKey::default(), Vec::new(), true, None));
@@ -227,7 +227,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
     }
 }
 
-/// Decodes what [`EncodedSegment::alone`] has made into `out`, which is cleared first.
+/// Decodes the output of [`EncodedSegment::alone`] into `out`, which is cleared first.
 pub fn decode_alone(bytes: &[u8], out: &mut Vec<Slot>) -> Result<SegmentHeader, SpillError> {
     out.clear();
     let (_, segments, ..) = find_segments(bytes)?;

@@ -134,8 +134,8 @@ fn a_strided_loop_takes_almost_no_space() {
 
 #[test]
 fn payloads_and_ids_of_all_sizes_come_back() {
-    // Steps at the bounds of what a stored length holds, in both directions, each with an id as
-    // near and as far as ids are stored.
+    // Steps at the bounds of each stored length, in both directions, each with an id as near and as
+    // far as ids are stored.
     let mut steps: Vec<u64> = (0..64)
         .flat_map(|bit| {
             [

@@ -19,7 +19,7 @@ pub struct EncodedSegment {
 }
 
 impl EncodedSegment {
-    /// Begins a segment of about `expected` slots; what was here before is gone. One that was never
+    /// Begins a segment of about `expected` slots; earlier content is gone. One that was never
     /// begun is one of which no size is known.
     pub fn begin(&mut self, expected: usize) {
         self.header.clear();
@@ -99,7 +99,7 @@ impl EncodedSegment {
 pub struct SpillWriter {
     file: File,
     path: PathBuf,
-    /// For [`SpillWriter::write`].
+    /// Encoder's room for [`SpillWriter::write`].
     encoded: Option<Box<EncodedSegment>>,
     /// Bytes of whole segments (and the file header).
     good: u64,

@@ -1,4 +1,4 @@
-//! `--analyze`: the trace lies in memory, and what stays of it is its analysis.
+//! `--analyze`: the trace lies in memory, and only its analysis stays.
 
 use crate::commands::record;
 use crate::convert::online::Online;
@@ -93,7 +93,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
 /// Says to mgz-analyze that rows come on its standard input.
 const ONLINE: &str = "--online";
 
-/// Whether the analysis can take rows while the program runs.
+/// True if the analysis can take rows while the program runs.
 fn takes_rows(
     cli: &Cli,
     analyzer: &Path,
@@ -110,7 +110,7 @@ fn takes_rows(
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::own(format!("{}: {error}", analyzer.display())))?;
-    // No rows come: that is what it should complain of.
+    // No rows come, and it should complain of that alone.
     Ok(tried.status.code() == Some(1))
 }
 
@@ -132,7 +132,7 @@ impl Beside {
         let mut child = start(analyzer, &options, trace, output, held, Stdio::piped())?;
         let pipe = child.stdin.take().map(OwnedFd::from).map(File::from);
         let pipe = pipe.ok_or(std::io::ErrorKind::BrokenPipe)?;
-        // The longer the pipe, the less often both wake each other; who may not have it has less.
+        // The longer the pipe, the less often both wake each other. A failure leaves it shorter.
         // SAFETY: an integer call on our own descriptor.
         unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1 << 20) };
         Ok(Beside {
@@ -143,14 +143,14 @@ impl Beside {
 
     /// The trace has the rest.
     fn finish(&mut self, held: &Held) -> std::io::Result<ExitStatus> {
-        // Who does not take it has ended, which its status tells.
+        // A reader that does not take it has ended, and its status tells that.
         let _ = self.online.finish();
         wait(&mut self.child, held)
     }
 }
 
 impl Drop for Beside {
-    /// Where there was nothing to analyse, it has nothing to say.
+    /// If there was nothing to analyze, the analysis has nothing to report, so it is killed.
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             // It is our child and was not waited for.
@@ -189,7 +189,7 @@ fn check_options(analyzer: &Path, options: &[String], trace: &Path) -> Result<()
         .output()
         .map_err(failed)?;
     match tried.status.code() {
-        // There is no trace yet: that is what it should complain of.
+        // There is no trace yet, and it should complain of that alone.
         Some(1) => Ok(()),
         Some(USAGE) => Err(Failure::own(format!(
             "--analyze: mgz-analyze does not take these options:\n{}",
@@ -238,8 +238,8 @@ fn wait(child: &mut Child, held: &Held) -> std::io::Result<ExitStatus> {
     }
 }
 
-/// What a trace may take in memory, where nothing is said: records give way to columns, of which a part
-/// lies beside them for a moment, and the analysis needs some too.
+/// Default bound on a trace's size in memory. Records give way to columns, a part of which lies
+/// beside them for a moment, and the analysis needs some memory too.
 fn bound(free: u64) -> u64 {
     const LEAST: u64 = 8 << 20;
     let available = std::fs::read_to_string("/proc/meminfo")

@@ -66,18 +66,18 @@ pub(crate) fn record(
     recorded
 }
 
-/// Where the first trace lies until the second is there: beside it, so that it can be moved.
+/// Place of the first trace until the second is there: beside it, so that it can be moved.
 fn beside(cli: &Cli) -> PathBuf {
     let mut name = cli.output.file_name().unwrap_or_default().to_owned();
     name.push(format!(".counted-{}", std::process::id()));
     cli.output.with_file_name(name)
 }
 
-/// What the program reads: both runs shall have the same.
+/// The program's input. Both runs must have the same.
 enum Input {
     /// It is a file, and was here.
     File(u64),
-    /// Nothing, or a terminal, where whoever types does so twice.
+    /// Nothing, or a terminal, where the user types twice.
     Other,
 }
 

@@ -1,4 +1,4 @@
-//! What `mgz-record` does without running a program: `--probe` and `--import`.
+//! Work of `mgz-record` without running a program: `--probe` and `--import`.
 
 use crate::import::dump;
 use crate::options::args::{Cli, Format};
@@ -8,7 +8,7 @@ use std::io;
 use std::io::Write;
 use std::path::Path;
 
-/// Prints what this machine can record. Status 0 if it can record at all.
+/// Prints the recording capabilities of this machine. Status 0 if it can record at all.
 pub fn probe(cli: &Cli) -> Result<i32, Failure> {
     let report = crate::machine::capabilities::probe();
     let text = match cli.format {
@@ -19,8 +19,8 @@ pub fn probe(cli: &Cli) -> Result<i32, Failure> {
     Ok(if report.backend == "none" { 125 } else { 0 })
 }
 
-/// Makes a trace of a perf.data file, or prints what it holds: then rows go to standard output, the
-/// account of what was lost to standard error.
+/// Makes a trace of a perf.data file, or prints its content: then rows go to standard output, and
+/// the account of losses to standard error.
 pub fn import(cli: &Cli, file: &Path) -> Result<i32, Failure> {
     if !cli.raw && !cli.packets {
         return crate::import::run(cli, file);

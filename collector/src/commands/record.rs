@@ -22,7 +22,9 @@ use crate::trace::progress::Ticker;
 use crate::trace::recording::{Recording, Started, hex, report};
 use crate::trace::{coverage, dir, no_samples};
 use crate::util::failure::Failure;
-use mgz_abi::module_note::{FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED};
+use mgz_abi::module_note::{
+    FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED,
+};
 use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_annotations_schema::tell;
@@ -53,7 +55,7 @@ impl From<crate::trace::dir::FolderError> for Failure {
     }
 }
 
-/// What is logged of windows.
+/// The parts of windows that are logged.
 fn of_windows(cli: &Cli) -> OfWindows {
     OfWindows {
         stacks: !cli.no_stacks,
@@ -72,7 +74,7 @@ fn driver_mode(mode: Mode) -> (soft::run::Mode, &'static str) {
     }
 }
 
-/// Records what is asked for; returns the exit status to pass on.
+/// Carries out the request; returns the exit status to pass on.
 pub fn record(request: RecordRequest) -> Result<i32, Failure> {
     match request {
         RecordRequest::Attach(request) => attach(request),
@@ -261,8 +263,18 @@ fn check_files(
             .find(|m| m.note.features & FEATURE_READS_CODE != 0)
     {
         return Err(Failure::own(format!(
-            "{}: it reads its own code as data (a checksum, or code that it copies), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
+            "{}: it reads its own code as data (a checksum, code that it copies, or /proc/self/mem), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
             reader.path.display()
+        )));
+    }
+    if matches!(asked, Mode::Full | Mode::Ring | Mode::Count)
+        && let Some(only) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_BURST_ONLY != 0)
+    {
+        return Err(Failure::own(format!(
+            "{}: it steps through itself by the trap flag, checks the alignment of its accesses, or has its system calls handed back to it (mgz-instrument said which and where), and its clones would be seen or fail; record with --mode burst, where such threads run the original",
+            only.path.display()
         )));
     }
     if cli.heap.is_some() {
@@ -288,7 +300,7 @@ fn check_files(
     Ok(())
 }
 
-/// What begins windows, and why; for `burst` alone.
+/// The trigger of windows, with the reason; for `burst` alone.
 fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure> {
     if mode == Mode::Burst {
         return trigger::choose_here(&cli.triggers(), cli.signal)
@@ -392,7 +404,7 @@ fn into_trace(
     }
     let ticker = Ticker::new(cli.progress);
     for module in subject.iter().flat_map(|s| &s.beside) {
-        // (What is missing is told when it is needed.)
+        // (A missing sidecar is reported when it is needed.)
         let id = hex(&module.note.sidecar_id);
         let _ = session.folder.add_sidecar(&module.sidecar, &id);
     }
@@ -448,7 +460,8 @@ fn into_trace(
     })
 }
 
-/// Runs the program with an analysis beside it, which takes what it can take while the program runs.
+/// Runs the program with an analysis beside it, which takes all possible rows while the program
+/// runs.
 fn run_beside(
     online: &Online,
     session: &mut Recording,
@@ -489,7 +502,7 @@ fn run_beside(
     Ok((outcome?, carried))
 }
 
-/// Converts what a recording has left behind.
+/// Converts the files that a recording has left behind.
 pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
     let mut m = dir::read(trace).map_err(|e| Failure::own(format!("{e:#}")))?;
     let folder = Folder::existing(trace);

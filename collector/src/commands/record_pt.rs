@@ -106,8 +106,8 @@ pub fn record(
     Ok(ended.status.exit_status())
 }
 
-/// What the user should know of the capture. What the file itself tells (loss) is told by the
-/// import.
+/// Sentences for the user about the capture. The import reports facts that the file itself tells
+/// (loss).
 fn sentences(ended: &Ended, file: &str) -> Vec<String> {
     let mut list = ended.finished.notes.clone();
     match &ended.finished.stopped {
@@ -133,7 +133,7 @@ fn sentences(ended: &Ended, file: &str) -> Vec<String> {
     list
 }
 
-/// Enters what only the recorder knows.
+/// Enters facts that only the recorder knows.
 fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[String], window: u64) {
     let fresh = crate::trace::dir::begin(manifest.command.clone(), "", 0, 0);
     (manifest.host, manifest.cpu) = (fresh.host, fresh.cpu);
@@ -143,7 +143,7 @@ fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[Strin
     if manifest.mode == "samples" {
         manifest.window = window;
     }
-    // What the recorder had to change comes first.
+    // Changes that the recorder had to make come first.
     let known = std::mem::take(&mut manifest.problems);
     manifest.problems = notes.to_vec();
     let others = known.into_iter().filter(|problem| !notes.contains(problem));

@@ -21,7 +21,7 @@ fn own(message: impl std::fmt::Display) -> Failure {
     }
 }
 
-/// What counts accesses here.
+/// Events that count accesses on this machine.
 fn counters() -> Found {
     crate::machine::counters::here(&mut |counter| {
         let trigger = Trigger {
@@ -213,6 +213,6 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
         }
     }
     text.push('\n');
-    // The program may have closed what we share with it.
+    // The program may have closed the standard error that we share with it.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -56,7 +56,7 @@ fn codec(compression: Compression) -> Result<Codec, ConvertError> {
     })
 }
 
-/// What is said of a file; its columns are encoded by [`crate::convert::pages`].
+/// Properties of a file. Its columns are encoded by [`crate::convert::pages`].
 fn properties() -> WriterProperties {
     WriterProperties::builder()
         .set_created_by(concat!("mgz-record ", env!("CARGO_PKG_VERSION")).into())
@@ -67,7 +67,7 @@ fn properties() -> WriterProperties {
         .build()
 }
 
-/// What all encoders and writers share.
+/// Values that all encoders and writers share.
 struct Shape {
     root: TypePtr,
     descriptor: SchemaDescriptor,
@@ -293,7 +293,7 @@ pub(crate) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     let encoders = (0..threads)
         .map(|_| PageEncoder::new(shape.codec))
         .collect::<Result<Vec<_>, _>>()?;
-    // Together with what the encoders hold, this bounds the row groups in memory.
+    // Together with the groups that the encoders hold, this bounds the row groups in memory.
     let (send, receive) = sync_channel::<Sent>(1);
     // Held by the encoders alone, so that the reader notices when they are gone.
     let receive = Arc::new(Mutex::new(receive));

@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 /// Rows of a row group.
 #[derive(Default)]
 pub(crate) struct Group {
-    /// (end, thread): whose the rows up to here are, from the end before.
+    /// (end, thread): the thread of the rows from the end before up to this end.
     pub threads: Vec<(usize, ThreadKey)>,
     pub rows: Staged,
 }
@@ -103,7 +103,7 @@ impl Source {
         files: Vec<(ThreadKey, PathBuf)>,
         carried: Option<Carried>,
     ) -> Result<Source, ConvertError> {
-        // What is carried on knows the tables by their places.
+        // The carried expander knows the tables by their positions.
         let before = carried.as_ref().map_or(&[][..], |c| &c.sidecars);
         let behind = sidecars.keys().filter(|id| !before.contains(id));
         let ids: Vec<&String> = before.iter().chain(behind).collect();
@@ -131,7 +131,7 @@ impl Source {
         })
     }
 
-    /// How many of the rows from `first` on are stores.
+    /// Number of stores among the rows from `first` on.
     fn stores(&self, rows: &Staged, first: usize) -> u64 {
         match self.tables.has_stores() {
             true => rows.stores(&self.tables, first..rows.len()),
@@ -166,7 +166,7 @@ impl Source {
             .chunk_by(|a, b| a.0 == b.0)
             .map(|files| (files[0].0, files))
             .collect();
-        // It may have left nothing but what is in flight.
+        // It may have left nothing but loads in flight.
         if let Some(carried) = &carried {
             threads.entry(carried.key).or_default();
         }
@@ -189,12 +189,13 @@ impl Source {
                 let Some(file) = open(key, path, &mut outcome) else {
                     continue;
                 };
-                // Who cannot write to it reads it all the same.
+                // A spill file without write permission is read all the same.
                 let mut release = match self.release {
                     true => Release::new(path).ok(),
                     false => None,
                 };
-                // What is in flight goes on, or was all of that thread.
+                // The file continues the loads in flight, unless it begins before them. Then they
+                // were all of an earlier thread.
                 let first_slot = file.segments().first().map_or(0, |s| s.header.first_slot);
                 if in_flight.take().is_some_and(|next| first_slot < next) {
                     let first = group.rows.len();

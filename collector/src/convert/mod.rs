@@ -1,7 +1,7 @@
 //! Spill files in, `samples/part-*.parquet` out.
 //!
-//! What makes this hard: a trace has hundreds of millions of rows, the output must be sorted by
-//! thread, and memory must stay bounded. So one thread decodes and expands (cheap, in order),
+//! Three facts make this hard: a trace has hundreds of millions of rows, the output must be sorted
+//! by thread, and memory must stay bounded. So one thread decodes and expands (cheap, in order),
 //! several encode row groups (dear, independent), and one appends them to the files in order. The
 //! number of row groups on the way is bounded.
 //!
@@ -78,12 +78,12 @@ pub struct ThreadRows {
     pub records: u64,
 }
 
-/// What came out.
+/// Result of the conversion.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// What expansion met.
+    /// Counts of the expansion.
     pub counters: Counters,
-    /// Of the rows, those of stores.
+    /// Number of rows that are stores.
     pub stores: u64,
     /// By thread.
     pub threads: BTreeMap<ThreadKey, ThreadRows>,
@@ -150,7 +150,7 @@ pub enum ConvertError {
     Sidecar {
         /// The sidecar.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         error: SidecarError,
     },
     /// A sidecar is not the one that the trace was made with.
@@ -187,7 +187,7 @@ pub enum ConvertError {
 }
 
 impl ConvertError {
-    /// Whether the reason is a full disk or a quota.
+    /// True if the reason is a full disk or a quota.
     pub fn no_space(&self) -> bool {
         let full = |e: &std::io::Error| {
             matches!(
@@ -336,7 +336,7 @@ fn remove_parts(samples: &Path) {
         if name.starts_with("part-")
             && (name.ends_with(".parquet") || name.ends_with(".parquet.tmp"))
         {
-            // What cannot be removed is overwritten or reported by the next step.
+            // The next step overwrites or reports a file that cannot be removed.
             let _ = std::fs::remove_file(&path);
         }
     }

@@ -34,7 +34,7 @@ const MOST_WAITING: usize = 8 << 20;
 /// Rows that are sent together, at most: what takes them decodes the next while it looks at these.
 const BATCH_ROWS: usize = 1 << 15;
 
-/// What workers, the supervisor and the expanding thread share.
+/// State that workers, the supervisor and the expanding thread share.
 pub struct Online {
     state: Mutex<State>,
     changed: Condvar,
@@ -49,7 +49,7 @@ struct State {
     bytes: usize,
     /// Modules that we were told of, and how many rows of the module table that were.
     modules: Vec<Module>,
-    /// How often that was.
+    /// Number of times that modules were reported.
     news: u64,
     told: usize,
     /// The thread whose records these are.
@@ -72,7 +72,7 @@ impl fmt::Debug for Online {
     }
 }
 
-/// What expansion has in flight when records are kept from then on.
+/// State of an expansion in flight when records are kept from then on.
 pub struct Carried {
     pub(crate) key: ThreadKey,
     pub(crate) expander: Expander<'static>,
@@ -80,7 +80,8 @@ pub struct Carried {
     pub(crate) sidecars: Vec<String>,
     /// Number of the next sample.
     pub(crate) next_sample: u32,
-    /// The thread's slot that follows those which were expanded: what begins before it is another thread's.
+    /// The thread's slot that follows those which were expanded: a segment that begins before it is
+    /// another thread's.
     pub(crate) next_slot: u64,
     pub(crate) stores: u64,
     /// Segments that could not be decoded.
@@ -107,7 +108,8 @@ impl Online {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this thread's records are to be given, from its first on: one's are.
+    /// True if this thread's records are to be passed on, from its first on. Only one thread's
+    /// records are.
     pub(crate) fn begin(&self, key: ThreadKey) -> bool {
         let mut state = self.state();
         let first = state.key.is_none();
@@ -137,7 +139,7 @@ impl Online {
         self.state().others = true;
     }
 
-    /// What became of it, for the user.
+    /// Sentence for the user about the result.
     pub fn account(&self) -> String {
         let state = self.state();
         let rest = if state.others {
@@ -173,7 +175,7 @@ impl Online {
         self.changed.notify_all();
     }
 
-    /// Says that the trace has what was not sent, and is complete.
+    /// Says that the trace has the rows that were not sent, and is complete.
     pub fn finish(&self) -> Result<()> {
         let rows = self
             .rows
@@ -208,8 +210,8 @@ impl Online {
         Some((bytes, modules))
     }
 
-    /// Expands what comes, until [`Online::close`], with the sidecars of the trace in the making.
-    /// `None` if nothing has come.
+    /// Expands incoming segments, until [`Online::close`], with the sidecars of the trace in the
+    /// making. `None` if nothing has come.
     ///
     /// # Errors
     ///
@@ -326,7 +328,8 @@ impl Online {
 /// The code that was met so far.
 struct Known {
     map: ModuleMap,
-    /// Of the tables, in their order: only appended to, so that what an expander knows of them stays.
+    /// Identities of the tables, in their order. New ones only go to the end, so the positions that
+    /// an expander knows stay valid.
     ids: Vec<String>,
     sidecars: Vec<Sidecar>,
     tables: &'static Tables,
@@ -337,7 +340,7 @@ struct Known {
     numbers: CodeNumbers,
 }
 
-/// What is told apart: module; function, source position and loop in the sidecar; class; whether it is a
+/// Key of a code: module; function, source position and loop in the sidecar; class; and true for a
 /// store.
 type Kind = (u16, Option<(u32, u32, u32)>, u8, bool);
 
@@ -407,7 +410,7 @@ impl Known {
             return Ok(false);
         }
         let tables = Tables::new(&self.sidecars).map_err(|error| error.to_string())?;
-        // A run has few libraries, and what an expander has in flight refers to them until its end.
+        // A run has few libraries, and loads in flight refer to them until the expander's end.
         self.tables = Box::leak(Box::new(tables));
         Ok(true)
     }

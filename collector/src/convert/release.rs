@@ -11,7 +11,7 @@ const STEP: u64 = 1 << 18;
 /// of a page, of which the file system keeps no part.
 const KEPT: u64 = 1 << 16;
 
-/// Gives back what has been read of a file.
+/// Gives back the part of a file that has been read.
 pub(crate) struct Release {
     file: File,
     done: u64,

@@ -213,7 +213,7 @@ fn expected(
     out
 }
 
-/// What a stream of rows has, as (address, store, implied).
+/// The rows of a stream, as (address, store, implied).
 fn streamed(path: &Path) -> Vec<(u64, bool, u16)> {
     let mut reader = RowReader::new(std::fs::File::open(path).unwrap());
     let (mut batch, mut out) = (Batch::default(), Vec::new());
@@ -304,7 +304,7 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
     }
 }
 
-/// A recorder whose analysis is gone waits for nobody.
+/// A recorder waits for nobody once its analysis is gone.
 #[test]
 fn records_are_refused_when_nobody_takes_the_rows() {
     let dir = tempfile::tempdir().unwrap();
@@ -481,12 +481,13 @@ fn failures_leave_no_parts_and_do_not_hang() {
     assert_eq!(rows(dir.path()).len() as u64, done.counters.rows);
 }
 
-/// Records and columns lie side by side no more: what is read is given back, to the last piece.
+/// Records and columns lie side by side no more: pieces that were read are given back, to the last
+/// one.
 #[test]
 fn spill_files_are_given_back_while_they_are_read() {
     use std::os::unix::fs::MetadataExt;
     let run = |release: bool| {
-        // Where holes can be made for sure.
+        // This file system can punch holes for sure.
         let memory = std::path::Path::new("/dev/shm");
         let dir = match memory.is_dir() {
             true => tempfile::tempdir_in(memory).unwrap(),

@@ -37,16 +37,18 @@ pub(crate) struct Window {
     /// Different pairs of loads among these: where there are many, each call and return is
     /// foreseen by no branch predictor.
     pub ways: u32,
+    /// Different loads in it, and those of them that no window before had.
+    pub sites: [u32; 2],
     pub begin_ns: u64,
     pub end_ns: u64,
     pub cause: u8,
-    /// Where it began: the code of most loads of its first part.
+    /// Code at the window's start: the code of most loads of its first part.
     pub first: Code,
-    /// Where it ended, likewise.
+    /// Code at its end, likewise.
     pub last: Code,
-    /// What was measured behind it.
+    /// The measurement behind it.
     pub pace: Pace,
-    /// What lay between two triggers on average when its own came; 0 if unknown.
+    /// Average distance between triggers when its own came; 0 if unknown.
     pub period: u64,
 }
 
@@ -59,10 +61,14 @@ pub(crate) struct Collector {
     /// The thread of the window before, if it has rows: a measurement is told with the window that
     /// follows it.
     before: Option<ThreadKey>,
-    /// Of the current window: code and number of loads, by row.
+    /// Code and number of loads of the current window, by row.
     rows: Vec<(Code, u32)>,
-    /// Of the current window: [`Window::ways`].
+    /// [`Window::ways`] of the current window.
     ways: HashSet<[(u16, u32); 2]>,
+    /// Loads of all windows so far.
+    seen: HashSet<(u16, u32)>,
+    /// Loads of the current window.
+    sites: HashSet<(u16, u32)>,
 }
 
 impl Collector {
@@ -79,6 +85,8 @@ impl Collector {
             before: None,
             rows: Vec::new(),
             ways: HashSet::new(),
+            seen: HashSet::new(),
+            sites: HashSet::new(),
         }
     }
 
@@ -103,10 +111,12 @@ impl Collector {
         };
         self.rows.clear();
         self.ways.clear();
+        self.sites.clear();
         let Collector {
             functions,
             rows: codes,
             ways,
+            sites,
             ..
         } = self;
         let mut before: Option<(Code, (u16, u32))> = None;
@@ -128,8 +138,12 @@ impl Collector {
                 changes += 1;
                 ways.insert([from, site]);
             }
+            sites.insert(site);
             codes.push((code, 1 + u32::from(load.implied_const)));
         });
+        let before = self.seen.len();
+        self.seen.extend(&self.sites);
+        let sites = [self.sites.len(), self.seen.len() - before].map(|n| n as u32);
         let part = self.rows.len().div_ceil(PART);
         let (Some(first), Some(last)) = (
             most(&self.rows[..part]),
@@ -146,6 +160,7 @@ impl Collector {
             loads,
             changes,
             ways: self.ways.len() as u32,
+            sites,
             begin_ns: header.begin_ns,
             end_ns: header.end_ns,
             cause: header.cause,
@@ -168,7 +183,7 @@ fn most(rows: &[(Code, u32)]) -> Option<Code> {
         .map(|(code, _)| code)
 }
 
-/// What a window stands for.
+/// The time or loads that a window stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PerWindow {
     /// So much of its thread's time in instrumented code.
@@ -180,7 +195,7 @@ pub(crate) enum PerWindow {
         asked: f64,
         /// Times that triggers came more seldom than was asked for.
         slower: f64,
-        /// What a trigger takes by itself, nanoseconds.
+        /// Cost of a trigger by itself, nanoseconds.
         toll: f64,
     },
     /// So many loads.
@@ -204,7 +219,7 @@ fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
     else {
         return vec![None; list.len()];
     };
-    // Of a window that a dead thread left nothing is told: it is taken to be like the others.
+    // A window that a dead thread left has no period. It is taken to be like the others.
     let known: Vec<f64> = list
         .iter()
         .filter(|w| w.period > 0)
@@ -361,7 +376,7 @@ pub(crate) fn write(
                 .flatten()
                 .fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1));
             ExecutedLoads {
-                known: measure::known(list, &stand_for, &speeds, &errors),
+                known: measure::known(list, &stand_for, (&speeds, &errors), &times),
                 assumed: measure::assumed(list, &stand_for, &speeds, measure::toll_error(ns, toll)),
             }
         }

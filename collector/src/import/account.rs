@@ -1,4 +1,4 @@
-//! What an import kept and lost, as the manifest has it.
+//! Kept and lost data of an import, for the manifest.
 
 use crate::import::{Outcome, threads_of};
 use crate::trace::dir;
@@ -7,7 +7,7 @@ use mgz_annotations_schema::manifest::Manifest;
 use mgz_perf::data_file::Session;
 use mgz_perf::data_file::session::Sampling;
 
-/// A manifest with what the file says of itself.
+/// A manifest with the facts that the file gives about itself.
 pub fn begin(session: &Session<'_>) -> Manifest {
     let mode = match (session.windows.is_empty(), session.is_snapshot()) {
         (false, _) => "samples",
@@ -30,8 +30,8 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     manifest
 }
 
-/// What took samples. Where events or periods differ each is named, and the manifest has no single
-/// period.
+/// The triggers of samples. If events or periods differ, each is named, and the manifest has no
+/// single period.
 fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
     let used = |sampling: &&Sampling| sampling.windows > 0;
     let all: Vec<_> = session.sampling.iter().filter(used).collect();
@@ -64,7 +64,7 @@ fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
     manifest.trigger_why = list.join(", ");
 }
 
-/// Enters what was decoded.
+/// Enters the decoded counts.
 pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     manifest.threads = threads_of(outcome);
     let first = outcome
@@ -84,8 +84,7 @@ pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) 
 }
 
 /// Loads that were executed, as far as the number of samples tells: each stands for its own period
-/// of loads, whether or not of instrumented code. A lost one stands for what the others do on
-/// average.
+/// of loads, whether or not of instrumented code. A lost one stands for the others' average.
 pub fn executed(session: &Session<'_>) -> Option<f64> {
     let (mut windows, mut loads) = (0, 0.0);
     for sampling in session.sampling.iter().filter(|s| s.windows > 0) {
@@ -99,7 +98,7 @@ pub fn executed(session: &Session<'_>) -> Option<f64> {
     (windows > 0).then(|| loads * (1.0 + lost / windows as f64))
 }
 
-/// What share of the recording is missing: the first that the user is to know.
+/// Sentences about missing shares of the recording. The user is to see these first.
 fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
     let (totals, file) = (&outcome.totals, &session.loss);
     let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
@@ -138,12 +137,12 @@ fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
     list
 }
 
-/// Counts and sentences of what is missing.
+/// Counts and sentences about missing data.
 fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     let (totals, file) = (&outcome.totals, &session.loss);
     let loss = &totals.loss;
     manifest.problems.extend(shares(session, outcome));
-    // What every window loses at its ends has no sentence.
+    // Losses at the ends of every window are usual, so they have no sentence.
     let counts = [
         ("bytes_before_psb", loss.before_psb_bytes, ""),
         ("ptwrites_before_psb", totals.before_psb_ptwrites, ""),

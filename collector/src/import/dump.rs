@@ -1,4 +1,4 @@
-//! `mgz-record --import`: what is printed and written.
+//! `mgz-record --import`: the printed and written output.
 
 use mgz_perf::data_file::events::Totals;
 use mgz_perf::data_file::session::{FileLoss, Session};
@@ -11,12 +11,12 @@ use std::path::Path;
 /// The header line of [`raw`].
 pub const RAW_HEADER: &str = "sample\ttime_ns\ttid\tip\tpayload";
 
-/// What [`raw`] did.
+/// Report of [`raw`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawReport {
     /// Counts over PT data.
     pub totals: Totals,
-    /// What was lost outside of PT data.
+    /// Losses outside of PT data.
     pub file: FileLoss,
     /// PT data comes in pieces of a full trace, not in samples or snapshots.
     pub full: bool,
@@ -24,7 +24,7 @@ pub struct RawReport {
     pub without_ptw: bool,
 }
 
-/// What to say of a recording that was made without `ptw`.
+/// Message about a recording that was made without `ptw`.
 pub const WITHOUT_PTW: &str = "Intel PT was recorded without its term `ptw`, so that no ptwrite is in it; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u";
 
 impl fmt::Display for RawReport {

@@ -1,15 +1,15 @@
 //! `mgz-record --import perf.data`: an Intel PT recording made with perf becomes a trace folder.
 //!
-//! What makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Which
-//! record it is follows from where the program's files were mapped; which records may be joined,
-//! from what is known to be missing between them.
+//! One fact makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Its
+//! record follows from the mappings of the program's files. The known gaps between records decide
+//! which of them may be joined.
 //!
 //! * [`modules`]: address to record, by mappings and sidecars.
 //! * [`resolve`]: `ptwrite`s to slots, cut into slices of one thread.
 //! * [`parts`]: records that several `ptwrite`s write.
 //! * [`threads`]: slices to spill files, one for each thread, in the order in which it ran.
 //! * [`paths`]: call chains of samples, for the stretches that end in them.
-//! * [`account`]: what was kept and lost, for the manifest.
+//! * [`account`]: kept and lost data, for the manifest.
 //!
 //! The spill files are those of the software backend, so that expansion, columns and analysis are
 //! the same. Slices of one thread that directly follow each other make one sample; where something
@@ -42,7 +42,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use threads::{Kept, Spilled, Stretch, Threads};
 
-/// What came out of the PT data.
+/// Result of an import from PT data.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Counts over PT data.
@@ -57,7 +57,7 @@ pub struct Outcome {
     pub torn_records: u64,
     /// By thread.
     pub threads: BTreeMap<ThreadKey, Kept>,
-    /// What threads have written without a gap.
+    /// Stretches of records that threads have written without a gap.
     pub stretches: Vec<Stretch>,
     /// Which mapping each process was met in, by number of the mapping.
     pub met: BTreeSet<(u32, usize)>,
@@ -77,7 +77,7 @@ pub fn run(cli: &Cli, file: &Path) -> Result<i32, Failure> {
     run_with(cli, file, &mut |_| {})
 }
 
-/// As [`run`]; `amend` enters into the manifest what the caller knows beyond the file.
+/// As [`run`]; `amend` enters the caller's further facts into the manifest.
 pub fn run_with(
     cli: &Cli,
     file: &Path,

@@ -1,4 +1,5 @@
-//! Which record a `ptwrite` at a run-time address writes: mappings, sidecars, and what joins them.
+//! Which record a `ptwrite` at a run-time address writes: mappings, sidecars, and the links between
+//! them.
 //!
 //! A sidecar knows link-time addresses. The recording knows which part of which file was mapped
 //! where, and from that and the file's base address follows the load bias, so the instrumented file
@@ -30,7 +31,7 @@ impl Hasher for AddressHasher {
     }
 }
 
-/// What a `ptwrite` writes.
+/// The part of a record that a `ptwrite` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordPart {
     /// Record id, as slots have it.
@@ -42,7 +43,7 @@ pub struct RecordPart {
 /// A sidecar as far as the import needs it.
 #[derive(Debug)]
 pub struct Annotations {
-    /// Where it is.
+    /// Path of the sidecar.
     pub path: PathBuf,
     /// Its identity, hex.
     pub id_hex: String,
@@ -74,7 +75,7 @@ impl Annotations {
         Self::new(path, &sidecar)
     }
 
-    /// Takes what is needed out of a sidecar.
+    /// Takes the needed parts out of a sidecar.
     pub fn new(path: &Path, sidecar: &Sidecar) -> Result<Annotations, ModulesError> {
         let header = &sidecar.header;
         if header.flavour != "pt" {
@@ -107,11 +108,11 @@ impl Annotations {
         })
     }
 
-    /// How well a mapping fits the file that this sidecar describes: the more, the better. `None`:
-    /// it is another file.
+    /// Score for the fit of a mapping to the file that this sidecar describes; higher is better.
+    /// `None`: it is another file.
     ///
-    /// Files that were instrumented differently from one original have its build id in common;
-    /// their paths then tell them apart, as far as they end alike.
+    /// Files that were instrumented differently from one original have its build id in common.
+    /// Their paths then tell them apart, as far as they end alike.
     fn fit(&self, mapping: &Mapping, build_id: Option<&str>) -> Option<usize> {
         let parts = |path: &str| {
             let reversed: Vec<_> = Path::new(path)
@@ -132,8 +133,8 @@ impl Annotations {
     }
 }
 
-/// Whether a build id of a recording is a file's own. Records hold 20 bytes: of a longer one the
-/// first, behind a shorter one (where its length is not told) zeros.
+/// True if a build id of a recording is a file's own. Records hold 20 bytes: the first ones of a
+/// longer build id, and zeros behind a shorter one if the record does not tell its length.
 pub(crate) fn same_build_id(recorded: &str, own: &str) -> bool {
     const DIGITS: usize = 40;
     if recorded.len() < DIGITS || own.len() == DIGITS {
@@ -318,12 +319,12 @@ impl Modules {
         Ok(made)
     }
 
-    /// Whether it is open which sidecar a mapping has.
+    /// True if several sidecars fit a mapping and nothing decides between them.
     pub fn is_doubtful(&self, mapping: usize) -> bool {
         self.doubts.get(mapping).is_some_and(Option::is_some)
     }
 
-    /// Whether that is so of any.
+    /// True if any mapping is doubtful.
     pub fn has_doubts(&self) -> bool {
         self.has_doubts
     }
@@ -378,12 +379,12 @@ impl Modules {
         self.sidecars.get(number)
     }
 
-    /// What is known of a mapping.
+    /// The sidecar and the address offset of a mapping, if they are known.
     pub fn placed(&self, mapping: usize) -> Option<Placed> {
         self.placed.get(mapping).copied().flatten()
     }
 
-    /// What the `ptwrite` at a run-time address in a mapping writes.
+    /// The record part that the `ptwrite` at a run-time address in a mapping writes.
     #[inline]
     pub fn record(&self, placed: Placed, ip: u64) -> Option<RecordPart> {
         self.sidecars[placed.sidecar]
@@ -392,7 +393,7 @@ impl Modules {
             .copied()
     }
 
-    /// Whether some record is written by several `ptwrite`s.
+    /// True if some record is written by several `ptwrite`s.
     pub fn has_parts(&self) -> bool {
         self.sidecars
             .iter()

@@ -102,11 +102,11 @@ enum End {
     Odd,
 }
 
-/// What there is of a mapped file.
+/// Source of facts about a mapped file.
 enum Source {
     /// Itself.
     Here(Box<File>),
-    /// What its sidecar tells.
+    /// Its sidecar.
     Sidecar(Arc<PathBuf>),
     /// Nothing.
     Nothing,
@@ -189,7 +189,7 @@ impl<'a> Files<'a> {
                     let path = frame.file.to_str().unwrap_or("");
                     let is_here = matches!(self.known.get(path), Some(Source::Here(_)));
                     found.frames.push(frame);
-                    // Without the file's table what follows is a guess.
+                    // Without the file's table the rest is a guess.
                     if !is_here {
                         return (found, End::Absent);
                     }
@@ -249,7 +249,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// What there is of a file. All its mappings must be of what is here.
+    /// Finds the source of facts about a file. All its mappings must be of the file that is here.
     fn look(&self, path: &'a str) -> Source {
         let mappings = self.session.spaces.mappings().iter().enumerate();
         let mut of_path = mappings.filter(|(_, m)| m.path == path).peekable();
@@ -277,7 +277,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Where the caller of a place is found; elsewhere, if nothing tells.
+    /// The place of a frame's caller; `Elsewhere` if nothing tells.
     fn caller(&mut self, frame: &Frame) -> Caller {
         let path = frame.file.to_str().unwrap_or("");
         let Some(Source::Here(file)) = self.known.get_mut(path) else {
@@ -331,7 +331,7 @@ impl File {
         })
     }
 
-    /// Where a mapping of its code has it: run-time address minus link-time address.
+    /// Run-time address minus link-time address, for a mapping of its code.
     fn bias(&self, mapping: &Mapping) -> Option<u64> {
         let end = mapping.offset.saturating_add(mapping.end - mapping.start);
         let is_mapped =
@@ -352,7 +352,7 @@ impl File {
 /// The longest instruction.
 const LONGEST: usize = 15;
 
-/// Whether a call is at an offset, by its first byte or its last.
+/// True if a call is at an offset, by its first byte or its last.
 fn is_call(bytes: &[u8], offset: u64, first: bool) -> bool {
     let Ok(at) = usize::try_from(offset) else {
         return false;

@@ -5,14 +5,14 @@ use mgz_abi::slot::Slot;
 use mgz_perf::data_file::events::{Before, Event};
 use mgz_perf::data_file::mapping::Spaces;
 
-/// How a slice begins.
+/// Relation of a slice to the records before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// Something may be missing before it.
     Loss,
     /// Another thread ran before on this stream, or the thread may have been elsewhere.
     Switch,
-    /// It directly follows what came before it on this stream, of the same thread.
+    /// It directly follows the record before it on this stream, of the same thread.
     Continues,
 }
 
@@ -23,7 +23,7 @@ pub struct Slice {
     pub pid: u32,
     /// Thread; 0 if unknown.
     pub tid: u32,
-    /// How it begins.
+    /// Its relation to the records before it.
     pub start: Start,
     /// perf's clock at the first record; 0 if unknown.
     pub begin_ns: u64,
@@ -37,7 +37,7 @@ pub struct Slice {
     pub window: u32,
 }
 
-/// What became of a unit's events.
+/// The events of a unit as slices, with counts.
 #[derive(Clone, Debug, Default)]
 pub struct Slices {
     /// In the order of the stream.
@@ -46,7 +46,7 @@ pub struct Slices {
     pub without_ip: u64,
     /// `ptwrite`s at addresses that no sidecar has.
     pub unresolved: u64,
-    /// `ptwrite`s of files of which it is open which sidecar they have.
+    /// `ptwrite`s of files that several sidecars fit.
     pub doubtful: u64,
     /// A loss that no slice shows.
     pub lost_after: bool,
@@ -119,9 +119,9 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
         next: 0,
     };
     let mut thread = events.first().map_or((0, 0), |e| (e.pid, e.tid));
-    // What the next record is to show.
+    // Start of the next slice; `None` inside of a slice.
     let mut start = Some(Start::Continues);
-    // Where each sidecar was last found.
+    // The last place of each sidecar.
     let mut placements: Vec<Placed> = Vec::new();
     for event in events {
         let switched = thread != (event.pid, event.tid) || event.before == Before::Switch;
@@ -135,7 +135,7 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
             out.without_ip += 1;
             continue;
         };
-        // What has no time is looked up as at the end.
+        // An event without a time is looked up as at the end.
         let time = if event.time_ns == 0 {
             u64::MAX
         } else {

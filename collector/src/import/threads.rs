@@ -4,8 +4,8 @@
 //! written as they come, with an index in memory, and a file whose slices turn out to be late is
 //! put in order at the end.
 //!
-//! Whether a slice goes on where the thread's last one ended decides whether records of both may be
-//! joined, so in doubt it does not: its first slot then gets a number that leaves a gap.
+//! Records of two slices may be joined only if the second slice continues the thread's last one. In
+//! doubt it does not: its first slot then gets a number that leaves a gap.
 
 use crate::import::resolve::{Slice, Start};
 use mgz_annotations_schema::spill::{
@@ -15,7 +15,7 @@ use mgz_perf::data_file::session::Stream;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-/// What is known of a slice that was written.
+/// Facts about a slice that was written.
 #[derive(Clone, Copy, Debug)]
 struct Written {
     start: Start,
@@ -34,7 +34,7 @@ struct Written {
 }
 
 impl Written {
-    /// Whether nothing is missing between `before` and this one, the next slice of the same thread.
+    /// True if nothing is missing between `before` and this one, the next slice of the same thread.
     fn follows(&self, before: &Written, switches_join: bool) -> bool {
         !before.lost_after
             && match self.start {
@@ -87,7 +87,7 @@ struct StreamState {
     lost: bool,
 }
 
-/// What a thread has written without a gap.
+/// Records that a thread has written without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// The thread.
@@ -184,7 +184,7 @@ impl Threads {
         let start = match (state.lost, state.last) {
             (true, _) => Start::Loss,
             (false, Some((last, _))) if last == key => slice.start,
-            // Where a unit begins, the slice cannot know who ran before.
+            // The first slice of a unit cannot know who ran before.
             _ => Start::Switch,
         };
         state.lost = false;
@@ -427,8 +427,8 @@ mod tests {
         assert_eq!(of_seven, [(5, 15), (10, 30), (13, 40), (15, 50)]);
     }
 
-    /// What was lost at the end of one CPU's part may be the thread's, so its part on the next CPU
-    /// does not go on.
+    /// Records that were lost at the end of one CPU's part may be the thread's, so its part on the
+    /// next CPU does not go on.
     #[test]
     fn a_loss_behind_the_last_slice_counts_where_the_thread_went() {
         let dir = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ pub struct Choice {
     pub why: String,
 }
 
-/// What Intel PT lacks here, with the remedies; empty if it can record.
+/// Requirements of Intel PT that are missing here, with the remedies; empty if it can record.
 pub fn pt_obstacles(report: &ProbeReport) -> String {
     let list: Vec<String> = report
         .pt_missing
@@ -37,7 +37,7 @@ pub fn pt_obstacles(report: &ProbeReport) -> String {
     list.join("; ")
 }
 
-/// Whether all modules can be recorded in `burst`, as far as they are known.
+/// True if all modules can be recorded in `burst`, as far as they are known.
 pub fn serves_burst(modules: &[Instrumented]) -> bool {
     modules
         .iter()

@@ -57,7 +57,7 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// How many there are in a list such as `0-3,8-11`.
+/// Number of processors in a list such as `0-3,8-11`.
 fn processors(list: &str) -> u32 {
     let count = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

@@ -1,8 +1,9 @@
-//! What this machine can record, and what to do about what it cannot: `mgz-record --probe`.
+//! Capabilities of this machine for recording, and remedies for missing ones: `mgz-record --probe`.
 //!
 //! Facts come from four places: CPUID, a trial of `ptwrite` in a child process (a hypervisor may
-//! hide or forbid what CPUID says), files of the kernel, and the process's own limits. The files
-//! are read below a given root, so that tests can show the module a machine that is not there.
+//! hide or forbid a feature that CPUID reports), files of the kernel, and the process's own limits.
+//! The files are read below a given root, so that tests can show the module a machine that is not
+//! there.
 
 use crate::machine::trigger;
 use crate::pt::known::Known;
@@ -15,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// What the processor says of itself.
+/// Facts that the processor reports about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Processor {
     /// Vendor string, e.g. `GenuineIntel`.
@@ -36,7 +37,7 @@ pub struct Processor {
     pub fsgsbase: bool,
 }
 
-/// What the kernel offers and allows.
+/// Features and permissions of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Kernel {
     /// Release, e.g. `6.1.0`.
@@ -61,12 +62,12 @@ pub struct Kernel {
     pub aux_sampling: bool,
     /// Tracing can be paused and resumed by other events (6.13).
     pub aux_pause: bool,
-    /// An error of the processor that this kernel does not keep clear of, and what helps; empty if
+    /// An error of the processor that this kernel does not keep clear of, and the remedy; empty if
     /// none is known.
     pub erratum: Vec<String>,
 }
 
-/// What this process may do.
+/// Rights of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Rights {
     /// CAP_PERFMON or CAP_SYS_ADMIN.
@@ -77,7 +78,7 @@ pub struct Rights {
     pub memlock: Option<u64>,
 }
 
-/// What `perf_event_open` says to events for this process, tried one by one: `None` if it was not
+/// Answers of `perf_event_open` to this process, for one event at a time: `None` if it was not
 /// tried, an empty text if it was granted, else the error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Trials {
@@ -204,12 +205,12 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
     trials
 }
 
-/// Something that is missing, with what to do about it.
+/// Something that is missing, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Missing {
     /// Without it, nothing can be recorded this way; else it is only worse.
     pub required: bool,
-    /// What.
+    /// The missing capability.
     pub what: String,
     /// Remedy.
     pub remedy: String,
@@ -224,17 +225,17 @@ pub struct ProbeReport {
     pub kernel: Kernel,
     /// Rights.
     pub rights: Rights,
-    /// What the kernel granted when asked.
+    /// Events that the kernel granted when asked.
     pub trials: Trials,
-    /// What Intel PT recording lacks.
+    /// Requirements of Intel PT recording that are missing.
     pub pt_missing: Vec<Missing>,
-    /// What software recording lacks.
+    /// Requirements of software recording that are missing.
     pub soft_missing: Vec<Missing>,
-    /// What `--backend auto` takes: `pt`, `soft` or `none`.
+    /// The choice of `--backend auto`: `pt`, `soft` or `none`.
     pub backend: String,
-    /// What begins windows of `burst` if nothing else is asked for: `loads` or `cpu time`.
+    /// Default trigger of `burst`: `loads` or `cpu time`.
     pub trigger: String,
-    /// Why that.
+    /// The reason for that trigger.
     pub trigger_why: String,
 }
 
@@ -502,7 +503,7 @@ fn entries(path: &Path) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// Whether a release is at least `major.minor`.
+/// True if a release is at least `major.minor`.
 fn at_least(release: &str, major: u32, minor: u32) -> bool {
     let mut parts = release
         .split(|c: char| !c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! What counts accesses on this machine.
+//! Events that count accesses on this machine.
 
 use crate::watch::events::Counter;
 use std::path::Path;
@@ -10,12 +10,12 @@ const INTEL: [u64; 2] = [0x81d0, 0x82d0];
 /// (LsDispatch: loads 1, stores 2, both in one 4).
 const AMD: [u64; 2] = [0x0529, 0x0629];
 
-/// What was found.
+/// Result of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Events that count loads and stores; `None` where nothing does.
     pub counters: Option<[Counter; 2]>,
-    /// What counts, or what is missing.
+    /// The events that count, or the missing part.
     pub why: String,
 }
 
@@ -26,7 +26,7 @@ fn none(why: String) -> Found {
     }
 }
 
-/// What counts accesses on this machine; the kernel must `accept` each event.
+/// Finds events that count accesses on this machine. The kernel must `accept` each event.
 pub fn here(accept: &mut dyn FnMut(&Counter) -> std::io::Result<()>) -> Found {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     find(Path::new("/sys/bus/event_source/devices"), &cpuinfo, accept)

@@ -1,4 +1,4 @@
-//! What this machine can record and what it costs.
+//! Capabilities of this machine for recording, and the cost of recording.
 
 pub mod backend;
 pub mod caches;

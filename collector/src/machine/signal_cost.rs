@@ -1,5 +1,5 @@
-//! What a trigger by CPU time costs a thread by itself: kernel timer, signal there and back; and how
-//! long it takes from a watched access to its handler.
+//! Cost of a trigger by CPU time for a thread (kernel timer, signal there and back), and the time
+//! from a watched access to its handler.
 
 use crate::watch::events::{breakpoint, counting, signals};
 use mgz_perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
@@ -38,7 +38,7 @@ fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A signal that is counted while this lives; then its action is what it was.
+/// A signal that is counted while this lives; then it gets its former action back.
 struct Counted {
     signal: libc::c_int,
     before: libc::sigaction,
@@ -81,7 +81,7 @@ impl Drop for Counted {
 /// such event, or no signal comes. `signal` must not be in use.
 pub fn toll(signal: i32) -> Option<u64> {
     let _alone = ALONE.lock();
-    // Where there is no room for the signal, the kernel sends SIGIO.
+    // The kernel sends SIGIO if there is no room for the signal.
     let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
     let attr = Attr {
         sample_period: PERIOD,

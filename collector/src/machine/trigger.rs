@@ -1,9 +1,9 @@
-//! What begins windows in `burst`: so many loads of a thread, where the PMU counts them, else so
+//! The trigger of windows in `burst`: so many loads of a thread, if the PMU counts them, else so
 //! much of its CPU time.
 //!
-//! Samples by loads are what most numbers of the analysis are about, so they are the default where
-//! they can be had. Whether they can is not believed but tried: virtual machines have counters that
-//! never overflow.
+//! Most numbers of the analysis are about samples by loads, so these are the default if the machine
+//! has them. The recorder does not believe the PMU but tries it: virtual machines have counters
+//! that never overflow.
 
 use crate::machine::counters::Found;
 use crate::machine::{counters, signal_cost};
@@ -22,10 +22,9 @@ pub const OVERHEAD: f64 = 1.0;
 /// Nanoseconds that it may take in the first half second, so that short runs have hundreds of
 /// windows.
 const LEAST_SPENT: u64 = 28_000_000;
-/// What a window is taken to cost before any was recorded, nanoseconds, its signals apart.
+/// Assumed cost of a window before any was recorded, nanoseconds, without its signals.
 const WINDOW: u64 = 20_000;
-/// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they
-/// cost.
+/// The cost of triggers does not matter if they come once in so many nanoseconds, or more seldom.
 const SELDOM: u64 = 2_500_000;
 /// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two
 /// thousand.
@@ -36,7 +35,7 @@ const LOADS_PER_NS: u64 = 16;
 /// A trigger that costs this many nanoseconds is one that never comes.
 const NEVER: u64 = 1_000_000_000;
 
-/// What begins windows.
+/// Trigger of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// `type` of `struct perf_event_attr`.
@@ -48,13 +47,13 @@ pub struct Trigger {
     /// Nanoseconds of the kernel's tick, if timers that it looks at then are the triggers; 0 if
     /// perf events are. With a budget: if such timers may be.
     pub tick: u64,
-    /// What recording may cost; `None` if triggers come at `period`.
+    /// Bound on the cost of recording; `None` if triggers come at `period`.
     pub budget: Option<Budget>,
-    /// What it costs.
+    /// Cost of recording.
     pub costs: Costs,
 }
 
-/// What recording may cost.
+/// Bound on the cost of recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Millionths of the program's CPU time.
@@ -63,22 +62,22 @@ pub struct Budget {
     pub least: u64,
 }
 
-/// What is known of the costs of recording before the run.
+/// Costs of recording that are known before the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// What a signal of the event clock costs a thread, nanoseconds.
+    /// Cost of a signal of the event clock for a thread, nanoseconds.
     pub toll: u64,
-    /// What the signals of a window cost, nanoseconds.
+    /// Cost of a window's signals, nanoseconds.
     pub signals: u64,
 }
 
 impl Costs {
-    /// What a window is expected to cost before any was recorded, nanoseconds, its trigger apart.
+    /// Expected cost of a window before any was recorded, nanoseconds, without its trigger.
     pub fn window(&self) -> u64 {
         WINDOW + self.signals
     }
 
-    /// Whether the event clock may begin windows at all.
+    /// True if the event clock may begin windows at all.
     pub fn has_events(&self) -> bool {
         self.toll < NEVER
     }
@@ -132,7 +131,7 @@ impl Trigger {
         }
     }
 
-    /// Whether loads are counted.
+    /// True if loads are counted.
     pub fn by_loads(&self) -> bool {
         (self.kind, self.config) != CPU_TIME
     }
@@ -157,7 +156,7 @@ impl Trigger {
 
     /// The same, but no more often than a thread can stand where a signal takes it `toll`
     /// nanoseconds: what comes before the one before is over leaves no time to the program.
-    /// With a sentence for the user if that is not what was asked for.
+    /// With a sentence for the user if it differs from the request.
     pub fn bearable(self, toll: u64) -> (Trigger, Option<String>) {
         if self.by_loads() || self.period >= toll {
             return (self, None);
@@ -203,7 +202,7 @@ pub enum By {
     Ticks,
 }
 
-/// What the command line says of triggers.
+/// The command line's options about triggers.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// `--trigger`.
@@ -304,7 +303,7 @@ pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, S
     }
 }
 
-/// What begins the windows of a recording.
+/// The chosen trigger for the windows of a recording.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// It.
@@ -313,8 +312,8 @@ pub struct Chosen {
     pub why: String,
     /// A sentence for the user if it comes more seldom than was asked for.
     pub slower: Option<String>,
-    /// What one costs a thread by itself, nanoseconds; 0 where that is unknown or nothing beside
-    /// the period.
+    /// Cost of one trigger for a thread, nanoseconds; 0 if it is unknown, or small beside the
+    /// period.
     pub toll: u64,
 }
 
@@ -339,13 +338,13 @@ pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
     )
 }
 
-/// What the kernel's clocks are like.
+/// Properties of the kernel's clocks.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
     /// Nanoseconds from tick to tick; 0 if unknown.
     tick: u64,
-    /// Whether a timer that a tick finds to be over while a system call is at work lets it end
-    /// first (Linux 5.10 on x86-64).
+    /// True if a system call ends first when a tick finds a timer over during the call (Linux 5.10
+    /// on x86-64).
     calls_end_first: bool,
 }
 
@@ -382,7 +381,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 /// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any
 /// rate, or, where its signals are dear or refused, the one that is looked at at the tick.
-/// `toll` is what such a signal costs, if it comes.
+/// `toll` is the cost of such a signal, if it comes.
 fn choose_clock(
     trigger: Trigger,
     why: String,
@@ -480,7 +479,7 @@ fn within_budget(
     })
 }
 
-/// What counts loads here, and does so in earnest.
+/// The event that counts loads here and passes a trial.
 pub fn find() -> Found {
     let mut tried = false;
     counters::here(&mut |counter| {
@@ -498,7 +497,7 @@ const TRIAL: u64 = 2_000_000;
 /// Loads between its samples.
 const PERIOD: u64 = 50_000;
 
-/// What came of a trial.
+/// Result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Came {
     events: u64,

@@ -17,7 +17,7 @@ pub struct Variable {
     pub name: String,
     /// As in the source; empty if debug information does not tell.
     pub of_type: String,
-    /// What its elements look like.
+    /// Layout of its elements.
     pub layout: Layout,
 }
 
@@ -60,7 +60,7 @@ fn parse(data: &[u8], separate: Option<&[u8]>) -> Result<Vec<Variable>, object::
             }
         }
     }
-    // Types are a help on top: what is wrong with them is no reason to lose the names.
+    // Types are a help on top: an error in them is no reason to lose the names.
     let _ = add_types(apart.as_ref().unwrap_or(&file), &mut found);
     Ok(found.into_values().collect())
 }

@@ -21,8 +21,8 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// What was mapped at a moment. A mapping that grew or shrank at its end (a heap, a file's
-    /// zeros) or its begin (a stack) goes on.
+    /// Takes in the mappings at a moment. A mapping that grew or shrank at its end (a heap, a
+    /// file's zeros) or its start (a stack) goes on.
     pub fn look(&mut self, now: u64, seen: Vec<ObjectRange>) {
         let mut before = std::mem::take(&mut self.there);
         for mapping in seen {
@@ -34,7 +34,7 @@ impl Lives {
             match before.iter().position(same) {
                 Some(at) => {
                     let mut life = before.swap_remove(at);
-                    // What it once held still was this object.
+                    // The memory that it once held still was this object.
                     life.mapping.start = life.mapping.start.min(mapping.start);
                     life.mapping.end = life.mapping.end.max(mapping.end);
                     self.there.push(life);

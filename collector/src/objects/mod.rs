@@ -1,12 +1,11 @@
 //! Data objects of the traced processes, for `objects.parquet`.
 //!
-//! What makes this hard: nobody tells. Global variables follow from the symbols of the files that
-//! are mapped, and their types from debug information; stacks, the heap and files follow from
-//! `/proc/PID/maps`, which is looked at now and then while the program runs, so that the life of a
-//! mapping is known to the distance of two looks, and one that came and went in between is not
-//! seen.
+//! One fact makes this hard: nobody tells. Global variables follow from the symbols of the files
+//! that are mapped, and their types from debug information. Stacks, the heap and files follow from
+//! `/proc/PID/maps`, which is read now and then while the program runs. So the life of a mapping is
+//! known to the distance of two looks, and a mapping that came and went in between is not seen.
 //!
-//! * [`ranges`]: what one look shows.
+//! * [`ranges`]: the findings of one look.
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
 //! * [`stacks`]: threads' stacks over time.
@@ -40,7 +39,7 @@ pub const OBJECTS: &str = "objects.parquet";
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 
-/// What an object is, as the column `kind` has it.
+/// Kind of an object, as in the column `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A variable of a module.
@@ -68,18 +67,18 @@ impl Kind {
     }
 }
 
-/// What rows of one object share.
+/// Values that the rows of one object share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Object {
-    /// What it is.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Variable, file, or what the kernel calls it.
+    /// Variable, file, or the kernel's name for it.
     pub name: String,
     /// Type of a variable, where debug information tells it.
     pub of_type: String,
     /// Module of a variable.
     pub module: String,
-    /// What its elements look like, where debug information tells it.
+    /// Layout of its elements, if debug information tells it.
     pub layout: Layout,
 }
 
@@ -199,8 +198,8 @@ impl Objects {
     }
 }
 
-/// What to tell where there is memory whose addresses do not fit into half a slot
-/// ([`PAIR_BITS`](mgz_abi::slot::PAIR_BITS), one of which is a sign).
+/// Sentence about memory whose addresses do not fit into half a slot
+/// ([`PAIR_BITS`](mgz_abi::slot::PAIR_BITS), one of which is a sign), if there is any.
 fn beyond_records(list: &[Instance]) -> Option<String> {
     let far = list
         .iter()
@@ -211,10 +210,10 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
     ))
 }
 
-/// Looks at a process; returns what is mapped now.
+/// Looks at a process; returns its present mappings.
 fn look(pid: u32, process: &mut Process) -> Vec<ObjectRange> {
     process.looked = Instant::now();
-    // A process that is gone shows nothing; what was seen of it stays.
+    // A process that is gone shows nothing; its known mappings stay.
     let Ok(text) = proc_maps::read(pid) else {
         return Vec::new();
     };

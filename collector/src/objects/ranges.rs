@@ -10,7 +10,7 @@ pub struct ObjectRange {
     pub start: u64,
     /// Address behind the last.
     pub end: u64,
-    /// What it is.
+    /// Kind of the memory.
     pub kind: Kind,
     /// File, or the kernel's name. Empty for memory without one.
     pub name: String,
@@ -28,7 +28,7 @@ fn is_ours(path: &str) -> bool {
 /// Lines that make no sense are left out.
 pub fn parse(text: &str) -> Vec<ObjectRange> {
     let mut list: Vec<ObjectRange> = Vec::new();
-    // Where the last one ends that cannot be read.
+    // End of the last mapping that cannot be read.
     let mut guard = 0;
     for line in proc_maps::lines(text) {
         if !line.is_readable() {
@@ -46,7 +46,7 @@ pub fn parse(text: &str) -> Vec<ObjectRange> {
             guarded: line.start == guard,
         };
         match list.last_mut() {
-            // What follows a file's data without a name is its zero-initialised part.
+            // Unnamed memory behind a file's data is the file's zero-initialised part.
             Some(last)
                 if last.end == mapping.start
                     && (last.name == mapping.name

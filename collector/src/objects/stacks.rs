@@ -1,9 +1,10 @@
 //! Which memory was which thread's stack, and when.
 //!
-//! What makes this hard: the kernel joins mappings that lie side by side, so that a mapping which
-//! holds a stack may hold other stacks as well, or what an allocator has mapped beside it. So the
-//! size that was asked for and where the thread begins decide ([`range`]). Stacks are used again:
-//! each thread has its stack from its own begin to its end, or until another one begins there.
+//! One fact makes this hard: the kernel joins mappings that lie side by side. So a mapping that
+//! holds a stack may hold other stacks as well, or memory that an allocator has mapped beside it.
+//! Two facts decide the range instead ([`range`]): the size that was asked for, and the stack
+//! pointer at the thread's start. Stacks are reused: each thread has its stack from its own start
+//! to its end, or until another thread starts there.
 //!
 //! A stack whose ends are not known gets no name: an unknown mapping is better than a wrong one.
 
@@ -13,7 +14,7 @@ use crate::objects::{Instance, Kind, Object};
 use std::collections::HashSet;
 use std::ops::Range;
 
-/// What a thread tells of its stack when it begins.
+/// Facts about a thread's stack that the thread tells when it begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StackSeen {
     /// Process.
@@ -61,7 +62,7 @@ pub fn range(seen: &StackSeen, mappings: impl FnOnce() -> Vec<ObjectRange>) -> O
         let range = low..low.saturating_add(bytes);
         return range.contains(&at).then_some(range);
     }
-    // What is the thread's own lies above its frames, in the last page of the stack's memory.
+    // The thread's own data lies above its frames, in the last page of the stack's memory.
     let above = thread_area > at && thread_area - at < bytes.max(MOST_ABOVE);
     if bytes != 0 {
         let end = page_end(if above { thread_area } else { at });
@@ -273,7 +274,7 @@ mod tests {
             range(&seen(0x5200, 0x5800, 0x5010, 0x1000), nothing),
             Some(0x5010..0x6010)
         );
-        // What a thread says that runs elsewhere is not believed.
+        // The recorder does not believe a thread that runs outside of the stack it names.
         assert_eq!(range(&seen(0x9200, 0x5800, 0x5010, 0x1000), nothing), None);
     }
 

@@ -30,12 +30,12 @@ pub struct Field {
     pub name: String,
 }
 
-/// What the elements of an object look like.
+/// Layout of the elements of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layout {
     /// Bytes of an element; 0 if it is not known.
     pub bytes: u64,
-    /// Fields, by offset; empty for what has none.
+    /// Fields, by offset; empty for types without fields.
     pub fields: Vec<Field>,
 }
 
@@ -118,12 +118,12 @@ impl<'d, 'a> Types<'d, 'a> {
         chain
     }
 
-    /// The type of an entry or of what it is an instance of.
+    /// The type of an entry or of its abstract origin.
     pub(crate) fn type_of_instance(&self, at: UnitOffset) -> Option<UnitOffset> {
         self.origins(at).into_iter().find_map(|at| self.type_of(at))
     }
 
-    /// The name of an entry or of what it is an instance of.
+    /// The name of an entry or of its abstract origin.
     pub(crate) fn name_of_instance(&self, at: UnitOffset) -> Option<String> {
         self.origins(at).into_iter().find_map(|at| {
             let entry = self.unit.entry(at).ok()?;
@@ -234,7 +234,8 @@ impl<'d, 'a> Types<'d, 'a> {
         None
     }
 
-    /// What a pointer points to; nothing for `void*`, for functions and for what is no pointer.
+    /// Type that a pointer points to; `None` for `void*`, for pointers to functions and for other
+    /// types.
     pub(crate) fn pointee(&self, at: UnitOffset) -> Option<UnitOffset> {
         let (pointer, tag) = self.bare(at)?;
         if !matches!(
@@ -293,7 +294,7 @@ impl<'d, 'a> Types<'d, 'a> {
         at
     }
 
-    /// What elements of a type look like.
+    /// Layout of elements of a type.
     pub(crate) fn layout(&self, at: UnitOffset) -> Layout {
         let mut layout = Layout {
             bytes: self.bytes(at).unwrap_or(0),
@@ -315,7 +316,7 @@ impl<'d, 'a> Types<'d, 'a> {
         )
     }
 
-    /// Adds the fields of what lies `from` bytes behind the element's begin.
+    /// Adds the fields of the value that lies `from` bytes behind the element's start.
     fn flatten(
         &self,
         at: UnitOffset,
@@ -379,7 +380,7 @@ impl<'d, 'a> Types<'d, 'a> {
                 None => self.flatten(of, (offset, &path), depth + 1, out),
             }
         }
-        // Variants, and what has no parts of its own.
+        // Variants, and types without parts of their own.
         if out.len() == before && bytes > 0 && !path.is_empty() {
             out.push(Field {
                 offset: from,
@@ -414,7 +415,7 @@ impl<'d, 'a> Types<'d, 'a> {
         found
     }
 
-    /// What lies so many bytes behind the begin of a value: its type, and the name of the field.
+    /// The member at an offset from the start of a value: its type, and the name of the field.
     pub(crate) fn inside(&self, at: UnitOffset, offset: u64) -> Option<(UnitOffset, String)> {
         let (mut at, mut offset, mut name) = (at, offset, String::new());
         for _ in 0..MAX_DEPTH {

@@ -35,7 +35,7 @@ const COLUMNS: [(&str, DataType); 15] = [
 pub struct Blocks {
     /// By number of the call stack.
     pub sites: Vec<Site>,
-    /// Who lived where.
+    /// The objects at each address over time.
     pub lives: Vec<Life>,
 }
 
@@ -63,7 +63,7 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
         let next = numbers.len() as u64 + 1;
         numbers.entry(&instance.object).or_insert(next);
     }
-    // Stacks that differ only in what has no name are one site.
+    // Stacks that differ only in unnamed parts are one site.
     let mut sites: BTreeMap<&Site, u64> = BTreeMap::new();
     for site in &heap.sites {
         let next = (numbers.len() + sites.len()) as u64 + 1;

@@ -274,7 +274,8 @@ pub struct Cli {
     #[arg(long, exclusive = true)]
     pub man: bool,
 
-    /// What the program is told that its name is (for mgz run, which starts another file than the user has named)
+    /// The name that the program gets as `argv[0]` (for mgz run, which starts another file than the
+    /// user has named)
     #[arg(long, value_name = "NAME", hide = true)]
     pub argv0: Option<OsString>,
 
@@ -350,7 +351,7 @@ impl Cli {
         self.rate.unwrap_or(RATE)
     }
 
-    /// What is said of phases.
+    /// The user's options about phases.
     pub fn phases(&self) -> Wanted {
         Wanted {
             start: self.start_after,
@@ -361,7 +362,7 @@ impl Cli {
         }
     }
 
-    /// Where the trace is, for the user.
+    /// The place of the trace, in words for the user.
     pub fn shown_output(&self) -> &Path {
         match self.analyze {
             Some(_) => Path::new("memory"),
@@ -369,7 +370,7 @@ impl Cli {
         }
     }
 
-    /// What is said of triggers.
+    /// The user's options about triggers.
     pub fn triggers(&self) -> Asked {
         Asked {
             by: self.trigger,

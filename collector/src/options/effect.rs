@@ -5,7 +5,8 @@
 use crate::options::args::{Cli, Format};
 use mgz_annotations_schema::tell;
 
-/// What `mgz-record` was asked to do, as far as options differ in it. One bit each.
+/// Set of kinds of work of `mgz-record`, as far as options differ between them. Each kind is one
+/// bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way(u32);
 
@@ -91,7 +92,7 @@ const RUNS: Way = COUNTED.and(WATCH).and(PT);
 const MAKES: Way = RUNS.and(ATTACH).and(Way::IMPORT);
 const EVERYWHERE: Way = Way(u32::MAX);
 
-/// What an option that does nothing means.
+/// Response to an option that has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Idle {
     /// Something else would be recorded than was asked for.
@@ -100,8 +101,8 @@ enum Idle {
     Told,
 }
 
-/// An option: its name in the parser, where it has an effect, what it means elsewhere, and what to
-/// do there instead.
+/// An option: its name in the parser, the kinds of work on which it has an effect, the response
+/// elsewhere, and the remedy there.
 struct Rule {
     id: &'static str,
     effect: Way,
@@ -118,7 +119,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
     }
 }
 
-/// What to do where phases cannot be told apart.
+/// Remedy for a recording that cannot tell phases apart.
 const PHASES: &str = "phases are for recording by software: add --backend soft, with a file of `mgz-instrument --for burst`";
 
 /// All options. Those that choose the way itself have an effect everywhere.
@@ -340,7 +341,7 @@ fn flag(id: &str) -> String {
     }
 }
 
-/// Looks at what was given on the command line. An error is a sentence for the user, as are the
+/// Checks the options of the command line. An error is a sentence for the user, as are the
 /// warnings.
 pub fn check(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
     let mut told = Vec::new();
@@ -378,8 +379,8 @@ pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
     Ok(())
 }
 
-/// What to tell of options of ours that stand behind the program, so that it gets them. Who puts
-/// `--` before the program means that.
+/// Warning about options of ours that stand behind the program, which therefore gets them. `--`
+/// before the program shows that the user means that, so there is no warning then.
 pub fn behind_program(cli: &Cli) -> Option<String> {
     if cli.separated {
         return None;
@@ -387,7 +388,7 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     let ours = own_flags();
     let found = cli.program.iter().skip(1).map_while(|a| {
         let text = a.to_str()?;
-        // What follows belongs to something else.
+        // Words behind `--` belong to something else.
         (text != "--").then_some(text)
     });
     let looks = |text: &&str| {
@@ -496,7 +497,7 @@ mod tests {
             assert!(cli.given.contains(rule.id), "{}", rule.id);
             for (way, name) in Way::ALL {
                 let verdict = check(&cli, way);
-                // A program is given in all of these; what that means is another row's.
+                // A program is given in all of these; another row covers its meaning.
                 let about: Vec<String> = match verdict {
                     Err(sentence) => vec![sentence],
                     Ok(told) => told,

@@ -26,7 +26,7 @@ const LAUNCHERS: [&str; 12] = [
     "palsrun",
 ];
 
-/// Whether a program is a launcher, by its name. `flux` is one as `flux run` and `flux submit`.
+/// True if a program is a launcher, by its name. `flux` is one as `flux run` and `flux submit`.
 fn is_launcher(program: &OsStr, next: Option<&OsString>) -> bool {
     let name = Path::new(program).file_name().unwrap_or_default();
     let name = name.as_bytes();
@@ -65,7 +65,8 @@ pub fn with_recorders(
     }
     let recorder = recorder(own, line, cli);
     let mut words = vec![program.clone()];
-    // Of each part between colons (several programs in one job) the first such word is the program, what follows are its arguments.
+    // Colons separate several programs in one job. In each part the first recorded word is the
+    // program, and the words behind it are its arguments.
     let (mut found, mut any) = (false, false);
     for word in arguments {
         if word == ":" {

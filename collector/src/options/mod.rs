@@ -1,4 +1,4 @@
-//! What the user asked for, and what follows from it alone.
+//! The user's request, and the facts that follow from it alone.
 
 pub mod amount;
 pub mod args;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// What a launcher says of the process that it started.
+/// Facts that a launcher gives about a process that it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rank {
     /// Its number in the job, from 0.
@@ -28,7 +28,7 @@ struct Launcher {
     only_with: Option<&'static str>,
 }
 
-/// In the order in which they are looked for: a library's own word before that of what started it.
+/// In the order in which they are looked for: a library's own word before that of its launcher.
 const LAUNCHERS: [Launcher; 7] = [
     Launcher {
         rank: "OMPI_COMM_WORLD_RANK",
@@ -99,7 +99,7 @@ pub fn own() -> Option<Rank> {
 pub struct RankList(Vec<(u32, u32)>);
 
 impl RankList {
-    /// Whether a rank is among them.
+    /// True if the list contains a rank.
     pub fn contains(&self, rank: u32) -> bool {
         self.0.iter().any(|&(from, to)| (from..=to).contains(&rank))
     }
@@ -185,11 +185,11 @@ pub fn fill_in(
     Ok(OsString::from_vec(out).into())
 }
 
-/// Whether this process is to be recorded; settles where its trace goes.
+/// True if this process is to be recorded. Also settles the place of its trace.
 ///
 /// # Errors
 ///
-/// Ranks that would write one folder, and what cannot be filled in.
+/// Several ranks would write one folder, or a placeholder in the path cannot be filled in.
 pub fn settle(cli: &mut Cli, host: &str) -> Result<bool, Failure> {
     let rank = own();
     if let Some(list) = &cli.ranks {

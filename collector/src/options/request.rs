@@ -1,7 +1,7 @@
-//! What `mgz-record` is asked to do. A command line becomes a request once, here: options that do
-//! not go together are refused, and those without effect told of ([`effect`]), as soon as it is
-//! known what is done. What depends on the machine or the program is refused where that is known:
-//! what begins windows in `machine::trigger`, markers and flavours in `commands::record`.
+//! Requests to `mgz-record`. A command line becomes a request once, here. This step refuses options
+//! that do not go together and reports options without effect ([`effect`]), as soon as the kind of
+//! work is known. Checks that depend on the machine or the program come later: the trigger of
+//! windows in `machine::trigger`, markers and flavours in `commands::record`.
 
 use crate::machine::backend::Backend;
 use crate::options::args::{Cli, Mode};
@@ -16,11 +16,11 @@ pub enum Request<'a> {
     Completions(clap_complete::Shell),
     /// Print the manual page.
     Man,
-    /// Tell what this machine can record.
+    /// Tell the recording capabilities of this machine.
     Probe,
-    /// Make a trace of a perf.data file, or print what is in it.
+    /// Make a trace of a perf.data file, or print its content.
     Import(&'a Path),
-    /// Convert what a recording has left behind.
+    /// Convert the files that a recording has left behind.
     Recover(&'a Path),
     /// Tell where a program spends its time.
     Hot,
@@ -58,7 +58,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What is to be recorded.
+/// The kind of recording.
 pub enum RecordRequest<'a> {
     /// A process that runs already.
     Attach(AttachRequest<'a>),
@@ -107,7 +107,7 @@ impl<'a> AttachRequest<'a> {
         Ok(AttachRequest { cli, pid })
     }
 
-    /// It is known what begins windows: loads, or CPU time.
+    /// The trigger of windows is known: loads, or CPU time.
     pub fn settle(self, by_loads: bool) -> Result<(), Failure> {
         let way = if by_loads {
             Way::ATTACH_BY_LOADS
@@ -135,7 +135,7 @@ impl<'a> WatchRequest<'a> {
         Ok(WatchRequest { cli })
     }
 
-    /// It is known what samples follow: loads, or CPU time.
+    /// The trigger of samples is known: loads, or CPU time.
     pub fn settle(self, by_loads: bool) -> Result<(), Failure> {
         let way = if by_loads {
             Way::WATCH_BY_LOADS
@@ -154,7 +154,7 @@ pub struct RunRequest<'a> {
 }
 
 impl<'a> RunRequest<'a> {
-    /// The mode, given what is best for these files.
+    /// The mode, given the best one for these files.
     pub fn with_mode(self, best: Mode) -> Result<ModedRequest<'a>, Failure> {
         let (cli, mode) = (self.cli, self.cli.mode.unwrap_or(best));
         if mode == Mode::Ring && (cli.window == 0 || cli.window > cli.records()) {
@@ -177,7 +177,8 @@ pub struct ModedRequest<'a> {
     pub mode: Mode,
 }
 
-/// What Intel PT records: all of it, or windows of so many loads at the end of so many.
+/// Extent of an Intel PT recording. `None` records everything. Otherwise the pair holds the number
+/// of loads in a period, and in the window at its end.
 pub type PtWindows = Option<(u64, u64)>;
 
 impl ModedRequest<'_> {
@@ -213,7 +214,7 @@ impl ModedRequest<'_> {
         }
     }
 
-    /// Software records it. (What windows of bursts begin with is known later.)
+    /// Software records it. (The trigger of windows in `burst` is known later.)
     pub fn by_software(self) -> Result<(), Failure> {
         match self.mode {
             Mode::Full => check_effects(self.cli, Way::FULL),
@@ -223,7 +224,7 @@ impl ModedRequest<'_> {
         }
     }
 
-    /// It is known what begins windows of bursts: loads, or CPU time.
+    /// The trigger of windows in `burst` is known: loads, or CPU time.
     pub fn with_trigger(self, by_loads: bool) -> Result<(), Failure> {
         let way = if by_loads {
             Way::BURST_BY_LOADS

@@ -10,18 +10,18 @@ use crate::paths::StackCopy;
 use crate::watch::access::{LONGEST, Reader, Registers};
 use crate::watch::trap_decode::Trap;
 
-/// One in so many full windows is followed by a watch: a hit costs half of what a window does.
+/// One in so many full windows is followed by a watch: a hit costs half as much as a window.
 pub const EVERY: u64 = 4;
 /// Bytes of a watched word.
 const WORD: u64 = 8;
-/// Words of the registers in what the runtime has copied.
+/// Words of the registers in the runtime's copy.
 const REGISTERS: usize = 16;
 /// Words of the code there, which ends where control was.
 const CODE: usize = 2;
 /// Instructions that may have made an access: one for each length.
 const CANDIDATES: usize = LONGEST;
 
-/// How a watch has ended.
+/// End of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchEnd {
     /// Process.
@@ -30,13 +30,13 @@ pub struct WatchEnd {
     pub thread: u32,
     /// CLOCK_MONOTONIC of the end.
     pub time: u64,
-    /// Of the window that has accessed the word: number of its first slot.
+    /// Number of the first slot of the window that has accessed the word.
     pub first_slot: u64,
     /// The word's address.
     pub word: u64,
     /// CPU time of the thread from the window's end on, nanoseconds.
     pub cpu_ns: u64,
-    /// How the word was accessed; `None`: the watch was given up.
+    /// The access to the word. `None`: the watch was given up.
     pub access: Option<WordAccess>,
 }
 
@@ -48,7 +48,7 @@ pub struct WordAccess {
 }
 
 impl WordAccess {
-    /// Where instructions begin that may have loaded the word.
+    /// Addresses of instructions that may have loaded the word.
     pub fn loads(&self) -> impl Iterator<Item = u64> {
         self.loads.into_iter().filter(|&ip| ip != 0)
     }
@@ -62,7 +62,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Takes what the runtime has told of a watch.
+    /// Takes the runtime's report of a watch.
     pub fn take(&mut self, copy: &StackCopy) {
         let access = (!copy.stack.is_empty()).then(|| self.access(copy));
         self.list.push(WatchEnd {
@@ -176,7 +176,7 @@ mod tests {
         assert!(found.contains(&0x40_0ffd), "{found:x?}");
     }
 
-    /// mov rbx, [rbx]: whose address is no longer known.
+    /// mov rbx, [rbx]: its address is no longer known.
     #[test]
     fn a_load_may_have_changed_its_address() {
         let found = loads(&[0x48, 0x21, 0xf2, 0x48, 0x8b, 0x1b]);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// In the columns of the load: none that is known.
 const NO_LOAD: u32 = u32::MAX;
 
-/// A word that a sample has accessed, and what became of it.
+/// A word that a sample has accessed, and its reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// The sample.

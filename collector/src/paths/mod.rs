@@ -1,4 +1,4 @@
-//! Call paths of windows: who called whom when a window began.
+//! Call paths of windows: the callers at the start of a window.
 //!
 //! The runtime copies the stack's top ([`mgz_abi::stack_log`]). A thread of the recorder unwinds the
 //! copies while the program runs, since mappings go with the process, and keeps call stacks as a
@@ -7,8 +7,9 @@
 //!
 //! Imports have call chains of the kernel's in place of copies (`crate::import::paths`).
 //!
-//! What a copy does not hold (the outer part of a deep stack), or what has no unwind tables, is not
-//! guessed: such a path begins at "callers unknown", and is counted.
+//! The recorder does not guess callers that a copy does not hold (the outer part of a deep stack),
+//! or callers of code without unwind tables. Such a path begins at "callers unknown", and is
+//! counted.
 
 pub mod names;
 pub mod tree;
@@ -28,7 +29,7 @@ pub const FIRST_BYTES: usize = 4096 - 64;
 /// So many windows tell whether that is enough: it is not if more than a quarter ends too early.
 const LESSON: u32 = 16;
 
-/// What a cell of the log says.
+/// Content of a cell of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackCopy {
     /// `stack_log::WINDOW`, `BEGIN` or `FORK`.
@@ -68,7 +69,7 @@ pub struct WindowPath {
     pub ip: u64,
 }
 
-/// What was found.
+/// The recorded paths.
 #[derive(Clone, Debug, Default)]
 pub struct Paths {
     /// All calls.
@@ -84,7 +85,7 @@ pub struct Paths {
     pub elsewhere: BTreeSet<PathBuf>,
     /// Windows whose path ends where an address is no call.
     pub odd: u64,
-    /// Windows whose path ends in a file of which nothing is here.
+    /// Windows whose path ends in a file that is not here.
     pub absent: u64,
 }
 
@@ -110,7 +111,7 @@ pub struct Collector {
     unwinders: Unwinders,
     tree: Tree,
     windows: Vec<WindowPath>,
-    /// Of the last windows: how many there were, and in how many the copy ended too early.
+    /// Counts over the last windows: the windows, and those whose copy ended too early.
     lesson: (u32, u32),
     /// Bytes that are asked for; 0: [`FIRST_BYTES`].
     asked: usize,
@@ -133,7 +134,7 @@ impl Collector {
         }
     }
 
-    /// Takes what the runtime has told.
+    /// Takes the runtime's reports.
     pub fn take(&mut self, copy: &StackCopy) {
         match copy.kind {
             BEGIN => self.unwinders.begin(copy.pid),

@@ -11,13 +11,13 @@ use mgz_elf::function_names::Symbols;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// What stands where callers are not known.
+/// Name in place of unknown callers.
 pub const CALLERS_UNKNOWN: &str = "[callers unknown]";
 
 /// A function, as called by way of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// Number of who called; 0 for a thread's first function.
+    /// Number of the caller; 0 for a thread's first function.
     pub parent: u32,
     /// Function.
     pub function: String,
@@ -36,7 +36,7 @@ pub struct Call {
 /// Calls by name.
 #[derive(Clone, Debug, Default)]
 pub struct Named {
-    /// By number from 1 on; the first is nothing. Callers come before who they call.
+    /// By number from 1 on; the first is nothing. Callers come before their callees.
     pub calls: Vec<Call>,
     /// By number in the tree.
     pub of_node: Vec<u32>,
@@ -50,7 +50,7 @@ struct FunctionLine {
     line: u32,
 }
 
-/// What symbols of clones end in.
+/// Suffix of the symbols of clones.
 const CLONE_SUFFIX: &str = ".mgz";
 
 /// From a file and an address in a clone to that of the original.

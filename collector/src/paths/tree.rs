@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// No call.
 pub const NONE: u32 = 0;
-/// What stands for callers that are not known.
+/// Node in place of unknown callers.
 pub const UNKNOWN: u32 = 1;
 
 /// In the place of a frame: callers that are passed over.
@@ -21,7 +21,7 @@ pub fn gap() -> Frame {
 /// A call, or the place where a thread stood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// Who called; [`NONE`] for a thread's first function.
+    /// The caller's node; [`NONE`] for a thread's first function.
     pub parent: u32,
     /// Number of the file.
     pub file: u32,
@@ -32,7 +32,7 @@ pub struct Node {
 /// All calls.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    /// By number; the first two are [`NONE`] and [`UNKNOWN`]. Callers come before who they call.
+    /// By number; the first two are [`NONE`] and [`UNKNOWN`]. Callers come before their callees.
     pub nodes: Vec<Node>,
     /// Files by number.
     pub files: Vec<Arc<PathBuf>>,
@@ -91,7 +91,7 @@ impl Tree {
         })
     }
 
-    /// Whether a call's callers are known up to the thread's first function.
+    /// True if a call's callers are known up to the thread's first function.
     pub fn is_whole(&self, mut node: u32) -> bool {
         while let Some(at) = self.nodes.get(node as usize).filter(|_| node > UNKNOWN) {
             node = at.parent;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The longest instruction.
 const LONGEST: u64 = 15;
 
-/// What is needed of a file's sidecar, which is large and is read once.
+/// The needed part of a file's sidecar, which is large and is read once.
 #[derive(Clone, Debug, Default)]
 struct Code {
     /// Begin and end of functions, in order.
@@ -22,7 +22,7 @@ struct Code {
     loads: Vec<(u32, u64, u32)>,
     /// Address and site of loads, in the original and in the clone, in order.
     by_ip: Vec<(u64, u32)>,
-    /// Where loops begin, in order.
+    /// Addresses of the loops' first instructions, in order.
     heads: Vec<u64>,
 }
 
@@ -104,7 +104,7 @@ pub struct LoadLocator {
 }
 
 impl LoadLocator {
-    /// Of the modules whose sidecars are given, by id.
+    /// A locator for the modules whose sidecars are given, by id.
     pub fn new(modules: &[Module], sidecars: &BTreeMap<String, Sidecar>) -> LoadLocator {
         let numbers: BTreeMap<&str, usize> = sidecars
             .keys()

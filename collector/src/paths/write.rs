@@ -8,7 +8,7 @@ use mgz_annotations_schema::manifest::{CALL_PATHS, WINDOW_PATHS};
 use std::path::Path;
 use std::sync::Arc;
 
-/// In the columns of what a thread has waited for: not known.
+/// Unknown value in the columns about a thread's waiting.
 const NO_LOAD: u32 = u32::MAX;
 
 /// The path of a sample.

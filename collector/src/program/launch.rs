@@ -1,4 +1,5 @@
-//! Programs that start others: what they may start, as far as that can be told before they run.
+//! Programs that start others, and the programs that they may start, as far as that can be told
+//! before they run.
 
 use crate::program::modules::{closure, resolve};
 use object::read::elf::ElfFile64;
@@ -36,7 +37,7 @@ pub fn interpreter(path: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name)))
 }
 
-/// What the kernel executes when a file is executed: itself, or the interpreter behind all scripts.
+/// The file that the kernel executes for a file: itself, or the interpreter behind all scripts.
 pub fn executed(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..DEPTH {
@@ -90,7 +91,7 @@ pub fn named(program: &Path, arguments: &[OsString]) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file is the text of a script (or of a makefile, or of anything that is no program).
+/// True if a file is the text of a script (or of a makefile, or of anything that is no program).
 fn is_text(path: &Path) -> bool {
     let text = start(path, 4096);
     !text.is_empty() && !text.contains(&0)
@@ -142,8 +143,8 @@ fn is_basic(path: &Path) -> bool {
     BASIC.iter().any(|b| name.starts_with(b))
 }
 
-/// Whether a program can start another one, or load a library that it is not linked to. (Of a
-/// static program nobody can tell: it counts as one that cannot.)
+/// True if a program can start another one, or load a library that it is not linked to. (Nobody can
+/// tell for a static program: it counts as one that cannot.)
 pub fn can_start_others(program: &Path) -> bool {
     closure(program)
         .iter()
@@ -165,8 +166,8 @@ pub fn can_start_others(program: &Path) -> bool {
         })
 }
 
-/// What keeps the runtime out of a program: the kernel tells the loader of it that it gains rights
-/// (`AT_SECURE`), so that the loader ignores what is to be preloaded.
+/// The privilege that keeps the runtime out of a program. The kernel tells the loader of a program
+/// with more rights (`AT_SECURE`), so the loader ignores the preloaded libraries.
 pub fn privilege(program: &Path) -> Option<&'static str> {
     let program = executed(program);
     let meta = std::fs::metadata(&program).ok()?;
@@ -187,7 +188,7 @@ pub fn privilege(program: &Path) -> Option<&'static str> {
     }
 }
 
-/// Whether the kernel ignores what would give rights.
+/// True if the kernel ignores the mode bits and capabilities of the file that would give rights.
 fn gains_nothing(program: &Path) -> bool {
     let Ok(name) = CString::new(program.as_os_str().as_bytes()) else {
         return false;
@@ -201,7 +202,7 @@ fn gains_nothing(program: &Path) -> bool {
     }
 }
 
-/// Whether a file gives its process capabilities (`setcap`).
+/// True if a file gives its process capabilities (`setcap`).
 fn has_capabilities(program: &Path) -> bool {
     let Ok(name) = CString::new(program.as_os_str().as_bytes()) else {
         return false;

@@ -1,10 +1,10 @@
-//! What will run, looked at before it does: which file, which libraries, and whether they can be
-//! recorded.
+//! Checks of the program before it runs: the file, its libraries, and obstacles to recording them.
 //!
-//! Everything that would make a recording empty or wrong is an error here, with a remedy, before any
-//! folder is made and before the program has run. Libraries are found as the dynamic loader finds them
-//! ([`mgz_elf::library_search`]); one that is not found here is no error, since the loader has the last word. Libraries that the program opens itself are
-//! checked by the runtime when that happens.
+//! Everything that would make a recording empty or wrong is an error here, with a remedy, before
+//! any folder is made and before the program has run. Libraries are found as the dynamic loader
+//! finds them ([`mgz_elf::library_search`]). A library that is not found here is no error, since
+//! the loader has the last word. The runtime checks libraries that the program opens itself when
+//! that happens.
 
 use crate::objects::heap::hooks::Hook;
 use crate::program::note::instrumented_note;
@@ -123,18 +123,18 @@ fn executable(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Whether a program has no dynamic loader.
+/// True if a program has no dynamic loader.
 pub fn is_static(program: &Path) -> bool {
     Dynamic::read(program).is_some_and(|d| d.interpreter.is_none())
 }
 
-/// What is known of a program before it runs.
+/// Known facts about a program before it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
     /// Instrumented files that it is linked to (itself included), or that words in its arguments
     /// and scripts name.
     pub instrumented: Vec<Instrumented>,
-    /// Whether the program itself is not recorded, but what it starts.
+    /// True if the program itself is not recorded, but the programs that it starts.
     pub starts_others: bool,
     /// Other instrumented files that words in its arguments name: it may start them, or make
     /// copies of them.
@@ -186,7 +186,7 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal>
         list.dedup_by(|a, b| a.path == b.path);
     }
     if !checked.starts_others {
-        // What cannot be recorded of these is told if they run.
+        // Files among these that cannot be recorded are reported if they run.
         let named = crate::program::launch::named(program, arguments);
         let noted = named
             .iter()
@@ -207,7 +207,8 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal>
     Ok(checked)
 }
 
-/// Whether a word names a program of which something is instrumented: it, or a library that it is linked to.
+/// True if a word names a program with instrumentation, in itself or in a library that it is linked
+/// to.
 pub fn is_recorded(word: &OsStr) -> bool {
     resolve(word, std::env::var_os("PATH").as_deref()).is_ok_and(|program| {
         closure(&program)
@@ -216,7 +217,7 @@ pub fn is_recorded(word: &OsStr) -> bool {
     })
 }
 
-/// What to do about a program without instrumentation.
+/// Remedy for a program without instrumentation.
 pub fn instrument_it(program: &Path) -> String {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     format!(
@@ -260,9 +261,9 @@ const ALLOCATOR: [&str; 10] = [
     "pvalloc",
 ];
 
-/// Where the runtime for `--heap` comes in what is preloaded: before the first library that has an
-/// allocator. Of `before`, what the program needs and is to come before the runtime, the
-/// libraries before such a one are left.
+/// Position of the runtime for `--heap` in the list that is preloaded anyway: before the first
+/// library that has an allocator. `before` holds libraries of the program that are to come before
+/// the runtime. Only those before the first one with an allocator stay in it.
 pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) -> usize {
     let list = crate::target::spawn::preloaded().unwrap_or_default();
     let search = Search::from_environment();
@@ -288,7 +289,7 @@ pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) 
     list.len()
 }
 
-/// What brings a sanitizer's allocator into the program, if something does.
+/// The origin of a sanitizer's allocator in the program, if there is one.
 pub fn own_allocator(program: &Path, instrumented: &[Instrumented]) -> Option<String> {
     let noted = instrumented
         .iter()
@@ -351,7 +352,7 @@ pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal
     })
 }
 
-/// Where the sidecar of an instrumented file should be.
+/// Expected place of an instrumented file's sidecar.
 pub(crate) fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
     if note.sidecar_path != 0
         && let Some(bytes) = mgz_elf::dynamic::string_at(path, note.sidecar_path)

@@ -121,7 +121,7 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         sidecar_id: bytes(desc, 56)?,
         features: u32_at(desc, 72)?,
         thunk_bytes: u32_at(desc, 76)?,
-        // Older versions have none; that they are older is said by whoever reads `version`.
+        // Older versions have none; readers of `version` report that they are older.
         calls: u64_at(desc, 80).unwrap_or(0),
         call_count: u64_at(desc, 88).unwrap_or(0),
         handlers: u64_at(desc, 96).unwrap_or(0),

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-/// What was seen so far.
+/// Counts so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Records of the kernel.
@@ -117,7 +117,7 @@ impl<'k> Capture<'k> {
         if let Some(conversion) = &conversion {
             writer.records(&synth::time_conversion(conversion)?)?;
         }
-        // Before what refers to counters.
+        // Before the records that refer to counters.
         writer.records(&synth::id_index(&opened.counters, pid)?)?;
         if let Some(pt) = pt {
             writer.records(&synth::auxtrace_info(
@@ -155,7 +155,7 @@ impl<'k> Capture<'k> {
         })
     }
 
-    /// What was seen so far.
+    /// Counts so far.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
@@ -334,7 +334,7 @@ impl<'k> Capture<'k> {
             .collect()
     }
 
-    /// Takes what is left and completes the file.
+    /// Takes the rest and completes the file.
     pub fn finish(mut self, command: Vec<String>) -> Finished {
         self.round_of(true);
         let release = self
@@ -364,18 +364,18 @@ impl<'k> Capture<'k> {
     }
 }
 
-/// What a recording came to.
+/// Result of a recording.
 #[derive(Debug)]
 pub struct Finished {
     /// Counts.
     pub tally: Tally,
     /// Why the file ends before the program.
     pub stopped: Option<Stopped>,
-    /// Where the recording falls short of what was asked.
+    /// Shortcomings of the recording, compared with the request.
     pub notes: Vec<String>,
 }
 
-/// What a round shows of samples that do not come.
+/// Findings of a round about samples that do not come.
 #[derive(Default)]
 struct Troubled {
     /// Ids of events that were throttled.

@@ -1,5 +1,4 @@
-//! What is known to be wrong with kernels and processors that record Intel PT, and since when it is
-//! right.
+//! Known errors of kernels and processors that record Intel PT, and the releases that repair them.
 
 use std::io;
 
@@ -13,7 +12,7 @@ fn numbers(release: &str) -> (u32, u32, u32) {
 }
 
 /// Releases of Linux that have a change: all from one on, and of older series those from a number
-/// on. Distributors count in their own way, so that what they have changed does not show.
+/// on. Distributors count in their own way, so that their changes do not show.
 pub struct Since {
     /// Major, minor.
     from: (u32, u32),
@@ -22,7 +21,7 @@ pub struct Since {
 }
 
 impl Since {
-    /// Whether a release has it.
+    /// True if a release has it.
     pub fn includes(&self, release: &str) -> bool {
         let (major, minor, number) = numbers(release);
         (major, minor) >= self.from
@@ -86,13 +85,13 @@ impl Known {
         }
     }
 
-    /// Reads it; what cannot be read is taken for sound.
+    /// Reads it; unreadable facts are taken for sound.
     pub fn read(read: impl Fn(&str) -> io::Result<String>) -> Known {
         let text = |path| read(path).unwrap_or_default();
         Known::new(&text("/proc/sys/kernel/osrelease"), &text("/proc/cpuinfo"))
     }
 
-    /// A sentence on an erratum that makes PT data wrong here, and what helps.
+    /// A sentence on an erratum that makes PT data wrong here, with the remedy.
     pub fn erratum(&self) -> Option<(String, &'static str)> {
         let (family, model) = self.model?;
         let (name, _) = ERRATA

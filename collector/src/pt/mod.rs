@@ -1,14 +1,14 @@
 //! Live recording with Intel PT, by `perf_event_open`, into a perf.data file.
 //!
-//! What makes this hard: no two processors and kernels offer the same, there is hardly a machine to
-//! try it on, and what is lost must be told. So the kernel stands behind a trait
-//! ([`mgz_perf::kernel::Kernel`]), the events follow from the request and sysfs by a pure function
-//! ([`plan`]), and the file is what `perf record` would have written, so that one path leads from a
-//! capture to a trace, and perf can check it.
+//! Three facts make this hard: no two processors and kernels offer the same, there is hardly a
+//! machine to try it on, and every loss must be reported. So the kernel stands behind a trait
+//! ([`mgz_perf::kernel::Kernel`]), and the events follow from the request and sysfs by a pure
+//! function ([`plan`]). The file is the one that `perf record` would have written, so that one path
+//! leads from a capture to a trace, and perf can check it.
 //!
 //! * [`plan`]: which events, with which attributes, on which CPUs.
 //! * [`known`]: kernels and processors with errors.
-//! * [`open`]: opening and mapping, with what may be given up.
+//! * [`open`]: opening and mapping, with the possible concessions.
 //! * [`synth`]: records that the kernel does not write.
 //! * [`capture`]: emptying rings into the file.
 //! * [`run`]: a program from its start to its end under all of this.

@@ -1,8 +1,8 @@
 //! Opening the planned events and mapping their rings, as well as the kernel lets us.
 //!
-//! What a kernel or a machine refuses is left out if the recording makes sense without it (pausing, call
-//! chains, the load counter, a CPU that was just turned off, the size of buffers), and told; else there is
-//! an error with the remedy.
+//! A kernel or a machine may refuse a feature. If the recording makes sense without it (pausing,
+//! call chains, the load counter, a CPU that was just turned off, the size of buffers), it is left
+//! out, and the user is told. Otherwise there is an error with the remedy.
 
 use crate::pt::known::{FILTERS_ON_OVERLAYFS, OVERLAYFS};
 use crate::pt::plan::{Keep, Machine, Plan, Request, Role, Trigger, plan};
@@ -26,7 +26,7 @@ pub enum OpenError {
         event: String,
         /// Why.
         error: io::Error,
-        /// What to do; begins with "; ".
+        /// The remedy; begins with "; ".
         remedy: String,
     },
     /// No memory for buffers.
@@ -58,7 +58,7 @@ pub enum OpenError {
     /// Something else.
     #[error("{what}: {error}")]
     Other {
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// Why it failed.
         error: io::Error,
@@ -78,8 +78,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// What is asked for first: much where memory may be locked freely, else what fits into the
-    /// usual 516 KiB a CPU.
+    /// The sizes that are asked for first: large ones if memory may be locked freely, else those
+    /// that fit into the usual 516 KiB a CPU.
     pub fn wanted(request: &Request, unlimited: bool) -> Sizes {
         match (request.keep, unlimited) {
             (Keep::Everything, true) => Sizes {
@@ -132,7 +132,7 @@ pub struct CpuEvents {
 
 /// Everything that was opened.
 pub struct Opened {
-    /// What was opened, after all concessions.
+    /// The opened events, after all concessions.
     pub plan: Plan,
     /// By CPU.
     pub cpus: Vec<CpuEvents>,

@@ -1,4 +1,4 @@
-//! From what is asked and what the machine has to the events that are opened.
+//! From the request and the machine's hardware to the events that are opened.
 //!
 //! One set of events for each CPU, inherited by the program's threads and children: the kernel lets
 //! inherited events share a ring only CPU by CPU. On each CPU a group of the PT event, which leads,
@@ -54,7 +54,7 @@ impl Default for Timing {
     }
 }
 
-/// What takes samples.
+/// Trigger of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// Every so many retired loads.
@@ -63,7 +63,7 @@ pub enum Trigger {
     Clock(u64),
 }
 
-/// What is recorded.
+/// The recorded part of PT data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// All PT data.
@@ -79,23 +79,23 @@ pub enum Keep {
     },
 }
 
-/// What is asked.
+/// Request of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is kept.
+    /// The kept part of PT data.
     pub keep: Keep,
     /// Timing packets.
     pub timing: Timing,
     /// Address filters, in the kernel's words; empty: none.
     pub filter: String,
-    /// What virtual machines do that the program runs is recorded too. Only where the kernel
-    /// cannot leave it out.
+    /// Virtual machines that the program runs are recorded too. This holds only if the kernel
+    /// cannot leave them out.
     pub guests: bool,
-    /// Samples tell by way of whom the thread came there.
+    /// Samples have call chains.
     pub stacks: bool,
 }
 
-/// What the machine has.
+/// Hardware of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// `intel_pt`.
@@ -104,7 +104,7 @@ pub struct Machine {
     pub cores: Vec<Pmu>,
     /// CPUs that are on.
     pub cpus: Vec<u32>,
-    /// What may be wrong with it.
+    /// Known errors of the kernel and the processor.
     pub known: Known,
 }
 
@@ -120,7 +120,7 @@ impl Machine {
     }
 }
 
-/// What an event is for.
+/// Purpose of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// PT.
@@ -136,13 +136,13 @@ pub enum Role {
 /// An event, to be opened on some CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// What for.
+    /// Purpose.
     pub role: Role,
     /// Its name, as perf would write it.
     pub name: String,
     /// The attribute.
     pub attr: Attr,
-    /// Where.
+    /// CPUs on which it is opened.
     pub cpus: Vec<u32>,
 }
 
@@ -702,7 +702,7 @@ mod tests {
             let mut theirs = raw(number);
             let word =
                 |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-            // What `-g` and `call-graph=lbr` add: callchains, branch stacks.
+            // `-g` and `call-graph=lbr` add callchains and branch stacks.
             let sample_type = word(&theirs, 24) & !bits::CALLCHAIN & !bits::BRANCH_STACK;
             theirs[24..32].copy_from_slice(&sample_type.to_le_bytes());
             theirs[72..80].fill(0);

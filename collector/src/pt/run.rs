@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 /// Longest time from round to round.
 const TICK: Duration = Duration::from_millis(50);
-/// How long processes that outlive the program are recorded.
+/// Time for which processes that outlive the program are recorded.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// What is to be done.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The file to execute; `PATH` is not searched.
@@ -32,7 +32,7 @@ pub struct Job {
     pub argv: Vec<OsString>,
     /// Turn address randomization off for it.
     pub no_aslr: bool,
-    /// What is recorded.
+    /// The events to record.
     pub request: Request,
     /// The perf.data file to write.
     pub file: PathBuf,
@@ -42,10 +42,10 @@ pub struct Job {
     pub unlimited: bool,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Ended {
-    /// How the program ended.
+    /// Exit status of the program.
     pub status: ProgramStatus,
     /// From its start to its end.
     pub wall: Duration,
@@ -77,7 +77,7 @@ pub enum RunError {
     /// The recorder itself failed. Exit status 125.
     #[error("{what}: {error}")]
     Own {
-        /// What was tried.
+        /// The operation that failed.
         what: String,
         /// Why it failed.
         error: io::Error,
@@ -211,7 +211,7 @@ fn reap(pid: u32) -> io::Result<Option<ProgramStatus>> {
     }
 }
 
-/// Where the capture for a trace is kept meanwhile: beside it.
+/// Path of the capture for a trace until the import is done: beside the trace.
 pub fn capture_path(trace: &Path) -> PathBuf {
     let mut name = trace.as_os_str().to_owned();
     // `trace/` names the same folder.

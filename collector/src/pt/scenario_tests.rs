@@ -1,5 +1,5 @@
-//! What kernels and processors do, each in a transcript: what is known of them from their sources
-//! and errata.
+//! Behaviors of kernels and processors, each in a transcript. They are known from sources and
+//! errata.
 
 use crate::import::account;
 use crate::import::dump::RawReport;
@@ -100,7 +100,7 @@ fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     let kept = first.places.iter().filter(|p| p.end <= 16384);
     let truth: Vec<_> = kept.chain(&last.places).map(|p| row(&p.write)).collect();
     let report = assert_rows(&file, &truth);
-    // What may be missing is counted, and nothing is joined across it.
+    // Data that may be missing is counted, and nothing is joined across it.
     assert_eq!(
         (finished.tally.truncated, report.file.aux_truncated),
         (1, 1)
@@ -205,7 +205,7 @@ fn virtual_machines_are_left_out_where_the_kernel_can() {
     let either: Refusal = |attr| {
         (attr.flags & flag::EXCLUDE_GUEST != 0 || attr.aux_action != 0).then_some(libc::EINVAL)
     };
-    // Newer kernels refuse what does not leave guests out.
+    // Newer kernels refuse events that do not leave guests out.
     let needed: Refusal =
         |attr| (attr.flags & flag::EXCLUDE_GUEST == 0).then_some(libc::EOPNOTSUPP);
     for (refuse, guests_left_out, pauses) in [

@@ -65,7 +65,7 @@ pub struct Counter {
     pub cpu: u32,
 }
 
-/// How perf's clock follows from the TSC.
+/// Record of the conversion from the TSC to perf's clock.
 pub fn time_conversion(conversion: &TimeConversion) -> io::Result<Vec<u8>> {
     record(
         kind::TIME_CONV,
@@ -98,7 +98,7 @@ pub fn truncated(offset: u64, cpu: u32, id: u64, time: u64) -> io::Result<Vec<u8
     record(kind::AUX, 0, &words(&body))
 }
 
-/// What decoders of PT data need to know.
+/// Record of the facts that decoders of PT data need.
 pub fn auxtrace_info(
     pt: &Pmu,
     conversion: Option<&TimeConversion>,

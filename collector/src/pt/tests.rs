@@ -118,7 +118,7 @@ pub(crate) fn beginning(threads: u32) -> Vec<ScriptEvent> {
     steps
 }
 
-/// Replays a transcript; gives what the recorder counted and the file.
+/// Replays a transcript; gives the recorder's counts and the file.
 pub(crate) fn replay(
     fake: &mut Fake,
     request: &Request,
@@ -360,7 +360,7 @@ fn a_full_trace_of_two_cpus_is_complete_though_its_rings_wrap_many_times() {
     }
 }
 
-/// perf 6.1 loses what lies in two pieces, so that it is asked where pieces end between pairs.
+/// perf 6.1 loses pairs that lie in two pieces, so it is asked only if pieces end between pairs.
 #[test]
 fn perf_reads_a_full_trace_as_we_do() {
     let mut random = Random(12);
@@ -405,7 +405,7 @@ fn perf_reads_a_full_trace_as_we_do() {
     }
 }
 
-/// What of the events can be read from windows: those behind a window's first PSB, each once.
+/// The events that can be read from windows: those behind a window's first PSB, each once.
 pub(crate) fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<(u64, u64)> {
     let mut next = 0;
     let mut out = Vec::new();
@@ -533,7 +533,7 @@ fn with_pauses_samples_hold_what_was_traced_between_resuming_and_pausing() {
             tid,
             time,
         };
-        // What the program does while PT is paused leaves no trace.
+        // Actions of the program leave no trace while PT is paused.
         let unseen = ScriptEvent::Pt {
             cpu: 0,
             bytes: vec![0xff; 3000],
@@ -1032,8 +1032,8 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     }
 }
 
-// What follows runs on the real kernel, with its clock in place of PT: everything but AUX data is
-// the same.
+// The tests from here on run on the real kernel, with its clock in place of PT: everything but AUX
+// data is the same.
 
 /// One recording of this process at a time, since signal settings are per process.
 static REAL: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -19,7 +19,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where the transcripts' program is mapped.
+/// Address at which the transcripts' program is mapped.
 const BASE: u64 = 0x5555_5555_0000;
 
 /// A record of one load, 8 bytes behind the payload, for each address at which [`writes`] puts a
@@ -106,7 +106,8 @@ fn rows(trace: &Path) -> Rows {
     out
 }
 
-/// What the trace must have of events, and how many of them no sidecar knows.
+/// The events that the trace must have. Adds the number of events that no sidecar knows to
+/// `unknown`.
 fn expected(events: &[(u64, u64)], unknown: &mut u64) -> Vec<(u64, u64)> {
     let known = |ip: u64| (BASE..BASE + 64 * 24).contains(&ip);
     *unknown += events.iter().filter(|e| !known(e.0)).count() as u64;
@@ -271,7 +272,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
     let dir = tempfile::tempdir().unwrap();
     let (got, manifest) = import(&file, dir.path());
     assert_eq!(manifest.totals.dropped["unresolved_ips"], unknown);
-    // Each capture says what it was triggered by.
+    // Each capture names its trigger.
     assert_eq!(
         (
             manifest.mode.as_str(),
@@ -289,7 +290,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
     );
 }
 
-/// What live recording asks the kernel for is what the import makes paths of.
+/// The import makes paths of the call chains that live recording asks the kernel for.
 #[test]
 fn samples_of_a_capture_have_paths() {
     let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));

@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// What a program has for its own end.
+/// Time that a program has for its own end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How far it is.
+/// Progress of the end.
 #[derive(Default)]
 pub(crate) struct Ending {
     asked: Option<Instant>,
 }
 
 impl Ending {
-    /// Whether the program was asked to end.
+    /// True if the program was asked to end.
     pub(crate) fn begun(&self) -> bool {
         self.asked.is_some()
     }

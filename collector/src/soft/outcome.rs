@@ -1,4 +1,4 @@
-//! What a run tells while it goes on, and what it came to.
+//! Messages of a run while it goes on, and its outcome.
 
 use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
@@ -82,10 +82,10 @@ pub enum Event {
     },
 }
 
-/// What a run came to.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 pub struct RunOutcome {
-    /// How the program ended.
+    /// Exit status or signal of the program.
     pub status: ProgramStatus,
     /// It was ended because all that was asked for had been recorded.
     pub ended_early: bool,
@@ -95,13 +95,13 @@ pub struct RunOutcome {
     pub counts: Counts,
     /// Modules in the order in which they were met.
     pub modules: Vec<ModuleSeen>,
-    /// `burst`: triggers, by what became of them.
+    /// `burst`: triggers, by outcome.
     pub triggers: BTreeMap<String, u64>,
     /// `burst`: addresses of code without a clone that the last triggers came in.
     pub elsewhere: Vec<u64>,
-    /// `burst`: what the triggers were.
+    /// `burst`: kind of the triggers.
     pub trigger: String,
-    /// What was lost, by cause.
+    /// Losses, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Segments shorter than asked, by cause (in `full` only where something is missing).
     pub truncated: BTreeMap<String, u64>,
@@ -115,11 +115,11 @@ pub struct RunOutcome {
     pub spill_done: Duration,
     /// Bytes of the spill folder.
     pub spill_bytes: u64,
-    /// Whether the recorder was asked to end (Ctrl-C, SIGTERM, …).
+    /// True if the recorder was asked to end (Ctrl-C, SIGTERM, …).
     pub interrupted: bool,
     /// Heap blocks, if they were logged.
     pub heap: Option<Heap>,
-    /// What was logged of windows, if anything was to be.
+    /// Log of windows, if one was requested.
     pub window_log: Option<WindowLog>,
     /// Programs in which the runtime began.
     pub programs: u64,
@@ -153,7 +153,7 @@ pub enum DriverError {
     /// The recorder itself failed. Exit status 125.
     #[error("{what}: {error}")]
     Own {
-        /// What was tried.
+        /// Action that failed.
         what: String,
         /// Why it failed.
         error: io::Error,

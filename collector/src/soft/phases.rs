@@ -1,5 +1,5 @@
-//! Phases, seen from the recorder: when recording begins and ends, what the traced processes tell
-//! of it, and how much of the run that was.
+//! Phases, seen from the recorder: the start and end of recording, the reports of the traced
+//! processes about it, and its share of the run.
 
 use crate::options::amount::{Amount, Wanted};
 use crate::soft::shared_memory::Arena;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Phases that are listed; more are counted.
 const LISTED: usize = 1000;
 
-/// Tells the runtime what is asked for, before the first process starts.
+/// Tells the runtime the requested phases, before the first process starts.
 pub fn tell(wanted: &Wanted, arena: &Arena) {
     let loads = |amount: Option<Amount>| match amount {
         Some(Amount::Loads(n)) => n,
@@ -34,7 +34,7 @@ pub fn tell(wanted: &Wanted, arena: &Arena) {
     );
 }
 
-/// What a process has told so far.
+/// State that a process has reported so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     /// It would record if the gate were open.
@@ -103,12 +103,12 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// Whether all has been recorded, and the program is to end then.
+    /// True if all has been recorded, and the program is to end then.
     pub fn over(&self) -> bool {
         self.wanted.exit && (self.gate == abi::GATE_OVER || self.left || self.arena.stopped())
     }
 
-    /// How long the supervisor may sleep.
+    /// Time that the supervisor may sleep.
     pub fn patience(&self, tick: Duration) -> Duration {
         let next = [self.start, self.stop].into_iter().flatten().min();
         next.map_or(tick, |at| {
@@ -149,7 +149,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// Some time has passed: moves the gate, and reads what processes have told.
+    /// Some time has passed: moves the gate, and reads the events of processes.
     pub fn tick(&mut self) {
         let now = Instant::now();
         self.events();
@@ -236,7 +236,7 @@ impl<'a> Tracker<'a> {
         }
     }
 
-    /// It ends to record: what it has used since counts, if the gate was open.
+    /// It ends to record: its CPU time since then counts, if the gate was open.
     fn settle(&mut self, pid: u32, cpu: u64, ns: u64) {
         let process = self.processes.entry(pid).or_default();
         process.cpu = process.cpu.max(cpu);
@@ -318,7 +318,7 @@ impl<'a> Tracker<'a> {
             self.functions_missing(false);
             return (None, self.problems);
         }
-        // What a process used since the last look is known of one that was alone.
+        // The CPU time since the last look is known only if there was one process.
         if self.processes.len() == 1
             && let Some(process) = self.processes.values_mut().next()
         {
@@ -383,7 +383,7 @@ impl<'a> Tracker<'a> {
     }
 }
 
-/// Whether there is such a process.
+/// True if there is such a process.
 fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }

@@ -23,14 +23,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is recorded.
+/// Records to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Nothing, with the runtime in place: the address layout is that of the other modes.
     Off,
     /// Every record.
     Full,
-    /// How often each record is written.
+    /// The number of times that each record is written.
     Count,
     /// The last records of each period.
     Ring,
@@ -41,13 +41,13 @@ pub enum Mode {
 /// A run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// What is recorded.
+    /// Records to collect.
     pub mode: Mode,
     /// `ring`: records from window end to window end.
     pub period: u64,
     /// `ring` and `burst`: records in a window.
     pub window: u64,
-    /// `burst`: what begins windows.
+    /// `burst`: source of windows.
     pub trigger: Option<Trigger>,
     /// `burst`: number of the trigger's signal.
     pub signal: u32,
@@ -65,17 +65,17 @@ pub struct RunOptions {
     pub phases: Wanted,
     /// Bound on the spill folder, bytes.
     pub max_bytes: Option<u64>,
-    /// What is logged of windows.
+    /// Kinds of logs of windows.
     pub of_windows: OfWindows,
     /// Log heap blocks, of these functions as well.
     pub heap: Option<Vec<Hook>>,
     /// All of them, and not a sample of the small ones.
     pub heap_all: bool,
-    /// Libraries of the program that stand in for functions of the C library themselves, and what
-    /// comes before them: the runtime comes behind these.
+    /// Libraries of the program that stand in for functions of the C library themselves, and those
+    /// before them: the runtime comes behind these.
     pub before_runtime: Vec<String>,
-    /// Where the runtime comes among preloaded libraries if it stands in for an allocator that is
-    /// in one of them, bytes of the list before it.
+    /// Place of the runtime among preloaded libraries if it stands in for an allocator that is in
+    /// one of them, bytes of the list before it.
     pub heap_place: Option<usize>,
     /// `full`: an analysis that takes records while the program runs.
     pub online: Option<Arc<Online>>,
@@ -134,7 +134,7 @@ fn record(
     Ok(outcome)
 }
 
-/// Puts together what everybody has seen.
+/// Puts together the results of all parts.
 fn outcome(
     options: &RunOptions,
     setup: &Setup,
@@ -184,7 +184,7 @@ fn outcome(
     }
 }
 
-/// What the runtime has counted as lost, by cause.
+/// Losses that the runtime has counted, by cause.
 fn dropped(arena: &Arena, unseen: u64) -> BTreeMap<String, u64> {
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
     for &(number, name) in &count::NAMES {

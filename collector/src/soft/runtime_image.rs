@@ -77,6 +77,31 @@ mod tests {
         }
     }
 
+    /// Weak symbols as well, and calls of its own functions by name, would lead to whoever defines
+    /// them first: the program may.
+    #[test]
+    fn the_image_names_no_symbol_that_a_program_could_define() {
+        use object::{Object, ObjectSymbol};
+        /// Names that may be undefined, and why.
+        const ALLOWED: [&str; 0] = [];
+        for image in [RUNTIME, RUNTIME_HEAP] {
+            let file = object::File::parse(image).unwrap();
+            let undefined: Vec<_> = file
+                .dynamic_symbols()
+                .filter(|s| s.is_undefined() && s.name() != Ok(""))
+                .filter_map(|s| s.name().ok())
+                .filter(|name| !ALLOWED.contains(name))
+                .collect();
+            assert!(undefined.is_empty(), "{undefined:?}");
+            let named: Vec<_> = file
+                .dynamic_relocations()
+                .unwrap()
+                .filter(|(_, r)| matches!(r.target(), object::RelocationTarget::Symbol(_)))
+                .collect();
+            assert!(named.is_empty(), "{named:?}");
+        }
+    }
+
     #[test]
     fn only_the_image_for_heap_blocks_replaces_the_allocator() {
         use object::{Object, ObjectSymbol};

@@ -1,4 +1,4 @@
-//! What must be there before a program is recorded: signals, shared memory, the runtime's image.
+//! Preparations before a program is recorded: signals, shared memory, the runtime's image.
 
 use crate::objects::heap::Collector;
 use crate::pairs::EVERY;

@@ -1,4 +1,5 @@
-//! What is recorded: a program that we have started, or a process that ran already.
+//! Subject of a recording: a program that the recorder has started, or a process that was already
+//! running.
 
 use crate::soft::attach::Attached;
 use crate::target::status::ProgramStatus;
@@ -27,7 +28,7 @@ impl Subject {
         }
     }
 
-    /// What waits for its end.
+    /// Watcher that waits for its end.
     pub fn watcher(&self) -> io::Result<Watcher> {
         match self {
             Subject::Child(child) => Ok(Watcher::Child(child.id())),

@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How often signals, modules and dead threads are looked for.
+/// Time between two looks for signals, modules and dead threads.
 const TICK: Duration = Duration::from_millis(20);
-/// How long processes that outlive the program are recorded.
+/// Time for which processes that outlive the program are recorded.
 const GRACE: Duration = Duration::from_millis(200);
-/// What was seen of a run.
+/// Results of the supervision of a run.
 pub struct Supervised {
-    /// How the program ended.
+    /// Exit status or signal of the program.
     pub status: ProgramStatus,
     /// It was ended because all that was asked for had been recorded.
     pub ended_early: bool,
@@ -37,7 +37,7 @@ pub struct Supervised {
     pub wall: Duration,
     /// Heap blocks, if they were logged.
     pub heap: Option<Heap>,
-    /// What was logged of windows, if anything was to be.
+    /// Log of windows, if one was requested.
     pub window_log: Option<WindowLog>,
     /// Modules in the order in which they were met.
     pub modules: Vec<ModuleSeen>,
@@ -47,7 +47,8 @@ pub struct Supervised {
     pub unseen: u64,
 }
 
-/// Watches what was started at `began`, for at most `duration`, with the workers beside it.
+/// Watches the subject that was started at `began`, for at most `duration`, with the workers beside
+/// it.
 pub fn supervise(
     setup: &Setup,
     drainer: &Drainer,
@@ -226,7 +227,7 @@ impl Supervisor<'_> {
             .collect()
     }
 
-    /// Whether a thread has claimed a slot.
+    /// True if a thread has claimed a slot.
     fn has_ring(&self, thread: i32) -> bool {
         (0..self.arena.slots_tried())
             .any(|index| self.arena.slot(index).snapshot().tid as i32 == thread)

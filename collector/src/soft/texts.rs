@@ -1,11 +1,11 @@
-//! What is said of a run, in words.
+//! Messages about a run, in words.
 
 use crate::machine::trigger::Trigger;
 use mgz_abi::shared_memory::{TRIGGER_EVENT, TRIGGER_LOADS, TRIGGER_TIMER};
 use std::time::Duration;
 
-/// What begins windows, as `trigger` of the manifest has it: what was asked for, and what the
-/// runtime got of the kernel. Empty where nothing does.
+/// Source of windows for `trigger` of the manifest: from the request, and from the source that the
+/// kernel gave the runtime. Empty if nothing begins windows.
 pub fn trigger_source(got: u32, asked: Option<Trigger>) -> String {
     match got {
         TRIGGER_EVENT => "cpu time (perf_event, user space only)".to_owned(),
@@ -22,7 +22,7 @@ pub fn trigger_source(got: u32, asked: Option<Trigger>) -> String {
     }
 }
 
-/// What is to be said of threads whose processes outlived the program by more than the grace.
+/// Message about threads whose processes outlived the program by more than the grace.
 pub fn outlived(threads: u64, grace: Duration) -> String {
     format!(
         "{threads} threads of processes that outlived the program were recorded only until {} ms after its end; they run on unrecorded (remedy: let the program wait for its children)",
@@ -30,11 +30,11 @@ pub fn outlived(threads: u64, grace: Duration) -> String {
     )
 }
 
-/// What `trigger` of the manifest says of timers that may have been asked for more often than the
-/// kernel looks at them.
+/// Words in `trigger` of the manifest for timers whose requested rate may exceed the kernel's
+/// checks of them.
 pub const AT_MOST: &str = "at most at the kernel's tick";
 
-/// What is to be said of threads that could not be sampled in `burst`.
+/// Message about threads that could not be sampled in `burst`.
 pub fn without_trigger(threads: u64, by_loads: bool) -> Option<String> {
     (threads > 0).then(|| match by_loads {
         true => format!(

@@ -1,5 +1,5 @@
-//! Threads of recorded processes that have no ring: nobody has told the runtime of them, so nothing
-//! of what they do is recorded.
+//! Threads of recorded processes that have no ring: the runtime does not know of them, so none of
+//! their records exist.
 //!
 //! The runtime meets new threads at the system calls that make them. Where it cannot (code that is
 //! generated at run time, code that cannot be changed) the kernel's list of threads still shows
@@ -77,7 +77,7 @@ impl Unseen {
             }
         }
         self.compare(&now);
-        // Of processes that are gone nothing will be asked.
+        // No more questions will come about processes that are gone.
         self.known
             .retain(|t| now.get(&t.0).is_none_or(|tasks| tasks.contains(&t.1)));
     }
@@ -99,7 +99,7 @@ impl Unseen {
         self.suspects = suspects;
     }
 
-    /// How many there were.
+    /// Number of such threads.
     pub(crate) fn count(&self) -> u64 {
         self.found.len() as u64
     }

@@ -1,5 +1,5 @@
-//! Reads what the runtime logs of windows while the program runs: copies of the stacks that they
-//! begin with, and how watches for reuse behind them have ended.
+//! Reads the runtime's log of windows while the program runs: copies of the stacks that they begin
+//! with, and the ends of watches for reuse behind them.
 
 use crate::pairs::{self, WatchEnd};
 use crate::paths::{self, Paths, StackCopy};
@@ -15,30 +15,30 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(10);
 
-/// What is logged of windows.
+/// Kinds of logs of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OfWindows {
     /// Call stacks when windows begin.
     pub stacks: bool,
-    /// Watches for the reuse of what they have accessed.
+    /// Watches for the reuse of words that they have accessed.
     pub reuses: bool,
 }
 
 impl OfWindows {
-    /// Whether there is a log at all.
+    /// True if there is a log at all.
     pub fn any(self) -> bool {
         self.stacks || self.reuses
     }
 }
 
-/// What was logged.
+/// Contents of the log.
 #[derive(Clone, Debug, Default)]
 pub struct WindowLog {
     /// Call paths of windows, if they were wanted.
     pub paths: Option<Paths>,
-    /// How watches have ended.
+    /// Results of watches.
     pub watches: Vec<WatchEnd>,
-    /// What found no room, or was not completed by its writer.
+    /// Entries that found no room, or were not completed by their writer.
     pub lost: u64,
 }
 

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a worker that has just been busy looks for more work before it sleeps.
+/// Time for which a worker that has just been busy looks for more work before it sleeps.
 const SPIN: Duration = Duration::from_micros(30);
 /// Longest sleep of a worker.
 const NAP: Duration = Duration::from_millis(20);
 /// More workers than this do not help: they all write to one disk.
 const MAX_WORKERS: usize = 16;
 
-/// How long the leading worker sleeps at most. In `burst` threads do not call it, which would cost
-/// them as much as a small window: it looks often enough that a few windows wait at most: more of
-/// them would push the program's own data out of the caches that both share.
+/// Longest sleep of the leading worker. In `burst` threads do not call it, since a call would cost
+/// them as much as a small window. Instead it wakes often enough that only a few windows wait. More
+/// of them would push the program's own data out of the caches that both share.
 fn nap(settings: &Settings) -> Duration {
     const LEAST: Duration = Duration::from_micros(500);
     const WAITING: u64 = 4;
@@ -43,7 +43,7 @@ pub struct Crew<'a> {
     help: Condvar,
 }
 
-/// What a worker works with.
+/// Working state of a worker.
 #[derive(Default)]
 struct Hands {
     /// Thread slots with something to drain.
@@ -103,7 +103,7 @@ impl<'a> Crew<'a> {
     }
 
     /// Takes what waits, from the first thread slot to the last or the other way around; tells
-    /// whether there was anything. Who is called sees for itself whether it is needed.
+    /// whether there was anything. A worker that is called checks for itself if it is needed.
     fn work(&self, hands: &mut Hands, backwards: bool) -> bool {
         let Hands { ready, segment } = hands;
         self.drainer.ready(ready);

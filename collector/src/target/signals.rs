@@ -1,5 +1,5 @@
-//! What the recorder does with signals while a program runs, and how the program gets the settings
-//! back that it would have had without the recorder.
+//! Handling of signals by the recorder while a program runs. The program also gets the signal
+//! settings back that it would have had without the recorder.
 //!
 //! Ctrl-C at a terminal reaches recorder and program alike (`si_code` is `SI_KERNEL`): the program
 //! decides what it means, and the recorder stays. A signal that somebody sent to the recorder alone
@@ -15,7 +15,7 @@ const SI_KERNEL: libc::c_int = 0x80;
 
 static FORWARD: AtomicU32 = AtomicU32::new(0);
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// What SIGPIPE did before the Rust runtime changed it.
+/// Action of SIGPIPE before the Rust runtime changed it.
 static SIGPIPE_BEFORE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
 extern "C" fn note_sigpipe() {
@@ -85,7 +85,7 @@ impl Held {
         CAME.store(false, Ordering::Relaxed);
     }
 
-    /// Whether one came.
+    /// True if one came.
     pub fn came(&self) -> bool {
         CAME.load(Ordering::Relaxed)
     }
@@ -246,7 +246,7 @@ impl Signals {
         Ok(Signals { inherited })
     }
 
-    /// What the program must get back.
+    /// The settings that the program must get back.
     pub fn inherited(&self) -> Inherited {
         self.inherited
     }
@@ -259,7 +259,7 @@ impl Signals {
             .filter(move |&signal| pending & 1 << signal != 0)
     }
 
-    /// Whether the recorder has been asked to end.
+    /// True if the recorder has been asked to end.
     pub fn interrupted(&self) -> bool {
         INTERRUPTED.load(Ordering::Relaxed)
     }

@@ -76,27 +76,28 @@ fn own_environment() -> Vec<CString> {
     out
 }
 
-/// What this process preloads into programs: the last `LD_PRELOAD` counts.
+/// This process's list of preloaded libraries, which programs inherit. The last `LD_PRELOAD`
+/// counts.
 pub fn preloaded() -> Option<Vec<u8>> {
     let own = own_environment();
     let mut lists = own.iter().rev();
     lists.find_map(|entry| Some(entry.to_bytes().strip_prefix(PRELOAD)?.to_vec()))
 }
 
-/// How the runtime gets into a program.
+/// Settings for preloading the runtime into a program.
 #[derive(Clone, Debug, Default)]
 pub struct Preload {
     /// Path of the runtime.
     pub runtime: String,
     /// Libraries of the program that must come before it, by the names that the program asks for.
     pub before: Vec<String>,
-    /// Where it comes in what is preloaded anyway (at most [`place_in_preload`]), bytes: it stands
-    /// in for the allocator, be that one of theirs.
+    /// Position of the runtime in the list that is preloaded anyway (at most [`place_in_preload`]),
+    /// bytes. The runtime stands in for the allocator, even for one of those libraries.
     pub at: Option<usize>,
 }
 
 impl Preload {
-    /// What `LD_PRELOAD` holds instead of `old`.
+    /// The new value of `LD_PRELOAD` in place of `old`.
     fn list(&self, old: &[u8]) -> Vec<u8> {
         let at = self.at.unwrap_or(usize::MAX).min(place_in_preload(old));
         let before = self.before.join(":");
@@ -111,7 +112,7 @@ impl Preload {
     }
 }
 
-/// The environment for the program: the runtime among what is preloaded, and the path of the
+/// The environment for the program: the runtime among the preloaded libraries, and the path of the
 /// shared memory. The runtime takes both out again.
 fn traced_environment(own: Vec<CString>, preload: &Preload, arena: &str) -> Vec<CString> {
     let string = |parts: &[&[u8]]| {
@@ -154,7 +155,7 @@ fn traced_environment(own: Vec<CString>, preload: &Preload, arena: &str) -> Vec<
     out
 }
 
-/// Whether the kernel lets us turn address randomization off (some containers do not).
+/// True if the kernel lets us turn address randomization off (some containers do not).
 pub fn can_turn_aslr_off() -> bool {
     const ASK: libc::c_ulong = 0xffff_ffff;
     // SAFETY: integer calls; the old setting is put back at once.

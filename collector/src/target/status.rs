@@ -1,6 +1,6 @@
-//! How a program ended.
+//! Exit status of a program.
 
-/// How the program ended.
+/// Exit status of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramStatus {
     /// By `exit` with this status.

@@ -1,6 +1,6 @@
 //! Finds out whether a thread of another process still lives.
 
-/// What has become of a thread.
+/// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// It lives (or its process is being set up).
@@ -43,7 +43,7 @@ fn has_living_thread(pid: u32) -> bool {
         .any(|tid| !is_zombie(pid, tid))
 }
 
-/// Whether a thread is a zombie, dead or not there.
+/// True if a thread is a zombie, dead or not there.
 fn is_zombie(pid: u32, tid: u32) -> bool {
     // `PID (NAME) STATE …`; the name may hold any character.
     match std::fs::read(format!("/proc/{pid}/task/{tid}/stat")) {

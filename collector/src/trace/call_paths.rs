@@ -148,7 +148,7 @@ mod tests {
             clone_end: 0x900d,
             ..Function::default()
         }];
-        // As names are looked up: by what follows the address.
+        // As names are looked up: by the address behind it.
         let of = |address: u64| Some(original(&sidecar, address + 1)? - 1);
         assert_eq!(of(0x900b), Some(0x1007), "behind which the call goes on");
         assert_eq!(of(0x9007), Some(0x1003), "the call itself");

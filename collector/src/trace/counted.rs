@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Loads by module and site, and what else is to be said of them.
+/// Loads by module and site, with other counts.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Loads {
     /// By module of the manifest and site.
     pub by_site: BTreeMap<(u16, u32), u64>,
     /// All.
     pub loads: u64,
-    /// Of these, loads of sites whose number of loads depends on data that was not recorded (lanes of
-    /// gathers, repeated string instructions that may do nothing): upper bounds.
+    /// The part of `loads` from sites whose number of loads depends on unrecorded data (lanes of
+    /// gathers, repeated string instructions that may do nothing). These counts are upper bounds.
     pub bounds: u64,
     /// Records of no module.
     pub unknown: u64,

@@ -37,7 +37,7 @@ pub enum FolderError {
     Foreign {
         /// The folder.
         path: String,
-        /// What was found.
+        /// The finding that rules out a trace.
         why: &'static str,
     },
     /// Another recorder is at work there.
@@ -77,7 +77,7 @@ impl Folder {
         }
     }
 
-    /// Makes the folder; what a trace of ours has left in it is removed if `force`.
+    /// Makes the folder. With `force`, removes the files that a trace of ours has left in it.
     pub fn create(path: &Path, force: bool) -> Result<Folder, FolderError> {
         Self::check(path, force)?;
         let unwritable = |error| FolderError::Unwritable {
@@ -109,7 +109,7 @@ impl Folder {
         }
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -219,7 +219,7 @@ fn clear(path: &Path) -> io::Result<()> {
     let calibration = path.join(CALIBRATION_DIR);
     if foreign(&calibration).is_none() {
         clear(&calibration)?;
-        // What is not ours in it stays.
+        // Files that are not ours stay in it.
         let _ = std::fs::remove_dir(&calibration);
     }
     for dir in [SPILL_DIR, SAMPLES_DIR, ANNOTATIONS_DIR] {

@@ -82,7 +82,7 @@ pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
     })
 }
 
-/// Whether nothing of the run was to be recorded.
+/// Sentence for a run with no recorded phase; `None` if there was a phase.
 fn outside_phases(phases: &Phases) -> Option<String> {
     (phases.count == 0).then(|| {
         let why = if phases.markers > 0 {
@@ -94,7 +94,7 @@ fn outside_phases(phases: &Phases) -> Option<String> {
     })
 }
 
-/// How often windows begin.
+/// Part of a sentence: the interval between windows.
 fn pace(manifest: &Manifest) -> String {
     if manifest.triggers_by_loads() {
         format!("a window every {} loads", count(manifest.period as f64))
@@ -125,7 +125,7 @@ fn denser(manifest: &Manifest) -> Vec<String> {
     options
 }
 
-/// Where the time went instead, if that is known.
+/// The files that took the time instead, if they are known.
 fn elsewhere(manifest: &Manifest) -> String {
     let coverage = &manifest.coverage;
     let mut files: Vec<(f64, &str)> = coverage
@@ -149,7 +149,7 @@ fn elsewhere(manifest: &Manifest) -> String {
     }
 }
 
-/// What the sidecars tell of all modules together.
+/// Totals of the sidecars over all modules.
 #[derive(Debug, Default)]
 struct Instrumented {
     known: bool,

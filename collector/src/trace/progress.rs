@@ -24,8 +24,8 @@ impl Ticker {
         }))
     }
 
-    /// What is there so far; `windows` and `outside`: of `burst`, windows that were begun and
-    /// triggers that came outside of instrumented code.
+    /// Shows the current counts. For `burst`, `windows` counts the windows that were begun, and
+    /// `outside` counts the triggers that came outside of instrumented code.
     pub fn tell(&self, slots: u64, bytes: u64, windows: u64, outside: u64) {
         if let Some(bar) = &self.0 {
             bar.set_message(message(slots, bytes, windows, outside));

@@ -1,4 +1,4 @@
-//! A trace in the making: what is met while a program runs goes into its manifest.
+//! A trace in the making: everything met while a program runs goes into its manifest.
 
 use crate::convert::ConvertError;
 use crate::convert::online::Carried;
@@ -58,11 +58,11 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format, for_run:
         Format::Json => text.push_str(&summary::json(manifest, &shown)),
     }
     text.push('\n');
-    // The program may have closed what we share with it.
+    // The program may have closed the standard error that we share with it.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// What the recorder alone says.
+/// Adds the sentences that come from the recorder alone.
 fn full(manifest: &Manifest, shown: &str, text: &mut String) {
     if let Some(times) = manifest.totals.triggers.get("slowed") {
         text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
@@ -82,14 +82,14 @@ pub(crate) struct Recording {
     pub(crate) manifest: Manifest,
     /// Only while a program runs.
     pub(crate) objects: Objects,
-    /// The same: what runs beside what is recorded.
+    /// The same: code that runs but is not recorded.
     pub(crate) watch: coverage::Watch,
     /// The same.
     pub(crate) names: ThreadNames,
 }
 
 impl Recording {
-    /// Copies what is needed while it is certainly there, and says that the recording runs.
+    /// Copies the needed files while they are certainly there, and says that the recording runs.
     pub(crate) fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
         for module in instrumented {
             let id = hex(&module.note.sidecar_id);
@@ -141,7 +141,7 @@ impl Recording {
         }
     }
 
-    /// A program that is not recorded, or only what it starts.
+    /// A program that is not recorded, although programs that it starts may be.
     pub(crate) fn program(&mut self, seen: &ModuleSeen) {
         let shown = seen.path.display();
         match seen.result {
@@ -157,7 +157,8 @@ impl Recording {
         }
     }
 
-    /// What to tell, and nothing else, if nothing instrumented has run although the program has.
+    /// The failure to report if the program ran but nothing instrumented did. It replaces all other
+    /// output.
     pub(crate) fn nothing_ran(&self, subject: &Started, outcome: &RunOutcome) -> Option<Failure> {
         let m = &self.manifest;
         if !m.modules.is_empty() || !m.problems.is_empty() || !outcome.threads.is_empty() {
@@ -197,7 +198,7 @@ impl Recording {
         })
     }
 
-    /// What may be the reason if a program was to be recorded and was not.
+    /// A possible reason that a program was not recorded although it should have been.
     pub(crate) fn beyond_reach(&self, outcome: &RunOutcome) -> String {
         match outcome.dropped.get("forbidden") {
             Some(n) => format!(
@@ -246,7 +247,7 @@ impl Recording {
         let _ = self.folder.write(&self.manifest);
     }
 
-    /// Enters what the driver has counted.
+    /// Enters the counts of the driver.
     pub(crate) fn ended(&mut self, outcome: &RunOutcome) {
         let m = &mut self.manifest;
         m.program_status = outcome.status.to_string();
@@ -263,7 +264,7 @@ impl Recording {
         }
         let windows = matches!(m.mode.as_str(), "ring" | "burst");
         for t in &outcome.threads {
-            // What runs between the windows of `burst` is not counted.
+            // Records between the windows of `burst` are not counted.
             let executed = if m.mode == "burst" {
                 0
             } else {
@@ -303,8 +304,8 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes what is known of data objects, and names the files in which triggers came
-    /// `elsewhere`. Where that fails, a sentence says so.
+    /// Writes the known data objects, and names the files in which triggers came `elsewhere`. Where
+    /// that fails, a sentence says so.
     pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, elsewhere: &[u64]) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
@@ -330,8 +331,8 @@ impl Recording {
         }
     }
 
-    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may
-    /// be gone; then it is the file that it is a copy of.
+    /// The file that holds a module's symbols. A copy that the program has made (in a memfd, say)
+    /// may be gone; then this is the original of the copy.
     pub(crate) fn file_of(&self, module: &Module) -> PathBuf {
         let gone = |m: &&Module| !Path::new(&m.path).exists();
         let original = Some(module).filter(gone).and_then(|gone| {
@@ -343,12 +344,12 @@ impl Recording {
         PathBuf::from(&original.unwrap_or(module).path)
     }
 
-    /// Enters what ran beside what was recorded.
+    /// Enters the code that ran but was not recorded.
     pub(crate) fn cover(&mut self) {
         self.manifest.coverage = std::mem::take(&mut self.watch).finish(&self.manifest);
     }
 
-    /// Heap blocks with the names of their sites; tells what was lost of them.
+    /// Heap blocks with the names of their sites; reports losses of them.
     pub(crate) fn name_heap(&mut self, heap: &Heap) -> Blocks {
         let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
         for module in &self.manifest.modules {
@@ -411,7 +412,7 @@ impl Recording {
         self.expand(&options, log, carried);
     }
 
-    /// Divides what was counted by site and writes it.
+    /// Divides the counts by site and writes them.
     pub(crate) fn count(&mut self, counts: &Counts) {
         let folder = self.folder.path().to_owned();
         let mut sidecars = BTreeMap::new();
@@ -523,7 +524,7 @@ impl Recording {
             m.totals.loads_executed_assumed = assumed.map(|e| e.loads);
             m.totals.loads_executed_assumed_error = assumed.map(|e| e.error);
         } else if m.state == "interrupted" {
-            // What the program did after the recorder was killed is not known.
+            // The program's loads after the recorder was killed are unknown.
         } else if m.mode == "full" && whole {
             m.totals.loads_executed = Some(loads);
         } else if m.totals.records_kept > 0 && m.totals.records_executed > 0 {
@@ -544,7 +545,7 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes the last manifest and removes what is no longer needed.
+    /// Writes the last manifest and removes files that are no longer needed.
     pub(crate) fn finish(&mut self) -> std::io::Result<()> {
         if self.manifest.state == "running" {
             self.manifest.state = if self.manifest.problems.is_empty() {
@@ -568,7 +569,7 @@ pub(crate) fn hex(id: &[u8; 16]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Whether a row of the module table is about a program, not a module.
+/// True if a row of the module table is about a program, not a module.
 pub(crate) fn is_program(result: u32) -> bool {
     matches!(
         result,
@@ -609,6 +610,9 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
         shared_memory::MODULE_READS_CODE => {
             "it reads its own code, which these modes change (record with --mode burst)"
         }
+        shared_memory::MODULE_BURST_ONLY => {
+            "the program steps through itself, checks alignment, or has its system calls handed back, which leaves no room for its clones in these modes (record with --mode burst)"
+        }
         shared_memory::MODULE_COUNTS => {
             "made by `mgz-instrument --for count`, which serves --count alone (record a file made without that)"
         }
@@ -619,8 +623,8 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
     })
 }
 
-/// What a count of the runtime or the drain means for the user; `None` where nothing is missing, or
-/// where a sentence of its own exists.
+/// Meaning of a count of the runtime or the drain, for the user. `None` if nothing is missing, or
+/// if another sentence reports it.
 pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
     Some(match what {
         "threads_without_ring" => format!(
@@ -643,6 +647,15 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
         ),
         "gs_base_taken" => format!(
             "{n} threads set the %gs base, which the soft backend needs: in full and ring their process ended there with status 125, in burst they went on unrecorded; record with --mode burst, or with --backend pt"
+        ),
+        "memory_opened" => format!(
+            "{n} processes opened their memory as a file (/proc/self/mem): with --mode burst they were not recorded from then on if they may write there; in full and ring they find entry jumps in their code, and clones go on as they were, so record with --mode burst"
+        ),
+        "calls_dispatched" => format!(
+            "{n} threads have their system calls handed back to the program (PR_SET_SYSCALL_USER_DISPATCH): in full and ring their process ended there with status 125, in burst they went on unrecorded; record with --mode burst"
+        ),
+        "steps_in_clones" => format!(
+            "{n} times the program stepped through its own code by the trap flag and was shown steps of a clone, which are others than the original's; record with --mode burst, where such threads run the original"
         ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")
@@ -674,7 +687,7 @@ mod tests {
             .collect();
         let distinct: std::collections::BTreeSet<&str> = reasons.iter().copied().collect();
         // All but the five of programs, and the one that is recorded.
-        assert_eq!((reasons.len(), distinct.len()), (11, 11));
+        assert_eq!((reasons.len(), distinct.len()), (12, 12));
         assert!(!distinct.contains("the runtime refused it"));
     }
 }

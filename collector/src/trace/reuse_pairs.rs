@@ -34,7 +34,7 @@ impl Recording {
         }
         let mut samples = samples.to_vec();
         samples.sort_by_key(|s| (s.thread.process, s.thread.thread, s.first_slot, s.end_ns));
-        // What passes between an access and the look at the clock is none of the program's time.
+        // The time between an access and the reading of the clock is not the program's own time.
         let toll = signal_cost::watched(libc::SIGRTMAX() - 2).unwrap_or(0);
         let pair = |end: &WatchEnd| {
             let load = |ip| places?.load_at(end.process, end.time, ip);
@@ -50,7 +50,7 @@ impl Recording {
             })
         };
         let mut pairs: Vec<Pair> = ends.iter().filter_map(pair).collect();
-        // Of windows that have no rows: they were damaged, or held no load.
+        // The windows of these pairs have no rows: they were damaged, or held no load.
         let without = ends.len() - pairs.len();
         if without > 0 {
             let dropped = &mut self.manifest.totals.dropped;

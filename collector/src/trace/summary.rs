@@ -1,8 +1,8 @@
-//! The line at the end: what was recorded, what was lost, how large it is.
+//! The line at the end: the recorded data, the losses, and the size.
 
 use crate::util::text::{bytes, count};
 use mgz_annotations_schema::coverage;
-use mgz_annotations_schema::manifest::{Manifest, Phases, within};
+use mgz_annotations_schema::manifest::{Manifest, Module, Phases, within};
 use std::fmt::Write;
 
 fn pairs(map: &std::collections::BTreeMap<String, u64>) -> String {
@@ -52,11 +52,19 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     let mut line = format!("mgz-record: {how}: ");
     match (t.loads_executed, t.loads_executed_estimate) {
         (Some(exact), _) if manifest.mode == "count" => {
-            let _ = write!(line, "{} loads counted, ", count(exact as f64));
+            let at_least = match is_complete(manifest) {
+                true => "",
+                false => "at least ",
+            };
+            let _ = write!(line, "{at_least}{} loads counted, ", count(exact as f64));
         }
         (None, None) if manifest.mode == "count" => line.push_str("loads executed unknown, "),
         (Some(exact), _) => {
-            let _ = write!(line, "{} loads executed, ", count(exact as f64));
+            let at_least = match is_complete(manifest) {
+                true => "",
+                false => "at least ",
+            };
+            let _ = write!(line, "{at_least}{} loads executed, ", count(exact as f64));
         }
         (None, Some(estimate)) if manifest.mode == "burst" => {
             let error = t
@@ -164,7 +172,17 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     line
 }
 
-/// What part of the run all numbers are of.
+/// True if no load of a cloned function can have been executed unseen.
+fn is_complete(manifest: &Manifest) -> bool {
+    let late = |m: &Module| m.not_instrumented.entered_late > 0;
+    let unseen = |cause: &str| manifest.totals.dropped.get(cause).is_some_and(|n| *n > 0);
+    !manifest.modules.iter().any(late)
+        && !["jumps_unseen", "entries_taken_back"]
+            .into_iter()
+            .any(unseen)
+}
+
+/// The part of the run that all numbers cover.
 fn of_phases(phases: &Phases, whole: f64) -> String {
     let share = if whole > 0.0 {
         format!(
@@ -182,13 +200,14 @@ fn of_phases(phases: &Phases, whole: f64) -> String {
     )
 }
 
-/// Share of the program's CPU time that recording took, if that is known: an estimate, from what the runtime spent.
+/// Share of the program's CPU time that recording took, if that is known. It is an estimate, from
+/// the time that the runtime spent.
 fn slowdown(manifest: &Manifest) -> Option<f64> {
     let own = manifest.cpu_seconds - manifest.recording_seconds;
     (manifest.recording_seconds > 0.0 && own > 0.0).then(|| manifest.recording_seconds / own)
 }
 
-/// What recording cost.
+/// Cost of the recording.
 fn cost(manifest: &Manifest) -> String {
     match slowdown(manifest) {
         Some(share) => format!(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// What is known of a thread.
+/// The known state of a thread's name.
 struct Known {
     name: String,
     looked: Instant,

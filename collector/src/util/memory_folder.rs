@@ -58,7 +58,7 @@ impl MemoryFolder {
         }
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -109,7 +109,7 @@ fn is_locked(folder: &File) -> bool {
     unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
 }
 
-/// Whether the folder is still the one of that name.
+/// True if the folder is still the one with that name.
 fn is_at(folder: &File, path: &Path) -> bool {
     let (Ok(open), Ok(there)) = (folder.metadata(), path.symlink_metadata()) else {
         return false;
@@ -131,7 +131,7 @@ fn remove_left_over(place: &Path) {
                 .symlink_metadata()
                 .is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
         if ours && File::open(&path).is_ok_and(|folder| is_locked(&folder)) {
-            // Who cannot remove it says so by the memory that is missing.
+            // A failure to remove it shows later as missing memory.
             let _ = std::fs::remove_dir_all(&path);
         }
     }
@@ -146,7 +146,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let first = MemoryFolder::within(place.path(), 0).unwrap();
         std::fs::write(first.path().join("x"), "x").unwrap();
-        // What a killed recorder has left, and what is not ours.
+        // One folder is left over from a killed recorder, and one is not ours.
         let left = place.path().join(format!("{PREFIX}1.0"));
         std::fs::create_dir(&left).unwrap();
         std::fs::write(left.join("x"), "x").unwrap();

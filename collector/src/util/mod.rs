@@ -1,4 +1,4 @@
-//! What several parts of the recorder need.
+//! Helpers that several parts of the recorder share.
 
 pub mod clock;
 pub mod failure;

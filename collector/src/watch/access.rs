@@ -1,4 +1,4 @@
-//! What memory an instruction is about to access, from its bytes and the registers before it.
+//! Memory that an instruction is about to access, from its bytes and the registers before it.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -8,7 +8,7 @@ use iced_x86::{
 /// Longest x86 instruction, bytes.
 pub const LONGEST: usize = 15;
 
-/// General registers and what else addresses are made of.
+/// General registers, and the other parts of addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Registers {
     /// rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15: in the order of their encoding.
@@ -28,16 +28,16 @@ pub struct Access {
     pub address: u64,
     /// Bytes.
     pub size: u64,
-    /// Whether memory is read.
+    /// True if memory is read.
     pub read: bool,
-    /// Whether memory is written.
+    /// True if memory is written.
     pub written: bool,
     /// By `push`, `pop`, `call`, `ret` and their kin, without being named in the instruction.
     pub implicit: bool,
 }
 
 impl Access {
-    /// Whether it touches a byte of the range.
+    /// True if the access touches a byte of the range.
     pub fn touches(&self, address: u64, bytes: u64) -> bool {
         let last = |from: u64, bytes: u64| from.saturating_add(bytes.max(1) - 1);
         self.address <= last(address, bytes) && address <= last(self.address, self.size)
@@ -47,8 +47,8 @@ impl Access {
 /// An instruction that is about to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NextInsn {
-    /// What it will access. Conditional accesses (`cmov`, masked vectors) count as if they
-    /// happened, as the processor's counters have it.
+    /// The accesses that it will make. Conditional accesses (`cmov`, masked vectors) count as if
+    /// they happened, as they do in the processor's counters.
     pub accesses: Vec<Access>,
     /// It must not be single-stepped: it enters the kernel, or shows or sets the trap flag.
     pub opaque: bool,
@@ -70,7 +70,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// What the instruction in `bytes` will do. Unknown bytes are opaque.
+    /// Decodes the instruction in `bytes` and predicts its accesses. Unknown bytes are opaque.
     pub fn step(&mut self, bytes: &[u8], registers: &Registers) -> NextInsn {
         let mut decoder = Decoder::with_ip(64, bytes, registers.rip, DecoderOptions::NONE);
         let insn = decoder.decode();
@@ -94,7 +94,7 @@ impl Reader {
     }
 }
 
-/// What an instruction accesses with these registers; gathers are left out.
+/// The accesses of an instruction with these registers. Gathers are left out.
 pub(crate) fn accesses(
     info: &mut InstructionInfoFactory,
     insn: &Instruction,
@@ -134,7 +134,7 @@ fn access(
     };
     let address = memory.virtual_address(0, |register, _, _| value(register, registers))?;
     let stack = memory.base() == Register::RSP && insn.is_stack_instruction();
-    // `push [rax]` reads what it names; what it writes is the stack's.
+    // `push [rax]` reads the memory that it names, and writes to the stack.
     let implicit = stack
         && (!named
             || (written && insn.memory_base() != Register::RSP)

@@ -1,4 +1,5 @@
-//! Whether watchpoints work here, and what a stop and a hit cost: tried on a child of our own.
+//! A trial on a child of our own: it checks that watchpoints work here, and measures the cost of a
+//! stop and of a hit.
 
 use crate::watch::events::{Events, Trigger};
 use crate::watch::ptrace;
@@ -37,7 +38,7 @@ pub enum Obstacle {
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 const ROUNDS: usize = 24;
 
-/// What stops and hits cost.
+/// Measures the cost of stops and of hits.
 pub fn calibrate(trigger: &Trigger) -> Result<Costs, Obstacle> {
     let child = Child::start(trigger.signal)?;
     ptrace::seize(child.0).map_err(Obstacle::Trace)?;

@@ -1,7 +1,7 @@
 //! Call paths of uses and reuses: contexts of RDX are call paths, not lines.
 //!
 //! The thread stands still, so its stack is read where it is, and unwound at once: mappings go with
-//! the process. What is not known is [`NONE`], or begins at "callers unknown".
+//! the process. An unknown path is [`NONE`], or begins at "callers unknown".
 
 use crate::objects::heap::unwind::{Top, Unwinders};
 use crate::paths::names::{self, Named};

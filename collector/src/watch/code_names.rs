@@ -6,7 +6,7 @@ use mgz_perf::proc_maps;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Where code lies: an offset in a file.
+/// Position of code: an offset in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeOffset {
     /// Number of the file; 0 is none.
@@ -68,7 +68,7 @@ impl Maps {
                 },
             ));
         }
-        // One that has ended keeps what was known.
+        // A process that has ended keeps its known mappings.
         if !list.is_empty() {
             self.processes.insert(process, list);
         }
@@ -88,7 +88,7 @@ impl Maps {
     }
 }
 
-/// What a place is called.
+/// Name of a place in the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code {
     /// Path of the file; empty for code without one.

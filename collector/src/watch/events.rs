@@ -36,7 +36,7 @@ pub struct Counter {
     pub config: u64,
 }
 
-/// What stops threads, and what counts accesses.
+/// The trigger that stops threads, and the events that count accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trigger {
     /// Mean CPU time (ns) between stops, or loads where there are counters.
@@ -295,7 +295,7 @@ impl Events {
                 self.lost += word(record, 8);
                 continue;
             }
-            // What the leader writes is shorter.
+            // Records of the group leader are shorter and hold no hit.
             let Some(seen) = hit(record) else { continue };
             let Some(slot) = self
                 .slots
@@ -348,7 +348,7 @@ pub(crate) fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<(
     }
 }
 
-/// Records of a ring about samples and losses: kind, and what follows the header.
+/// Records of a ring about samples and losses: kind, and the bytes behind the header.
 fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
     std::iter::from_fn(move || {
         loop {

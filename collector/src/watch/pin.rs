@@ -26,7 +26,7 @@ fn bind(thread: i32, to: &Mask) -> bool {
     unsafe { libc::sched_setaffinity(thread, size_of::<Mask>(), to) == 0 }
 }
 
-/// Whether two masks are the same.
+/// True if two masks are the same.
 fn same(a: &Mask, b: &Mask) -> bool {
     // SAFETY: the macro only compares.
     unsafe { libc::CPU_EQUAL(a, b) }
@@ -34,7 +34,7 @@ fn same(a: &Mask, b: &Mask) -> bool {
 
 /// The recorder's own binding.
 pub struct Recorder {
-    /// What it was when it started; `None`: unknown, nothing is bound.
+    /// Mask at the recorder's start. `None`: it is unknown, and nothing is bound.
     own: Option<Mask>,
     bound: Option<u32>,
 }
@@ -145,7 +145,7 @@ mod tests {
             drop(bound);
             assert!(same(&mask(thread).unwrap(), &its));
         }
-        // What somebody else sets meanwhile holds.
+        // A mask that somebody else sets meanwhile stays.
         let bound = recorder.join(thread, here).unwrap();
         assert!(bind(thread, &its));
         drop(bound);

@@ -1,4 +1,4 @@
-//! Stopping, stepping and reading threads: `ptrace` without changing what the program does.
+//! Stopping, stepping and reading threads: `ptrace` without a change to the program's behavior.
 //!
 //! Threads are seized, not attached to, so that no signal is sent. A sample's stop is the delivery
 //! of the trigger's signal, which the program never sees. It is sent by an event that fires in user
@@ -59,7 +59,7 @@ pub fn interrupt(thread: i32) {
     let _ = call(libc::PTRACE_INTERRUPT, thread, 0, 0);
 }
 
-/// What the last event was about: the new thread, or the former number of one that has executed a
+/// Subject of the last event: the new thread, or the former number of a thread that has executed a
 /// program.
 pub fn message(thread: i32) -> i32 {
     let mut number: libc::c_ulong = 0;
@@ -91,13 +91,13 @@ pub fn cause(thread: i32) -> Option<(i32, i32)> {
     }
 }
 
-/// Whether a signal came from our trigger (of any thread: a forked child may still get its
+/// True if a signal came from our trigger (of any thread: a forked child may still get its
 /// parent's).
 pub fn is_trigger(thread: i32, signal: i32, ours: i32) -> bool {
     signal == ours && cause(thread).is_some_and(|(code, _)| SIGINFO_POLL.contains(&code))
 }
 
-/// Whether a signal waits for a stopped thread.
+/// True if a signal is pending for a stopped thread.
 pub fn is_pending(thread: i32, signal: i32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
     let mask = text

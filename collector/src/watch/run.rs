@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often signals are passed on and the end of recording is looked for.
+/// Time between two rounds that pass signals on and look for the end of recording.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What is to be done.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The file to execute; `PATH` is not searched.
@@ -31,7 +31,7 @@ pub struct Job {
     pub argv: Vec<OsString>,
     /// Turn address randomization off for it.
     pub no_aslr: bool,
-    /// What stops threads.
+    /// The trigger that stops threads.
     pub trigger: Trigger,
     /// Watchpoints of a thread.
     pub watchpoints: usize,
@@ -48,7 +48,7 @@ pub struct Row {
     pub process: i32,
     /// Thread.
     pub thread: i32,
-    /// What was seen.
+    /// The observed pair.
     pub pair: Pair,
     /// CodeOffset of the use.
     pub used: CodeOffset,
@@ -56,9 +56,9 @@ pub struct Row {
     pub reused: CodeOffset,
 }
 
-/// What a run came to.
+/// Result of a run.
 pub struct Ended {
-    /// How the program ended.
+    /// Exit status of the program.
     pub status: ProgramStatus,
     /// From its start to its end.
     pub wall: Duration,
@@ -80,7 +80,7 @@ pub struct Ended {
     pub counts: Counts,
     /// Hits that the kernel had no room for.
     pub lost_hits: u64,
-    /// What a stop costs.
+    /// Cost of a stop.
     pub costs: Costs,
     /// Sentences for the user.
     pub problems: Vec<String>,

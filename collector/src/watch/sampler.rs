@@ -1,12 +1,12 @@
-//! What is done with one thread: from a sample to its reuse.
+//! The work on one thread, from a sample to its reuse.
 //!
-//! A sample begins where a timer or a counter has stopped the thread. The next accesses are
-//! single-stepped: one of the first [`SPREAD`] is the use (stops crowd behind slow instructions;
-//! the draw evens that out), and the steps that follow find near reuses with their exact distances.
-//! What is not reused by then goes to the reservoir, which decides whether one of the hardware
-//! watchpoints takes it; from there on the thread runs at its own speed. While a thread is stepped
-//! its counters and watchpoints rest: that time is left out of all ages, and what it accesses is
-//! counted here.
+//! A sample begins at the stop of the thread by a timer or a counter. The sampler single-steps the
+//! next accesses. One of the first [`SPREAD`] is the use: stops crowd behind slow instructions, and
+//! the draw evens that out. The steps behind it find near reuses with their exact distances. An
+//! access without a reuse by then goes to the reservoir, which decides if one of the hardware
+//! watchpoints takes it. From there on the thread runs at its own speed. The counters and
+//! watchpoints of a thread rest while it is stepped: that time is left out of all ages, and its
+//! accesses are counted here.
 //!
 //! A load has two reuses: by the next access, where loads and stores count, and by the next load,
 //! where loads alone do. Processors cannot watch reads alone. So the thread stops at each hit; if
@@ -73,11 +73,11 @@ pub struct Hit {
     pub clock: Clock,
     /// General registers behind the instruction that accessed it.
     pub general: [u64; 16],
-    /// Where it goes on.
+    /// Address of the next instruction.
     pub ip: u64,
 }
 
-/// How a step ended.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// The instruction has run.
@@ -105,7 +105,7 @@ pub trait Stopped {
     fn pause(&mut self, on: bool);
     /// Its counters.
     fn clock(&mut self) -> io::Result<Clock>;
-    /// Sets a watchpoint on a word, in place of what it watched.
+    /// Sets a watchpoint on a word, in place of the former word.
     fn watch(&mut self, slot: usize, word: u64) -> io::Result<()>;
     /// Takes a watchpoint off.
     fn unwatch(&mut self, slot: usize);
@@ -114,7 +114,7 @@ pub trait Stopped {
     fn hits(&mut self) -> Vec<(usize, Hit)>;
 }
 
-/// How a sample ended.
+/// Result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// Reused while single-stepped: the distance is exact.
@@ -145,7 +145,8 @@ impl Outcome {
     }
 }
 
-/// Where a reuse counts: a load's next access and its next load need not be the same.
+/// The streams in which a reuse counts. A load's next access and its next load need not be the
+/// same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counts {
     /// Among loads as well as among loads and stores.
@@ -167,8 +168,8 @@ impl Counts {
     }
 }
 
-/// What was seen of a sample. A load whose first reuse was a store has two: [`Counts::Accesses`]
-/// and [`Counts::Loads`].
+/// The observed reuse of a sample. A load whose first reuse was a store has two pairs:
+/// [`Counts::Accesses`] and [`Counts::Loads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Number in the thread.
@@ -177,9 +178,9 @@ pub struct Pair {
     pub until: u64,
     /// Address of the use.
     pub address: u64,
-    /// Whether the use is a store.
+    /// True if the use is a store.
     pub write: bool,
-    /// Where this counts.
+    /// The streams in which this pair counts.
     pub counts: Counts,
     /// Instruction of the use.
     pub use_ip: u64,
@@ -189,7 +190,7 @@ pub struct Pair {
     pub use_path: u32,
     /// Call path of the reuse; 0 if there was none or it is not known.
     pub reuse_path: u32,
-    /// How it ended.
+    /// Result of the sample.
     pub outcome: Outcome,
     /// Accesses that were single-stepped since the use, up to the reuse; those of the stack that
     /// no instruction names are left out.
@@ -200,7 +201,7 @@ pub struct Pair {
     pub counted: Option<Accesses>,
 }
 
-/// What a thread's samples came to, by cause.
+/// Totals of a thread's samples, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
     /// Stops for samples.
@@ -220,14 +221,14 @@ pub struct Sums {
     pub steps: u64,
 }
 
-/// What stops cost, ns of the thread's CPU time that its counters see; left out of ages.
+/// Cost of stops, ns of the thread's CPU time that its counters see. Ages leave it out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// From setting a watchpoint to a hit by the very next instructions.
     pub hit_ns: u64,
     /// From there to the end of the stop that follows, the part before included.
     pub hit_stop_ns: u64,
-    /// A stop, apart from what is done in it.
+    /// A stop, apart from the work in it.
     pub stop_ns: u64,
 }
 
@@ -247,7 +248,7 @@ pub struct Plan {
 /// A sample whose reuse is awaited.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
-    /// [`Pair::counts`] says what is awaited: an access (of a load: either), or a load.
+    /// [`Pair::counts`] says which one: an access (of a load: either), or a load.
     pair: Pair,
     word: u64,
     /// Counters when the watchpoint was set, with all steps until then.
@@ -259,7 +260,7 @@ struct Pending {
     others: u32,
 }
 
-/// What an access makes of a pending sample.
+/// Effect of an access on a pending sample.
 enum Fate {
     /// It is reused.
     Over(Counts),
@@ -339,7 +340,7 @@ impl Sampler {
         self.sums.hits += 1;
     }
 
-    /// Takes in what the watchpoints have seen.
+    /// Takes in the hits of the watchpoints.
     fn collect(&mut self, thread: &mut dyn Stopped) {
         for (slot, hit) in thread.hits() {
             let (behind, after) = self.hit(thread, slot, &hit);
@@ -348,7 +349,7 @@ impl Sampler {
         }
     }
 
-    /// How a hit accessed the word, and the registers behind it.
+    /// The access to the word by a hit, and the registers behind it.
     fn hit(&mut self, thread: &mut dyn Stopped, slot: usize, hit: &Hit) -> (Touch, Registers) {
         let word = self
             .slots
@@ -376,7 +377,7 @@ impl Sampler {
                 ..Touch::default()
             }
         });
-        // Where only the target is known, it is as near as can be told.
+        // If only the target of the access is known, the hit's address is the best estimate.
         let touch = Touch {
             ip: if touch.ip == 0 { hit.ip } else { touch.ip },
             ..touch
@@ -519,7 +520,7 @@ impl Sampler {
             if step.opaque {
                 break;
             }
-            // Where it goes only the watchpoints see.
+            // Only the watchpoints see the addresses of a gather.
             let blind = step.gathers && self.slots.iter().any(Option::is_some);
             if blind {
                 thread.pause(false);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io;
 
-/// What the instructions of a fake program do with the word at rbx, or on the stack.
+/// Effect of a fake program's instruction on the word at rbx, or on the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Load,
@@ -49,7 +49,7 @@ struct Fake {
     at: usize,
     accesses: Accesses,
     cpu_ns: u64,
-    /// What a step adds to the thread's CPU time.
+    /// CPU time of the thread that a step adds.
     step_ns: u64,
     counting: bool,
     paused: bool,
@@ -336,7 +336,7 @@ fn a_word_that_is_only_stored_to_is_given_up() {
     );
 }
 
-/// How a trap's word was accessed by instructions around it.
+/// The access to a trap's word by the instructions around it.
 fn touched(
     code: &[u8],
     end: usize,

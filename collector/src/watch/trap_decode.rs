@@ -13,11 +13,11 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
 };
 
-/// How far a repeated string instruction may have gone on when the trap comes (fast copies go by
-/// cache lines), bytes.
+/// Distance that a repeated string instruction may have run ahead when the trap comes (fast copies
+/// go by cache lines), bytes.
 const AHEAD: u64 = 128;
 
-/// How a word was accessed, by what instructions name.
+/// The access to a word, as far as instructions name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Touch {
     /// It was loaded.
@@ -42,13 +42,13 @@ impl Touch {
         })
     }
 
-    /// Whether they say the same about the word.
+    /// True if both say the same about the word.
     fn agrees(&self, other: &Touch) -> bool {
         (self.read, self.written) == (other.read, other.written)
     }
 }
 
-/// What lies around a trap.
+/// The state at a trap.
 pub struct Trap<'a> {
     /// Registers behind the instruction.
     pub after: Registers,
@@ -61,7 +61,7 @@ pub struct Trap<'a> {
 }
 
 impl Trap<'_> {
-    /// How the word was accessed; `None` if nothing is found that could have.
+    /// The access to the word. `None` if no instruction is found that could have made it.
     pub fn touch(mut self, reader: &mut Reader) -> Option<Touch> {
         let info = &mut reader.info;
         let ip = self.after.rip;
@@ -87,7 +87,7 @@ impl Trap<'_> {
                 .find(|t| self.leads_here(t.ip, ip))
                 .or(Some(first));
         }
-        // A jump through memory: what it read is where control is.
+        // A jump through memory: it read the current address of control.
         if self.word.is_multiple_of(8) && self.value(self.word) == Some(ip) {
             return Some(Touch {
                 read: true,
@@ -97,8 +97,9 @@ impl Trap<'_> {
         unchecked.first().copied()
     }
 
-    /// Where instructions begin that may have led here and loaded the word, likely ones first. Only one of them is in the code: bytes
-    /// before it may look like prefixes of it, and without some of its own it may do the same.
+    /// Addresses of instructions that may have led here and loaded the word, likely ones first.
+    /// Only one of them is in the code. Bytes before it may look like its prefixes, and without
+    /// some of its own prefixes it may do the same.
     pub fn loads(mut self, reader: &mut Reader) -> Vec<u64> {
         let info = &mut reader.info;
         let ip = self.after.rip;
@@ -239,7 +240,7 @@ impl Trap<'_> {
         (all, sure)
     }
 
-    /// Where a string instruction may have been.
+    /// Ranges that a string instruction may have accessed.
     fn of_string(&self, insn: &Instruction) -> Vec<Access> {
         let size = insn.memory_size().size() as u64;
         let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
@@ -282,7 +283,7 @@ impl Trap<'_> {
         Touch::of(ip, &all, |a| a.touches(self.word, self.bytes))
     }
 
-    /// Whether code that begins some way before `start` comes to `start` and on to `end`: of
+    /// True if code that begins some way before `start` comes to `start` and on to `end`. Of
     /// several beginnings most fall into step with the true code.
     fn leads_here(&mut self, start: u64, end: u64) -> bool {
         const BEFORE: u64 = 96;

@@ -183,7 +183,7 @@ fn user(chain: &[u64]) -> Vec<u64> {
 fn table(folder: &Path, name: &str) -> Option<RecordBatch> {
     let file = std::fs::File::open(folder.join(name)).ok()?;
     let mut reader = ParquetRecordBatchReaderBuilder::try_new(file)
-        .and_then(|b| b.build())
+        .and_then(|b| b.with_batch_size(1 << 20).build())
         .expect("a table");
     reader.next().map(|batch| batch.expect("rows"))
 }
@@ -191,8 +191,8 @@ fn table(folder: &Path, name: &str) -> Option<RecordBatch> {
 /// A call: function, line of the call, inlined.
 type Call = (String, u32, bool);
 
-/// What the trace says of a recording: what its manifest tells, and the calls of each window from
-/// the inside out.
+/// Call paths of a recording: its manifest's statement, and the calls of each window from the
+/// inside out.
 fn paths(file: &PerfFile, dir: &Path) -> (CallPaths, Vec<Vec<Call>>) {
     let known = put(dir, &[sidecar("/b/app", "", 0, 8, 100)]);
     let manifest = trace(&file.finish(), dir, &[&known[0]]).expect("imported");
@@ -328,7 +328,7 @@ fn chains_end_before_what_is_no_call_and_say_so() {
     add(&mut file, 1, &with(2, chain[2] + 1));
     add(&mut file, 2, &with(2, 0x1234_5678));
     add(&mut file, 3, &with(2, 0xffff_8000_0000_0000));
-    // Of the kernel alone; of a virtual machine; nothing.
+    // Chains of the kernel alone, of a virtual machine, and empty ones.
     add(&mut file, 4, &[KERNEL, 0xffff_ffff_8100_0000]);
     add(&mut file, 5, &[-2560i64 as u64, chain[0], chain[1]]);
     add(&mut file, 6, &[USER]);
@@ -390,7 +390,7 @@ fn the_sidecar_names_functions_where_it_is_all_there_is() {
     assert!(functions.contains(&"outer"));
 }
 
-/// What two windows share is one sample, which ends in the second.
+/// Two windows share a sample, which ends in the second.
 #[test]
 fn a_sample_of_several_windows_has_the_path_of_the_last() {
     let ran = Ran::new();
@@ -433,7 +433,7 @@ fn without_chains_nothing_is_said_of_paths() {
     assert_eq!((told, found), (CallPaths::default(), Vec::new()));
 }
 
-/// Where threads share a processor, a window may hold what others did before.
+/// If threads share a processor, a window may hold events of earlier threads.
 #[test]
 fn records_of_other_threads_in_a_window_have_no_path() {
     let ran = Ran::new();
@@ -538,7 +538,7 @@ fn raw_chains(path: &Path) -> Vec<Vec<u64>> {
     out
 }
 
-/// What the kernel writes, read as perf reads it, and named as perf names it: chains by frame
+/// Data of the kernel, read as perf reads them, and named as perf names them: chains by frame
 /// pointers, and copies of stacks.
 #[test]
 fn samples_of_the_real_perf_have_the_callers_that_it_shows() {

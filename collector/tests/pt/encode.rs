@@ -13,7 +13,7 @@ pub struct Write {
     pub tsc: u64,
 }
 
-/// Where an event lies in the stream, and whether it can be read back.
+/// Place of an event in the stream, and whether it can be read back.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketSpan {
     pub write: Write,
@@ -119,7 +119,7 @@ impl Encoder {
         }
     }
 
-    /// What comes before an event: PSB and time packets that are due.
+    /// Packets due before an event: PSB and time packets.
     fn advance(&mut self, tsc: u64) {
         let due = self
             .boundaries

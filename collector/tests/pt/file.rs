@@ -24,7 +24,7 @@ pub fn ns(tsc: u64) -> u64 {
     tsc / 2
 }
 
-/// What kind of recording.
+/// Kinds of recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// AUX data in samples.
@@ -51,7 +51,7 @@ pub struct PerfFile {
     pub without_ptw: bool,
     /// The call chain of the samples that follow (with [`CALLCHAIN`] among the extra fields).
     pub chain: Vec<u64>,
-    /// What these tell of its length, if not the truth.
+    /// Length that these state, if not the true one.
     pub chain_length: Option<u64>,
     /// Registers (bp, sp, ip) and the stack of the samples that follow (with [`STACKS`] among the
     /// extra fields).

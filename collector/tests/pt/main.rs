@@ -178,7 +178,7 @@ fn stream(random: &mut Random, style: Style, count: usize, overflows: bool) -> E
     encoder
 }
 
-/// What can be read from windows of a stream, each event once: those behind the first PSB of a
+/// Events that can be read from windows of a stream, each once: those behind the first PSB of a
 /// window.
 fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<Write> {
     let mut next = 0;

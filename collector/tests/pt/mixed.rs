@@ -404,8 +404,7 @@ fn one_process_with_both_files_is_refused() {
     assert_eq!(manifest.modules.len(), 2);
 }
 
-/// What the original program, or a copy of the instrumented one, has in common with it is the build
-/// id alone.
+/// The original program, or a copy of the instrumented one, shares only the build id with it.
 #[test]
 fn a_renamed_file_is_known_by_its_build_id() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -640,7 +639,7 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
     }
 }
 
-/// Where nothing tells which event a sample belongs to, it is left out, and counted.
+/// A sample that cannot be assigned to an event is left out and counted.
 #[test]
 fn samples_of_events_without_ids_are_counted() {
     let mut file = PerfFile::new(Kind::Samples, 1, (true, false, false));
@@ -662,8 +661,8 @@ fn samples_of_events_without_ids_are_counted() {
     assert!(session.loss.unknown_ids > 0, "{:?}", session.loss);
 }
 
-/// Of virtual machines nothing is known here: neither their mappings nor their samples must be
-/// taken for the host's.
+/// Virtual machines are unknown here: neither their mappings nor their samples may be taken for the
+/// host's.
 #[test]
 fn what_is_of_virtual_machines_is_left_out_and_named() {
     let encoder = stream(&mut Random(66), PLAIN, 500, false);
@@ -878,7 +877,7 @@ fn damaged_sections_are_bounded_and_said() {
             "case {n}"
         );
     }
-    // What is behind a section that cannot be read is read.
+    // Sections behind an unreadable one are read.
     let two = with(
         &[(HOSTNAME, huge, 8), (CMDLINE, behind(2), 12)],
         b"\x01\0\0\0\x04\0\0\0cmd\0",

@@ -14,7 +14,7 @@ const COMMENT: usize = 0xffff;
 /// The end of an archive that stands elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
-    /// Where its directory begins in the file as it is.
+    /// Start of its directory in the file as it is.
     pub from: u64,
     /// All from there to the end of the file, with offsets that are larger.
     pub bytes: Vec<u8>,
@@ -26,7 +26,7 @@ pub fn moved(data: &[u8], payload: &Range<u64>, by: u64) -> Option<Moved> {
     let end = end_record(data)?;
     let word = |at: usize| bytes::u32(data, at).map(u64::from);
     let (size, from) = (word(end + 12)?, word(end + 16)?);
-    // (Of the 64-bit form there is a record between the two.)
+    // (The 64-bit form has a record between the two.)
     if from < payload.start || from.checked_add(size)? != end as u64 {
         return None;
     }
@@ -58,7 +58,7 @@ pub fn moved(data: &[u8], payload: &Range<u64>, by: u64) -> Option<Moved> {
     (at == end).then_some(Moved { from, bytes: moved })
 }
 
-/// Where the record lies that ends an archive and the file.
+/// Offset of the record that ends an archive and the file.
 fn end_record(data: &[u8]) -> Option<usize> {
     let last = data.len().checked_sub(END_LEN)?;
     let first = last.saturating_sub(COMMENT);

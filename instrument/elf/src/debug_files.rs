@@ -1,4 +1,4 @@
-//! Where a file's debug information lies, if not all of it is in the file itself.
+//! Search for a file's debug information, if not all of it is in the file itself.
 //!
 //! - `.gnu_debuglink` and the build id lead to a file with the sections that were stripped.
 //! - `.gnu_debugaltlink` leads to what `dwz -m` has moved out of several files.
@@ -6,8 +6,8 @@
 //! - `debuginfod-find`, where the user allows it, fetches by build id what is on no disk.
 //! - `.gnu_debugdata` is a compressed file inside the file, with names of functions alone.
 //!
-//! A file that is named and cannot be found is said: what it would have told is unknown, and is not
-//! made up from the rest.
+//! A named file that cannot be found is reported: its information is unknown, and is not made up
+//! from the rest.
 
 use crate::Elf;
 use memchr::memmem;
@@ -16,10 +16,10 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Where the distributions install debug information.
+/// Folder where the distributions install debug information.
 const INSTALLED: &str = "/usr/lib/debug";
 
-/// Where source positions are told.
+/// Source of source positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// Nowhere.
@@ -30,27 +30,27 @@ pub enum Source {
         /// See above.
         whole: bool,
     },
-    /// In several files: one with the sections, and what they have in common with others'.
+    /// In several files: one with the sections, and one with the parts that they share with others.
     Files {
         /// The file itself, or the one that has its debug information.
         main: PathBuf,
-        /// What `dwz` has moved out.
+        /// The file that holds the parts that `dwz` has moved out.
         supplementary: Option<PathBuf>,
     },
 }
 
-/// What was found.
+/// Result of the search.
 #[derive(Clone, Debug)]
 pub struct DebugFiles {
-    /// Where source positions are told.
+    /// Source of source positions.
     pub source: Source,
-    /// Where names of functions are told that the file's own symbols do not have: a separate file.
+    /// A separate file with names of functions that the file's own symbols do not have.
     pub symbols: Option<PathBuf>,
-    /// For the user: files that were taken, or are missing.
+    /// Messages for the user: files that were taken, or are missing.
     pub said: Vec<String>,
 }
 
-/// Whether a file has sections that tell source positions.
+/// True if a file has sections that tell source positions.
 fn tells(elf: &Elf) -> bool {
     elf.section(".debug_info").is_some() && elf.section(".debug_line").is_some()
 }
@@ -68,7 +68,7 @@ pub fn find(elf: &Elf, path: &Path, remote: bool) -> DebugFiles {
         found.source = with_supplementary(elf, &path, true, remote, &mut found.said);
         return found;
     }
-    // A name, not a path: a file from a stranger does not choose what is read.
+    // A name, not a path: a file from a stranger does not choose which file is read.
     let link = named(elf, ".gnu_debuglink").filter(|(name, _)| !name.contains('/'));
     let id = elf.build_id();
     if link.is_none() && id.is_empty() {
@@ -178,7 +178,7 @@ fn chunks(id: &str) -> impl Iterator<Item = String> + '_ {
     (0..id.len() / 2).map(|n| id[2 * n..2 * n + 2].to_owned())
 }
 
-/// Where a file of this build id is installed.
+/// Path where a file of this build id is installed.
 fn by_id(id: &str) -> Option<PathBuf> {
     let (first, rest) = id
         .split_at_checked(2)
@@ -221,7 +221,7 @@ fn fetch(id: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// The file name in a section, and what follows its zero.
+/// The file name in a section, and the bytes behind its zero.
 fn named<'a>(elf: &Elf<'a>, section: &str) -> Option<(String, &'a [u8])> {
     let bytes = elf.section_bytes(elf.section(section)?)?;
     let end = memchr::memchr(0, bytes)?;
@@ -229,7 +229,7 @@ fn named<'a>(elf: &Elf<'a>, section: &str) -> Option<(String, &'a [u8])> {
     (!name.is_empty()).then(|| (name.to_owned(), &bytes[end + 1..]))
 }
 
-/// Whether some units are skeletons, whose contents are in other files. Those name these files.
+/// True if some units are skeletons, whose contents are in other files. The units name these files.
 fn is_split(elf: &Elf) -> bool {
     [".debug_str", ".debug_line_str"].iter().any(|name| {
         contents(elf.data, name).is_some_and(|text| memmem::find(&text, b".dwo\0").is_some())
@@ -257,7 +257,7 @@ fn map(path: &Path) -> std::io::Result<memmap2::Mmap> {
 
 /// Names of functions by where they begin, from a separate file and from `.gnu_debugdata`.
 pub fn names(elf: &Elf, found: &DebugFiles) -> HashMap<u64, String> {
-    /// Names are small; what is larger is damaged, or meant to take memory.
+    /// Names are small; larger ones are damaged, or meant to take memory.
     const MOST: usize = 1 << 28;
     let mut names = HashMap::new();
     let mut add = |data: &[u8]| {

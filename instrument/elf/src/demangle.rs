@@ -37,8 +37,8 @@ fn of_module(mangled: &str) -> Option<String> {
     (is_name(module) && is_name(procedure)).then(|| format!("{module}::{procedure}"))
 }
 
-/// The first names of a C++ symbol, up to its template arguments: what can be told where these are beyond the demangler, as in
-/// `std::swap<…>`.
+/// The first names of a C++ symbol, up to its template arguments: a fallback if these are beyond
+/// the demangler, as in `std::swap<…>`.
 fn outline(mangled: &str) -> Option<String> {
     let mut rest = mangled.strip_prefix("_Z")?;
     rest = rest.strip_prefix('L').unwrap_or(rest);

@@ -1,4 +1,4 @@
-//! What a file tells the loader: its dynamic section and its loader's name.
+//! Information that a file gives the loader: its dynamic section and its loader's name.
 
 use crate::{bytes, headers};
 use goblin::elf::ProgramHeader;
@@ -7,7 +7,7 @@ use goblin::elf::program_header::{PT_INTERP, PT_LOAD};
 use object::{Object, ObjectSymbol};
 use std::path::Path;
 
-/// What the loader is told by a file.
+/// Information that a file gives the loader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dynamic {
     /// Libraries by name.
@@ -50,7 +50,7 @@ pub fn string_at(path: &Path, address: u64) -> Option<Vec<u8>> {
     Some(bytes::text(content, 0)?.to_vec())
 }
 
-/// Whether a library defines a symbol whose name fits, for others.
+/// True if a library exports a definition of a symbol whose name fits.
 pub fn defines(path: &Path, fits: impl Fn(&str) -> bool) -> bool {
     let Some(data) = map(path) else {
         return false;

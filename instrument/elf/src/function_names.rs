@@ -10,9 +10,9 @@ use std::path::Path;
 /// A function as `mgz-instrument` knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name {
-    /// For people.
+    /// Name for people.
     pub readable: String,
-    /// As it is in the file; several for one address. Empty if there is no symbol.
+    /// Names as in the file; several for one address. Empty if there is no symbol.
     pub symbols: Vec<String>,
 }
 

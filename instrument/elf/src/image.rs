@@ -90,15 +90,15 @@ impl Section {
         self.addr..self.addr.saturating_add(self.size)
     }
 
-    /// Whether it is part of the memory image.
+    /// True if it is part of the memory image.
     pub fn is_alloc(&self) -> bool {
         self.flags & elf::SHF_ALLOC.0 != 0
     }
 }
 
-// What runtimes leave in files without symbols: backwards, so that this program has none of them.
-// Go's is the start of its build information; OCaml's and V8's are names that these look for while
-// they run.
+// Marks of runtimes in files without symbols. They are written backwards, so that this program
+// contains none of them. Go's is the start of its build information; OCaml's and V8's are names
+// that these look for while they run.
 const MARK_GO: &[u8] = b":fnidliub oG \xff";
 const MARK_OCAML: &[u8] = b"\0MARAPNURLMAC";
 const MARK_BYTECODE: &[u8] = b"elif elbatucexe edocetyb a ton si";
@@ -139,7 +139,7 @@ pub struct Elf<'a> {
 }
 
 impl<'a> Elf<'a> {
-    /// Parses a file and refuses what cannot be instrumented.
+    /// Parses a file and refuses files that cannot be instrumented.
     pub fn parse(data: &'a [u8]) -> Result<Elf<'a>, Refusal> {
         if data.get(..4) != Some(&elf::ELFMAG[..]) {
             return Err(Refusal::declined(
@@ -419,7 +419,7 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Whether addresses are relative to a load bias.
+    /// True if addresses are relative to a load bias.
     pub fn is_pie(&self) -> bool {
         self.kind == elf::ET_DYN.0
     }
@@ -454,7 +454,7 @@ impl<'a> Elf<'a> {
             .collect()
     }
 
-    /// Whether a segment holds a mark, forwards.
+    /// True if a segment holds a mark in its forward form.
     pub fn has(&self, mark: &[u8]) -> bool {
         let text: Vec<u8> = mark.iter().rev().copied().collect();
         let finder = memchr::memmem::Finder::new(&text);
@@ -595,7 +595,7 @@ impl<'a> Elf<'a> {
     }
 
     /// Functions that the loader or start-up code calls before and after the program: `DT_INIT`,
-    /// `DT_FINI`, and those of the arrays, of which words with relocations hold what `word` says.
+    /// `DT_FINI`, and those of the arrays. `word` tells the values of array words with relocations.
     pub fn called_at_both_ends(&self, word: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
         const ARRAYS: [(elf::DynamicTag, elf::DynamicTag, elf::SectionType); 3] = [
             (
@@ -744,8 +744,8 @@ mod tests {
         }
     }
 
-    /// Runtimes that find return addresses in tables are known by what they leave in files that
-    /// have neither symbols nor section headers.
+    /// Runtimes that find return addresses in tables are recognized by the marks that they leave in
+    /// files with neither symbols nor section headers.
     #[test]
     fn runtimes_are_known_without_symbols() {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();

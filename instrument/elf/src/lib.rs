@@ -1,4 +1,4 @@
-//! ELF files: what is read of them, and how the rewritten one is written.
+//! ELF files: the parts that are read, and the way in which the rewritten file is written.
 //!
 //! Reading keeps the input as bytes and trusts no offset, length or count in it. Writing never
 //! changes a byte of the input but headers (and entry jumps in the `pt` flavour): everything new
@@ -13,6 +13,7 @@ pub mod function_names;
 pub mod headers;
 pub mod image;
 pub mod library_search;
+pub mod own_folder;
 pub mod payload;
 pub mod symbols;
 pub mod upx;
@@ -23,7 +24,7 @@ pub use crate::image::Elf;
 /// Page size that segments are aligned to.
 pub const PAGE: u64 = 4096;
 
-/// Why a file is not rewritten.
+/// Reason why a file is not rewritten.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The file cannot be instrumented safely, by its nature (exit status 3).

@@ -1,9 +1,10 @@
-//! Where the loader finds libraries.
+//! The loader's search for libraries.
 //!
 //! The search follows ld.so: `DT_RPATH` of the file that asks, then of those that led to it, up to
 //! the program (a file with a `DT_RUNPATH` has no `DT_RPATH`, and asks without those of others);
 //! `LD_LIBRARY_PATH`; `DT_RUNPATH`; the loader's cache; the default folders. Files are visited
-//! breadth first, and a name that was searched for once is not searched for again.
+//! breadth first, and a name that was searched for once is not searched for again. A library opened
+//! while the program runs (`dlopen`) is searched for in the same way, for the file that opens it.
 
 use crate::bytes;
 use crate::dynamic::Dynamic;
@@ -28,7 +29,7 @@ const DEFAULT_FOLDERS: [&str; 6] = [
 /// Files that include files are followed so far.
 const INCLUDES: u32 = 4;
 
-/// What is searched for every file.
+/// Places that are searched for every file.
 pub struct Search {
     /// Folders of `LD_LIBRARY_PATH`.
     environment: Vec<PathBuf>,
@@ -42,7 +43,7 @@ pub struct Search {
 #[derive(Clone, Debug)]
 pub struct Requester {
     path: PathBuf,
-    /// What it needs.
+    /// Its dynamic section, which names the libraries that it needs.
     pub dynamic: Dynamic,
     /// Folders of the `DT_RPATH`s of those that led to it, the nearest first.
     inherited: Vec<PathBuf>,
@@ -53,11 +54,22 @@ pub struct Requester {
 pub struct Found {
     /// The name that it is asked for by.
     pub name: Vec<u8>,
-    /// Where it is; `None` if it was not found.
+    /// Its path; `None` if it was not found.
     pub path: Option<PathBuf>,
+    /// The library that asks for it first, if that one looks in a search path of its own first.
+    pub searched_by: Option<Vec<u8>>,
 }
 
-/// Whether a library belongs to the C library, the loader, or their stubs.
+/// A library that some file of a program finds by its name, to open it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Openable {
+    /// The names by which it is found.
+    pub names: Vec<Vec<u8>>,
+    /// Libraries that find it, and look in a search path of their own first.
+    pub searched_by: Vec<Vec<u8>>,
+}
+
+/// True if a library belongs to the C library, the loader, or their stubs.
 pub fn is_c_library(name: &str) -> bool {
     const STEMS: [&str; 12] = [
         "libc.so",
@@ -83,6 +95,13 @@ impl Requester {
     /// A program, or a library that is preloaded. `None` if it is no x86-64 ELF file.
     pub fn program(path: &Path) -> Option<Requester> {
         Some(Requester::new(path, Dynamic::read(path)?, Vec::new()))
+    }
+
+    /// True if it looks for a library elsewhere before it looks in the program's search path. A
+    /// `DT_RUNPATH` puts that path out of force, and a `DT_RPATH` comes before it.
+    fn has_own_path(&self, name: &[u8]) -> bool {
+        let holds = |folder: &PathBuf| folder.join(OsStr::from_bytes(name)).exists();
+        self.dynamic.runpath.is_some() || self.rpath().iter().any(holds)
     }
 
     fn new(path: &Path, dynamic: Dynamic, inherited: Vec<PathBuf>) -> Requester {
@@ -132,8 +151,8 @@ impl Search {
         }
     }
 
-    /// The file that the loader takes for a name, with what it tells the loader. Like the loader,
-    /// the search passes over files of other machines.
+    /// The file that the loader takes for a name, with the information that it gives the loader.
+    /// Like the loader, the search passes over files of other machines.
     fn open(&self, name: &[u8], by: &Requester) -> Option<(PathBuf, Dynamic)> {
         let open = |path: PathBuf| {
             let dynamic = path.is_file().then(|| Dynamic::read(&path))??;
@@ -162,13 +181,25 @@ impl Search {
         Some(self.open(name, by)?.0)
     }
 
-    /// All libraries of a program, in the loader's order, with what `enter` says no to left out
-    /// together with what only they need.
+    /// All libraries of a program, in the loader's order. Libraries that `enter` rejects are left
+    /// out, together with those that only they need.
     pub fn closure(&self, program: &Path, enter: impl Fn(&[u8]) -> bool) -> Vec<Found> {
+        self.walk(program, enter).0
+    }
+
+    /// The same, and the files of the program that may open libraries, by their names; the
+    /// program's is empty.
+    fn walk(
+        &self,
+        program: &Path,
+        enter: impl Fn(&[u8]) -> bool,
+    ) -> (Vec<Found>, Vec<(Vec<u8>, Requester)>) {
         let mut libraries = Vec::new();
         let mut searched: HashSet<Vec<u8>> = HashSet::new();
-        let mut queue: VecDeque<Requester> = Requester::program(program).into_iter().collect();
-        while let Some(by) = queue.pop_front() {
+        let first = Requester::program(program).map(|by| (Vec::new(), by));
+        let mut queue: VecDeque<(Vec<u8>, Requester)> = first.into_iter().collect();
+        let mut visited = Vec::new();
+        while let Some((own_name, by)) = queue.pop_front() {
             for name in by.dynamic.needed.iter().filter(|name| enter(name)) {
                 if !searched.insert(name.clone()) {
                     continue;
@@ -177,14 +208,71 @@ impl Search {
                 libraries.push(Found {
                     name: name.clone(),
                     path: found.as_ref().map(|f| f.0.clone()),
+                    searched_by: (!own_name.is_empty() && by.has_own_path(name))
+                        .then(|| own_name.clone()),
                 });
-                queue.extend(
-                    found.map(|(path, dynamic)| Requester::new(&path, dynamic, by.bequeathed())),
-                );
+                queue.extend(found.map(|(path, dynamic)| {
+                    let library = Requester::new(&path, dynamic, by.bequeathed());
+                    (name.clone(), library)
+                }));
+            }
+            visited.push((own_name, by));
+        }
+        (libraries, visited)
+    }
+
+    /// Finds the names by which a program (or library), or a library that it needs, finds a file.
+    /// `None` if there are none: the file can be opened by its path alone.
+    pub fn openable(&self, file: &Path, program: &Path) -> Option<Openable> {
+        let real = std::fs::canonicalize(file).ok()?;
+        let mut found = Openable::default();
+        let names = names_of(&real, file);
+        for (own_name, by) in self.walk(program, |_| true).1 {
+            let finds = |name: &&Vec<u8>| {
+                let path = self.find(name, &by);
+                path.and_then(|path| std::fs::canonicalize(path).ok()) == Some(real.clone())
+            };
+            let known: Vec<&Vec<u8>> = names.iter().filter(finds).collect();
+            if !own_name.is_empty() && known.iter().any(|name| by.has_own_path(name)) {
+                found.searched_by.push(own_name);
+            }
+            for name in known {
+                if !found.names.contains(name) {
+                    found.names.push(name.clone());
+                }
             }
         }
-        libraries
+        (!found.names.is_empty()).then_some(found)
     }
+
+    /// The file that a program, or else one of the libraries that it needs, finds by a name.
+    pub fn find_for(&self, name: &[u8], program: &Path) -> Option<PathBuf> {
+        let visited = self.walk(program, |_| true).1;
+        visited.iter().find_map(|(_, by)| self.find(name, by))
+    }
+}
+
+/// The names by which the loader may be asked for a file: its own, and those of links to it that lie
+/// beside it. `given`: another path of it.
+fn names_of(real: &Path, given: &Path) -> Vec<Vec<u8>> {
+    let own = [given, real].into_iter().filter_map(Path::file_name);
+    let mut names: Vec<Vec<u8>> = own.map(|name| name.as_bytes().to_vec()).collect();
+    let beside = [given.parent(), real.parent()];
+    for entry in beside
+        .into_iter()
+        .flatten()
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+        .flatten()
+    {
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        if is_link && std::fs::canonicalize(entry.path()).is_ok_and(|path| path == real) {
+            names.push(entry.file_name().as_bytes().to_vec());
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// The folders in a list; an empty name is the current one.
@@ -356,7 +444,7 @@ mod tests {
             while let Some(found) = search.find(b"lib.so", by) {
                 let holder = found.parent().unwrap().file_name().unwrap();
                 order.push(holder.to_str().unwrap().to_owned());
-                // Of another machine: the search goes on.
+                // A file of another machine: the search goes on.
                 std::fs::write(&found, "\x7fELF").unwrap();
             }
             for name in all {
@@ -369,7 +457,7 @@ mod tests {
             ["rpath", "inherited", "environment", "cached", "system"]
         );
         assert_eq!(order(&new), ["environment", "runpath", "cached", "system"]);
-        // What a file with DT_RUNPATH needs inherits of the files before it.
+        // Libraries that a file with DT_RUNPATH needs inherit from the files before it.
         assert_eq!(new.bequeathed(), [folder("inherited")]);
         assert_eq!(old.bequeathed(), [folder("rpath"), folder("inherited")]);
         let named = folder("system").join("lib.so");

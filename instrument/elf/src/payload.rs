@@ -1,10 +1,10 @@
-//! What a file carries apart from its ELF content: an archive, an image or a bundle that the
+//! Data that a file carries apart from its ELF content: an archive, an image or a bundle that the
 //! program finds in its own file.
 //!
-//! Programs find it in several ways: from the file's end, from where the ELF content ends (by
+//! Programs find it in several ways: from the file's end, from the end of the ELF content (by
 //! section or program headers), or at an offset that they know. The rewritten file serves all of
 //! them: everything stays at its offset, and the payload is repeated at the very end, right behind
-//! what is the end of the ELF content there.
+//! the end of the ELF content there.
 
 use crate::bytes;
 use crate::image::{EHDR, Elf, PHDR, SHDR, Section};
@@ -49,8 +49,8 @@ const KNOWN: [&str; 21] = [
     ".mgz",
 ];
 
-/// The end of what headers, segments and sections describe. What a damaged header says of bytes
-/// that are not there does not count.
+/// The end of the parts that headers, segments and sections describe. A damaged header's claims
+/// about bytes that are not there do not count.
 pub fn end(elf: &Elf) -> u64 {
     let sections = elf.sections.iter().filter_map(in_file);
     segments_end(elf)
@@ -62,7 +62,7 @@ pub fn end(elf: &Elf) -> u64 {
         .unwrap_or(0)
 }
 
-/// Where the last segment ends in the file.
+/// End of the last segment in the file.
 fn segments_end(elf: &Elf) -> Option<u64> {
     let ends = elf
         .segments
@@ -96,7 +96,7 @@ fn in_file(section: &Section) -> Option<Range<u64>> {
     Some(section.offset..end)
 }
 
-/// Whether somebody has put a section into the finished file (with `objcopy --add-section`, say).
+/// True if somebody has put a section into the finished file (with `objcopy --add-section`, say).
 fn is_added(section: &Section) -> bool {
     section.kind == elf::SHT_PROGBITS.0
         && !section.is_alloc()
@@ -129,8 +129,10 @@ pub fn find(elf: &Elf) -> Option<Payload> {
     })
 }
 
-/// A place in the ELF content that holds the offset where the payload begins, or the length of the file, as a number or as text: its address and that number. Who knows these may read up to the end of
-/// the file, or compare its length. `immediates`: the numbers in the code, with their addresses.
+/// A place in the ELF content that holds the offset where the payload begins, or the length of the
+/// file, as a number or as text: its address and that number. A program that knows these may read
+/// up to the end of the file, or compare its length. `immediates`: the numbers in the code, with
+/// their addresses.
 pub fn known_offset(
     elf: &Elf,
     payload: &Payload,
@@ -161,7 +163,8 @@ pub fn known_offset(
     })
 }
 
-/// Where a number stands as text, decimal or hexadecimal, as who appends a payload may write it into a place that is kept for it. Short ones stand there by chance.
+/// Place of a number as text, decimal or hexadecimal. A tool that appends a payload may write the
+/// number into a place that is kept for it. Short numbers occur by chance.
 fn text_of(content: &[u8], number: u64) -> Option<usize> {
     const SHORTEST: usize = 4;
     let forms = [
@@ -182,7 +185,8 @@ fn text_of(content: &[u8], number: u64) -> Option<usize> {
     })
 }
 
-/// Variables and constants of the program: addresses, bytes, and whether they can be written. Segments where there are no section headers.
+/// Variables and constants of the program: addresses, bytes, and true if they can be written.
+/// Segments if there are no section headers.
 fn data<'e>(elf: &'e Elf) -> impl Iterator<Item = (u64, &'e [u8], bool)> {
     const OF_COMPILER: [&str; 6] = [
         ".eh_frame",
@@ -209,7 +213,7 @@ fn data<'e>(elf: &'e Elf) -> impl Iterator<Item = (u64, &'e [u8], bool)> {
         let content = bytes::range(elf.data, s.offset, s.filesz)?;
         Some((s.vaddr, content, s.flags & elf::PF_W.0 != 0))
     });
-    // Words stand at multiples of their size. What would lie beyond all addresses is nowhere.
+    // Words stand at multiples of their size. A word beyond all addresses is nowhere.
     sections
         .chain(segments)
         .filter(|(addr, content, _)| addr.checked_add(content.len() as u64 + 16).is_some())

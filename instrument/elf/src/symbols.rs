@@ -32,7 +32,7 @@ impl<'a> Symbol<'a> {
         bytes::text(self.text, 0).unwrap_or(&[])
     }
 
-    /// Whether it has none.
+    /// True if the name is empty.
     fn is_nameless(&self) -> bool {
         self.text.first() == Some(&0)
     }
@@ -93,7 +93,7 @@ fn of_tables<'a>(elf: &Elf<'a>, wanted: impl Fn(u32) -> bool) -> Vec<Symbol<'a>>
     }
 }
 
-/// The dynamic symbols by the loader's tables. How many there are only the hash table tells.
+/// The dynamic symbols by the loader's tables. Only the hash table tells their number.
 fn dynamic<'a>(elf: &Elf<'a>) -> Option<Vec<Symbol<'a>>> {
     let at = |tag| elf.at(elf.dynamic_value(dt(tag))?);
     let (data, strings) = (at(elf::DT_SYMTAB)?, at(elf::DT_STRTAB)?);
@@ -120,7 +120,7 @@ fn gnu_count(table: &[u8]) -> Option<usize> {
         .filter_map(|b| bytes::u32(b, 0))
         .max()? as usize;
     if last < first {
-        // Nothing is defined.
+        // No symbol is defined.
         return Some(first);
     }
     // The low bit of a hash ends its chain.
@@ -130,7 +130,7 @@ fn gnu_count(table: &[u8]) -> Option<usize> {
     Some(last + 1)
 }
 
-/// Addresses of functions that choose what an indirect function is.
+/// Addresses of functions that choose the target of an indirect function.
 pub fn resolvers(elf: &Elf) -> Vec<u64> {
     all(elf)
         .into_iter()
@@ -155,9 +155,9 @@ pub fn functions<'a>(elf: &Elf<'a>) -> Vec<(Cow<'a, str>, u64, u64)> {
         .collect()
 }
 
-/// What other symbols say of code: addresses without a type that other files may refer to (what
-/// this file does with a label of its own is seen in the code and in relocations), and where data
-/// are. Both sorted.
+/// Facts that other symbols tell about code. First, addresses without a type that other files may
+/// refer to. (The use that this file makes of a label of its own is seen in the code and in
+/// relocations.) Second, the ranges of data. Both are sorted.
 pub fn others(elf: &Elf, in_code: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Range<u64>>) {
     let is = |s: &Symbol, kind: elf::SymbolType| {
         s.kind == kind.0 && s.section != 0 && s.section != elf::SHN_ABS.0 && in_code(s.value)
@@ -189,19 +189,19 @@ pub fn merge(ranges: &mut Vec<Range<u64>>) {
     });
 }
 
-/// Whether any symbol's name fits.
+/// True if any symbol's name fits.
 pub fn any(elf: &Elf, fits: impl Fn(&[u8]) -> bool) -> bool {
     all(elf).into_iter().any(|s| fits(s.bytes()))
 }
 
-/// Whether the name of a symbol fits that other files may refer to.
+/// True if the name of any symbol that other files may refer to fits.
 pub fn any_exported(elf: &Elf, fits: impl Fn(&[u8]) -> bool) -> bool {
     exported(elf)
         .into_iter()
         .any(|s| s.section != 0 && fits(s.bytes()))
 }
 
-/// Whether the name of a symbol fits that the file wants of others.
+/// True if the name of any symbol that the file imports fits.
 pub fn any_imported(elf: &Elf, fits: impl Fn(&[u8]) -> bool) -> bool {
     exported(elf)
         .into_iter()

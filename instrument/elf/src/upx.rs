@@ -4,12 +4,12 @@
 use crate::image::{EHDR, PHDR};
 use crate::{Refusal, bytes};
 
-/// What UPX writes behind the program headers.
+/// Mark that UPX writes behind the program headers.
 const MARK: &[u8] = b"UPX!";
-/// How far behind them it is looked for.
+/// Number of bytes behind the headers that are searched for the mark.
 const NEAR: usize = 256;
 
-/// Refuses what a packer names. `data`: an ELF file.
+/// Refuses files with a packer's mark. `data`: an ELF file.
 pub fn check_mark(data: &[u8]) -> Result<(), Refusal> {
     let behind = EHDR + PHDR * usize::from(bytes::u16(data, 56).unwrap_or(0));
     let rest = data.get(behind..).unwrap_or(&[]);

@@ -20,8 +20,8 @@ pub struct Versions<'a> {
     needed: HashMap<u16, (&'a str, &'a str)>,
 }
 
-/// The header that goblin finds a table by. The loader knows no sections, so the table is the whole
-/// of what is given to goblin.
+/// The header that goblin finds a table by. The loader knows no sections, so goblin is given the
+/// table alone.
 fn header(kind: u32, table: &[u8]) -> [SectionHeader; 1] {
     [SectionHeader {
         sh_type: kind,
@@ -32,7 +32,7 @@ fn header(kind: u32, table: &[u8]) -> [SectionHeader; 1] {
 }
 
 impl<'a> Versions<'a> {
-    /// Those of a file; none where it has no such tables.
+    /// Reads the versions of a file; none if it has no such tables.
     pub fn read(elf: &Elf<'a>) -> Versions<'a> {
         Self::parse(elf).unwrap_or_default()
     }
@@ -46,7 +46,7 @@ impl<'a> Versions<'a> {
         let files = VerneedSection::parse(files, &headers, CONTEXT).ok()??;
         let mut needed = HashMap::new();
         let text = |at: usize| elf.dynamic_string(at as u64);
-        // What stands behind a damaged entry is not known.
+        // The entries behind a damaged one are unknown.
         'files: for file in files.iter() {
             let Some(name) = text(file.vn_file) else {
                 break;

@@ -1,21 +1,21 @@
 //! Data flow over registers and memory variables, and the class of each load.
 //!
 //! One forward pass in reverse postorder gives variables values, at every point those that
-//! addresses depend on ([`crate::analyze::demand`]). Where paths with different values meet, the
-//! variable becomes an atom of its own; at a loop's header, what the loop changes becomes a phi.
-//! Then each phi is resolved by what the back edges bring: itself (invariant), itself plus
-//! something invariant (induction), or anything else.
+//! addresses depend on ([`crate::analyze::demand`]). If paths with different values meet, the
+//! variable becomes an atom of its own. At a loop's header, each variable that the loop changes
+//! becomes a phi. Then the values from the back edges resolve each phi: itself (invariant), itself
+//! plus something invariant (induction), or anything else.
 //!
 //! # Classes
 //!
-//! After the MemGaze report (section 4.2): **Constant** is a scalar in the frame or at a fixed address (static,
-//! thread-local, or one that the global offset table holds). **Strided** is an address affine in an
-//! induction variable of the innermost loop in which it varies, with the sum of all steps per
-//! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the
-//! rest, loads through a pointer that varies in no loop included: the report's Constant class has
-//! no pointers, and its Strided class needs a loop.
+//! After the MemGaze report (section 4.2): **Constant** is a scalar in the frame or at a fixed
+//! address (static, thread-local, or one that the global offset table holds). **Strided** is an
+//! address affine in an induction variable of the innermost loop in which it varies, with the sum
+//! of all steps per iteration as stride; the stride is not known if a factor is a variable.
+//! **Irregular** is the rest, loads through a pointer that varies in no loop included: the report's
+//! Constant class has no pointers, and its Strided class needs a loop.
 //!
-//! What memory behind pointers keeps over stores and calls is assumed
+//! Memory behind pointers is assumed to keep certain values over stores and calls
 //! ([`crate::analyze::reloads`]). No load is Constant by such an assumption.
 
 use crate::analyze::class::Class;
@@ -51,15 +51,15 @@ const NOT_YET: Val = Val::MAX - 1;
 pub struct Flow<'a> {
     pub(crate) values: Values,
     pub(crate) frame: Frame,
-    /// What the addresses whose classes are asked for are made of, by number of the touch: base
-    /// and index.
+    /// Base and index of the addresses whose classes are requested, by number of the touch.
     addresses: Vec<[Val; 2]>,
     accesses: &'a AccessList,
     needs: Needs,
     /// Per variable that is needed at a block's start: its value there. (At a loop's header, that
     /// with which it is entered.)
     starts: Vec<Val>,
-    /// Where the values of all variables at the ends of blocks with back edges begin in `latched`.
+    /// First index in `latched` of the values of all variables at the end of a block with a back
+    /// edge.
     latches: FastMap<u32, usize>,
     latched: Vec<Val>,
     pub(crate) resolved: FastMap<Atom, crate::analyze::induction::Phi>,
@@ -69,7 +69,7 @@ pub struct Flow<'a> {
     pub(crate) strict: bool,
     /// Loads and stores behind pointers.
     pub(crate) memory: Memory,
-    /// What is known of loops whose cells are variables, see [`crate::analyze::reloads`].
+    /// Facts about loops whose cells are variables, see [`crate::analyze::reloads`].
     pub(crate) reloads: Reloads,
     /// The same without cells: it says what is Constant.
     without_cells: Option<Box<Flow<'a>>>,
@@ -228,7 +228,7 @@ impl<'a> Flow<'a> {
         flow
     }
 
-    /// What each loop changes, as far as it makes a difference.
+    /// Variables that each loop changes, as far as the change makes a difference.
     fn changed_in_loops(&mut self, graph: &Cfg, frame: &Frame, changed_by_calls: &Row) -> Vec<Row> {
         let mut changed = vec![Row::new(frame.variables()); self.loops.all.len()];
         if changed.is_empty() {
@@ -333,7 +333,7 @@ impl<'a> Flow<'a> {
         }
         let v = self.normal(v);
         if self.is_fixed(v) {
-            // What a cell holds may be fixed by assumption only.
+            // The content of a cell may be fixed only by assumption.
             let class = if self.without_cells.is_some() {
                 CLASS_IRREGULAR
             } else {
@@ -356,7 +356,7 @@ impl<'a> Flow<'a> {
         n: usize,
         access: &Access,
     ) -> Option<Val> {
-        // Where control does not come, nothing is written down.
+        // Nothing is recorded for unreachable code.
         let touch = self
             .frame
             .steps
@@ -382,7 +382,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Whether a variable at the function's entry is static and not fixed, so that calls might
+    /// True if a variable at the function's entry is static and not fixed, so that calls might
     /// change it.
     pub(crate) fn is_shared(&self, var: u32) -> bool {
         self.frame.key(var as usize).is_some_and(|key| {
@@ -425,7 +425,7 @@ pub fn lost_in_call(insn: &Insn, input: &Input) -> RegSet {
     }
 }
 
-/// Whether a call may change the variable. Static variables and cells are assumed to stay, see
+/// True if a call may change the variable. Static variables and cells are assumed to stay, see
 /// [`crate::analyze::reloads`].
 fn call_changes(frame: &Frame, v: usize) -> bool {
     frame.key(v).is_some_and(is_frame) && frame.is_escaped(v)
@@ -440,8 +440,8 @@ impl Walk<'_, '_> {
         let (insns, needs) = (&self.graph.blocks[b as usize].insns, self.needs);
         for i in needs.marks.within(insns.start as usize..insns.end as usize) {
             self.ask(i);
-            // What is loaded again at the same address is the same, and gets its number where it is
-            // loaded first.
+            // A second load from the same address has the same value. The value gets its number at
+            // the first load.
             if needs.made.get(i) || needs.loads[b as usize] {
                 self.instruction(i);
             }
@@ -546,7 +546,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Where the stack pointer is at an instruction of the block.
+    /// Position of the stack pointer at an instruction of the block.
     fn stack(&mut self, at: usize) -> Stack {
         let (from, mut stack) = self.stack.unwrap_or_else(|| {
             let start = self.graph.blocks[self.block as usize].insns.start as usize;
@@ -1185,7 +1185,7 @@ mod tests {
             }
         }
 
-        /// How many instructions are looked at, and the class of each access.
+        /// Number of instructions that the pass looks at, and the class of each access.
         fn classes(&self, stores: bool, needs: fn(&View) -> Needs) -> (usize, Vec<Class>) {
             let input = Code::input();
             self.classes_of(

@@ -1,4 +1,4 @@
-//! Where nobody reads the status flags any more, so that a probe may change them.
+//! Finds the places at which the status flags are dead, so that a probe may change them.
 //!
 //! As careful as [`crate::analyze::liveness`] at the function's borders: what returns, calls or
 //! leaves for code that is not followed hands all flags on; only what goes through a linkage table
@@ -19,8 +19,8 @@ const STATUS: u32 = RflagsBits::OF
     | RflagsBits::CF
     | RflagsBits::PF;
 
-/// Whether an instruction gives all flags that it changes a new value whatever its operands are.
-/// (Shifts by zero and repeated instructions that do nothing leave them alone.)
+/// True if an instruction always gives a new value to all flags that it changes, whatever its
+/// operands are. (Shifts by zero and repeated instructions that do nothing leave the flags alone.)
 fn always_changes(inst: &Instruction) -> bool {
     matches!(
         inst.mnemonic(),

@@ -19,13 +19,12 @@ use crate::x86::regs::{CALLER_SAVED, RSP, RegUse, gpr};
 use iced_x86::{Mnemonic, OpKind, Register};
 use std::ops::Range;
 
-/// How many times as much as to go through the function once may be done. Loops that hand values
-/// from variable to variable (as sliding windows do) could take as many turns as they have
-/// variables.
+/// Limit of the work, as a multiple of one pass through the function. Loops that hand values from
+/// variable to variable (as sliding windows do) could take as many turns as they have variables.
 const TURNS: usize = 32;
 
-/// What is needed where. Variables are numbered as in [`crate::analyze::dataflow`]: registers, then
-/// those in memory.
+/// Variables that are needed, by place. Variables are numbered as in [`crate::analyze::dataflow`]:
+/// registers first, then variables in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Instructions that make it, or whose addresses are asked for.
@@ -40,7 +39,7 @@ pub struct Needs {
     first: Vec<u32>,
 }
 
-/// What is known of the function.
+/// Known facts about the function.
 pub struct View<'a> {
     /// The file.
     pub input: &'a Input<'a>,
@@ -48,9 +47,9 @@ pub struct View<'a> {
     pub graph: &'a Cfg,
     /// Its loops.
     pub loops: &'a Loops,
-    /// What each instruction does to registers.
+    /// Effect of each instruction on registers.
     pub uses: &'a [RegUse],
-    /// What each instruction does to memory.
+    /// Effect of each instruction on memory.
     pub frame: &'a Frame,
     /// The thread pointer's variable.
     pub thread: Option<usize>,
@@ -75,7 +74,7 @@ impl Needs {
             variables: Rows::new(blocks, variables),
             first: Vec::new(),
         };
-        // What is needed behind each block.
+        // Variables that are needed behind each block.
         let mut behind = Rows::new(blocks, variables);
         let mut seen = Bits::new(blocks);
         let mut work = view.loops.order.clone();
@@ -108,7 +107,7 @@ impl Needs {
                 behind.take_from(b, &mut live);
             }
             behind.add(b, &live);
-            // What the block makes nothing of goes through, as most of what loops bring.
+            // Variables that the block does not change pass through, as most needs from loops do.
             let makes = &view.frame.makes[b];
             if live.low() & makes.registers.0 != 0
                 || makes.memory && live.has_high()
@@ -164,17 +163,17 @@ impl Needs {
         all
     }
 
-    /// How many variables are needed at starts of blocks.
+    /// Number of variables that are needed at the starts of all blocks.
     pub fn total(&self) -> usize {
         self.first.last().map_or(0, |&n| n as usize)
     }
 
-    /// Of those, the numbers of a block's.
+    /// Numbers of a block's variables among all of those.
     pub fn of_block(&self, block: usize) -> Range<usize> {
         self.first[block] as usize..self.first[block + 1] as usize
     }
 
-    /// Of those, the number of a block's variable, which is needed there.
+    /// Number of a block's variable among all of those. The variable must be needed there.
     pub fn place(&self, block: usize, v: usize) -> usize {
         (self.first[block] + self.variables.count_below(block, v)) as usize
     }
@@ -219,7 +218,7 @@ impl View<'_> {
         }
     }
 
-    /// What an instruction's result is made of.
+    /// Adds the inputs of an instruction's result.
     fn add_inputs(&self, i: usize, live: &mut Row) {
         // The stack pointer's value is never looked up.
         let mut read = self.uses[i].read;
@@ -237,7 +236,7 @@ impl View<'_> {
         }
     }
 
-    /// What an address is made of.
+    /// Adds the inputs of an address.
     fn add_address(&self, touch: &Touch, live: &mut Row) {
         live.add_low(touch.registers().0);
         if touch.thread {

@@ -9,7 +9,7 @@ use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED};
 /// Deeper chains of dependence count as varying.
 const DEPTH: u32 = 24;
 
-/// What a phi is.
+/// Kind of a phi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phi {
     /// Being resolved, or neither of the others.
@@ -75,8 +75,9 @@ impl Flow<'_> {
         None
     }
 
-    /// How far an address moves per iteration of the loop around that in which it varies, where
-    /// both are regular: the inner one begins anew there each time. By how many bytes may be unknown.
+    /// Step of an address per iteration of the outer loop around the loop in which the address
+    /// varies. Both loops must move it regularly: the inner one begins anew in each iteration of
+    /// the outer one. The number of bytes may be unknown.
     pub(crate) fn outer_step(
         &mut self,
         block: usize,
@@ -101,7 +102,7 @@ impl Flow<'_> {
         }
     }
 
-    /// What a value is when a loop is entered.
+    /// Value of `v` when a loop is entered.
     fn at_begin(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Val> {
         if depth > DEPTH {
             return None;
@@ -242,7 +243,8 @@ impl Flow<'_> {
         }
     }
 
-    /// Whether what a back edge brings is loaded again in each iteration, and always the same.
+    /// True if a back edge brings a value that each iteration loads again, and that is always the
+    /// same.
     fn is_reload(&mut self, latch: Val, l: LoopId, depth: u32) -> bool {
         self.values
             .as_atom(latch)
@@ -250,7 +252,7 @@ impl Flow<'_> {
             && !self.varies(latch, l, depth + 1)
     }
 
-    /// Whether the value may differ between two iterations of loop `l`.
+    /// True if the value may differ between two iterations of loop `l`.
     pub(crate) fn varies(&mut self, v: Val, l: LoopId, depth: u32) -> bool {
         if let Some(atom) = self.values.as_atom(v) {
             return self.atom_varies(atom, l, depth);

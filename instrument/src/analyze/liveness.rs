@@ -27,7 +27,7 @@ use crate::x86::insn::Insn;
 use crate::x86::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 
-/// Whether a call goes through a linkage table.
+/// True if a call goes through a linkage table.
 pub(crate) fn through_linkage(input: &Input, insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Call => direct_target(&insn.inst).is_some_and(|t| input.is_plt(t)),
@@ -37,9 +37,9 @@ pub(crate) fn through_linkage(input: &Input, insn: &Insn) -> bool {
     }
 }
 
-/// What is known of a call's convention, if it is of a function that is not in this file, and
-/// returns. (Code that was written by hand may leave registers alone on all ways but those that end
-/// there.)
+/// Convention of a call, if it is known. The callee must be outside of this file and must return.
+/// (Hand-written code may leave registers alone on all ways except those that end in a callee
+/// without return.)
 pub fn imported(input: &Input, insn: &Insn) -> Option<Import> {
     let through = match insn.flow {
         FlowControl::Call => direct_target(&insn.inst),
@@ -52,7 +52,7 @@ pub fn imported(input: &Input, insn: &Insn) -> Option<Import> {
     import.filter(|_| !input.no_return.contains(&through))
 }
 
-/// What a function's instructions do, for this pass and for [`crate::analyze::unread_values`].
+/// Effects of a function's instructions, for this pass and for [`crate::analyze::unread_values`].
 pub struct Effects {
     insns: Vec<Effect>,
     blocks: Vec<Effect>,
@@ -124,7 +124,7 @@ impl Effects {
     }
 }
 
-/// What other code does where an instruction leads to it: changes the effect.
+/// Adds the effect of other code to which an instruction leads.
 fn outside(input: &Input, insn: &Insn, effect: &mut Effect) {
     match insn.flow {
         FlowControl::ConditionalBranch

@@ -1,4 +1,4 @@
-//! What callers may rely on when a function returns.
+//! Registers whose values callers may rely on when a function returns.
 //!
 //! The ABI lets a function change nine registers, but not everything follows it: `preserve_most`,
 //! `preserve_all`, `no_caller_saved_registers`, `ms_abi`, hand-written helpers, and what compilers
@@ -26,7 +26,8 @@ use crate::x86::regs::{
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 use smallvec::SmallVec;
 
-/// What nobody passes to a function that follows the ABI, other than for it to be kept.
+/// Registers in which a function that follows the ABI gets no values, except values that it must
+/// keep.
 const NEVER_PASSED: u16 = CALLEE_SAVED.0 | 1 << RBP.0 | 1 << R11.0;
 /// Caller-saved registers that `ms_abi` functions keep.
 const KEPT_BY_MS_ABI: u16 = 1 << RSI.0 | 1 << RDI.0;
@@ -39,7 +40,7 @@ pub struct Returned {
 }
 
 impl Returned {
-    /// What a caller may read behind the `ret` of a block.
+    /// Registers that a caller may read behind the `ret` of a block.
     pub fn live(&self, block: usize) -> u16 {
         self.live
             .binary_search_by_key(&block, |l| l.0)
@@ -47,7 +48,7 @@ impl Returned {
     }
 }
 
-/// Where a copy of a register goes.
+/// Target of a copy of a register.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyTarget {
     /// The stack, at any depth: what rsp, rbp or a register that was made from rsp leads to.
@@ -74,7 +75,7 @@ type State = u64;
 const OTHER: u32 = 16;
 const UNREAD: u32 = 32;
 
-/// What an instruction, or several, do to the state.
+/// Effect of one or several instructions on the state.
 #[derive(Clone, Copy)]
 struct Transfer {
     keeps: State,
@@ -114,7 +115,7 @@ impl Transfer {
     }
 }
 
-/// What a function's blocks do.
+/// Effects of a function's blocks.
 #[derive(Default)]
 struct Blocks {
     steps: Vec<Transfer>,
@@ -129,7 +130,7 @@ struct Blocks {
     unknown_calls: bool,
 }
 
-/// What is known of a function on the way.
+/// Facts about a function during the search.
 struct Finder<'g> {
     input: &'g Input<'g>,
     graph: &'g Cfg,
@@ -250,7 +251,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether it calls an import of whose convention nothing is known.
+    /// True if the instruction calls an import with an unknown convention.
     #[inline]
     fn is_unknown_call(&self, insn: &Insn) -> bool {
         let unknown = |import| matches!(import, Some(Import::Lazy | Import::Unknown));
@@ -327,7 +328,7 @@ impl Finder<'_> {
         from.iter().map(|c| (c.insn, c.register)).collect()
     }
 
-    /// Whether a register may hold its old value where it is copied.
+    /// True if a register may hold its old value at the copy.
     fn is_old(&self, copy: &Copied, state: &[Option<State>]) -> bool {
         let b = self.graph.block_of(copy.insn);
         let first = self.graph.blocks[b].insns.start as usize;
@@ -352,7 +353,7 @@ impl Finder<'_> {
         let (mut passed, mut clobbers) = (0, 0);
         for (b, block) in self.graph.blocks.iter().enumerate() {
             let Some(at_start) = state[b] else { continue };
-            // What is read behind each instruction, from the block's end.
+            // Registers that are read behind each instruction, from the block's end.
             let mut behind = live[b];
             let mut calls = Vec::new();
             for i in (block.insns.start as usize..block.insns.end as usize).rev() {
@@ -423,7 +424,7 @@ fn is_call(insn: &Insn) -> bool {
     matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// Whether an instruction that reads rsp gives a register an address in the stack.
+/// True if an instruction that reads rsp gives a register an address in the stack.
 fn is_made_from_stack(inst: &Instruction) -> bool {
     inst.code() == Code::Lea_r64_m
         || matches!(inst.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64)
@@ -431,7 +432,7 @@ fn is_made_from_stack(inst: &Instruction) -> bool {
             && inst.op1_kind() == OpKind::Register
 }
 
-/// What an instruction itself reads, not what it hands on.
+/// Registers that an instruction itself reads. Registers that it hands on do not count.
 fn read_by(insn: &Insn, u: &RegUse) -> u16 {
     match insn.flow {
         FlowControl::Return => 0,
@@ -439,13 +440,13 @@ fn read_by(insn: &Insn, u: &RegUse) -> u16 {
     }
 }
 
-/// Whether an instruction stores a whole register to the stack.
+/// True if an instruction stores a whole register to the stack.
 fn is_save(inst: &Instruction) -> bool {
     let mut copies = copied(inst, RegSet::EMPTY).into_iter();
     copies.any(|(_, place, back)| !back && place == CopyTarget::Stack)
 }
 
-/// What of the registers that an instruction reads it only stores, or has no part in its result.
+/// Registers that an instruction reads only to store them, or that have no part in its result.
 fn never_passed_but_saved(inst: &Instruction) -> u16 {
     if matches!(
         inst.code(),
@@ -467,7 +468,7 @@ fn never_passed_but_saved(inst: &Instruction) -> u16 {
     }
 }
 
-/// Whether [`copied`] may know such an instruction.
+/// True if [`copied`] may know such an instruction.
 #[inline]
 fn may_copy(code: Code) -> bool {
     matches!(
@@ -499,8 +500,8 @@ fn may_copy(code: Code) -> bool {
 /// A register that is copied as a whole, to or from where, and whether it is filled from there.
 type Copies = SmallVec<[(Gpr, CopyTarget, bool); 4]>;
 
-/// What an instruction copies, where registers of `frame` lead to the stack. Copies from register
-/// to register are told of from both sides.
+/// Copies that an instruction makes. Registers of `frame` lead to the stack. Copies from register
+/// to register are listed from both sides.
 fn copied(inst: &Instruction, frame: RegSet) -> Copies {
     let mut copies = Copies::new();
     if !may_copy(inst.code()) {

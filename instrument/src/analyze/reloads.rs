@@ -1,8 +1,7 @@
-//! What is loaded again through pointers in loops: bases, limits and positions that stand in
-//! objects.
+//! Values that loops load again through pointers: bases, limits and positions in objects.
 //!
 //! For classes only. A reload has the value of the load before unless something in the loop may
-//! have stored there. Of stores is assumed:
+//! have stored there. These assumptions hold for stores:
 //!
 //! - One to the same address, or to a part of the same variable, changes it.
 //! - One through another pointer that does not vary in the loop, or that moves regularly, leaves it
@@ -13,12 +12,12 @@
 //! - One through any other pointer leaves it alone.
 //! - An element of an array (the address has an index) leaves it alone.
 //! - A call leaves it alone, and static variables, too; but not variables of the frame whose
-//!   address is taken. How far something moves per iteration is not believed to outlast a call.
+//!   address is taken. A step per iteration is not assumed to outlast a call.
 //!
-//! What the loop itself stores to the same place is a *cell*: data flow is solved again with cells
-//! as variables, so that one may be an induction variable. A cell changes in no way that is known
-//! if a call in the loop is passed its object. A cell whose address varies in a loop is another one
-//! in each iteration.
+//! A place to which the loop itself stores is a *cell*. Data flow is solved again with cells as
+//! variables, so that a cell may be an induction variable. If a call in the loop gets a cell's
+//! object, the cell's changes are unknown. A cell whose address varies in a loop is a different
+//! cell in each iteration.
 //!
 //! No load may be Constant by such an assumption, because Constant loads are not recorded.
 
@@ -34,7 +33,8 @@ use crate::x86::regs::{RDI, RSI, RegSet};
 pub const ARGUMENTS: RegSet = RegSet(1 << RDI.0 | 1 << RSI.0);
 /// The region of loads that vary in no loop, see [`Values::load`].
 const ANYWHERE: u32 = 1 << 31;
-/// Of more stores to one displacement in a loop, one is taken to hit.
+/// Most stores to one displacement in a loop that are looked at. If there are more, one is assumed
+/// to hit.
 const MOST_STORES: usize = 32;
 /// Steps back on the way from a pointer to what it is derived from.
 const DERIVED: usize = 16;
@@ -108,7 +108,7 @@ pub struct Reloads {
 }
 
 impl Reloads {
-    /// Whether the cell is another one in each iteration.
+    /// True if the cell is a different one in each iteration.
     pub fn is_lost(&self, l: LoopId, key: i64) -> bool {
         !self.lost.is_empty() && self.lost.contains_key(&(l, key))
     }
@@ -129,20 +129,19 @@ impl Reloads {
         })
     }
 
-    /// Whether no cells are followed.
+    /// True if no cells are followed.
     pub fn is_empty(&self) -> bool {
         self.touches.is_empty()
     }
 }
 
 impl Flow<'_> {
-    /// Whether a reload may find something else in another iteration because of a store in the
-    /// loop.
+    /// True if a store in the loop may change a reload's value between iterations.
     pub(crate) fn is_stored(&mut self, address: Val, l: LoopId, depth: u32) -> bool {
         self.memory.stored.contains_key(&(l, address)) || self.may_be_hit(address, l, depth)
     }
 
-    /// Whether a store through a pointer that varies in no regular way may be to this address.
+    /// True if a store through a pointer that varies irregularly may go to this address.
     fn may_be_hit(&mut self, address: Val, l: LoopId, depth: u32) -> bool {
         if self.memory.members.is_empty() {
             return false;
@@ -155,7 +154,7 @@ impl Flow<'_> {
             return hit;
         }
         let list = list.clone();
-        // Where one depends on the other.
+        // This answer holds while the search meets a store and a reload that depend on each other.
         self.memory.hit.insert((l, address), false);
         let hit = list.len() > MOST_STORES
             || list.into_iter().any(|(inner, at)| {
@@ -168,8 +167,8 @@ impl Flow<'_> {
         hit
     }
 
-    /// Whether a pointer comes from loads through the object at an address, as far as a few steps
-    /// tell. Nothing is known of where ways have met.
+    /// True if a pointer comes from loads through the object at an address, as far as a few steps
+    /// tell. Values from a meeting of ways are unknown.
     fn is_derived(&mut self, v: Val, address: Val, steps: &mut usize) -> bool {
         let object = self.values.sum(address);
         for &(atom, _) in self.values.sum(v).terms() {
@@ -266,7 +265,7 @@ impl Flow<'_> {
         Some(reloads)
     }
 
-    /// Whether the loop, or one around it, stores at the displacement.
+    /// True if the loop, or one around it, stores at the displacement.
     fn is_stored_to(&self, l: LoopId, displacement: i64) -> bool {
         let mut at = l;
         while at != NO_LOOP {

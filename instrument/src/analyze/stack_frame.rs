@@ -1,4 +1,5 @@
-//! Where the stack pointer and the frame pointer stand, and which memory is a variable of its own.
+//! Positions of the stack pointer and the frame pointer, and the memory that forms variables of its
+//! own.
 //!
 //! For classes only, never for safety. Offsets count from the stack pointer at the function's
 //! entry. An aligned stack pointer, or one moved by an unknown amount, starts a new region far
@@ -30,7 +31,7 @@ const THREAD: i64 = 1 << 61;
 const CELL: i64 = 1 << 62;
 /// Bits of their displacements.
 const CELL_SHIFT: u32 = 36;
-/// How far a new region is away.
+/// Distances of new regions.
 const ALIGNED: i64 = 1 << 32;
 const MOVED: i64 = 1 << 40;
 
@@ -67,7 +68,7 @@ pub fn cell_group(key: i64) -> Option<i64> {
     (key >= CELL).then_some((key - CELL) >> CELL_SHIFT)
 }
 
-/// Whether a key is in the frame.
+/// True if a key is in the frame.
 pub fn is_frame(key: i64) -> bool {
     key < STATIC / 2
 }
@@ -220,7 +221,7 @@ impl Stack {
     }
 }
 
-/// What an instruction does besides changing registers in its own way.
+/// Effect of an instruction besides its own changes to registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
@@ -241,9 +242,9 @@ pub enum Effect {
 /// See [`Frame::steps`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InsnEffect {
-    /// What it does.
+    /// Effect of the instruction.
     pub effect: Effect,
-    /// How many [`Touch`]es it has: the stack's top (`push` and `pop` only), then one per access.
+    /// Number of its [`Touch`]es: the stack's top (`push` and `pop` only), then one per access.
     count: u8,
     /// Registers that it may change.
     pub clobber: RegSet,
@@ -269,7 +270,7 @@ impl InsnEffect {
 pub struct Touch {
     /// Its key, if it has one.
     key: i64,
-    /// How many variables have lower keys; [`Touch::ELSEWHERE`] if there is no key.
+    /// Number of variables with lower keys; [`Touch::ELSEWHERE`] if there is no key.
     at: u32,
     /// Bytes.
     size: u32,
@@ -353,12 +354,12 @@ impl Touch {
             .without(RSP)
     }
 
-    /// Whether it has a key: in the frame, static, or thread-local.
+    /// True if the touch has a key: in the frame, static, or thread-local.
     pub fn has_key(&self) -> bool {
         self.at != Touch::ELSEWHERE
     }
 
-    /// Whether it is one of a variable, not only in the place of one.
+    /// True if the touch is an access to a variable. Other touches only overlap the place of one.
     fn makes_variable(&self) -> bool {
         self.plain && self.size <= 8
     }
@@ -381,7 +382,7 @@ impl Touch {
         self.find_address();
     }
 
-    /// What is loaded from no variable is told by the address.
+    /// If a load reads no variable, its address tells the loaded value.
     fn find_address(&mut self) {
         self.address |= self.read && self.makes_variable() && !self.variable;
     }
@@ -391,7 +392,7 @@ impl Touch {
     }
 }
 
-/// What a block makes, and whether it asks.
+/// Changes by a block, and its requests for addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Makes {
     /// Registers that it may change.
@@ -431,13 +432,13 @@ pub struct Frame {
     sizes: Vec<u8>,
     /// Per key of the frame: its address is taken, so that calls and unknown stores may change it.
     escaped: Vec<bool>,
-    /// What each instruction does to memory.
+    /// Effect of each instruction on memory.
     pub steps: Vec<InsnEffect>,
     /// The same by block.
     pub makes: Vec<Makes>,
     /// Instructions that write the stack pointer or the frame pointer.
     pub moves: Bits,
-    /// Of all instructions.
+    /// Touches of all instructions.
     pub touches: Vec<Touch>,
 }
 
@@ -595,7 +596,7 @@ impl Frame {
         let keyed = keyed.map(|(touch, n)| (touch.key, n)).collect();
         self.number(keyed);
         self.makes.iter_mut().for_each(|makes| makes.memory = true);
-        // What is only reached through pointers has its address taken.
+        // The address of a place is taken if code reaches the place only through pointers.
         let is_escaped = |key: &i64| match keys.binary_search(key) {
             Ok(at) => escaped[at],
             Err(_) => is_frame(*key),
@@ -615,14 +616,14 @@ impl Frame {
             .for_each(|t| t.place(0, &[], &[]));
     }
 
-    /// What an instruction does to memory.
+    /// Touches of memory by an instruction.
     #[inline]
     pub fn touches_of(&self, insn: usize) -> &[Touch] {
         let InsnEffect { count, first, .. } = self.steps[insn];
         &self.touches[first as usize..][..usize::from(count)]
     }
 
-    /// How many variables there are, registers included, which come first.
+    /// Number of variables. Registers are included and come first.
     pub fn variables(&self) -> usize {
         REGISTERS + self.keys.len()
     }
@@ -632,7 +633,7 @@ impl Frame {
         self.keys.binary_search(&key).ok().map(|m| REGISTERS + m)
     }
 
-    /// Whether calls and unknown stores may change a variable of the frame.
+    /// True if calls and unknown stores may change a variable of the frame.
     pub fn is_escaped(&self, v: usize) -> bool {
         v.checked_sub(REGISTERS).is_some_and(|m| self.escaped[m])
     }
@@ -664,7 +665,7 @@ impl Frame {
     }
 }
 
-/// What an instruction does; `moves`: it writes the stack pointer or the frame pointer.
+/// Effect of an instruction; `moves`: it writes the stack pointer or the frame pointer.
 #[inline]
 fn effect(insn: &Insn, list: &Accesses, moves: bool) -> Effect {
     match list.iter().next().map(|a| &a.form) {
@@ -679,7 +680,7 @@ fn effect(insn: &Insn, list: &Accesses, moves: bool) -> Effect {
     }
 }
 
-/// Whether control comes back behind the instruction from elsewhere.
+/// True if control comes back behind the instruction from elsewhere.
 pub fn is_call(insn: &Insn) -> bool {
     matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
 }

@@ -1,12 +1,12 @@
 //! Functions without loops all of whose addresses are Irregular: a look at each instruction shows
 //! it, and data flow need not be solved.
 //!
-//! Without loops an address is Constant or Irregular: Constant if it is a constant, or one atom
-//! that is fixed ([`Traits::FIXED`]), plus a constant. So traits of what registers and memory hold
-//! are followed forward, which say what a value of [`crate::analyze::dataflow`] may be at most.
-//! Where ways with different values meet, and where a value is not followed, data flow has an atom
-//! that is not fixed: a value without traits. So it is where control comes back and makes no loop,
-//! so that one pass in reverse postorder does.
+//! In a function without loops an address is Constant or Irregular. It is Constant if it is a
+//! constant, or one fixed atom ([`Traits::FIXED`]) plus a constant. So this pass follows traits of
+//! the contents of registers and memory forward. The traits are an upper bound for the values of
+//! [`crate::analyze::dataflow`]. Data flow creates an atom that is not fixed if ways with different
+//! values meet, or if it does not follow a value. Such a value has no traits. The same holds if
+//! control comes back without making a loop, so one pass in reverse postorder is enough.
 
 use crate::analyze::stack_frame::{Stack, THREAD_POINTER, is_call, is_frame, static_address};
 use crate::ir::cfg::Cfg;
@@ -17,7 +17,7 @@ use crate::x86::operands::{AccessList, Accesses, EffectiveAddress, Form, Segment
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDX, RSP, RegSet, RegUse, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 
-/// What a value may be besides one atom that is not fixed, plus a constant.
+/// Possible forms of a value besides the basic one: an atom that is not fixed, plus a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Traits(u8);
 
@@ -38,12 +38,13 @@ impl Traits {
         self.0 & other.0 != 0
     }
 
-    /// Whether it may be fixed or a sum: nothing is known of what is made of it.
+    /// True if the value may be fixed or a sum: the values computed from it are unknown.
     fn is_any(self) -> bool {
         self.has(Traits::FIXED) && self.has(Traits::SUM)
     }
 
-    /// Of a value plus another one, times at most eight.
+    /// Traits of the sum of this value and another one. The other one may be scaled by at most
+    /// eight.
     fn plus(self, other: Traits) -> Traits {
         let sum = (self.0 | other.0) & Traits::LARGEST_SUM.0;
         if self.is_any()
@@ -56,7 +57,7 @@ impl Traits {
         Traits(sum << 1 | Traits::SUM.0)
     }
 
-    /// Of a value times at most 2⁹, and not less than one.
+    /// Traits of this value times at least one and at most 2⁹.
     fn times(self) -> Traits {
         if self.has(Traits::FIXED) {
             Traits::ANY
@@ -66,7 +67,7 @@ impl Traits {
     }
 }
 
-/// What holds at a place.
+/// State at a place.
 #[derive(Clone, Copy, Debug)]
 struct State {
     /// Traits of registers, four bits each.
@@ -96,9 +97,9 @@ fn slot(key: i64) -> u64 {
 /// Which variables in memory may have traits behind a call, as far as the pass has come.
 #[derive(Default)]
 struct Keys {
-    /// Of variables that traits were stored to.
+    /// Keys of variables that traits were stored to.
     stored: Vec<i64>,
-    /// Of variables of the frame whose addresses are taken.
+    /// Keys of variables of the frame whose addresses are taken.
     taken: Vec<i64>,
     /// Others may have traits, too.
     more: bool,
@@ -138,7 +139,7 @@ impl Keys {
     }
 }
 
-/// Whether what a variable holds at the function's entry is fixed. Calls do not change it.
+/// True if the content of a variable at the function's entry is fixed. Calls do not change it.
 fn is_fixed(key: i64, input: &Input) -> bool {
     key == THREAD_POINTER || static_address(key).is_some_and(|a| input.is_got(a))
 }
@@ -150,8 +151,8 @@ impl State {
         stack: Stack::ENTRY,
     };
 
-    /// Where ways meet, what is not the same on all of them has no traits, and what is has those
-    /// that it has on all.
+    /// Joins two ways. A value that differs between the ways has no traits. A value that is the
+    /// same on all ways keeps the traits that it has on all.
     fn join(&mut self, other: &State) {
         self.registers &= other.registers;
         self.memory
@@ -163,7 +164,7 @@ impl State {
         }
     }
 
-    /// What a variable in memory holds.
+    /// Traits of a variable in memory.
     fn variable(&self, key: i64) -> Traits {
         let slot = slot(key);
         Traits(
@@ -198,7 +199,7 @@ impl State {
         self.registers |= u64::from(traits.0) << (4 * r.0);
     }
 
-    /// Whether an address may be Constant.
+    /// True if an address may be Constant.
     fn may_be_fixed(&self, form: &Form) -> bool {
         let (base, index) = match form {
             Form::Plain(place) if place.segment == Segment::Fs => return true,
@@ -228,7 +229,7 @@ impl State {
         }
     }
 
-    /// What the memory holds that an instruction reads.
+    /// Traits of the memory that an instruction reads.
     fn load(&self, list: &Accesses, input: &Input) -> Traits {
         let Some(Form::Plain(place)) = list.iter().find(|a| a.read).map(|a| &a.form) else {
             return Traits::NONE;
@@ -302,7 +303,7 @@ impl State {
         }
     }
 
-    /// What operand 0 becomes (rax for the sign extensions).
+    /// Traits of operand 0 after the instruction (of rax for the sign extensions).
     fn result(&self, inst: &Instruction, list: &Accesses, input: &Input) -> Traits {
         let operand = |op: u32| self.operand(inst, op, list, input);
         let is_constant = |op: u32| !matches!(inst.op_kind(op), OpKind::Register | OpKind::Memory);
@@ -343,7 +344,7 @@ impl State {
     }
 }
 
-/// Whether memory at a place may be a variable of its own.
+/// True if memory at a place may be a variable of its own.
 fn may_be_variable(place: &EffectiveAddress) -> bool {
     place.index.is_none() && place.base.is_none_or(|base| base == RSP || base == RBP)
 }
@@ -356,8 +357,8 @@ fn written(list: &Accesses) -> Option<&EffectiveAddress> {
     })
 }
 
-/// Whether data flow would find that all addresses whose classes are asked for are Irregular: if so
-/// for sure. `stores`: classes of stores are asked for, too.
+/// True if data flow would certainly find that all requested addresses are Irregular. `stores`:
+/// classes of stores are requested, too.
 pub fn are_all(
     input: &Input,
     graph: &Cfg,

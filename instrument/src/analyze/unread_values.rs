@@ -15,8 +15,8 @@ use crate::x86::operands::AccessList;
 use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
 use iced_x86::FlowControl;
 
-/// What an instruction, or several, do to the registers that are fresh: some cease to be, others
-/// become it.
+/// Effect of one or several instructions on the fresh registers. Some registers cease to be fresh,
+/// and others become fresh.
 #[derive(Clone, Copy)]
 pub struct Transfer {
     keeps: u16,
@@ -30,7 +30,7 @@ impl Transfer {
         adds: 0,
     };
 
-    /// Of an instruction.
+    /// Effect of one instruction.
     #[inline]
     pub fn of(flow: FlowControl, u: &RegUse) -> Transfer {
         match flow {
@@ -52,7 +52,7 @@ impl Transfer {
         }
     }
 
-    /// Of two, one after the other.
+    /// Effect of two transfers, one after the other.
     #[inline]
     pub fn then(self, next: Transfer) -> Transfer {
         Transfer {

@@ -16,7 +16,7 @@ pub type Atom = u32;
 /// Most atoms in a sum; larger ones become opaque.
 pub const TERMS: usize = 4;
 
-/// What an atom is. `block` says where it gets its value.
+/// Kind of an atom. `block` is the block in which the atom gets its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A variable at the function's entry.
@@ -25,7 +25,7 @@ pub enum Kind {
     Frame,
     /// Computed in a way that is not followed.
     Opaque {
-        /// Where.
+        /// Block that computes the value.
         block: u32,
     },
     /// A variable at a loop's header.
@@ -37,21 +37,21 @@ pub enum Kind {
     },
     /// Depends on its inputs alone.
     Pure {
-        /// Where.
+        /// Block that computes the value.
         block: u32,
         /// Inputs.
         inputs: [Val; 2],
     },
     /// Product.
     Product {
-        /// Where.
+        /// Block that computes the value.
         block: u32,
         /// Factors.
         inputs: [Val; 2],
     },
     /// Content of memory.
     Load {
-        /// Where.
+        /// Block of the load.
         block: u32,
         /// Address.
         address: Val,
@@ -191,7 +191,7 @@ impl Values {
         self.sums.len() as Val - 1
     }
 
-    /// Where the search for a sum's number begins.
+    /// First slot in the search for a sum's number.
     fn place(&self, sum: &Sum) -> usize {
         sum.hash() as usize & (self.of_sum.len() - 1)
     }

@@ -13,7 +13,7 @@ pub struct Content {
     was: Version,
 }
 
-/// What changes where a file is written to.
+/// Properties of a file that change when it is written to.
 #[derive(PartialEq, Eq)]
 struct Version {
     bytes: u64,
@@ -52,8 +52,8 @@ impl Content {
         &self.map
     }
 
-    /// Whether nobody has written to the file since it was mapped: else what was read of it at
-    /// different times may not fit together.
+    /// True if nobody has written to the file since it was mapped. After a write, data that was
+    /// read at different times may not fit together.
     pub fn is_unchanged(&self) -> bool {
         self.file
             .metadata()

@@ -25,6 +25,8 @@ pub enum LeftReason {
     Transaction,
     /// Uses the `%gs` base, which belongs to the software backend.
     UsesGs,
+    /// Sets the trap flag or the alignment check, with which no clone may run.
+    SetsFlags,
     /// Belongs to a sanitizer's runtime.
     SanitizerRuntime,
     /// No bytes in the file.
@@ -46,6 +48,7 @@ impl fmt::Display for LeftReason {
             LeftReason::RestartableSequence => "uses restartable sequences",
             LeftReason::Transaction => "uses hardware transactions",
             LeftReason::UsesGs => "uses the gs segment",
+            LeftReason::SetsFlags => "sets the trap flag or the alignment check",
             LeftReason::SanitizerRuntime => "belongs to a sanitizer's runtime",
             LeftReason::NoBytes => "no bytes in the file",
             LeftReason::Unsupported(why) => why,

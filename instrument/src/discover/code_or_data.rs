@@ -1,11 +1,11 @@
-//! What of a function is sure to be code.
+//! Finds the bytes of a function that are certain to be code.
 //!
 //! Hand-written functions have data between their instructions, and some of it looks like
 //! instructions. An entry jump over it would change what the program reads. So one is written only
 //! over what control is seen to reach: from the function's start, from what other code calls and
 //! branches to, from landing pads and jump tables, and from addresses that are seen on their way to
-//! a jump. What merely has its address taken, or is named by a word in the data, may be there to be
-//! read, also where it stands behind a call or system call: that may never return.
+//! a jump. Bytes may be there to be read if code merely takes their address, or if only a word in
+//! the data names them. This holds also behind a call or system call, which may never return.
 
 use crate::discover::jump_tables::is_indirect_jump;
 use crate::ir::cfg::Cfg;
@@ -180,7 +180,7 @@ fn loads_by(insns: &[Insn], n: usize, factory: &mut InstructionInfoFactory) -> V
     found
 }
 
-/// Whether no compiler writes such code into programs.
+/// True if no compiler writes such code into programs.
 pub fn is_odd(inst: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
@@ -189,7 +189,7 @@ pub fn is_odd(inst: &Instruction) -> bool {
     )
 }
 
-/// Where an indirect jump gets its target.
+/// Source of an indirect jump's target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// This word, or one of a table that begins there.
@@ -223,7 +223,8 @@ impl Slot {
         })
     }
 
-    /// Whether what is written here, alone or with more behind it, may be what `source` reads.
+    /// True if a value written to this slot may be read by `source`. Data behind the value may be
+    /// written with it.
     fn feeds(self, source: Source) -> bool {
         let Source::Slot(from) = source else {
             return false;
@@ -238,7 +239,7 @@ impl Slot {
     }
 }
 
-/// What becomes of an address that an instruction takes.
+/// Fate of an address that an instruction takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is jumped to.
@@ -286,7 +287,7 @@ impl Jumps {
         jumps
     }
 
-    /// Whether the function takes this address, and each time for a jump.
+    /// True if the function takes this address, and takes it only for jumps.
     fn lead_to(&self, graph: &Cfg, at: u64, factory: &mut InstructionInfoFactory) -> bool {
         let mut places = graph
             .insns
@@ -298,7 +299,7 @@ impl Jumps {
             && places.all(|(n, i)| self.fits(fate(&graph.insns[n + 1..], &i.inst, factory)))
     }
 
-    /// Whether one of them may go to what the word at a fixed address holds.
+    /// True if one of the jumps may go to the address in the word at `at`, a fixed address.
     fn may_read(&self, at: u64) -> bool {
         self.sources.iter().any(|&source| match source {
             Source::Slot(s) if matches!(s.base, Register::RIP | Register::None) => {
@@ -323,10 +324,10 @@ impl Jumps {
         }
     }
 
-    /// Whether the function computes targets from addresses of its own, so that any instruction may
-    /// be one: it takes an inner address, and not just to jump there, or to put it where nothing
-    /// but a jump reads it. (Without such jumps it goes there by a return or by way of other code,
-    /// unless it only reads at the address.)
+    /// True if the function computes targets from its own addresses, so that any instruction may be
+    /// a target. Such a function takes an inner address and uses it for more than a jump, or stores
+    /// it where something else than a jump reads it. (A function without such jumps reaches the
+    /// address by a return or through other code, unless it only reads there.)
     pub fn compute(
         &self,
         graph: &Cfg,
@@ -369,8 +370,8 @@ impl Jumps {
         })
     }
 
-    /// Whether a word in memory is only written by plain moves, and only read to jump to what it
-    /// holds. Tables are not changed in place.
+    /// True if only plain moves write a word in memory, and only jumps to its value read it. Tables
+    /// are not changed in place.
     fn only_jumped_to(
         &self,
         graph: &Cfg,
@@ -399,8 +400,8 @@ impl Jumps {
     }
 }
 
-/// Whether the function makes another address of that of its own start. `takers`: the instructions
-/// that take it.
+/// True if the function computes another address from the address of its own start. `takers`: the
+/// instructions that take that address.
 pub fn computes_from(graph: &Cfg, takers: &[u32], factory: &mut InstructionInfoFactory) -> bool {
     takers.iter().any(|&n| {
         let (inst, behind) = (
@@ -422,13 +423,13 @@ pub struct Used {
     pub read: bool,
     /// It is put into the frame, or held beyond a call or jump.
     pub kept: bool,
-    /// What is called with it: the target of a direct call, or the word of one through memory, and
-    /// the registers that hold the address.
+    /// Callee that gets the address: the target of a direct call, or the word of a call through
+    /// memory. The set has the registers that hold the address.
     pub given: Option<(u64, RegSet)>,
 }
 
-/// What becomes of the address `at` that an instruction takes (`whole`: and no sum with it).
-/// `behind`: the bytes of the code that follows.
+/// Uses of the address `at` that an instruction takes. `whole`: the instruction takes the address
+/// itself and not a sum with it. `behind`: the bytes of the code that follows.
 pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     if !whole {
         return Used {
@@ -504,7 +505,7 @@ pub fn read(inst: &Instruction) -> Option<(u64, bool)> {
         .then_some((slot.disp, is_whole))
 }
 
-/// Where `jump`, which has `before` in its block, gets its target.
+/// Source of the target of `jump`. `before`: the instructions before it in its block.
 fn source(before: &[Insn], jump: &Insn, factory: &mut InstructionInfoFactory) -> Source {
     let slot = |inst: &Instruction| Slot::of(inst).map_or(Source::Unknown, Source::Slot);
     let Some(target) = gpr(jump.inst.op0_register()) else {
@@ -546,7 +547,7 @@ impl Held {
     }
 }
 
-/// What becomes of the address that `taker` takes, in the instructions behind it.
+/// Fate of the address that `taker` takes, in the instructions behind it.
 fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFactory) -> Fate {
     followed(behind, taker, factory).0
 }
@@ -581,7 +582,7 @@ fn followed(
         }
         is_read |=
             inst.is_string_instruction() && (held.has(Register::RSI) || held.has(Register::RDI));
-        // What is read at is no target, unless another address is made of it.
+        // An address that is read from is no target, unless another address is computed from it.
         let or_read = |fate| (if is_read { Fate::Read } else { fate }, None);
         let sources = 1.min(inst.op_count())..inst.op_count();
         let moved = sources
@@ -649,7 +650,7 @@ fn followed(
     (if is_read { Fate::Read } else { Fate::Other }, None)
 }
 
-/// Whether the instruction makes its first operand from what it was.
+/// True if the instruction computes its first operand from the operand's old value.
 fn changes(inst: &Instruction, factory: &mut InstructionInfoFactory) -> bool {
     matches!(
         registers(factory, inst).op0_access(),

@@ -18,7 +18,7 @@ use mgz_elf::Elf;
 use mgz_elf::image::dt;
 use object::elf;
 
-/// What a program needs to install handlers of signals, or to load code that may.
+/// Functions that a program needs to install signal handlers, or to load code that may do so.
 const INSTALLERS: [&str; 17] = [
     "sigaction",
     "__sigaction",
@@ -49,8 +49,8 @@ const QUIET: [&str; 6] = [
 ];
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Whether a file is the executable of a program in which no signal has a handler, as far as it and
-/// the libraries that it needs go.
+/// True if a file is the executable of a program in which no signal has a handler. The answer
+/// covers the file and the libraries that it needs.
 pub fn has_no_handlers(elf: &Elf, input: &Input) -> bool {
     let imports = Imports::read(elf, input);
     let installs = |name: &String| INSTALLERS.contains(&name.as_str());
@@ -66,7 +66,7 @@ pub fn has_no_handlers(elf: &Elf, input: &Input) -> bool {
         && needed.iter().all(|name| QUIET.contains(&name.as_str()))
 }
 
-/// Whether a function puts the base back wherever it sets it, and uses none but its own.
+/// True if a function restores the base wherever it sets it, and uses only its own base.
 pub fn puts_back(input: &Input, program: &Program, function: FunctionId) -> bool {
     let info = program.function(function);
     let inner = info.inner();
@@ -106,8 +106,8 @@ fn all_put_back(all: &[Instruction]) -> bool {
     !jumps_anywhere
 }
 
-/// How many instructions a run has that begins with reading the base and ends when that is put
-/// back, and nothing is left of it.
+/// Number of instructions in a run that begins with a read of the base and ends with its
+/// restoration. No trace of the value may remain behind the run.
 fn end_of(run: &[Instruction], targets: &[u64]) -> Option<usize> {
     let mut factory = InstructionInfoFactory::new();
     let first = run.first()?;
@@ -139,7 +139,7 @@ fn end_of(run: &[Instruction], targets: &[u64]) -> Option<usize> {
         }
     }
     let end = end?;
-    // What was read must not be seen by others.
+    // Other code must not see the value that was read.
     for inst in run.get(end..)? {
         if uses_gs(inst) {
             return None;
@@ -158,7 +158,7 @@ fn end_of(run: &[Instruction], targets: &[u64]) -> Option<usize> {
     None
 }
 
-/// Whether an instruction has to do with a register, and (true) only overwrites it.
+/// `None` if an instruction does not touch a register; true if the instruction only overwrites it.
 fn touches(
     factory: &mut InstructionInfoFactory,
     inst: &Instruction,
@@ -186,7 +186,7 @@ fn touches(
     }
 }
 
-/// Whether no caller looks at a register when a function returns.
+/// True if no caller reads a register when a function returns.
 fn is_lost_at_return(register: Register) -> bool {
     use Register::{R8, R9, R10, R11, RCX, RDI, RSI};
     [RCX, RSI, RDI, R8, R9, R10, R11].contains(&register)
@@ -248,7 +248,7 @@ mod tests {
         assert!(!judge(&[READ_RCX, WRITE_RDI, CALL, WRITE_RCX, RET]));
         assert!(!judge(&[READ_RCX, WRITE_RDI, JUMP, LOAD, WRITE_RCX, RET]));
         assert!(!judge(&[READ_RCX, WRITE_RDI, SELECTOR, WRITE_RCX, RET]));
-        // What is put back is something else, or is used before another is set.
+        // The run restores another value, or uses the base before it sets another.
         assert!(!judge(&[READ_RCX, WRITE_RDI, OVER, WRITE_RCX, RET]));
         assert!(!judge(&[READ_RCX, LOAD, WRITE_RCX, RET]));
         // It is shown to others.

@@ -33,7 +33,7 @@ const MAX_ENTRIES: u64 = 1 << 16;
 /// Entries that are read if the bound is unknown.
 const MAX_GUESSES: u64 = 1024;
 
-/// Whether `inst` is an indirect near jump.
+/// True if `inst` is an indirect near jump.
 pub fn is_indirect_jump(insn: &Insn) -> bool {
     insn.flow == FlowControl::IndirectBranch
 }
@@ -154,7 +154,7 @@ impl Constants {
     }
 }
 
-/// Whether the instruction calls a function that does not return.
+/// True if the instruction calls a function that does not return.
 fn ends_there(input: &Input, insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Call => crate::x86::flow::direct_target(&insn.inst)
@@ -240,7 +240,7 @@ fn examine(
     ))
 }
 
-/// What a search knows but the code and its blocks.
+/// Inputs of a search besides the code and its blocks.
 #[derive(Clone, Copy)]
 struct View<'s> {
     constants: Option<&'s Constants>,
@@ -249,7 +249,7 @@ struct View<'s> {
 }
 
 impl View<'_> {
-    /// Whether control gets from the end of block `b` to a jump.
+    /// True if control gets from the end of block `b` to a jump.
     fn reaches(self, b: usize) -> bool {
         !self.hopeful || self.constants.is_none_or(|c| c.passed[b])
     }
@@ -294,8 +294,8 @@ impl View<'_> {
 /// A table and the number of its entries, if a bound was found.
 type Answer = Option<(Shape, Option<u64>)>;
 
-/// What searches of one function have found, for the rounds to come: nearly all blocks of one round
-/// are the same in the next, and a jump whose table has no bound is dear.
+/// Results of the searches of one function, for later rounds. Nearly all blocks of one round are
+/// the same in the next, and a jump whose table has no bound is expensive.
 #[derive(Debug, Default)]
 pub struct Known {
     /// [`Cfg::dropped`] of the graph that this is about.
@@ -304,7 +304,7 @@ pub struct Known {
     uses: Vec<RegUse>,
     /// By jump.
     answers: FastMap<u32, Vec<(Vec<(u32, u64)>, Answer)>>,
-    /// What tables hold.
+    /// Contents of tables.
     contents: FastMap<(Shape, Option<u64>), Contents>,
 }
 
@@ -499,7 +499,7 @@ impl Search<'_> {
     }
 }
 
-/// What the conditional branch `last` says if control goes on at block `next`.
+/// Adds the bound that the conditional branch `last` implies if control goes on at block `next`.
 fn learn(graph: &Cfg, last: usize, next: usize, machine: &mut Machine, bounds: &mut Bounds) {
     let insn = &graph.insns[last];
     let Some(compared) = machine.compared else {
@@ -682,7 +682,7 @@ fn from_least(machine: &Machine, bounds: &Bounds, shape: Shape, index: Id) -> (S
     )
 }
 
-/// What a table holds.
+/// Contents of a table.
 #[derive(Clone, Debug)]
 struct Contents {
     targets: Vec<u64>,
@@ -772,10 +772,9 @@ fn read_whole(
     Some((targets, relocated))
 }
 
-/// What the entries may be if nobody knows how many they are: up to the first that leads to no code
-/// at all. All that lie inside of the function are taken for targets, also those behind one that
-/// does not: a cold part may be the target in between, and one target too many does no harm where
-/// one too few does.
+/// Candidate entries of a table of unknown length: all entries up to the first that leads to no
+/// code. All entries inside the function count as targets, also behind an entry that leads outside:
+/// the target in between may be a cold part. One target too many does no harm; one too few does.
 fn guess(input: &Input, shape: &Shape, inside: &dyn Fn(u64) -> bool) -> (Vec<u64>, Vec<u64>, bool) {
     let (mut targets, mut strays, mut relocated) = (Vec::new(), Vec::new(), false);
     for i in 0..MAX_GUESSES {

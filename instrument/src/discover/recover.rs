@@ -30,7 +30,7 @@ pub struct Recovery {
     pub graph: Cfg,
     /// Its jump tables.
     pub found: Vec<Found>,
-    /// What says so to [`recover_again`].
+    /// The course that tells [`recover_again`] how the tables were found.
     pub course: Option<Course>,
 }
 
@@ -161,14 +161,14 @@ pub fn recover(
     }
 }
 
-/// Whether an address is in one of some ranges, which are sorted and do not overlap.
+/// True if an address is in one of some ranges. The ranges are sorted and do not overlap.
 pub(crate) fn is_in(ranges: &[Range<u64>], at: u64) -> bool {
     ranges
         .get(ranges.partition_point(|r| r.end <= at))
         .is_some_and(|r| r.start <= at)
 }
 
-/// Whether jumps have at least the targets that they had before.
+/// True if jumps have at least the targets that they had before.
 pub(crate) fn only_adds(jumps: &[KnownJump], before: &[KnownJump]) -> bool {
     let has = |old: &KnownJump| {
         jumps
@@ -272,9 +272,9 @@ pub(crate) fn landings(
     all
 }
 
-/// Whether there is an indirect jump whose targets nothing is known of, or less than is `enough`. A
-/// target that is read from memory whole is known by the word there, where it is inside the
-/// function at all; one that is computed comes from a table.
+/// True if the targets of some indirect jump are unknown, or less is known than is `enough`. The
+/// target may be a whole word that the jump reads from memory. The word tells such a target, if the
+/// target is inside the function at all. A computed target comes from a table.
 pub(crate) fn is_blind(
     graph: &Cfg,
     enough: impl Fn(&Found) -> bool,
@@ -304,7 +304,7 @@ pub(crate) fn is_blind(
     })
 }
 
-/// Whether the instruction calls an address inside of the function other than its start.
+/// True if the instruction calls an address inside of the function other than its start.
 pub(crate) fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
     let target = if insn.flow == FlowControl::Call {
         insn.direct_target()
@@ -317,9 +317,9 @@ pub(crate) fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
 /// Rounds until tables and data words that point into the function explain each other.
 pub(crate) const ROUNDS: usize = 8;
 
-/// Whether what a register holds may be used at `at`, code of another function: an explicit read
-/// before a write, in the next few instructions. A table's entry is a temporary of the compiler, so
-/// that more is not looked for.
+/// True if code at `at`, in another function, may use the value of a register: it reads the
+/// register before a write in the next few instructions. A table's entry is a temporary of the
+/// compiler, so the search goes no further.
 pub(crate) fn read_at(
     input: &Input,
     at: u64,

@@ -3,15 +3,18 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::{Used, is_odd};
+use crate::discover::flag_writes::{is_context_flags, may_change_context, sets_flags};
 use crate::discover::jump_tables::is_indirect_jump;
 use crate::discover::recover::recover;
-use crate::discover::{code_or_data, self_reads};
+use crate::discover::{code_or_data, restartable, self_reads};
 use crate::ir::FunctionId;
 use crate::ir::cfg::Entries;
 use crate::ir::jump_table::Course;
 use crate::program::{
     FunctionInfo, Input, Options, Program, SegmentBytes, sanitizers, syscalls, uncovered,
 };
+use crate::util::bit_set::Bits;
+use crate::util::fast_hash::FastSet;
 use crate::util::range_index::Starts;
 use crate::x86::decode::{Body, Source};
 use crate::x86::flow::{JUMP, direct_target, ends_flow, is_call, is_padding, jump_target};
@@ -23,7 +26,7 @@ use iced_x86::{
 };
 use mgz_elf::symbols::merge;
 use rayon::prelude::*;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Bytes of what is not understood that are read as instructions from each byte on.
@@ -78,6 +81,11 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         functions,
         starts,
         uses_gs: scans.iter().filter_map(|s| s.rare().gs).collect(),
+        sets_flags: scans.iter().filter_map(|s| s.rare().sets_flags).collect(),
+        changes_context: scans
+            .iter()
+            .filter_map(|s| s.rare().changes_context)
+            .collect(),
         aimed: Vec::new(),
         data,
         stray_bytes: 0,
@@ -106,8 +114,8 @@ pub fn discover(input: &Input, options: &Options) -> Program {
             continue;
         };
         let f = &mut program.functions[id.0 as usize];
-        // What reads at a function's start reads its code (to copy it, say), and so may what steps
-        // on from there.
+        // Code that reads at a function's start reads the function's code (to copy it, say). An
+        // address computed from the start may read the code too.
         if (used.read || used.changed) && used.at == f.range.start {
             program.data.push(f.range.clone());
         }
@@ -127,6 +135,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         .map(|s| s.range.clone())
         .collect();
     self_reads::find(input, &mut program, &takers);
+    restartable::leave(input, &mut program);
     merge(&mut program.data);
     for &target in scans.iter().chain(&stray).flat_map(|s| &s.rare().ways) {
         if let Some(id) = inside(&program, target) {
@@ -268,7 +277,7 @@ fn known_functions(input: &Input) -> Vec<FunctionInfo> {
     merged
 }
 
-/// Where a function that starts at `start` must end at the latest.
+/// Latest possible end of a function that starts at `start`.
 fn limit_after(
     input: &Input,
     functions: &[FunctionInfo],
@@ -325,7 +334,7 @@ fn not_filler(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// What of `range` is in none of `holes`, which are sorted.
+/// Parts of `range` outside of `holes`, which are sorted.
 fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
     let (mut parts, mut at) = (Vec::new(), range.start);
     for hole in &holes[holes.partition_point(|h| h.end <= range.start)..] {
@@ -369,8 +378,8 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
     }
     starts.retain(|&at| gap_of(at).is_some());
     if !starts.is_empty() {
-        // What these refer to may be data behind a call that does not return.
-        let mut refer: HashSet<u64> = scans
+        // An address that the functions refer to may be data behind a call that does not return.
+        let mut refer: FastSet<u64> = scans
             .iter()
             .flat_map(|s| {
                 s.taken
@@ -379,9 +388,12 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
                     .chain(s.rare().used.iter().map(|u| u.start))
             })
             .collect();
-        let (_, seen) = follow_calls(input, &gap_of, &starts, &refer);
+        let low = outside.iter().map(|gap| gap.start).min().unwrap_or(0);
+        let high = outside.iter().map(|gap| gap.end).max().unwrap_or(0);
+        let span = low..high;
+        let (_, seen) = follow_calls(input, &gap_of, &span, &starts, &refer);
         refer.extend(seen);
-        starts.extend(follow_calls(input, &gap_of, &starts, &refer).0);
+        starts.extend(follow_calls(input, &gap_of, &span, &starts, &refer).0);
     }
     // Hand-written functions without unwind data are known by their addresses alone. They are what
     // these call, if all of it is code to the last byte.
@@ -396,7 +408,7 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
         .collect();
     work.sort_unstable();
     work.dedup();
-    let mut called: HashSet<u64> = starts.iter().copied().collect();
+    let mut called: FastSet<u64> = starts.iter().copied().collect();
     while let Some((at, is_called)) = work.pop() {
         let Some(calls) = clean_calls(input, &gap_of, at) else {
             continue;
@@ -423,22 +435,32 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
     found
 }
 
-/// Follows control outside of functions: what is called there, and what is referred to. `refer`:
-/// where nothing is followed behind a call.
+/// Follows control outside of functions, which is all in `span`: what is called there, and what is
+/// referred to. `refer`: where nothing is followed behind a call.
 fn follow_calls<'g>(
     input: &Input,
     gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
+    span: &Range<u64>,
     starts: &[u64],
-    refer: &HashSet<u64>,
+    refer: &FastSet<u64>,
 ) -> (Vec<u64>, Vec<u64>) {
     let (mut calls, mut referred) = (Vec::new(), Vec::new());
-    let (mut work, mut seen) = (starts.to_vec(), HashSet::new());
+    let mut work = starts.to_vec();
+    // (A bit for each byte of the code: files without unwind data may have 20 million
+    // instructions.)
+    let mut seen = Bits::new((span.end - span.start) as usize);
+    let mut insert = |at: u64| {
+        let bit = (at - span.start) as usize;
+        let is_new = !seen.get(bit);
+        seen.set(bit);
+        is_new
+    };
     while let Some(from) = work.pop() {
         let Some(bytes) = gap_of(from).and_then(|gap| input.slice(&(from..gap.end))) else {
             continue;
         };
         let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
-        while decoder.can_decode() && seen.insert(decoder.ip()) {
+        while decoder.can_decode() && insert(decoder.ip()) {
             let inst = decoder.decode();
             if inst.is_invalid() {
                 break;
@@ -460,8 +482,8 @@ fn follow_calls<'g>(
     (calls, referred)
 }
 
-/// What code outside of functions calls there, if all that control reaches from `from` is code that
-/// compilers and people write.
+/// Targets outside of functions that code there calls. `None` if control from `from` reaches code
+/// that neither compilers nor people write.
 fn clean_calls<'g>(
     input: &Input,
     gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
@@ -509,7 +531,7 @@ fn clean_calls<'g>(
     is_apart.then_some(calls)
 }
 
-/// What one piece of code refers to.
+/// References from one piece of code.
 #[derive(Default)]
 struct Scan {
     range: Range<u64>,
@@ -524,18 +546,19 @@ struct Scan {
     rare: Option<Box<Rare>>,
 }
 
-/// What few pieces of code have.
+/// Facts that apply to few pieces of code.
 #[derive(Default)]
 struct Rare {
     /// Branches and calls by what control is not seen to reach: there may be data.
     doubtful: Vec<u64>,
-    /// What is taken of other functions.
+    /// Addresses that the code takes of other functions.
     others: Vec<Used>,
     /// Outside of code, what looks like the first of a table of distances into code.
     distances: Vec<u64>,
-    /// Of what is not understood: where a branch may lead, whatever byte it begins at.
+    /// Possible targets of branches in code that is not understood. A branch may begin at any byte
+    /// there.
     ways: Vec<u64>,
-    /// Of that: branches inside of it, from where and where to.
+    /// Branches inside of that code: source and target.
     inner: Vec<(u64, u64)>,
     /// Outside of the function, in its jump tables.
     tabled: Vec<u64>,
@@ -544,8 +567,11 @@ struct Rare {
     /// Outside of the function, behind tables of unknown length.
     strays: Vec<u64>,
     gs: Option<u64>,
+    sets_flags: Option<u64>,
+    changes_context: Option<u64>,
     course: Option<Box<Course>>,
-    /// It takes an address where code begins or ends, of a table of functions, or of its own, and may read there.
+    /// It takes an address where code begins or ends, of a table of functions, or of its own, and
+    /// may read there.
     takes_bound: bool,
 }
 
@@ -561,6 +587,8 @@ impl Scan {
             used: Vec::new(),
             strays: Vec::new(),
             gs: None,
+            sets_flags: None,
+            changes_context: None,
             course: None,
             takes_bound: false,
         };
@@ -571,7 +599,7 @@ impl Scan {
         self.rare.get_or_insert_default()
     }
 
-    /// Whether it refers to anything.
+    /// True if the code refers to anything.
     fn tells(&self) -> bool {
         self.rare.is_some()
             || !(self.branches.is_empty() && self.calls.is_empty() && self.taken.is_empty())
@@ -646,7 +674,8 @@ impl Scan {
         if self_reads::numbers(input, inst).any(|at| input.bounds.contains(at)) {
             self.rare_mut().takes_bound = true;
         }
-        // Tables of functions are read to call what they hold, and addresses of the function's own to jump there; or else for what stands there.
+        // Tables of functions are read to call what they hold, and addresses of the function's own
+        // to jump there; or else for what stands there.
         let may_be_read = |(at, whole): (u64, bool)| {
             let behind = input.bytes_at(inst.next_ip()).unwrap_or(&[]);
             let used = code_or_data::used(inst, at, whole, behind);
@@ -671,6 +700,12 @@ impl Scan {
         }
         if uses_gs(inst) {
             self.rare_mut().gs.get_or_insert(inst.ip());
+        }
+        if sets_flags(inst) {
+            self.rare_mut().sets_flags.get_or_insert(inst.ip());
+        }
+        if may_change_context(inst) {
+            self.rare_mut().changes_context.get_or_insert(inst.ip());
         }
     }
 
@@ -704,9 +739,9 @@ impl Scan {
     }
 }
 
-/// Whether an instruction reads or writes the base, or writes the selector, which may change the
-/// base. (The selector is 0 in 64-bit processes, also when the base is set: who reads it finds what
-/// it would find anyway.)
+/// True if an instruction reads or writes the base, or writes the selector, which may change the
+/// base. (The selector is 0 in 64-bit processes, also when the base is set. So a read of it gives
+/// the usual value.)
 fn handles_gs(inst: &Instruction) -> bool {
     let special = matches!(
         inst.mnemonic(),
@@ -716,7 +751,7 @@ fn handles_gs(inst: &Instruction) -> bool {
     special || sets && inst.mnemonic() != Mnemonic::Push
 }
 
-/// Whether an instruction depends on the base, or changes it.
+/// True if an instruction depends on the base, or changes it.
 pub(crate) fn uses_gs(inst: &Instruction) -> bool {
     let takes_address_only = matches!(
         inst.mnemonic(),
@@ -763,7 +798,7 @@ struct Scanner<'a> {
 struct Turn {
     /// Address of the next one.
     next: u64,
-    /// Of a direct jump or call.
+    /// Target of a direct jump or call.
     target: Option<u64>,
     is_jump: bool,
     is_call: bool,
@@ -771,7 +806,7 @@ struct Turn {
     ends: bool,
 }
 
-/// What one function's bytes are, as far as [`skim`] tells: instructions from end to end.
+/// Instructions of one function from end to end, as [`skim`] finds them.
 #[derive(Debug, Default)]
 struct Skim {
     /// By byte: 0, or if an instruction begins there, one more than the number of turns before it.
@@ -855,12 +890,12 @@ impl<'a> Scanner<'a> {
         Scanner { input, code, all }
     }
 
-    /// Whether an address is in code, or where it begins or ends.
+    /// True if an address is in code, or is a bound of code.
     fn is_near(&self, at: u64) -> bool {
         self.code.contains(&at) || self.input.bounds.is_near(at)
     }
 
-    /// Whether no negative number is an address: those of one byte are not looked at.
+    /// True if no negative number is an address. Numbers of one byte are then skipped.
     fn is_low(&self) -> bool {
         self.all.end <= i64::MAX as u64
     }
@@ -1027,8 +1062,8 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// Whether [`Scan::note_operands`] may have something to note of an instruction that [`skim`]
-    /// has seen, or [`Skim::referred`] is about it. `next`: where it ends.
+    /// True if [`Scan::note_operands`] may have something to note of an instruction that [`skim`]
+    /// has seen, or if [`Skim::referred`] needs it. `next`: the instruction's end.
     fn may_tell(
         &self,
         window: &[u8; WINDOW],
@@ -1059,6 +1094,9 @@ impl<'a> Scanner<'a> {
                     || skimmed.takes_address() && leads_on(at)
                     || word().is_some_and(|w| self.is_near(w));
             }
+            if is_context_flags(displacement) {
+                return true;
+            }
             let is_word = skimmed.no_base && (skimmed.takes_address() || skimmed.loads_word());
             if !input.pie
                 && (self.is_near(displacement) || is_word && self.all.contains(&displacement))
@@ -1070,7 +1108,7 @@ impl<'a> Scanner<'a> {
             return false;
         }
         let constant = number(skimmed.constant);
-        // Whether its sign is extended.
+        // The sign may or may not be extended.
         [constant, constant & u64::from(u32::MAX)]
             .iter()
             .any(|&c| self.is_near(c) || skimmed.takes_constant() && leads_on(c))
@@ -1214,7 +1252,7 @@ fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
     seen
 }
 
-/// Whether an indirect jump goes to four bytes that were loaded shortly before.
+/// True if an indirect jump goes to four bytes that were loaded shortly before.
 fn jumps_by_halves(insns: &[Insn]) -> bool {
     let loads = |i: &Insn| {
         i.inst.mnemonic() == Mnemonic::Mov
@@ -1314,7 +1352,8 @@ fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
     found
 }
 
-/// Whether any of these bytes may be the opcode of a direct branch or call: in filler none is.
+/// True if any of these bytes may be the opcode of a direct branch or call. Filler has no such
+/// byte.
 fn may_branch(bytes: &[u8]) -> bool {
     let mut before = 0;
     bytes.iter().any(|&byte| {
@@ -1353,12 +1392,11 @@ fn inside(program: &Program, target: u64) -> Option<FunctionId> {
 /// Targets inside functions.
 type Entered = Vec<(FunctionId, u64, Way)>;
 
-/// What a function's code enters.
+/// Places inside of functions that a function's code enters.
 fn entered(program: &Program, scan: &Scan) -> Entered {
     let (certain, rare) = (scan.left.is_none(), scan.rare());
     let if_certain = |way| if certain { way } else { Way::Doubted };
-    // What lies behind the table of unknown length means something only in a part of the same
-    // function.
+    // Entries behind a table of unknown length have a meaning only in a part of the same function.
     let parts: Vec<FunctionId> = scan
         .branches
         .iter()
@@ -1385,7 +1423,7 @@ fn entered(program: &Program, scan: &Scan) -> Entered {
         .collect()
 }
 
-/// Where entry `i` of a table of distances leads, if that is code.
+/// Target of entry `i` of a table of distances, if the target is code.
 fn distance(input: &Input, table: u64, i: u64) -> Option<u64> {
     let bytes = input
         .bytes_at(table.checked_add(i * 4)?)?
@@ -1393,7 +1431,8 @@ fn distance(input: &Input, table: u64, i: u64) -> Option<u64> {
     Some(table.wrapping_add(i32::from_le_bytes(*bytes) as u64)).filter(|&t| input.is_code(t))
 }
 
-/// What tables of distances lead to, whoever jumps by them. Each ends where the next begins.
+/// Adds the targets of tables of distances, whichever code jumps by them. Each table ends where the
+/// next begins.
 fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
     starts.sort_unstable();
     starts.dedup();
@@ -1411,9 +1450,10 @@ fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
     }
 }
 
-/// Where eight bytes of an executable at a fixed address hold an address that is between the first
-/// of the code and the last, at any byte, that address, and the function there. Where a function
-/// begins that is left out unless it is data: it tells nothing, and most are such.
+/// Words of eight bytes, at any byte of an executable at a fixed address, that hold an address
+/// between the start of the first code and the end of the last. Each result has the place of the
+/// word, the address, and the function there. The starts of functions are left out unless they are
+/// data: they give no information, and most such words hold a start.
 fn written_addresses(
     input: &Input,
     program: &Program,
@@ -1465,8 +1505,9 @@ fn written_addresses(
     all.into_iter().flatten().flatten()
 }
 
-/// Whether some eight bytes, of which the first is one of the first 8, of the second 8, …, may hold
-/// a number from `low` to `high`, as far as the highest bytes tell: if so, not 0.
+/// Tests if eight bytes in a row may hold a number from `low` to `high`, as far as the highest
+/// bytes tell. Element n of the result is not 0 if this is so for a start at one of the bytes from
+/// 8·n to 8·n + 7.
 fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
     let ([_, _, low_third, low_last], [.., high_last]) = (low.to_le_bytes(), high.to_le_bytes());
     let fits = |i: usize| {
@@ -1620,7 +1661,8 @@ mod tests {
         }
     }
 
-    /// Whether a function is skimmed, with the same result as if it were decoded.
+    /// Asserts that a skim of a function has the same result as a full decode. Returns 1 if it was
+    /// skimmed, else 0.
     fn compare(scanner: &Scanner, f: &FunctionInfo, skim: &mut Skim) -> usize {
         let input = scanner.input;
         let bytes = input.slice(&f.range).unwrap();

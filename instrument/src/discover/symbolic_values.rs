@@ -38,7 +38,7 @@ pub enum Value {
     Load(Id, u8, u32, u32),
 }
 
-/// What a comparison left in the flags.
+/// Operands of a comparison, as the flags reflect them.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared {
     /// Left operand, zero-extended to 64 bits.
@@ -275,7 +275,7 @@ impl Machine {
         }
     }
 
-    /// How far the value `to` is above the value `from`, if they are the same but for constants.
+    /// Distance of the value `to` above the value `from`, if they differ only by constants.
     fn distance(&self, from: Id, to: Id) -> Option<u64> {
         let (own, other) = ([(from, 1)], [(to, 1)]);
         let sum = |id: Id| match self.value(id) {

@@ -13,7 +13,7 @@ use mgz_annotations_schema::sidecar::Function as Row;
 use mgz_elf::{Elf, bytes};
 use std::fmt::Write;
 
-/// What a probe has in hand, empty if nothing.
+/// State of a probe as text; empty if the probe is idle.
 fn state(state: ProbeState) -> String {
     let mut all = Vec::new();
     if state.base_reg != NO_REG {

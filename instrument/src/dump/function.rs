@@ -55,7 +55,7 @@ fn payload(function: &Function, record: &RecordPlan) -> String {
     }
 }
 
-/// How a load's address follows from the records.
+/// Formula of a load's address from the records.
 fn formula(site: &SitePlan) -> String {
     if site.flags & SiteFlags::IMPLIED != 0 {
         return "implied".into();

@@ -1,4 +1,4 @@
-//! What the rewriter makes of a small file, as text: for people, and for tests that compare it.
+//! Text form of the rewriter's results for a small file: for people, and for tests that compare it.
 
 mod clones;
 mod function;

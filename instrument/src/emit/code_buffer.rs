@@ -36,9 +36,9 @@ pub struct Sink {
     current: State,
     /// Number of `current`.
     number: u32,
-    /// What the stream does not yet say of that, the first byte lowest.
+    /// Bytes of that number that the stream still lacks, the first byte lowest.
     unsaid: u64,
-    /// How many bytes that takes.
+    /// Number of those bytes.
     unsaid_len: u8,
 }
 
@@ -62,7 +62,7 @@ impl State {
         State(key(state))
     }
 
-    /// What holds between the regions of a residency, or outside of any.
+    /// State between the regions of a residency, or outside of any residency.
     #[inline]
     pub fn between(residency: Option<Residency>) -> State {
         residency.map_or(State::IDLE, |residency| State::of(&residency.state()))
@@ -106,7 +106,7 @@ impl State {
         self.with_byte(State::BASE_AHEAD, slots)
     }
 
-    /// Whether no region is in flight.
+    /// True if no region is in flight.
     #[inline]
     fn is_between(self) -> bool {
         self == self
@@ -145,7 +145,7 @@ impl State {
     }
 }
 
-/// What a region of one record that holds a register has behind the load of the cursor.
+/// Code behind the load of the cursor, in a region of one record that holds a register.
 #[derive(Clone, Copy)]
 pub struct Single {
     /// Stores the register, then the id.
@@ -182,7 +182,7 @@ impl States {
         self.number(State::IDLE);
     }
 
-    /// Where a state's slot is looked for first.
+    /// First slot in the search for a state.
     #[inline]
     fn first_slot(&self, state: State) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -447,7 +447,7 @@ impl Sink {
         }
     }
 
-    /// What holds here.
+    /// State at the current place.
     pub fn current(&self) -> State {
         self.current
     }

@@ -1,9 +1,13 @@
-//! Calls, returns and indirect jumps of translated clones.
+//! Calls, returns and indirect jumps of translated clones, and the indirect ones of direct clones.
 //!
 //! In a translated clone the stack holds original return addresses, so that a thread may leave the
 //! clone at any instruction. What a call, a return or an indirect jump finds is therefore an
 //! original address, and the runtime's code behind `gs:` goes on at its clone. See [`mgz_abi`],
 //! "Translated clones".
+//!
+//! Direct clones push addresses of their own. Their indirect calls and jumps take the same hooks:
+//! the pointer is an original address, and where no entry jump has room, the original would run
+//! there unseen.
 //!
 //! Nothing here touches flags, and nothing below the stack pointer is written but what the original
 //! instruction would have overwritten.
@@ -12,7 +16,7 @@ use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE};
 use crate::emit::{EmitError, FixupKind};
 use crate::plan::cursor::cheapest;
 use crate::util::byte_buf::Bytes;
-use crate::x86::encode;
+use crate::x86::encode::{self, Encoded};
 use crate::x86::insn::Insn;
 use crate::x86::regs::Gpr;
 use iced_x86::{FlowControl, Mnemonic};
@@ -48,19 +52,10 @@ impl Emitter<'_> {
                 self.back(insn);
             }
             (FlowControl::IndirectBranch, Mnemonic::Jmp) if inst.is_jmp_near_indirect() => {
-                if self
-                    .function
-                    .tables
-                    .iter()
-                    .any(|t| self.function.insn(t.jump).ip == insn.ip)
-                {
+                if self.has_table(insn) {
                     return Ok(false);
                 }
-                let (register, borrowed) = self.target(insn)?;
-                if borrowed {
-                    self.give_back(register, PLACE_RAX);
-                }
-                self.sink.put(insn.len, encode::jump_gs(GS_JUMP));
+                self.hand_over(insn, encode::jump_gs(GS_JUMP))?;
             }
             // `ret n`, far transfers and returns from interrupts: no compiler makes them.
             (FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch, _) => {
@@ -70,6 +65,44 @@ impl Emitter<'_> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Emits the instruction of a direct clone if it hands control to an address that is not known
+    /// here. Returns whether it did: what has prefixes on which processors disagree stays as it is.
+    pub(crate) fn indirect_transfer(&mut self, insn: &Insn) -> Result<bool, EmitError> {
+        let inst = &insn.inst;
+        let hook = match insn.flow {
+            FlowControl::IndirectCall if inst.is_call_near_indirect() => encode::call_gs(GS_CALL),
+            FlowControl::IndirectBranch if inst.is_jmp_near_indirect() && !self.has_table(insn) => {
+                encode::jump_gs(GS_JUMP)
+            }
+            _ => return Ok(false),
+        };
+        let by_linkage = &self.function.calls.by_linkage;
+        let id = self.function.insn_at(insn.ip);
+        if id.is_some_and(|id| by_linkage.binary_search(&id).is_ok())
+            || operand_at(self.raw(insn)?).is_none()
+        {
+            return Ok(false);
+        }
+        self.hand_over(insn, hook)?;
+        Ok(true)
+    }
+
+    /// True if the clone has a copy of the table that the jump takes its target from.
+    fn has_table(&self, insn: &Insn) -> bool {
+        let mut tables = self.function.tables.iter();
+        tables.any(|t| self.function.insn(t.jump).ip == insn.ip)
+    }
+
+    /// Hands the target of an indirect call or jump to a hook.
+    fn hand_over(&mut self, insn: &Insn, hook: Encoded) -> Result<(), EmitError> {
+        let (register, borrowed) = self.target(insn)?;
+        if borrowed {
+            self.give_back(register, PLACE_RAX);
+        }
+        self.sink.put(insn.len, hook);
+        Ok(())
     }
 
     /// Pushes the original address behind a call.
@@ -115,16 +148,7 @@ impl Emitter<'_> {
     /// that it was in, and whether that is saved.
     fn target(&mut self, insn: &Insn) -> Result<(Gpr, bool), EmitError> {
         let raw = self.raw(insn)?.to_vec();
-        let prefixes = raw
-            .iter()
-            .take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0x3e | 0x64))
-            .count();
-        let rex = raw.get(prefixes).copied().filter(|b| b & 0xf0 == 0x40);
-        // Calls of the thread-local storage's resolver have 66 before REX.W, which says nothing
-        // then. Alone, processors disagree on it.
-        if raw[..prefixes].contains(&0x66) && rex.is_none_or(|rex| rex & 8 == 0) {
-            return Err(EmitError::Encoding);
-        }
+        let (prefixes, rex) = operand_at(&raw).ok_or(EmitError::Encoding)?;
         let at = prefixes + usize::from(rex.is_some());
         let &[0xff, modrm, ref rest @ ..] = &raw[at..] else {
             return Err(EmitError::Encoding);
@@ -163,7 +187,7 @@ impl Emitter<'_> {
         Ok((register, borrowed))
     }
 
-    /// Where code without a clone comes back from a call, if it does.
+    /// Emits the code at which code without a clone returns from a call, if it returns.
     fn back(&mut self, call: &Insn) {
         let quits = &self.function.calls.quits;
         if !quits.is_empty()
@@ -177,6 +201,17 @@ impl Emitter<'_> {
         self.sink.inserted(encode::call_gs(GS_BACK));
         self.sink.state(|s| s.without(!0));
     }
+}
+
+/// Number of prefixes of an indirect call or jump, and its REX prefix. `None` if processors
+/// disagree on the instruction's effect. Calls of the thread-local storage's resolver have 66
+/// before REX.W. The 66 has no meaning there. Processors disagree only on 66 without REX.W.
+fn operand_at(raw: &[u8]) -> Option<(usize, Option<u8>)> {
+    let is_prefix = |b: &&u8| matches!(b, 0x66 | 0x67 | 0xf2 | 0x3e | 0x64);
+    let prefixes = raw.iter().take_while(is_prefix).count();
+    let rex = raw.get(prefixes).copied().filter(|b| b & 0xf0 == 0x40);
+    let disputed = raw[..prefixes].contains(&0x66) && rex.is_none_or(|rex| rex & 8 == 0);
+    (!disputed).then_some((prefixes, rex))
 }
 
 /// Bytes of [`thunk`].

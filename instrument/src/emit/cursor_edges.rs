@@ -110,7 +110,7 @@ impl Emitter<'_> {
         found
     }
 
-    /// What holds at the place at hand between regions.
+    /// State at the current place between regions.
     pub(crate) fn state_here(&self) -> State {
         self.state_at(self.here())
     }
@@ -128,8 +128,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one
-    /// in the clone.
+    /// True if an instruction passes control to code that does not keep the cursor, or if it
+    /// becomes more than one instruction in the clone.
     pub(crate) fn ends_keeping(&self, insn: &Insn) -> bool {
         insn.is_overlapped()
             || match insn.flow {
@@ -152,8 +152,8 @@ impl Emitter<'_> {
         if from == to {
             return;
         }
-        // Who comes from a residency into none may go on with its register: it is right all the
-        // way, also if a handler has records meanwhile.
+        // Code that goes from a residency to none may keep the residency's register. The register
+        // is right all the way, also if a handler has records meanwhile.
         let keeps = self
             .residencies
             .at(from)
@@ -214,8 +214,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// How a branch of the block at hand reaches an instruction: the label, and the place to be led
-    /// to first.
+    /// Way of a branch in the current block to an instruction: the label, and the place that a
+    /// transit must lead to first.
     pub(crate) fn way_to(&self, id: InsnId) -> (Label, Option<ResidencyId>) {
         let direct = (Label(id.0), None);
         if self.residencies.is_empty() {

@@ -1,6 +1,7 @@
 //! The walk over a function's instructions.
 
 use crate::emit::code_buffer::{Sink, State};
+use crate::emit::late_loads::has_late_loads;
 use crate::emit::probe::Hold;
 use crate::emit::relax::{Buffer, Flex, Label, Pos};
 use crate::emit::{EmitError, Emitted, FixupKind, Marks, Rows, Table, rows};
@@ -9,6 +10,7 @@ use crate::plan::planned_function::Function;
 use crate::x86::decode::AddressIndex;
 use crate::x86::encode;
 use crate::x86::encode::{Encoded, Mem};
+use crate::x86::flow::is_trap;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::operands::own_destination;
 use crate::x86::regs::{Gpr, RegSet, registers};
@@ -119,8 +121,8 @@ pub fn emit(
     Ok(emitted)
 }
 
-/// What grows while a function is emitted, see [`Emitter`]. The next function on the same thread
-/// uses its memory again: most are small.
+/// Buffers that grow while a function is emitted, see [`Emitter`]. The next function on the same
+/// thread reuses their memory, since most functions are small.
 #[derive(Default)]
 struct Memory {
     sink: Sink,
@@ -153,9 +155,9 @@ pub(crate) struct Emitter<'a> {
     pub(crate) pieces: std::borrow::Cow<'a, [u32]>,
     /// Those by their numbers, if there are residencies.
     pub(crate) piece_at: AddressIndex,
-    /// Where the cursor is in a register. A piece's label is that of its first instruction;
-    /// `insns.len() + piece` is the label of the code before it that leads into or out of a
-    /// residency, if there are any.
+    /// Pieces in which a register holds the cursor. A piece's label is the label of its first
+    /// instruction. `insns.len() + piece` is the label of the code before the piece that leads into
+    /// or out of a residency, if there are any.
     pub(crate) residencies: &'a Residencies,
     /// Number of the piece at hand.
     pub(crate) piece: usize,
@@ -171,7 +173,7 @@ pub(crate) struct Emitter<'a> {
     /// Next region, and next record inside it.
     pub(crate) region: usize,
     pub(crate) record: usize,
-    /// Where that stands, and whether behind its instruction.
+    /// Instruction of that record; true if the record stands behind the instruction.
     pub(crate) next_record: (InsnId, bool),
     /// Records of earlier regions.
     pub(crate) records_before: u32,
@@ -186,8 +188,7 @@ pub(crate) struct Emitter<'a> {
     pub(crate) stored_at: Pos,
     /// Place, local record number, part.
     pub(crate) ptwrite_at: Vec<(Pos, u32, u32)>,
-    /// Where the copies of instructions start that do not start at their labels, but behind probes.
-    /// In order.
+    /// Starts of instructions' copies that are behind probes and not at their labels. In order.
     pub(crate) copy_at: Vec<(InsnId, Pos)>,
 }
 
@@ -486,8 +487,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Whether a call returns to this instruction in a translated clone: it looks the address up in
-    /// the address map, which has only what the clone has.
+    /// True if a call returns to this instruction in a translated clone. The return looks the
+    /// address up in the address map, and the map has only the instructions that the clone has.
     fn is_returned_to(&self, id: InsnId) -> bool {
         let before = (id.0 as usize)
             .checked_sub(1)
@@ -499,11 +500,25 @@ impl<'a> Emitter<'a> {
             })
     }
 
+    /// True if a handler may be shown this instruction's address. The instruction before it is a
+    /// trap, or a system call that a filter may refuse.
+    fn is_behind_trap(&self, id: InsnId) -> bool {
+        let before = (id.0 as usize)
+            .checked_sub(1)
+            .map(|before| &self.function.cfg.insns[before]);
+        before.is_some_and(|b| {
+            b.next() == self.function.insn(id).ip
+                && (is_trap(&b.inst) || b.inst.mnemonic() == Mnemonic::Syscall)
+        })
+    }
+
     /// `is_special`: it is one of [`special`].
     fn instruction(&mut self, id: InsnId, is_special: bool) -> Result<(), EmitError> {
         let insn = self.function.insn(id);
         let inst = &insn.inst;
-        let stays = self.is_returned_to(id) || self.function.calls.markers.contains(&id);
+        let stays = self.is_returned_to(id)
+            || self.is_behind_trap(id)
+            || self.function.calls.markers.contains(&id);
         if is_nop(inst) && !stays {
             self.sink.skip(insn.len.into());
             return Ok(());
@@ -518,7 +533,12 @@ impl<'a> Emitter<'a> {
         if self.moved {
             return self.moved_load(insn, None);
         }
-        if self.translated && self.transfer(insn)? {
+        let handed_over = match (self.translated, self.pt) {
+            (true, _) => self.transfer(insn)?,
+            (false, false) => self.indirect_transfer(insn)?,
+            (false, true) => false,
+        };
+        if handed_over {
             return Ok(());
         }
         match insn.flow {
@@ -592,7 +612,8 @@ impl<'a> Emitter<'a> {
                     self.transit(self.here(), to);
                 }
                 self.jump(insn.len, inside.ok_or(target));
-                // What follows the jump, if anything, does not come from where it goes.
+                // Code behind the jump, if any, is not entered from the jump's target. It starts
+                // with the state here.
                 let state = self.state_here();
                 self.sink.state(|_| state);
             }
@@ -755,12 +776,16 @@ impl<'a> Emitter<'a> {
             begins,
         );
         let patches = patches(function, &marks);
+        let mut entered: Vec<u64> = patches.iter().map(|p| p.0).collect();
+        entered.sort_unstable();
+        let late_loads = has_late_loads(function, &entered, self.pt);
         let emitted = Emitted {
             range: function.range.clone(),
             fixups: finished.fixups,
             tables,
             marks,
             patches,
+            late_loads,
             calls: function
                 .calls
                 .hooks
@@ -776,8 +801,8 @@ impl<'a> Emitter<'a> {
         Ok((emitted, rows))
     }
 
-    /// Where code that leads into pieces begins, see [`Marks::new`]; it is put before their labels
-    /// where it leads from no residency.
+    /// Starts of the code that leads into pieces, see [`Marks::new`]. If that code leads from no
+    /// residency, the piece's label moves to its start.
     fn begins(&mut self) -> Vec<(u32, u32)> {
         let buffer = &mut self.sink.buffer;
         let mut begins = Vec::new();
@@ -786,7 +811,7 @@ impl<'a> Emitter<'a> {
             if begin == buffer.place(label) {
                 continue;
             }
-            // Who comes from outside is in no residency.
+            // Control from outside is in no residency.
             if self.residencies.of(b).is_some() && self.residencies.before(b) == Some(None) {
                 buffer.bind_at(label, begin);
             } else if buffer.offset(begin) != buffer.offset_of(label) {
@@ -823,8 +848,8 @@ fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError>
     Ok((field, FixupKind::Original(target)))
 }
 
-/// Whether the clone of an instruction, besides its records, is the instruction itself, but for the
-/// displacement to its own address, if it is not one of [`special`].
+/// True if the clone of an instruction, besides its records, is the instruction itself. Only the
+/// displacement to its own address may differ. The instruction must not be one of [`special`].
 fn is_plain(insn: &Insn) -> bool {
     insn.flow == FlowControl::Next
         && !insn.is_overlapped()
@@ -834,7 +859,7 @@ fn is_plain(insn: &Insn) -> bool {
         )
 }
 
-/// Whether the instruction does nothing at all. `endbr64` and `pause` have mnemonics of their own.
+/// True if the instruction does nothing at all. `endbr64` and `pause` have mnemonics of their own.
 fn is_nop(inst: &Instruction) -> bool {
     inst.mnemonic() == Mnemonic::Nop
 }
@@ -849,9 +874,9 @@ fn is_direct(inst: &Instruction) -> bool {
         )
 }
 
-/// Where the original may get jumps into the clone: the function's start, blocks that are entered
-/// from outside, and targets of indirect jumps that were not understood. A jump replaces five bytes
-/// of one block, so that no branch can reach its middle; an `endbr64` in front stays.
+/// Possible jumps from the original into the clone: at the function's start, at blocks that are
+/// entered from outside, and at targets of indirect jumps that were not understood. A jump replaces
+/// five bytes of one block, so that no branch can reach its middle. An `endbr64` in front stays.
 fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     let start = function.range.start;
     let mut wanted: Vec<u64> = vec![start];
@@ -889,7 +914,7 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
         }
         let at = function.cfg.insns[first].ip;
         if function.may_patch(InsnId(first as u32)) {
-            // What leads into a residency stands before the `endbr64`, which does nothing.
+            // Code that leads into a residency stands before the `endbr64`, which does nothing.
             let piece = function
                 .residencies
                 .starts()

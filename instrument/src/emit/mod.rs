@@ -5,14 +5,15 @@
 //! keep their identity; direct branches aim at clones (resolved by [`crate::link::layout`]).
 //! Alignment no-operations of the original are dropped and made anew where a loop starts.
 //!
-//! What an original instruction becomes lies in the clone in the same order, which the unwind
-//! tables and the address map rely on.
+//! The clone has the code of original instructions in the original order. The unwind tables and the
+//! address map rely on this order.
 
 pub(crate) mod code_buffer;
 pub(crate) mod control_transfer;
 mod counters;
 pub(crate) mod cursor_edges;
 pub(crate) mod emitter;
+pub(crate) mod late_loads;
 pub(crate) mod packed_fields;
 pub mod probe;
 mod records;
@@ -58,7 +59,7 @@ pub struct Fixup {
     pub at: u32,
     /// Offset of the instruction's end, which RIP-relative values count from.
     pub end: u32,
-    /// What it holds.
+    /// Kind of the field's value.
     pub kind: FixupKind,
 }
 
@@ -123,17 +124,20 @@ pub struct Emitted {
     pub code: Vec<u8>,
     /// Bytes of it.
     pub len: u32,
-    /// What its address is to be a multiple of: 16 if loops in it are aligned, else 1, since most
+    /// Alignment of the clone's address: 16 if loops in it are aligned, else 1, since most
     /// functions are short.
     pub align: u64,
     /// Fields to be filled in.
     pub fixups: Fixups,
     /// Jump tables.
     pub tables: Vec<Table>,
-    /// Where the original's instructions are in the clone.
+    /// Offsets of the original's instructions in the clone.
     pub marks: Marks,
-    /// Where the original gets jumps into the clone: `(original address, offset in the clone)`.
+    /// Jumps from the original into the clone: `(original address, offset in the clone)`.
     pub patches: Vec<(u64, u32)>,
+    /// The original executes loads before it comes to one of `patches`
+    /// ([`crate::emit::late_loads`]).
+    pub late_loads: bool,
     /// Original addresses of system calls with hooks.
     pub calls: Vec<u64>,
     /// Address map stream, with state numbers of `states`.
@@ -142,11 +146,20 @@ pub struct Emitted {
     pub states: Vec<ProbeState>,
 }
 
+/// Bytes of an `endbr64`.
+const ENDBR: u64 = 4;
+
 impl Emitted {
     /// Offset in the clone of the original instruction at `address`.
     pub fn clone_of(&self, address: u64) -> Option<u32> {
         let offset = u32::try_from(address.checked_sub(self.range.start)?).ok()?;
         self.marks.entry(offset)
+    }
+
+    /// True if an entry jump stands at the function's start, or behind the `endbr64` there.
+    pub fn enters_at_start(&self) -> bool {
+        let mut entered = self.patches.iter();
+        entered.any(|p| p.0 <= self.range.start + ENDBR)
     }
 
     /// Offset in the clone where what belongs to the first instruction at or behind `address`

@@ -1,9 +1,9 @@
-//! What is kept of each emitted function until the layout is known, in few bytes: a large program
-//! has millions of instructions, and memory that nobody has used yet is dear.
+//! Compact data about each emitted function, kept until the layout is known. A large program has
+//! millions of instructions, and the first use of memory is expensive.
 
 use crate::emit::{Fixup, FixupKind};
 
-/// Where the original's instructions are in the clone.
+/// Offsets of the original's instructions in the clone.
 #[derive(Clone, Debug)]
 pub struct Marks {
     offsets: Offsets,

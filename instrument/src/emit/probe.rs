@@ -1,4 +1,4 @@
-//! How a region's records are written: which registers hold the cursor and the addresses.
+//! Code of a region's records: the choice of registers for the cursor and the addresses.
 //!
 //! In the soft flavour a region is cut into [`Hold`]s: runs of records that share one cursor
 //! register. A register that is dead over the whole run costs nothing; one that is not is saved to
@@ -151,8 +151,8 @@ impl Planner<'_> {
         (RegSet(insn.dead.0 & !written.0 | insn.own.0), busy)
     }
 
-    /// Of `set` (registers usable at `first`), those that last longest, and the last record they
-    /// reach.
+    /// Last record that registers of `set` reach, and the registers that reach it. `set` has
+    /// registers that are usable at `first`.
     fn reach(&self, first: usize, mut set: RegSet, spilled: bool) -> (usize, RegSet) {
         let mut last = first;
         while last + 1 < self.records.len() {
@@ -182,8 +182,8 @@ impl Planner<'_> {
         (last, set)
     }
 
-    /// Of `set`, the register that is not read for the longest time from instruction `from` on: who
-    /// reads a register that has just been restored waits for that.
+    /// Register of `set` that stays unread for the longest time from instruction `from` on. A read
+    /// of a register that has just been restored has to wait for the restoration.
     fn calmest(&self, from: usize, set: RegSet) -> Option<Gpr> {
         const FAR: usize = 16;
         let mut left = set;

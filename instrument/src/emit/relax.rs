@@ -23,7 +23,7 @@ pub struct Pos {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(pub u32);
 
-/// What a flexible piece is.
+/// Kind of a flexible piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flex {
     /// `jmp label`
@@ -44,7 +44,7 @@ pub enum Flex {
 }
 
 impl Flex {
-    /// Where it leads, if it is a branch.
+    /// Target of the piece, if it is a branch.
     #[inline]
     fn label(self) -> Option<Label> {
         match self {
@@ -72,11 +72,11 @@ pub struct Buffer {
     long: Vec<bool>,
     /// Bytes that the first n flexible pieces take then.
     sizes: Vec<u32>,
-    /// What each has become.
+    /// Instructions that each piece has become.
     pieces: Vec<FlexLengths>,
 }
 
-/// What can be asked of resolved code.
+/// Queries of resolved code.
 impl Buffer {
     /// Final offset of a label.
     pub fn offset_of(&self, label: Label) -> u32 {
@@ -97,7 +97,7 @@ impl Buffer {
         self.labels[..count].iter().map(|&pos| self.offset(pos))
     }
 
-    /// What each flexible piece became.
+    /// Instructions that each flexible piece became.
     pub fn pieces(&self) -> &[FlexLengths] {
         &self.pieces
     }
@@ -168,7 +168,7 @@ impl Buffer {
         self.labels[label.0 as usize] = pos;
     }
 
-    /// Where a label is.
+    /// Place of a label.
     pub fn place(&self, label: Label) -> Pos {
         self.labels[label.0 as usize]
     }
@@ -185,12 +185,12 @@ impl Buffer {
         self.flex.push((self.bytes.count() as u32, flex));
     }
 
-    /// Whether there is alignment in it.
+    /// True if the code has alignment in it.
     pub fn is_aligned(&self) -> bool {
         self.is_aligned
     }
 
-    /// Whether each flexible piece becomes one instruction.
+    /// True if each flexible piece becomes one instruction.
     pub fn is_even(&self) -> bool {
         !self.is_aligned && !self.has_short
     }
@@ -234,7 +234,7 @@ impl Buffer {
         self.write()
     }
 
-    /// What the first n flexible pieces take.
+    /// Sums up the bytes of the first n flexible pieces, for each n.
     fn add_up(&mut self) {
         self.sizes.clear();
         self.sizes.push(0);
@@ -258,7 +258,7 @@ impl Buffer {
             - i64::from(self.flex[i].0 + self.sizes[i + 1])
     }
 
-    /// Whether the short form of a branch reaches its label.
+    /// True if the short form of a branch reaches its label.
     fn reaches(&self, i: usize, label: Label) -> bool {
         i8::try_from(self.distance(i, label)).is_ok()
     }

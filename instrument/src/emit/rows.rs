@@ -115,7 +115,8 @@ pub fn rows(
 }
 
 /// By record, what is added to its payload for the address of the last load that needs no other
-/// record (one record may stand for several, of which the last one is what leaves its line alone): [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
+/// record (one record may stand for several, of which the last one is what leaves its line alone):
+/// [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
 pub fn displacements(rows: &Rows) -> Vec<i32> {
     let mut all = vec![NO_DISPLACEMENT; rows.records.len()];
     const OTHER: u8 = SiteFlags::STORE
@@ -222,7 +223,8 @@ fn literals(site: &mut Site, insn: &Insn, before: &[Site]) {
 mod tests {
     use super::*;
 
-    /// `key`, `left` and `right` of a node by one record of its address, a load that needs two, and a store.
+    /// `key`, `left` and `right` of a node by one record of its address, a load that needs two, and
+    /// a store.
     #[test]
     fn the_last_load_of_a_record_is_what_leaves_its_line() {
         let site = |a, b, disp, flags| Site {

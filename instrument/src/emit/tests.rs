@@ -337,8 +337,8 @@ fn a_gather_leaves_base_index_and_mask() {
     );
 }
 
-/// What the two hold are an index and an address behind the load: both are written where the first
-/// stands, under one id.
+/// The two records hold an index and an address behind the load. Both are written at the place of
+/// the first, under one id.
 #[test]
 fn two_records_share_a_slot() {
     // mov rax,[rdi+rsi*8]; mov rcx,[rdx+8]; ret
@@ -677,7 +677,7 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
     f.cfg.blocks[1].preds.push(BlockId(0));
     f.cfg.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
     assert_eq!(cursor_loads(&f, &bytes), 1);
-    // Who is interrupted in between finds it there.
+    // A handler that interrupts the code in between finds the cursor there.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
@@ -882,7 +882,7 @@ fn a_far_loop_has_counted_before_it_jumps() {
             [(at, 0), (at, inside), (at, inside), (ret, 0)],
             "{opcode:x}"
         );
-        // Where it reaches, it is one instruction.
+        // The loop is one instruction if its target is in reach.
         f.plan.regions.clear();
         let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
         assert_eq!(
@@ -971,7 +971,7 @@ fn translated_calls_push_the_original_return_address() {
         (next, 0, false),
     ];
     assert_eq!(walk(&e), states);
-    // Where code has fixed addresses, one instruction pushes it.
+    // One instruction pushes the return address if code has fixed addresses.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, true, true).unwrap();
     let lines = text(&e.code);
     assert!(
@@ -1149,6 +1149,39 @@ fn translated_indirect_transfers_hand_their_target_over() {
         emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap_err(),
         EmitError::Encoding
     );
+}
+
+/// Direct clones push their own return addresses, and go on in clones wherever a pointer leads.
+#[test]
+fn direct_clones_hand_targets_of_pointers_over() {
+    let text_of = |code: &[u8], flavour, change: fn(&mut Function)| {
+        let (mut f, bytes) = function(&[code], RegSet::EMPTY);
+        change(&mut f);
+        text(&emit(&f, &bytes, flavour, false, false).unwrap().code)
+    };
+    let expected = |load, hook| {
+        [
+            "mov %rax,%gs:0x28",
+            load,
+            "mov %rax,%gs:0x30",
+            "mov %gs:0x28,%rax",
+            hook,
+        ]
+    };
+    let call = text_of(&[0xff, 0x54, 0x24, 0x08], FLAVOUR_SOFT, |_| ());
+    assert_eq!(call[..5], expected("mov 8(%rsp),%rax", "callq *%gs:0x50"));
+    let jump = text_of(&[0x3e, 0xff, 0xe2], FLAVOUR_SOFT, |_| ());
+    assert_eq!(jump[..5], expected("mov %rdx,%rax", "jmpq *%gs:0x58"));
+    // No hook is used in a flavour without translation, for an instruction with a disputed meaning,
+    // and for a word that the loader has filled in.
+    let pt = text_of(&[0xff, 0xe2], FLAVOUR_PT, |_| ());
+    assert!(!pt.concat().contains("%gs"), "{pt:?}");
+    let disputed = text_of(&[0x66, 0xff, 0xd0], FLAVOUR_SOFT, |_| ());
+    assert!(!disputed.concat().contains("%gs"), "{disputed:?}");
+    let import = text_of(&[0xff, 0x15, 0x10, 0, 0, 0], FLAVOUR_SOFT, |f| {
+        f.calls.by_linkage = vec![InsnId(0)];
+    });
+    assert!(!import.concat().contains("%gs"), "{import:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use iced_x86::FlowControl;
 use std::hash::Hasher;
 use std::ops::Range;
 
-/// How control leaves a block, beyond the successors.
+/// Exits of a block besides its successors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exit {
     /// By `ret`.
@@ -23,8 +23,7 @@ pub struct Exit {
     pub leaves: bool,
 }
 
-/// Where control may come from other than this function's own direct branches. All lists are
-/// sorted.
+/// Entries of control besides this function's own direct branches. All lists are sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     /// Other code calls these; each is an instruction start.
@@ -48,7 +47,7 @@ pub struct KnownJump {
     pub closed: bool,
 }
 
-/// Where blocks begin, bit by bit for 64 instructions.
+/// Starts of blocks among 64 instructions, a bit each.
 #[derive(Clone, Copy, Default)]
 struct Marks {
     /// Control may come to the instruction by other ways than from the one before.
@@ -333,7 +332,7 @@ impl Cfg {
         for b in 0..n {
             let last = &self.insns[self.blocks[b].insns.end as usize - 1];
             let mut exit = Exit::default();
-            // Where a branch leads, and where control goes on behind the block.
+            // Target of a branch, and the block at which control goes on behind this one.
             let (mut target, mut next, mut table) = (None, None, None);
             match last.flow {
                 FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {

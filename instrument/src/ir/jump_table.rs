@@ -17,7 +17,7 @@ pub struct JumpTable {
     pub jump: InsnId,
     /// Link-time address of the original's first entry.
     pub table: u64,
-    /// How entries are encoded.
+    /// Encoding of the entries.
     pub form: TableForm,
     /// Original targets, one per entry, in order; each is a block of this function or lies in
     /// another one (the clone's entry is then that address in the other's clone, or the original
@@ -31,14 +31,14 @@ pub enum TableForm {
     /// 4 bytes, signed; target = `anchor` + entry (the anchor is the address that the code adds,
     /// usually the table itself). The clone's entries are clone target − anchor.
     Relative {
-        /// What the code adds to the entry.
+        /// Address that the code adds to the entry.
         anchor: u64,
     },
     /// 8-byte absolute addresses that no dynamic relocation touches (non-PIE).
     Absolute8,
 }
 
-/// What is known about an indirect jump.
+/// Known facts about an indirect jump.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Index of the jump among the graph's instructions.
@@ -49,11 +49,11 @@ pub struct Found {
     pub table: u64,
     /// Encoding.
     pub form: TableForm,
-    /// Every target, in order, duplicates included. Of a table without a certain end: those in this
-    /// function that what follows its address would lead to.
+    /// Every target, in order, duplicates included. For a table without a certain end: the targets
+    /// in this function, if the data behind the table's address are entries.
     pub targets: Vec<u64>,
-    /// Of a table without a certain end: what would be targets outside of this function. Most are
-    /// entries of the tables behind it.
+    /// Targets outside of this function, for a table without a certain end. Most are entries of the
+    /// tables behind it.
     pub strays: Vec<u64>,
     /// The bound is certain and every target is an instruction of this function or code of another.
     pub certain: bool,
@@ -78,7 +78,7 @@ impl Found {
     }
 }
 
-/// How a function's jump tables were found.
+/// Course of the search for a function's jump tables.
 #[derive(Clone, Debug)]
 pub struct Course {
     /// Number of instructions.

@@ -4,8 +4,8 @@ use crate::ir::cfg::Cfg;
 use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
 use iced_x86::FlowControl;
 
-/// What an instruction, or several, read before they overwrite it, and what they overwrite for
-/// certain.
+/// Registers that one or several instructions read before they overwrite them, and registers that
+/// they certainly overwrite.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Effect {
     pub(crate) read: u16,
@@ -20,7 +20,7 @@ impl Effect {
         }
     }
 
-    /// What is live before, where this is live behind.
+    /// Registers that are live before, if `live` are live behind.
     pub(crate) fn before(self, live: u16) -> u16 {
         live & !self.kill | self.read
     }

@@ -71,12 +71,12 @@ impl Loops {
         loops
     }
 
-    /// Whether block `b` is in loop `l`.
+    /// True if block `b` is in loop `l`.
     pub fn contains(&self, l: LoopId, b: u32) -> bool {
         self.is_inside(self.of_block[b as usize], l)
     }
 
-    /// Whether loop `inner` is `outer` or nested in it.
+    /// True if loop `inner` is `outer` or nested in it.
     pub fn is_inside(&self, inner: LoopId, outer: LoopId) -> bool {
         let mut at = inner;
         while at != NO_LOOP {

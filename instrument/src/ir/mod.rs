@@ -1,5 +1,5 @@
-//! What analysis hands to emission: a function as instructions, blocks, jump tables and a recording
-//! plan.
+//! Interface from analysis to emission: a function as instructions, blocks, jump tables and a
+//! recording plan.
 //!
 //! Analysis (`discover`, `analyze`, `plan`) decides *what* is recorded *where*; emission (`emit`,
 //! `link`) decides *how* and never looks at semantics beyond what is written here and in `plan`.

@@ -49,7 +49,7 @@ pub struct Additions<'n> {
     pub segment: Vec<u8>,
     /// The clones' code, which follows.
     pub clones: Vec<Vec<u8>>,
-    /// What follows behind that.
+    /// Content behind the clones.
     pub behind: Vec<u8>,
     /// Offset in the segment (a multiple of [`PAGE`]) from where on it is a second, writable
     /// segment.
@@ -68,7 +68,7 @@ pub struct Additions<'n> {
     pub symbols: Vec<NewSymbol<'n>>,
     /// Bytes of the input to be overwritten: file offset, bytes.
     pub overwrite: Vec<(u64, Vec<u8>)>,
-    /// What programs look for at the end of the input.
+    /// Data that programs look for at the end of the input.
     pub payload: Option<Payload>,
 }
 
@@ -90,7 +90,7 @@ pub struct Image<'a> {
     pub changes: Vec<(u64, Vec<u8>)>,
     /// Offset and content of what is behind the input.
     pub pieces: Vec<(u64, Cow<'a, [u8]>)>,
-    /// Where the input's payload is repeated.
+    /// Place at which the input's payload is repeated.
     pub payload_at: Option<u64>,
 }
 
@@ -215,7 +215,7 @@ pub fn base(elf: &Elf) -> Result<u64, Refusal> {
     })
 }
 
-/// Where the segment goes: the lowest page from which on both file and memory are free, at an
+/// Address of the segment: the lowest page from which on both file and memory are free, at an
 /// offset that equals its address minus the file's base. Kernels before 5.18 compute the program
 /// headers' address that way.
 pub fn place(elf: &Elf) -> Result<u64, Refusal> {
@@ -634,7 +634,8 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
     pieces.push((tail.start, Cow::Owned(tail.bytes)));
     if let Some((payload, at)) = payload.zip(payload_at) {
         let range = payload.range.start as usize..payload.range.end as usize;
-        // Offsets in an archive that count from the file's first byte hold for the first copy; who searches from the end finds this one.
+        // Offsets in an archive that count from the file's first byte hold for the first copy; who
+        // searches from the end finds this one.
         let by = at - payload.range.start;
         match mgz_elf::archive::moved(elf.data, &payload.range, by) {
             Some(moved) => {

@@ -64,8 +64,9 @@ const GROUP: usize = 256;
 const GROUP_HEAD: usize = 12;
 /// Bytes of a `ptwrite` of a register, at most.
 const PTWRITE: u64 = 5;
-/// How much longer a step is in the clone, by its kind: by a `ptwrite` of a new register, of an old
-/// one, as long as in the original. Other lengths are behind the step.
+/// Extra length of a step in the clone, by the step's kind: a `ptwrite` of a new register, a
+/// `ptwrite` of an old register, or the same length as in the original. Other lengths are behind
+/// the step.
 const LONGER: [i64; 3] = [5, 4, 0];
 /// The kind of steps with a length of their own.
 const OWN: u8 = 3;
@@ -91,7 +92,7 @@ pub fn sigaction(at: u64) -> u64 {
     at + offset(&raw const mgz_faults_sigaction) as u64
 }
 
-/// What the code refers to: link-time addresses.
+/// Link-time addresses that the code refers to.
 #[derive(Clone, Copy, Debug)]
 pub struct ShimAddresses {
     /// The code itself.
@@ -264,6 +265,7 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
 pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bool) -> Vec<Cover> {
     let (care, mut covers) = (Care { own, taken_back }, Vec::new());
     for clone in clones {
+        let before = clone.patches.len();
         clone.patches.retain(|&(at, _)| {
             let Some((bytes, place)) = elf.at(at).zip(u32::try_from(at).ok()) else {
                 return false;
@@ -279,6 +281,9 @@ pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bo
             }));
             covered.is_some()
         });
+        // (What may fail is a load, or a store.)
+        let enters = clone.enters_at_start();
+        clone.late_loads |= clone.patches.len() < before && !(enters && taken_back);
     }
     covers.sort_unstable_by_key(|c| c.at);
     covers
@@ -326,7 +331,7 @@ struct Station {
 }
 
 impl Table {
-    /// Of all clones, which lie at these addresses, in ascending order.
+    /// Table of all clones. They lie at these addresses, in ascending order.
     pub fn new(clones: &[Box<Emitted>], addresses: &[u64]) -> Table {
         debug_assert!(addresses.is_sorted());
         let mut table = Table::default();
@@ -387,7 +392,8 @@ impl Table {
                 let expected = self
                     .last
                     .map(|last| (part.clone as i64 - last.distance) as u64);
-                // Who goes on at a no-operation that was left out comes to the same.
+                // Execution that continues at a no-operation that was left out reaches the same
+                // code.
                 let as_good = part.orig_len == 0
                     && part.clone_len <= PTWRITE
                     && left_out.is_some()
@@ -458,7 +464,7 @@ impl Table {
         });
     }
 
-    /// Whether it is not too far.
+    /// Adds a step. Returns true if it is not too far.
     fn step(&mut self, clone: u64, longer: i8) -> bool {
         match LONGER.iter().position(|&l| l == i64::from(longer)) {
             Some(kind) if (1..64).contains(&clone) => {
@@ -487,7 +493,7 @@ impl Table {
 struct MappedInsns<'a> {
     stream: &'a [u8],
     states: &'a [ProbeState],
-    /// Of the state that holds here.
+    /// Flags of the state that holds here.
     flags: u8,
     clone: u64,
     orig: u64,
@@ -499,7 +505,7 @@ struct MappedInsn {
     clone_len: u64,
     orig: u64,
     orig_len: u64,
-    /// Of the state that holds before it.
+    /// Flags of the state that holds before it.
     flags: u8,
 }
 
@@ -683,8 +689,8 @@ mod tests {
                     found += usize::from(expected.is_some());
                     hidden += usize::from(expected.is_none());
                 } else if step.clone_len > 0 {
-                    // What was put in counts to what it was put before, or to no-operations before
-                    // that.
+                    // Inserted code counts as part of the instruction that it stands before, or of
+                    // no-operations before that instruction.
                     let code = &clone.code[(step.clone - addresses[function]) as usize..]
                         [..usize::from(step.clone_len)];
                     for inst in Decoder::with_ip(64, code, step.clone, DecoderOptions::NONE).iter()
@@ -727,9 +733,9 @@ mod tests {
         );
     }
 
-    /// Who is shown an instruction of the original runs it behind the handler. It must not be one
-    /// that has run: nothing in the clone is shown one whose copy lies before it, but branches that
-    /// do nothing else.
+    /// If a handler is shown an instruction of the original, the thread runs that instruction after
+    /// the handler. The instruction must not have run already. So no place in the clone is shown as
+    /// an instruction whose copy lies before the place, except for branches that do nothing else.
     #[test]
     fn nothing_is_shown_that_has_run() {
         let run = |(function, original): (Function, Vec<u8>)| {
@@ -931,8 +937,8 @@ mod tests {
         table.station(at.0, at.1, first);
         for round in 0..300 {
             let (far, longer) = steps[round * 7 % steps.len()];
-            // Where no step leads to the next station, nothing in front of it is known to be put
-            // in.
+            // If no step leads to the next station, the code in front of it is not known to be
+            // inserted.
             let longer = if (-127..128).contains(&longer) && far < 65_536 {
                 longer
             } else {

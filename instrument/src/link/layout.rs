@@ -1,9 +1,10 @@
 //! Gives every part of the appended segment its address and fills in what depends on addresses.
 //!
 //! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of
-//! what they cover, of system calls, of markers and of displacements, code, jump tables, exception tables, `.eh_frame`,
-//! `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic array if the
-//! old one has no room. Each part's size is known before the next part's address is.
+//! what they cover, of system calls, of markers and of displacements, code, jump tables, exception
+//! tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a
+//! dynamic array if the old one has no room. Each part's size is known before the next part's
+//! address is.
 
 use crate::emit;
 use crate::emit::{Emitted, Fixup, FixupKind, Table};
@@ -20,9 +21,9 @@ use crate::util::range_index::Starts;
 use crate::x86::flow::is_padding;
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_abi::module_note::{
-    ABI_VERSION, Cover, FEATURE_COUNTS, FEATURE_OWN_ALLOCATOR, FEATURE_READS_CODE,
-    FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME,
-    Patch,
+    ABI_VERSION, Cover, FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_OWN_ALLOCATOR,
+    FEATURE_READS_CODE, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote,
+    NOTE_MODULE, NOTE_NAME, Patch,
 };
 use mgz_abi::phases::Marker;
 use mgz_abi::probe::HANDLER_CALL;
@@ -33,7 +34,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-/// What the layout is made of.
+/// Inputs of the layout.
 #[derive(Debug)]
 pub struct LayoutInput<'a> {
     /// The input.
@@ -42,13 +43,13 @@ pub struct LayoutInput<'a> {
     pub unwind: &'a Tables<'a>,
     /// The clones, in order of their originals.
     pub clones: &'a [Box<Emitted>],
-    /// What stands under entry jumps that the runtime may have to take back. Sorted.
+    /// Original code under entry jumps that the runtime may have to take back. Sorted.
     pub covers: &'a [Cover],
     /// The parts of each clone that unwind entries describe.
     pub pieces: &'a [Vec<CloneFde>],
-    /// How many records each clone has.
+    /// Number of records of each clone.
     pub record_counts: &'a [u32],
-    /// What is added to each record's payload for a load's address, see
+    /// Value that is added to each record's payload to get a load's address, see
     /// [`ModuleNote::displacements`], by clone; empty if nobody asks.
     pub displacements: &'a [Vec<i32>],
     /// `mgz_abi::module_note::FLAVOUR_*`.
@@ -57,10 +58,12 @@ pub struct LayoutInput<'a> {
     pub translated: bool,
     /// Its records count only, see [`FEATURE_COUNTS`].
     pub counts: bool,
-    /// What a sanitizer has to do with the file.
+    /// Relation of a sanitizer to the file.
     pub sanitizer: Sanitizer,
     /// The original must stay as it is, since the program reads it.
     pub reads_code: bool,
+    /// See [`FEATURE_BURST_ONLY`].
+    pub burst_only: bool,
     /// The entry point lets the runtime in ([`syscalls::entry`]).
     pub enters_runtime: bool,
     /// First record id of the module.
@@ -82,7 +85,7 @@ pub struct LayoutInput<'a> {
 /// Addresses that the sidecar needs.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
-    /// What the first clone's address counts from, a multiple of all that clones are aligned to.
+    /// Base of the first clone's address, a multiple of the alignments of all clones.
     pub start: u64,
     /// Clone address per function.
     pub clones: Vec<u64>,
@@ -127,7 +130,7 @@ impl Resolver<'_> {
         offset.map(|offset| self.addrs[i] + u64::from(offset))
     }
 
-    /// Where a clone's branch to an original address goes.
+    /// Target of a clone's branch to an original address.
     fn branch(&self, address: u64, call: bool) -> u64 {
         self.clone_of(address)
             .or_else(|| self.thunks.get(&(address, call)).copied())
@@ -208,7 +211,7 @@ const FILLER: u8 = 0xcc;
 /// Note name, type and sizes before the descriptor.
 const NOTE_HEAD: usize = 16;
 
-/// What stands before the clones, and where they begin and end.
+/// Content before the clones, and the start and end of the clones.
 pub struct Front {
     segment: Segment,
     note_at: u64,
@@ -552,7 +555,7 @@ pub fn lay_out<'n>(
                 .map(|s| (s.vaddr, s.vaddr.saturating_add(s.memsz)))
         };
         let whole = loads().map(|s| s.0).min().zip(loads().map(|s| s.1).max());
-        // What starts a process stays in it.
+        // The executable of a process is never unloaded.
         let handlers = if parts.elf.interpreter().is_some() || !parts.elf.is_pie() {
             None
         } else {
@@ -621,6 +624,7 @@ pub fn lay_out<'n>(
             (parts.translated, FEATURE_TRANSLATED),
             (parts.counts, FEATURE_COUNTS),
             (parts.reads_code, FEATURE_READS_CODE),
+            (parts.burst_only, FEATURE_BURST_ONLY),
             (parts.sanitizer.allocates, FEATURE_OWN_ALLOCATOR),
             (parts.sanitizer.linked_in, FEATURE_SANITIZER_INSIDE),
         ]
@@ -798,7 +802,7 @@ fn fill_code(
         for f in clone.fixups.iter() {
             let value = match f.kind {
                 FixupKind::RecordId(number) => {
-                    // What stands there already says whether two records share the slot.
+                    // The field already tells if two records share the slot.
                     let at = f.at as usize;
                     let shares = u32::from_le_bytes([
                         piece[at],
@@ -864,7 +868,7 @@ fn fixup(
 /// The common part of the entry for [`HANDLER_CALL`].
 const HANDLERS: Cie = Cie::plain(true, &[]);
 
-/// Where the unwind tables went (start, end).
+/// Places of the unwind tables (start, end).
 struct Frames {
     frame: (u64, u64),
     header: (u64, u64),
@@ -1035,7 +1039,7 @@ pub struct CloneFde {
 }
 
 impl CloneFde {
-    /// Whether it has an exception table.
+    /// True if the piece has an exception table.
     pub fn has_lsda(&self, unwind: &Tables) -> bool {
         unwind.fdes[self.fde as usize].lsda.is_some()
     }
@@ -1085,9 +1089,10 @@ struct PlacedPiece<'a> {
     at: u64,
 }
 
-/// Whether the program does not find an entry when it unwinds. Where a file has no search table
-/// (static executables of gcc), start-up code registers the entries from `crtbeginT.o` on: those of
-/// `crt1.o`, which is linked before it, are not among them, and a backtrace has one frame less.
+/// True if the program does not find an entry when it unwinds. Some files have no search table
+/// (static executables of gcc). Their start-up code registers the entries from `crtbeginT.o` on.
+/// The entries of `crt1.o`, which is linked before it, are not among them, and a backtrace has one
+/// frame less.
 fn is_unseen(elf: &Elf, fde: &Fde) -> bool {
     fde.range.contains(&elf.entry)
         && !elf
@@ -1096,7 +1101,7 @@ fn is_unseen(elf: &Elf, fde: &Fde) -> bool {
             .any(|s| s.kind == elf::PT_GNU_EH_FRAME.0)
 }
 
-/// Whether nothing but padding lies between what two original entries describe.
+/// True if only padding lies between the ranges of two original entries.
 fn follows(parts: &LayoutInput, before: &Fde, next: &Fde) -> bool {
     let between = before.range.end..next.range.start;
     let signal = parts.unwind.cies[before.cie].signal || parts.unwind.cies[next.cie].signal;
@@ -1120,7 +1125,7 @@ impl PlacedPiece<'_> {
         self.at + u64::from(from)..self.at + u64::from(to)
     }
 
-    /// Whether nothing but padding lies between another piece and this one.
+    /// True if only padding lies between another piece and this one.
     fn follows(&self, before: &PlacedPiece) -> bool {
         let (start, end) = (self.piece.offsets.0, before.piece.offsets.1);
         let joined = self.number == before.number && start == end;

@@ -65,7 +65,8 @@ pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
     }
 }
 
-/// The search path of a file, with `$ORIGIN` replaced by the folder that it means now; empty if it has none.
+/// The search path of a file, with `$ORIGIN` replaced by the folder that it means now; empty if it
+/// has none.
 pub fn absolute_path(elf: &Elf, file: &Path) -> String {
     let runpath = elf.dynamic_strings(dt(elf::DT_RUNPATH));
     let old = if runpath.is_empty() {
@@ -158,12 +159,32 @@ pub fn search_path(elf: &Elf, path: &SearchPath, strings_at: u64) -> Result<Chan
 pub struct Library {
     /// The name that it is asked for by.
     pub name: String,
-    /// Where it was found.
+    /// Path of the library's file.
     pub path: PathBuf,
     /// Bytes of code in it.
     pub text_bytes: u64,
-    /// Whether it belongs to the C library or is the loader.
+    /// True if it belongs to the C library or is the loader.
     pub is_c_library: bool,
+    /// Other names by which it is opened.
+    pub other_names: Vec<String>,
+    /// Libraries that look for it by a search path of their own: only where they are rewritten as
+    /// well, with that path changed, do they find the rewritten one.
+    pub searched_by: Vec<String>,
+}
+
+impl Library {
+    fn new(name: String, path: PathBuf) -> Option<Library> {
+        let data = Content::read(&path).ok()?;
+        let code = Elf::parse(data.bytes()).ok()?.code_ranges();
+        Some(Library {
+            is_c_library: is_c_library(&name),
+            name,
+            path,
+            text_bytes: code.iter().map(|r| r.end - r.start).sum(),
+            other_names: Vec::new(),
+            searched_by: Vec::new(),
+        })
+    }
 }
 
 /// All libraries of a program, and the names that were not found.
@@ -218,21 +239,47 @@ fn stands_in_for_nothing(name: &str) -> bool {
 pub fn find(path: &Path) -> Libraries {
     let mut libraries = Libraries::default();
     for found in Search::from_environment().closure(path, |_| true) {
-        let name = String::from_utf8_lossy(&found.name).into_owned();
-        let library = found.path.and_then(|path| {
-            let data = Content::read(&path).ok()?;
-            let code = Elf::parse(data.bytes()).ok()?.code_ranges();
-            Some(Library {
-                is_c_library: is_c_library(&name),
-                name: name.clone(),
-                path,
-                text_bytes: code.iter().map(|r| r.end - r.start).sum(),
-            })
-        });
-        match library {
-            Some(library) => libraries.found.push(library),
+        let name = lossy(&found.name);
+        match found.path.and_then(|path| Library::new(name.clone(), path)) {
+            Some(library) => libraries.found.push(Library {
+                searched_by: found.searched_by.iter().map(|n| lossy(n)).collect(),
+                ..library
+            }),
             None => libraries.missing.push(name),
         }
     }
     libraries
+}
+
+fn lossy(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// A library that the program at `program` needs nowhere, but opens: by its path, or by a name that
+/// the program or one of its libraries finds. The name that the loader is asked for may be any of
+/// the file's.
+pub fn find_opened(asked: &str, program: &Path) -> Result<Library, String> {
+    let search = Search::from_environment();
+    let file = match asked.contains('/') {
+        true => PathBuf::from(asked),
+        false => search
+            .find_for(asked.as_bytes(), program)
+            .ok_or_else(|| "neither the program nor a library that it needs finds it".to_owned())?,
+    };
+    let Some(openable) = search.openable(&file, program) else {
+        return Err(match file.exists() {
+            true => "it is found by no name, so that the program opens it by its path: instrument it by itself and put it there".into(),
+            false => "there is no such file".into(),
+        });
+    };
+    let mut names: Vec<String> = openable.names.iter().map(|n| lossy(n)).collect();
+    let first = names.iter().position(|name| name == asked).unwrap_or(0);
+    let name = names.remove(first);
+    let library =
+        Library::new(name, file).ok_or_else(|| "it cannot be read as an ELF file".to_owned())?;
+    Ok(Library {
+        other_names: names,
+        searched_by: openable.searched_by.iter().map(|n| lossy(n)).collect(),
+        ..library
+    })
 }

@@ -5,8 +5,8 @@ use crate::x86::flow::{JUMP, ends_flow};
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
 use mgz_abi::module_note::Cover;
 
-/// Whether an instruction can fail; not counted is the end of the stack (pushes, calls), or a jump
-/// to where nothing is.
+/// True if an instruction can fail. The end of the stack (pushes, calls) and a jump to unmapped
+/// memory do not count.
 pub fn may_fail(inst: &Instruction, own: &Own) -> bool {
     use Mnemonic::*;
     let harmless = |o: u32| match inst.op_kind(o) {
@@ -46,8 +46,9 @@ fn is_branch(kind: OpKind) -> bool {
     )
 }
 
-/// Whether an entry jump at `at`, where `insns` begin, would cover an instruction that can fail: a
-/// handler may look at its bytes, and who goes on behind it may do so inside of the jump.
+/// True if an entry jump at `at`, the start of `insns`, would cover an instruction that can fail. A
+/// handler may look at that instruction's bytes. Execution that continues behind the instruction
+/// may start inside of the jump.
 pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &Own) -> bool {
     let mut ended = false;
     // (Behind the end of flow is filler.)
@@ -57,7 +58,7 @@ pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &
         .any(|inst| may_fail(&inst, own))
 }
 
-/// Where entry jumps may lie in a file whose handlers may look at faults.
+/// Rules for entry jumps in a file whose handlers may look at faults.
 #[derive(Clone, Copy, Debug)]
 pub struct Care<'a> {
     /// Memory in which nothing fails.
@@ -69,12 +70,12 @@ pub struct Care<'a> {
 }
 
 impl Care<'_> {
-    /// Whether a jump at `at` may cover anything.
+    /// True if a jump at `at` may cover any instruction.
     pub fn takes_back(&self, at: u64) -> bool {
         self.taken_back && Cover::fits(at)
     }
 
-    /// Whether a jump may stand at `at`, where `insns` begin.
+    /// True if a jump may stand at `at`, the start of `insns`.
     pub fn allows(&self, insns: impl IntoIterator<Item = Instruction>, at: u64) -> bool {
         self.takes_back(at) || !covers_risk(insns, at, self.own)
     }

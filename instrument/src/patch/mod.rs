@@ -1,4 +1,4 @@
-//! Where an entry jump may lie in the original code.
+//! Places for entry jumps in the original code.
 
 pub mod faulting;
 pub mod space;

@@ -10,13 +10,14 @@ use crate::ir::{Block, BlockId};
 use crate::patch::faulting::Care;
 use crate::program::{FunctionInfo, Input, Program};
 use crate::util::ranges::overlaps;
-use crate::x86::flow::{JUMP, goes_elsewhere, is_call, is_padding};
+use crate::x86::flow::{JUMP, goes_elsewhere, is_call, is_padding, is_trap};
 use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
 
 /// Blocks of less than [`JUMP`] bytes at whose end control goes elsewhere, and how many bytes of
-/// nothing but filler follow (at most [`JUMP`]). What anything refers to is no filler. Sorted.
+/// nothing but filler follow (at most [`JUMP`]). Bytes that anything refers to are no filler.
+/// Sorted.
 pub fn behind(
     input: &Input,
     program: &Program,
@@ -59,8 +60,8 @@ pub fn behind(
     found
 }
 
-/// Where what is behind a function's instruction that ends at `end` ends at the latest: where
-/// another function or section begins, or what anything refers to.
+/// Upper limit for the end of the bytes behind a function's instruction that ends at `end`: the
+/// start of another function or section, or of anything that is referred to.
 fn limit(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> u64 {
     let section = input
         .exec_ranges
@@ -78,8 +79,8 @@ fn limit(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> u64
     section.min(next).min(aimed).max(end)
 }
 
-/// How many bytes from `at` on are filler: all up to `limit`, or none. The first bytes of a table
-/// may look like filler, and be read by way of an address before it.
+/// Number of filler bytes from `at` on: all up to `limit`, or none. The first bytes of a table may
+/// look like filler, and code may read them through an address before the table.
 fn filler(input: &Input, at: u64, limit: u64) -> u64 {
     let Some(bytes) = input.bytes_at(at) else {
         return 0;
@@ -123,18 +124,19 @@ pub struct Code<'a> {
 }
 
 impl Code<'_> {
-    /// Whether a jump at `ip` would stand on no data, and on nothing that may be jumped to but its
-    /// first byte.
+    /// True if a jump at `ip` would cover no data, and no possible jump target except at its first
+    /// byte.
     pub fn is_free(&self, ip: u64) -> bool {
         let aimed = self.aimed.get(self.aimed.partition_point(|&a| a <= ip));
         !overlaps(self.data, &(ip..ip + JUMP)) && aimed.is_none_or(|&a| a >= ip + JUMP)
     }
 }
 
-/// Whether a jump may be written over instruction `first` and those behind it, so that nothing can
-/// branch between its bytes and no instruction before reaches into them. They are of one block and
-/// of the filler behind it, or (if `beyond` allows it) go on to blocks that control enters only
-/// from the one before. No call returns into the jump: its return address may be the original's.
+/// True if a jump may be written over instruction `first` and the instructions behind it. Then no
+/// branch can lead between its bytes, and no instruction before reaches into them. The instructions
+/// are of one block and of the filler behind it. If `beyond` allows it, they may go on to blocks
+/// that control enters only from the block before. No call returns into the jump: its return
+/// address may be the original's.
 pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
     let first = first.0 as usize;
     let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
@@ -174,13 +176,13 @@ pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
 /// Blocks from a function's start on that are looked through for a later way into the clone.
 const LOOK: usize = 16;
 
-/// Where else a function's original may lead into the clone if its start has no room for a jump:
-/// the first instructions on each way from there, as near as they can be, outside of loops (whose
-/// probes would have to expect someone from outside each time around). Sorted addresses; none if
-/// there is room. `sure`: by block, see [`crate::discover::code_or_data::sure`]. `doubted`: there
-/// may be data, and they may lie behind a call that never returns. `care`: handlers may look at
-/// what a jump covers. `anywhere`: as
-/// [`Patching::anywhere`](crate::plan::planned_function::Patching::anywhere).
+/// Additional addresses at which a function's original may lead into the clone, if its start has no
+/// room for a jump. They are the first instructions on each way from the start, as near as they can
+/// be. They lie outside of loops: a loop's probes would have to expect control from outside in each
+/// iteration. The addresses are sorted; there are none if there is room. `sure`: by block, see
+/// [`crate::discover::code_or_data::sure`]. `doubted`: there may be data, and the addresses may lie
+/// behind a call that never returns. `care`: handlers may look at the code that a jump covers.
+/// `anywhere`: as [`Patching::anywhere`](crate::plan::planned_function::Patching::anywhere).
 pub fn later(
     code: Code,
     graph: &Cfg,
@@ -195,7 +197,12 @@ pub fn later(
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
         let whole = first == start || !anywhere || u64::from(insns[0].len) >= JUMP;
+        // A handler of the trap is shown what stands there.
+        let is_behind_trap = first
+            .checked_sub(1)
+            .is_some_and(|before| is_trap(&code.insns[before as usize].inst));
         whole
+            && !is_behind_trap
             && fits(code, InsnId(first), true)
             && care.is_none_or(|care| care.allows(insns.iter().map(|i| i.inst), insns[0].ip))
     };
@@ -399,7 +406,7 @@ mod tests {
         assert!(!fits(&first(&code, 3, RET, |i| i
             .relative_targets
             .push((0x9000, at)))));
-        // Of the second function: lea rax, [rip - 19]; mov rax, [rip - 19]; jmp -14.
+        // Code of the second function: lea rax, [rip - 19]; mov rax, [rip - 19]; jmp -14.
         for second in [
             &[0x48, 0x8d, 0x05, 0xed, 0xff, 0xff, 0xff, 0xc3][..],
             &[0x48, 0x8b, 0x05, 0xed, 0xff, 0xff, 0xff, 0xc3],
@@ -652,8 +659,8 @@ mod tests {
             (shown(FLAVOUR_PT, &code), shown(FLAVOUR_SOFT, &code)),
             (vec![0, 8, 14], vec![0])
         );
-        // Where handlers go on anywhere: mov rax, [rdi]; mov ecx, eax; xor edx, edx; inc ecx; mov
-        // esi, 1; ret
+        // Code with handlers that go on anywhere: mov rax, [rdi]; mov ecx, eax; xor edx, edx; inc
+        // ecx; mov esi, 1; ret
         let code = [
             0x48, 0x8b, 0x07, 0x89, 0xc1, 0x31, 0xd2, 0xff, 0xc1, 0xbe, 1, 0, 0, 0, 0xc3,
         ];

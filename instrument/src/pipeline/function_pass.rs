@@ -28,7 +28,7 @@ use crate::util::ranges::overlaps;
 use crate::x86::decode::{Body, Source};
 use crate::x86::effects::Facts;
 use crate::x86::insn::{Insn, InsnId};
-use iced_x86::InstructionInfoFactory;
+use iced_x86::{FlowControl, InstructionInfoFactory};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_elf::symbols::merge;
 
@@ -65,7 +65,7 @@ struct FunctionPass<'p, 'a> {
     info: &'p FunctionInfo,
     options: &'p Options,
     faults: &'p FaultPolicy,
-    /// Where control comes from elsewhere.
+    /// Places where control comes from elsewhere.
     entries: Entries,
     source: Source<'p>,
     factory: InstructionInfoFactory,
@@ -77,18 +77,18 @@ struct FunctionPass<'p, 'a> {
     aimed: Vec<u64>,
 }
 
-/// Control flow, and what follows from it for jumps.
+/// Control flow, and its consequences for jumps.
 struct ControlFlow {
     graph: Cfg,
     found: Vec<Found>,
     /// See [`Patching::room`].
     room: Vec<(BlockId, u8)>,
-    /// By block: whether it is code for certain.
+    /// By block: true if it is certainly code.
     sure: Vec<bool>,
     jumps: Jumps,
 }
 
-/// What of the recording plan is made last.
+/// Parts of the recording plan that are made last.
 struct Recording {
     tables: Vec<JumpTable>,
     residencies: Residencies,
@@ -214,7 +214,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         })
     }
 
-    /// Where else the clone is entered, if the function's start has no room for a jump.
+    /// Further entries of the clone, if the function's start has no room for a jump.
     fn later_entries(&self, flow: &ControlFlow) -> Vec<u64> {
         let inner = self.info.inner();
         let data = self.program.data_in(&self.info.range);
@@ -246,9 +246,9 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         }
     }
 
-    /// What each instruction does.
+    /// Effects of each instruction.
     fn facts(&mut self, flow: &ControlFlow) -> Facts {
-        // Where handlers may go on anywhere, with any register, none may be lost. (Soft probes
+        // If handlers may go on anywhere, with any register, no register may be lost. (Soft probes
         // borrow one for an address.)
         let owned = self.options.flavour == FLAVOUR_PT && !self.faults.shows_faults;
         let (start, insns) = (self.info.range.start, &flow.graph.insns);
@@ -266,7 +266,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         settle(self.input, graph, &facts.uses, found, &mut self.factory);
     }
 
-    /// Whether probes may overwrite what nobody reads any more.
+    /// True if probes may overwrite registers that nobody reads any more.
     fn overwrites(&self) -> bool {
         let info = self.info;
         !self.faults.shows_faults && info.exact && info.inner().called.is_empty()
@@ -285,7 +285,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         }
     }
 
-    /// Where jumps may come to the original, and where one may be written.
+    /// Finds places where jumps may come to the original, and places where a jump may be written.
     fn patching(&mut self, flow: &mut ControlFlow, facts: &Facts) -> Patching {
         let (info, factory) = (self.info, &mut self.factory);
         let (graph, found) = (&mut flow.graph, &flow.found);
@@ -312,6 +312,11 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         let words = !info.inner().words.is_empty();
         let has_targets = |t: &Found| !t.targets.is_empty();
         let blind = computes || blind_start || is_blind(graph, has_targets, found, words, factory);
+        if blind {
+            // Blocks that nothing is seen to lead to are the targets of such a jump.
+            let unreached = graph.blocks.iter_mut().filter(|b| b.preds.is_empty());
+            unreached.for_each(|b| b.external_entry = true);
+        }
         Patching {
             landings,
             data,
@@ -323,7 +328,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         }
     }
 
-    /// Plans what is recorded, and where the cursor is in a register.
+    /// Plans the records, and the places where a register holds the cursor.
     fn plan(&self, flow: &ControlFlow, facts: &Facts, mut loads: Flow, loops: &Loops) -> Recording {
         let (graph, options) = (&flow.graph, self.options);
         let copied = flow.found.iter().filter(|t| t.copyable);
@@ -402,6 +407,16 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             .filter_map(|at| graph.insn_at(at))
             .map(|i| InsnId(i as u32))
             .collect();
+        let through_import = |(i, insn): (usize, &Insn)| {
+            let through = matches!(
+                insn.flow,
+                FlowControl::IndirectCall | FlowControl::IndirectBranch
+            ) && insn.inst.is_ip_rel_memory_operand()
+                && (self.input.imported).contains_key(&insn.inst.ip_rel_memory_address());
+            through.then_some(InsnId(i as u32))
+        };
+        let by_linkage = graph.insns.iter().enumerate();
+        let by_linkage = by_linkage.filter_map(through_import).collect();
         Function {
             id: self.info.id,
             range: self.info.range.clone(),
@@ -410,6 +425,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             calls: SpecialCalls {
                 hooks,
                 returned_to,
+                by_linkage,
                 quits,
                 markers,
             },

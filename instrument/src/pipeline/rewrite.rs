@@ -6,7 +6,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
-use crate::discover::{gs_base, gs_calls, self_reads};
+use crate::discover::{flag_writes, gs_base, memory_files, self_reads, state_calls};
 use crate::emit::{Emitted, displacements, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
@@ -18,8 +18,10 @@ use crate::program::fixed_memory::FaultPolicy;
 use crate::program::imports::Imports;
 use crate::program::sanitizers::Sanitizer;
 use crate::program::section_bounds::Bounds;
+use crate::program::shown_returns::ShownReturns;
 use crate::program::{
-    FuncSymbol, Input, Options, Program, SegmentBytes, markers, packed, sanitizers, syscalls,
+    FuncSymbol, Input, Options, Program, SegmentBytes, markers, packed, sanitizers, shown_returns,
+    syscalls,
 };
 use crate::report::Report;
 use crate::sidecar::columns::{Columns, OfClone};
@@ -38,7 +40,7 @@ use mgz_elf::debug_files::{self, DebugFiles, Source};
 use mgz_elf::image::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use mgz_elf::library_search::is_c_library;
 use mgz_elf::payload::Payload;
-use mgz_elf::{Refusal, payload, symbols};
+use mgz_elf::{Refusal, own_folder, payload, symbols};
 use object::elf;
 use rayon::BroadcastContext;
 use std::any::Any;
@@ -48,7 +50,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use twox_hash::XxHash3_64;
 
-/// What to do with one file, apart from what analysis is told.
+/// Settings for one file, except for those of the analysis.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Path of the input, for the sidecar.
@@ -72,20 +74,20 @@ pub struct Settings {
 /// The result.
 #[derive(Debug)]
 pub struct Rewritten<W> {
-    /// What became of the new file's image.
+    /// State of the new file's image.
     pub begun: W,
     /// Its sidecar; the report is still to be put in.
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
-    /// What is left over in memory. Giving it back takes a while, in vain if the process ends
+    /// Data left over in memory. Freeing it takes a while, which is wasted if the process ends
     /// anyway.
     pub leftovers: Box<dyn Any + Send>,
 }
 
-/// What analysis sees of a file.
+/// Input of analysis from a file.
 pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
-    of_parts(elf, unwind, unwind.ranges(), function_symbols(elf))
+    of_parts(elf, unwind.ranges(), function_symbols(elf))
 }
 
 fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
@@ -95,10 +97,9 @@ fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
         .collect()
 }
 
-/// What is left of [`analysis_input`] once its largest parts are there.
+/// Rest of [`analysis_input`], once its largest parts are there.
 fn of_parts<'a>(
     elf: &Elf<'a>,
-    unwind: &Tables<'a>,
     unwind_ranges: Vec<UnwindRange>,
     symbols: Vec<FuncSymbol<'a>>,
 ) -> Input<'a> {
@@ -117,7 +118,7 @@ fn of_parts<'a>(
     relocated.dedup();
     let exec_ranges = elf.code_ranges();
     let in_code = |a: u64| exec_ranges.iter().any(|r| r.contains(&a));
-    // What a word holds when the loader is done, if the symbol that it is for is this file's.
+    // Value of a word when the loader is done, if its symbol is this file's.
     let holds = |r: &Relocation| match r.kind {
         R_RELATIVE | R_IRELATIVE => Some(r.addend),
         R_64 => Some(elf.defined_symbol(r.symbol)?.wrapping_add(r.addend)),
@@ -127,14 +128,9 @@ fn of_parts<'a>(
     let mut relative_targets: Vec<(u64, u64)> = targets.filter(|t| in_code(t.1)).collect();
     relative_targets.sort_unstable();
     let (labels, objects) = symbols::others(elf, in_code);
-    let restartable = elf.restartable();
-    let around = |&a: &u64| {
-        unwind
-            .fdes
-            .iter()
-            .find(|f| f.range.contains(&a))
-            .map(|f| (f.range.clone(), LeftReason::RestartableSequence))
-    };
+    let restartable = elf.restartable().into_iter();
+    let restartable =
+        restartable.map(|at| (at..at.saturating_add(1), LeftReason::RestartableSequence));
     let mut input = Input {
         segments: segments.collect(),
         unwind: unwind_ranges,
@@ -150,8 +146,9 @@ fn of_parts<'a>(
         got: elf.ranges_named(".got"),
         has_sanitizer: false,
         shows_returns: false,
+        return_readers: Default::default(),
         reports: Default::default(),
-        excluded: restartable.iter().filter_map(around).collect(),
+        excluded: restartable.collect(),
         pie: elf.is_pie(),
         bounds: Bounds::default(),
         hook_calls: false,
@@ -162,7 +159,7 @@ fn of_parts<'a>(
         no_return: Default::default(),
         imported: Default::default(),
     };
-    // (What words hold is told by relocations, and in fixed files by the words themselves.)
+    // (Relocations tell the values of words. In fixed files, the words themselves do.)
     let word = |at: u64| match input.relocated.binary_search(&at).is_ok() {
         true => {
             let known = input.relative_targets.binary_search_by_key(&at, |t| t.0);
@@ -191,16 +188,13 @@ fn of_parts<'a>(
     input
 }
 
-/// Bytes of an `endbr64`.
-const ENDBR: u64 = 4;
-
 /// A function with a clone.
 struct Cloned {
-    /// Without its code.
+    /// The clone without its code.
     clone: Box<Emitted>,
     code: Vec<u8>,
     pieces: Vec<CloneFde>,
-    /// How many.
+    /// Number of records.
     records: u32,
     /// [`displacements`] of its records, where the file has them.
     displacements: Vec<i32>,
@@ -213,7 +207,7 @@ enum Outcome {
     Left(String),
 }
 
-/// What the functions are analysed with.
+/// Shared input of the analysis of functions.
 struct Work<'w, 'a> {
     input: &'w Input<'a>,
     unwind: &'w Tables<'a>,
@@ -281,8 +275,7 @@ impl Work<'_, '_> {
         match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
-                // Control enters blocks. Where else something is in the clone only exception tables
-                // ask.
+                // Control enters blocks. Only exception tables ask for other places in the clone.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
                         .marks
@@ -315,7 +308,7 @@ impl Work<'_, '_> {
     }
 }
 
-/// The pt flavour: through what handlers that may look at faults are installed, so that
+/// The pt flavour: calls that install handlers which may look at faults, so that
 /// [`crate::link::fault_shim`] can show them the original's places.
 fn shown_by(
     elf: &Elf,
@@ -355,9 +348,9 @@ fn leave_users_of_gs(
         let name = name.filter(|name| !name.is_empty());
         name.map_or_else(String::new, |name| format!("in {name}, "))
     };
-    // (The C library's own functions do what they are told.)
+    // (The C library's own functions obey their callers.)
     if !is_c_library(elf.soname())
-        && let Some(at) = gs_calls::find(input, program)
+        && let Some(at) = state_calls::find(input, program, &state_calls::SETS_GS)
     {
         return Err(declined(&name_of(program.function_at(at)), at, "use"));
     }
@@ -386,21 +379,139 @@ fn leave_users_of_gs(
     Ok(())
 }
 
+/// Demand of a program on its threads that only `burst` leaves intact: a thread may not have it
+/// while it runs a clone.
+struct ThreadDemand {
+    /// Act of the program, with its place.
+    what: String,
+    /// It sees how many instructions are executed, and where.
+    counts_steps: bool,
+    /// It cannot be recorded without changes to a static executable's code either.
+    needs_original: bool,
+    /// It is none in the PT flavour.
+    soft_only: bool,
+}
+
+/// Leaves the functions alone that set flags with which no clone may run. Returns the file's demand
+/// on its threads.
+fn thread_demand(
+    elf: &Elf,
+    input: &Input,
+    program: &mut Program,
+    options: &Options,
+) -> Option<ThreadDemand> {
+    let has_handlers = !gs_base::has_no_handlers(elf, input);
+    let flags = flag_writes::leave(input, program, has_handlers);
+    let dispatches = || {
+        (options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname()))
+            .then(|| state_calls::find(input, program, &state_calls::DISPATCHES_CALLS))
+            .flatten()
+    };
+    if let Some(at) = flags.steps {
+        return Some(ThreadDemand {
+            what: format!("it sets the trap flag (at {at:#x}), by which it steps through itself"),
+            counts_steps: true,
+            needs_original: true,
+            soft_only: false,
+        });
+    }
+    if let Some(at) = dispatches() {
+        return Some(ThreadDemand {
+            what: format!(
+                "it has its own system calls handed back to it (PR_SET_SYSCALL_USER_DISPATCH, at {at:#x})"
+            ),
+            counts_steps: false,
+            needs_original: true,
+            soft_only: true,
+        });
+    }
+    flags.alignment.map(|at| ThreadDemand {
+        what: format!(
+            "it sets the flag for alignment checks (at {at:#x}), with which accesses of probes would fail"
+        ),
+        counts_steps: false,
+        needs_original: false,
+        soft_only: true,
+    })
+}
+
+/// Declines a file with such a demand, where it cannot be met.
+fn check_demand(elf: &Elf, demand: &ThreadDemand, options: &Options) -> Result<(), Refusal> {
+    let remedy = if options.flavour == FLAVOUR_PT && demand.soft_only {
+        return Ok(());
+    } else if demand.needs_original && elf.is_static_executable() {
+        "a static executable is changed in all modes: link it dynamically, and use"
+    } else if options.flavour == FLAVOUR_PT || !options.translated {
+        "use"
+    } else {
+        return Ok(());
+    };
+    let steps = if demand.counts_steps {
+        ", and sees where clones and entry jumps lead"
+    } else {
+        ""
+    };
+    Err(Refusal::declined(format!(
+        "{}{steps}; {remedy} --backend soft --for burst, and record with --mode burst, where such threads run the original",
+        demand.what
+    )))
+}
+
+/// The pt flavour: declines a file in which somebody looks at return addresses, which are those of
+/// clones there.
+fn check_return_readers(readers: &ShownReturns, options: &Options) -> Result<(), Refusal> {
+    if options.flavour != FLAVOUR_PT || !readers.matters {
+        return Ok(());
+    }
+    Err(Refusal::declined(format!(
+        "{} looks at return addresses (-pg, -finstrument-functions, or __builtin_return_address), and with the pt backend would find those of rewritten code; use --backend soft, whose calls then push the original's",
+        readers.first
+    )))
+}
+
 /// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
 /// both.
 fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
-    let remedy = if elf.is_static_executable() {
-        "a static executable's is changed in all modes: link it dynamically, and"
-    } else if options.flavour == FLAVOUR_PT {
-        "the pt backend's are in the file:"
-    } else if !options.translated {
-        "those of full and ring are written when it runs:"
-    } else {
+    let Some(remedy) = remedy_for_readers(elf, options) else {
         return Ok(());
     };
     Err(Refusal::declined(format!(
         "it reads its own code as data (seen at {by:#x}; a checksum, or code that it copies), and would find entry jumps there; {remedy} use --backend soft --for burst, and record with --mode burst"
     )))
+}
+
+/// The same for one that may read its code past all protections.
+fn check_memory_files(
+    elf: &Elf,
+    finding: memory_files::Finding,
+    options: &Options,
+) -> Result<(), Refusal> {
+    let Some(remedy) = remedy_for_readers(elf, options) else {
+        return Ok(());
+    };
+    let memory_files::Finding { what, at } = finding;
+    let seen = if at == 0 {
+        String::new()
+    } else {
+        format!(" (seen at {at:#x})")
+    };
+    Err(Refusal::declined(format!(
+        "it may read or change its own code by {what}{seen}, and would find entry jumps there, or change what its clones do not follow; {remedy} use --backend soft --for burst, and record with --mode burst"
+    )))
+}
+
+/// Start of the advice for a file that reads its own code: it tells where the code is changed.
+/// `None` if the code is not changed.
+fn remedy_for_readers(elf: &Elf, options: &Options) -> Option<&'static str> {
+    if elf.is_static_executable() {
+        Some("a static executable's is changed in all modes: link it dynamically, and")
+    } else if options.flavour == FLAVOUR_PT {
+        Some("the pt backend's are in the file:")
+    } else if !options.translated {
+        Some("those of full and ring are written when it runs:")
+    } else {
+        None
+    }
 }
 
 /// Declines a file that knows where its payload begins, or how long the file is: it may read to its
@@ -447,30 +558,35 @@ fn numbers(at: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// What is known of a file and its program before functions are analysed one by one.
+/// Facts known of a file and its program before functions are analysed one by one.
 pub struct Understood<'a> {
     /// Its unwind tables.
     pub unwind: Tables<'a>,
-    /// Whether a sanitizer watches it.
+    /// Relation of the file to a sanitizer.
     pub sanitizer: Sanitizer,
     /// The file.
     pub input: Input<'a>,
     /// Its functions.
     pub program: Program,
-    /// What handlers see of faults.
+    /// Form in which handlers see faults.
     pub faults: FaultPolicy,
     /// Hash of the file.
     pub hash: u64,
-    /// Where it opens its own file.
+    /// Address where it opens its own file.
     opens_itself: Option<u64>,
+    /// Means by which it may read its own memory past all protections.
+    opens_memory: Option<memory_files::Finding>,
     opens_maps: Option<u64>,
-    /// What it carries apart from its ELF content.
+    /// Its demand on threads that only `burst` leaves intact.
+    demand: Option<String>,
+    /// Data that it carries apart from its ELF content.
     payload: Option<Payload>,
-    /// Through what handlers are installed that are shown faults.
+    /// Calls through which handlers that are shown faults are installed.
     wrapped: Option<Wrapped>,
 }
 
-/// Pass 1 and all that concerns the program as a whole. Declines what cannot be rewritten safely.
+/// Pass 1 and all work that concerns the program as a whole. Declines files that cannot be
+/// rewritten safely.
 pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>, Refusal> {
     let unwind = || Tables::read(elf).map(|unwind| (unwind.ranges(), unwind));
     let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
@@ -482,13 +598,13 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     let sanitizer = sanitizer?;
     let (ranges, unwind) = unwind?;
     let discovered = || {
-        let mut input = of_parts(elf, &unwind, ranges, symbols);
+        let mut input = of_parts(elf, ranges, symbols);
         if sanitizer.watches && options.flavour == FLAVOUR_SOFT {
             input.shows_returns = true;
             input.reports = sanitizers::reports(elf, &input);
         }
         input.has_sanitizer = sanitizer.linked_in;
-        // Those of a C library with a loader are met by the runtime's wrappers.
+        // The runtime's wrappers meet the system calls of a C library with a loader.
         input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
         if options.flavour == FLAVOUR_SOFT {
             input.markers = markers::find(elf, &input);
@@ -496,14 +612,29 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         let program = discover(&input, options);
         (input, program)
     };
-    // What comes first keeps one core busy, so that another can go through the input meanwhile.
-    let ((input, mut program), hash) = rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    // The first steps keep one core busy, so another can go through the input meanwhile.
+    let ((mut input, mut program), hash) =
+        rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
     packed::check(elf, &input, &program, unwind.fdes.is_empty())?;
     if options.flavour == FLAVOUR_SOFT {
         leave_users_of_gs(elf, &input, &mut program, options)?;
     }
+    let readers = shown_returns::find_readers(elf, &input, &program, &unwind);
+    if let Some(readers) = readers.filter(|_| !sanitizer.linked_in) {
+        check_return_readers(&readers, options)?;
+        input.shows_returns |= options.flavour == FLAVOUR_SOFT;
+        input.return_readers = readers;
+    }
     if let Some(by) = program.reads_code {
         check_reader(elf, by, options)?;
+    }
+    let opens_memory = memory_files::find(elf, &input, &program);
+    if let Some(finding) = opens_memory {
+        check_memory_files(elf, finding, options)?;
+    }
+    let demand = thread_demand(elf, &input, &mut program, options);
+    if let Some(demand) = &demand {
+        check_demand(elf, demand, options)?;
     }
     let opens_itself = self_reads::opens_itself(&input);
     let opens_maps = self_reads::opens_maps(&input);
@@ -533,7 +664,11 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         faults,
         hash,
         opens_itself,
+        opens_memory,
         opens_maps,
+        demand: demand
+            .filter(|demand| options.flavour == FLAVOUR_SOFT || !demand.soft_only)
+            .map(|demand| demand.what),
         payload,
         wrapped,
     })
@@ -557,12 +692,13 @@ pub fn rewrite<'a, W: Send>(
         faults,
         hash,
         opens_itself,
+        opens_memory,
         opens_maps,
+        demand,
         payload,
         wrapped,
     } = understood;
-    // Its reports show return addresses.
-    let translated = options.translated || sanitizer.watches && options.flavour == FLAVOUR_SOFT;
+    let translated = options.translated || input.shows_returns;
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie()
         && crate::link::elf_writer::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
@@ -616,7 +752,14 @@ pub fn rewrite<'a, W: Send>(
         ..NotInstrumented::default()
     };
     report.reads_code = program.reads_code;
+    report.burst_only = demand;
+    report.looks_beside = own_folder::find_sign(&elf);
+    report.shows_returns = input
+        .shows_returns
+        .then(|| input.return_readers.first.clone())
+        .filter(|who| !who.is_empty());
     report.opens_itself = opens_itself;
+    report.opens_memory = opens_memory.map(|finding| finding.what.to_owned());
     report.opens_maps = opens_maps;
     report.payload = payload.as_ref().map(|p| report::Payload {
         bytes: p.range.end - p.range.start,
@@ -687,9 +830,8 @@ pub fn rewrite<'a, W: Send>(
         );
         report.shows_faults = true;
     }
-    // (An `endbr64` stays in front.)
-    let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
-    report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
+    report.functions.entered_late = clones.iter().filter(|c| !c.enters_at_start()).count() as u64;
+    report.not_instrumented.entered_late = clones.iter().filter(|c| c.late_loads).count() as u64;
     let gathered = Gathered {
         entries,
         clones,
@@ -721,24 +863,24 @@ struct Gathered {
     entries: Vec<Entry>,
     #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
     clones: Vec<Box<Emitted>>,
-    /// Of each clone.
+    /// Code of each clone.
     codes: Vec<Vec<u8>>,
-    /// Of each clone.
+    /// Unwind entries of each clone.
     pieces: Vec<Vec<CloneFde>>,
     record_counts: Vec<u32>,
-    /// Of each clone.
+    /// Displacements of each clone.
     displacements: Vec<Vec<i32>>,
     columns: Columns,
     debug: DebugFiles,
     covers: Vec<Cover>,
-    /// Of the input.
+    /// Hash of the input.
     hash: u64,
     report: Report,
     /// Handlers are shown the original's places of faults by way of these.
     wrapped: Option<Wrapped>,
     /// The clones are translated.
     translated: bool,
-    /// What a sanitizer has to do with the file.
+    /// Relation of the file to a sanitizer.
     sanitizer: Sanitizer,
     payload: Option<Payload>,
     markers: Vec<Marker>,
@@ -821,7 +963,8 @@ fn finish<'a, W: Send>(
         translated,
         counts: options.counts,
         sanitizer,
-        reads_code: report.reads_code.is_some(),
+        reads_code: report.reads_code.is_some() || report.opens_memory.is_some(),
+        burst_only: report.burst_only.is_some(),
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,

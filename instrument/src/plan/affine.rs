@@ -1,8 +1,8 @@
 //! Registers that differ by a known constant: a register is a symbol plus a constant, and copies,
 //! additions of constants and stack pushes keep the symbol.
 //!
-//! Exact, unlike the sums of [`crate::analyze::value`], which are for classes only: what is
-//! recorded of one register stands for another. Inside a block every instruction is followed
+//! Exact, unlike the sums of [`crate::analyze::value`], which are for classes only: the recorded
+//! value of one register stands for another's. Inside a block every instruction is followed
 //! ([`Registers::advance`]). Across blocks only the differences are kept: two registers have the
 //! same symbol at a block's start if all ways there agree on their difference ([`at_starts`]), be
 //! it four pointers into one array or two that a loop moves in step. Nothing is taken from callees:
@@ -23,7 +23,7 @@ pub struct Known {
     pub delta: i64,
 }
 
-/// What registers hold at a place.
+/// Values of the registers at one place in the code.
 #[derive(Clone, Debug)]
 pub struct Registers {
     next_symbol: u32,
@@ -33,7 +33,8 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Nothing is known: the symbols are 1 to 16. `backward`: string instructions may go down.
+    /// Registers of which nothing is known: their symbols are 1 to 16. `backward`: string
+    /// instructions may go down.
     pub fn new(backward: bool) -> Registers {
         Registers {
             next_symbol: 16,
@@ -53,7 +54,7 @@ impl Registers {
         }
     }
 
-    /// From here on nothing is known.
+    /// Forgets all registers.
     pub fn forget(&mut self) {
         for r in 0..16 {
             self.values[r] = self.fresh();
@@ -76,17 +77,17 @@ impl Registers {
         };
     }
 
-    /// What a register holds.
+    /// Value of one register.
     pub fn value(&self, r: Gpr) -> Known {
         self.values[usize::from(r.0)]
     }
 
-    /// What all of them hold.
+    /// Values of all registers.
     pub fn all(&self) -> [Known; 16] {
         self.values
     }
 
-    /// What instructions of a block do that follow each other.
+    /// Applies consecutive instructions of a block.
     pub fn advance(&mut self, insns: &[Insn], uses: &[RegUse]) {
         let from = insns
             .iter()
@@ -100,7 +101,7 @@ impl Registers {
         }
     }
 
-    /// What an instruction does after which no other code runs.
+    /// Applies an instruction after which no other code runs.
     fn step(&mut self, insn: &Insn, u: &RegUse) {
         if u.clobber == RegSet::EMPTY {
             return;
@@ -124,7 +125,7 @@ impl Registers {
         for r in u.clobber.iter() {
             self.values[usize::from(r.0)] = self.fresh();
         }
-        // (What has a sum changes no register but this.)
+        // (An instruction with a sum changes no register but this.)
         if let (Some(old), Some(target)) = (
             new,
             gpr64(inst.op0_register()).filter(|_| inst.op0_kind() == OpKind::Register),
@@ -136,8 +137,8 @@ impl Registers {
         }
     }
 
-    /// What an instruction does that may change the stack pointer or pointers of strings, and makes
-    /// no other sum.
+    /// Applies an instruction that may change the stack pointer or string pointers, and that
+    /// computes no other sum.
     fn move_pointers(&mut self, inst: &Instruction, u: &RegUse) {
         let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
         for r in u.clobber.iter() {
@@ -174,10 +175,10 @@ impl Registers {
     }
 }
 
-/// What the stack and string instructions move.
+/// Registers that stack and string instructions move.
 const POINTERS: RegSet = RegSet(1 << RSP.0 | 1 << RSI.0 | 1 << RDI.0);
 
-/// How an instruction makes the sum of a register and a constant, if it does.
+/// Way in which an instruction computes the sum of a register and a constant, if it does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// None that is followed, or that of pointers.
@@ -203,7 +204,8 @@ impl Kind {
     }
 }
 
-/// By code: a look here is quicker than all the questions about mnemonic and operands.
+/// The kind by instruction code. A look here is quicker than all the questions about mnemonic and
+/// operands.
 static KINDS: [Kind; 1 << 13] = {
     let mut kinds = [Kind::Other; 1 << 13];
     let all = [
@@ -232,7 +234,7 @@ fn immediate(inst: &Instruction) -> i64 {
     inst.try_immediate(1).map_or(0, |c| c as i64)
 }
 
-/// Whether the instruction gives a register the symbol of another one.
+/// True if the instruction gives a register the symbol of another one.
 fn relates(inst: &Instruction) -> bool {
     let source = match Kind::of(inst) {
         Kind::Copies => inst.op1_register(),
@@ -242,7 +244,7 @@ fn relates(inst: &Instruction) -> bool {
     gpr64(source).is_some() && inst.op0_kind() == OpKind::Register
 }
 
-/// Whether other code runs before the next instruction.
+/// True if other code runs before the next instruction.
 fn hands_over(flow: FlowControl) -> bool {
     matches!(
         flow,
@@ -273,12 +275,12 @@ impl Differences {
         deltas: [0; 16],
     };
 
-    /// Whether no two registers have anything in common, which is so at most places.
+    /// True if no two registers have anything in common. This holds at most places.
     fn is_none(&self) -> bool {
         self.leaders == Differences::NONE.leaders
     }
 
-    /// What holds on both ways.
+    /// Differences that hold on both paths.
     fn meet(&self, other: &Differences) -> Differences {
         if self == other || self.is_none() {
             return *self;
@@ -286,7 +288,7 @@ impl Differences {
         if other.is_none() {
             return *other;
         }
-        // Where the ways disagree by the same amount, they agree on the difference.
+        // If both paths changed two registers by the same amount, they agree on the difference.
         let apart = |r: usize| self.deltas[r].wrapping_sub(other.deltas[r]);
         let mut met = Differences::NONE;
         for r in 0..16 {
@@ -306,7 +308,8 @@ impl Differences {
         met
     }
 
-    /// Whether a block leaves no two registers with one symbol (two symbols may be taken for one).
+    /// True if a block leaves no two registers with one symbol. (Two different symbols may be taken
+    /// for one.)
     fn alone(now: &Registers) -> bool {
         // Sixteen symbols, most of them those of the start.
         let mut seen = 0u64;
@@ -318,8 +321,8 @@ impl Differences {
         })
     }
 
-    /// Behind a block, whose registers hold `now` where those of its start had the numbers 1 to 16
-    /// as symbols.
+    /// Finds the differences behind a block. Its registers hold `now`, and those at its start had
+    /// the numbers 1 to 16 as symbols.
     fn behind(&self, now: &Registers) -> Differences {
         if self.is_none() && Differences::alone(now) {
             return Differences::NONE;
@@ -378,7 +381,7 @@ impl Starts {
         }
     }
 
-    /// What holds at the start of a block. (Where control does not come, that is nothing.)
+    /// Differences that hold at the start of a block. (There are none if control never reaches it.)
     pub fn at(&self, block: usize) -> &Differences {
         &self.all[self.of_block[block].max(NONE) as usize]
     }
@@ -391,8 +394,8 @@ impl Starts {
         self.of_block[block] = NONE;
     }
 
-    /// Another way to a block brings these, or nothing. Whether that changes what is known of the
-    /// block, which is not nothing already.
+    /// Meets the differences of another way to a block (`None`: nothing) with the known ones, which
+    /// are not empty yet. Returns true if that changes them.
     fn meet(&mut self, block: usize, other: Option<&Differences>) -> bool {
         let place = self.of_block[block];
         match other.filter(|o| !o.is_none()) {
@@ -418,7 +421,7 @@ impl Starts {
     }
 }
 
-/// What holds at the start of each block.
+/// Finds the differences that hold at the start of each block.
 pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     let n = graph.blocks.len();
     let mut starts = Starts::new(n);
@@ -438,13 +441,13 @@ pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     while let Some(b) = waiting.pop() {
         let b = b as usize;
         waits[b] = false;
-        // Nothing is less than nothing.
+        // If no successor has known differences, none can lose any.
         let block = &graph.blocks[b];
         if block.succs.iter().all(|t| starts.is_none(t.0 as usize)) {
             continue;
         }
-        // Going through a block once more, which few need, costs less than the memory that it takes
-        // to keep what comes out of all.
+        // Going through a block once more, which few need, costs less than the memory for the
+        // results of all blocks.
         let insns = block.insns.start as usize..block.insns.end as usize;
         let end = may_relate(&graph.insns[insns.clone()], starts.is_none(b)).then(|| {
             let mut now = Registers::new(backward);
@@ -463,8 +466,8 @@ pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     starts
 }
 
-/// Whether a block may leave registers with something in common. `alone`: they have nothing where
-/// it starts.
+/// True if a block may leave registers with something in common. `alone`: they have nothing in
+/// common at its start.
 fn may_relate(insns: &[Insn], alone: bool) -> bool {
     for insn in insns.iter().rev() {
         if hands_over(insn.flow) {
@@ -491,7 +494,7 @@ mod tests {
     const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
     const RET: &[u8] = &[0xc3];
 
-    /// At the start of each block: the distance from one register to another.
+    /// Finds the distance from one register to another at the start of each block.
     fn distances(parts: &[&[u8]], from: Gpr, to: Gpr) -> Vec<Option<i64>> {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();

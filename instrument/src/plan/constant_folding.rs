@@ -1,7 +1,7 @@
-//! Constant loads at a block's end need no proxy if what runs next tells that they ran: blocks that
-//! only this one leads to, and that record something before they call. Where the block branches,
-//! all ways must be such. Blocks on the way may have no loads, or be ones whose own loads are
-//! counted behind them.
+//! Constant loads at a block's end need no proxy if the code that runs next tells that they ran:
+//! blocks that only this one leads to, and that record something before they call. If the block
+//! branches, all ways must be such. Blocks on the way may have no loads, or be ones whose own loads
+//! are counted behind them.
 
 use crate::ir::BlockId;
 use crate::ir::cfg::Cfg;
@@ -13,10 +13,10 @@ use smallvec::SmallVec;
 /// The regions at a block's ends, by number in the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ends {
-    /// That at its start, if it has sites: nothing but instructions that go on to the next one
-    /// stands before its end.
+    /// The region at its start, if it has sites: only instructions that go on to the next one stand
+    /// before its end.
     pub(crate) first: Option<usize>,
-    /// That at its end, likewise.
+    /// The region at its end, if it has sites.
     pub(crate) last: Option<usize>,
     /// The block has one region, with or without sites.
     pub(crate) one: bool,
@@ -27,7 +27,7 @@ const MOST: usize = 8;
 type Hosts = SmallVec<[usize; MOST]>;
 
 /// Takes the proxies of such regions away and counts their loads with the regions behind them.
-/// `proxies`: by region, whether all of it are Constant loads and a proxy.
+/// `proxies`: by region, true if it has nothing but Constant loads and a proxy.
 pub(crate) fn fold(graph: &Cfg, plan: &mut Plan, ends: &[Ends], proxies: &[bool]) {
     // A proxy that others count on stays.
     let mut needed = vec![false; plan.regions.len()];
@@ -56,7 +56,7 @@ pub(crate) fn fold(graph: &Cfg, plan: &mut Plan, ends: &[Ends], proxies: &[bool]
     }
 }
 
-/// Where control goes from the end of a block, if that is known: one or two blocks.
+/// Successors of a block, if they are known: one or two blocks.
 fn ways(graph: &Cfg, block: usize) -> Option<SmallVec<[usize; 2]>> {
     let last = &graph.insns[graph.blocks[block].insns.end as usize - 1];
     let to = |at: u64| graph.block_at(at).map(|b| b.0 as usize);
@@ -74,7 +74,8 @@ fn ways(graph: &Cfg, block: usize) -> Option<SmallVec<[usize; 2]>> {
     (known && (all.len() < 2 || all[0] != all[1])).then_some(all)
 }
 
-/// Adds the regions that show that the end of a block ran; tells whether that holds for all ways.
+/// Adds the regions that show that the end of a block ran. Returns true if such regions are on all
+/// ways.
 fn behind(
     graph: &Cfg,
     plan: &Plan,

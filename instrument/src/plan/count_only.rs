@@ -1,8 +1,8 @@
 //! `--for count`: a counter per region.
 //!
-//! How often a region is executed tells how often each of its loads is. So its records become one
-//! that adds to a counter in memory ([`mgz_abi::counters`]). It may stand anywhere in the straight
-//! code that the region is: where flags and registers are free.
+//! Every load of a region runs as often as the region does. So one record replaces the region's
+//! records: it adds to a counter in memory ([`mgz_abi::counters`]). A region is straight-line code,
+//! so the record may stand anywhere in it. It goes where flags and registers are free.
 
 use crate::plan::cursor::Residencies;
 use crate::plan::types::{Payload, RecordPlan, RegionPlan};
@@ -12,7 +12,7 @@ use crate::x86::operands::is_repeated_string;
 use crate::x86::regs::{RSP, RegUse};
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind};
 
-/// What counters may use, per instruction.
+/// Resources that counters may use, per instruction.
 pub(crate) struct Free<'a> {
     pub(crate) insns: &'a [Insn],
     pub(crate) uses: &'a [RegUse],
@@ -40,7 +40,7 @@ impl Free<'_> {
         (free & !(1 << RSP.0)).count_ones() + u32::from(resident)
     }
 
-    /// What a counter costs before an instruction: registers that must be borrowed.
+    /// Cost of a counter before an instruction, from the number of registers that must be borrowed.
     fn price(&self, at: usize) -> u32 {
         let wanted = if self.flags(at) { 1 } else { 2 };
         let borrowed = u32::saturating_sub(wanted, self.registers(at));
@@ -73,7 +73,8 @@ fn reduce_region(region: &mut RegionPlan, free: &Free, blocks: &[u32], least: us
     while first > start.max(least) && !ends(&free.insns[first - 1]) {
         first -= 1;
     }
-    // Of those that cost the same, the last: registers are free behind what reads them.
+    // If several places cost the same, the last is taken: registers become free behind their last
+    // reads.
     let at = (first.max(least)..=last.max(least))
         .rev()
         .min_by_key(|&at| free.price(at))
@@ -99,7 +100,7 @@ fn reduce_region(region: &mut RegionPlan, free: &Free, blocks: &[u32], least: us
     at
 }
 
-/// Whether a region ends behind an instruction.
+/// True if a region ends behind an instruction.
 fn ends(insn: &Insn) -> bool {
     !insn.simple && ends_region(insn) || is_repeated_string(&insn.inst)
 }

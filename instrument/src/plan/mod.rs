@@ -1,7 +1,7 @@
-//! What is recorded where.
+//! Choice of the records that each function gets, and their places.
 //!
 //! A block is cut into regions: after calls, system calls, interrupts and repeated string
-//! instructions, and where the slots of a region would run out. A load whose address is a recorded
+//! instructions, and before the slots of a region would run out. A load whose address is a recorded
 //! value plus a constant ([`crate::plan::affine`]) needs no record of its own.
 //!
 //! Constant loads take no record if their region has another one; else the first of them is the
@@ -9,7 +9,7 @@
 //!
 //! In the soft flavour a record shares the slot of the one before it
 //! ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both are of addresses or parts of such: of both 48 bits
-//! are kept. If what the second holds is known where the first stands it is written there
+//! are kept. If the second's value is known at the first's place, it is written there
 //! (`slot_pairing`), else at its own place.
 
 pub mod affine;
@@ -89,7 +89,7 @@ pub fn plan(
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
     for (number, block) in graph.blocks.iter().enumerate() {
-        // What registers hold is followed up to the last access only that asks for it.
+        // Register values are tracked only up to the last access that asks for them.
         let mut known = None;
         builder.closed = 0;
         let mut first = None;
@@ -164,15 +164,15 @@ pub fn plan(
     plan
 }
 
-/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a
-/// Constant load, which takes no record but as a proxy.
+/// True if an access may ask for register values. It does not if it has no site, or if it is a
+/// Constant load, which takes no record except as a proxy.
 fn asks_registers(access: &Access, stores: bool) -> bool {
     let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
     (access.read || stores) && !(is_constant && !(access.write && stores))
 }
 
-/// Whether what registers have in common at some block's start may make a difference: two of them
-/// are asked for.
+/// True if values that registers share at some block's start may make a difference: an access asks
+/// for two registers there.
 fn may_share(graph: &Cfg, accesses: &AccessList, stores: bool) -> bool {
     let mut with_accesses = accesses.insns();
     graph.blocks.iter().any(|block| {
@@ -201,7 +201,7 @@ fn may_share(graph: &Cfg, accesses: &AccessList, stores: bool) -> bool {
 struct Closed {
     /// Its number.
     region: usize,
-    /// How many ends of regions, of those without sites as well, the block had before.
+    /// Number of region ends earlier in the block. Regions without sites count too.
     nth: usize,
 }
 
@@ -227,7 +227,7 @@ fn ends_region(insn: &Insn) -> bool {
     }
 }
 
-/// Counts what an instruction reads that moves the stack pointer.
+/// Counts the implicit loads of an instruction that moves the stack pointer.
 fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
     match inst.mnemonic() {
         Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq => implicit.pops += 1,
@@ -237,13 +237,13 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
     }
 }
 
-/// What a record of the region holds.
+/// Content of a record of the region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Held {
     /// symbol + delta.
     Register(Known),
-    /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what
-    /// they held.
+    /// base + scale·index + delta, of flat 64-bit addressing, with the registers and the values
+    /// that they held.
     Sum {
         base: u32,
         index: u32,
@@ -255,7 +255,7 @@ pub(crate) enum Held {
     Other,
 }
 
-/// Where the formula of a site takes its parts.
+/// Sources of the parts of a site's formula.
 #[derive(Clone, Copy, Debug)]
 struct Formula {
     a: u8,
@@ -286,7 +286,7 @@ struct Waiting {
 /// The region's last record, if another one may share its slot.
 pub(crate) struct Open {
     at: InsnId,
-    /// What registers hold there.
+    /// Register values there.
     registers: [Known; 16],
     /// Registers that probes may use there: whatever they held is gone.
     dead: RegSet,
@@ -310,9 +310,9 @@ struct Builder<'a> {
     /// See [`Insn::dead`], of the instruction at hand.
     dead: RegSet,
     open: Option<Open>,
-    /// By record of the region: all of its bits count.
+    /// True for each record of the region whose bits all count.
     whole: Vec<bool>,
-    /// By region: all of it are Constant loads, one of them a proxy.
+    /// True for each region that has only Constant loads, one of them a proxy.
     proxies: Vec<bool>,
     /// Ends of regions in this block so far.
     closed: usize,
@@ -402,8 +402,8 @@ impl<'a> Builder<'a> {
         (self.region.records.len() - 1) as u8
     }
 
-    /// A record that holds the register, or its symbol plus another constant:
-    /// `(record, what to add)`.
+    /// A record that holds the register, or its symbol plus another constant: `(record, constant to
+    /// add)`.
     fn find_register(&self, r: Gpr) -> Option<(u8, i64)> {
         if self.options.naive {
             return None;
@@ -431,7 +431,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// As [`Builder::register`], where the value is no part of an address, so that all of its bits
+    /// Like [`Builder::register`], but the value is no part of an address, so all of its bits
     /// count.
     fn whole_register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
         match self.find_register(r) {

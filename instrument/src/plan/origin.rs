@@ -1,9 +1,9 @@
-//! Where the address of a load comes from: the value of which other load, or what computation.
+//! Origin of a load's address: the value of another load, or a kind of computation.
 //!
-//! Classes say whether an address is affine. This says more of those that are not: a pointer chase
-//! loads its own next address, a gather takes an index from another load, a hash table's place is
-//! mixed from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
-//! nothing else depends on it: what is not understood is [`Origin::Unknown`].
+//! Classes say if an address is affine. This says more of those that are not: a pointer chase loads
+//! its own next address, a gather takes an index from another load, a hash table's place is mixed
+//! from a key, and a binary search halves a range. Findings tell mechanisms apart by it, and
+//! nothing else depends on it. Other addresses are [`Origin::Unknown`].
 //!
 //! Each address is followed backwards through the instructions that made it, over registers and
 //! variables in the frame, up to loads from elsewhere. Loads whose addresses come from each other
@@ -23,6 +23,7 @@ use crate::x86::operands::Form;
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RCX, RDI, RDX, RSI, RSP, gpr};
 use iced_x86::{FlowControl, Mnemonic, OpKind};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED, Origin, SiteFlags};
+use std::cell::RefCell;
 
 /// Instructions that one address may be made of.
 const NODES: usize = 64;
@@ -35,13 +36,14 @@ const LOADS: usize = 4096;
 /// Greatest factor that is the size of an element, not part of a hash.
 const ELEMENT: u64 = 1 << 12;
 
-/// Whether a factor mixes, as those of hashes and random numbers do: these are large, and odd, so that no bit is lost. Rows of
-/// arrays may be as large, and mostly have an even number of bytes.
+/// True if a factor mixes, as the factors of hashes and random number generators do. These are
+/// large, and odd so that no bit is lost. Rows of arrays may be as large, but mostly have an even
+/// number of bytes.
 fn mixes(factor: u64) -> bool {
     factor > ELEMENT && factor & 1 == 1
 }
 
-/// What has been done to a value on its way.
+/// Operations applied to a value on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Marks(u8);
 
@@ -72,19 +74,19 @@ impl Marks {
 struct Node {
     /// The instruction; `None` where the function is entered.
     insn: Option<u32>,
-    /// What it does to its inputs.
+    /// Operations that it applies to its inputs.
     marks: Marks,
     /// It loads from elsewhere, and so ends the way back.
     load: bool,
     inputs: Vec<u32>,
 }
 
-/// What one address is made of.
+/// Parts that make up one address.
 #[derive(Default)]
 struct Slice {
-    /// Loads, and what was done to their values.
+    /// Loads, and the operations on their values.
     loads: Vec<(u32, Marks)>,
-    /// What was done on all ways, outside of circles and inside.
+    /// Operations on all ways, outside of circles and inside.
     marks: Marks,
     circle: Marks,
     has_circle: bool,
@@ -101,11 +103,13 @@ struct Walk<'f> {
     loops: &'f Loops,
     /// Block of each instruction.
     block: Vec<u32>,
-    /// Loads with a class, and whether that is Strided.
+    /// Loads with a class. True for class Strided.
     strided: FastMap<u32, bool>,
     /// Instructions that call the function itself.
     self_calls: Vec<u32>,
     budget: usize,
+    /// The search for definitions that is under way, and per block the last one that came there.
+    seen: RefCell<(u32, Vec<u32>)>,
 }
 
 /// Writes down the origins of a plan's loads.
@@ -207,6 +211,7 @@ impl<'f> Walk<'f> {
             strided,
             self_calls,
             budget: TURNS * graph.insns.len() + STEPS,
+            seen: RefCell::new((0, vec![0; graph.blocks.len()])),
         }
     }
 
@@ -236,7 +241,7 @@ impl<'f> Walk<'f> {
         found
     }
 
-    /// What a load's address comes from.
+    /// Origin of a load's address.
     fn origin(
         &self,
         load: u32,
@@ -245,7 +250,7 @@ impl<'f> Walk<'f> {
         is_chain: &dyn Fn(u32) -> bool,
     ) -> (Origin, Option<u32>) {
         if is_chain(load) {
-            // What the chase goes through, and what it begins with.
+            // Loads that the chase goes through, and the load that it begins with.
             let next: Vec<&(u32, Marks)> = (slice.loads.iter())
                 .filter(|l| is_chain(l.0) && reaches(slices, l.0, load))
                 .collect();
@@ -258,7 +263,7 @@ impl<'f> Walk<'f> {
                 false => (Origin::Chain, head),
             };
         }
-        // What is loaded at the place that a search has found is no step of it.
+        // A load at the place that a search has found is no step of the search.
         let searches = (slice.halved.iter()).any(|&halves| self.is_in_loop_of(load, halves));
         if searches && !slice.circle.has(Marks::MIX) {
             return (Origin::Search, None);
@@ -289,7 +294,8 @@ impl<'f> Walk<'f> {
         }
     }
 
-    /// Whether an instruction is in the innermost loop of another one. (What is in none is in that of a function that calls itself.)
+    /// True if an instruction is in the innermost loop of another one. (If the other one is in no
+    /// loop, its loop is that of a function that calls itself.)
     fn is_in_loop_of(&self, insn: u32, other: u32) -> bool {
         let innermost = |i: u32| self.loops.of_block[self.block[i as usize] as usize];
         let wanted = innermost(other);
@@ -306,7 +312,8 @@ impl<'f> Walk<'f> {
         false
     }
 
-    /// Whether a product is of something and a large constant, as in a hash. A product of two numbers that vary is the place of a row.
+    /// True if a product has a large constant factor, as in a hash. A product of two varying
+    /// numbers is the place of a row.
     fn is_mixed(&self, inst: &iced_x86::Instruction, insn: u32, steps: &mut usize) -> bool {
         (0..inst.op_count()).any(|op| {
             let register = inst.op_kind(op) == OpKind::Register;
@@ -333,7 +340,7 @@ impl<'f> Walk<'f> {
         depth
     }
 
-    /// What an address is made of.
+    /// Collects the parts that make up an address.
     fn slice(&mut self, insn: u32) -> Slice {
         let mut slice = Slice::default();
         let mut steps = STEPS.min(self.budget);
@@ -382,7 +389,8 @@ impl<'f> Walk<'f> {
         slice
     }
 
-    /// The nodes of what a variable may hold before an instruction; new ones are to be expanded.
+    /// The nodes of the values that a variable may hold before an instruction. New nodes are still
+    /// to be expanded.
     fn reach(
         &self,
         var: u32,
@@ -413,7 +421,8 @@ impl<'f> Walk<'f> {
     /// function is entered.
     fn definitions(&self, var: u32, before: u32, steps: &mut usize) -> Vec<Option<u32>> {
         let mut found = Vec::new();
-        let mut seen: Vec<u32> = Vec::new();
+        let (search, seen) = &mut *self.seen.borrow_mut();
+        *search += 1;
         let mut work = vec![(self.block[before as usize], before)];
         while let Some((b, end)) = work.pop() {
             let start = self.graph.blocks[b as usize].insns.start;
@@ -437,8 +446,7 @@ impl<'f> Walk<'f> {
                 found.push(None);
             }
             for p in &self.graph.blocks[b as usize].preds {
-                if !seen.contains(&p.0) {
-                    seen.push(p.0);
+                if std::mem::replace(&mut seen[p.0 as usize], *search) != *search {
                     work.push((p.0, self.graph.blocks[p.0 as usize].insns.end));
                 }
             }
@@ -446,7 +454,7 @@ impl<'f> Walk<'f> {
         found
     }
 
-    /// Whether an instruction gives a variable its value.
+    /// True if an instruction gives a variable its value.
     fn defines(&self, insn: u32, var: u32) -> bool {
         let i = insn as usize;
         if var < 16 {
@@ -467,7 +475,7 @@ impl<'f> Walk<'f> {
             .any(|t| t.variable() == Some(var as usize))
     }
 
-    /// Finds what a node is made of.
+    /// Finds the inputs of a node.
     fn expand(
         &self,
         node: u32,
@@ -536,7 +544,7 @@ impl<'f> Walk<'f> {
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd
         );
         for r in self.facts.uses[i].read.iter() {
-            // Registers of an address are no part of what is loaded from there.
+            // Registers of an address are no part of the value loaded from there.
             let of_address = address.contains(&r) && (is_move || !reads_register(inst, r));
             if r == RSP || r == RBP && frame_based || of_address {
                 continue;
@@ -553,7 +561,7 @@ impl<'f> Walk<'f> {
         }
     }
 
-    /// Whether a variable in memory is the function's own or a static one.
+    /// True if a variable in memory is static or the function's own.
     fn is_own(&self, variable: usize) -> bool {
         let key = self.frame.key(variable);
         key.and_then(cell_group).is_none()
@@ -565,13 +573,13 @@ impl<'f> Walk<'f> {
     }
 }
 
-/// Whether a register is an operand, not only in an address.
+/// True if a register is itself an operand, not only part of an address.
 fn reads_register(inst: &iced_x86::Instruction, r: Gpr) -> bool {
     (0..inst.op_count())
         .any(|op| inst.op_kind(op) == OpKind::Register && gpr(inst.op_register(op)) == Some(r))
 }
 
-/// What an instruction does to its inputs.
+/// Operations that an instruction applies to its inputs.
 fn marks_of(inst: &iced_x86::Instruction) -> Marks {
     let immediate = || {
         (0..inst.op_count())
@@ -613,7 +621,7 @@ fn marks_of(inst: &iced_x86::Instruction) -> Marks {
     }
 }
 
-/// Conditional moves and sets, and what takes the carry.
+/// True for conditional moves and sets, and for instructions that use the carry.
 fn is_select(m: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(
@@ -689,7 +697,7 @@ fn summarise(nodes: &[Node], roots: &[(u32, Marks)], slice: &mut Slice) {
     slice.loads.sort_unstable_by_key(|l| l.0);
 }
 
-/// Whether a node is made of itself.
+/// True if a node depends on itself.
 fn in_circle(nodes: &[Node], from: u32) -> bool {
     let mut seen = vec![false; nodes.len()];
     let mut work = nodes[from as usize].inputs.clone();
@@ -704,7 +712,8 @@ fn in_circle(nodes: &[Node], from: u32) -> bool {
     false
 }
 
-/// Whether the address of a load depends on the value of another, be it by way of more.
+/// True if the address of a load depends on the value of another, directly or through further
+/// loads.
 fn reaches(slices: &FastMap<u32, Slice>, from: u32, to: u32) -> bool {
     let mut seen: Vec<u32> = Vec::new();
     let loads = |load: u32| slices.get(&load).map_or(&[][..], |s| &s.loads);

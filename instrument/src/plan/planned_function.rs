@@ -1,5 +1,5 @@
-//! A function with its plan, ready to be emitted: what each stage of the analysis found, in a type
-//! of its own.
+//! A function with its plan, ready to be emitted: the findings of each stage of the analysis, in
+//! types of their own.
 
 use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::JumpTable;
@@ -24,7 +24,7 @@ pub struct Function {
     /// Instructions and blocks. Bytes of `range` that are in no instruction (padding, data) have no
     /// clone.
     pub cfg: Cfg,
-    /// What each instruction does to registers.
+    /// Effect of each instruction on registers.
     pub uses: Vec<RegUse>,
     /// Its loops.
     pub loops: Loops,
@@ -33,11 +33,11 @@ pub struct Function {
     /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the
     /// original target as computed, see `landings`.
     pub tables: Vec<JumpTable>,
-    /// Where the original gets jumps into the clone.
+    /// Places where the original gets jumps into the clone.
     pub patching: Patching,
-    /// What is recorded.
+    /// Regions and records of the function.
     pub plan: Plan,
-    /// Where the soft probes' cursor is in a register (none in the PT flavour).
+    /// Places where a register holds the soft probes' cursor (none in the PT flavour).
     pub residencies: Residencies,
 }
 
@@ -46,17 +46,20 @@ pub struct Function {
 pub struct SpecialCalls {
     /// System calls that get hooks.
     pub hooks: Vec<InsnId>,
-    /// Where calls of code without a clone return to: a jump there lets the return address stay the
-    /// original's, which is shown ([`crate::program::sanitizers`]).
+    /// Instructions that calls of code without a clone return to. A jump there lets the return
+    /// address stay the original's, which is shown ([`crate::program::sanitizers`],
+    /// [`crate::program::shown_returns`]).
     pub returned_to: Vec<InsnId>,
-    /// Calls that nobody returns from.
+    /// Calls and jumps through words that the loader fills in with addresses of imported functions.
+    pub by_linkage: Vec<InsnId>,
+    /// Calls that nobody returns from, or from which control comes back to the original.
     pub quits: Vec<InsnId>,
     /// Instructions that do nothing but mark phases: the clone keeps them.
     pub markers: Vec<InsnId>,
 }
 
-/// Where jumps may come to the original that the clone does not know of, and where the original may
-/// get a jump into the clone.
+/// Places in the original that jumps unknown to the clone may reach, and places where the original
+/// may get a jump into the clone.
 #[derive(Clone, Debug, Default)]
 pub struct Patching {
     /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they
@@ -74,7 +77,7 @@ pub struct Patching {
     /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of
     /// them. Any instruction may be one.
     pub blind: bool,
-    /// Nor is what stands at its start done only once.
+    /// Such a jump may lead to the function's start, too.
     pub blind_start: bool,
     /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT
     /// flavour, see [`crate::link::fault_shim`]).
@@ -97,16 +100,16 @@ impl Function {
         self.cfg.block_at(ip)
     }
 
-    /// Whether a byte is in [`Patching::data`].
+    /// True if a byte is in [`Patching::data`].
     pub fn is_data(&self, at: u64) -> bool {
         crate::util::ranges::overlaps(&self.patching.data, &(at..at + 1))
     }
 
-    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see
-    /// [`crate::patch::space::fits`]. Where any instruction may be the target of a jump, it must
-    /// cover one instruction only, and no filler. (A function's first bytes are not taken for such
-    /// a target, but where somebody computes with the function's address: compilers put what is
-    /// done once there, before what jumps lead back to.)
+    /// True if a 5-byte jump may be written over instruction `first` and those behind it, see
+    /// [`crate::patch::space::fits`]. If any instruction may be the target of a jump, the patch
+    /// must cover one instruction only, and no filler. (A function's first bytes are not taken for
+    /// such a target unless somebody computes with the function's address: compilers put one-time
+    /// work there, before the targets of backward jumps.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
         let at_start =

@@ -1,6 +1,6 @@
-//! Where the second of two records that share a slot is written: where the first stands, if its
-//! registers hold the same there but for a constant. What a register gets in between, from a load
-//! above all, is never known earlier.
+//! Place of the second of two records that share a slot. It is written where the first record
+//! stands, if its registers hold the same there except for a constant. A value that a register gets
+//! in between, above all from a load, is never known earlier.
 
 use crate::plan::affine::Known;
 use crate::plan::types::Payload;
@@ -9,15 +9,16 @@ use crate::x86::insn::InsnId;
 use crate::x86::regs::Gpr;
 
 impl Open {
-    /// What a register holds at the open record's place, if that is the same symbol, and if it is
-    /// still there: a probe may have written over what nobody reads.
+    /// Value of a register at the open record's place, if the symbol is the same and the register
+    /// still holds it. A probe may have overwritten registers that nobody reads.
     fn there(&self, r: Gpr, now: Known) -> Option<Known> {
         Some(self.registers[usize::from(r.0)])
             .filter(|then| then.symbol == now.symbol && !self.dead.contains(r))
     }
 }
 
-/// What a record that is asked for at an instruction holds if it stands at the open record's place.
+/// Content of a record asked for at an instruction, if it stands at the open record's place
+/// instead.
 pub(crate) fn at(open: &Open, at: InsnId, payload: Payload, held: Held) -> Option<Held> {
     if open.at == at {
         return Some(held);

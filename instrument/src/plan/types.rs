@@ -1,10 +1,10 @@
-//! What is recorded of a function.
+//! Types that describe the records of a function.
 
 use crate::x86::insn::InsnId;
 use crate::x86::regs::Gpr;
 use smallvec::SmallVec;
 
-/// What a record's payload is.
+/// Kind of payload of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// A register as it is.
@@ -12,7 +12,7 @@ pub enum Payload {
     /// The effective address of the memory operand of the instruction [`RecordPlan::of`] (segment
     /// base included for fs: it is read from `fs:[0]`; a vector index is left out).
     Address,
-    /// Nothing: the id alone says what ran (static address). PT: any register.
+    /// No payload: the id alone tells which load ran (static address). PT: any register.
     Nothing,
     /// Eight bytes of a vector register: index or mask of a gather, see
     /// [`mgz_annotations_schema::sidecar::Gather`]. Two such records, the lower and the higher half
@@ -20,7 +20,7 @@ pub enum Payload {
     Half(VectorHalf),
     /// A mask register, likewise.
     Mask(u8),
-    /// Nothing, and no slot: the region's counter is added to ([`mgz_abi::counters`]).
+    /// No payload and no slot: the region's counter is added to ([`mgz_abi::counters`]).
     Count {
         /// Flags are dead.
         flags: bool,
@@ -34,7 +34,7 @@ pub struct VectorHalf {
     pub vector: u8,
     /// Length of the register, bytes.
     pub bytes: u8,
-    /// Which eight bytes, lowest first.
+    /// Number of the eight-byte part, lowest first.
     pub half: u8,
 }
 
@@ -49,7 +49,7 @@ pub struct RecordPlan {
     /// The instruction whose operand it is about: the same one, or one behind it whose registers
     /// are known here already.
     pub of: InsnId,
-    /// What it holds.
+    /// Its payload.
     pub payload: Payload,
     /// It shares the slot of the record before it, which is not a second one.
     pub second: bool,

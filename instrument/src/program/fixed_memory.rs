@@ -7,13 +7,13 @@ use std::ops::Range;
 /// an access of a fixed address there does not fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
-    /// What can be read.
+    /// Ranges that can be read.
     pub readable: Vec<Range<u64>>,
-    /// What can be written as well.
+    /// Ranges that can also be written.
     pub writable: Vec<Range<u64>>,
 }
 
-/// What is known of the program's handlers of faults, once all of it has been looked at.
+/// Facts known of the program's fault handlers, after all of it has been searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPolicy {
     /// Handlers look at faults, and are shown the original ([`crate::link::fault_shim`]).
@@ -23,12 +23,12 @@ pub struct FaultPolicy {
 }
 
 impl Own {
-    /// Whether the file is known to leave its memory, code included, as the loader has made it.
+    /// True if the file is known to leave its memory, code included, as the loader has made it.
     pub fn stays(&self) -> bool {
         !self.readable.is_empty()
     }
 
-    /// Whether an instruction's operand in memory is there for certain.
+    /// True if an instruction's operand in memory is certainly there.
     pub(crate) fn has(&self, inst: &Instruction) -> bool {
         let at = match (inst.memory_base(), inst.memory_index()) {
             _ if inst.segment_prefix() != Register::None => return false,

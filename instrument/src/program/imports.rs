@@ -1,6 +1,7 @@
 //! Imported functions by the places through which code reaches them. All of it is read as the
 //! loader reads it: section headers may be missing.
 
+use crate::program::linkage::entries_around;
 use crate::program::{Import, Input};
 use crate::util::fast_hash::{FastMap, FastSet};
 use crate::x86::flow::direct_target;
@@ -14,33 +15,25 @@ use std::ops::Range;
 const R_64: u32 = 1;
 const R_GLOB_DAT: u32 = 6;
 const R_JUMP_SLOT: u32 = 7;
-/// `jmp [rip + distance]`, and what entries of linkage tables may have in front of it: `bnd`;
-/// `mov r11d, number`; `endbr64`.
-const JUMP: [u8; 2] = [0xff, 0x25];
-const BND: u8 = 0xf2;
-const NUMBER: [u8; 2] = [0x41, 0xbb];
-const NUMBER_LEN: usize = 6;
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Imports {
     /// Words of the global offset table.
     pub slots: HashMap<u64, String>,
-    /// Entries of linkage tables. Where a file has no section headers, jumps of the code through a
+    /// Entries of linkage tables. If a file has no section headers, jumps of the code through a
     /// word are taken for entries as well.
     pub stubs: HashMap<u64, String>,
-    /// Jumps of these entries through a word: where each ends.
+    /// Jumps of these entries through a word: where each ends. Entries of other forms have none.
     pub stub_jumps: Vec<u64>,
     /// Functions whose address data holds, or that have a fixed address of their own in this file.
     pub taken: Vec<String>,
-    /// Places in linkage tables that refer to a word in a way that is not understood, and the
+    /// Places in linkage tables that refer to a word otherwise than by jumping through it, and the
     /// function.
     pub strange: Vec<(u64, String)>,
     /// Words of the global offset table with the addresses of functions of this file: where the
     /// linker could not make a call of such a function a direct one.
     pub own: HashMap<u64, u64>,
-    /// What is known of the registers that imported functions change, by words and entries.
+    /// Registers that imported functions may change, as far as known, by words and entries.
     pub conventions: FastMap<u64, Import>,
 }
 
@@ -104,7 +97,7 @@ impl Imports {
                 .filter(|w| input.is_code(w.1))
                 .collect();
         }
-        // (Those lead to what a function chooses.)
+        // (These words lead to a function that a resolver chooses.)
         for chosen in elf.relocations().iter().filter(|r| r.kind == R_IRELATIVE) {
             self.own.remove(&chosen.at);
         }
@@ -122,9 +115,10 @@ impl Imports {
         }
     }
 
-    /// Finds the jumps through words, and where the entries around them begin. `strict`: there is
-    /// nothing else in the range.
+    /// Finds the entries that read words. `strict`: there is nothing else in the range; elsewhere
+    /// only jumps are looked at.
     fn read_stubs(&mut self, input: &Input, range: &Range<u64>, strict: bool) {
+        const JUMP: [u8; 2] = [0xff, 0x25];
         let Some(code) = input.slice(range) else {
             return;
         };
@@ -133,38 +127,28 @@ impl Imports {
             if !is_jump && !strict {
                 continue;
             }
-            let end = range.start + at as u64 + 4;
+            let distance_at = range.start + at as u64;
             let distance = i32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
-            let slot = end.wrapping_add_signed(distance.into());
-            let Some(name) = self.slots.get(&slot) else {
+            let slot = (distance_at + 4).wrapping_add_signed(distance.into());
+            let Some(name) = self.slots.get(&slot).cloned() else {
                 continue;
             };
             let convention = self.conventions.get(&slot).copied();
-            if !is_jump {
-                self.strange.push((end - 4, name.clone()));
-                continue;
+            let entries = entries_around(input, distance_at);
+            if entries.iter().any(|(_, stub)| stub.direct) {
+                self.stub_jumps.push(distance_at + 4);
+            } else {
+                self.strange.push((distance_at, name.clone()));
             }
-            let mut entry = &code[..at - 2];
-            entry = entry.strip_suffix(&[BND]).unwrap_or(entry);
-            if entry.len() >= NUMBER_LEN && entry[entry.len() - NUMBER_LEN..].starts_with(&NUMBER) {
-                entry = &entry[..entry.len() - NUMBER_LEN];
-            }
-            // Who jumps to what is behind the `endbr64` comes to the same.
-            let starts = [
-                Some(entry.len()),
-                entry.strip_suffix(&ENDBR64).map(<[u8]>::len),
-            ];
-            for start in starts.into_iter().flatten() {
-                let start = range.start + start as u64;
+            for (start, _) in entries {
                 self.stubs.insert(start, name.clone());
                 self.conventions
                     .extend(convention.map(|convention| (start, convention)));
             }
-            self.stub_jumps.push(end);
         }
     }
 
-    /// Through what functions with such names are called.
+    /// Places through which functions with such names are called.
     pub fn reach(&self, fits: impl Fn(&str) -> bool) -> BTreeSet<u64> {
         self.slots
             .iter()
@@ -174,7 +158,7 @@ impl Imports {
             .collect()
     }
 
-    /// Through what functions are called that do not return.
+    /// Places through which functions that do not return are called.
     pub fn no_return(&self) -> FastSet<u64> {
         self.slots
             .iter()
@@ -191,8 +175,8 @@ impl Imports {
         found.map(String::as_str)
     }
 
-    /// Whether an instruction calls or jumps to an imported function of which is known that it
-    /// follows the ABI.
+    /// True if an instruction calls or jumps to an imported function that is known to follow the
+    /// ABI.
     pub fn callee_follows_abi(&self, inst: &Instruction) -> bool {
         let convention = through(inst).and_then(|place| self.conventions.get(&place));
         convention == Some(&Import::Abi)
@@ -213,12 +197,12 @@ fn through(inst: &Instruction) -> Option<u64> {
 }
 
 /// Functions of runtime libraries that leave registers alone which the ABI lets them change: those
-/// for profilers stand before code that reads its arguments, and what asks for a thread's variables
-/// has variants that keep everything.
+/// for profilers stand before code that reads its arguments, and the function that finds a thread's
+/// variables has variants that keep everything.
 const KEEP_REGISTERS: [&str; 4] = ["mcount", "_mcount", "__fentry__", "__tls_get_addr"];
 
-/// Whether a symbol with this file and version is one of a runtime library of GNU's compilers or C
-/// library. Their functions are called by the ABI.
+/// True if a symbol with this file and version is from a runtime library of GNU's compilers or C
+/// library. These functions follow the ABI.
 fn is_runtime_library((file, version): (&str, &str)) -> bool {
     const FILES: [&str; 15] = [
         "ld-linux-x86-64.so.",
@@ -252,8 +236,8 @@ fn is_runtime_library((file, version): (&str, &str)) -> bool {
     FILES.iter().any(|f| file.starts_with(f)) && VERSIONS.iter().any(|v| version.starts_with(v))
 }
 
-/// Whether a file is an executable that needs no library but musl's, whose symbols have no
-/// versions, and those of GNU's compilers: then nobody else can define what it imports.
+/// True if a file is an executable that needs no libraries but musl's, whose symbols have no
+/// versions, and those of GNU's compilers. Nobody else can then define its imports.
 fn needs_only_musl(elf: &Elf) -> bool {
     let by_musl = elf.interpreter().is_some_and(|path| {
         path.rsplit('/')
@@ -272,7 +256,7 @@ fn needs_only_musl(elf: &Elf) -> bool {
     by_musl && elf.dynamic_strings(dt(elf::DT_NEEDED)).iter().all(known)
 }
 
-/// Whether the loader binds all functions before the file runs.
+/// True if the loader binds all functions before the file runs.
 fn binds_at_start(elf: &Elf) -> bool {
     let flag = |tag, flag: u64| elf.dynamic_value(dt(tag)).is_some_and(|f| f & flag != 0);
     elf.dynamic_value(dt(elf::DT_BIND_NOW)).is_some()

@@ -12,7 +12,7 @@ use mgz_elf::image::Elf;
 /// Name and type of the notes.
 const OWNER: &[u8] = b"stapsdt\0";
 const TYPE: u32 = 3;
-/// Who the probes belong to.
+/// Provider name of the probes.
 const PROVIDER: &[u8] = b"mgz";
 
 /// The markers of a file, by address. One that stands at no instruction without effect is none.

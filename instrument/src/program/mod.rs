@@ -1,4 +1,4 @@
-//! What analysis needs of a file, and what it knows about the program as a whole.
+//! Input of analysis from a file, and facts about the program as a whole.
 //!
 //! Pass 1 ([`crate::discover`]) finds functions (unwind entries, then symbols, then direct call
 //! targets), decodes each once, and collects every address inside a function that something outside
@@ -15,12 +15,14 @@ pub mod markers;
 pub(crate) mod packed;
 pub mod sanitizers;
 pub mod section_bounds;
+pub mod shown_returns;
 pub mod syscalls;
 
 use crate::common::skip_reason::LeftReason;
 use crate::ir::FunctionId;
 use crate::ir::jump_table::Course;
 use crate::program::section_bounds::Bounds;
+use crate::program::shown_returns::ShownReturns;
 use crate::unwind::UnwindRange;
 use crate::util::fast_hash::{FastMap, FastSet};
 use crate::util::range_index::Starts;
@@ -44,7 +46,7 @@ pub struct SegmentBytes<'a> {
 /// A function symbol.
 #[derive(Clone, Debug)]
 pub struct FuncSymbol<'a> {
-    /// As in the symbol table (mangled).
+    /// Name in the symbol table (mangled).
     pub name: Cow<'a, str>,
     /// Link-time address.
     pub addr: u64,
@@ -52,15 +54,15 @@ pub struct FuncSymbol<'a> {
     pub size: u64,
 }
 
-/// What is known of the registers that an imported function changes.
+/// Facts known of the registers that an imported function changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Import {
     /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for
     /// lost.
     Abi,
-    /// Nothing, but that it is bound at its first call, which changes r10 and r11.
+    /// It is bound at its first call, which changes r10 and r11. Nothing else is known.
     Lazy,
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
 }
 
@@ -75,7 +77,7 @@ pub struct Input<'a> {
     pub unwind: Vec<UnwindRange>,
     /// Function symbols of both symbol tables.
     pub symbols: Vec<FuncSymbol<'a>>,
-    /// Where exported symbols without a type lie in code: hand-written code or data. Sorted.
+    /// Addresses in code of exported symbols without a type: hand-written code or data. Sorted.
     pub labels: Vec<u64>,
     /// Symbols of data in code, sorted; overlapping ones are one.
     pub objects: Vec<Range<u64>>,
@@ -92,8 +94,8 @@ pub struct Input<'a> {
     pub excluded: Vec<(Range<u64>, LeftReason)>,
     /// Position independent: addresses are relative to a load bias.
     pub pie: bool,
-    /// What is called from outside for certain: the entry point, functions that run before and
-    /// after the program, and resolvers.
+    /// Addresses that are certainly called from outside: the entry point, functions that run before
+    /// and after the program, and resolvers.
     pub called: Vec<u64>,
     /// Resolvers of indirect functions.
     pub resolvers: Vec<u64>,
@@ -101,15 +103,18 @@ pub struct Input<'a> {
     /// return.
     pub no_return: FastSet<u64>,
     /// Linkage-table entries and words of the global offset table of all imported functions, and
-    /// what is known of their conventions.
+    /// the known facts about their conventions.
     pub imported: FastMap<u64, Import>,
-    /// Where code begins and ends ([`crate::discover::self_reads`]).
+    /// Bounds of the code ([`crate::discover::self_reads`]).
     pub bounds: Bounds,
     /// A sanitizer's runtime is part of the file: its functions are left
     /// ([`crate::program::sanitizers`]).
     pub has_sanitizer: bool,
-    /// A sanitizer watches the file's code, and shows return addresses.
+    /// A sanitizer watches the file's code, and shows return addresses, or somebody else looks at
+    /// them ([`crate::program::shown_returns`]): calls are translated.
     pub shows_returns: bool,
+    /// Readers of return addresses other than a sanitizer.
+    pub return_readers: ShownReturns,
     /// Its functions that make a report and never return: those of the file, and how imported ones
     /// are called.
     pub reports: FastSet<u64>,
@@ -139,7 +144,7 @@ impl Input<'_> {
         bytes.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
     }
 
-    /// What the word at `addr` holds when the program starts, as far as it is known.
+    /// The value of the word at `addr` when the program starts, as far as it is known.
     pub fn word(&self, addr: u64) -> Option<u64> {
         match self.pie {
             true => self
@@ -151,7 +156,7 @@ impl Input<'_> {
         }
     }
 
-    /// Those of [`Input::relocated`] that reach into `range`.
+    /// The part of [`Input::relocated`] that reaches into `range`.
     pub fn relocated_in(&self, range: &Range<u64>) -> &[u64] {
         let from = self
             .relocated
@@ -160,43 +165,43 @@ impl Input<'_> {
         &self.relocated[from..from + count]
     }
 
-    /// Whether `addr` is in one of [`Input::exec_ranges`].
+    /// True if `addr` is in one of [`Input::exec_ranges`].
     pub fn is_code(&self, addr: u64) -> bool {
         self.exec_ranges.iter().any(|r| r.contains(&addr))
     }
 
-    /// Whether `addr` is a word of the global offset table.
+    /// True if `addr` is in the global offset table.
     pub fn is_got(&self, addr: u64) -> bool {
         self.got.iter().any(|r| r.contains(&addr))
     }
 
-    /// Whether `addr` is in a symbol of data in code.
+    /// True if `addr` is in a symbol of data in code.
     pub fn is_object(&self, addr: u64) -> bool {
         let next = self.objects.partition_point(|o| o.start <= addr);
         next > 0 && self.objects[next - 1].contains(&addr)
     }
 
-    /// Whether `addr` is in a linkage table.
+    /// True if `addr` is in a linkage table.
     pub fn is_plt(&self, addr: u64) -> bool {
         self.plt.iter().any(|r| r.contains(&addr))
     }
 }
 
-/// Tells from name (empty if unknown) and address whether a function is to be instrumented.
+/// Decides from the name (empty if unknown) and the address if a function is to be instrumented.
 pub type Select = dyn Fn(&str, u64) -> bool + Sync + Send;
 
-/// What the user asked for.
+/// Options that the user asked for.
 pub struct Options {
     /// `mgz_abi::module_note::FLAVOUR_*`.
     pub flavour: u32,
     /// Record stores as well.
     pub stores: bool,
-    /// Which functions.
+    /// Selection of the functions to be instrumented.
     pub select: Box<Select>,
     /// Calls and returns are translated, so that clones can be entered and left anywhere (soft
     /// flavour).
     pub translated: bool,
-    /// Regions have one record without payload: what counts how often they are executed (soft
+    /// Regions have one record without payload. It counts the executions of the region (soft
     /// flavour).
     pub counts: bool,
     /// One record per recorded load, nothing shared (for tests).
@@ -233,11 +238,13 @@ pub struct FunctionInfo {
     pub exact: bool,
     /// Index into [`Input::unwind`].
     pub unwind: Option<u32>,
-    /// What is known of addresses strictly inside; of most functions nothing.
+    /// Facts about addresses strictly inside. Most functions have none.
     inner: Option<Box<Inner>>,
-    /// Code elsewhere that jumps who knows where takes an address inside of it, or its end's.
+    /// Code elsewhere that jumps to computed places takes an address inside of it, or the address
+    /// of its end.
     pub computed: bool,
-    /// How pass 1 found its jump tables, which it looks for to learn what they enter elsewhere.
+    /// Course by which pass 1 found the function's jump tables. It looks for them to learn which
+    /// places elsewhere they enter.
     pub course: Option<Box<Course>>,
 }
 
@@ -291,23 +298,28 @@ impl Inner {
 pub struct Program {
     /// Sorted by address; ranges do not overlap.
     pub functions: Vec<FunctionInfo>,
-    /// Where those are.
+    /// Start addresses of the functions.
     pub starts: Starts,
     /// The first instruction of each function that uses or sets the gs base.
     pub uses_gs: Vec<u64>,
+    /// The first instruction of each function that sets all flags (`popf`).
+    pub sets_flags: Vec<u64>,
+    /// The first instruction of each function that may change the flags in a handler's context.
+    pub changes_context: Vec<u64>,
     /// Sorted addresses in code that something refers to: all of those in no function, and of data
     /// in functions.
     pub aimed: Vec<u64>,
-    /// What symbols say is data, and what code reads by its address, in code. Sorted, none overlap.
+    /// Data in code: ranges that symbols declare as data, and ranges that code reads by address.
+    /// Sorted, none overlap.
     pub data: Vec<Range<u64>>,
     /// Bytes in no function that are neither data nor filler.
     pub stray_bytes: u64,
-    /// Where a function or a table begins by which most of the code is read as data.
+    /// Start of a function or a table by which most of the code is read as data.
     pub reads_code: Option<u64>,
 }
 
 impl FunctionInfo {
-    /// One of which no more is known than where exactly it lies.
+    /// Makes a function of which only the exact place is known.
     pub fn new(range: Range<u64>) -> FunctionInfo {
         FunctionInfo {
             id: FunctionId(0),
@@ -322,7 +334,7 @@ impl FunctionInfo {
         }
     }
 
-    /// What is known of addresses inside.
+    /// Facts about addresses inside.
     pub fn inner(&self) -> &Inner {
         static NONE: Inner = Inner::NONE;
         self.inner.as_deref().unwrap_or(&NONE)
@@ -333,7 +345,7 @@ impl FunctionInfo {
         self.inner.get_or_insert_default()
     }
 
-    /// Puts what is known in order. Doubted addresses are left out if they are data.
+    /// Puts the known facts in order. Doubted addresses are left out if they are data.
     pub fn settle(&mut self, is_data: impl Fn(u64) -> bool) {
         if let Some(inner) = &mut self.inner {
             inner.doubted.retain(|&at| !is_data(at));
@@ -341,7 +353,7 @@ impl FunctionInfo {
         }
     }
 
-    /// Where control may come from somewhere, sorted.
+    /// Addresses that control may reach from unknown places, sorted.
     pub fn suspected(&self) -> Vec<u64> {
         let mut all = [&self.inner().taken[..], &self.inner().doubted].concat();
         all.sort_unstable();
@@ -351,7 +363,8 @@ impl FunctionInfo {
 }
 
 impl Program {
-    /// Those of [`Program::data`] in a function, and where a jump might reach behind it.
+    /// Ranges of [`Program::data`] in a function, and in the bytes behind it that a jump might
+    /// reach.
     pub fn data_in(&self, range: &Range<u64>) -> &[Range<u64>] {
         let from = self.data.partition_point(|d| d.end <= range.start);
         let count =

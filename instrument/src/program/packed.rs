@@ -1,9 +1,10 @@
-//! Files whose code is made when they run: packed or encrypted ones. What stands in such a file is
-//! not what runs, so there is nothing to record in it; and its stub knows the file's layout (it
+//! Files whose code is made when they run: packed or encrypted ones. The code in such a file is not
+//! the code that runs, so there is nothing to record in it. Its stub knows the file's layout (it
 //! looks for packed data behind as many program headers as the file header counts, say), which a
 //! rewritten file does not keep.
 //!
-//! Packers are told by what they cannot avoid: code that is not there, or that is none.
+//! Packers are recognized by traits that they cannot avoid: code that is missing, or bytes that are
+//! no code.
 
 use crate::program::{Input, Program, uncovered};
 use mgz_elf::image::Section;
@@ -28,8 +29,8 @@ fn refusal(what: &str) -> Refusal {
     ))
 }
 
-/// Refuses files without section headers and unwind tables (`bare`) that hold little but what is no
-/// code, and files whose code sections are no code.
+/// Refuses files without section headers and unwind tables (`bare`) that hold little but bytes that
+/// are no code. Also refuses files whose code sections are no code.
 pub fn check(elf: &Elf, input: &Input, program: &Program, bare: bool) -> Result<(), Refusal> {
     if bare && elf.sections.is_empty() {
         let unpacks = elf.loads().any(|s| {
@@ -86,7 +87,7 @@ pub fn check_decoded(functions: usize, undecoded: usize) -> Result<(), Refusal> 
     )))
 }
 
-/// How often each byte occurs.
+/// Number of times that each byte occurs.
 struct Count {
     bytes: usize,
     of: [u64; 256],

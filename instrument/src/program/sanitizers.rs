@@ -1,12 +1,13 @@
 //! Programs that a sanitizer watches (AddressSanitizer, ThreadSanitizer, MemorySanitizer,
 //! LeakSanitizer, UndefinedBehaviorSanitizer and their kin of gcc and clang).
 //!
-//! What a compiler adds to such a program is code like any other. Its runtime is not: it starts
-//! before everything else, makes threads that nobody is told of, stops all others to look for
-//! leaks, and stands in for hundreds of functions of the C library. So functions of a runtime that
-//! is linked into the program are left as they are, by their names; where those are gone nothing
-//! tells them apart. And a report shows return addresses, which must be the original's to have
-//! lines: calls are translated as for `burst`, whatever the clone is made for.
+//! Code that a compiler adds to such a program is code like any other. The runtime is not: it
+//! starts before everything else, makes threads that nobody is told of, stops all others to look
+//! for leaks, and stands in for hundreds of functions of the C library. So functions of a runtime
+//! that is linked into the program are left as they are. They are recognized by their names;
+//! without names nothing tells them apart. Also, a report shows return addresses, which must be the
+//! original's to have lines. So calls are translated as for `burst`, whatever the clone is made
+//! for.
 
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};
@@ -18,7 +19,7 @@ use mgz_elf::image::{Elf, dt};
 use mgz_elf::{Refusal, symbols};
 use object::elf;
 
-/// What a file has to do with a sanitizer.
+/// Relation of a file to a sanitizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sanitizer {
     /// Its runtime is part of the file.
@@ -29,7 +30,7 @@ pub struct Sanitizer {
     pub allocates: bool,
 }
 
-/// How names of the runtimes' shared libraries begin.
+/// Prefixes of the names of the runtimes' shared libraries.
 const LIBRARIES: [&str; 8] = [
     "libasan.so",
     "libtsan.so",
@@ -51,7 +52,7 @@ const STARTS: [&[u8]; 6] = [
     b"__dfsan_init",
 ];
 
-/// How names of functions begin that compilers call, and of those which stand in for the C
+/// Name prefixes of functions that compilers call, and of functions that stand in for the C
 /// library's.
 const PREFIXES: [&str; 12] = [
     "__asan_",
@@ -83,23 +84,23 @@ const NAMESPACES: [&str; 11] = [
     "17asan_thread_start",
 ];
 
-/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and
-/// what is said when looking for leaks fails.
+/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and the
+/// message when the search for leaks fails.
 const MARKS: [&[u8]; 2] = [b"htap_rezilobmys_lanretxe", b"langis thguac recarT"];
 
-/// Whether a library is a sanitizer's runtime.
+/// True if a library is a sanitizer's runtime.
 pub fn is_runtime_library(name: &str) -> bool {
     LIBRARIES.iter().any(|l| name.starts_with(l)) && !name.starts_with("libclang_rt.builtins")
 }
 
-/// Whether a function belongs to a sanitizer's runtime.
+/// True if a function belongs to a sanitizer's runtime.
 pub fn is_of_runtime(name: &str) -> bool {
     PREFIXES.iter().any(|p| name.starts_with(p))
         || name.starts_with("_Z") && NAMESPACES.iter().any(|n| name.contains(n))
 }
 
-/// Whether a function of a runtime makes a report and never returns. (That which runs `main` does
-/// not either, and is in most reports.)
+/// True if a function of a runtime makes a report and never returns. (The function that runs `main`
+/// does not return either, but it is in most reports, so it is not meant here.)
 fn never_returns(name: &str) -> bool {
     let name = name.split('@').next().unwrap_or(name);
     let fatal = name.starts_with("__asan_report_") && !name.ends_with("_noabort");
@@ -112,8 +113,8 @@ fn never_returns(name: &str) -> bool {
     fatal || aborts || starts || name.starts_with("__msan_warning") && name.ends_with("_noreturn")
 }
 
-/// Such functions: those of the file by their addresses, imported ones by the places through which
-/// they are called.
+/// Finds such functions: those of the file by their addresses, imported ones by the places through
+/// which they are called.
 pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
     let imports = Imports::read(elf, input);
     let imported = imports.slots.iter().chain(&imports.stubs);
@@ -125,8 +126,10 @@ pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
         .collect()
 }
 
-/// The calls of a function that leave for code without a clone, as far as is known: the
-/// instructions that they return to, and calls that do not return.
+/// The calls of a function that leave for code without a clone, as far as is known. They are the
+/// instructions that such calls return to, and the calls that do not come back to the clone by a
+/// way of their own. Those never return, or their callee looks at its return address
+/// ([`crate::program::shown_returns`]).
 pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, Vec<InsnId>) {
     let (mut returned_to, mut quits) = (Vec::new(), Vec::new());
     for (i, insn) in insns.iter().enumerate() {
@@ -146,9 +149,15 @@ pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, 
             FlowControl::IndirectCall => (true, 0),
             _ => continue,
         };
-        if input.reports.contains(&place) {
+        let readers = &input.return_readers;
+        let is_own = || readers.whole_stack && program.function_at(place).is_some();
+        let is_seen = leaves && (readers.places.contains(&place) || is_own());
+        let never_returns = input.reports.contains(&place);
+        if never_returns || is_seen {
             quits.push(InsnId(i as u32));
-        } else if leaves && insns.get(i + 1).is_some_and(|next| next.ip == insn.next()) {
+        }
+        let follows = |next: &Insn| next.ip == insn.next();
+        if leaves && !never_returns && insns.get(i + 1).is_some_and(follows) {
             returned_to.push(InsnId(i as u32 + 1));
         }
     }
@@ -197,7 +206,7 @@ impl Sanitizer {
     }
 }
 
-/// Whether a runtime is in a file without a table of symbols.
+/// True if a runtime is in a file without a symbol table.
 fn is_unnamed(elf: &Elf) -> bool {
     let has_names = elf.sections.iter().any(|s| s.kind == elf::SHT_SYMTAB.0);
     !has_names && MARKS.iter().all(|mark| elf.has(mark))

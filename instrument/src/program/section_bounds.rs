@@ -2,6 +2,7 @@
 
 use crate::program::Input;
 use crate::program::imports::Imports;
+use crate::program::linkage::entries_around;
 use crate::x86::flow::direct_target;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use mgz_elf::Elf;
@@ -10,7 +11,7 @@ use object::elf;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-/// Where the code of a file begins and ends, and what is known of functions by name.
+/// Bounds of a file's code, and facts known of functions by name.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
     /// Beginnings: of the file in memory, of its executable segments, of executable sections.
@@ -19,9 +20,9 @@ pub struct Bounds {
     pub(crate) ends: BTreeSet<u64>,
     /// Words that hold one of these, and that.
     pub(crate) words: HashMap<u64, u64>,
-    /// From the first executable byte to the end, which counts as inside.
+    /// The range from the first executable byte to the end, which counts as inside.
     pub(crate) around: Range<u64>,
-    /// By the places through which they are called.
+    /// Known functions by the places through which they are called.
     pub(crate) functions: HashMap<u64, Known>,
     /// A word that holds an end, near one that holds a beginning or another address before that.
     pub(crate) table: Option<(u64, Range<u64>)>,
@@ -30,7 +31,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Of a file.
+    /// Finds the bounds of a file.
     pub fn of(elf: &Elf, input: &Input, imports: &Imports) -> Bounds {
         let segments = elf.loads().filter(|s| s.flags & elf::PF_X.0 != 0);
         let sections = elf.sections.iter().filter(|s| {
@@ -49,7 +50,7 @@ impl Bounds {
             .loads()
             .next()
             .map(|first| first.vaddr.wrapping_sub(first.offset));
-        // What begins where something ends is more likely to be meant.
+        // A bound where something else begins more likely means that beginning.
         let begins = |at: &u64| {
             elf.sections
                 .iter()
@@ -108,8 +109,8 @@ impl Bounds {
             .symbols
             .iter()
             .filter_map(|s| Some((s.addr, known(&s.name)?)));
-        // What is chosen when the program starts is the C library's for strings and memory, which
-        // takes no functions.
+        // Functions chosen when the program starts are the C library's string and memory functions,
+        // which take no functions as arguments.
         let relocations = elf.relocations();
         let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
         let chosen: BTreeSet<u64> = chosen.map(|r| r.at).collect();
@@ -136,12 +137,12 @@ impl Bounds {
         }
     }
 
-    /// Whether an address that code may take is one of these, or in code.
+    /// True if an address that code may take is a bound, or lies in code.
     pub fn is_near(&self, at: u64) -> bool {
         self.around.contains(&at) || self.starts.first() == Some(&at)
     }
 
-    /// Whether an address is one of these.
+    /// True if an address is a bound.
     pub fn contains(&self, at: u64) -> bool {
         self.starts.contains(&at) || self.ends.contains(&at)
     }
@@ -155,8 +156,7 @@ impl Bounds {
         }
     }
 
-    /// Whether a function that is called by way of one of these places may look at the program's
-    /// segments.
+    /// True if a function called through one of these places may look at the program's segments.
     pub fn leads_to_segments(&self, calls: &[u64]) -> bool {
         !self.functions.is_empty()
             && calls.iter().any(|at| {
@@ -170,8 +170,8 @@ impl Bounds {
 
 /// The function that a position-independent executable without a loader begins with: its entry
 /// point gives it the dynamic section, and it applies the relocations that it finds from there. The
-/// tables that it reads may lie in a segment with the code, and their addresses are sums of what
-/// the kernel tells, so nothing shows where they end.
+/// tables that it reads may lie in a segment with the code, and their addresses are sums with
+/// values from the kernel, so nothing shows where they end.
 fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
     const GLANCE: usize = 16;
     if !input.pie || !elf.is_static_executable() {
@@ -206,13 +206,16 @@ fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
     None
 }
 
-/// What is known of a function by its name.
+/// Facts known of a function by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// It reads where these of its arguments point to (bit n: argument n).
     Reads(u8),
-    /// `mprotect`: who makes code writable writes it.
+    /// `mprotect`: a program that makes code writable writes it.
     Protects,
+    /// `mmap`: a program that puts memory that it shares with itself in the place of code writes
+    /// that.
+    Maps,
     /// `dl_iterate_phdr`.
     Segments,
     /// `getauxval`.
@@ -223,38 +226,30 @@ pub enum Known {
     AnyCall,
     /// `arch_prctl`.
     SetsBases,
+    /// `prctl`, which reads nothing of the program's code.
+    SetsProcess,
     /// It makes do with the addresses themselves.
     Harmless,
 }
 
-/// Entries of a linkage table that jump through such words.
-pub(crate) fn stubs_of(
-    input: &Input,
-    range: &Range<u64>,
-    is_slot: impl Fn(u64) -> bool,
-) -> Vec<u64> {
-    const JUMP: [u8; 2] = [0xff, 0x25];
-    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// Entries of a linkage table that lead to the values of such words.
+fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) -> Vec<u64> {
     let code = input.slice(range).unwrap_or(&[]);
-    let mut found = Vec::new();
-    for at in memchr::memmem::find_iter(code, &JUMP) {
-        let Some(distance) = mgz_elf::bytes::u32(code, at + 2) else {
-            continue;
-        };
-        let end = range.start + at as u64 + 6;
-        if is_slot(end.wrapping_add_signed((distance as i32).into())) {
-            let marked = code[..at].ends_with(&ENDBR64);
-            let start = if marked { at - ENDBR64.len() } else { at };
-            found.extend([range.start + start as u64, range.start + at as u64]);
-        }
-    }
-    found
+    let distances = code.windows(4).zip(range.start..);
+    distances
+        .filter(|(distance, at)| {
+            let distance = i32::from_le_bytes([distance[0], distance[1], distance[2], distance[3]]);
+            is_slot((at + 4).wrapping_add_signed(distance.into()))
+        })
+        .flat_map(|(_, at)| entries_around(input, at))
+        .map(|(start, _)| start)
+        .collect()
 }
 
 /// Bytes between the words of a table.
 pub(crate) const NEAR: u64 = 64;
 
-/// By name.
+/// Classifies a function by its name.
 pub(crate) fn known(name: &str) -> Option<Known> {
     let name = name.split('@').next().unwrap_or(name);
     let reads = |arguments: &[u8]| Some(Known::Reads(arguments.iter().map(|n| 1 << n).sum()));
@@ -285,8 +280,10 @@ pub(crate) fn known(name: &str) -> Option<Known> {
         "gcry_md_hash_buffer" => reads(&[2]),
         "HMAC" => reads(&[3]),
         "mprotect" | "pkey_mprotect" => Some(Known::Protects),
+        "mmap" | "mmap64" => Some(Known::Maps),
         "syscall" => Some(Known::AnyCall),
         "arch_prctl" | "__arch_prctl" => Some(Known::SetsBases),
+        "prctl" => Some(Known::SetsProcess),
         "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),
         "getauxval" | "__getauxval" | "__getauxval2" => Some(Known::Auxiliary),
         "open" | "open64" | "openat" | "openat64" | "__open_2" | "__open64_2" | "__openat_2"

@@ -12,7 +12,7 @@ use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::RAX;
 use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 use mgz_abi::module_note::{STATIC_AT, STATIC_ENV, STATIC_MAGIC};
-use mgz_abi::probe::{HOOKED_CALLS, handler_saved};
+use mgz_abi::probe::{HOOKED_CALLS, OPENING_CALLS, handler_saved};
 use std::ops::Range;
 
 /// The system calls of a function that get hooks.
@@ -21,17 +21,24 @@ pub fn hooks(graph: &Cfg) -> Vec<InsnId> {
         let insns = &graph.insns[b.insns.start as usize..b.insns.end as usize];
         let first = b.insns.start;
         (0..insns.len())
-            .filter(move |&i| needs_hook(insns, i))
+            .filter(move |&i| needs_hook(insns, i) || opens_file(insns, i))
             .map(move |i| InsnId(first + i as u32))
     };
     graph.blocks.iter().flat_map(in_block).collect()
 }
 
-/// Whether the system call at `at` may be one that the runtime must know of. `insns` are those
-/// before it, in the order of their addresses.
+/// True if the system call at `at` may be one that the runtime must know of. `insns` holds the
+/// instructions before it, in the order of their addresses.
 fn needs_hook(insns: &[Insn], at: usize) -> bool {
     insns[at].inst.mnemonic() == Mnemonic::Syscall
         && number(&insns[..at]).is_none_or(|n| HOOKED_CALLS.contains(&n))
+}
+
+/// True if the system call at `at` opens a file. A hook is put there if possible, but it is not
+/// required.
+fn opens_file(insns: &[Insn], at: usize) -> bool {
+    insns[at].inst.mnemonic() == Mnemonic::Syscall
+        && number(&insns[..at]).is_some_and(|n| OPENING_CALLS.contains(&n))
 }
 
 /// The number of the system call behind these instructions, if these set it.
@@ -86,7 +93,8 @@ pub fn unseen(input: &Input, program: &Program, left: &[bool]) -> Option<u64> {
     })
 }
 
-/// Whether code begins with a system call.
+/// True if code begins with a system call, or with an instruction that sets its number and then the
+/// call.
 pub fn begins_with_call(code: &[u8]) -> bool {
     let call = [0x0f, 0x05];
     code.starts_with(&call)
@@ -112,8 +120,8 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     unclear.peek()?;
     let mut places = unclear.map(|i| base + i as u64);
     match decode(bytes, base, &[]) {
-        // What is inside an instruction, as part of an address perhaps, is none: a jump there would
-        // have made instructions of it.
+        // Bytes inside an instruction, perhaps part of an address, are no system call: a jump there
+        // would have made instructions of them.
         Ok(body) => places.find(|&at| match body.index_of(at) {
             Some(i) => needs_hook(&body.insns, i),
             None => body
@@ -125,9 +133,9 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     }
 }
 
-/// Whether an address lies inside an instruction of code that is instructions from end to end, and
-/// nothing jumps there. (Jumps behind a `lock` prefix make code that is not understood, and yet
-/// plain to read.)
+/// True if an address lies inside an instruction of code that is instructions from end to end, and
+/// nothing jumps there. (Jumps behind a `lock` prefix make code that is not understood, yet plain
+/// to read.)
 fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
     sweep(bytes, base).is_some_and(|body| {
         body.index_of(at).is_none()
@@ -162,8 +170,8 @@ pub fn handler_frame() -> Vec<u8> {
     /// `DW_OP_breg7` (rsp plus an offset), `DW_OP_deref`.
     const BREG_RSP: u8 = 0x77;
     const DEREF: u8 = 0x06;
-    // Two bytes of a signed LEB128 number.
-    const { assert!(handler_saved(0) >= 0x40 && handler_saved(16) < 0x2000) };
+    // Two bytes of a signed LEB128 number, be the second one empty.
+    const { assert!(handler_saved(16) < 0x2000) };
     let place = |n| {
         [
             BREG_RSP,

@@ -1,10 +1,10 @@
 //! The sidecar's columns of all clones' rows.
 //!
-//! Rows are many times larger than what columns make of them, and those of a large program would be
+//! Rows are many times larger than the columns made of them, and those of a large program would be
 //! a quarter of all memory that rewriting it takes. So they are taken from function after function,
-//! and encoded while others are analysed, as soon as it is known what stands before them: numbers
-//! follow from the clones before, and so do addresses but for where the first clone lies. Columns
-//! hold distances of addresses, so that this matters for the first rows only.
+//! and encoded while others are analysed, as soon as the rows before them are known: numbers follow
+//! from the clones before, and so do addresses except for the first clone's place. Columns hold
+//! distances of addresses, so that this matters for the first rows only.
 
 use crate::emit::Rows;
 use crate::report::Counts;
@@ -17,7 +17,8 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Numbers of what is before a clone's own rows, and its address, from the first clone's place on.
+/// Numbers of rows before a clone's own, and the clone's address, counted from the first clone's
+/// place.
 #[derive(Clone, Copy, Default)]
 struct Before {
     function: u32,
@@ -82,14 +83,14 @@ impl Before {
     }
 }
 
-/// Some clones' rows, and what is before each.
+/// Some clones' rows, and the numbers before each.
 #[derive(Default)]
 struct Batch {
     rows: Vec<Rows>,
     before: Vec<Before>,
-    /// How many rows these are.
+    /// Number of these rows.
     len: usize,
-    /// Before the first.
+    /// The last rows before the first of these.
     last: Last,
 }
 
@@ -151,7 +152,7 @@ impl Batch {
     }
 }
 
-/// What the sidecar says of one clone.
+/// The sidecar's content for one clone.
 pub struct OfClone {
     /// Number of the function.
     pub function: u32,
@@ -168,7 +169,7 @@ pub struct Columns {
     flavour: u32,
     /// Rows are still to be changed, and so are kept.
     keeps: bool,
-    /// From this group on columns are not made while others would wait for them.
+    /// Number of the first group from which columns are not made while others would wait for them.
     late: usize,
     state: Mutex<State>,
 }
@@ -179,7 +180,7 @@ struct State {
     early: HashMap<usize, Vec<OfClone>>,
     /// Number of the group that is next.
     group: usize,
-    /// Before the next clone.
+    /// The numbers before the next clone.
     next: Before,
     last: Last,
     filling: Batch,
@@ -194,7 +195,7 @@ impl State {
     /// Appends a clone's rows.
     fn push(&mut self, own: OfClone) {
         let rows = own.rows;
-        // As the layout has it.
+        // The layout aligns clones in this way.
         self.next.at = (self.next.at + 1).next_multiple_of(own.align);
         let before = Before {
             function: own.function,
@@ -291,8 +292,8 @@ impl Columns {
         }
     }
 
-    /// Whether the columns of a batch are known before the layout is: there are rows before it in
-    /// each table with addresses in the clone.
+    /// True if the columns of a batch are known before the layout is: each table with addresses in
+    /// the clone has rows before it.
     fn is_placed(&self, batch: &Batch) -> bool {
         let Last {
             site,
@@ -315,8 +316,8 @@ impl Columns {
         state.filling.rows.iter_mut().collect()
     }
 
-    /// The columns of all tables, and what the sites are. `start`: what the first clone's address
-    /// counts from.
+    /// The columns of all tables, and the counts of sites. `start`: base of the first clone's
+    /// address.
     pub fn finish(
         self,
         start: u64,

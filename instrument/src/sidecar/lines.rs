@@ -70,7 +70,7 @@ pub fn locate(
                 .map(|context| Context::Own(Box::new(context), whole))
         }
     };
-    // Of a loop, the branch back; else its head.
+    // A loop takes the position of its branch back, or else of its head.
     let of_loops = rows
         .iter()
         .flat_map(|r| &r.loops)
@@ -121,7 +121,7 @@ pub fn locate(
     table.locations
 }
 
-/// What looks positions up.
+/// Source in which positions are looked up.
 enum Context<'a> {
     /// In the file's own sections; of all that they tell, or of files and lines alone.
     Own(Box<addr2line::Context<EndianSlice<'a, LittleEndian>>>, bool),

@@ -23,7 +23,7 @@ pub struct Entry {
     pub name: String,
     /// Original bytes.
     pub range: Range<u64>,
-    /// Why it was left alone.
+    /// Reason why it was left alone.
     pub left: Option<String>,
     /// Index of its clone.
     pub clone: Option<usize>,
@@ -59,7 +59,7 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
             states.len() as u32 - 1
         })
     };
-    // Of all clones in a row.
+    // States of all clones in a row.
     let translations: Vec<u32> = clones.iter().flat_map(|c| &c.states).map(global).collect();
     let tokens: Vec<Tokens> = (0..states.len() as u32).map(Tokens::of).collect();
     let mut rest = &translations[..];
@@ -206,10 +206,11 @@ impl Streams {
     }
 }
 
-/// What says in a stream which state holds: a zero and the state's number in the file as LEB128.
+/// Bytes in a stream that tell the state from there on: a zero and the state's number in the file
+/// as LEB128.
 struct Tokens {
     bytes: [u8; Tokens::ROOM],
-    /// How many of these they are.
+    /// Number of bytes in use.
     len: usize,
 }
 
@@ -258,7 +259,7 @@ pub struct Annotations {
 }
 
 impl Annotations {
-    /// What is to be written.
+    /// The parts to be written.
     pub fn parts(&self) -> SidecarParts<'_> {
         SidecarParts {
             id: self.id,

@@ -1,5 +1,5 @@
-//! What is known of registers and of the function's own frame at one place: known bits, places in
-//! the frame, and what came in as an argument.
+//! Facts known of registers and of the function's own frame at one place: known bits, places in the
+//! frame, and values that came in as arguments.
 
 use crate::x86::regs::{RSP, gpr};
 use iced_x86::{Instruction, Register};
@@ -9,7 +9,8 @@ use std::rc::Rc;
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
 pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
-/// Of [`Value::Derived`]: computed from an address in the frame, so that it may be any other one.
+/// Bit of [`Value::Derived`]: the value was computed from an address in the frame, so it may be any
+/// other address in it.
 pub const FRAME: u8 = 0x40;
 
 /// A value.
@@ -35,10 +36,11 @@ pub enum Value {
 }
 
 impl Value {
-    /// Nothing known.
+    /// A value of which nothing is known.
     pub const ANY: Value = Value::Bits { zero: 0, one: 0 };
 
-    /// What a call left in a register that callees may use: nothing, or what was there before.
+    /// Value that a call left in a register that callees may use: an unknown value, or the one from
+    /// before.
     pub const LEFT_OVER: Value = Value::Derived(0x80);
 
     /// A constant.
@@ -75,7 +77,7 @@ impl Value {
         }
     }
 
-    /// A value of which no more is known than what it stems from.
+    /// A value of which nothing is known but its origins.
     pub fn from_taint(taint: u8) -> Value {
         if taint == 0 {
             Value::ANY
@@ -188,8 +190,8 @@ pub fn place(address: Value) -> Option<i64> {
 /// Known bits (zeros, ones) by byte.
 type Bytes = BTreeMap<i64, (u8, u8)>;
 
-/// Registers, frame and statics. There is one for each instruction of a function: they share what
-/// is the same in both.
+/// Registers, frame and statics. There is one for each instruction of a function: states share
+/// their equal parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// General purpose registers.
@@ -197,7 +199,7 @@ pub struct State {
     /// Vector registers that are zero in all bits that a store of them may write (bit n: register
     /// n).
     pub zero_vectors: u32,
-    /// Of bytes that this function wrote; bytes that are not here have their content from
+    /// Bits of the bytes that this function wrote. The content of all other bytes comes from
     /// elsewhere.
     bytes: Rc<Bytes>,
     /// Eight-byte words of the frame that hold an address or an argument.
@@ -215,7 +217,7 @@ const ACTION_BYTES: i64 = 152;
 const HANDLER_BYTES: i64 = 8;
 
 impl State {
-    /// At the function's entry; the arguments in `params` (bit n: argument n) are named.
+    /// State at the function's entry. The arguments in `params` (bit n: argument n) are named.
     pub fn entry(params: u8) -> State {
         let mut state = State::unknown();
         state.regs[usize::from(RSP.0)] = Value::Frame(0);
@@ -229,7 +231,7 @@ impl State {
         state
     }
 
-    /// Nothing known.
+    /// State of which nothing is known.
     pub fn unknown() -> State {
         State {
             regs: [Value::ANY; 16],
@@ -242,7 +244,7 @@ impl State {
         }
     }
 
-    /// Takes in another way to get here; returns whether that changed anything.
+    /// Joins the state of another way to this place. Returns true if that changed anything.
     pub fn join(&mut self, other: &State) -> bool {
         let regs: [Value; 16] = std::array::from_fn(|r| self.regs[r].join(other.regs[r]));
         let (zero_vectors, escaped) = (
@@ -436,8 +438,8 @@ impl State {
         self.save_perhaps(at);
     }
 
-    /// Whether an action has the handler that one had which was in force before, and so its flags
-    /// but for what this function wrote to them.
+    /// True if an action has the handler of an action that was in force before. Its flags are then
+    /// that action's too, except for writes by this function.
     pub fn is_saved(&self, at: i64) -> bool {
         self.saved.contains(&at)
     }
@@ -455,19 +457,19 @@ impl State {
         Rc::make_mut(&mut self.lent).insert(at);
     }
 
-    /// Whether somebody of whom nothing is known may have written an action in the frame.
+    /// True if an unknown function may have written an action in the frame.
     pub fn is_lent(&self, at: i64) -> bool {
         self.lent.range(at..at + ACTION_BYTES).next().is_some()
     }
 
-    /// Whether who gets this value finds one of these arguments in the frame, or what was computed
-    /// from them. Nothing tells where objects end, but that they do not begin behind an address
-    /// that leads to them.
+    /// True if code that gets this value finds one of these arguments in the frame, or a value
+    /// computed from them. The ends of objects are unknown. An object is only known not to begin
+    /// behind an address that leads to it.
     pub fn leads_to(&self, value: Value, arguments: u8) -> bool {
         let Value::Frame(mut from) = value else {
             return value.taint() & FRAME != 0 && self.frame_taint() & arguments != 0;
         };
-        // What lies there may lead on.
+        // Addresses found there may lead on.
         loop {
             let mut seen = self.words.range(from..STATIC / 2).map(|(_, v)| *v);
             if seen.clone().any(|v| v.taint() & arguments != 0) {
@@ -493,15 +495,15 @@ impl State {
         }
     }
 
-    /// What the frame's words stem from, all together.
+    /// Union of the origins of all words of the frame.
     pub fn frame_taint(&self) -> u8 {
         self.words
             .range(..STATIC / 2)
             .fold(0, |t, (_, v)| t | v.taint())
     }
 
-    /// Whether arguments on the stack of a call that is about to happen may hold one of these
-    /// arguments: all up to it is written.
+    /// True if stack arguments of the call about to happen may hold one of these arguments. All
+    /// words up to the argument have been written.
     pub fn passes_on_stack(&self, arguments: u8) -> bool {
         let Value::Frame(top) = self.regs[usize::from(RSP.0)] else {
             return self.frame_taint() & arguments != 0;
@@ -512,7 +514,7 @@ impl State {
             .any(|at| self.read(at, 8).taint() & arguments != 0)
     }
 
-    /// Whether this function wrote the byte (rather than that its content comes from elsewhere).
+    /// True if this function wrote the byte, false if its content comes from elsewhere.
     pub fn wrote(&self, at: i64) -> bool {
         self.bytes.contains_key(&at) || self.words.range(at - 7..=at).next().is_some()
     }
@@ -535,8 +537,8 @@ impl State {
     }
 }
 
-/// Knows of each byte what both know: nothing, if only one of them has it. Returns whether that
-/// changed anything.
+/// Keeps of each byte the bits known in both: none, if only one of them has it. Returns true if
+/// that changed anything.
 fn join_bytes(mine: &mut Rc<Bytes>, theirs: &Rc<Bytes>) -> bool {
     if Rc::ptr_eq(mine, theirs) {
         return false;

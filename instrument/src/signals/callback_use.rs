@@ -1,5 +1,5 @@
-//! What functions may do with an argument: whether handlers look at the context that they are
-//! given, themselves or in what they call.
+//! Ways in which functions may use an argument: do handlers look at the context that they are
+//! given, themselves or in functions that they call?
 
 use crate::ir::FunctionId;
 use crate::ir::cfg::Cfg;
@@ -56,7 +56,7 @@ const ARITIES: [(&str, u8); 34] = [
     ("fputs", 2),
     ("psiginfo", 2),
 ];
-/// Functions that write numbers and texts: what else they are given they do not look at.
+/// Functions that write numbers and texts. They do not look at their other arguments.
 const PRINTERS: [&str; 17] = [
     "printf",
     "fprintf",
@@ -92,14 +92,14 @@ const SYSTEM_ARITIES: [(u64, usize); 11] = [
     (200, 2),
 ];
 
-/// A function of which it is asked what it does with an argument.
+/// A question about a function: which use does it make of an argument?
 struct Asked {
     function: usize,
     param: u8,
     look: Look,
     /// Calls that are still followed.
     depth: usize,
-    /// It never puts what it was given in that argument's register itself.
+    /// It never puts the followed argument into that argument's register itself.
     idle: bool,
     is_variadic: bool,
     /// It takes the stack and all registers that callees keep from memory.
@@ -115,7 +115,7 @@ impl Asked {
         value.taint() & self.bit() != 0
     }
 
-    /// Whether an instruction puts what is asked for into the register that it came in.
+    /// True if an instruction puts the followed argument into the register that it came in.
     fn is_set_by(&self, inst: &Instruction, state: &State) -> bool {
         let register = ARGUMENTS[usize::from(self.param)];
         if inst.op0_kind() != OpKind::Register
@@ -140,7 +140,7 @@ impl Asked {
     }
 }
 
-/// Whether a function takes rsp, rbx, rbp and r12 to r15 from memory, as `longjmp` does.
+/// True if a function takes rsp, rbx, rbp and r12 to r15 from memory, as `longjmp` does.
 fn restores_all(graph: &Cfg) -> bool {
     const ALL_KEPT: RegSet = RegSet(1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12);
     let mut taken = RegSet::EMPTY;
@@ -157,8 +157,8 @@ fn restores_all(graph: &Cfg) -> bool {
     taken.0 & ALL_KEPT.0 == ALL_KEPT.0
 }
 
-/// Whether a function takes any number of arguments: compilers test how many are in vector
-/// registers before they store these.
+/// True if a function takes any number of arguments. In such functions compilers test the number of
+/// vector register arguments before they store these.
 fn is_variadic(graph: &Cfg) -> bool {
     let counts = |i: &Instruction| {
         i.mnemonic() == Mnemonic::Test
@@ -174,22 +174,22 @@ fn is_variadic(graph: &Cfg) -> bool {
         && graph.insns.iter().take(32).any(|i| stores(&i.inst))
 }
 
-/// What a function may do with an argument that is looked for.
+/// Use of an argument that the search looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Look {
-    /// With the context: whatever depends on where the program is.
+    /// Use of the context: anything that depends on the program's place.
     Anything,
-    /// With the context: read or set where the signal found the program.
+    /// Use of the context: read or set the place where the signal found the program.
     Place,
-    /// With the facts about a signal: read what they say of where it found the program.
+    /// Use of the facts about a signal: read the part that tells where it found the program.
     Origin,
     /// The same with the address of some part of either, which may be that one.
     Part,
 }
 
 impl Search<'_> {
-    /// Whether a function may read through its argument number `param` what is looked for, or give
-    /// it away.
+    /// True if a function may make the use `look` of its argument number `param`, or may give the
+    /// argument away.
     pub fn uses(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
         let key = (self.program.functions[function].range.start, param, look);
         if depth == 0 {
@@ -212,8 +212,8 @@ impl Search<'_> {
             .filter(|f| self.program.function(*f).range.start == target)
     }
 
-    /// The arguments that a call to a function of the file may hand back. (Many have none; what was
-    /// left in the registers is none.)
+    /// The arguments that a call to a function of the file may hand back. (Many have none; values
+    /// left over in registers are none.)
     fn handed_back(&self, inst: &Instruction) -> u8 {
         let Some(function) = self.callee(inst) else {
             return ALL;
@@ -258,7 +258,7 @@ impl Search<'_> {
             .or_insert(found.unwrap_or(ALL))
     }
 
-    /// Whether a function has arguments on the stack.
+    /// True if a function has arguments on the stack.
     fn takes_stack(&self, function: usize) -> bool {
         let Some(graph) = self.graph(function) else {
             return true;
@@ -293,8 +293,8 @@ impl Search<'_> {
         };
         let callee = |inst: &Instruction| self.imports.callee(inst);
         let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
-        // Whether a callee is given all arguments that come before is asked only where it makes a
-        // difference.
+        // The question whether a callee is given all preceding arguments is asked only if it makes
+        // a difference.
         let named = if look == Look::Anything {
             1 << param
         } else {
@@ -332,8 +332,8 @@ impl Search<'_> {
         steps().any(|(inst, state)| self.gives_away(inst, state, &asked))
     }
 
-    /// Whether an instruction reads through a followed argument what is looked for, or hands it to
-    /// somebody.
+    /// True if an instruction makes the searched use of the followed argument, or hands the
+    /// argument to other code.
     fn gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
         let taint = |r| asked.is_in(state.register(r));
         if matches!(
@@ -430,7 +430,7 @@ impl Search<'_> {
         !kept && (given || shown())
     }
 
-    /// Whether a memory operand holds what is asked for, in the frame.
+    /// True if a memory operand in the frame holds the followed argument.
     fn reads(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
         let size = inst.memory_size().size().max(1) as i64;
         match place(state.address(inst)) {
@@ -445,8 +445,8 @@ impl Search<'_> {
         let argument = |n: usize| state.regs[usize::from(ARGUMENTS[n])];
         let inside = |n: usize| state.leads_to(argument(n), asked.bit());
         let mut all = (0..6).filter(|&n| asked.is_in(argument(n)));
-        // Who is called with fewer arguments finds what the handler was given in a register that
-        // nobody has set. With all that come before it, it counts as given.
+        // A callee with fewer arguments finds the handler's argument in a register that nobody has
+        // set. If all preceding arguments are passed on too, the argument counts as given.
         let handed_on = (0..usize::from(asked.param)).all(|n| argument(n) == Value::Param(n as u8));
         let left_over = |n: usize| asked.idle && n == usize::from(asked.param) && !handed_on;
         if let Some(name) = self.imports.callee(inst) {
@@ -462,7 +462,7 @@ impl Search<'_> {
                 || !transfer::only_writes(name) && (0..arity.unwrap_or(6)).any(inside)
                 || !known && state.passes_on_stack(asked.bit());
         }
-        // (What an object in the frame leads to is not followed. A function with any number of
+        // (Pointers in an object in the frame are not followed. A function with any number of
         // arguments keeps them all in such a one.)
         if !asked.is_variadic && (0..6).any(inside) {
             return true;
@@ -474,7 +474,7 @@ impl Search<'_> {
             return true;
         }
         all.any(|n| {
-            // What leads to some part of the context may be the address of that word.
+            // The address of some part of the context may be the address of that word.
             let look = if matches!(argument(n), Value::Param(_)) || asked.look == Look::Anything {
                 asked.look
             } else {
@@ -486,8 +486,8 @@ impl Search<'_> {
     }
 }
 
-/// Whether a jump goes on where `setjmp` was called, with the stack of then, and what is asked for
-/// is only left over in the register that it came in.
+/// True if a jump goes on where `setjmp` was called, with the stack of that time, and the followed
+/// argument is only left over in the register that it came in.
 fn is_long_jump(state: &State, asked: &Asked) -> bool {
     let own = usize::from(ARGUMENTS[usize::from(asked.param)]);
     let elsewhere = || {
@@ -503,9 +503,9 @@ fn is_long_jump(state: &State, asked: &Asked) -> bool {
         && !elsewhere()
 }
 
-/// Whether a jump takes what is asked for to code elsewhere in another way than as an argument: out
-/// of the middle of a function, where code that rarely runs was put away, any register and the
-/// frame may have it.
+/// True if a jump takes the followed argument to code elsewhere by other means than as an argument.
+/// Code that rarely runs may have been moved out of the middle of a function; any register and the
+/// frame may then hold the argument.
 fn leaves_with(state: &State, asked: &Asked) -> bool {
     let is_end = state.regs[4] == Value::Frame(0);
     let hidden = (0..16u8)
@@ -514,7 +514,7 @@ fn leaves_with(state: &State, asked: &Asked) -> bool {
     hidden || !is_end && state.frame_taint() & asked.bit() != 0
 }
 
-/// Reads or writes another part than this of what the handler was given.
+/// True if an instruction reads or writes the handler's argument outside of this part.
 fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
     let plain = matches!(state.register(inst.memory_base()), Value::Param(_))
         && inst.memory_index() == Register::None;
@@ -527,10 +527,10 @@ fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
         && (start >= part.end || start.checked_add(size).is_some_and(|end| end <= part.start))
 }
 
-/// Reads a part of the context, by constant distance from its start, that is in clones what it is
+/// Reads a part of the context, by constant distance from its start, that is the same in clones as
 /// in the original: not the instruction pointer, nor a register that a probe may change.
 fn is_harmless_read(inst: &Instruction, state: &State) -> bool {
-    /// Of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault
+    /// Parts of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault
     /// address, floating-point state, signal mask.
     const SAME: [std::ops::Range<u64>; 4] = [0..0x28, 0x78..0x80, 0xa0..0xa8, 0xb0..0x3c8];
     let reads = inst.op0_kind() != OpKind::Memory

@@ -1,21 +1,21 @@
-//! What is found to install a handler that may look at faults, and why.
+//! Findings: places that may install a handler that looks at faults, each with its reason.
 
 /// A place that may install a handler that looks at faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where, link-time; 0 if it is no place in the code.
+    /// Link-time address of the place; 0 if it is no place in the code.
     pub at: u64,
-    /// Why it is not known to be harmless.
+    /// The reason why it is not known to be harmless.
     pub why: Why,
 }
 
-/// Why a place that installs a handler is not known to be harmless.
+/// Reasons why a place that installs a handler is not known to be harmless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
     /// A word of data holds the address of `sigaction`.
     #[error("the address of sigaction is stored in data")]
     SigactionInData,
-    /// Of the linkage table, for `sigaction` or `syscall`.
+    /// The entry of the linkage table is for `sigaction` or `syscall`.
     #[error("an entry of the linkage table that is not understood")]
     StrangeLinkage,
     /// A place that refers to an installer lies in none.
@@ -42,7 +42,7 @@ pub enum Why {
     /// The number is a constant argument of a function that makes system calls.
     #[error("rt_sigaction by way of syscall()")]
     ByFunction,
-    /// What a call left in a register is an argument.
+    /// An argument is a value that a call left in a register.
     #[error("arguments that are kept over a call")]
     KeptOverCall,
     /// It hands its arguments on, and they may not be its arguments.
@@ -51,7 +51,8 @@ pub enum Why {
     /// It hands different arguments on as actions.
     #[error("its function hands two actions on")]
     TwoActions,
-    /// Nor known to be one that was in force before.
+    /// The handler is in memory that is not followed, and the action is not known to be a previous
+    /// one.
     #[error("a handler that is described in memory which is not followed")]
     NotFollowed,
     /// The address in the action is no constant.

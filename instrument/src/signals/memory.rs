@@ -9,8 +9,8 @@ use object::elf;
 use std::ops::Range;
 
 /// All of a file's memory; none if the file may take access away from it: by functions of other
-/// files that do so to memory which is there, or by system calls of its own. (What maps other
-/// memory over it, or has another file do either, is not looked for.)
+/// files that do so to memory which is there, or by system calls of its own. (Calls that map other
+/// memory over it are not looked for, nor calls by which another file does either.)
 pub fn own(elf: &Elf, input: &Input, program: &Program) -> Own {
     const TAKERS: [&str; 6] = [
         "mprotect",
@@ -62,7 +62,7 @@ pub fn own(elf: &Elf, input: &Input, program: &Program) -> Own {
     }
 }
 
-/// Whether a function makes a system call.
+/// True if a function makes a system call.
 fn has_system_call(input: &Input, range: &Range<u64>) -> bool {
     let Some(bytes) = input.slice(range) else {
         return true;

@@ -1,12 +1,12 @@
-//! Whether handlers of a program may look at its faults: at where one happened and at the registers
-//! there.
+//! Decides if handlers of a program may look at its faults: at the place of a fault and at the
+//! registers there.
 //!
 //! With the software backend the runtime shows every handler the original instruction and
 //! registers. A program of the `pt` flavour runs without a runtime: its handlers see clones, whose
-//! addresses and spare registers differ from the original's. Most handlers do not care. Those that
-//! do (they step over an instruction, repair a base register, look the address up in a table) would
-//! be broken, so a file that may install one gets [`crate::link::fault_shim`], or, where that
-//! cannot be, is declined.
+//! addresses and spare registers differ from the original's. Most handlers do not care. A few do:
+//! they step over an instruction, repair a base register, or look the address up in a table. These
+//! would break, so a file that may install one gets [`crate::link::fault_shim`], or is declined if
+//! that is not possible.
 //!
 //! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of
 //! these holds:
@@ -26,10 +26,11 @@
 //!   `sigaction` is given elsewhere in the file for the old action; and no function of the file
 //!   writes a handler with SA_SIGINFO to such memory (`stored_actions`).
 //!
-//! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as
-//! harmful. Handlers that other files of the process install are taken to know only their own code:
-//! files are judged one by one. A number that is handed to `syscall()`, or to a function of the
-//! file that makes a system call of the number that it is given, counts if it is a constant.
+//! Operations that cannot be followed (flags from a variable, `sigaction` called by pointer) count
+//! as harmful. Handlers that other files of the process install are assumed to know only their own
+//! code: files are judged one by one. A number passed to `syscall()` counts if it is a constant. So
+//! does a number passed to a function of the file that makes a system call with the number that it
+//! is given.
 
 pub(crate) mod abstract_state;
 pub(crate) mod callback_use;
@@ -62,7 +63,7 @@ use std::ops::Range;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
 const FAULTS: [u64; 6] = [4, 5, 7, 8, 11, 31];
-/// Those of them whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP,
+/// Fault signals whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP,
 /// SIGFPE, SIGSYS.
 const SHOW_PLACE: [u64; 4] = [4, 5, 8, 31];
 const SIGPROF: u64 = 27;
@@ -79,8 +80,9 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<F
     first(elf, input, program, false)
 }
 
-/// How a file calls the C library's `sigaction`, if [`crate::link::fault_shim`] can take its place:
-/// nothing but calls knows its address, and nothing else installs handlers that may look at faults.
+/// Way in which a file calls the C library's `sigaction`, if [`crate::link::fault_shim`] can take
+/// its place. That requires that nothing but calls knows its address, and that nothing else
+/// installs handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let wrapped = crate::signals::sigaction_calls::find(elf, input, program)?;
     first(elf, input, program, true)
@@ -93,8 +95,8 @@ fn is_installer(name: &str) -> bool {
     name == "sigaction" || name == "__sigaction"
 }
 
-/// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it
-/// is none of them.
+/// See [`inspected_faults`]. `wrapped`: handlers that `sigaction` installs are shown the original,
+/// so they do not count.
 fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
     if imports.taken.iter().any(|n| is_installer(n)) {
@@ -214,9 +216,9 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     }
 }
 
-/// Why calls of `sigaction` may not be seen at all, if so: they reach it through registers, or the
-/// loader is asked for it. Else the [`places`] of `targets`: going through the code once is enough
-/// for all of them.
+/// Finds the reason why calls of `sigaction` may not be seen at all, if there is one: they reach it
+/// through registers, or the loader is asked for it. Else the [`places`] of `targets`: going
+/// through the code once is enough for all of them.
 fn unseen(
     input: &Input,
     program: &Program,
@@ -261,7 +263,7 @@ fn unseen(
             why: Why::Unseen,
         });
     }
-    // Names in tables are not asked for; who asks for a name has it at hand.
+    // Names in tables are not asked for; code that asks for a name has it at hand.
     let functions = |targets: &BTreeSet<u64>| {
         of(targets)
             .into_iter()
@@ -278,7 +280,7 @@ fn unseen(
     Ok(of(targets))
 }
 
-/// Whether the four bytes at a place may refer to one of the targets.
+/// True if the four bytes at a place may refer to one of the targets.
 fn refers(input: &Input, at: u64, targets: &BTreeSet<u64>) -> bool {
     let Some(value) = input
         .bytes_at(at)
@@ -290,7 +292,7 @@ fn refers(input: &Input, at: u64, targets: &BTreeSet<u64>) -> bool {
     targets.contains(&relative(at, value)) || !input.pie && targets.contains(&u64::from(value))
 }
 
-/// Where a distance leads that ends four bytes behind a place.
+/// Target of a relative distance that ends four bytes behind a place.
 fn relative(at: u64, distance: u32) -> u64 {
     at.wrapping_add(4).wrapping_add(distance as i32 as u64)
 }
@@ -298,13 +300,12 @@ fn relative(at: u64, distance: u32) -> u64 {
 /// Functions of the file through which others install handlers, by address.
 #[derive(Default)]
 struct Own {
-    /// They install what they are given: which arguments are the signal (if it is one) and the
-    /// action.
+    /// Functions that install handlers they are given, with two argument numbers: the signal (if it
+    /// is one) and the action.
     installers: BTreeMap<u64, (Option<u8>, u8)>,
     /// They make a system call: which argument is its number.
     calls: BTreeMap<u64, u8>,
-    /// They have the action that was in force before written to what they are given: which
-    /// arguments (bit n: argument n).
+    /// Functions that have the previous action written to their arguments (bit n: argument n).
     savers: BTreeMap<u64, u8>,
 }
 
@@ -322,11 +323,12 @@ impl Own {
             && self.calls.keys().all(|f| other.calls.contains_key(f))
     }
 
-    /// Of a function: the argument that is an action to install, and those that are filled with the
-    /// one before.
+    /// The actions of a function: the argument that is an action to install, and the arguments that
+    /// are filled with the previous action.
     fn actions(&self, function: u64) -> (Option<u8>, u8) {
         let installer = self.installers.get(&function);
-        // What takes signal and action as `sigaction` does has its third argument, too.
+        // A function that takes signal and action as `sigaction` does takes its third argument,
+        // too.
         let third = u8::from(installer.is_some_and(|own| *own == (Some(0), 1))) << 2;
         (
             installer.map(|own| own.1),
@@ -335,7 +337,7 @@ impl Own {
     }
 }
 
-/// What the places of a file have in common.
+/// Facts that the places of a file have in common.
 #[derive(Default)]
 struct Noted {
     hand_on: Own,
@@ -345,13 +347,14 @@ struct Noted {
     saved_elsewhere: bool,
     /// Actions that the function at hand did not write: (place, address if it is a static).
     restored: Vec<(u64, Option<u64>)>,
-    /// The first action in a frame that somebody else may have filled; that it is one who saves may
-    /// turn up yet.
+    /// The first action in a frame that somebody else may have filled. That function may yet turn
+    /// out to be one that saves the previous action.
     lent: Option<u64>,
 }
 
 impl Noted {
-    /// Notes a function that makes a system call of the number that it is given; whether it is one.
+    /// Notes a function that makes a system call of the number that it is given. Returns true if
+    /// this is one.
     fn hands_number_on(&mut self, function: u64, number: Value) -> bool {
         if let Value::Param(n) | Value::Half(n) = number {
             self.hand_on.calls.insert(function, n);
@@ -385,7 +388,8 @@ impl Noted {
     }
 }
 
-/// Whether a word of data holds this code address, those apart through which code calls it.
+/// True if a word of data holds this code address, except for the words through which code calls
+/// it.
 fn stored(input: &Input, imports: &Imports, address: u64) -> bool {
     let is_data = |at: u64| !imports.own.contains_key(&at);
     let word = |s: &SegmentBytes| {
@@ -410,12 +414,12 @@ fn stored(input: &Input, imports: &Imports, address: u64) -> bool {
 /// The bytes of `syscall`.
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Whether the two bytes at `at` are those of `syscall`.
+/// True if the two bytes at `at` are those of `syscall`.
 fn is_system_call(input: &Input, at: u64) -> bool {
     input.bytes_at(at).is_some_and(|b| b.starts_with(&SYSCALL))
 }
 
-/// Whether four bytes in no function look like the distance in a call, a jump or a memory operand,
+/// True if four bytes in no function look like the distance in a call, a jump or a memory operand,
 /// or like an address. Padding in front of a function has zeros that would be the distance to it.
 fn is_reference(input: &Input, at: u64) -> bool {
     let Some(&[before, last, a, b, c, d]) = at
@@ -430,7 +434,7 @@ fn is_reference(input: &Input, at: u64) -> bool {
     !is_system_call(input, at) && (operand || [a, b, c, d] != [0; 4])
 }
 
-/// Whether a `syscall` at `at` stands right behind the instruction that gives it another number
+/// True if a `syscall` at `at` stands right behind the instruction that gives it another number
 /// than rt_sigaction's.
 fn is_other_system_call(input: &Input, at: u64) -> bool {
     let number = |opcode: &[u8]| {
@@ -446,8 +450,8 @@ fn is_other_system_call(input: &Input, at: u64) -> bool {
     is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
 }
 
-/// What four bytes of code that refer to one of a set of addresses may end with, by place: in a
-/// short piece of code those are few, so that they are looked for and not asked for at each byte.
+/// Possible endings of four bytes of code that refer to one of a set of addresses. A short piece of
+/// code has only a few, so a search for these replaces a test at each byte.
 struct Ends<'a> {
     targets: &'a BTreeSet<u64>,
     /// Addresses do not depend on a load bias, and may be written in code.
@@ -458,8 +462,8 @@ impl Ends<'_> {
     /// The more there are, the longer it takes to look for them.
     const MOST: usize = 16;
 
-    /// Last two bytes of what may refer to a target from anywhere in `code`, which is no longer
-    /// than 64 KiB; `None` if those are many.
+    /// Last two bytes of values that may refer to a target from anywhere in `code`, which is no
+    /// longer than 64 KiB. `None` if there are many.
     fn of(&self, code: &Range<u64>) -> Option<Vec<[u8; 2]>> {
         let mut ends: Vec<[u8; 2]> = Vec::new();
         for target in self.targets {
@@ -484,8 +488,8 @@ impl Ends<'_> {
 }
 
 /// Places in code that may refer to one of the targets, by distance or as an immediate, or that may
-/// be a system call. Bytes are looked at one by one, so that nothing is missed; most of what is
-/// found is none.
+/// be a system call. Bytes are looked at one by one, so that nothing is missed; most places found
+/// are none.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     const PART: usize = 1 << 16;
     let ends = Ends {
@@ -497,7 +501,7 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
         let Some(code) = input.slice(range) else {
             continue;
         };
-        // Each part looks at what begins in it.
+        // Each part searches for the places that begin in it.
         let parts = (0..code.len().div_ceil(PART))
             .into_par_iter()
             .flat_map_iter(|part| {
@@ -526,7 +530,7 @@ fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     found
 }
 
-/// Where two bytes stand in others.
+/// Places of two bytes among others.
 fn everywhere(bytes: &[u8], two: [u8; 2]) -> impl Iterator<Item = usize> {
     let finder = memchr::memmem::Finder::new(&two).into_owned();
     let mut from = 0;
@@ -537,7 +541,7 @@ fn everywhere(bytes: &[u8], two: [u8; 2]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Where control comes into a function.
+/// Places where control enters a function.
 fn entries_of(input: &Input, info: &FunctionInfo) -> Entries {
     Entries {
         called: info.inner().called.clone(),
@@ -547,7 +551,7 @@ fn entries_of(input: &Input, info: &FunctionInfo) -> Entries {
     }
 }
 
-/// What a function is decoded from.
+/// The source that a function is decoded from.
 fn source<'a>(input: &'a Input, info: &FunctionInfo, entries: &Entries) -> Option<Source<'a>> {
     let mut certain: Vec<u64> = entries
         .called

@@ -20,7 +20,7 @@ use iced_x86::{
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// What instructions have to do with installing handlers.
+/// Classifier of instructions by their part in the installation of handlers.
 #[derive(Clone, Copy)]
 pub(super) struct Kinds<'a> {
     pub(super) input: &'a Input<'a>,
@@ -185,8 +185,8 @@ impl<'a> Search<'a> {
             {
                 Verdict::Harmless
             }
-            // (Where its frame may have been lent, for a register that still has its address, what
-            // the function writes is more than a guess.)
+            // (If its frame may have been lent, a register may still have its address. The
+            // function's writes are then more than a guess.)
             true if matches!(verdict, Verdict::Harmful(why) if if why == Why::Looks { self.reads_place(state, action) } else { !plain() }) => {
                 verdict
             }
@@ -257,8 +257,8 @@ impl<'a> Search<'a> {
         Some(self.program.function_at(handler)?.0 as usize)
     }
 
-    /// Whether an action's handler does nothing but to count in a table of 16-bit numbers, as that
-    /// of the C library's `profil` does.
+    /// True if an action's handler does nothing but count in a table of 16-bit numbers, as the
+    /// handler of the C library's `profil` does.
     fn is_histogram(&self, state: &State, action: Value) -> bool {
         let Some(graph) = self.handler(state, action).and_then(|f| self.graph(f)) else {
             return false;
@@ -284,7 +284,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Whether an action's handler may read (or set) where the signal found the program.
+    /// True if an action's handler may read or set the place where the signal found the program.
     fn reads_place(&self, state: &State, action: Value) -> bool {
         self.handler(state, action)
             .is_none_or(|f| self.uses(f, 2, Look::Place, DEPTH))
@@ -297,9 +297,9 @@ struct Installing<'s, 'a> {
     function: usize,
     start: u64,
     graph: Cfg,
-    /// By instruction.
+    /// Kind of each instruction.
     kinds: Vec<Kind>,
-    /// By instruction: what is known before it, if control is known to come there.
+    /// State before each instruction, if control is known to come there.
     states: Vec<Option<State>>,
     /// It reads the flags of an action that it is given.
     reads_flags: bool,
@@ -315,7 +315,7 @@ struct InstallingCall<'i> {
     state: &'i State,
     signal: Value,
     action: Value,
-    /// Where the action before is written to; 0 if to nowhere.
+    /// Address that the previous action is written to; 0 if it is not written.
     old: Value,
     /// The action has the kernel's form.
     kernel: bool,
@@ -412,7 +412,7 @@ impl<'s, 'a> Installing<'s, 'a> {
         }))
     }
 
-    /// Whether a system call is `rt_sigaction`.
+    /// True if a system call may be `rt_sigaction`.
     fn is_rt_sigaction(&self, at: u64, state: &State, noted: &mut Noted) -> Result<bool, Finding> {
         let number = state.regs[0];
         if let Some(number) = number.low(4).as_constant() {
@@ -528,12 +528,12 @@ impl<'s, 'a> Installing<'s, 'a> {
     }
 }
 
-/// Whether a signal is known, and none of a fault.
+/// True if a signal is known, and is no fault signal.
 fn is_no_fault(signal: Option<u64>) -> bool {
     signal.is_some_and(|s| !FAULTS.contains(&s))
 }
 
-/// The signal for which a function installs what it is given.
+/// The signal for which a function installs the action that it is given.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Signal {
     /// Its argument with this number.
@@ -544,8 +544,9 @@ enum Signal {
 }
 
 impl Signal {
-    /// Of two places in a function. (What is harmless for one signal, whichever it is, is so for
-    /// one that is no fault: musl's `sigaction` has a call of its own for SIGABRT.)
+    /// Joins the signals of two places in a function. (An action that is harmless for any one
+    /// signal is also harmless for a signal that is no fault: musl's `sigaction` has a call of its
+    /// own for SIGABRT.)
     fn join(self, other: Signal) -> Signal {
         match (self, other) {
             (a, b) if a == b => a,
@@ -569,7 +570,7 @@ enum Verdict {
     Lent,
 }
 
-/// Whether an instruction writes memory.
+/// True if an instruction writes memory.
 pub(super) fn writes(info: &InstructionInfo) -> bool {
     info.used_memory().iter().any(|m| {
         matches!(
@@ -579,7 +580,7 @@ pub(super) fn writes(info: &InstructionInfo) -> bool {
     })
 }
 
-/// Whether a function writes the flags of an action at this place (see [`place`]), and nothing but
+/// True if a function writes the flags of an action at this place (see [`place`]), and only
 /// constants in which SA_SIGINFO is clear.
 fn always_clear(graph: &Cfg, states: &[Option<State>], flags: i64) -> bool {
     let mut factory = InstructionInfoFactory::new();
@@ -609,8 +610,8 @@ fn always_clear(graph: &Cfg, states: &[Option<State>], flags: i64) -> bool {
 /// followed.
 fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64> {
     let address = state.address(inst);
-    // (Where the stack pointer is not followed, what is written through it are arguments, and
-    // locals of other kinds, nearly always.)
+    // (If the stack pointer is not followed, writes through it are nearly always arguments, and
+    // locals of other kinds.)
     let elsewhere = matches!(address, Value::Frame(_))
         || inst.memory_base() != iced_x86::Register::RSP && place(address).is_none();
     if inst.mnemonic() != Mnemonic::Mov
@@ -626,7 +627,7 @@ fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64
     }
 }
 
-/// What an instruction has to do with installing handlers.
+/// Part of an instruction in the installation of handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     None,

@@ -1,4 +1,5 @@
-//! How a file calls the C library's `sigaction`, and whether something else can take its place.
+//! Calls of the C library's `sigaction` in a file, and the conditions under which other code can
+//! take its place.
 
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};
@@ -13,8 +14,8 @@ use std::collections::BTreeSet;
 pub struct Wrapped {
     /// Words that hold the address of the C library's function.
     pub slots: BTreeSet<u64>,
-    /// The original's jumps and calls through these words, linkage tables' among them: where the
-    /// next instruction begins, and whether it is a call. Each ends with six bytes: opcode, ModRM,
+    /// The original's jumps and calls through these words, linkage tables' among them: the start of
+    /// the next instruction, and true for a call. Each ends with six bytes: opcode, ModRM,
     /// distance.
     pub uses: BTreeSet<(u64, bool)>,
 }

@@ -1,5 +1,5 @@
-//! Actions that functions write to objects which the search does not follow: statics, and what
-//! pointers lead to.
+//! Actions that functions write to objects which the search does not follow: statics, and objects
+//! behind pointers.
 //!
 //! Such an object may also be filled with the action that was in force before, and be put back
 //! somewhere; so that nobody seems to have written it.
@@ -23,14 +23,14 @@ const NEAR: u64 = 256;
 /// A handler, and flags with SA_SIGINFO at their distance from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Built {
-    /// Where the flags are written.
+    /// Address of the instruction that writes the flags.
     pub at: u64,
     /// Address of the action, if it is a static.
     pub action: Option<u64>,
 }
 
-/// All in a file. Instructions are read one after the other; what registers hold is not known, but
-/// that two stores off the same one go to the same object.
+/// All in a file. Instructions are read one after the other; register values are not known, except
+/// that two stores off the same register go to the same object.
 pub fn find(input: &Input, program: &Program) -> Vec<Built> {
     let in_function = |f: &FunctionInfo| {
         input
@@ -45,8 +45,8 @@ pub fn find(input: &Input, program: &Program) -> Vec<Built> {
         .collect()
 }
 
-/// Whether any of these bytes may begin opcode, operands and constant of an instruction that
-/// [`sets_siginfo`] in memory: hardly any function has such, so that few are decoded.
+/// True if any of these bytes may begin the opcode, operands and constant of an instruction that
+/// [`sets_siginfo`] in memory. Hardly any function has such bytes, so few functions are decoded.
 fn may_set_siginfo(bytes: &[u8]) -> bool {
     /// `mov` and `or`, of which the field in the ModRM byte is another one, with a constant of four
     /// bytes; `or` with one byte.
@@ -123,7 +123,7 @@ fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
             && inst.op0_register() == Register::RBP
             && inst.op1_register() == Register::RSP;
         let base = inst.memory_base();
-        // What lies in the frame is followed.
+        // Stores to the frame are followed elsewhere.
         if inst.op0_kind() != OpKind::Memory
             || inst.memory_index() != Register::None
             || base == Register::RSP
@@ -158,7 +158,7 @@ fn sets_siginfo(inst: &Instruction) -> bool {
     is_one && inst.try_immediate(1).is_ok_and(has_siginfo)
 }
 
-/// Whether a constant may be flags of an action, SA_SIGINFO among them.
+/// True if a constant may be flags of an action, SA_SIGINFO among them.
 fn has_siginfo(value: u64) -> bool {
     value & 0xffff_ffff & !ALL_FLAGS == 0 && value & SA_SIGINFO != 0
 }

@@ -1,4 +1,4 @@
-//! What instructions do to a [`State`], and the states before every instruction of a function.
+//! Effects of instructions on a [`State`], and the states before every instruction of a function.
 
 use crate::ir::cfg::Cfg;
 use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
@@ -7,8 +7,8 @@ use crate::x86::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::BTreeSet;
 
-/// Callees that neither keep nor change what their pointers lead to, but for what [`Follow::call`]
-/// says of them.
+/// Callees that neither keep nor change the objects behind their pointers, except as
+/// [`Follow::call`] says.
 const KNOWN: [&str; 12] = [
     "sigaction",
     "__sigaction",
@@ -43,26 +43,25 @@ const WRITERS: [(&str, usize, i64); 14] = [
     ("sigpending", 0, 128),
 ];
 
-/// Whether a callee does not read what its pointers lead to, but for actions and sets of signals.
+/// True if a callee does not read the memory that its pointers lead to, except for actions and sets
+/// of signals.
 pub fn only_writes(name: &str) -> bool {
     KNOWN.contains(&name) || WRITERS.iter().any(|w| w.0 == name)
 }
 
 /// Names callees: the imported function that a call goes to, if it is one.
 pub struct Follow<'a> {
-    /// By call instruction.
+    /// Name of the imported function that a call instruction calls.
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
-    /// Whether a call is of an imported function that may change all registers which the ABI lets
+    /// True if a call is of an imported function that may change all registers which the ABI lets
     /// it change.
     pub by_abi: &'a dyn Fn(&Instruction) -> bool,
-    /// By call to a function of the file: which argument is an action that it only reads, and which
-    /// are filled with the one before (bit n: argument n).
+    /// Effect of a call to a function of the file on actions: the argument that is an action which
+    /// it only reads, and the arguments that it fills with the previous action (bit n: argument n).
     pub actions: &'a dyn Fn(&Instruction) -> (Option<u8>, u8),
-    /// By call to a function of the file: which of its arguments it may hand back (bit n: argument
-    /// n).
+    /// Arguments that a call to a function of the file may hand back (bit n: argument n).
     pub handed_back: &'a dyn Fn(&Instruction) -> u8,
-    /// Every possible use of an argument is looked for; else what is certain of the values that it
-    /// holds.
+    /// Every possible use of an argument is looked for; otherwise only certain facts about values.
     pub uses: bool,
 }
 
@@ -151,8 +150,8 @@ impl Follow<'_> {
         }
     }
 
-    /// What may be read at an address that is not followed: where it stems from one in the frame,
-    /// all that lies there.
+    /// Origins of a value read at an address that is not followed. If the address stems from one in
+    /// the frame, they are those of the whole frame.
     fn behind(&self, state: &State, address: Value) -> u8 {
         if self.uses && address.taint() & FRAME != 0 {
             state.frame_taint()
@@ -195,7 +194,7 @@ impl Follow<'_> {
     fn step(&self, state: &mut State, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         self.execute(state, inst, factory);
         if !self.uses {
-            // Where a value stems from tells nothing of its bits.
+            // The origin of a value says nothing of its bits.
             for v in state
                 .regs
                 .iter_mut()
@@ -410,7 +409,7 @@ impl Follow<'_> {
         }
     }
 
-    /// `stos`, `movs` and what else writes through rdi.
+    /// `stos`, `movs` and other instructions that write through rdi.
     fn string_store(&self, state: &mut State, inst: &Instruction, size: u32) {
         let repeated = inst.has_rep_prefix();
         let count = if repeated {
@@ -514,9 +513,9 @@ impl Follow<'_> {
                 false => Value::LEFT_OVER,
             };
         }
-        // A callee may hand back what it was given. (Giving something to an imported one is a use
-        // of its own; what merely lies in an argument register that it does not have does not come
-        // back.)
+        // A callee may hand back its arguments. (Giving something to an imported one is a use of
+        // its own; a value that merely lies in the register of an argument that it does not have
+        // does not come back.)
         state.regs[usize::from(RAX.0)] =
             Value::from_taint(if self.uses && !imported { taint } else { 0 });
         state.zero_vectors = 0;

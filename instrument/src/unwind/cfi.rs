@@ -60,17 +60,17 @@ fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<CfaInstruction<'a>> {
     Some(CfaInstruction::Other(&all[..all.len() - r.rest().len()]))
 }
 
-/// What the instructions of [`rewrite`] do to the state that an entry begins with.
+/// Effect of the instructions of [`rewrite`] on the state that an entry begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect {
-    /// How far behind the start of the code they end.
+    /// Distance from the start of the code to the place where they end.
     pub reach: u64,
     /// States that are saved are taken back again, no more and no less, and nothing else outlives
     /// them.
     pub balanced: bool,
 }
 
-/// How many states are saved.
+/// Number of saved states.
 struct Saved {
     depth: i32,
     deepest: i32,
@@ -154,9 +154,9 @@ pub struct Source<'a> {
 }
 
 /// Copies the instructions for code that starts at `start` (original address; it may lie inside of
-/// the entry) and ends at `end`, with code alignment 1, and tells what they do. `map` gives the new
-/// offset of an original address; it must ascend, and be 0 at `start`. `None` if an instruction is
-/// not understood.
+/// the entry) and ends at `end`, with code alignment 1, and returns their effect. `map` gives the
+/// new offset of an original address; it must ascend, and be 0 at `start`. `None` if an instruction
+/// is not understood.
 pub fn rewrite(
     source: Source,
     start: u64,
@@ -175,7 +175,7 @@ pub fn rewrite(
     Some((out, saved.effect(reach)))
 }
 
-/// Whether [`rewrite`] understands all of the instructions up to `end`.
+/// True if [`rewrite`] understands all of the instructions up to `end`.
 pub fn is_understood(source: Source, end: u64) -> bool {
     copy(
         source,
@@ -187,7 +187,7 @@ pub fn is_understood(source: Source, end: u64) -> bool {
     .is_some()
 }
 
-/// Gives what [`rewrite`] copies to `put`: how far to move on, and an instruction.
+/// Passes each part that [`rewrite`] copies to `put`: the distance to move on, and an instruction.
 #[inline]
 fn copy(
     source: Source,

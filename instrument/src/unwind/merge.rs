@@ -3,7 +3,7 @@
 //! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a
 //! short function. Clones that have the same common part and no exception table share entries: the
 //! state that a function begins with is saved before its instructions and taken back where its code
-//! ends, before the padding that the next one begins behind: LLVM's reader leaves out what stands
+//! ends, before the padding that the next one begins behind: LLVM's reader leaves out instructions
 //! at the very place of a signal. Readers run through all instructions before an address, so an
 //! entry is kept short.
 //!
@@ -35,7 +35,7 @@ pub struct FrameEntry<'a> {
     pub lsda: Option<u64>,
     /// Instructions, with code alignment 1.
     pub instructions: Cow<'a, [u8]>,
-    /// What they do, see [`cfi::effect`]: merging is on one core.
+    /// Their effect, see [`cfi::effect`]. It is found beforehand, since merging runs on one core.
     pub effect: Option<cfi::Effect>,
     /// Between the part before and this one is nothing but padding.
     pub adjoins: bool,
@@ -46,7 +46,7 @@ struct Open<'a> {
     entry: FrameEntry<'a>,
     /// Code address that the instructions have moved on to.
     placed: u64,
-    /// Where the instructions of the last function begin whose state is not taken back yet.
+    /// Start of the instructions of the last function whose state is not taken back yet.
     dirty: Option<usize>,
     /// It stays as it is.
     closed: bool,
@@ -208,7 +208,7 @@ mod tests {
                 rules(&parts, code()),
                 "{instructions:x?}"
             );
-            // Nothing changes at the very place where a function begins.
+            // The frame does not change at the very place where a function begins.
             let padding = |p: &FrameEntry| p.code.end..p.code.end + 2;
             let initial = rules(&[part(0x1000..0x1100, &[])], 0x1000..0x1001);
             assert!(

@@ -1,14 +1,14 @@
 //! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and how both are
 //! written anew for the clone.
 //!
-//! The new `.eh_frame` says of the original code what the old one did (so that debuggers that read
-//! one section see all code), and the same of the clones, with the code offsets mapped. Short
+//! The new `.eh_frame` says the same of the original code as the old one (so that debuggers that
+//! read one section see all code), and the same of the clones, with the code offsets mapped. Short
 //! neighbours share an entry ([`merge`]). All pointers are written as 4-byte distances to their own
 //! place.
 //!
-//! Reading trusts nothing; what is not understood is an error for the whole section if entries
-//! behind it could not be carried over, and a function that is left alone if only its exception
-//! table is strange.
+//! Reading trusts nothing. A part that is not understood is an error for the whole section if
+//! entries behind it could not be carried over. If only an exception table is strange, its function
+//! is left alone.
 
 pub mod cfi;
 pub mod lsda;
@@ -18,7 +18,7 @@ pub mod write;
 use lsda::Lsda;
 use mgz_elf::{Elf, Refusal};
 use object::elf;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// Pointer encoding: absolute, 8 bytes.
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
         Reader { data, addr }
     }
 
-    /// What is left.
+    /// Bytes that are left.
     pub fn rest(&self) -> &'a [u8] {
         self.data
     }
@@ -112,8 +112,8 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A pointer in a `DW_EH_PE_*` encoding; `function` is what function-relative ones count from.
-    /// Zero stays zero whatever it would be relative to. The indirect flag is not followed.
+    /// A pointer in a `DW_EH_PE_*` encoding; function-relative ones count from `function`. Zero
+    /// stays zero whatever it would be relative to. The indirect flag is not followed.
     pub fn pointer(&mut self, encoding: u8, function: u64) -> Option<u64> {
         let base = match encoding & 0x70 {
             0x00 => 0,
@@ -172,7 +172,8 @@ pub struct Cie<'a> {
 }
 
 impl Cie<'_> {
-    /// For code of our own without exception tables; `instructions` say where its frame begins.
+    /// Makes the common part for code of our own without exception tables; `instructions` say where
+    /// its frame begins.
     pub const fn plain(signal: bool, instructions: &[u8]) -> Cie<'_> {
         Cie {
             augmented: true,
@@ -193,6 +194,8 @@ impl Cie<'_> {
 /// Unwind information of one piece of code.
 #[derive(Clone, Debug)]
 pub struct Fde<'a> {
+    /// Address of the entry.
+    at: u64,
     /// Index into [`Tables::cies`].
     pub cie: usize,
     /// Code that it covers.
@@ -223,6 +226,7 @@ impl<'a> Tables<'a> {
         let mut tables = Tables::parse(data, addr).ok_or_else(|| {
             Refusal::declined("its unwind tables (.eh_frame) have a form that mgz does not understand, so exceptions could not be kept working")
         })?;
+        tables.drop_superseded(|| search_table(elf));
         for fde in &tables.fdes {
             let Some(at) = fde.lsda else { continue };
             // Functions never share a table: its call sites are relative to the function.
@@ -260,7 +264,7 @@ impl<'a> Tables<'a> {
                 continue;
             }
             let cie = *by_offset.get(&id_at.wrapping_sub(id))?;
-            let fde = fde(entry, &tables.cies[cie], cie)?;
+            let fde = fde(entry, &tables.cies[cie], cie, start)?;
             if !fde.range.is_empty() {
                 tables.fdes.push(fde);
             }
@@ -269,7 +273,30 @@ impl<'a> Tables<'a> {
         Some(tables)
     }
 
-    /// What analysis needs to know, sorted by start.
+    /// If a function has several entries, keeps only the one that `used` names. Unwinders that
+    /// search by function use that one. Programs that move code in finished files (BOLT) add
+    /// entries behind the old ones.
+    fn drop_superseded(&mut self, used: impl FnOnce() -> Option<HashMap<u64, u64>>) {
+        let starts = self.fdes.iter().map(|f| f.range.start);
+        let repeated: HashSet<u64> = starts
+            .clone()
+            .zip(starts.skip(1))
+            .filter(|(a, b)| a == b)
+            .map(|(a, _)| a)
+            .collect();
+        if repeated.is_empty() {
+            return;
+        }
+        let used = used().unwrap_or_default();
+        let ways: HashSet<u64> = self.fdes.iter().map(|f| f.at).collect();
+        self.fdes.retain(|fde| {
+            let start = fde.range.start;
+            let named = used.get(&start).filter(|at| ways.contains(at));
+            !repeated.contains(&start) || named.is_none_or(|at| *at == fde.at)
+        });
+    }
+
+    /// Unwind ranges for the analysis, sorted by start.
     pub fn ranges(&self) -> Vec<UnwindRange> {
         let range = |fde: &Fde| {
             let lsda = fde.lsda.map(|at| self.lsdas.get(&at));
@@ -285,7 +312,7 @@ impl<'a> Tables<'a> {
         self.fdes.iter().map(range).collect()
     }
 
-    /// Where an entry's instructions come from.
+    /// Source of an entry's instructions.
     pub fn source(&self, fde: &Fde<'a>) -> cfi::Source<'a> {
         let cie = &self.cies[fde.cie];
         cfi::Source {
@@ -307,8 +334,8 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Address and bytes of `.eh_frame`: the section, or what `PT_GNU_EH_FRAME` points at up to its
-/// terminator.
+/// Address and bytes of `.eh_frame`: the section, or the bytes that `PT_GNU_EH_FRAME` points at, up
+/// to the terminator.
 fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     if let Some(s) = elf.section(".eh_frame") {
         return elf.section_bytes(s).map(|data| (s.addr, data));
@@ -331,6 +358,29 @@ fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
         };
     }
     Some((addr, &data[..(walk.addr - addr) as usize]))
+}
+
+/// The table that unwinders search: the entry of each function, by the function's start. Only the
+/// form that all linkers write is read.
+fn search_table(elf: &Elf) -> Option<HashMap<u64, u64>> {
+    const UDATA4: u8 = 0x03;
+    const DATAREL_SDATA4: u8 = 0x3b;
+    let header = elf
+        .segments
+        .iter()
+        .find(|s| s.kind == elf::PT_GNU_EH_FRAME.0)?;
+    let mut reader = Reader::new(elf.at(header.vaddr)?, header.vaddr);
+    let (version, encoding) = (reader.u8()?, reader.u8()?);
+    if version != 1 || reader.take(2)? != [UDATA4, DATAREL_SDATA4] {
+        return None;
+    }
+    reader.pointer(encoding, 0)?;
+    let count = reader.uint(4)?;
+    let mut address = || {
+        let distance = reader.uint(4)? as u32 as i32;
+        Some(header.vaddr.wrapping_add_signed(distance.into()))
+    };
+    (0..count).map(|_| Some((address()?, address()?))).collect()
 }
 
 fn cie(mut r: Reader) -> Option<Cie> {
@@ -391,7 +441,7 @@ fn cie(mut r: Reader) -> Option<Cie> {
     Some(cie)
 }
 
-fn fde<'a>(mut r: Reader<'a>, cie: &Cie<'a>, index: usize) -> Option<Fde<'a>> {
+fn fde<'a>(mut r: Reader<'a>, cie: &Cie<'a>, index: usize, at: u64) -> Option<Fde<'a>> {
     let start = r.pointer(cie.encoding, 0)?;
     let len = r.number(cie.encoding)?;
     let mut lsda = None;
@@ -404,6 +454,7 @@ fn fde<'a>(mut r: Reader<'a>, cie: &Cie<'a>, index: usize) -> Option<Fde<'a>> {
         }
     }
     Some(Fde {
+        at,
         cie: index,
         range: start..start.checked_add(len)?,
         lsda,
@@ -421,4 +472,45 @@ pub struct UnwindRange {
     /// False if there is an LSDA that could not be understood, or if this is the code that signal
     /// handlers return to: the function must be left alone.
     pub understood: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_entries_for_one_function_the_used_one_stays() {
+        const UDATA4: u8 = 0x03;
+        let mut section: Vec<u8> = Vec::new();
+        let mut add = |content: &[u8]| {
+            let at = section.len() as u64;
+            section.extend((content.len() as u32).to_le_bytes());
+            section.extend(content);
+            at
+        };
+        add(&[
+            0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, UDATA4, 0, 0, 0,
+        ]);
+        let mut entry = |start: u32, size: u32, before: u32| {
+            // (The distance to the common part at 0 counts from its own place.)
+            let head = (before + 4).to_le_bytes();
+            let range = [start.to_le_bytes(), size.to_le_bytes()].concat();
+            add(&[&head[..], &range, &[0, 0, 0, 0]].concat())
+        };
+        let old = entry(0x1000, 0x20, 20);
+        let only = entry(0x2000, 0x10, 40);
+        let new = entry(0x1000, 0x18, 60);
+        assert_eq!((old, only, new), (20, 40, 60));
+        let of = |named: Option<u64>| {
+            let mut tables = Tables::parse(&section, 0).unwrap();
+            tables.drop_superseded(|| Some([(0x1000, named?)].into()));
+            let ranges = tables.fdes.iter().map(|f| (f.range.start, f.range.end));
+            ranges.collect::<Vec<_>>()
+        };
+        assert_eq!(of(Some(new)), [(0x1000, 0x1018), (0x2000, 0x2010)]);
+        assert_eq!(of(Some(old)), [(0x1000, 0x1020), (0x2000, 0x2010)]);
+        // A table that names none of them, and a missing table, leave both.
+        assert_eq!(of(Some(7)).len(), 3);
+        assert_eq!(of(None).len(), 3);
+    }
 }

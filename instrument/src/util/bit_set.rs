@@ -18,7 +18,7 @@ impl Bits {
         self.0[i / 64] |= 1 << (i % 64);
     }
 
-    /// Whether a number is in the set.
+    /// True if a number is in the set.
     #[inline]
     pub fn get(&self, i: usize) -> bool {
         self.0[i / 64] >> (i % 64) & 1 == 1
@@ -32,7 +32,7 @@ impl Bits {
             .for_each(|(mine, theirs)| *mine |= theirs);
     }
 
-    /// How many there are.
+    /// Number of members.
     pub fn count(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
@@ -80,12 +80,12 @@ impl Row {
         self.more.iter_mut().for_each(|w| *w = 0);
     }
 
-    /// Whether there are none.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.first == 0 && self.more.iter().all(|&w| w == 0)
     }
 
-    /// Whether there are numbers from 16 on.
+    /// True if there are numbers from 16 on.
     pub fn has_high(&self) -> bool {
         self.first >> 16 != 0 || self.more.iter().any(|&w| w != 0)
     }
@@ -102,7 +102,7 @@ impl Row {
         self.first |= u64::from(low);
     }
 
-    /// Takes numbers up to 15 out; tells whether one was in.
+    /// Takes numbers up to 15 out; returns true if one was in.
     #[inline]
     pub fn take_low(&mut self, low: u16) -> bool {
         let found = self.low() & low != 0;
@@ -124,7 +124,7 @@ impl Row {
         *self.word(i) |= 1 << (i % 64);
     }
 
-    /// Takes a number out; tells whether it was in.
+    /// Takes a number out; returns true if it was in.
     #[inline]
     pub fn take(&mut self, i: usize) -> bool {
         let (word, bit) = (self.word(i), 1 << (i % 64));
@@ -133,7 +133,7 @@ impl Row {
         found
     }
 
-    /// Whether a number is in the set.
+    /// True if a number is in the set.
     pub fn get(&self, i: usize) -> bool {
         let word = if i < 64 {
             self.first
@@ -152,7 +152,7 @@ impl Row {
             .for_each(|(mine, theirs)| *mine |= theirs);
     }
 
-    /// Takes the numbers of another set out; tells whether one was in.
+    /// Takes the numbers of another set out; returns true if one was in.
     pub fn take_all(&mut self, other: &Row) -> bool {
         let mut found = self.first & other.first;
         self.first &= !other.first;
@@ -212,7 +212,7 @@ impl Rows {
         }
     }
 
-    /// How many sets there are.
+    /// Number of sets.
     pub fn rows(&self) -> usize {
         self.first.len()
     }
@@ -241,7 +241,7 @@ impl Rows {
         }
     }
 
-    /// Adds numbers to a set; tells whether one was not in.
+    /// Adds numbers to a set; returns true if one was not in.
     #[inline]
     pub fn add(&mut self, row: usize, other: &Row) -> bool {
         let mut new = other.first & !self.first[row];
@@ -258,12 +258,12 @@ impl Rows {
         new != 0
     }
 
-    /// How many numbers a set has.
+    /// Number of members of a set.
     pub fn count(&self, row: usize) -> u32 {
         self.first[row].count_ones() + self.more(row).iter().map(|w| w.count_ones()).sum::<u32>()
     }
 
-    /// How many numbers below `i` a set has.
+    /// Number of members of a set below `i`.
     pub fn count_below(&self, row: usize, i: usize) -> u32 {
         let below = |word: u64| (word & !(u64::MAX << (i % 64))).count_ones();
         let more = self.more(row);

@@ -6,11 +6,11 @@
 pub struct Bytes {
     /// They and the room.
     all: Vec<u8>,
-    /// How many they are, which is known not to overflow where it is added to.
+    /// Number of bytes. It is known not to overflow at any addition.
     len: u32,
 }
 
-/// What is written at once.
+/// Number of bytes that are written at once.
 const CHUNK: usize = 16;
 
 impl Bytes {
@@ -22,12 +22,12 @@ impl Bytes {
         }
     }
 
-    /// Takes all away; the room is what they had.
+    /// Removes all bytes; their room stays.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// How many there are.
+    /// Number of bytes.
     #[inline]
     pub fn count(&self) -> usize {
         self.len as usize

@@ -1,5 +1,5 @@
-//! Which of many ranges holds an address: asked some ten times for each branch of a program, so
-//! that a search through all of them, with a miss of the cache at every step, would show.
+//! Index of many ranges that finds the one with an address. It is asked some ten times for each
+//! branch of a program. A search through all ranges, with a cache miss at every step, would show.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// Of these ranges, whose starts ascend.
+    /// Makes the index of these ranges, whose starts ascend.
     pub fn of<'r>(ranges: impl Iterator<Item = &'r Range<u64>>) -> Starts {
         let ranges: Vec<(u64, u64)> = ranges.map(|r| (r.start, r.end)).collect();
         let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
@@ -48,14 +48,14 @@ impl Starts {
         self.find_start(address).map(|found| found.0)
     }
 
-    /// The same, and whether the range begins there.
+    /// Finds the same range. The flag is true if the range begins at the address.
     pub fn find_start(&self, address: u64) -> Option<(usize, bool)> {
         let found = self.last_from(address)?;
         let range = self.ranges[found];
         (address < range.1).then_some((found, address == range.0))
     }
 
-    /// Whether one of the ranges holds all of another.
+    /// True if one of the ranges holds all of another.
     pub fn covers(&self, range: &Range<u64>) -> bool {
         self.last_from(range.start)
             .is_some_and(|found| range.end <= self.ranges[found].1)

@@ -1,9 +1,9 @@
-//! From the bytes of one function to instructions.
+//! Decoding of one function's bytes into instructions.
 //!
 //! Compiled code is instructions from end to end, so a straight sweep is tried first and accepted
 //! if every direct branch, landing pad and known entry falls on a boundary. Otherwise (data in
-//! text, instructions that overlap) the function is decoded by following control flow, and what
-//! lies between is swept only where it decodes cleanly.
+//! text, instructions that overlap) the function is decoded by following control flow, and the
+//! bytes between are swept only if they decode cleanly.
 //!
 //! One kind of overlap is understood: a branch behind an instruction's first prefixes, mostly
 //! `lock`, which hand-written atomics and the C library's locks skip while there is one thread.
@@ -24,7 +24,7 @@ pub struct Body {
     /// They do not overlap but for prefixes ([`Insn::is_overlapped`]); bytes in none are padding or
     /// data.
     pub insns: Vec<Insn>,
-    /// Those by their addresses.
+    /// Indexes of the instructions by their addresses.
     pub places: AddressIndex,
     /// There may be bytes in none between them.
     pub gaps: bool,
@@ -61,7 +61,7 @@ impl Body {
         self.places.get(ip)
     }
 
-    /// Whether more than two instructions share bytes.
+    /// True if more than two instructions share bytes.
     fn is_nested(&self) -> bool {
         self.insns
             .windows(2)
@@ -164,7 +164,7 @@ fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<In
     (!inner.is_invalid() && inner.next_ip() == outer.next() && plain(&inner)).then_some(inner)
 }
 
-/// An instruction of which nothing is known but what it says.
+/// An instruction without any facts from its surroundings.
 pub fn make(inst: Instruction) -> Insn {
     let flow = inst.flow_control();
     Insn {
@@ -197,8 +197,8 @@ fn shorten(outer: &mut Insn, inner: u64) {
     outer.simple = false;
 }
 
-/// What a function is decoded from, as often as its instructions are needed: they take fifteen
-/// times as much memory, so that copies of them cost more than one would think.
+/// Source that a function is decoded from, as often as its instructions are needed. Instructions
+/// take fifteen times as much memory as bytes, so copies of them cost more than one would think.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
     /// See [`decode`].
@@ -222,7 +222,7 @@ pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReas
     let range = base..base + bytes.len() as u64;
     let mut targets = Vec::with_capacity(bytes.len() / 16);
     if let Some(mut body) = sweep_to(bytes, base, |target| targets.push(target)) {
-        // (What is split off has none.)
+        // (A split-off instruction has none.)
         let mut fits = misfit(&body, &range, entries, targets.iter().copied());
         let mut overlaps = false;
         while let Some(at) = fits
@@ -279,7 +279,7 @@ fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Bo
                 break;
             }
         }
-        // Decoded where it stays: it is several times as long as what else is done here.
+        // Decoded in place: a copy would take several times as long as the other work here.
         insns.push(blank());
         let Some(insn) = insns.last_mut() else { break };
         decoder.decode_out(&mut insn.inst);
@@ -397,7 +397,7 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
             ip = inst.next_ip();
         }
         if end != RunEnd::Flow {
-            // What follows a call that does not return need not be code.
+            // Bytes behind a call that does not return need not be code.
             let Some(keep) = insns[first..].iter().rposition(|i| is_call(&i.inst)) else {
                 return Err(if end == RunEnd::Overlap {
                     if insns.len() == first {

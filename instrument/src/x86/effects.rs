@@ -1,4 +1,4 @@
-//! What an instruction reads and writes, without asking iced where the answer is plain.
+//! Effects of an instruction: its reads and writes, without asking iced if the answer is plain.
 //!
 //! iced finds it from tables for any instruction there is, which takes longer than decoding does.
 //! Nearly all instructions of compilers are one of a few hundred, which use their operands in one
@@ -13,12 +13,12 @@ use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register,
 };
 
-/// What is asked of each instruction of a function, once for all.
+/// Facts about each instruction of a function, gathered once.
 pub struct Facts {
-    /// What it does to registers, constants by `or` and `and` taken for such
+    /// Effect of each instruction on registers. `or r, -1` and `and r, 0` count as constants
     /// ([`RegUse::without_idle_read`]).
     pub uses: Vec<RegUse>,
-    /// Those constants, and what they do to registers to the letter.
+    /// Instructions with such constants, and their literal effects on registers.
     idle: Vec<(u32, RegUse)>,
     /// Its explicit accesses.
     pub accesses: AccessList,
@@ -30,7 +30,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Those of a function that begins at `start`. `owned`: whether [`Facts::own`] is wanted.
+    /// Gathers the facts of a function that begins at `start`. `owned`: [`Facts::own`] is wanted.
     pub fn of(
         insns: &[Insn],
         start: u64,
@@ -66,7 +66,7 @@ impl Facts {
         Facts { uses, ..facts }
     }
 
-    /// What an instruction that is not plain does to registers. Notes the rest.
+    /// Effect of an instruction that is not plain on registers. Notes the rest.
     #[cold]
     fn ask(
         &mut self,
@@ -87,7 +87,7 @@ impl Facts {
         reg_use(info)
     }
 
-    /// Notes the rest of an instruction that may be a constant or take an address. What it does to
+    /// Notes the rest of an instruction that may be a constant or take an address. Its effect on
     /// registers is changed if it is a constant.
     fn note(&mut self, i: usize, inst: &Instruction, start: u64, uses: &mut RegUse) {
         let constant = uses.without_idle_read(inst);
@@ -99,7 +99,7 @@ impl Facts {
             .extend(taken(inst).filter(|t| t.0 == start).map(|_| i as u32));
     }
 
-    /// What each instruction does to registers to the letter.
+    /// Literal effect of each instruction on registers.
     pub fn into_uses(mut self) -> Vec<RegUse> {
         for (i, uses) in self.idle {
             self.uses[i as usize] = uses;
@@ -108,16 +108,16 @@ impl Facts {
     }
 }
 
-/// Whether an instruction of this flow is known to be one that goes on to the next and does nothing
-/// but what its operands say: see [`Insn::simple`](crate::x86::insn::Insn::simple).
+/// True if an instruction of this flow is known to go on to the next one and to do nothing that its
+/// operands do not show: see [`Insn::simple`](crate::x86::insn::Insn::simple).
 #[inline]
 pub fn is_simple(inst: &Instruction, flow: FlowControl) -> bool {
     flow == FlowControl::Next && !matches!(KINDS[inst.code() as usize % CODES], Kind::Other)
 }
 
-/// How an instruction uses its operands.
+/// Use that an instruction makes of its operands.
 pub trait Operands {
-    /// What it does to the operand with this number.
+    /// Access to the operand with this number.
     fn op_access(&self, op: u32) -> OpAccess;
 }
 
@@ -130,7 +130,7 @@ impl Operands for InstructionInfo {
 /// The answer for an instruction of at most three operands (constants apart).
 #[derive(Clone, Copy, Debug)]
 pub struct Plain {
-    /// What it does to registers, as [`reg_use`] has it.
+    /// Effect on registers, in the form of [`reg_use`].
     pub uses: RegUse,
     way: &'static Way,
 }
@@ -146,7 +146,7 @@ impl Operands for Plain {
     }
 }
 
-/// What an instruction does to registers, as [`reg_use`] has it.
+/// Effect of an instruction on registers, in the form of [`reg_use`].
 pub fn uses(factory: &mut InstructionInfoFactory, inst: &Instruction) -> RegUse {
     plain(inst).map_or_else(|| reg_use(registers(factory, inst)), |plain| plain.uses)
 }
@@ -181,28 +181,29 @@ pub fn plain(inst: &Instruction) -> Option<Plain> {
     Some(Plain { uses, way })
 }
 
-/// How some instructions use their operands. Masks are of all registers or of none.
+/// Use that a kind of instruction makes of its operands. Each mask has all registers or none.
 #[derive(Debug)]
 struct Way {
     access: [OpAccess; 3],
-    /// By operand: whether it is read if it is a register.
+    /// Per operand: all registers if the operand is read when it is a register.
     reads: [u16; 3],
-    /// Whether the first is written.
+    /// All registers if the first operand is written.
     changes: u16,
-    /// Whether it always is, and nothing of it is left if it is one of 32 or 64 bits.
+    /// All registers if the first operand is always written, and a register of 32 or 64 bits keeps
+    /// nothing of its old value.
     replaces: u16,
-    /// Whether registers of addresses are read.
+    /// All registers if address registers are read.
     address: u16,
     /// Registers that are no operands.
     implied: RegUse,
     flags: u8,
 }
 
-/// Not one of the plain ones.
+/// The instruction is not plain.
 const UNKNOWN: u8 = 1;
-/// With one register twice, nothing is read.
+/// If one register is both operands, nothing is read.
 const CANCELS: u8 = 2;
-/// With some constants, nothing is read.
+/// If the constant is a certain one, nothing is read.
 const MASKS: u8 = 4;
 /// A constant or an address of memory may be an address in the code.
 const TAKES: u8 = 8;
@@ -226,7 +227,7 @@ impl Way {
         }
     }
 
-    /// Together with these registers.
+    /// Adds these implied registers.
     const fn and(self, read: u16, kill: u16, clobber: u16) -> Way {
         Way {
             implied: RegUse {
@@ -242,7 +243,7 @@ impl Way {
         Way { flags, ..self }
     }
 
-    /// Whether more is to be asked than its operands.
+    /// True if the operands alone do not decide.
     #[inline]
     fn is_rare(&self) -> bool {
         self.flags & (MASKS | TAKES) != 0
@@ -273,13 +274,13 @@ const fn is_written(access: OpAccess) -> bool {
     )
 }
 
-/// What becomes of one register twice with [`CANCELS`].
+/// Effect of an instruction with [`CANCELS`] on a register that is both operands.
 static CLEARS: Way = Way::of([OpAccess::Write, OpAccess::None, OpAccess::None]);
 
-/// How plain instructions use their operands: an index into [`WAYS`].
+/// Use that plain instructions make of their operands: an index into [`WAYS`].
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Not plain.
+    /// The instruction is not plain.
     Other,
     /// The second becomes the first, or something is made of it alone.
     Moves,
@@ -303,7 +304,7 @@ enum Kind {
     Makes,
     /// The first is changed by the others.
     Fuses,
-    /// Where to is written in the instruction, or in its operand.
+    /// The target is written in the instruction, or in its operand.
     Jumps,
     /// Operands mean nothing.
     Idles,
@@ -323,7 +324,7 @@ enum Kind {
     Signs,
 }
 
-/// By [`Kind`].
+/// The way of each [`Kind`].
 static WAYS: [Way; Kind::Signs as usize + 1] = {
     use OpAccess::{CondWrite, NoMemAccess, None as Unused, Read, ReadWrite, Write};
     let stack = 1 << RSP.0;
@@ -967,7 +968,7 @@ const SIGNS: &[Code] = &[Code::Cdq, Code::Cqo];
 /// More than there are: iced has fewer than five thousand.
 const CODES: usize = 1 << 13;
 
-/// By code: a look here is quicker than a branch by some hundred cases.
+/// The kind by instruction code. A look here is quicker than a branch by some hundred cases.
 static KINDS: [Kind; CODES] = {
     let mut kinds = [Kind::Other; CODES];
     let lists = [
@@ -1020,7 +1021,7 @@ static KINDS: [Kind; CODES] = {
         }
         n += 1;
     }
-    // Of 32 bits, they clear the upper half even if the condition does not hold.
+    // The 32-bit forms clear the upper half even if the condition does not hold.
     let mut code = Code::Cmovo_r32_rm32 as usize;
     while code <= Code::Cmovg_r32_rm32 as usize {
         kinds[code] = Kind::Changes;
@@ -1037,8 +1038,8 @@ mod tests {
     use crate::x86::decode::decode;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes
-    /// what an operand is, and some; and those of AVX.
+    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes an
+    /// operand, and some others; and those of AVX.
     #[test]
     fn what_is_plain_is_as_iced_says() {
         let prefixes: Vec<Vec<u8>> = [vec![]]

@@ -31,7 +31,7 @@ impl Mem {
         }
     }
 
-    /// Whether the operand reads `r`.
+    /// True if the operand reads `r`.
     pub fn uses(&self, r: Gpr) -> bool {
         self.base == Some(r) || self.index.is_some_and(|(i, _)| i == r)
     }
@@ -59,33 +59,33 @@ impl Encoded {
             .fold(Encoded::default(), |code, &byte| code.with(byte))
     }
 
-    /// How many bytes there are.
+    /// Number of bytes.
     #[inline]
     pub fn size(self) -> u8 {
         (self.0 >> Encoded::LEN) as u8
     }
 
-    /// With another instruction behind it; both have fifteen bytes at most.
+    /// Appends another instruction; both have fifteen bytes at most.
     #[must_use]
     pub fn then(self, next: Encoded) -> Encoded {
         let bytes = next.0 & !(0xff << Encoded::LEN);
         Encoded(self.0 + (bytes << (8 * self.size())) + (u128::from(next.size()) << Encoded::LEN))
     }
 
-    /// With more bytes behind the others.
+    /// Appends more bytes.
     #[must_use]
     pub fn with_all(self, bytes: &[u8]) -> Encoded {
         bytes.iter().fold(self, |code, &byte| code.with(byte))
     }
 
-    /// With another byte behind the others.
+    /// Appends another byte.
     #[inline]
     #[must_use]
     pub fn with(self, byte: u8) -> Encoded {
         Encoded(self.0 + (u128::from(byte) << (8 * self.size())) + (1 << Encoded::LEN))
     }
 
-    /// With four bytes behind the others.
+    /// Appends four bytes.
     #[inline]
     #[must_use]
     pub fn with32(self, value: u32) -> Encoded {
@@ -99,7 +99,7 @@ impl Encoded {
     }
 }
 
-/// The REX prefix without what a memory operand adds to it. 0x40 says nothing.
+/// The REX prefix without the bits of a memory operand. 0x40 says nothing.
 #[inline]
 fn rex(wide: bool, reg: u8) -> u8 {
     0x40 | u8::from(wide) << 3 | reg >> 3 << 2
@@ -455,7 +455,7 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 
-    /// What a decoder of others' making reads in the bytes.
+    /// Text that an independent decoder reads in the bytes.
     fn text(bytes: &[u8]) -> String {
         let mut decoder = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE);
         let mut formatter = GasFormatter::new();

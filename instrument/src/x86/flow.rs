@@ -1,6 +1,14 @@
-//! Where an instruction sends control, and what is filler between functions.
+//! Flow of control from an instruction, and recognition of filler between functions.
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// True if a handler of the signal that an instruction raises is shown the address behind it.
+pub fn is_trap(inst: &Instruction) -> bool {
+    matches!(
+        inst.mnemonic(),
+        Mnemonic::Int3 | Mnemonic::Int1 | Mnemonic::Int
+    )
+}
 
 /// The target of a direct near branch or call.
 pub fn direct_target(inst: &Instruction) -> Option<u64> {
@@ -21,7 +29,7 @@ pub fn jump_target(inst: &Instruction) -> Option<u64> {
     }
 }
 
-/// Whether control cannot go on to the next instruction.
+/// True if control cannot go on to the next instruction.
 pub fn ends_flow(inst: &Instruction) -> bool {
     matches!(
         inst.flow_control(),
@@ -49,7 +57,7 @@ pub fn is_padding(inst: &Instruction) -> bool {
 /// Bytes of a near jump.
 pub const JUMP: u64 = 5;
 
-/// Whether control goes on elsewhere for certain. (Handlers of faults may go on behind instructions
+/// True if control certainly goes on elsewhere. (Handlers of faults may go on behind instructions
 /// that only fail.)
 pub(crate) fn goes_elsewhere(flow: FlowControl) -> bool {
     matches!(
@@ -58,13 +66,13 @@ pub(crate) fn goes_elsewhere(flow: FlowControl) -> bool {
     )
 }
 
-/// Whether control may come back behind the instruction, or never: a call, or a system call.
+/// True for a call or a system call: control comes back behind the instruction, or never.
 pub fn is_call(flow: FlowControl) -> bool {
     matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// The address in the code that an instruction takes, if it does, and whether it is the address and
-/// no sum with it.
+/// The address in the code that an instruction takes, if it takes one. The flag is true if it takes
+/// the address itself and no sum with it.
 #[inline]
 pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
     if TAKERS[inst.code() as usize % TAKERS.len()] {
@@ -96,14 +104,14 @@ pub(crate) fn taken_by(inst: &Instruction) -> Option<(u64, bool)> {
     };
     match inst.mnemonic() {
         Mnemonic::Mov | Mnemonic::Push => Some((value, true)),
-        // (What it is compared with is another matter.)
+        // (The other operand of the comparison is another matter.)
         Mnemonic::Add | Mnemonic::Sub => Some((value, false)),
         _ => None,
     }
 }
 
-/// By code: whether [`taken`] may have something to say, which is seldom. (iced has fewer than so
-/// many codes.)
+/// By instruction code: true if [`taken`] may find an address, which is seldom. (iced has fewer
+/// than so many codes.)
 pub(crate) static TAKERS: [bool; 1 << 13] = {
     use Code::*;
     let takers = [

@@ -27,8 +27,8 @@ pub struct Insn {
     /// Registers that a probe standing right before this instruction may overwrite: their values
     /// are dead there, on every path, exceptions and IPA register allocation included. Never rsp.
     pub dead: RegSet,
-    /// Those of `dead` that an instruction with accesses itself overwrites, and that a probe may
-    /// overwrite before it even if it faults; see [`crate::analyze::unread_values`].
+    /// Registers of `dead` that an instruction with accesses itself overwrites, and that a probe
+    /// may overwrite before it even if it faults; see [`crate::analyze::unread_values`].
     pub own: RegSet,
 }
 
@@ -38,7 +38,7 @@ impl Insn {
         self.ip + u64::from(self.len)
     }
 
-    /// Where control goes on if the instruction does not branch.
+    /// Address where control goes on if the instruction does not branch.
     pub fn next(&self) -> u64 {
         self.inst.next_ip()
     }
@@ -53,7 +53,7 @@ impl Insn {
         }
     }
 
-    /// Whether control cannot go on to the next instruction.
+    /// True if control cannot go on to the next instruction.
     #[inline]
     pub fn ends_flow(&self) -> bool {
         match self.flow {
@@ -66,9 +66,8 @@ impl Insn {
         }
     }
 
-    /// Whether the next instruction is this one without its first prefixes
-    /// (`je 1f; lock; 1: cmpxchg …`). Both end at the same address; control never runs from one
-    /// into the other.
+    /// True if the next instruction is this one without its first prefixes (`je 1f; lock; 1:
+    /// cmpxchg …`). Both end at the same address; control never runs from one into the other.
     pub fn is_overlapped(&self) -> bool {
         usize::from(self.len) < self.inst.len()
     }

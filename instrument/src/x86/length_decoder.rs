@@ -1,14 +1,14 @@
-//! The little that pass 1 asks of nearly all instructions, without decoding them: how long they
-//! are, whether they branch, and where numbers of four bytes stand in them, which may be addresses.
+//! The little that pass 1 asks of nearly all instructions, without decoding them: their length,
+//! their kind of branch, and the offsets of four-byte numbers, which may be addresses.
 //!
 //! Nine of ten instructions of compilers have one of some two hundred opcodes, whose lengths follow
-//! from their ModRM byte. Whoever asks decodes the others. The test compares what is said here with
-//! what iced says.
+//! from their ModRM byte. The caller decodes the others. The test compares these answers with
+//! iced's.
 
 /// Bytes that are looked at: more than any instruction has.
 pub const WINDOW: usize = 16;
 
-/// What stands at a place in `bytes`, and zeros behind their end. `tail` is room for that.
+/// Bytes at a place in `bytes`, followed by zeros behind their end. `tail` is room for them.
 #[inline(always)]
 pub fn window<'b>(bytes: &'b [u8], at: usize, tail: &'b mut [u8; WINDOW]) -> &'b [u8; WINDOW] {
     let rest = bytes.get(at..).unwrap_or(&[]);
@@ -22,12 +22,12 @@ pub fn window<'b>(bytes: &'b [u8], at: usize, tail: &'b mut [u8; WINDOW]) -> &'b
     }
 }
 
-/// What can be said of an instruction.
+/// Kind of an instruction, as far as this decoder tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Control goes on behind it.
     Plain,
-    /// Nothing: it is to be decoded.
+    /// The kind is unknown: the instruction must be decoded.
     Unknown,
     /// A direct jump.
     Jump,
@@ -42,21 +42,21 @@ pub enum What {
 /// An instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct Skimmed {
-    /// What it is.
+    /// Its kind.
     pub what: What,
     /// Its length, bytes; 0 if it is unknown.
     pub len: u8,
-    /// Where a displacement of four bytes of an operand in memory stands, or 0.
+    /// Offset of a four-byte displacement of a memory operand, or 0.
     pub displacement: u8,
-    /// Where a constant of four bytes stands, or 0.
+    /// Offset of a four-byte constant, or 0.
     pub constant: u8,
-    /// Of jumps and calls: how far behind its end they lead.
+    /// Distance of a jump's or call's target from the instruction's end.
     pub distance: i32,
     /// The displacement counts from the instruction's end.
     pub ip_relative: bool,
-    /// Nothing but an index is added to the displacement, perhaps.
+    /// No base register is added to the displacement, at most an index.
     pub no_base: bool,
-    /// Opcode, if it is one of one byte; the ModRM byte, or what stands in its place; with REX.W.
+    /// Opcode, if it is one of one byte; the ModRM byte, or the byte in its place; with REX.W.
     opcode: u8,
     modrm: u8,
     wide: bool,
@@ -82,7 +82,7 @@ impl Skimmed {
         }
     }
 
-    /// One that leads elsewhere.
+    /// Makes an instruction that leads elsewhere.
     #[inline(always)]
     const fn leading(what: What, len: usize, distance: i32) -> Skimmed {
         Skimmed {
@@ -91,23 +91,23 @@ impl Skimmed {
         }
     }
 
-    /// Whether control goes on behind it, and no number of four bytes is in it.
+    /// True if control goes on behind the instruction, and it has no number of four bytes.
     #[inline(always)]
     pub fn is_bare(&self) -> bool {
         self.what as u8 | self.displacement | self.constant == 0
     }
 
-    /// Whether it takes the address of its operand in memory.
+    /// True if the instruction takes the address of its memory operand.
     pub fn takes_address(&self) -> bool {
         self.opcode == LEA
     }
 
-    /// Whether it moves eight bytes from memory to a register, or adds them.
+    /// True if the instruction moves eight bytes from memory to a register, or adds them.
     pub fn loads_word(&self) -> bool {
         self.wide && matches!(self.opcode, 0x03 | 0x8b)
     }
 
-    /// Whether it moves, pushes, adds or subtracts its constant of four bytes.
+    /// True if the instruction moves, pushes, adds or subtracts its four-byte constant.
     pub fn takes_constant(&self) -> bool {
         match self.opcode {
             0x05 | 0x2d | 0x68 | 0xb8..=0xbf | 0xc7 => true,
@@ -117,11 +117,11 @@ impl Skimmed {
     }
 }
 
-/// What follows an opcode; 0 if that is not known.
+/// Bit of a known opcode. The other bits tell which bytes follow it. An unknown opcode has 0.
 const KNOWN: u8 = 0x80;
 /// A ModRM byte.
 const MODRM: u8 = 0x40;
-/// That depends on the opcode, and on the ModRM byte.
+/// The length depends on the opcode, and on the ModRM byte.
 const SPECIAL: u8 = 0x20;
 /// A constant of one byte.
 const BYTE: u8 = 1;
@@ -147,7 +147,8 @@ const fn fill(mut table: [u8; 256], from: usize, to: usize, fact: u8) -> [u8; 25
 /// Opcodes of one byte.
 static ONE: [u8; 256] = {
     let mut table = [0; 256];
-    // add, or, adc, sbb, and, sub, xor, cmp. (What begins with a zero may be filler.)
+    // add, or, adc, sbb, and, sub, xor, cmp. (An instruction that begins with a zero may be
+    // filler.)
     let mut n = 0;
     while n < 0x40 {
         table = fill(table, n + (n == 0) as usize, n + 3, MODRM);
@@ -184,7 +185,7 @@ static ONE: [u8; 256] = {
     table = fill(table, 0xe8, 0xe9, SPECIAL | LONG);
     table = fill(table, 0xeb, 0xeb, SPECIAL | BYTE);
     table = fill(table, 0xf6, 0xf7, MODRM | SPECIAL);
-    // Segments mean nothing, or add what no address of this file is in.
+    // Segments mean nothing, or add a base that no address of this file is in.
     table[0x2e] = PREFIX;
     table[0x3e] = PREFIX;
     table[0x64] = PREFIX;
@@ -244,7 +245,8 @@ static TWO: [u8; 256] = {
     fill(table, 0xf8, 0xfe, BARE | P66)
 };
 
-/// Of a ModRM byte: its length and that of what follows it, if no SIB byte says otherwise.
+/// Bits of a ModRM byte's entry: the length of it and of the bytes that follow it, unless a SIB
+/// byte changes that.
 const LEN: u8 = 0x0f;
 /// A SIB byte follows, which may do so.
 const SIB: u8 = 0x10;
@@ -253,7 +255,7 @@ const FAR: u8 = 0x20;
 /// …which counts from the instruction's end.
 const IP: u8 = 0x40;
 
-/// By ModRM byte.
+/// The form by ModRM byte.
 static FORMS: [u8; 256] = {
     let mut forms = [1; 256];
     let mut modrm = 0;
@@ -276,12 +278,12 @@ const REX: u8 = 0x40;
 const LEA: u8 = 0x8d;
 const ENDBR64: u32 = u32::from_le_bytes([0xf3, 0x0f, 0x1e, 0xfa]);
 
-/// Of opcodes that [`bare_len`] knows: a ModRM byte follows; and so many bytes they have, with
-/// those of a constant.
+/// Bits of an opcode that [`bare_len`] knows. `OPERAND`: a ModRM byte follows. `BYTES`: number of
+/// bytes of the opcode and its constant.
 const OPERAND: u8 = 0x80;
 const BYTES: u8 = 0x03;
 
-/// By opcode of one byte; 0 if it is none of them.
+/// The bits by one-byte opcode; 0 if it is none of these.
 static SHORT: [u8; 256] = {
     let mut table = [0; 256];
     let mut n = 0;
@@ -314,8 +316,8 @@ pub fn bare_len(code: &[u8; WINDOW]) -> usize {
     }
 }
 
-/// Looks at the instruction that `code` begins with. What is behind the code of a function may be
-/// anything: it is for the caller to see whether so many bytes are there.
+/// Looks at the instruction that `code` begins with. Any bytes may follow the code of a function:
+/// the caller must check that so many bytes are there.
 #[inline(always)]
 pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
     let first = code[0];
@@ -345,8 +347,8 @@ fn prefixed(code: &[u8; WINDOW]) -> Skimmed {
     Skimmed::UNKNOWN
 }
 
-/// An instruction whose opcode is at `at`, behind a REX prefix, if it has one, and others. That it
-/// is not too long is for the caller to see where it has others.
+/// An instruction whose opcode is at `at`, behind a REX prefix, if it has one, and others. If it
+/// has others, the caller must check that it is not too long.
 #[inline(always)]
 fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
     // (No place that is asked for is behind the window.)
@@ -374,7 +376,7 @@ fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
             0xe9 if is_bare => return Skimmed::leading(What::Jump, at + 4, four(code, at) as i32),
             0xc3 if is_bare => return Skimmed::of(What::Return, at),
             LEA if modrm < 0xc0 => {}
-            // (With eight bytes it is to be decoded.)
+            // (A constant of eight bytes must be decoded.)
             0xb8..=0xbf if !wide => {}
             0xc6 | 0xc7 if reg == 0 => {}
             0xf6 if reg < 2 => constant = 1,

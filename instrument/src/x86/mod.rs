@@ -1,4 +1,4 @@
-//! What one instruction is: decoding, operands, effects, encoding.
+//! Single instructions: decoding, operands, effects, encoding.
 
 pub mod decode;
 pub mod effects;

@@ -1,4 +1,4 @@
-//! Memory operands: what an instruction loads and stores, how many bytes, and from where.
+//! Memory operands: the loads and stores of an instruction, their sizes and their addresses.
 //!
 //! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and
 //! address computations touch no memory here.
@@ -57,7 +57,7 @@ impl EffectiveAddress {
 }
 
 impl EffectiveAddress {
-    /// Whether it is at a fixed address or in the frame, whatever registers hold.
+    /// True if it is at a fixed address or in the frame, whatever registers hold.
     pub fn is_constant(&self) -> bool {
         self.index.is_none()
             && match self.base {
@@ -67,7 +67,7 @@ impl EffectiveAddress {
     }
 }
 
-/// How an access finds its address.
+/// Way in which an access finds its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// One address.
@@ -100,7 +100,7 @@ pub enum Form {
     },
     /// `xlat`.
     Table,
-    /// Nothing known.
+    /// Nothing is known.
     Unknown,
 }
 
@@ -118,7 +118,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether its class is asked for, and depends on what registers hold; see
+    /// True if its class is asked for and depends on register values; see
     /// [`crate::analyze::dataflow`]. `stores`: classes of stores are asked for, too.
     pub fn asks(&self, stores: bool) -> bool {
         let depends = match &self.form {
@@ -146,7 +146,7 @@ pub struct AccessList {
 }
 
 impl AccessList {
-    /// Of so many instructions, none of which has any yet.
+    /// Makes the list for this number of instructions, none of which has any access yet.
     pub fn none(insns: usize) -> AccessList {
         AccessList {
             of: vec![0; insns],
@@ -189,7 +189,7 @@ impl AccessList {
         &self.insns
     }
 
-    /// Those of some instructions that have any, with the instructions' numbers.
+    /// Accesses of a range of instructions, with the number of each instruction that has any.
     pub fn within(&self, insns: Range<usize>) -> impl Iterator<Item = (usize, &Accesses)> {
         let first = self.insns.partition_point(|&i| (i as usize) < insns.start);
         self.insns[first..]
@@ -287,7 +287,7 @@ pub fn plain_access(inst: &Instruction, operands: &impl Operands) -> Option<Acce
     })
 }
 
-/// Whether an operand is read and written; `None` if neither.
+/// Two flags: the operand is read, and it is written. `None` if neither holds.
 #[inline]
 fn directions(access: OpAccess) -> Option<(bool, bool)> {
     match access {
@@ -491,7 +491,7 @@ fn string_form(inst: &Instruction, pointer: Gpr) -> Form {
     }
 }
 
-/// Whether the instruction is a string instruction with a `rep` prefix.
+/// True if the instruction is a string instruction with a `rep` prefix.
 pub fn is_repeated_string(inst: &Instruction) -> bool {
     (inst.has_rep_prefix() || inst.has_repne_prefix()) && inst.is_string_instruction()
 }

@@ -1,8 +1,8 @@
-//! What an instruction does to the general purpose registers.
+//! Effects of an instruction on the general purpose registers.
 //!
 //! A 32- or 64-bit write replaces the whole register; 8- and 16-bit writes and conditional ones
 //! keep (part of) the old value, so they clobber without killing. Facts come from iced, conditional
-//! accesses included; what an operating system or an unknown callee may read is added by
+//! accesses included; registers that an operating system or an unknown callee may read are added by
 //! [`crate::analyze::liveness`].
 
 use iced_x86::{
@@ -45,7 +45,8 @@ pub fn gpr(register: Register) -> Option<Gpr> {
     (number != NO_NUMBER).then_some(Gpr(number))
 }
 
-/// By iced's number: that of the general purpose register that it is or is part of.
+/// Numbers of general purpose registers by iced's register number. A part of a register has that
+/// register's number.
 static NUMBERS: [u8; 256] = {
     let mut numbers = [NO_NUMBER; 256];
     let mut n = 0;
@@ -76,8 +77,8 @@ const AX: usize = Register::AX as usize;
 const EAX: usize = Register::EAX as usize;
 const R15: usize = Register::R15 as usize;
 
-/// By iced's number: the set of the general purpose register that it is or is part of, which is
-/// empty for any other.
+/// Set by iced's register number: the general purpose register that it is or is part of. It is
+/// empty for all others.
 pub static BITS: [u16; 256] = bits(0);
 /// The same, of 32- and 64-bit registers only.
 pub static WHOLE: [u16; 256] = bits(EAX);
@@ -113,7 +114,7 @@ pub struct RegUse {
     pub clobber: RegSet,
 }
 
-/// What iced knows of an instruction's registers and operands, without its list of memory accesses,
+/// iced's facts about an instruction's registers and operands, without its list of memory accesses,
 /// which takes longest.
 pub fn registers<'f>(
     factory: &'f mut InstructionInfoFactory,
@@ -150,7 +151,7 @@ pub fn reg_use(info: &InstructionInfo) -> RegUse {
 }
 
 impl RegUse {
-    /// Takes `or r, -1` and `and r, 0` for what they are: constants, whatever the register held.
+    /// Treats `or r, -1` and `and r, 0` as the constants that they are, whatever the register held.
     #[must_use]
     pub fn without_idle_read(mut self, inst: &Instruction) -> RegUse {
         let register = inst.op0_register();
@@ -193,7 +194,7 @@ pub struct RegSet(pub u16);
 impl RegSet {
     /// No register.
     pub const EMPTY: RegSet = RegSet(0);
-    /// Whether `r` is in the set.
+    /// True if `r` is in the set.
     pub fn contains(self, r: Gpr) -> bool {
         self.0 >> r.0 & 1 == 1
     }

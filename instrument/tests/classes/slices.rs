@@ -1,4 +1,4 @@
-// As in arrays.c: slices of Rust.
+// Slices of Rust, used as in arrays.c.
 use std::hint::black_box;
 
 pub struct Buffer<'a> { pub data: &'a [u32], pub at: usize, pub all: Vec<u64> }

@@ -25,7 +25,8 @@ def _restore():
 
 def _install():
     """Takes the place of the function of the import system that opens extension modules."""
-    # Of what Python has loaded by now, so that no module is loaded for this that the program would find loaded.
+    # Only modules that Python has already loaded: the program must not find others loaded because
+    # of this.
     import _frozen_importlib_external as machinery
     import posix
     import sys
@@ -83,7 +84,7 @@ def _install():
             close(to)
         return text[:-1].decode(encoding, "surrogateescape") or None
 
-    # What was answered, and which files are open under another name.
+    # Earlier answers, and files that are open under another name.
     known, opened = {}, {}
     loader = machinery.ExtensionFileLoader
     create = loader.create_module
@@ -108,7 +109,8 @@ def _install():
         try:
             module = create(self, shown)
         except ImportError as error:
-            # With this path it could not be opened, and nothing of it has run. Else the module itself has failed.
+            # The file at this path could not be opened, and no code of it has run. Any other error
+            # is the module's own.
             if error.path != other:
                 raise
             module = None

@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import type { Plugin } from "vite";
 
-/** What the page says of a key. */
+/** The definition of a key, as the page shows it. */
 export interface Definition {
   symbol: string;
   formula: string;

@@ -110,7 +110,7 @@ function Changes({ c }: { c: Obj }) {
   );
 }
 
-/** What one side alone has. */
+/** Rows that only one side has. */
 function Alone({ c }: { c: Obj }) {
   const lists = ([["only_base", "Only in the base"], ["only_new", "Only in the new build"]] as const).map(([key, title]) => [title, objs(c[key])] as const).filter(([, rows]) => rows.length > 0);
   if (lists.length === 0) return null;

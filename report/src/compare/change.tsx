@@ -43,7 +43,7 @@ export function metricName(metric: string): [string, string] {
 
 export const isShare = (metric: string): boolean => metric === "time" || metric === "share";
 
-/** How a number of a row is written. */
+/** Returns the formatter for the number of a row. */
 export const shower = (row: Obj): ((x: number | null) => string) => (isShare(str(row["metric"])) ? percent : count);
 
 export function cell(v: unknown): Estimate {

@@ -16,7 +16,10 @@ interface Excerpt {
 
 const lastPart = (path: string): string => path.split("/").pop() ?? path;
 
-/** What a side has of `file:line`. Of several files of that name it is the one with a line of that function. */
+/**
+ * A side's excerpt for `file:line`. Of several files of that name, it takes the one with a line of
+ * that function.
+ */
 function excerpt(c: Obj, side: "base" | "new", at: string, name: string): Excerpt | null {
   const colon = at.lastIndexOf(":");
   const [file, line] = [at.slice(0, colon), Number(at.slice(colon + 1))];

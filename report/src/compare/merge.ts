@@ -11,7 +11,7 @@ export interface Share {
 export interface Frame {
   id: string;
   name: string;
-  /** Where it is, for the tip. */
+  /** The place, for the tooltip. */
   detail: string;
   base: Share;
   fresh: Share;
@@ -34,7 +34,7 @@ const NONE: Share = { value: 0, lo: null, hi: null };
 const fileOf = (module: string): string => module.split("/").pop() ?? module;
 const plain = (name: string, detail: string): Plain => ({ name, detail, share: NONE, children: new Map() });
 
-/** What is added up is known no better than its parts. */
+/** The uncertainty of a sum is at least that of its parts. */
 function sum(a: Share, b: Share): Share {
   if (a === NONE) return b;
   return { value: a.value + b.value, lo: a.lo === null || b.lo === null ? null : a.lo + b.lo, hi: a.hi === null || b.hi === null ? null : a.hi + b.hi };
@@ -96,7 +96,7 @@ function mean(trees: Plain[]): Plain {
 
 export type Kind = "calls" | "code";
 
-/** Whether all runs of both sides know who called whom. */
+/** Tells whether all runs of both sides have call paths. */
 export const hasCalls = (pictures: Obj[]): boolean => pictures.length > 0 && pictures.every((p) => objs(obj(p["call_paths"])["calls"]).length > 0);
 
 /** Names of functions of the base that have another one in the new build. */
@@ -112,7 +112,8 @@ export function merged(base: Obj[], fresh: Obj[], kind: Kind, renamed: Map<strin
     const left = x?.children ?? new Map<string, Plain>();
     const right = new Map(y?.children ?? []);
     const pairs: [Plain | undefined, Plain | undefined][] = [];
-    // What has the same name and file belongs together; then what was renamed; then what has the same name in a file of another name.
+    // Pairs nodes of the same name and file first, then renamed ones, then nodes of the same name
+    // in a file of another name.
     const rest = new Map<string, Plain>();
     const take = (key: string, child: Plain): boolean => {
       const partner = right.get(key);
@@ -159,7 +160,10 @@ export function place(frame: Frame, x: number, w: number): void {
 
 export const flat = (f: Frame): Frame[] => [f, ...f.children.flatMap(flat)];
 
-/** Whether the intervals of both sides lie apart. Shares without intervals tell nothing, unless all loads were recorded. */
+/**
+ * Tells whether the intervals of both sides are disjoint. Shares without intervals tell nothing,
+ * unless all loads were recorded.
+ */
 export function differs(f: Frame, exact: boolean): boolean {
   const [a, b] = [f.base, f.fresh];
   if (exact) return Math.abs(a.value - b.value) > 0.05;

@@ -1,6 +1,6 @@
 // Tables and pictures to take along.
 
-/** Comma-separated values; a text that a spreadsheet would take for a formula is made one that it does not. */
+/** Comma-separated values. Text that a spreadsheet would take for a formula is escaped. */
 export function csv(head: string[], rows: (string | number | null)[][]): string {
   const cell = (v: string | number | null): string => {
     if (v === null) return "";

@@ -14,7 +14,7 @@ export interface Column {
   left?: boolean;
   /** The cell is a picture that begins on the left. */
   bar?: boolean;
-  /** What is sorted by and copied. */
+  /** The value that sorts the column and that is copied. */
   value: (row: number) => number | string | null;
   cell?: (row: number) => preact.ComponentChildren;
 }

@@ -1,4 +1,4 @@
-// What all pages have around their views: names of views, the selection, definitions on hover.
+// The frame of all pages: names of views, the selection, definitions on hover.
 import type { ComponentChildren } from "preact";
 import { useEffect, useErrorBoundary } from "preact/hooks";
 import { changed, place, write, type View } from "../state.ts";

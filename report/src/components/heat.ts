@@ -1,7 +1,7 @@
 // Cividis: light and dark alike with and without colour vision.
 const STOPS: [number, number, number][] = [[0, 34, 78], [18, 53, 112], [59, 73, 108], [87, 93, 109], [112, 113, 115], [138, 134, 120], [165, 156, 116], [195, 179, 105], [225, 204, 85], [254, 232, 56]];
 
-/** How bright a colour is; from 0.18 on black can be read on it better than white. */
+/** The luminance of a colour. From 0.18 on, black text is easier to read on it than white text. */
 function luminance(rgb: [number, number, number]): number {
   const [r, g, b] = rgb.map((c) => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4)) as [number, number, number];
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;

@@ -103,7 +103,7 @@ export function Source({ m, file, line }: { m: Model; file: string; line: number
   );
 }
 
-/** Whether a finding is at a line that takes little of the time by itself. */
+/** Tells whether a finding is at a line that takes little of the time by itself. */
 function inlinedHere(m: Model, file: string, line: number | null, share: number): boolean {
   return line !== null && objs(m.run["findings"]).some((v) => str(v["file"]) === file && num(v["line"]) === line && (num(v["score"]) ?? 0) > 2 * share);
 }

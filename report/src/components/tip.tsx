@@ -2,7 +2,7 @@
 import definitions from "virtual:definitions";
 import { signal } from "@preact/signals";
 
-/** What the documentation says of a key. */
+/** The documentation's definition of a key. */
 export function define(key: string): string {
   const known = definitions[key] ?? definitions[key.replace(/^\w+\./, "")];
   if (known) return [known.meaning, known.unit && `Unit: ${known.unit}.`, known.formula && known.formula !== "–" && `${known.symbol && known.symbol !== "–" ? `${known.symbol} = ` : ""}${known.formula}`].filter(Boolean).join("\n");

@@ -9,8 +9,10 @@ export interface CurvePoint {
 }
 
 /**
- * Misses of a fully associative cache by its size: touches whose distance is at least its blocks. What the first touches of a window would
- * have found is not seen in a sampled trace: the ends are that all of them hit, and that all of them miss; there is no estimate between.
+ * Misses of a fully associative cache by its size: touches whose reuse distance is at least the
+ * number of its blocks. A sampled trace does not show whether the first touches of a window would
+ * have hit. The bounds are that all of them hit and that all of them miss; there is no estimate
+ * between.
  */
 export function missRatio(bins: Bin[], first: number, block: number, complete: boolean): CurvePoint[] {
   const reuses = bins.reduce((s, b) => s + b.count, 0);

@@ -19,7 +19,10 @@ async function unpack(bytes: Uint8Array<ArrayBuffer>): Promise<unknown> {
 
 const parts = new Map<string, Promise<unknown>>();
 
-/** A part of the data by its name; `null` if the report does not have it. Its text is dropped once it is read. */
+/**
+ * A part of the data by its name, or `null` if the report does not have it. The text is freed after
+ * parsing.
+ */
 export function part(name: string): Promise<unknown> {
   let found = parts.get(name);
   if (!found) {

@@ -1,4 +1,4 @@
-// What the report knows, read part by part.
+// The report's data, read part by part.
 import { signal } from "@preact/signals";
 import { part } from "./load.ts";
 import { Table } from "./table.ts";
@@ -47,7 +47,7 @@ export const whole = signal<Model | null>(null);
 
 type Get = (name: string) => unknown;
 
-/** What the first screen needs. */
+/** The data of the first screen. */
 function first(data: Obj): Model {
   const summary = obj(data["summary"]);
   const empty = new Table(null);
@@ -145,12 +145,12 @@ export function caches(m: Model): { list: Cache[]; known: boolean } {
   return known.length > 0 ? { list: known, known: true } : { list: TYPICAL, known: false };
 }
 
-/** Whether footprints are those of all loads, and so have no intervals. */
+/** Tells whether footprints count all loads and so have no intervals. */
 export function isComplete(m: Model): boolean {
   return m.trace["mode"] === "full";
 }
 
-/** What asks for more windows. */
+/** The advice on how to get more windows. */
 export function moreWindows(m: Model): string {
   const now = num(m.manifest["overhead"]) ?? 0;
   const more = now > 0 ? Math.min(50, now * 4) : 4;
@@ -175,7 +175,7 @@ export const sentence = (v: unknown): string => {
   return /[.!?]$/.test(text) || text === "" ? text : `${text}.`;
 };
 
-/** Whether an object has no name of its own, and the run's blocks of the heap are not known, which would give it one. */
+/** Tells whether an object has no name of its own and the run has no heap blocks that could name it. */
 export function wantsHeap(m: Model, object: string): boolean {
   const t = m.tables.objects;
   return t.rows > 0 && (/^0x[0-9a-f]+/.test(object) || object === "[heap]") && !t.all().some((i) => list(t.value("stack", i)).length > 0);

@@ -1,4 +1,5 @@
-// What a value of the JSON is. Reports may come from other versions: whatever is not there, or is of another kind, is unknown.
+// Typed access to values of the JSON. A report may come from another version, so a value that is
+// missing or of another type is unknown.
 
 /** An object of the JSON. */
 export type Obj = Record<string, unknown>;
@@ -43,8 +44,9 @@ export function triple(v: unknown): Estimate | null {
 }
 
 /**
- * The share of a row, percent, in `key`. Windows by time have its interval. Of complete traces it is exact. Of others it is as far off as the row's loads are, of
- * `whole` loads in all; where these are not known nothing is known of that.
+ * The share of a row in `key`, in percent. Windows by time have an interval for it. In complete
+ * traces it is exact. In other traces it has the relative uncertainty of the row's loads, of
+ * `whole` loads in all; if these are unknown, so is the uncertainty.
  */
 export function share(row: Obj, key: string, complete: boolean, whole: number | null): Estimate {
   const value = num(row[key]);

@@ -1,10 +1,11 @@
-// What a cache of another size or associativity would miss, from reuse distances.
+// Predicts the misses of a cache of another size or associativity from reuse distances.
 import type { Bin } from "../views/common.tsx";
 import { num, obj, objs, triple, type Estimate, type Obj } from "./values.ts";
 
 /**
- * The probability that a touch misses whose block was left `distance` other blocks ago: at least `ways` of these lie in its set. Blocks are
- * taken as dealt to sets by chance. No ways (0): fully associative.
+ * The probability that a touch misses if its block was last used `distance` other blocks ago: at
+ * least `ways` of these lie in its set. The model assigns blocks to sets at random. No ways (0):
+ * fully associative.
  */
 export function missChance(distance: number, blocks: number, ways: number): number {
   if (ways <= 0 || ways >= blocks) return distance >= blocks ? 1 : 0;
@@ -35,8 +36,9 @@ export interface Asked {
 }
 
 /**
- * Misses per 100 touches, with bounds: distances are known up to the width of their bin; and what the first touches of windows would have found
- * is unknown, so that the ends are that all of them hit, and that all miss. In complete traces first touches miss.
+ * Misses per 100 touches, with bounds. A distance is known up to the width of its bin. In sampled
+ * traces, the first touches of windows are unknown, so the bounds are that all of them hit and that
+ * all miss. In complete traces first touches miss.
  */
 export function missShare(bins: Bin[], first: number, block: number, asked: Asked, complete: boolean): Estimate {
   const reuses = bins.reduce((s, b) => s + b.count, 0);
@@ -50,7 +52,10 @@ export function missShare(bins: Bin[], first: number, block: number, asked: Aske
   return { value, lo, hi, vague: !complete };
 }
 
-/** What the analysis predicts for a fully associative cache of that size, between the points of its curve; none beyond them. */
+/**
+ * The analysis's prediction for a fully associative cache of that size, interpolated between the
+ * points of its curve; none outside of them.
+ */
 export function predictedShare(row: Obj, bytes: number): Estimate | null {
   const points = objs(obj(row["misses"])["curve"])
     .map((c) => ({ x: num(c["size"]) ?? 0, ratio: triple(c["ratio"]) }))

@@ -1,4 +1,5 @@
-// Many ranks of one job: who has more to do than the others, in which code and which data, and who is unlike the others.
+// Many ranks of one job: the ranks with the most work, the code and data of that work, and the
+// outliers.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { DataTable, type Column } from "../components/data-table.tsx";
 import { Frame } from "../components/frame.tsx";

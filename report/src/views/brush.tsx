@@ -17,7 +17,10 @@ export function marked(): { from: number | null; to: number | null } {
 
 const mark = (from: number, to: number): void => go({ from: shortSeconds(Math.max(0, Math.min(from, to))), to: shortSeconds(Math.max(from, to)) });
 
-/** Pointer handlers for a picture that shows `from` to `to` (seconds) between two places of its width, and the stretch that is drawn meanwhile. */
+/**
+ * Pointer handlers for a picture that shows `from` to `to` (seconds) between two places of its
+ * width, and the stretch that is being drawn.
+ */
 export function useBrush(left: number, right: number, width: number, from: number, to: number) {
   const begun = useRef<number | null>(null);
   const [now, setNow] = useState<[number, number] | null>(null);
@@ -86,7 +89,7 @@ function inside(from: number, to: number, a: number, b: number): number {
 
 const leaves = (n: Node): Node[] => (n.children.length === 0 ? [n] : n.children.flatMap(leaves));
 
-/** What the data of a report tell of the stretch; `mgz serve` analyses it instead. */
+/** Shows the report's data on the stretch; `mgz serve` analyses it instead. */
 export function Stretch({ m, root }: { m: Model; root: Node }) {
   const { from, to } = marked();
   if (served.value || (from === null && to === null)) return null;

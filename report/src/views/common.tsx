@@ -48,7 +48,7 @@ export function missesOf(row: Obj): Level[] {
   }));
 }
 
-/** What misses are predicted from, where watchpoints saw reuses too. */
+/** The basis of the predicted misses, if watchpoints saw reuses too. */
 export function watchedOf(row: Obj): string {
   const seen = obj(obj(row["misses"])["watched"]);
   return (num(seen["used"]) ?? 0) > 0 ? ` Predicted from ${count(num(seen["windows"]))} windows and ${count(num(seen["reused"]))} reuses seen by watchpoints.` : "";

@@ -1,4 +1,4 @@
-// How far apart uses of the same data are.
+// The reuse distances of the data.
 import { Chart, Histogram } from "../components/chart.tsx";
 import { missRatio } from "../data/curves.ts";
 import { caches, isComplete, type Model } from "../data/model.ts";

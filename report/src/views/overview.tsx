@@ -1,4 +1,4 @@
-// What is slow about memory here, in which line and which data, how sure is that, what to try.
+// The first view: the memory problems, with line, data, certainty and advice.
 import { useState } from "preact/hooks";
 import { Chart, type Curve } from "../components/chart.tsx";
 import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx";
@@ -102,13 +102,16 @@ function Fact({ name, k, text, children }: { name: string; k?: string; text?: st
   );
 }
 
-/** What a reader must know before believing a number: what is missing first, what only leads to the list last. */
+/**
+ * Warnings that a reader needs before believing a number. Missing data come first, warnings that
+ * only concern the list come last.
+ */
 function Doubts({ m }: { m: Model }) {
   const missing = strs(m.trace["not_recorded"]);
   const problems = strs(m.manifest["problems"]);
   const others = strs(m.run["warnings"]).filter((w) => !problems.includes(w.replace(/^recorder: /, "")));
   const said = [...missing, ...problems, ...others];
-  // Where nothing is recorded that is told below.
+  // If nothing was recorded, another part of the page says so.
   if (said.length === 0 || num(m.summary["samples"]) === 0) return null;
   return (
     <p class="doubts">
@@ -118,7 +121,7 @@ function Doubts({ m }: { m: Model }) {
   );
 }
 
-/** Where the time went of a run none of which was in code that is recorded, and how that code is taken in. */
+/** For a run without any time in recorded code: the code that took the time, and the way to record it. */
 function Elsewhere({ m }: { m: Model }) {
   const said = strs(m.trace["not_recorded"]);
   const went = said.map((s) => /the time went to ([^)]*)\)/.exec(s)?.[1]).find(Boolean);
@@ -160,10 +163,10 @@ function Finding({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const objects = m.tables.objects;
   const site = object ? objects.find((i) => objects.str("object", i) === object) : -1;
   const selection = { fn: fn || undefined, file: file || undefined, line: line ? String(line) : undefined, obj: object || undefined };
-  // What it costs is known of findings that name a mechanism.
+  // Only findings that name a mechanism know their cost.
   const cost = str(v["title"]) ? num(v["score"]) : null;
   const also = strs(v["also"]);
-  // Where the slow loads were inlined into the line, its own row tells of others.
+  // If the slow loads were inlined into the line, the line's own row describes other loads.
   const own = at >= 0 && 2 * (lines.num(shareKey(m), at) ?? 0) >= (cost ?? 0);
   const title = str(v["title"]) || kind.replaceAll("_", " ");
   return (

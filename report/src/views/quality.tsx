@@ -1,4 +1,4 @@
-// What was recorded, what was not and why, and how far the numbers can be believed.
+// The recorded and the missing parts of the run, the reasons, and the reliability of the numbers.
 import { Marked } from "../components/marked.tsx";
 import { Unknown } from "../components/interval.tsx";
 import { DataTable, type Column } from "../components/data-table.tsx";

@@ -7,8 +7,8 @@ use mgz_tests::events::Watch;
 use mgz_tests::stepper::{Options, Stepper};
 use std::io::BufWriter;
 
-/// Keeps tracer and tracee on one CPU: a step is two switches between them, and waking another CPU costs many times
-/// what a switch on the same one does.
+/// Keeps tracer and tracee on one CPU. Each step takes two switches between them, and a switch that
+/// wakes another CPU costs many times as much as one on the same CPU.
 fn stay_on_one_cpu() {
     // SAFETY: the set is a plain bit array that the calls read or write within its size.
     unsafe {

@@ -58,7 +58,7 @@ pub(crate) fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction>
     Some(Decoder::with_ip(64, bytes, at + bias, DecoderOptions::NONE).decode())
 }
 
-/// Whether two instructions read memory through the same registers in the same way.
+/// Tells whether two instructions read memory through the same registers in the same way.
 pub(crate) fn same_form(a: &Instruction, b: &Instruction) -> bool {
     a.code() == b.code()
         && a.memory_base() == b.memory_base()

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Where an address lies.
+/// An address as a place in a watched file.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeAddress {
     pub watch: usize,
@@ -34,9 +34,10 @@ pub(crate) struct Process {
     /// Original byte under the breakpoint at the entry point.
     pub breakpoint: Option<(u64, u8)>,
     pub stepped: bool,
-    /// Where breakpoints go while the process runs freely, and what they overwrite. `None`: not known yet.
+    /// Places of the breakpoints while the process runs freely, with the bytes they overwrite.
+    /// `None`: not known yet.
     pub mines: Option<Vec<(u64, Vec<u8>)>>,
-    /// Whether the breakpoints are there.
+    /// True while the breakpoints are in the code.
     pub mined: bool,
     /// It has one thread and its memory is its own.
     pub alone: bool,
@@ -91,7 +92,7 @@ pub(crate) fn parent_of(pid: i32) -> Option<i32> {
         .ok()
 }
 
-/// Where the program begins.
+/// The entry point of the program.
 pub(crate) fn entry_point(pid: i32) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
@@ -101,7 +102,7 @@ pub(crate) fn entry_point(pid: i32) -> Option<u64> {
         .map(|pair| word(&pair[8..]))
 }
 
-/// Where an address of a process lies, if that is under watch.
+/// The place of a process's address, if it is under watch.
 pub(crate) fn find(
     process: &mut Process,
     program: &Path,

@@ -87,7 +87,7 @@ pub struct CacheArguments {
     /// static scheduling).
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub mimic: Vec<u64>,
-    /// How threads take turns; without it: by recorded times, and round-robin with --mimic.
+    /// Order of the threads' accesses; without it: by recorded times, and round-robin with --mimic.
     #[arg(long, value_enum)]
     pub turns: Option<TurnsArgument>,
     /// With --mimic: the loops' clause schedule, as static, static,C, dynamic or dynamic,C.

@@ -507,7 +507,7 @@ fn a_window_may_begin_inside_a_gather() {
         mask_bytes: 4,
         index_bytes: 16,
     });
-    // The second raw slot looks like a record of the module, but what follows does not fit.
+    // The second raw slot looks like a record of the module, but the next slots do not fit.
     let slots = [
         raw([0, 1, ID as i32 + 1, 3]),
         raw([-1, -1, 7, -1]),

@@ -285,7 +285,7 @@ fn loads(rows: &RowBatch) -> Vec<Load> {
         .collect()
 }
 
-/// Runs a program long enough and returns it with what the machine did.
+/// Runs a program long enough and returns it with the machine's log.
 fn ran(seed: u64, signals: bool) -> (Program, Machine) {
     let mut random = Random(seed);
     let program = program(&mut random);

@@ -1,8 +1,7 @@
 //! The encoder with registers of 32 bytes.
 //!
-//! A piece of slots is gone over three times: what the predictor says goes to aligned words, one
-//! slot after the other; ids and control words are made of sixteen slots at once; differences are
-//! packed by twos.
+//! A piece of slots is gone over three times: predictions go to aligned words, one slot after the
+//! other; ids and control words are made of sixteen slots at once; differences are packed by twos.
 
 use crate::spill::encode::{Ends, PIECE};
 use crate::spill::{Entry, GROUP, LENGTH, Predictor};
@@ -44,7 +43,7 @@ impl Default for Scratch {
 #[repr(C, align(16))]
 struct Bytes([u8; 16]);
 
-/// For `pshufb`: makes a byte zero.
+/// Index for `pshufb` that makes a byte zero.
 const NOTHING: u8 = 0x80;
 
 /// The stored bytes of two differences, one behind the other, by the byte of their codes; and how
@@ -70,7 +69,7 @@ static TWO: [(Bytes, usize); 0x78] = {
     table
 };
 
-/// Those of eight 16-bit words that a bitmap has, one behind the other.
+/// By bitmap: shuffle that puts the chosen ones of eight 16-bit words one behind the other.
 static CHOSEN: [Bytes; 256] = {
     let mut table = [Bytes([NOTHING; 16]); 256];
     let mut bitmap = 0;
@@ -126,7 +125,7 @@ pub unsafe fn piece(
     needed
 }
 
-/// Asks the predictor for each slot and tells it what came.
+/// Asks the predictor for each slot and tells it the slot's true value.
 ///
 /// # Safety
 ///

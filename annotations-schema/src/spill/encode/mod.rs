@@ -93,7 +93,7 @@ impl Ends {
         }
     }
 
-    /// Writes the control word of sixteen slots; tells whether it is needed.
+    /// Writes the control word of sixteen slots; returns true if it is needed.
     ///
     /// # Safety
     ///
@@ -109,7 +109,7 @@ impl Ends {
     }
 }
 
-/// Encodes up to 16 slots; tells whether they need a control word.
+/// Encodes up to 16 slots; returns true if they need a control word.
 ///
 /// # Safety
 ///

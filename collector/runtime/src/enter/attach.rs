@@ -1,16 +1,16 @@
-//! How the runtime gets into a process that runs already.
+//! Entry of the runtime into a process that is already running.
 //!
 //! The recorder has stopped all its threads (`ptrace`), has mapped the runtime's image there and
-//! added its address where that is to be added, as the entry point of a static executable does.
-//! Then it lets one thread run [`mgz_attach`] and each thread [`mgz_attach_thread`], on a stack of
-//! the recorder's making and with all signals blocked. What wrappers of a preloaded library would
-//! have seen since the start is asked of the kernel: which signals have handlers. From then on the
-//! wrappers are called as ever, because the recorder lets the global offset tables of all modules
-//! lead to them.
+//! relocated it, as the entry point of a static executable does. Then it lets one thread run
+//! [`mgz_attach`] and each thread [`mgz_attach_thread`], on a stack of the recorder's making and
+//! with all signals blocked. The kernel supplies the facts that wrappers of a preloaded library
+//! would have recorded since the start: the signals that have handlers. From then on the wrappers
+//! are called as ever, because the recorder lets the global offset tables of all modules lead to
+//! them.
 //!
-//! What makes this hard: threads stand anywhere. One that is in a handler of the program gets its
-//! old alternate stack back from the kernel when it returns, so `record::attachment` looks at each
-//! trigger where it runs, and puts that right.
+//! The difficulty: threads may be at any instruction. A thread that is in a handler of the program
+//! gets its old alternate stack back from the kernel when the handler returns. So
+//! `record::attachment` checks each trigger's stack and corrects it.
 //!
 //! When recording is over the triggers end and everything else stays as it is, since a thread may
 //! hold addresses of the runtime for as long as it lives. The process can be attached to again: the
@@ -47,6 +47,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         syscall::init_gs(request.hwcap2);
         // SAFETY: what the kernel has told the process.
         unsafe { vdso::init(request.vdso as usize) };
+        crate::sys::clock::begin();
         libc_symbols::know(&request.functions);
     }
     // SAFETY: single-threaded in effect.
@@ -115,10 +116,10 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
                 0,
             )
         };
-        alternate[1] &= thread_ring::SS_DISABLE;
+        alternate[1] &= thread_ring::SS_DISABLE | thread_ring::SS_AUTODISARM;
     }
     if let Some(ring) = own {
-        // Of a recorder that was killed.
+        // The ring and its trigger are left over from a recorder that was killed.
         trigger::quiet(ring);
         trigger::disarm(ring);
     }

@@ -1,8 +1,8 @@
 //! The constructor, and the hook in the loader that finds modules which are loaded later.
 
-use crate::record::{modules, phases, signals, stack_copy, thread_ring, trigger};
+use crate::record::{entry_patches, modules, phases, signals, stack_copy, thread_ring, trigger};
 use crate::sys::syscall::map;
-use crate::sys::{begin, process, syscall};
+use crate::sys::{begin, loader_list, process, syscall};
 use crate::wrap::raw_syscalls;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -29,11 +29,18 @@ const AT_EXECFN: u64 = 31;
 /// all arguments.
 static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs before all other constructors (`-z initfirst`).
+/// Runs before all other constructors (`-z initfirst`). Its caller is the loader.
+#[unsafe(naked)]
 unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *mut u8) {
+    naked_asm!("mov rdi, rdx", "mov rsi, [rsp]", "jmp {then}", then = sym construct_from)
+}
+
+/// [`construct`], called from code at `caller`.
+unsafe extern "C" fn construct_from(envp: *mut *mut u8, caller: usize) {
     if !begin::is_first() {
         return;
     }
+    loader_list::know_loader(caller);
     // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet
     // set it pass it.
     let known = crate::sys::libc_symbols::environ() as *mut *mut u8;
@@ -66,7 +73,7 @@ fn start(envp: *mut *mut u8) {
     }
 }
 
-/// What the kernel tells of the executable.
+/// Facts that the kernel passes about the executable.
 pub struct Vectors {
     /// Address of its program headers.
     pub phdr: u64,
@@ -109,6 +116,7 @@ pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
     syscall::init_gs(hwcap2);
     // SAFETY: the kernel's own image, or 0.
     unsafe { crate::sys::vdso::init(vdso as usize) };
+    crate::sys::clock::begin();
     process::count(count::PROGRAMS, 1);
     Some(Vectors { phdr, phnum })
 }
@@ -148,7 +156,8 @@ fn first_stack() -> thread_ring::Stack {
     }
 }
 
-/// Rings lead to what is called around the system calls of programs without a loader.
+/// Sets, for all rings, the functions that are called around the system calls of programs without a
+/// loader.
 pub fn tell_hooks() {
     thread_ring::set_system_hooks([
         raw_syscalls::before as *const () as u64,
@@ -167,8 +176,8 @@ fn take_in_heap() {
 /// probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
 fn wake() {
     let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
-    // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a
-    // ring.)
+    // The kernel ends a thread that fails with SIGSEGV blocked. (In `burst` nobody meets a probe
+    // without a ring.)
     let late = !burst && !crate::record::thread_join::all_can_join();
     if late || shadow_stack() {
         modules::tell_this_program(if late {
@@ -194,7 +203,7 @@ fn wake() {
     }
 }
 
-/// Whether the kernel has given this thread a shadow stack, which moved code would violate.
+/// True if the kernel has given this thread a shadow stack, which moved code would violate.
 pub fn shadow_stack() -> bool {
     const ARCH_SHSTK_STATUS: usize = 0x5005;
     let mut features = 0u64;
@@ -302,6 +311,9 @@ fn patch_empty(at: usize) {
     let mut jump = [0u8; JUMP];
     jump[..6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
     jump[6..].copy_from_slice(&(changed as *const () as u64).to_le_bytes());
+    if !entry_patches::can_be_executed() {
+        return;
+    }
     // SAFETY: the process is single-threaded, and the loader is not inside this function.
     unsafe {
         if syscall::mprotect(start, length, map::READ | map::WRITE) == 0 {

@@ -8,9 +8,9 @@ use crate::sys::{process, syscall};
 use core::arch::naked_asm;
 use mgz_abi::shared_memory::StaticImage;
 
-/// Where the rewritten entry point jumps to: rbx the image's address, rcx the offset of its list of
-/// relocations, rdi the initial stack, rsi the program's own entry point, rdx its load bias.
-/// Relocates the image, starts the runtime and begins the program as the kernel would have.
+/// Target of the rewritten entry point's jump. rbx holds the image's address, rcx the offset of its
+/// list of relocations, rdi the initial stack, rsi the program's own entry point, rdx its load
+/// bias. Relocates the image, starts the runtime and begins the program as the kernel would have.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mgz_enter() {

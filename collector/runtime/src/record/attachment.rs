@@ -6,7 +6,7 @@ use crate::sys::signal_frame::Context;
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether this process was running already when the runtime came.
+/// True if this process was already running when the runtime came.
 pub(crate) static ATTACHED: AtomicBool = AtomicBool::new(false);
 
 /// See [`ATTACHED`].
@@ -14,8 +14,8 @@ pub fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed)
 }
 
-/// Called when the trigger's signal has come: whether a window may begin. What the program has
-/// changed without the runtime's knowledge since the last time is put right.
+/// Called when the trigger's signal has come. Returns true if a window may begin. Corrects the
+/// changes that the program has made without the runtime's knowledge since the last time.
 pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
     if !is_attached() {
         return true;
@@ -28,16 +28,18 @@ pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
     on_own_stack(ring, context)
 }
 
-/// Whether handlers of this thread run on the runtime's stack, after that was put right: a handler
-/// of the program that had begun before the runtime came has given the thread its old stack back.
+/// True if handlers of this thread run on the runtime's stack, after a correction if necessary. The
+/// correction is necessary if a handler of the program had begun before the runtime came: its
+/// return has given the thread its old stack back.
 pub(crate) fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
     let here = core::ptr::from_mut(context) as usize;
     if here.wrapping_sub(ring.signal_stack()) < thread_ring::SIGNAL_STACK {
         return true;
     }
-    let own = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK];
-    // What the kernel restores when this handler returns. (From version 6.12 on it does so while
-    // the stack pointer is still this handler's, and so not from the stack that is in use.)
+    let own = ring.handler_stack();
+    // The kernel restores this stack when the handler returns. (From version 6.12 on it restores
+    // the stack while the stack pointer is still this handler's, and so not from the stack that is
+    // in use.)
     context.stack = own.map(|word| word as u64);
     // SAFETY: the stack is free, since all signals are blocked and this handler does not run on it.
     unsafe { syscall::set_signal_stack(&own) == 0 }

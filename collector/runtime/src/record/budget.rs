@@ -1,4 +1,4 @@
-//! How often windows begin where recording has a budget: a share of the program's CPU time, and
+//! Rate at which windows begin if recording has a budget: a share of the program's CPU time, and
 //! more of it at first.
 //!
 //! A run of half a second has as many windows as one of many seconds has in that time: the budget
@@ -11,23 +11,23 @@
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::Header;
 
-/// CPU time over which what may be spent in any case is spread, nanoseconds.
+/// CPU time over which the guaranteed part of the budget is spread, nanoseconds.
 const FIRST: u64 = 500_000_000;
-/// What was not spent so far, or too much, is made up for within so many nanoseconds at least, or a
-/// part of the CPU time so far.
+/// Time over which `plan` corrects for unspent or overspent budget: at least this many nanoseconds,
+/// or a part of the CPU time so far.
 const AHEAD: u64 = 50_000_000;
 const AHEAD_OF: u64 = 4;
 /// From window to window, nanoseconds: at least and at most.
 const LEAST: u64 = 400_000;
 const MOST: u64 = 200_000_000;
-/// Of the budget, this part (as a power of two) is spent even where all is spent, so that no phase
-/// is without windows.
+/// This part of the budget (as a power of two) is spent even if the budget is exhausted, so that
+/// every phase has windows.
 const TRICKLE: u32 = 4;
-/// A timer's signal is taken at a tick that comes anyhow; what it costs besides is in
-/// [`Header::signal_ns`].
+/// Cost of a timer's signal without [`Header::signal_ns`], nanoseconds. The signal is taken at a
+/// tick that comes anyhow.
 const TICK_TOLL: u64 = 500;
 
-/// What the account says.
+/// State of the budget account.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
     /// Millionths of the CPU time that may be spent.
@@ -36,17 +36,17 @@ pub struct Account {
     pub least: u64,
     /// CPU time of the program so far, nanoseconds.
     pub cpu: u64,
-    /// Of which recording took so many.
+    /// Nanoseconds of that time that recording took.
     pub spent: u64,
-    /// What a window costs, its trigger apart.
+    /// Cost of a window without its trigger, nanoseconds.
     pub window: u64,
-    /// What a trigger by the event clock costs.
+    /// Cost of a trigger by the event clock, nanoseconds.
     pub toll: u64,
     /// Nanoseconds from tick to tick, if timers may begin windows; else 0.
     pub tick: u64,
 }
 
-/// What begins the next windows.
+/// Source and period of the next windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Nanoseconds of a thread's CPU time from one to the next, on average.
@@ -73,7 +73,7 @@ fn share(account: &Account, ns: u64) -> u64 {
     (u128::from(ns) * u128::from(account.share) / 1_000_000) as u64
 }
 
-/// What may have been spent when the program has used so much CPU time.
+/// Time that recording may have spent by the time the program has used `cpu` nanoseconds.
 fn allowed(account: &Account, cpu: u64) -> u64 {
     let first = u128::from(account.least) * u128::from(cpu.min(FIRST)) / u128::from(FIRST);
     let later = share(account, cpu.saturating_sub(FIRST)) / 2;
@@ -94,7 +94,7 @@ pub fn plan(account: &Account) -> Plan {
         period.clamp(LEAST.into(), MOST.into()) as u64
     };
     let by_event = each(account.window.saturating_add(account.toll));
-    // Where ticks bring nearly as many windows, they bring them for less.
+    // If ticks bring nearly as many windows, they are the cheaper source.
     if account.tick != 0 && by_event >= account.tick.saturating_add(account.tick / 4) {
         return Plan {
             period: each(account.window.saturating_add(TICK_TOLL))
@@ -118,18 +118,19 @@ pub fn spend(header: &Header, ns: u64) {
     header.spent.fetch_add(ns, Ordering::Relaxed);
 }
 
-/// What recording adds to `slots` that took so many nanoseconds, at most. What they took beyond that
-/// the program takes by itself, waiting for memory or for the processor.
+/// Upper bound on the time that recording adds to `slots` that took `ns` nanoseconds. The program
+/// itself takes the rest, waiting for memory or for the processor.
 pub fn added(ns: u64, slots: u64) -> u64 {
     /// To a record, in a clone with cold caches.
     const MOST: u64 = 30;
     ns.min(MOST * slots)
 }
 
-/// A window of `slots` has taken so many nanoseconds, handlers left out, and the copy of its stack so
-/// many: what windows cost is learnt from it.
+/// A window of `slots` has taken `ns` nanoseconds, handlers left out, and the copy of its stack
+/// `copy` nanoseconds. The cost of windows is learned from it.
 pub fn window(header: &Header, ns: u64, slots: u64, copy: u64) {
-    /// What a copy can take unless the thread was kept from running meanwhile.
+    /// Upper bound on the time of a copy, nanoseconds. A longer one means that the thread did not
+    /// run meanwhile.
     const LONGEST: u64 = 20_000;
     const WEIGHT: u32 = 3;
     let cost = added(ns, slots) + header.signal_ns + copy.min(LONGEST);
@@ -187,7 +188,7 @@ mod tests {
             for until in [SECOND / 10, SECOND / 2, SECOND, 5 * SECOND, 60 * SECOND] {
                 let (windows, spent, longest) = run(account, until);
                 let allowed = allowed(&account, until);
-                // What trickles comes on top.
+                // The trickle is spent on top of the allowed time.
                 assert!(
                     spent <= allowed + allowed / 8 + window + toll,
                     "{account:?} {until}: {windows} windows, {spent} ns"

@@ -1,4 +1,4 @@
-//! Where threads have the counters of files that only count ([`mgz_abi::counters`]).
+//! Location of the threads' counters for files that only count ([`mgz_abi::counters`]).
 //!
 //! A thread's area belongs to its thread slot, and is mapped with it: above all else that a
 //! reservation has, since it takes gigabytes of addresses, though next to no memory. A forked child
@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use mgz_abi::counters::{AREA, MIDDLE, area_offset};
 use mgz_abi::shared_memory::{Header, MAX_THREADS};
 
-/// The middle of the area that threads add to whose records go nowhere; 0 if this process has none,
-/// and no other area either.
+/// The middle of the area for threads whose counts go nowhere; 0 if this process has none, and no
+/// other area either.
 static SCRAP: AtomicU64 = AtomicU64::new(0);
 
 /// See [`SCRAP`].
@@ -21,7 +21,7 @@ pub fn scrap() -> u64 {
     SCRAP.load(Ordering::Relaxed)
 }
 
-/// Whether this process has room for counters.
+/// True if this process has room for counters.
 pub fn has_room() -> bool {
     scrap() != 0
 }
@@ -31,7 +31,7 @@ pub fn set_up() {
     let Some(header) = process::header().filter(|h| h.counters_at != 0) else {
         return;
     };
-    // Where addresses are limited, they are the program's.
+    // If the address space is limited, all of it is left to the program.
     if has_room() || is_limited() {
         return;
     }
@@ -91,7 +91,7 @@ fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize>
     Some(start)
 }
 
-/// Whether the process may have so many addresses only (RLIMIT_AS).
+/// True if the process has a limit on its address space (RLIMIT_AS).
 fn is_limited() -> bool {
     const PRLIMIT64: usize = 302;
     const RLIMIT_AS: usize = 9;

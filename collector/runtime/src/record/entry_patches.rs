@@ -2,22 +2,22 @@
 //! program runs.
 //!
 //! A handler that is shown an address of the original may look at the instruction there, and go on
-//! behind it. In files with handlers that may do so of what has failed, jumps cover nothing that
-//! can fail, but for those in [`ModuleNote::covers`]. These are taken back, for good, before a
-//! handler is shown an address under them, whatever the signal is. From then on the original runs
-//! there where control comes from code without a clone, and what it loads is not recorded
-//! (`count::ENTRIES_TAKEN_BACK`).
+//! behind it. In files with handlers that may do so at a failed instruction, jumps cover no
+//! instruction that can fail, but for those in [`ModuleNote::covers`]. These are taken back, for
+//! good, before a handler is shown an address under them, whatever the signal is. From then on the
+//! original runs there where control comes from code without a clone, and its loads are not
+//! recorded (`count::ENTRIES_TAKEN_BACK`).
 //!
 //! Other threads may be about to execute the jump. Its bytes lie in one aligned word of eight
-//! bytes, and one store replaces that: it is fetched as it was before the store or as it is
-//! behind it (AMD's manual says so of aligned quadwords, and just-in-time compilers count on it
+//! bytes, and one store replaces that: it is fetched as it was before the store or as it is behind
+//! it (AMD's manual says so of aligned quadwords, and just-in-time compilers count on it
 //! everywhere), and both are right, since the clone stays as it is. Nobody stands inside of the
-//! jump, where an instruction would change in two steps: who is sent there by a handler goes on in
-//! the clone as long as the jump is there ([`Patches::stands_before`]). What the word has of
-//! another jump or of other code is stored as it is; nobody else writes to code that may be
+//! jump, where an instruction would change in two steps: a thread that a handler sends there goes
+//! on in the clone as long as the jump is there ([`Patches::stands_before`]). Bytes of another jump
+//! or of other code in the word are stored unchanged; nobody else writes to code that may be
 //! running, and there is a lock among threads.
 //!
-//! Whether a jump is there, the code itself says. So nothing needs to be kept that a forked child,
+//! The code itself shows if a jump is in place. So there is no separate state that a forked child,
 //! or one that shares its creator's memory, could see otherwise.
 //!
 //! If the kernel refuses to change the page (too many mappings; in executables without a loader a
@@ -36,9 +36,9 @@ use mgz_abi::shared_memory::{PAGE, count};
 /// Bytes of a jump.
 const JUMP: u64 = 5;
 
-/// Held by who changes code that may be running.
+/// Held by the thread that changes code that may be running.
 static LOCK: AtomicU32 = AtomicU32::new(0);
-/// Whether jumps can be taken back: [`CAN`], [`GIVING_UP`], [`GIVEN_UP`].
+/// State of the permission to take jumps back: [`CAN`], [`GIVING_UP`], [`GIVEN_UP`].
 static STATE: AtomicU32 = AtomicU32::new(CAN);
 const CAN: u32 = 0;
 /// They are being taken back for the last time, and no more are written that may have to be.
@@ -65,8 +65,8 @@ pub fn give_up() {
     exclusively(&LOCK, || STATE.store(GIVEN_UP, Ordering::SeqCst));
 }
 
-/// Whether the process may have begun with a filter of system calls, which could end it for a call
-/// that it does not expect.
+/// True if the process may have begun with a filter of system calls. Such a filter could end the
+/// process for an unexpected call.
 fn may_be_filtered() -> bool {
     const NO: u32 = 1;
     const YES: u32 = 2;
@@ -90,8 +90,8 @@ fn has_no_filter() -> bool {
         .is_some_and(|text| text.windows(SAID.len()).any(|w| w == SAID))
 }
 
-/// Whether the kernel lets memory be executed that was written to, as code with jumps must be:
-/// tried on a page that nobody needs.
+/// True if the kernel allows execution of memory that was written to, as code with jumps requires.
+/// The test uses a page that nobody needs.
 pub fn can_be_executed() -> bool {
     // SAFETY: new memory, which nobody else knows.
     unsafe {
@@ -115,11 +115,11 @@ pub fn can_be_executed() -> bool {
 #[derive(Clone, Copy)]
 pub struct Patches {
     bias: u64,
-    /// Where the clones are, link-time.
+    /// Range of the clones, link-time addresses.
     clones: (u64, u64),
     /// Sorted by address.
     all: &'static [Patch],
-    /// Of those that can be taken back; sorted by address.
+    /// Covers of the jumps that can be taken back; sorted by address.
     covers: &'static [Cover],
 }
 
@@ -225,13 +225,13 @@ impl Patches {
         true
     }
 
-    /// Whether a byte of the module's code, by its link-time address, lies under a jump.
+    /// True if a byte of the module's code, by its link-time address, lies under a jump.
     pub fn cover_byte(&self, at: u64) -> bool {
         let before = self.all[..self.all.partition_point(|p| u64::from(p.at) <= at)].last();
         before.is_some_and(|p| at < u64::from(p.at) + JUMP)
     }
 
-    /// Whether an address of the module's code lies behind the first byte of a jump.
+    /// True if an address of the module's code lies behind the first byte of a jump.
     pub fn stands_before(&self, ip: u64) -> bool {
         let at = ip - self.bias;
         let before = self.all[..self.all.partition_point(|p| u64::from(p.at) < at)].last();
@@ -287,7 +287,7 @@ impl Patches {
             let closed = !syscall::is_writable(page);
             let mut taken = 0;
             // SAFETY: code of the module, which stays readable and executable throughout; each
-            // store replaces a jump by what stood there, see above.
+            // store replaces a jump by the old code, see above.
             unsafe {
                 if closed && syscall::mprotect(page, PAGE, map::READ | map::WRITE | map::EXEC) != 0
                 {
@@ -321,7 +321,7 @@ impl Patches {
         }
     }
 
-    /// Where a link-time address is.
+    /// Run-time address of a link-time address.
     fn address(&self, at: u32) -> u64 {
         self.bias + u64::from(at)
     }
@@ -340,8 +340,8 @@ impl Patches {
             .map(|i| &self.all[i])
     }
 
-    /// Whether a jump is in place. One that is being taken back may count as either; where the code
-    /// cannot be read, nobody sees one.
+    /// True if a jump is in place. A jump that is being taken back may count as either. If the code
+    /// cannot be read, the jump counts as absent.
     fn is_there(&self, patch: &Patch) -> bool {
         if self.cover(patch.at).is_none() {
             return true;
@@ -359,7 +359,7 @@ impl Patches {
     }
 }
 
-/// What a jump adds to the address behind it.
+/// Displacement of a jump: the number that it adds to the address behind it.
 fn distance(patch: &Patch) -> i32 {
     (i64::from(patch.to) - i64::from(patch.at) - JUMP as i64) as i32
 }

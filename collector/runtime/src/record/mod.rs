@@ -10,6 +10,8 @@ pub mod entry_patches;
 #[cfg(not(test))]
 pub mod modules;
 #[cfg(not(test))]
+pub(crate) mod own_stack;
+#[cfg(not(test))]
 pub mod phases;
 #[cfg(not(test))]
 pub mod publish;

@@ -1,6 +1,7 @@
 //! Instrumented modules of this process: finding them, checking them, installing their patches, and
 //! translating addresses between clone and original.
 
+use crate::record::entry_patches;
 use crate::record::entry_patches::Patches;
 use crate::record::phases;
 use crate::record::phases::traps;
@@ -9,6 +10,7 @@ use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use mgz_abi::address_map::{AddrMap, ProbeState};
+use mgz_abi::linkage_stub::{StubScratch, follow_stub};
 use mgz_abi::module_note::{ModuleNote, Prelude};
 use mgz_abi::shared_memory::*;
 
@@ -21,7 +23,7 @@ struct Module {
     id_first: u32,
     id_count: u32,
     map: &'static [u8],
-    /// Where the ways out of a translated clone begin; they end with the clone.
+    /// Start of the exits of a translated clone; they end with the clone.
     thunks: u64,
     /// The original code.
     text: (u64, u64),
@@ -60,7 +62,7 @@ static mut MODULES: [Module; MOST] = [EMPTY; MOST];
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
-/// Where the program's handlers are called from: a static executable's
+/// Address from which the program's handlers are called: a static executable's
 /// `mgz_abi::probe::HANDLER_CALL`.
 pub fn handler_call() -> Option<u64> {
     modules().iter().map(|m| m.handlers).find(|&at| at != 0)
@@ -97,7 +99,7 @@ pub struct ProgramHeader {
 }
 
 impl ProgramHeader {
-    /// Whether it is that of loaded code.
+    /// True for the header of loaded code.
     pub fn is_code(&self) -> bool {
         const PT_LOAD: u32 = 1;
         const PF_X: u32 = 1;
@@ -105,7 +107,7 @@ impl ProgramHeader {
     }
 }
 
-/// What `dl_iterate_phdr` tells of a module.
+/// Information that `dl_iterate_phdr` passes about a module.
 #[repr(C)]
 pub struct PhdrInfo {
     pub(crate) addr: u64,
@@ -131,7 +133,7 @@ pub fn scan() {
     }
 }
 
-/// Whether any module has a note of the rewriter's, of whatever version.
+/// True if any module has a note of the rewriter, of whatever version.
 pub fn any_instrumented() -> bool {
     let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() else {
         return true;
@@ -321,6 +323,10 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             result = MODULE_READS_CODE;
             false
         }
+        _ if note.features & mgz_abi::module_note::FEATURE_BURST_ONLY != 0 => {
+            result = MODULE_BURST_ONLY;
+            false
+        }
         _ => patches.install(headers),
     };
     if result == MODULE_OK && !done {
@@ -344,7 +350,7 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     place.filter(|_| result == MODULE_OK)
 }
 
-/// What is added to the payload of each of a module's records.
+/// Number to add to the payload of each of a module's records.
 fn displacements(bias: u64, note: &ModuleNote) -> &'static [i32] {
     if note.displacements == 0 {
         return &[];
@@ -358,7 +364,7 @@ fn displacements(bias: u64, note: &ModuleNote) -> &'static [i32] {
     }
 }
 
-/// What is added to a record's payload for the address of a load, if there is a load whose address
+/// Number to add to a record's payload for the address of a load, if there is a load whose address
 /// follows from it alone.
 pub fn displacement(id: u32) -> Option<i32> {
     let module = modules()
@@ -439,8 +445,8 @@ fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; 
     }
 }
 
-/// Where the recorder keeps the sidecar of such a file, if it does: a copy that the program has
-/// made of a file of its own (in a memfd, say) has none beside it.
+/// Location of the sidecar that the recorder keeps for such a file, if it keeps one. A copy that
+/// the program has made of its own file (in a memfd, say) has no sidecar beside it.
 fn kept_sidecar(note: &ModuleNote, out: &mut [u8; PATH_BYTES]) -> bool {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let folder = process::header().map_or(&[][..], |h| process::until_zero(&h.sidecars));
@@ -465,7 +471,7 @@ fn kept_sidecar(note: &ModuleNote, out: &mut [u8; PATH_BYTES]) -> bool {
     true
 }
 
-/// The path of what a descriptor leads to.
+/// The path of the file that a descriptor leads to.
 pub fn path_of_descriptor(fd: isize, out: &mut [u8; PATH_BYTES]) {
     read_link(syscall::link_of_descriptor(fd as i32).as_ptr(), out);
 }
@@ -592,8 +598,8 @@ fn tell(
     Some(row)
 }
 
-/// Where recording begins at functions, waits for the recorder to have looked for them in the
-/// module of a row. Returns whether it has.
+/// Waits for the recorder to have looked for functions in the module of a row, if recording begins
+/// at functions. Returns true if it has.
 fn wait_for_functions(row: u32) -> bool {
     const PATIENCE: u64 = 50_000_000;
     const ATTEMPTS: u32 = 100;
@@ -629,7 +635,7 @@ fn claim_row(header: &Header) -> Option<u32> {
             header.module_count.load(Ordering::Acquire),
         );
         if index.wrapping_sub(read) < MAX_MODULES as u32 {
-            // What is claimed is written at once: the recorder reads rows in their order.
+            // A claimed row is written at once: the recorder reads rows in their order.
             if header
                 .module_count
                 .compare_exchange(index, index + 1, Ordering::AcqRel, Ordering::Relaxed)
@@ -665,6 +671,9 @@ fn calls(bias: u64, note: &ModuleNote) -> &'static [u32] {
 /// of raise a signal ([`caught_call`]).
 fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
     const CALL: [u8; 2] = [0x0f, 0x05];
+    if !calls(info.addr, note).is_empty() && !entry_patches::can_be_executed() {
+        return false;
+    }
     for &at in calls(info.addr, note) {
         let at = u64::from(at);
         let inside =
@@ -699,20 +708,20 @@ pub fn caught_call(ip: u64) -> Option<u64> {
     module.calls.contains(&at).then(|| entry(ip)).flatten()
 }
 
-/// What a clone address stands for.
+/// Meaning of a clone address.
 #[derive(Clone, Copy)]
 pub struct ClonePoint {
     /// Run-time address of the original instruction.
     pub orig: u64,
     /// Link-time address in the clone.
     pub clone: u64,
-    /// What the probe there has borrowed and written.
+    /// Registers that the probe there has borrowed and records that it has written.
     pub state: ProbeState,
-    /// What it is about to add to a counter.
+    /// Counter update that the probe is about to make.
     pub counting: Counting,
 }
 
-/// Of a file that has counters instead of records: what a probe has to go on with.
+/// State that a probe needs to go on with, in a file that has counters instead of records.
 #[derive(Clone, Copy)]
 pub struct Counting {
     /// Register with the address of the counters, or `NO_REG`.
@@ -738,7 +747,7 @@ impl Counting {
 }
 
 impl Module {
-    /// What the address map's state says of records, and of counters.
+    /// Splits the address map's state into the part on records and the part on counters.
     fn divided(&self, state: ProbeState) -> (ProbeState, Counting) {
         if !self.counts {
             return (state, Counting::NONE);
@@ -756,7 +765,7 @@ impl Module {
     }
 }
 
-/// Whether an address lies in a clone.
+/// True if an address lies in a clone.
 pub fn in_clone(ip: u64) -> bool {
     modules()
         .iter()
@@ -812,15 +821,15 @@ fn original(ip: u64) -> Option<&'static Module> {
         .find(|m| ip >= m.text.0 && ip < m.text.1 && m.clone_end != 0)
 }
 
-/// Where control that comes from outside goes on in the clone of an original address, if no
-/// register is to be set up there.
+/// Clone address at which control from outside continues for an original address, if no register
+/// has to be set up there.
 pub fn entry(ip: u64) -> Option<u64> {
     enter(ip)
         .filter(|(_, state)| *state == ProbeState::IDLE)
         .map(|(clone, _)| clone)
 }
 
-/// Whether an entry jump stands at an original address.
+/// True if an entry jump stands at an original address.
 pub fn enters_clone(ip: u64) -> bool {
     let Some(module) = original(ip) else {
         return false;
@@ -845,7 +854,7 @@ pub fn code(ip: u64) -> &'static [u8] {
     }
 }
 
-/// The first clone instruction of an original one, with what probes expect to find there.
+/// The first clone instruction of an original one, with the state that probes expect there.
 pub fn enter(ip: u64) -> Option<(u64, ProbeState)> {
     let module = original(ip)?;
     let (step, state) = AddrMap::new(module.map)?.at_original(ip - module.bias)?;
@@ -880,44 +889,52 @@ pub fn call_before(back: u64) -> Option<u64> {
         .then_some(call)
 }
 
-/// If an address is that of an entry of a procedure linkage table of an instrumented file: where it
-/// leads.
-pub fn linked(ip: u64) -> Option<u64> {
-    let module = original(ip)?;
-    let byte = |at: u64| {
-        if at < module.text.1 {
-            // SAFETY: code of the module, of which there is at least an instruction more than asked
-            // for, or the end of a page.
-            unsafe { (at as *const u8).read() }
-        } else {
-            0
-        }
-    };
-    let mut at = ip;
-    if [byte(at), byte(at + 1), byte(at + 2), byte(at + 3)] == [0xf3, 0x0f, 0x1e, 0xfa] {
-        at += 4;
-    }
-    if byte(at) == 0xf2 {
-        at += 1;
-    }
-    if [byte(at), byte(at + 1)] != [0xff, 0x25] || at + 6 > module.text.1 {
-        return None;
-    }
-    // SAFETY: the displacement, inside the code; and the entry of the global offset table that the
-    // instruction reads itself.
-    unsafe {
-        let distance = ((at + 2) as *const i32).read_unaligned();
-        let entry = (at + 6).wrapping_add_signed(distance.into());
-        Some((entry as *const u64).read_unaligned())
-    }
+/// The original call through a pointer whose hook a direct clone calls, if `back` is the clone's
+/// address behind that.
+pub fn hooked_call_before(back: u64) -> Option<u64> {
+    /// Length of `call gs:[hook]`, bytes.
+    const HOOKED: u64 = 8;
+    let call = place(back.wrapping_sub(HOOKED))?.orig;
+    crate::sys::decode::pointer_call(code(call)).map(|_| call)
 }
 
-/// Whether going to an address means to leave the file that it lies in, or all instrumented files.
+/// Target of an entry of a linkage table.
+#[derive(Clone, Copy)]
+pub struct LinkageTarget {
+    /// The current content of its word.
+    pub target: u64,
+    /// The value that it leaves in r11, if it changes r11.
+    pub r11: Option<u64>,
+}
+
+/// If an address is that of an entry of a procedure linkage table of an instrumented file: where it
+/// leads.
+pub fn linked(ip: u64) -> Option<LinkageTarget> {
+    let module = original(ip)?;
+    let stub = follow_stub(ip, |at| {
+        // SAFETY: code of the module to which control goes.
+        (module.text.0..module.text.1)
+            .contains(&at)
+            .then(|| unsafe { (at as *const u8).read() })
+    })?;
+    // SAFETY: the word that the entry reads itself.
+    let target = unsafe { (stub.word as *const u64).read_unaligned() };
+    Some(LinkageTarget {
+        target,
+        r11: match stub.scratch {
+            StubScratch::Untouched => None,
+            StubScratch::Number(number) => Some(number),
+            StubScratch::Target => Some(target),
+        },
+    })
+}
+
+/// True if control that goes to an address leaves its current file, or all instrumented files.
 pub fn leaves(ip: u64) -> bool {
     original(ip).is_none() || linked(ip).is_some()
 }
 
-/// Whether a number is the address of a function that has a clone.
+/// True if a number is the address of a function that has a clone.
 pub fn is_function(ip: u64) -> bool {
     let Some(module) = original(ip) else {
         return false;
@@ -952,7 +969,7 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
 }
 
 /// If an address in original code lies behind the first byte of a patch, where only a handler can
-/// have led: the same instruction in the clone (run-time address), and what holds there.
+/// have led: the same instruction in the clone (run-time address), and the probe state there.
 pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
     let module = original(ip).filter(|module| module.patches.stands_before(ip))?;
     let (clone, state) = enter(ip)?;
@@ -963,13 +980,13 @@ pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
 /// A handler of the program is about to be shown an address: the original's instructions stand
 /// there from now on, if it may look at them.
 pub fn show(ip: u64) {
-    // (Of a trap, or a system call, handlers look at what stands before.)
+    // (Handlers of a trap, or a system call, look at the bytes before.)
     if let Some(module) = (0..=2).find_map(|before| original(ip.checked_sub(before)?)) {
         module.patches.show(ip);
     }
 }
 
-/// The code cannot be changed any more: takes back what may have to be taken back.
+/// The code cannot be changed any more: takes back all jumps that may have to be taken back.
 pub fn take_all_back() {
     // Whoever installs a module's patches at the same time has them all in place by then, or begins
     // when it is known that none may be installed.

@@ -1,5 +1,5 @@
-//! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe
-//! that met the guard page goes on in the next one.
+//! Handling of a full ring: the chunk or window is handed to the recorder, and the probe that met
+//! the guard page goes on in the next one.
 
 use crate::record::phases;
 use crate::record::phases::PhaseSplit;
@@ -19,7 +19,7 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
     if header.mode == MODE_RING {
         if control.period_before.get() == 0 {
             control.begin_ns.set(syscall::now_ns());
-            // (What was drawn and lies ahead still stays as it is while nothing is recorded.)
+            // (A distance that was drawn and lies ahead stays unchanged while nothing is recorded.)
             if !ring.private().drawn.replace(true) {
                 draw(header, control);
             }
@@ -46,8 +46,8 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
     control.cursor.set(control.base.get());
 }
 
-/// Draws how far it is to the end of the next window. There is one window in each period, anywhere
-/// in it, so that samples cannot be in step with the program; what is drawn depends on the thread
+/// Draws the distance to the end of the next window. There is one window in each period, anywhere
+/// in it, so that samples cannot be in step with the program; the distance depends on the thread
 /// slot and the number of the window alone, so that runs can be repeated.
 fn draw(header: &Header, control: &Control) {
     let most = header.period.saturating_sub(header.window);
@@ -68,8 +68,8 @@ fn draw(header: &Header, control: &Control) {
     control.windows.set(control.windows.get() + 1);
 }
 
-/// Hands the slots from `base` to the guard on, and begins the next stretch. `at`: where the thread
-/// is, if that is known. Returns false if recording is over for this thread.
+/// Hands the slots from `base` to the guard on, and begins the next stretch. `at`: the thread's
+/// position, if known. Returns false if recording is over for this thread.
 pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<ThreadPosition>) -> bool {
     if crate::sys::seccomp_state::is_sealed() {
         return false;
@@ -130,9 +130,9 @@ pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<ThreadPosit
     true
 }
 
-/// Publishes the parts of a chunk that belong to phases, and drops the others. Of a lap they count,
-/// and nothing is published. What follows is not what follows in the program: a slot's number is
-/// left out.
+/// Publishes the parts of a chunk that belong to phases, and drops the others. The parts of a lap
+/// are counted, and nothing is published. The next slots do not follow directly in the program, so
+/// one slot number is left out.
 fn publish_parts(header: &Header, ring: Ring, slots: u64, parts: &PhaseSplit) -> bool {
     let control = ring.control();
     let before = control.slots_before.get();
@@ -209,8 +209,8 @@ fn clear_ids(base: u64, slots: u64) {
     }
 }
 
-/// Publishes what is in the ring although it is not full (the thread has ended, `exec` follows),
-/// and leaves the ring ready for a new stream.
+/// Publishes the ring's content although the ring is not full (the thread has ended, `exec`
+/// follows), and leaves the ring ready for a new stream.
 pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
     let slots = (control.cursor.get() - control.base.get()) / 16;
@@ -260,7 +260,7 @@ fn publish_chunk(header: &Header, ring: Ring, slots: u64, cause: u32) {
     );
 }
 
-/// What is said of the slots from `base` on, in the chunk that is filled.
+/// Description of the slots from `base` on, in the chunk that is filled.
 fn describe(
     header: &Header,
     ring: Ring,

@@ -2,13 +2,13 @@
 //! window has accessed is accessed again, and the log tells after how much of the thread's CPU time.
 //!
 //! The word is that of a record drawn from the first half of the window whose line no later record
-//! of the window has accessed. So what is watched are accesses whose reuse the window has not seen,
-//! each as likely as the other.
+//! of the window has accessed. So the watches are for accesses whose reuse the window has not seen,
+//! all equally likely.
 //!
 //! There are few registers. A watch makes place for the next one with a chance that does not depend
-//! on what it waits for, so what was not met by then tells as much as what was: the analysis takes
-//! it as reused later (the reservoir of RDX replaces with chances that fall; watches that last a
-//! whole run would tell of few accesses).
+//! on its word, so a watch that ended without a reuse tells as much as one with a reuse: the
+//! analysis takes the word as reused later (the reservoir of RDX replaces with chances that fall;
+//! watches that last a whole run would tell of few accesses).
 
 use crate::record::thread_ring::Ring;
 use crate::record::watchpoint::Watchpoint;
@@ -41,7 +41,7 @@ const LINE: u32 = 6;
 struct Watch {
     watchpoint: Watchpoint,
     word: Cell<u64>,
-    /// Of the window that has accessed it: number of its first slot.
+    /// Number of the first slot of the window that has accessed it.
     first_slot: Cell<u64>,
     /// CPU time of the thread when it was set.
     since: Cell<u64>,
@@ -84,12 +84,12 @@ pub struct Use {
     first_slot: u64,
 }
 
-/// Behind a full window whose `slots` slots end at `end`: what is to be watched from there on, if
-/// it is time for that.
+/// Choice of the word to watch behind a full window whose `slots` slots end at `end`, if it is time
+/// for a watch.
 pub fn plan(header: &Header, ring: Ring, context: &Context, end: u64, slots: u64) -> Option<Use> {
     let every = header.stack_log.watch_every.load(Ordering::Relaxed);
     let watches = &ring.private().reuse;
-    // A filter may refuse what watches call.
+    // A filter may refuse the system calls of watches.
     if every == 0 || seccomp_state::is_filtered() {
         return None;
     }
@@ -166,7 +166,7 @@ pub fn begin(header: &Header, ring: Ring, used: Use) {
     crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns) / 2);
 }
 
-/// Whether a signal with this descriptor is that of a watch.
+/// True if a signal with this descriptor is that of a watch.
 pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
     let mut each = ring.private().reuse.each.iter();
     each.any(|watch| watch.watchpoint.is_ours(descriptor))
@@ -203,7 +203,7 @@ pub fn hit(ring: Ring, descriptor: i32, context: &mut Context) {
     crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns));
 }
 
-/// The event's signal was taken off the queue: it is too late to tell what came.
+/// The event's signal was taken off the queue: it is too late to identify the access.
 pub fn missed(ring: Ring, descriptor: i32) {
     let mut each = ring.private().reuse.each.iter();
     if let Some(watch) = each.find(|watch| watch.watchpoint.is_ours(descriptor))

@@ -3,10 +3,11 @@
 
 use crate::record::counters;
 use crate::record::thread_ring::{
-    HOOK_STACK, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING,
+    ENVIRONMENT_BYTES, HOOK_STACK, KEPT_BYTES, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE,
+    SPARE_RING,
 };
 use crate::sys::syscall::map;
-use crate::sys::{process, syscall};
+use crate::sys::{own_memory, process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::*;
 
@@ -25,7 +26,7 @@ fn area_bytes(header: &Header) -> usize {
 }
 
 /// Bytes of a reservation before its control page.
-const BEFORE: usize = HOOK_STACK + SIGNAL_STACK + SPARE;
+const BEFORE: usize = ENVIRONMENT_BYTES + KEPT_BYTES + HOOK_STACK + SIGNAL_STACK + SPARE;
 
 pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
     let total = BEFORE + PAGE + area_bytes(header);
@@ -38,6 +39,7 @@ pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
         unsafe { syscall::munmap(ring.address - BEFORE, total) };
         return None;
     }
+    own_memory::add(ring.address - BEFORE, total);
     Some(ring)
 }
 
@@ -62,6 +64,7 @@ pub(crate) fn reserve_private() -> Option<Ring> {
         return None;
     }
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
+    own_memory::add(ring.address - BEFORE, BEFORE + PAGE);
     Some(ring)
 }
 
@@ -94,6 +97,7 @@ pub fn provide() -> bool {
             .compare_exchange(0, ring.address, Ordering::Release, Ordering::Relaxed)
             .is_err()
         {
+            own_memory::remove(ring.address - BEFORE);
             // SAFETY: nobody else knows of it.
             unsafe { syscall::munmap(ring.address - BEFORE, BEFORE + PAGE) };
         }
@@ -127,6 +131,7 @@ pub fn set_up_scrap() {
     // SAFETY: inside the new mapping.
     if unsafe { syscall::mprotect(start, SPARE_RING, map::READ | map::WRITE) } == 0 {
         SCRAP.store(start, Ordering::Relaxed);
+        own_memory::add(start, bytes);
     }
 }
 
@@ -213,7 +218,7 @@ pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
             Claim::Failed => break,
             Claim::Full { left } => left,
         };
-        // What dead processes have left is the recorder's to take.
+        // Slots that dead processes have left are the recorder's to take.
         if !left
             || header.stop.load(Ordering::Relaxed) != 0
             || !syscall::process_exists(header.recorder)
@@ -362,8 +367,8 @@ pub fn place_of(header: &Header, ring: Ring, address: u64) -> usize {
     (address as usize).saturating_sub(ring.address + PAGE) / (header.chunk_bytes as usize + PAGE)
 }
 
-/// `burst`: whether an address lies in a guard page of this ring. Looks at nothing that a forked
-/// child may not have.
+/// `burst`: true if an address lies in a guard page of this ring. Reads no memory that a forked
+/// child may lack.
 pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
     let from = (address as usize).wrapping_sub(ring.address + PAGE);
     let chunk = header.chunk_bytes as usize;

@@ -1,5 +1,5 @@
-//! How fast the code of a window runs: samples are by time, and what they say of loads needs the
-//! loads per nanosecond.
+//! Speed of a window's code. Samples are taken by time, so an estimate of loads needs the loads per
+//! nanosecond.
 //!
 //! The time of the window itself says little: it is short, and spent with cold caches in code that
 //! records. So after a few windows a second the thread is watched a little longer, in one of two
@@ -13,8 +13,8 @@
 //! clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
 //! code that records, with warm caches: an upper bound.
 //!
-//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a
-//! measurement costs by itself.
+//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show the cost of a
+//! measurement by itself.
 
 use crate::record::thread_ring::Ring;
 use crate::record::watchpoint::Watchpoint;
@@ -58,13 +58,13 @@ const LONGEST: [u64; 2] = [100_000, 20];
 /// The watched instruction lies this near to where the window ended, bytes.
 const NEARBY: u64 = 4096;
 
-/// What has been measured at a place.
+/// Measurements made at a place.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct CodeSpot {
     /// Measurements begun.
     begun: u16,
-    /// Log2 of what its watches' way is longer than [`FAR`].
+    /// Log2 of the factor by which its watches' way is longer than [`FAR`].
     longer: i8,
     /// The last watch was in vain: the next measurement is a lap.
     failed: bool,
@@ -79,17 +79,17 @@ pub struct Pace {
     begun: Cell<u32>,
     /// Full windows since the last.
     unmeasured: Cell<u32>,
-    /// Index of the place of what is under way.
+    /// Index of the place of the measurement under way.
     place: Cell<u32>,
     /// By [`place_of`].
     places: [Cell<CodeSpot>; PLACES],
     /// Records that lie between the window's end and the watchpoint.
     records: Cell<u32>,
-    /// `PACE_*` of what is under way.
+    /// `PACE_*` of the measurement under way.
     kind: Cell<u32>,
     /// When it was set.
     since: Cell<u64>,
-    /// Where the original code went on then.
+    /// Address at which the original code then went on.
     from: Cell<u64>,
     /// When the next measurement may be made.
     due: Cell<u64>,
@@ -115,7 +115,7 @@ impl Pace {
         self.result.set(0);
     }
 
-    /// The place of what is under way.
+    /// The place of the measurement under way.
     fn here(&self) -> &Cell<CodeSpot> {
         &self.places[self.place.get() as usize % PLACES]
     }
@@ -131,13 +131,13 @@ pub fn take(ring: Ring) -> u64 {
     ring.private().pace.result.take()
 }
 
-/// What is to be measured behind a full window.
+/// Measurement to make behind a full window.
 pub enum Plan {
     /// Nothing now.
     Nothing,
     /// A watchpoint.
     Watch {
-        /// Where.
+        /// Address of the watchpoint.
         address: u64,
         /// Records until the program comes there.
         records: u32,
@@ -148,8 +148,8 @@ pub enum Plan {
     Lap(u64),
 }
 
-/// Decides what is to be measured behind a window whose slots end at `end`, where the thread stands
-/// at `address`.
+/// Chooses the measurement behind a window whose slots end at `end`, where the thread stands at
+/// `address`.
 pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     let pace = &ring.private().pace;
     if pace.watchpoint.is_armed() {
@@ -194,9 +194,9 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     Plan::Lap(if near { LAP_NEAR } else { LAP })
 }
 
-/// An address that advances steadily in the last slots of a window: where it was last, its stride,
-/// and how many slots so many iterations took, as far as they can be followed back: three
-/// alone would say little of loops whose iterations differ.
+/// An address that advances steadily in the last slots of a window: its last value, its stride, the
+/// number of slots that its last iterations took, and the number of these iterations, as far as
+/// they can be followed back. Three alone would say little about loops whose iterations differ.
 fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     /// Records that are tried.
     const TRIED: usize = 8;
@@ -211,7 +211,7 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     // published.
     let window =
         unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
-    // Of slots that two records share, either payload may advance.
+    // In a slot that two records share, either payload may advance.
     let tried = (count.saturating_sub(TRIED)..count)
         .rev()
         .flat_map(|at| [(at, false), (at, true)]);
@@ -262,7 +262,7 @@ pub fn watch(
     pace.since.set(syscall::now_ns());
 }
 
-/// Whether a signal is that of the watchpoint.
+/// True if a signal is that of the watchpoint.
 pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
     ring.private().pace.watchpoint.is_ours(descriptor)
 }
@@ -302,7 +302,7 @@ fn in_vain(pace: &Pace) {
     pace.here().set(place);
 }
 
-/// A window begins, or the thread leaves its code: what is being watched is given up.
+/// A window begins, or the thread leaves its code: the watch under way is given up.
 pub fn give_up(ring: Ring) {
     let pace = &ring.private().pace;
     if pace.watchpoint.clear() {

@@ -1,10 +1,10 @@
 //! Copies of the stack's top for the recorder, which finds the call path of a window from them: one
 //! at the start of each window of `burst`, and one at the end of each of `ring`.
 //!
-//! Nothing is unwound here, nothing is allocated, and nobody waits: where the log is full the copy
-//! is counted as lost. What can be read behind the stack pointer is asked of the kernel page by
-//! page, since the stack may be any memory: an alternate stack, that of a coroutine, a small one at
-//! the end of a mapping.
+//! Nothing is unwound here, nothing is allocated, and nobody waits: if the log is full the copy is
+//! counted as lost. The kernel is asked page by page for readable memory behind the stack pointer,
+//! since the stack may be any memory: an alternate stack, that of a coroutine, a small one at the
+//! end of a mapping.
 
 use crate::record::modules;
 use crate::sys::signal_frame::{Context, RIP, RSP};
@@ -21,7 +21,7 @@ pub const RBP: u8 = 5;
 /// The process before the last fork.
 static PARENT: AtomicU32 = AtomicU32::new(0);
 
-/// Where a thread is, in terms of the original code.
+/// Position of a thread, in terms of the original code.
 #[derive(Clone, Copy)]
 pub struct ThreadPosition {
     /// The instruction that comes next.
@@ -33,8 +33,8 @@ pub struct ThreadPosition {
 }
 
 impl ThreadPosition {
-    /// Of a thread that stands in a clone, where a probe may have borrowed the register. `None` if
-    /// the probe's state is not known.
+    /// Position of a thread that stands in a clone, where a probe may have borrowed the register.
+    /// `None` if the probe's state is not known.
     pub fn in_clone(context: &mut Context, control: &Control) -> Option<ThreadPosition> {
         let place = modules::place(context.registers[RIP])?;
         let mut bp = *context.register(RBP);
@@ -51,7 +51,8 @@ impl ThreadPosition {
     }
 }
 
-/// A process has begun, or has executed a new program: what was known of its files is out of date.
+/// A process has begun, or has executed a new program: the known facts about its files are out of
+/// date.
 pub fn begin(header: &Header) {
     let pid = syscall::getpid();
     PARENT.store(pid, Ordering::Relaxed);

@@ -1,16 +1,16 @@
 //! Runs the last step of a jump through a table ahead of a move into the clone.
 //!
-//! Between reading a jump table and the jump a register holds what the *original* table says. The
-//! clone has tables of its own; entered there, it would jump back to the original code at once. So
-//! the few instructions up to the jump are carried out here, on the interrupted registers, and the
-//! clone is entered where the jump leads.
+//! Between reading a jump table and the jump a register holds the entry of the *original* table.
+//! The clone has tables of its own; entered there, it would jump back to the original code at once.
+//! So the few instructions up to the jump are carried out here, on the interrupted registers, and
+//! the clone is entered where the jump leads.
 
 use crate::sys::signal_frame::{Context, RIP};
 
 /// Instructions that are looked at.
 const MOST: usize = 16;
 
-/// What an instruction does.
+/// Effect of an instruction.
 enum Act {
     /// Nothing that can be seen.
     Nothing,

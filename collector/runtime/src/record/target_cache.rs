@@ -1,4 +1,4 @@
-//! What a thread's hooks know of where original addresses go on (see `transfer_hooks`).
+//! Known targets of original addresses in the hooks of one thread (see `transfer_hooks`).
 //!
 //! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original
 //! addresses to their clones; hooks look into both by instructions of their own. The near one has
@@ -6,7 +6,7 @@
 //! reads, tells other [`Fact`]s of addresses: they spare most calls of code without a clone their
 //! looks into the address map.
 //!
-//! What makes this hard: only the thread itself reads and writes values, but a signal may end that
+//! The difficulty: only the thread itself reads and writes values, but a signal may end that
 //! anywhere, and another thread may be forgetting all keys.
 
 use core::cell::Cell;
@@ -42,14 +42,14 @@ const fn nothing(place: usize) -> u64 {
 const _: () =
     assert!(hash(0, NEAR) == 0 && hash(0, SETS) == 0 && hash(1, NEAR) != 0 && hash(1, SETS) != 0);
 
-/// What is known of an address besides where its clone is: a bit that keys of the table of facts
-/// have, and no address of a program.
+/// Facts about an address other than the location of its clone. Each is a bit that is set in keys
+/// of the table of facts, and in no address of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Fact {
     /// A call's target that lies outside of instrumented files.
     Outside = 1 << 63,
-    /// A return address that code without a clone shall not have; the value is what it gets.
+    /// A return address that code without a clone shall not have; the value is its replacement.
     ReturnedTo = 1 << 62,
     /// An entry of a linkage table, which itself has no clone. (Where it leads is read each time:
     /// binding may change it.)
@@ -62,7 +62,8 @@ impl Fact {
     }
 }
 
-/// Whether code can be at an address: others are refused by the instruction that would go there.
+/// True if code can be at an address: the instruction that would go to any other address is
+/// refused.
 pub const fn is_canonical(address: u64) -> bool {
     let upper = address as i64 >> 56;
     upper == 0 || upper == -1
@@ -107,7 +108,7 @@ impl Known {
         put((self.near + 16 * place) as *mut u64, place, original, clone);
     }
 
-    /// Where an original address goes on, if the far table knows.
+    /// Clone address at which an original address goes on, if the far table has it.
     pub fn recall(self, original: u64) -> Option<u64> {
         find(self.far, original)
     }
@@ -117,12 +118,12 @@ impl Known {
         add(self.far, original, clone, turn);
     }
 
-    /// What was noted of an address. Only of addresses of programs there are facts.
+    /// Value that was noted of an address. Facts exist only for addresses of programs.
     pub fn recall_fact(self, fact: Fact, address: u64) -> Option<u64> {
         find(self.far + FAR_BYTES, fact.key(address)).filter(|_| is_canonical(address))
     }
 
-    /// Notes what is so of an address of the program. (Hooks must not find it: a call through a
+    /// Notes a fact about an address of the program. (Hooks must not find it: a call through a
     /// pointer that has just these bits too would go to the value.)
     pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &Cell<u32>) {
         if is_canonical(address) {
@@ -147,8 +148,8 @@ fn find(table: usize, key: u64) -> Option<u64> {
         })
 }
 
-/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What
-/// is not noted now stays where it is: another thread may be forgetting it, and would miss what
+/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. All
+/// other entries stay in place: another thread may be forgetting one, and would miss an entry that
 /// moves.
 fn add(table: usize, key: u64, value: u64, turn: &Cell<u32>) {
     let place = hash(key, SETS);
@@ -188,7 +189,7 @@ mod tests {
         known
     }
 
-    /// What hooks find.
+    /// Value that hooks find.
     fn found(known: Known, key: u64) -> Option<u64> {
         let entry = (known.near + 16 * hash(key, NEAR)) as *const u64;
         // SAFETY: an entry of the near table.
@@ -249,7 +250,8 @@ mod tests {
         assert_eq!(found(known, address), None);
     }
 
-    /// Of a library that is closed, while another thread notes addresses that it does not have.
+    /// Test of a library that is closed, while another thread notes addresses that it does not
+    /// have.
     #[test]
     fn what_is_forgotten_does_not_come_back() {
         const ROUNDS: u32 = 2000;

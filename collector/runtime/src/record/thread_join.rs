@@ -42,19 +42,19 @@ pub fn join(context: &mut Context) -> bool {
         return false;
     };
     settle(context.stack.map(|word| word as usize), context.mask);
-    // What the kernel restores when the handler returns.
-    context.stack = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK].map(|word| word as u64);
+    // The kernel restores this stack and mask when the handler returns.
+    context.stack = ring.handler_stack().map(|word| word as u64);
     context.mask &= !(signals::SEGV_BIT | crate::record::trigger::bit());
     true
 }
 
-/// Notes what the calling thread had before it got its ring: its alternate stack and mask.
+/// Notes the alternate stack and mask that the calling thread had before it got its ring.
 pub(crate) fn settle(alternate: [usize; 3], mask: u64) {
     if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
         let private = ring.private();
         private.stack.set([
             alternate[0],
-            alternate[1] & thread_ring::SS_DISABLE,
+            alternate[1] & (thread_ring::SS_DISABLE | thread_ring::SS_AUTODISARM),
             alternate[2],
         ]);
         private.segv_blocked.set(mask & signals::SEGV_BIT != 0);
@@ -64,8 +64,9 @@ pub(crate) fn settle(alternate: [usize; 3], mask: u64) {
     }
 }
 
-/// Whether all threads of this process can get their rings by [`join`]. The C library blocks all
-/// signals for a moment when it makes a thread and when one ends, so that is looked at for a while.
+/// True if all threads of this process can get their rings by [`join`]. The C library blocks all
+/// signals for a moment when it makes a thread and when one ends, so the check is repeated for a
+/// while.
 pub fn all_can_join() -> bool {
     const ATTEMPTS: usize = 50;
     const PAUSE: u64 = 1_000_000;

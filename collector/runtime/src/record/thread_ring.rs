@@ -3,8 +3,8 @@
 //! Each thread has one *reservation* in low memory:
 //!
 //! ```text
-//! hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
-//!                                                                                    | ring: lap (mirrored), guard, chunks
+//! environment | kept handlers | hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
+//!                                                                                                                  | ring: lap (mirrored), guard, chunks
 //! ```
 //!
 //! `%gs` points at the control page. The *spare* control page and ring are private memory that
@@ -24,6 +24,7 @@ use crate::record::ring_memory::{
 };
 use crate::record::transfer_hooks::Hooks;
 use crate::record::{counters, transfer_hooks};
+use crate::sys::flags::PlainFlags;
 use crate::sys::{process, syscall};
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -32,8 +33,13 @@ use mgz_abi::shared_memory::*;
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
 /// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables
-/// of what hooks know.
+/// of the hooks.
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
+/// Bytes for the state that is kept while handlers of the program run
+/// ([`signals::kept`](crate::record::signals)).
+pub const KEPT_BYTES: usize = 3 * PAGE;
+/// Bytes for the environment of a program that is executed.
+pub const ENVIRONMENT_BYTES: usize = 4 * PAGE;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
@@ -46,42 +52,49 @@ const BORROWERS: u32 = u32::MAX;
 /// Least length of a lap, slots.
 pub(crate) const LAP_SLOTS: u64 = 1 << 18;
 
-/// What the program believes about a thread's signal settings; lies in the second half of the spare
-/// control page.
+/// Signal settings of a thread in the program's view; lies in the second half of the spare control
+/// page.
 #[repr(C)]
 pub struct Private {
-    /// Whether the program has SIGSEGV blocked. It is never really blocked.
+    /// True if the program has SIGSEGV blocked. It is never really blocked.
     pub segv_blocked: Cell<bool>,
     /// The handler of the program that blocks SIGSEGV while it runs, see
     /// [`crate::record::signals`].
     pub shield: Cell<crate::record::signals::Shield>,
     /// The mask of the call in which the thread waits for signals, if it does.
     pub waiting: Cell<Option<u64>>,
-    /// Whether it has the trigger's signal blocked. That is never really blocked either.
+    /// True if the program has the trigger's signal blocked. That signal is never really blocked
+    /// either.
     pub trigger_blocked: Cell<bool>,
     /// The window of `burst`.
     pub window: Cell<crate::record::window::Window>,
-    /// What begins windows.
+    /// Source of windows.
     pub trigger: Cell<crate::record::trigger::Trigger>,
-    /// How fast the code runs.
+    /// Measurements of the code's speed.
     pub pace: crate::record::speed_probe::Pace,
-    /// What waits for reuses.
+    /// Watches that wait for reuses.
     pub reuse: crate::record::reuse_watch::ReuseWatches,
     /// `burst`: places of the queue that are mapped, by bit.
     pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
     pub stack: Cell<[usize; 3]>,
-    /// What is known of the thread's own stack.
+    /// State to undo if the execution of a new program fails: presence of a trigger, and memory and
+    /// its bytes.
+    pub executing: Cell<(bool, usize, usize)>,
+    /// Which handlers of the program are under way.
+    pub kept: Cell<crate::record::signals::KeptPlaces>,
+    /// Known bounds of the thread's own stack.
     pub own_stack: Cell<Stack>,
-    /// What its trigger is, for other threads: kind, and descriptor or number; 0 is none.
+    /// Its trigger, for other threads: kind, and descriptor or number; 0 is none.
     pub handle: AtomicU64,
-    /// What is left of the period of a timer that stands still, and its interval, nanoseconds.
+    /// Rest of the period of a stopped timer, and its interval, nanoseconds.
     pub left: [AtomicU64; 2],
     /// `ring`: how far it is to the end of the next window is drawn.
     pub drawn: Cell<bool>,
-    /// Whose turn it is to make room in what hooks know.
+    /// Next entry to replace in the tables of hooks.
     pub noted: Cell<u32>,
-    /// Where the reservation's area of counters is; 0: it has none. Stays when a new thread comes.
+    /// Address of the reservation's area of counters; 0: it has none. Stays when a new thread
+    /// comes.
     pub counters: Cell<usize>,
 }
 
@@ -98,16 +111,18 @@ impl Private {
         self.pace.reset();
         self.reuse.reset();
         self.stack.set([0, SS_DISABLE, 0]);
+        self.kept.set(Default::default());
+        self.executing.set(Default::default());
         self.own_stack.set(Stack::UNKNOWN);
         self.noted.set(0);
     }
 }
 
 /// Control pages of this process's reservations; 0 ends the list.
-static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
+pub(crate) static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
     [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
 /// More than thread slots, since threads without a slot need a reservation as well.
-const MAX_RESERVATIONS: usize = 1 << 16;
+pub(crate) const MAX_RESERVATIONS: usize = 1 << 16;
 /// Reservations that a new thread looks at for one to take over; those of many threads are looked
 /// at in turn.
 const LOOKS: usize = 64;
@@ -123,6 +138,7 @@ const LOCK_PATIENCE: u64 = 100_000_000;
 pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
     // A thread of the parent may have held the lock when this process was forked.
     notice_fork();
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     // 0: free, 1: taken, 2: taken and somebody may wait.
     if lock
@@ -147,14 +163,14 @@ pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
 ///
 /// A copy of an address, from which shared references to three pieces of memory are made. All that
 /// changes in them is a cell or atomic, so that references may coexist: those of a function with
-/// those of a signal handler that interrupts it, or that it calls. Who may change cells follows
-/// from whose the reservation is:
+/// those of a signal handler that interrupts it, or that it calls. The right to change cells
+/// follows from the owner of the reservation:
 ///
 /// * of a living thread: that thread alone, with signals blocked, in a handler, or where no handler
 ///   of the runtime looks at the field; its probes change `cursor` and `spill` between two
 ///   instructions of the program;
-/// * of a thread that has ended, or of none: who holds [`LOCK`], or has changed [`Control::state`]
-///   from FREE;
+/// * of a thread that has ended, or of none: the thread that holds [`LOCK`], or that has changed
+///   [`Control::state`] from FREE;
 /// * `hooks` and the tables of known targets: any thread that unloads a module ([`forget_code`]),
 ///   by volatile writes.
 ///
@@ -190,9 +206,24 @@ impl Ring {
         self.signal_stack() - HOOK_STACK
     }
 
+    /// Start of [`KEPT_BYTES`], below the stack of hooks.
+    pub fn kept_handlers(self) -> usize {
+        self.hook_stack() - KEPT_BYTES
+    }
+
+    /// Start of [`ENVIRONMENT_BYTES`], below [`KEPT_BYTES`].
+    pub fn environment_place(self) -> usize {
+        self.kept_handlers() - ENVIRONMENT_BYTES
+    }
+
     /// Bottom of the handler's stack.
     pub fn signal_stack(self) -> usize {
         self.address - SPARE - SIGNAL_STACK
+    }
+
+    /// The handler's stack as the kernel is told: address, flags, size.
+    pub fn handler_stack(self) -> [usize; 3] {
+        [self.signal_stack(), 0, SIGNAL_STACK]
     }
 
     /// Address of chunk place `place`.
@@ -236,7 +267,7 @@ pub fn current() -> Option<Ring> {
     Some(ring)
 }
 
-/// Whether the caller is a process that shares its creator's memory and knows it (the child of a
+/// True if the caller is a process that shares its creator's memory and knows it (the child of a
 /// `vfork`): its signal handlers and mask are its own.
 pub fn borrows_memory() -> bool {
     let gs = syscall::gs();
@@ -245,10 +276,16 @@ pub fn borrows_memory() -> bool {
 
 /// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds
 /// a lock.
+#[inline]
 pub fn notice_fork() {
-    if !process::is_forked() {
-        return;
+    if process::is_forked() {
+        notice_child();
     }
+}
+
+#[cold]
+#[inline(never)]
+fn notice_child() {
     let gs = syscall::gs();
     match ring_at(gs) {
         Some(ring) if gs == ring.address => {
@@ -259,8 +296,8 @@ pub fn notice_fork() {
     }
 }
 
-/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps
-/// until then must not come to lie there.
+/// As [`notice_fork`], but the ring is taken over when it is first needed. The child's mappings
+/// until then must not lie there.
 pub fn hold_place() {
     let gs = syscall::gs();
     match (ring_at(gs), process::header()) {
@@ -273,11 +310,17 @@ pub fn hold_place() {
 
 /// If this process is a new child, gives the calling (only) thread a slot of its own in place of
 /// the parent's, which is not mapped here. Returns whether that was so.
+#[inline]
 pub fn adopt_after_fork(ring: Ring) -> bool {
-    if !process::is_forked() {
-        return false;
-    }
+    process::is_forked() && adopt_in_child(ring)
+}
+
+// (A function that is called often has no room for it on its stack, which may be a small one.)
+#[cold]
+#[inline(never)]
+fn adopt_in_child(ring: Ring) -> bool {
     // A handler would find the ring without its memory.
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     let new = process::is_forked();
     if new {
@@ -305,6 +348,7 @@ pub fn forget_parents(gs: usize) {
     let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else {
         return;
     };
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     if process::is_forked() {
         forget_others(Some(ring));
@@ -319,8 +363,8 @@ pub fn forget_parents(gs: usize) {
     }
 }
 
-/// The other threads of the parent are not in this child: what they have reserved and locked is
-/// free. `ring` is that of the calling thread.
+/// The other threads of the parent are not in this child: their reservations and locks are free.
+/// `ring` is that of the calling thread.
 fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::record::signals::unlock();
@@ -396,10 +440,12 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
 
 /// `ss_flags`: no alternate stack.
 pub const SS_DISABLE: usize = 2;
+/// `ss_flags`: no alternate stack while a handler runs.
+pub const SS_AUTODISARM: usize = 0x8000_0000;
 
 fn install_signal_stack(ring: Ring) {
     const EPERM: isize = 1;
-    let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
+    let stack = ring.handler_stack();
     // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and
     // nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
     // signals blocked.)
@@ -501,7 +547,7 @@ fn reuse_borrowers() -> Option<Ring> {
         })
 }
 
-/// Publishes what a dead thread left in its ring.
+/// Publishes the slots that a dead thread left in its ring.
 fn close(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
     if control.cursor.get() > control.base.get() && control.cursor.get() <= control.guard.get() {
@@ -519,7 +565,7 @@ pub fn forget_reservations() {
         let ring = Ring {
             address: entry.load(Ordering::Relaxed),
         };
-        // What dead threads have left; those that live end their triggers themselves.
+        // Triggers of dead threads are ended here; live threads end theirs themselves.
         if syscall::tgkill(syscall::getpid(), ring.control().tid.get(), 0) == -3 {
             crate::record::trigger::disarm(ring);
         }
@@ -532,7 +578,7 @@ pub fn forget_reservations() {
     NEXT_LOOK.store(0, Ordering::Relaxed);
 }
 
-/// Forgets what all threads of this process know of where code goes on: a module is gone.
+/// Forgets the targets that all threads of this process know: a module is gone.
 pub fn forget_code() {
     for entry in &RESERVATIONS {
         match entry.load(Ordering::Acquire) {
@@ -577,17 +623,19 @@ fn use_private_page(ring: Ring) {
     unsafe { syscall::set_gs(core::ptr::from_ref(ring.spare()) as usize) };
 }
 
-/// Addresses of what is called around the system calls of a program that has no loader.
+/// Addresses of the functions that are called around the system calls of a program that has no
+/// loader.
 static SYSTEM_HOOKS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
-/// Says what is called before and after such a system call. Comes before the first ring is made.
+/// Sets the functions that are called before and after such a system call. To be called before the
+/// first ring is made.
 pub fn set_system_hooks(hooks: [u64; 2]) {
     for (place, hook) in SYSTEM_HOOKS.iter().zip(hooks) {
         place.store(hook, Ordering::Relaxed);
     }
 }
 
-/// What [`Control::system_hooks`] holds.
+/// Content of [`Control::system_hooks`].
 fn system_hooks() -> [u64; 2] {
     SYSTEM_HOOKS
         .each_ref()
@@ -620,7 +668,7 @@ pub fn begin_spare(ring: Ring) {
 pub struct Stack {
     /// Lowest address, if the program gave the memory; else 0.
     pub low: usize,
-    /// Bytes, without what guards them; 0 if unknown.
+    /// Bytes, without the guard; 0 if unknown.
     pub bytes: usize,
 }
 

@@ -1,21 +1,21 @@
 //! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to
 //! code without a clone go on (see `abi`, "Translated clones").
 //!
-//! What makes this hard: it stands between any two instructions of the program, so it may change no
+//! The difficulty: a hook stands between any two instructions of the program, so it may change no
 //! register, no flag and nothing on the stack, and a signal may arrive at each of its own
 //! instructions. So all that it saves lies in the control page, and [`settle`] can undo it from
-//! there at any moment: a hook that was interrupted is either done (control is where it was to go)
+//! there at any moment: a hook that was interrupted is either done (control has reached its target)
 //! or was never met.
 //!
 //! A small table in each control page maps original addresses to their clones, and a larger one
-//! what does not fit there ([`known`](crate::record::target_cache)); a miss in both calls [`slow`],
-//! on a stack of its own.
+//! maps the addresses that do not fit there ([`known`](crate::record::target_cache)); a miss in
+//! both calls [`slow`], on a stack of its own.
 
 use crate::record::target_cache::{Fact, Known, is_canonical};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, target_cache, thread_ring, window};
 use crate::sys::signal_frame::{Context, RIP};
-use crate::sys::{process, syscall};
+use crate::sys::{flags, process, signal_frame, syscall};
 use core::arch::global_asm;
 use core::mem::offset_of;
 use mgz_abi::shared_memory::*;
@@ -29,6 +29,11 @@ const FLAGS: usize = RAX + 16;
 const TO: usize = RAX + 24;
 const RSP: usize = RAX + 32;
 const REST: usize = RAX + 40;
+/// Place of the program's flags while [`slow`] runs, bytes below the top of the stack of hooks:
+/// behind the vector registers. 0 until they are there.
+const KEPT_FLAGS: usize = 96;
+/// Index of r11 in [`Control::hold`].
+const R11: usize = 13;
 
 /// Why [`slow`] is called; the number is [`Control::in_hook`] meanwhile.
 const RETURN: u64 = 1;
@@ -119,11 +124,27 @@ global_asm!(
     "movups [rcx - 128], xmm14",
     "movups [rcx - 112], xmm15",
     "mov eax, \\kind",
+    "mov qword ptr [rcx - {kept_flags}], 0",
     "mov gs:[{in_hook}], rax",
     "lea rsp, [rcx - 512]",
+    "pushfq",
+    "pop rbx",
+    "mov [rcx - {kept_flags}], rbx",
+    "test ebx, {foreign}",
+    "je 5f",
+    "pushfq",
+    "and qword ptr [rsp], {plain}",
+    "popfq",
+    "5:",
     "mov edi, eax",
+    "mov rsi, rbx",
     "call {slow}",
     "mov gs:[{to}], rax",
+    "test ebx, {foreign}",
+    "je 6f",
+    "push rbx",
+    "popfq",
+    "6:",
     "mov rcx, gs:[{top}]",
     "movups xmm0, [rcx - 352]",
     "movups xmm1, [rcx - 336]",
@@ -202,6 +223,9 @@ global_asm!(
     jump_kind = const JUMP,
     back_kind = const BACK,
     slow = sym slow,
+    kept_flags = const KEPT_FLAGS,
+    foreign = const flags::FOREIGN as i32,
+    plain = const flags::KEPT,
 );
 
 /// The address of a label of the hooks.
@@ -214,7 +238,7 @@ macro_rules! label {
     }};
 }
 
-/// What a control page's hooks do.
+/// Behavior of a control page's hooks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Hooks {
     /// Go on in the original, whatever comes: no window is open.
@@ -289,8 +313,9 @@ fn entry(ring: Ring, original: u64) -> Option<u64> {
     })
 }
 
-/// Where control goes from a hook whose table has no answer.
-extern "C" fn slow(kind: u64) -> u64 {
+/// Returns the address at which control goes on from a hook whose table has no answer. `flags`: the
+/// program's.
+extern "C" fn slow(kind: u64, flags: u64) -> u64 {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
         return 0;
@@ -300,15 +325,44 @@ extern "C" fn slow(kind: u64) -> u64 {
     let stack = control.hold[4].get();
     let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize].get();
     let recording = gs == ring.address;
-    go(ring, control, recording, kind, stack, target)
+    let transfer = Transfer {
+        recording,
+        kind,
+        stack,
+        target,
+        flags,
+    };
+    go(ring, control, &transfer)
 }
 
-/// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address
-/// of a call or jump.
-fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, target: u64) -> u64 {
+/// State of the thread at a hook.
+struct Transfer {
+    /// The thread's own control page is in use.
+    recording: bool,
+    kind: u64,
+    /// The program's stack pointer.
+    stack: u64,
+    /// The original address of a call or jump.
+    target: u64,
+    /// The program's flags.
+    flags: u64,
+}
+
+/// The decision of [`slow`].
+fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
+    let &Transfer {
+        recording,
+        kind,
+        stack,
+        target,
+        flags,
+    } = transfer;
     // SAFETY: a return address was just pushed, or is about to be popped.
     let top = unsafe { (stack as *const u64).read() };
     let burst = process::header().is_some_and(|h| h.mode == MODE_BURST);
+    if burst && recording && window::keeps_out(flags) {
+        window::close_in_hook(ring, window::Why::NoClone);
+    }
     let open = recording && (!burst || window::is_open(ring));
     match kind {
         RETURN => {
@@ -358,16 +412,19 @@ fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, tar
                 return clone;
             }
             let linked = modules::linked(target);
-            if let Some(clone) = linked.and_then(|l| entry(ring, l)) {
+            if let Some(clone) = linked.and_then(|l| entry(ring, l.target)) {
                 if !known_link {
                     note_fact(ring, Fact::Linked, target, 1);
+                }
+                if let Some(r11) = linked.and_then(|l| l.r11) {
+                    control.hold[R11].set(r11);
                 }
                 return clone;
             }
             // (An entry that is not bound yet leads back into its own file.)
             let leaves = modules::leaves(target);
             let is_plain = if burst || leaves {
-                leaves && linked.is_none_or(modules::leaves)
+                leaves && linked.is_none_or(|l| modules::leaves(l.target))
             } else {
                 // A function that was left: where no window is to end it is like one of another
                 // file.
@@ -376,22 +433,25 @@ fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, tar
             if is_plain {
                 note_fact(ring, Fact::Outside, target, 1);
             }
+            if !burst && modules::enter(target).is_some() {
+                process::count(count::JUMPS_UNSEEN, 1);
+            }
             leave(ring, control, burst, kind == CALL, leaves, stack);
             target
         }
     }
 }
 
-/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no
-/// instrumented file; in a window, such code of an instrumented file may call code that has a
+/// Prepares for code without a clone: its return address shall lead back. `leaves`: the code lies
+/// in no instrumented file. In a window, such code of an instrumented file may call code that has a
 /// clone, unseen.
 fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
     // A jump to such code need not be a function's end.
     let back = match call || leaves {
-        // What an entry jump stands at leads back by itself; then who looks at the stack sees the
-        // original's address.
+        // An address with an entry jump leads back by itself; then the program's stack keeps the
+        // original's address, for all readers.
         true if !burst && modules::enters_clone(top) => None,
         true => back_of(ring, top),
         false => None,
@@ -544,11 +604,20 @@ fn end(
     target: u64,
 ) {
     let stack = *context.register(4);
-    // `go` looks at the arguments here.
-    for (slot, register) in [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9)] {
+    // `go` looks at the arguments here, and changes r11.
+    let looked_at = [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9), (R11, 11)];
+    for (slot, register) in looked_at {
         control.hold[slot].set(*context.register(register));
     }
-    context.registers[RIP] = go(ring, control, recording, kind, stack, target);
+    let transfer = Transfer {
+        recording,
+        kind,
+        stack,
+        target,
+        flags: context.registers[signal_frame::FLAGS],
+    };
+    context.registers[RIP] = go(ring, control, &transfer);
+    *context.register(11) = control.hold[R11].get();
     match kind {
         RETURN | BACK => *context.register(4) = stack + 8,
         CALL => refuse(context, target),
@@ -556,7 +625,7 @@ fn end(
     }
 }
 
-/// Whether the processor goes to an address, be something there or not.
+/// True if the processor accepts a jump to an address, mapped or not.
 fn is_address(target: u64) -> bool {
     const EXISTS: isize = 17;
     if matches!(target as i64 >> 47, 0 | -1) || !is_canonical(target) {
@@ -588,8 +657,8 @@ fn is_address(target: u64) -> bool {
 }
 
 /// A call to an address where no code can be fails at the call, which pushes nothing; whoever
-/// repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and returns to such
-/// addresses nobody knows where they were: they are shown where they lead.)
+/// repairs the pointer calls again. Here it fails at the hook's jump. (The origin of a jump or
+/// return to such an address is unknown: it is shown at its target.)
 fn refuse(context: &mut Context, target: u64) {
     if is_address(target) {
         return;
@@ -602,7 +671,8 @@ fn refuse(context: &mut Context, target: u64) {
     } else {
         top
     };
-    if let Some(call) = modules::call_before(back) {
+    let in_direct_clone = modules::in_clone(back).then(|| modules::hooked_call_before(back));
+    if let Some(call) = in_direct_clone.unwrap_or_else(|| modules::call_before(back)) {
         context.registers[RIP] = call;
         *context.register(4) = stack + 8;
     }
@@ -612,13 +682,16 @@ const FLAG_BITS: u64 = 0x8d5;
 
 fn restore_flags(control: &Control, context: &mut Context) {
     let kept = control.hold[2].get();
-    let flags = &mut context.registers[RIP + 1];
+    let flags = &mut context.registers[signal_frame::FLAGS];
     *flags = *flags & !FLAG_BITS | kept >> 8 & 0xd5 | (kept & 1) << 11;
 }
 
 /// All registers as the hook found them; vector registers from where it has saved them.
 fn restore_all(control: &Control, context: &mut Context) {
     restore_flags(control, context);
+    // SAFETY: the top of the stack of hooks, where the hook keeps them.
+    let kept = unsafe { ((control.hook_top.get() - KEPT_FLAGS as u64) as *const u64).read() };
+    context.registers[signal_frame::FLAGS] |= kept & flags::FOREIGN;
     let order: [u8; 13] = [2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
     let hold = control.hold.each_ref().map(core::cell::Cell::get);
     *context.register(0) = hold[0];
@@ -649,7 +722,7 @@ fn restore_all(control: &Control, context: &mut Context) {
     }
 }
 
-/// Whether an address lies in a hook, or a hook is under way.
+/// True if an address lies in a hook, or a hook is under way.
 pub fn interrupted(rip: u64) -> bool {
     let gs = syscall::gs();
     if thread_ring::ring_at(gs).is_none() {

@@ -1,4 +1,4 @@
-//! What starts a window: a signal to each thread whenever it has executed so many loads, or used a
+//! Trigger of windows: a signal to each thread whenever it has executed so many loads, or used a
 //! certain CPU time.
 //!
 //! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded,
@@ -12,11 +12,11 @@
 //! not march in step with the program.
 //!
 //! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they
-//! would follow one another and leave the program none: their kind queues up, and where the queue
-//! is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO
-//! instead, whose default is death. So what has queued up is taken off the queue, triggers that
-//! find the thread where it was are made fewer ([`left_over`]), and such a SIGIO is a trigger like
-//! others (`signals`).
+//! would follow one another and leave the program none: their kind queues up, and if the queue is
+//! full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO instead,
+//! whose default is death. So queued signals are taken off the queue, triggers that find the thread
+//! at its last place are made fewer ([`left_over`]), and such a SIGIO is a trigger like others
+//! (`signals`).
 
 use crate::record::thread_ring::Ring;
 use crate::record::{budget, phases, reuse_watch, signals, speed_probe};
@@ -40,13 +40,13 @@ pub struct Trigger {
     tid: u32,
     /// Signals in a row that found the thread no further.
     in_a_row: u16,
-    /// Log2 of what the period is longer than asked.
+    /// Log2 of the factor by which the period is longer than requested.
     slower: u8,
     /// Renewals of the period since it was last changed, without such signals.
     calm: u8,
-    /// Where the last signal found the thread.
+    /// Address at which the last signal found the thread.
     seen: u64,
-    /// What lies between two signals on average.
+    /// Average time or number of loads between two signals.
     period: u64,
 }
 
@@ -67,12 +67,12 @@ const IOC_PERIOD: usize = 0x4008_2404;
 const IOC_DISABLE: usize = 0x2401;
 const TIMER_SETTIME: usize = 223;
 
-/// Whether threads shall be sampled: from the end of the constructor on.
+/// True if threads are to be sampled: from the end of the constructor on.
 static READY: AtomicBool = AtomicBool::new(false);
 /// State of the generator of periods, shared by all threads: races only make it less regular.
 static RANDOM: AtomicU64 = AtomicU64::new(0x2545_f491_4f6c_dd1d);
 
-/// What the kernel sends where the queue of signals is full.
+/// Signal that the kernel sends instead if the queue of signals is full.
 pub const SIGIO: usize = 29;
 
 /// The signal, or 0 if this process is not sampled.
@@ -91,7 +91,7 @@ pub fn bit() -> u64 {
     }
 }
 
-/// Whether loads are counted, and not time.
+/// True if the trigger counts loads, and not time.
 pub fn by_loads(header: &Header) -> bool {
     (header.trigger_type, header.trigger_config) != CPU_TIME
 }
@@ -105,7 +105,8 @@ fn random() -> u64 {
     x
 }
 
-/// What shall lie between two signals on average, and whether timers at the tick shall bring them.
+/// Wanted average distance between two signals, and source of the signals: timers at the tick or
+/// not.
 fn wanted(header: &Header) -> budget::Plan {
     match budget::account(header).filter(|_| !by_loads(header)) {
         // Nothing is recorded yet: a trigger now and then looks whether that has changed.
@@ -130,10 +131,10 @@ fn period(wanted: u64) -> u64 {
     wanted - wanted / 8 + random() % (wanted / 4).max(1)
 }
 
-/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few
-/// ticks make one, and half a tick less, which is how much too late it is found to be over.
-/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks,
-/// and each one begins a window.)
+/// Setting of a timer that the kernel checks once per tick: ±1/2 around the requested period, since
+/// few ticks make one, and half a tick less. The kernel finds such a timer expired half a tick too
+/// late on average. (If the recorder has not chosen the tick, more signals were requested than
+/// there are ticks, and each one begins a window.)
 fn ticks(wanted: u64, tick: u64) -> u64 {
     (wanted / 2 + random() % wanted.max(1))
         .saturating_sub(tick / 2)
@@ -221,8 +222,8 @@ fn set(ring: Ring, trigger: Trigger) {
     ring.private().handle.store(handle, Ordering::SeqCst);
 }
 
-/// Nothing is recorded for a while: a ring's trigger stands still, with what is left of its period.
-/// The ring may be another thread's.
+/// Nothing is recorded for a while: a ring's trigger stands still, with the rest of its period. The
+/// ring may be another thread's.
 pub fn freeze(ring: Ring) {
     let handle = ring.private().handle.load(Ordering::SeqCst);
     match (handle >> 32) as u32 {
@@ -241,7 +242,7 @@ pub fn freeze(ring: Ring) {
             };
         }
         TRIGGER_TIMER => {
-            // Interval and what is left.
+            // Interval and rest.
             let [mut before, still] = [[0u64; 4]; 2];
             // SAFETY: the times live across the call.
             unsafe {
@@ -339,7 +340,7 @@ pub fn arm_for(tid: u32) {
     }
 }
 
-/// Whether a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger
+/// True if a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger
 /// ends, since the thread makes its own now.
 pub fn was_for_other(info: &Info) -> bool {
     const SI_TIMER: i32 = -2;
@@ -400,7 +401,7 @@ pub fn quiet(ring: Ring) -> bool {
     true
 }
 
-/// Whether a ring's trigger, if there is one, is that of the calling thread.
+/// True if a ring's trigger, if there is one, is that of the calling thread.
 pub fn is_of_this_thread(ring: Ring) -> bool {
     let trigger = ring.private().trigger.get();
     trigger.kind == 0 || trigger.tid == syscall::gettid()
@@ -531,8 +532,8 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
 /// A thread of the process has raised the limit on descriptors for a moment.
 static RAISED: AtomicBool = AtomicBool::new(false);
 
-/// Tries for a while to be the only thread that changes that limit. Not for ever: who holds it may
-/// be what a handler has interrupted that calls this.
+/// Tries for a while to be the only thread that changes that limit. The time is bounded: a handler
+/// that calls this may have interrupted the holder.
 fn only_one() -> bool {
     const SCHED_YIELD: usize = 24;
     (0..1000).any(|_| {
@@ -582,8 +583,8 @@ fn out_of_sight(fd: isize) -> Option<isize> {
             0,
         )
     };
-    // Of two threads at once, one would find the limit lowered by the other, or take the raised one
-    // for the program's.
+    // If two threads did this at once, one would find the limit lowered by the other, or take the
+    // raised one for the program's.
     let alone = only_one();
     let before = limits(None).unwrap_or_default();
     let mut high = -1;
@@ -603,7 +604,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         RAISED.store(false, Ordering::Release);
     }
     if high < 0 {
-        // No more than a quarter of what it may have.
+        // No more than a quarter of its limit.
         high = copy((before[0] - before[0] / 4).min(1 << 20) as usize);
     }
     syscall::close(fd);
@@ -616,7 +617,8 @@ const VALUE: u64 = 0x6d67_7a62_7572_7374;
 fn timer(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
     const TIMER_CREATE: usize = 222;
     const CLOCK_THREAD_CPUTIME: usize = 3;
-    // Of another thread: the id's complement, and what makes it a thread's scheduler clock.
+    // The clock of another thread is the id's complement, with the bits that mark a thread's
+    // scheduler clock.
     let clock = if tid == syscall::gettid() {
         CLOCK_THREAD_CPUTIME
     } else {
@@ -676,30 +678,30 @@ fn set_timer(number: i32, ns: u64) {
     };
 }
 
-/// Whether a timer's signal, which found the thread at this instruction of an instrumented file,
+/// True if a timer's signal, which found the thread at this instruction of an instrumented file,
 /// came while the kernel was at work for it. (The clock leaves that time out by itself.)
 pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
     const PAGE: u64 = 4096;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    // What lies on the page before need not be mapped; such a call is taken for none.
+    // The page before may not be mapped; a call that reaches into it counts as no call.
     ring.private().trigger.get().kind == TRIGGER_TIMER && rip % PAGE >= 2
         // SAFETY: the two bytes lie on the page of an instruction that the thread is about to execute.
         && unsafe { *((rip - 2) as *const [u8; 2]) } == SYSCALL
 }
 
-/// Whether it is the signal that the kernel sends when there is no room for the one that was asked
-/// for. (A program's own, which the same code marks, is seen by its own handler.)
+/// True for the signal that the kernel sends if there is no room for the requested one. (The
+/// program's own handler gets a signal of the program, which has the same code.)
 fn is_overflow(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     info.signal == SIGIO as i32 && info.code == SI_KERNEL
 }
 
-/// Whether a descriptor is that of one of this thread's watchpoints.
+/// True if a descriptor is that of one of this thread's watchpoints.
 fn is_watchpoint(ring: Ring, descriptor: i32) -> bool {
     speed_probe::is_ours(ring, descriptor) || reuse_watch::is_ours(ring, descriptor)
 }
 
-/// Whether a signal came from this thread's trigger or a watchpoint.
+/// True if a signal came from this thread's trigger or a watchpoint.
 pub fn is_ours(ring: Ring, info: &Info) -> bool {
     const SI_TIMER: i32 = -2;
     let trigger = ring.private().trigger.get();
@@ -728,7 +730,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     if crate::sys::seccomp_state::is_sealed() {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
-    if process::header().is_some_and(is_over) {
+    if process::header().is_some_and(is_over) || crate::sys::own_memory::may_code_change() {
         // The thread goes on as if it had never been recorded.
         return disarm(ring);
     }
@@ -954,7 +956,7 @@ fn next_queued(info: Option<&mut [u64; 16]>) -> bool {
     }
 }
 
-/// Whether recording is over for good: then nothing shall interrupt the thread any more.
+/// True if recording is over for good: then nothing shall interrupt the thread any more.
 pub fn is_over(header: &Header) -> bool {
     header.stop.load(Ordering::Relaxed) != 0
 }

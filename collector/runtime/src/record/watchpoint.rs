@@ -25,17 +25,17 @@ pub struct Watchpoint {
 }
 
 impl Watchpoint {
-    /// Whether the system gives none.
+    /// True if the system refuses watchpoints.
     pub fn is_refused(&self) -> bool {
         self.event.get() < 0
     }
 
-    /// Whether it is set.
+    /// True if it is set.
     pub fn is_armed(&self) -> bool {
         self.armed.get()
     }
 
-    /// Whether a signal with this descriptor is its own, set or not.
+    /// True if a signal with this descriptor is its own, set or not.
     pub fn is_ours(&self, descriptor: i32) -> bool {
         let event = self.event.get();
         event > 0 && event == descriptor
@@ -93,8 +93,8 @@ impl Watchpoint {
     }
 }
 
-/// Of an event that comes when one of the eight bytes at `address` is read or written: type
-/// breakpoint, period 1, one wake-up each.
+/// Attributes of an event that comes when one of the eight bytes at `address` is read or written:
+/// type breakpoint, period 1, one wake-up each.
 fn attributes(address: u64) -> [u64; 9] {
     const BYTES: u64 = 72;
     const READ_WRITE: u64 = 3;

@@ -7,9 +7,9 @@
 //! that clone code that is met all the same (a landing pad of a window that was closed meanwhile)
 //! leaves at its first record.
 //!
-//! What a window holds is a gap-free part of what the thread did in clones. Control that goes to
-//! code without a clone is noted ([`goes_away`]) and must come back to the same place
-//! ([`comes_back`]) soon; if it does anything else, the window ends where control went away.
+//! A window holds a gap-free part of the thread's execution in clones. Control that goes to code
+//! without a clone is noted ([`goes_away`]) and must come back to the same place ([`comes_back`])
+//! soon; if it does anything else, the window ends where control went away.
 
 use crate::record::speed_probe::Plan;
 use crate::record::thread_ring::Ring;
@@ -17,7 +17,8 @@ use crate::record::transfer_hooks::Hooks;
 use crate::record::{
     modules, reuse_watch, speed_probe, stack_copy, thread_ring, transfer_hooks, trigger as triggers,
 };
-use crate::sys::signal_frame::{Context, RIP, RSP};
+use crate::sys::flags::{ALIGNMENT, PlainFlags, TRAP};
+use crate::sys::signal_frame::{Context, FLAGS, RIP, RSP};
 use crate::sys::{clock, process, syscall};
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::*;
@@ -62,9 +63,9 @@ pub struct Window {
     open: bool,
     /// Control is in code without a clone.
     away: bool,
-    /// Where the return address lies to which it comes back.
+    /// Address of the stack slot with the return address to which control comes back.
     slot: u64,
-    /// What stands there.
+    /// Value of that slot.
     back: u64,
     /// The cursor when it went away.
     cursor: u64,
@@ -74,7 +75,7 @@ pub struct Window {
     outside: u64,
     /// Slots of the lap that it is instead of a window (`speed_probe`), or 0.
     lap: u64,
-    /// How often triggers came when its own did.
+    /// Period of the triggers when the window's own came.
     period: u64,
     /// Nanoseconds that the copy of its stack has taken.
     copy: u64,
@@ -83,17 +84,17 @@ pub struct Window {
 /// Longest stay in code without a clone, nanoseconds.
 const STAY: u64 = 200_000;
 
-/// Whether the thread has an open window.
+/// True if the thread has an open window.
 pub fn is_open(ring: Ring) -> bool {
     ring.private().window.get().open
 }
 
-/// Whether it is in a lap, whose slots are not kept.
+/// True if it is in a lap, whose slots are not kept.
 pub fn is_lap(ring: Ring) -> bool {
     ring.private().window.get().lap != 0
 }
 
-/// How often triggers came when that of the thread's window did.
+/// Period of the triggers when that of the thread's window came.
 pub fn period(ring: Ring) -> u64 {
     ring.private().window.get().period
 }
@@ -109,9 +110,18 @@ pub fn rest(header: &Header, ring: Ring) {
     transfer_hooks::set(control, Hooks::Closed);
 }
 
+/// True if a thread with these flags must not run a clone: its probes make accesses that are not
+/// aligned, and have steps of their own.
+pub fn keeps_out(flags: u64) -> bool {
+    flags & (ALIGNMENT | TRAP) != 0
+}
+
 /// Moves a thread that was interrupted in original code into the clone, by a trigger that comes
-/// each `period`. Returns what [`count`] says of it.
+/// each `period`. Returns the outcome as an index of [`count`].
 pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
+    if keeps_out(context.registers[FLAGS]) {
+        return count::TRIGGERS_OUTSIDE;
+    }
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::enter(context.registers[RIP]) else {
@@ -165,7 +175,8 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> 
     count::WINDOWS
 }
 
-/// What the thread writes from a place in a clone on is to begin at `base`, where a slot is free.
+/// Sets the control page so that the thread's records from a place in a clone on begin at `base`,
+/// which is a free slot.
 pub fn set_out(
     control: &Control,
     context: &mut Context,
@@ -186,7 +197,7 @@ pub fn set_out(
     }
 }
 
-/// A trigger met code without a clone at this address: the user wants to know whose it is.
+/// A trigger met code without a clone at this address: the user wants to know the code's owner.
 fn tell_elsewhere(header: &Header, address: u64) {
     let number = header.counters[count::TRIGGERS_OUTSIDE].load(Ordering::Relaxed) as usize;
     header.elsewhere[number % ELSEWHERE].store(address, Ordering::Relaxed);
@@ -205,7 +216,7 @@ fn prefetch(from: u64, to: u64) {
     }
 }
 
-/// Ends the window, if one is open: what is committed is published.
+/// Ends the window, if one is open, and publishes its committed slots.
 fn close(ring: Ring, why: Why, now: u64) {
     let Some(header) = process::header() else {
         return;
@@ -220,7 +231,7 @@ fn close(ring: Ring, why: Why, now: u64) {
     let mut end_ns = now;
     if window.away {
         end_ns = now.saturating_sub(clock::since(window.since));
-        // What stands behind came by another way than the one that was watched.
+        // Records behind the cursor came by another way than the watched one.
         end = end.min(window.cursor);
         if why == Why::Full {
             why = Why::Outside;
@@ -233,7 +244,7 @@ fn close(ring: Ring, why: Why, now: u64) {
         unsafe { first.read_volatile() }.id == mgz_abi::slot::MARK_REPEAT
     };
     if slots == 16 && repeats() {
-        // What that is about was not completed.
+        // The record that the mark belongs to was not completed.
         slots = 0;
     }
     let inside = end_ns.saturating_sub(control.begin_ns.get() + window.outside);
@@ -264,6 +275,7 @@ pub fn close_in_hook(ring: Ring, why: Why) {
     if !is_open(ring) {
         return;
     }
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     close(ring, why, syscall::now_ns());
     if let Ok(old) = old {
@@ -427,7 +439,7 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
 }
 
 /// A trigger came, as one does each `period`: opens a window, or looks at the one that is open. All
-/// signals are blocked. Returns what [`count`] says of it.
+/// signals are blocked. Returns the outcome as an index of [`count`].
 pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
     let Some(header) = process::header() else {
         return count::TRIGGERS_BUSY;

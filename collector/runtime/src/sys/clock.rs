@@ -2,11 +2,11 @@
 //! takes to read the kernel's clock twice.
 //!
 //! The counter's rate is that of a span of the kernel's clock, from the first window of the process
-//! to its last one. (Where a process may not read the counter, the kernel's clock cannot be read
-//! without a system call either, nor by the process itself.)
+//! to its last one. Where the program has forbidden itself to read the counter ([`forbid`]), it is
+//! computed from the kernel's clock, which cannot be read without a system call then either.
 
 use crate::sys::syscall;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The first reading of both.
 static NS: AtomicU64 = AtomicU64::new(0);
@@ -14,9 +14,61 @@ static TICKS: AtomicU64 = AtomicU64::new(0);
 /// Nanoseconds in 2³² ticks; before anything is known, as of a counter of 2 GHz.
 static RATE: AtomicU64 = AtomicU64::new(1 << 31);
 
+/// True if a thread of the process may not read the counter.
+static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// Looks whether the process may read the counter: a program that forbids it to itself leaves that to
+/// its children and to programs that it starts.
+pub fn begin() {
+    const GET_TSC: usize = 25;
+    const TSC_FORBIDDEN: u32 = 2;
+    let mut state = 0u32;
+    // SAFETY: the kernel writes four bytes there.
+    let r = unsafe {
+        syscall::call(
+            syscall::nr::PRCTL,
+            GET_TSC,
+            &raw mut state as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    if r == 0 && state == TSC_FORBIDDEN {
+        stop_reading();
+    }
+}
+
+/// The program is about to forbid itself to read the counter.
+pub fn forbid() {
+    if !FORBIDDEN.load(Ordering::Relaxed) {
+        now_ns();
+        stop_reading();
+    }
+}
+
+fn stop_reading() {
+    FORBIDDEN.store(true, Ordering::Relaxed);
+    crate::sys::vdso::forget();
+}
+
+/// The value that the counter would have, computed from its known rate.
+#[cold]
+fn computed_ticks() -> u64 {
+    let ns = syscall::now_ns().saturating_sub(NS.load(Ordering::Relaxed));
+    let rate = u128::from(RATE.load(Ordering::Relaxed));
+    TICKS
+        .load(Ordering::Relaxed)
+        .wrapping_add(((u128::from(ns) << 32) / rate) as u64)
+}
+
 /// The counter (SDM volume 2, RDTSC), as far as instructions before it are done.
 #[inline(always)]
 pub fn ticks() -> u64 {
+    if FORBIDDEN.load(Ordering::Relaxed) {
+        return computed_ticks();
+    }
     // SAFETY: reads a register.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
@@ -37,6 +89,9 @@ pub fn since(earlier: u64) -> u64 {
 pub fn now_ns() -> u64 {
     /// Shorter spans say too little: reading both takes some 50 ns.
     const LEAST: u64 = 50_000;
+    if FORBIDDEN.load(Ordering::Relaxed) {
+        return syscall::now_ns();
+    }
     let (now, ticks) = (syscall::now_ns(), ticks());
     let (first, first_ticks) = (NS.load(Ordering::Relaxed), TICKS.load(Ordering::Relaxed));
     if first == 0 {

@@ -101,7 +101,7 @@ pub fn decode_store(code: &[u8; 16]) -> Option<Store> {
     })
 }
 
-/// What a probe's `mov dword [r+disp], imm32` stores.
+/// Number that a probe's `mov dword [r+disp], imm32` stores.
 pub fn stored_id(code: &[u8]) -> Option<u32> {
     let opcode = code.iter().find(|&&byte| byte & 0xf0 != 0x40)?;
     let value = code.last_chunk::<4>().filter(|_| *opcode == 0xc7)?;
@@ -193,7 +193,8 @@ fn movable(code: &[u8]) -> Option<usize> {
     (at + 1 + length <= code.len()).then_some(at + 1 + length)
 }
 
-/// Length of a ModRM byte and what belongs to it, unless it is relative to the instruction's place.
+/// Length of a ModRM byte and the bytes that belong to it, unless it is relative to the
+/// instruction's place.
 fn operand(code: &[u8]) -> Option<usize> {
     let modrm = *code.first()?;
     let (mode, rm) = (modrm >> 6, modrm & 7);
@@ -208,7 +209,7 @@ fn operand(code: &[u8]) -> Option<usize> {
     Some(1 + index + distance)
 }
 
-/// Whether bytes behind a `ret` are the no-operations that assemblers align functions with.
+/// True if bytes behind a `ret` are the no-operations that assemblers align functions with.
 pub fn is_padding(mut bytes: &[u8]) -> bool {
     while let Some((&first, rest)) = bytes.split_first() {
         match first {

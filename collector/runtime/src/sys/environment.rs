@@ -1,6 +1,6 @@
 //! The program's environment where there is no C library to ask.
 
-/// The program's environment; what the C library's `environ` is elsewhere.
+/// The program's environment, in place of the C library's `environ`.
 pub(crate) static mut ENVIRONMENT: *const *const u8 = core::ptr::null();
 
 /// See [`ENVIRONMENT`].
@@ -9,7 +9,7 @@ pub fn environment() -> *const *const u8 {
     unsafe { ENVIRONMENT }
 }
 
-/// Whether this program has no loader.
+/// True if this program has no loader.
 pub fn is_static() -> bool {
     !environment().is_null()
 }

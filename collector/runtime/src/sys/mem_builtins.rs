@@ -1,5 +1,5 @@
-//! What compiled Rust code expects to exist: memory functions (hidden, so that the program's stay
-//! its own), and an end for panics.
+//! Functions that compiled Rust code expects to exist: memory functions (hidden, so that the
+//! program's stay its own), and a handler of panics.
 
 use core::arch::asm;
 

@@ -1,4 +1,4 @@
-//! What the kernel and the processor offer, without a C library.
+//! Services of the kernel and the processor, without a C library.
 
 #[cfg(not(test))]
 pub mod begin;
@@ -6,13 +6,24 @@ pub mod begin;
 pub mod clock;
 pub mod decode;
 #[cfg(not(test))]
+pub mod dispatch;
+#[cfg(not(test))]
 pub mod environment;
 #[cfg(not(test))]
+pub mod flags;
+#[cfg(not(test))]
 pub mod libc_symbols;
+#[cfg(not(test))]
+pub(crate) mod loader_list;
+pub mod mapping_list;
 #[cfg(all(not(test), mgz_cdylib))]
 pub(crate) mod mem_builtins;
 #[cfg(not(test))]
+pub mod own_memory;
+#[cfg(not(test))]
 pub mod process;
+#[cfg(not(test))]
+pub mod rseq_area;
 pub mod seccomp_eval;
 #[cfg(not(test))]
 pub mod seccomp_state;

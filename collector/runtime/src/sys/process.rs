@@ -1,20 +1,22 @@
-//! What the runtime knows about the process it is in, and how it came to be there.
+//! The runtime's knowledge of its process, and of its own way into it.
 
 use crate::sys::syscall;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use mgz_abi::shared_memory::{
     ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, count, name_hash,
     place_in_preload,
 };
 
 /// The mapped header of the shared memory, or null if nothing is recorded.
-static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+pub(crate) static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 /// The header where the process is [asleep](fall_asleep), else null.
 static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 /// It stays so whatever is loaded.
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
-/// Where [`owner`] is noted: in a page that the kernel clears in forked children.
-static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// The runtime's own code, as far as it is known.
+static OWN_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// Location of [`owner`]: a page that the kernel clears in forked children.
+pub(crate) static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Longest path of the shared memory and of the runtime itself.
 const PATH: usize = 256;
@@ -23,9 +25,21 @@ const PATH: usize = 256;
 static mut SHARED_ENTRY: [u8; PATH] = [0; PATH];
 /// Path of the runtime, zero-terminated.
 static mut OWN_PATH: [u8; PATH] = [0; PATH];
-/// What was preloaded before the recorder changed it (a hash of the list), and how many bytes of
-/// that the recorder left before the runtime.
+/// Preload list before the recorder changed it (its hash), and the number of its bytes that the
+/// recorder left before the runtime.
 static mut PRELOADED: (u64, usize) = (0, 0);
+
+/// Notes where the runtime's own code lies.
+pub fn note_own_code(code: core::ops::Range<u64>) {
+    OWN_CODE[0].store(code.start, Ordering::Relaxed);
+    OWN_CODE[1].store(code.end, Ordering::Relaxed);
+}
+
+/// True if an address lies in the runtime's own code.
+pub fn is_own_code(address: u64) -> bool {
+    let [start, end] = [0, 1].map(|n| OWN_CODE[n].load(Ordering::Relaxed));
+    (start..end).contains(&address)
+}
 
 /// The shared memory's header, if this process is recorded.
 pub fn header() -> Option<&'static Header> {
@@ -40,8 +54,7 @@ pub fn recorder() -> Option<&'static Header> {
 }
 
 /// A program without instrumentation: nothing of it is recorded, and nothing in it is changed but
-/// the environment of the programs that it starts. Wrappers pass on what they are called with, as
-/// where nobody records.
+/// the environment of the programs that it starts. Wrappers pass on their arguments unchanged.
 pub fn fall_asleep() {
     ASLEEP.store(
         HEADER.swap(core::ptr::null_mut(), Ordering::AcqRel),
@@ -65,7 +78,7 @@ pub fn fall_asleep_for_good() {
     fall_asleep();
 }
 
-/// Whether the process is recorded as soon as it loads something instrumented.
+/// True if the process is to be recorded as soon as it loads an instrumented file.
 pub fn is_asleep() -> bool {
     !ASLEEP.load(Ordering::Acquire).is_null() && !FOR_GOOD.load(Ordering::Relaxed)
 }
@@ -86,12 +99,12 @@ pub fn own() -> bool {
         .is_some_and(|word| word.swap(pid, Ordering::Relaxed) != pid)
 }
 
-/// Whether this process has come into being by a fork of which nobody has taken notice yet.
+/// True if a fork made this process and the runtime has not yet handled that fork.
 pub fn is_forked() -> bool {
     owner() == 0
 }
 
-/// Whether the memory is that of another process.
+/// True if the memory is that of another process.
 pub fn borrows_memory() -> bool {
     let owner = owner();
     owner != 0 && owner != syscall::getpid()
@@ -121,6 +134,7 @@ fn note_owner() -> bool {
             return false;
         }
         OWNER.store(page as *mut AtomicU32, Ordering::Relaxed);
+        crate::sys::own_memory::add(page, PAGE);
     }
     own();
     true
@@ -145,14 +159,14 @@ pub fn own_path() -> &'static [u8] {
     until_zero(unsafe { &*(&raw const OWN_PATH) })
 }
 
-/// Whether blocks of the heap are logged.
+/// True if blocks of the heap are logged.
 pub fn logs_heap() -> bool {
     recorder().is_some_and(|h| h.heap_path[0] != 0)
 }
 
-/// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can
-/// tell, and it has done so for one list; in another one a library that wants to be first
-/// is worth more than what an allocator there would tell.
+/// Place of the runtime in a list of preloaded libraries. For `--heap` only the recorder can tell,
+/// and it has done so for one list. In any other list, a library that wants to be first takes
+/// precedence over the log of an allocator there.
 pub fn place_among(list: &[u8]) -> usize {
     // SAFETY: as above.
     let (hash, at) = unsafe { *(&raw const PRELOADED) };
@@ -216,15 +230,15 @@ pub unsafe fn adopt(shared_entry: &[u8; PATH], own_path: &[u8; PATH]) -> bool {
     map_header()
 }
 
-/// Whether the recorder is there and wants records; programs that are started otherwise must not be
+/// True if the recorder is there and wants records; programs that are started otherwise must not be
 /// led to its files.
 pub fn is_recorded() -> bool {
     recorder()
         .is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && syscall::process_exists(h.recorder))
 }
 
-/// Whether a program that this process starts can open the recorder's files: not as another user,
-/// or where `/proc` is not to be seen. (Opened they are as by that program, with the effective
+/// True if a program that this process starts can open the recorder's files. It cannot as another
+/// user, or if `/proc` is not visible. (The files are opened as by that program, with the effective
 /// user's rights.)
 pub fn can_reach_recorder() -> bool {
     // SAFETY: as in `own_path`; zero-terminated.
@@ -239,8 +253,8 @@ pub fn can_reach_recorder() -> bool {
         })
 }
 
-/// Whether this process is in another namespace of process ids than the recorder, where nobody
-/// knows whose ids are whose.
+/// True if this process and the recorder are in different namespaces of process ids, so that
+/// neither can map the other's ids.
 pub fn is_elsewhere(header: &Header) -> bool {
     header.process_namespace != 0 && namespace().is_some_and(|own| own != header.process_namespace)
 }
@@ -307,8 +321,8 @@ fn map_header() -> bool {
 /// Type of an entry of the auxiliary vector that is to be ignored.
 const AT_IGNORE: usize = 1;
 
-/// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and makes `LD_PRELOAD` what it was before the recorder
-/// changed it, so that the program and its children see nothing of the runtime.
+/// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and restores the value that `LD_PRELOAD` had before the
+/// recorder changed it, so that the program and its children see nothing of the runtime.
 ///
 /// # Safety
 /// As for [`attach`].
@@ -337,7 +351,7 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
         unsafe { (&raw mut OWN_PATH as *mut u8).copy_from(own.as_ptr(), own.len()) };
     }
     let before = list.and_then(|list| list.get(own.len() + 1..));
-    // What stands behind the runtime in the list that the loader has got stood there before.
+    // The entries behind the runtime in the loader's list were there before.
     let now = preload.and_then(|i| value(i, "LD_PRELOAD")).unwrap_or(b"");
     let at = now.windows(own.len().max(1)).rposition(|w| w == own);
     let behind = at.map_or(0, |at| now.len() - at - own.len());
@@ -379,9 +393,9 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
     }
     // SAFETY: as above.
     unsafe { *envp.add(to) = core::ptr::null_mut() };
-    // Who looks for the auxiliary vector behind the environment finds entries that mean nothing,
-    // and then the vector where it is. (An even number of entries was taken out, since the
-    // vector has pairs.)
+    // A reader that looks for the auxiliary vector behind the environment finds entries without
+    // meaning, and then the vector at its old place. (An even number of entries was taken out,
+    // since the vector has pairs.)
     for (k, at) in (to + 1..=n).enumerate() {
         let word = if k % 2 == 0 { AT_IGNORE } else { 0 };
         // SAFETY: as above.

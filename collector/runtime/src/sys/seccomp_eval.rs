@@ -1,18 +1,18 @@
-//! Filters of system calls (`seccomp`): what a filter that the program installs will say to the
-//! runtime's own calls.
+//! Filters of system calls (`seccomp`): the verdict of the program's filter on the runtime's own
+//! calls.
 //!
-//! A filter is a program for the kernel's old packet filter machine. Of its instructions the kernel
-//! allows the few that are here.
+//! A filter is a program for the kernel's old packet filter machine. The kernel allows only these
+//! few of the machine's instructions.
 
 /// `struct sock_filter`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// What is done.
+    /// Operation.
     pub code: u16,
-    /// How far to jump if a condition holds.
+    /// Number of instructions to jump if a condition holds.
     pub then: u8,
-    /// How far if it does not.
+    /// Number of instructions to jump if it does not.
     pub otherwise: u8,
     /// A number.
     pub k: u32,
@@ -35,7 +35,7 @@ pub fn call(number: usize, arguments: [usize; 3]) -> Data {
     data
 }
 
-/// Whether a filter lets a call pass.
+/// True if a filter lets a call pass.
 pub fn allows(filter: &[Instruction], data: &Data) -> bool {
     const ALLOW: u32 = 0x7fff_0000;
     const LOG: u32 = 0x7ffc_0000;
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn filters_are_followed() {
-        // Of this architecture, read and futex with an even second argument.
+        // The filter allows this architecture's read, and futex with an even second argument.
         let filter = [
             instruction(0x20, 4, 0, 0),
             instruction(0x15, 0xc000_003e, 0, 6),

@@ -1,4 +1,4 @@
-//! What the program's seccomp filters leave the runtime to do.
+//! Abilities that the program's seccomp filters leave the runtime.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,17 +11,17 @@ pub(crate) static FILTERED: AtomicBool = AtomicBool::new(false);
 /// A call that a new ring needs is refused.
 pub(crate) static NO_RINGS: AtomicBool = AtomicBool::new(false);
 
-/// Whether recording must end, without a system call.
+/// True if recording must end, without a system call.
 pub fn is_sealed() -> bool {
     NO_RECORDING.load(Ordering::Relaxed)
 }
 
-/// Whether the program has installed a filter, whatever that refuses.
+/// True if the program has installed a filter, whatever it refuses.
 pub fn is_filtered() -> bool {
     FILTERED.load(Ordering::Relaxed)
 }
 
-/// Whether a thread may open the recorder's memory for a ring of its own.
+/// True if a thread may open the recorder's memory for a ring of its own.
 pub fn may_set_up() -> bool {
     !NO_RINGS.load(Ordering::Relaxed)
 }

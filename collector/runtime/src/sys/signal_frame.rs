@@ -8,7 +8,9 @@ pub const RAX: usize = 13;
 pub const RSP: usize = 15;
 /// Index of the instruction pointer.
 pub const RIP: usize = 16;
-/// General registers, rip and flags: what a handler may change.
+/// Index of the flags.
+pub const FLAGS: usize = 17;
+/// General registers, rip and flags, which a handler may change.
 pub const REGISTERS: usize = 18;
 
 /// `ucontext_t` as the kernel lays it out.
@@ -23,7 +25,8 @@ pub struct Context {
     pub registers: [u64; 23],
     /// Address of the extended state, inside the same frame.
     pub extended: u64,
-    reserved: [u64; 8],
+    /// Words that mean nothing to the kernel.
+    pub(crate) reserved: [u64; 8],
     /// Signals that were blocked before.
     pub mask: u64,
 }

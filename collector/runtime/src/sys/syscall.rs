@@ -28,12 +28,14 @@ pub mod nr {
     pub const KILL: usize = 62;
     pub const READLINK: usize = 89;
     pub const SIGALTSTACK: usize = 131;
+    pub const PRCTL: usize = 157;
     pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
+    pub const OPENAT2: usize = 437;
     pub const PERF_EVENT_OPEN: usize = 298;
     pub const EXECVEAT: usize = 322;
     pub const CLONE3: usize = 435;
@@ -46,6 +48,7 @@ pub mod nr {
 #[inline]
 pub unsafe fn call(n: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     let result: isize;
+    let _allowed = crate::sys::dispatch::allow();
     // SAFETY: the x86-64 system call convention; rcx and r11 are clobbered by the instruction.
     unsafe {
         asm!("syscall", inlateout("rax") n as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
@@ -150,7 +153,7 @@ pub fn open_quietly(path: *const u8) -> isize {
 /// `AT_EMPTY_PATH`.
 pub const EMPTY_PATH: usize = 0x1000;
 
-/// The same by a folder's descriptor, or, with [`EMPTY_PATH`] and an empty path, of what the
+/// The same by a folder's descriptor. With [`EMPTY_PATH`] and an empty path it is the file that the
 /// descriptor itself leads to, however that was opened.
 #[allow(
     clippy::not_unsafe_ptr_arg_deref,
@@ -221,7 +224,7 @@ pub fn owner(fd: isize) -> Option<(u32, u32, u32)> {
     (r == 0).then_some((stat[3] as u32, (stat[3] >> 32) as u32, stat[4] as u32))
 }
 
-/// Whether memory can be read, all of it.
+/// True if all of the memory can be read.
 pub fn is_readable(at: usize, bytes: usize) -> bool {
     const PAGE: usize = 4096;
     const NO_SUCH_HOW: usize = 99;
@@ -240,7 +243,7 @@ pub fn is_readable(at: usize, bytes: usize) -> bool {
 /// `FUTEX_WAKE_OP` among the threads of a process.
 pub const WAKE_OP_PRIVATE: usize = 5 | 128;
 
-/// Whether memory can be written to; `at` is a multiple of 4.
+/// True if memory can be written to; `at` is a multiple of 4.
 pub fn is_writable(at: usize) -> bool {
     /// Nothing is added to the word's bits.
     const OR_NOTHING: usize = 2 << 28;
@@ -315,6 +318,7 @@ pub fn tgkill(pid: u32, tid: u32, signal: usize) -> isize {
 /// Nothing may run on `stack`, and all signals must be blocked.
 pub unsafe fn set_signal_stack(stack: &[usize; 3]) -> isize {
     let mut result = nr::SIGALTSTACK as isize;
+    let _allowed = crate::sys::dispatch::allow();
     // SAFETY: the caller's contract; nothing is pushed.
     unsafe {
         asm!(
@@ -330,7 +334,7 @@ pub unsafe fn set_signal_stack(stack: &[usize; 3]) -> isize {
     result
 }
 
-/// Whether a process exists.
+/// True if a process exists.
 pub fn process_exists(pid: u32) -> bool {
     const ESRCH: isize = 3;
     // SAFETY: signal 0 sends nothing.
@@ -411,7 +415,7 @@ pub struct KernelAction {
     pub mask: u64,
 }
 
-/// Changes what a signal does.
+/// Changes the action of a signal.
 ///
 /// # Safety
 /// The handler must be a signal handler.
@@ -426,12 +430,21 @@ pub unsafe fn sigaction(
     unsafe { call(nr::RT_SIGACTION, signal, new, old, 8, 0, 0) }
 }
 
-/// Whether `rdgsbase` may be used, see [`init_gs`].
-static FSGSBASE: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+/// True if `rdgsbase` may be used, see [`init_gs`].
+pub(crate) static FSGSBASE: core::sync::atomic::AtomicBool =
+    core::sync::atomic::AtomicBool::new(false);
 
 /// Notes whether the kernel lets user space read and write the `%gs` base (AT_HWCAP2 bit 1).
 pub fn init_gs(hwcap2: u64) {
     FSGSBASE.store(hwcap2 & 2 != 0, core::sync::atomic::Ordering::Relaxed);
+}
+
+/// `ARCH_GET_GS`.
+pub(crate) const GET_GS: usize = 0x1004;
+
+/// True if [`gs`] and [`fs`] make no system call.
+pub fn reads_bases_quickly() -> bool {
+    FSGSBASE.load(core::sync::atomic::Ordering::Relaxed)
 }
 
 /// The calling thread's `%gs` base.
@@ -445,7 +458,7 @@ pub fn gs() -> usize {
         unsafe {
             call(
                 nr::ARCH_PRCTL,
-                0x1004,
+                GET_GS,
                 &mut base as *mut usize as usize,
                 0,
                 0,

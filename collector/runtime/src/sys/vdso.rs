@@ -1,7 +1,7 @@
 //! The clock without a system call: the kernel maps a small shared object into each process
 //! (`vdso(7)`), whose `__vdso_clock_gettime` reads it in a fraction of the time.
 //!
-//! It is found by its section headers. Where anything is missing the system call is made as before.
+//! It is found by its section headers. If anything is missing, the system call is made as before.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,6 +23,11 @@ pub unsafe fn init(image: usize) {
     if let Some(address) = unsafe { find(image) } {
         CLOCK.store(address, Ordering::Relaxed);
     }
+}
+
+/// From now on the system call is made.
+pub fn forget() {
+    CLOCK.store(0, Ordering::Relaxed);
 }
 
 /// Finds the function in an ELF image that is mapped as it lies in its file.

@@ -1,29 +1,31 @@
 //! System calls that make threads and programs, or set the `%gs` base ([`gs_base`]), met where they are made.
 //!
-//! Wrappers of the C library's functions are called only by who asks the loader for these functions
-//! by name and in the usual order. A function that `dlsym` has found on a handle, a library that is
-//! opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C library inside another
-//! library, the C library itself (`system`, `popen`, helper threads) and inline assembly go past
-//! them. All of these end at a `syscall` instruction whose number is set right before it.
+//! Wrappers of the C library's functions are called only by code that asks the loader for these
+//! functions by name and in the usual order. A function that `dlsym` has found on a handle, a
+//! library that is opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C
+//! library inside another library, the C library itself (`system`, `popen`, helper threads) and
+//! inline assembly go past them. All of these end at a `syscall` instruction whose number is set
+//! right before it.
 //!
 //! So the code of each module that is loaded is searched for these places, and the instruction that
-//! sets the number becomes a jump to a *detour*: it does what stood there, asks [`before`], makes
-//! the call, tells [`after`], and goes back. A new thread gets its ring there, before any code of
-//! the program runs in it; a forked child its trigger; a program that is executed the
-//! runtime's environment. Who came by a wrapper meets that a second time, and finds it done.
+//! sets the number becomes a jump to a *detour*: it runs the replaced instruction, asks [`before`],
+//! makes the call, tells [`after`], and goes back. A new thread gets its ring there, before any
+//! code of the program runs in it; a forked child its trigger; a program that is executed the
+//! runtime's environment. A call that came by a wrapper meets that a second time, and finds it
+//! done.
 //!
 //! In C libraries, calls about signals are met as well. Handlers that somebody installs past the
 //! wrappers are the program's as any other; and the mask that the C library sets itself, around and
-//! in its threads, must not block what the runtime needs: some functions that it starts threads for
-//! run with all signals blocked.
+//! in its threads, must not block the signals that the runtime needs: some functions that it starts
+//! threads for run with all signals blocked.
 //!
 //! Safe since no other thread runs the code: the runtime's constructor precedes all others, and
 //! modules that are loaded later are searched before their own constructors run. The jump takes the
-//! place of one instruction, so that a branch into what follows still finds that as it was.
+//! place of one instruction, so that a branch to the next instruction still finds it unchanged.
 //!
 //! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code
 //! that is generated at run time, and libraries without instrumentation larger than [`LARGEST`].
-//! The recorder sees such threads by their ids, and tells how many there are.
+//! The recorder sees such threads by their ids, and reports their number.
 
 use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
 use crate::record::{entry_patches, signals, thread_ring, trigger};
@@ -31,14 +33,15 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
-use crate::wrap::{exec, gs_base, threads};
+use crate::wrap::{exec, gs_base, prctl_calls, proc_files, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
 use mgz_abi::shared_memory::{PAGE, count};
 
-/// What makes threads, children and programs, and sets the bases of segments.
-const MAKERS: [u32; 7] = [
+/// Calls that make threads, children and programs, set the bases of segments, or change the
+/// process's permissions.
+const MAKERS: [u32; 8] = [
     nr::CLONE as u32,
     nr::FORK as u32,
     nr::VFORK as u32,
@@ -46,9 +49,11 @@ const MAKERS: [u32; 7] = [
     nr::EXECVEAT as u32,
     nr::CLONE3 as u32,
     nr::ARCH_PRCTL as u32,
+    nr::PRCTL as u32,
 ];
-/// These, and what changes signals: met in C libraries alone, which are told by the others.
-const NUMBERS: [u32; 9] = [
+/// These calls, and those that change signals: met in C libraries alone, which are recognized by
+/// the others.
+const NUMBERS: [u32; 14] = [
     MAKERS[0],
     MAKERS[1],
     MAKERS[2],
@@ -56,12 +61,19 @@ const NUMBERS: [u32; 9] = [
     MAKERS[4],
     MAKERS[5],
     MAKERS[6],
+    MAKERS[7],
     nr::RT_SIGACTION as u32,
     nr::RT_SIGPROCMASK as u32,
+    nr::SIGALTSTACK as u32,
+    OPENS[0],
+    OPENS[1],
+    OPENS[2],
 ];
+/// Calls that open files ([`proc_files`]).
+const OPENS: [u32; 3] = [nr::OPEN as u32, nr::OPENAT as u32, nr::OPENAT2 as u32];
 
-/// Code of a library that is searched, bytes; the C library, the executable and what is
-/// instrumented are searched whatever their size.
+/// Largest code of a library that is searched, bytes. The C library, the executable and
+/// instrumented files are searched whatever their size.
 const LARGEST: u64 = 4 << 20;
 /// Code that is searched in all.
 const MOST: u64 = 64 << 20;
@@ -90,20 +102,30 @@ unsafe extern "C" fn mgz_room() {
 
 /// Bytes of a detour at most.
 const DETOUR: usize = 144;
-/// A page of detours begins with the addresses of [`before`] and [`after`].
-const POINTERS: usize = 16;
+/// A page of detours begins with the addresses of [`before`], [`after`] and [`before_mask`].
+const POINTERS: usize = 24;
 const _: () = assert!(POINTERS + IN_A_PAGE * DETOUR <= PAGE);
 
 hook!(
     /// In front of such a system call, rcx its address: goes there, or behind it if the call is done.
-    before, prepare
+    before, prepare, before_plain, prepare_plain
 );
 hook!(
     /// Behind it, rcx where the program goes on.
-    after, settle
+    after, settle, after_plain, settle
 );
 
 unsafe extern "C" fn prepare(registers: *mut Saved) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, true) }
+}
+
+unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, false) }
+}
+
+unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
     const ENOMEM: isize = 12;
     const CLONE_VM: u64 = 0x100;
     // SAFETY: what `before` has just pushed.
@@ -114,18 +136,19 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
             Some(result) => result,
             None => return,
         },
-        nr::RT_SIGPROCMASK if awake => match mask(r) {
+        nr::SIGALTSTACK if awake => match stack(r) {
             Some(result) => result,
             None => return,
         },
         nr::CLONE if awake && r.rdi & CLONE_VM != 0 && !thread_ring::provide() => -ENOMEM,
-        // (Who passes no arguments is told so by the kernel.)
+        // (The kernel reports an error to a caller that passes no arguments.)
         nr::CLONE3 if awake && r.rdi != 0 && !thread_ring::provide() => -ENOMEM,
         nr::VFORK => {
             // A ring that is taken over is this process's: the child cannot do it for itself.
             thread_ring::notice_fork();
             return;
         }
+        nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
         // SAFETY: the kernel's contract for these calls.
         nr::EXECVE => unsafe {
             exec::system_execve(
@@ -144,7 +167,19 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
                 r.r8 as usize,
             )
         },
+        number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if awake => {
+            let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
+            match proc_files::open_by_number(number, arguments) {
+                Some(result) => result,
+                None => return,
+            }
+        }
         nr::ARCH_PRCTL if awake => return gs_base::met(r.rdi as usize),
+        nr::PRCTL if awake => {
+            return prctl_calls::met(
+                [r.rdi as u32 as u64, r.rsi, r.rdx, r.r10, r.r8].map(|w| w as usize),
+            );
+        }
         _ => return,
     };
     r.rax = result as u64;
@@ -168,40 +203,68 @@ fn action(r: &Saved) -> Option<isize> {
     Some(unsafe { signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _) })
 }
 
-/// A mask that is set past the wrappers. What the program believes to have blocked stays as it is:
-/// most are set for a moment only.
-fn mask(r: &Saved) -> Option<isize> {
-    const UNBLOCK: u64 = 1;
-    let kept = signals::SEGV_BIT | trigger::bit();
-    if r.r10 != SET
-        || r.rdi == UNBLOCK
-        || r.rsi == 0
-        || !syscall::is_readable(r.rsi as usize, SET as usize)
-    {
+/// An alternate stack that is asked for past the wrappers.
+fn stack(r: &Saved) -> Option<isize> {
+    let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, size_of::<[usize; 3]>());
+    if !valid(r.rdi) || !valid(r.rsi) {
         return None;
     }
-    // SAFETY: just asked.
-    let wanted = unsafe { (r.rsi as *const u64).read_unaligned() };
-    if wanted & kept == 0 {
-        return None;
-    }
-    let set = wanted & !kept;
-    // SAFETY: the kernel's contract; the set lives across the call.
-    Some(unsafe {
-        syscall::call(
-            nr::RT_SIGPROCMASK,
-            r.rdi as usize,
-            &raw const set as usize,
-            r.rdx as usize,
-            SET as usize,
-            0,
-            0,
-        )
-    })
+    // SAFETY: null, or memory that is there.
+    Some(unsafe { crate::wrap::signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _) })
 }
+
+/// As [`before`], for masks that are set past the wrappers. The noted mask of the program stays
+/// unchanged: most of these masks are set for a moment only. Signals that the runtime needs are
+/// unblocked again at once.
+///
+/// The C library sets a mask for every jump out of a handler, which may stand at the very end of an
+/// alternate stack: so nothing is pushed, unless the mask has such a signal. (The C library's
+/// functions use no flags across a system call.)
+#[unsafe(naked)]
+unsafe extern "C" fn before_mask() {
+    // (how edi, set rsi, old rdx, bytes r10); rcx is the address of the call.
+    naked_asm!(
+        "cmp qword ptr [rip + {kept}], 0",
+        "je 9f",
+        "cmp r10, 8",
+        "jne 9f",
+        "cmp edi, {unblock}",
+        "je 9f",
+        "test rsi, rsi",
+        "je 9f",
+        // A fault here goes on at the call, which fails as it would have.
+        "mgz_mask_read:",
+        "mov r11, [rsi]",
+        "test r11, [rip + {kept}]",
+        "jne 2f",
+        "9:",
+        "jmp rcx",
+        "2:",
+        "lea rsp, [rsp - 128]",
+        "push rcx", "push rdi", "push rsi", "push rdx",
+        "syscall",
+        "push rax",
+        "mov eax, {sigprocmask}",
+        "mov edi, {unblock}",
+        "lea rsi, [rip + {kept}]",
+        "xor edx, edx",
+        "syscall",
+        "pop rax", "pop rdx", "pop rsi", "pop rdi", "pop rcx",
+        "lea rsp, [rsp + 128]",
+        "add rcx, {rest}",
+        "jmp rcx",
+        kept = sym signals::NEVER_BLOCKED,
+        unblock = const UNBLOCK,
+        sigprocmask = const nr::RT_SIGPROCMASK,
+        rest = const REST)
+}
+
+/// `SIG_UNBLOCK`.
+const UNBLOCK: usize = 1;
 
 /// A new thread, a child, or the caller again.
 unsafe extern "C" fn settle(_: *mut Saved) {
+    exec::has_failed();
     if process::header().is_none() {
         return;
     }
@@ -225,14 +288,14 @@ unsafe extern "C" fn settle(_: *mut Saved) {
     }
 }
 
-/// What tells a module from another that is loaded in its place.
+/// Hash that distinguishes a module from another one that is loaded in its place.
 fn key(bias: u64, headers: &[ProgramHeader], name: &[u8]) -> u64 {
     let mut key = mgz_abi::shared_memory::name_hash(name) ^ bias.rotate_left(17);
     key ^= (headers.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     key.max(1)
 }
 
-/// Whether it is new.
+/// Adds a key. Returns true if it is new.
 fn enter(key: u64) -> bool {
     for place in &SEARCHED {
         match place.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
@@ -259,6 +322,9 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             .any(|h| (address as u64).wrapping_sub(bias + h.vaddr) < h.filesz)
     };
     if holds(mgz_room as *const () as usize) {
+        for code in headers.iter().filter(|h| h.is_code()) {
+            process::note_own_code(bias + code.vaddr..bias + code.vaddr + code.filesz);
+        }
         return;
     }
     let bytes: u64 = headers
@@ -269,7 +335,7 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     // The executable has no name.
     let always = instrumented
         || name.is_empty()
-        || holds(libc_symbols::behind(libc_symbols::place(c"execve")));
+        || holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
     if (bytes > LARGEST && !always) || BYTES.fetch_add(bytes, Ordering::Relaxed) > MOST {
         return;
     }
@@ -295,21 +361,28 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             }
         });
     }
-    let makes = |at: u64| {
-        // SAFETY: code of the module, in which the whole way to the system call was found.
-        let number = |skip: u64| unsafe { ((at + skip) as *const u32).read_unaligned() };
-        // SAFETY: as above.
-        match unsafe { *(at as *const u8) } {
-            0xb8 => MAKERS.contains(&number(1)),
-            0x48 => MAKERS.contains(&number(3)),
-            _ => MAKERS.contains(&(number(3) & 0xff)),
-        }
+    // SAFETY: code of the module, in which the whole way to the system call was found.
+    let is_one_of = |at: u64, numbers: &[u32]| numbers.contains(&unsafe { number_at(at) });
+    let is_c_library = holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
+    let found = &mut found[..number];
+    let makes = found.iter().any(|f| is_one_of(f.0, &MAKERS));
+    // Calls about signals are met only in a C library, which makes threads and programs. Its calls
+    // that open files are left alone: threads may be cancelled in them, and wrappers know of them.
+    let is_wanted = |at: u64| match is_one_of(at, &OPENS) {
+        true => !is_c_library && (!makes || always),
+        false => makes,
     };
-    let found = &found[..number];
-    if !found.iter().any(|f| makes(f.0)) {
+    let mut wanted = 0;
+    for at in 0..found.len() {
+        if is_wanted(found[at].0) {
+            found.swap(at, wanted);
+            wanted += 1;
+        }
+    }
+    let found = &found[..wanted];
+    if found.is_empty() {
         return;
     }
-    let is_c_library = holds(libc_symbols::behind(libc_symbols::place(c"execve")));
     let mut all = true;
     for found in found.chunks(IN_A_PAGE) {
         if !lead(found) {
@@ -322,7 +395,22 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     }
 }
 
-/// Whether the calls of the C library are met, so that wrappers need not do the same.
+/// The number that the code at a place sets, in one of the forms of [`numbered_call`].
+///
+/// # Safety
+/// That must have found it there.
+unsafe fn number_at(at: u64) -> u32 {
+    // SAFETY: the caller's contract.
+    let number = |skip: u64| unsafe { ((at + skip) as *const u32).read_unaligned() };
+    // SAFETY: as above.
+    match unsafe { *(at as *const u8) } {
+        0xb8 => number(1),
+        0x48 => number(3),
+        _ => number(3) & 0xff,
+    }
+}
+
+/// True if the calls of the C library are met, so that wrappers need not do the same.
 pub fn are_met() -> bool {
     MET.load(Ordering::Relaxed)
 }
@@ -354,7 +442,8 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
     }
 }
 
-/// Whether it is the call that sets bases, with an operation that is known to be another (the loader sets `%fs`).
+/// True for the call that sets bases, if its operation is known to be a different one (the loader
+/// sets `%fs`).
 fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
     /// Bytes before it that are looked at.
     const BEFORE: usize = 12;
@@ -372,7 +461,7 @@ fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
     is_it && set.next().is_some_and(|w| w[1..] != SET_GS)
 }
 
-/// The next `syscall` instruction, or what looks like one.
+/// The next `syscall` instruction, or bytes that look like one.
 fn find(code: &[u8], from: usize) -> Option<usize> {
     use core::arch::x86_64::*;
     const WIDTH: usize = 16;
@@ -450,7 +539,14 @@ fn lead(found: &[(u64, NumberedCall)]) -> bool {
         if syscall::mprotect(page, PAGE, map::READ | map::WRITE) != 0 {
             return false;
         }
-        (page as *mut [u64; 2]).write([before as *const () as u64, after as *const () as u64]);
+        (page as *mut [u64; 3]).write([
+            before as *const () as u64,
+            after as *const () as u64,
+            before_mask as *const () as u64,
+        ]);
+        let read: usize;
+        core::arch::asm!("lea {}, [rip + mgz_mask_read]", out(reg) read, options(nomem, nostack, preserves_flags));
+        signals::READS_MASK.store(read, Ordering::Relaxed);
         for (number, (at, call)) in found.iter().enumerate() {
             write(page, page + POINTERS + number * DETOUR, *at, call);
         }
@@ -485,14 +581,26 @@ unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
     // lea rcx, [rip + what follows the jump]; jmp [before]
     let end = put(&[0x48, 0x8d, 0x0d, 6, 0, 0, 0]);
     put(&[0xff, 0x25]);
-    put(&distance(end + 6, page as u64));
-    // syscall; lea rcx, [rip + the program's next instruction]; jmp [after]: REST bytes
-    let end = put(&[0x0f, 0x05]);
-    put(&[0x48, 0x8d, 0x0d]);
-    put(&distance(end + 7, behind));
-    put(&[0xff, 0x25]);
-    let end = put(&distance(end + 13, page as u64 + 8));
-    let filled = end - (detour + call.before + 13);
+    // SAFETY: found there.
+    let is_mask = unsafe { number_at(at) } == nr::RT_SIGPROCMASK as u32;
+    let entry = if is_mask { page + 16 } else { page };
+    put(&distance(end + 6, entry as u64));
+    // syscall; lea rcx, [rip + the program's next instruction]; jmp [after]: REST bytes. Behind a
+    // call that makes nothing there is nothing to do.
+    let start = put(&[0x0f, 0x05]) - 2;
+    // SAFETY: found there.
+    let number = unsafe { number_at(at) };
+    // Behind `prctl` nothing is to be done, and a filter may forbid every call.
+    let end = if MAKERS.contains(&number) && number != nr::PRCTL as u32 {
+        put(&[0x48, 0x8d, 0x0d]);
+        put(&distance(start + 9, behind));
+        put(&[0xff, 0x25]);
+        put(&distance(start + 15, page as u64 + 8))
+    } else {
+        put(&[0xe9]);
+        put(&distance(start + 7, behind))
+    };
+    let filled = end - start;
     put(&[0x90; REST as usize][..REST as usize - filled]);
     // Behind a call that `before` has made.
     let end = put(&[0xe9]);

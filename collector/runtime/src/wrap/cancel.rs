@@ -2,12 +2,12 @@
 //!
 //! The C library sends the thread a signal, whose handler it installs by a call that no wrapper
 //! hears of, when the first thread is cancelled. That handler, too, must find the interrupted code
-//! as the original has it ([`crate::record::signals`]): else what a clone has borrowed is taken for
-//! the program's, and what a loop has recorded is written over. So before a thread may be cancelled
-//! anywhere, another one is cancelled that takes no notice; then the handler is there.
+//! as the original has it ([`crate::record::signals`]): else registers that a clone has borrowed
+//! are taken for the program's, and records of a loop are written over. So before a thread may be
+//! cancelled anywhere, another one is cancelled that takes no notice; then the handler is there.
 
 use crate::record::{signals, thread_ring, trigger};
-use crate::sys::libc_symbols::next;
+use crate::sys::libc_symbols::{library, next};
 use crate::sys::{process, syscall};
 use crate::wrap::threads;
 use core::arch::naked_asm;
@@ -43,10 +43,10 @@ extern "C" fn prepare(kind: i32) {
 
 /// Makes the C library install its handler.
 fn cancel_somebody() {
-    let Some(cancel) = next!(c"pthread_cancel", unsafe extern "C" fn(usize) -> i32) else {
+    let Some(cancel) = library!(c"pthread_cancel", unsafe extern "C" fn(usize) -> i32) else {
         return;
     };
-    let Some(detach) = next!(c"pthread_detach", unsafe extern "C" fn(usize) -> i32) else {
+    let Some(detach) = library!(c"pthread_detach", unsafe extern "C" fn(usize) -> i32) else {
         return;
     };
     // The new thread gets no signal: neither one of the program nor that of its cancellation.
@@ -55,7 +55,7 @@ fn cancel_somebody() {
     // SAFETY: a start routine that may run in any thread; the thread lives until it is told that it
     // may end.
     unsafe {
-        if threads::pthread_create(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0
+        if threads::create_thread(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0
         {
             cancel(new);
             detach(new);

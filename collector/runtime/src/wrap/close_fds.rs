@@ -22,7 +22,7 @@ fn ring() -> Option<thread_ring::Ring> {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close() {
-    // The last step is a jump: who is cancelled in there finds no frame of the runtime.
+    // The last step is a jump: a thread that is cancelled in there finds no frame of the runtime.
     naked_asm!("push rdi", "call {which}", "pop rdi", "jmp rax", which = sym which)
 }
 

@@ -7,7 +7,7 @@
 //! The new environment lies on the stack of the caller: a child that shares its parent's memory
 //! (`vfork`, `posix_spawn`) would leave anything else behind there.
 
-use crate::sys::libc_symbols::{environ, fail, next};
+use crate::sys::libc_symbols::{behind, environ, fail, library, next, place};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
@@ -47,7 +47,7 @@ fn length(list: Strings) -> usize {
     n
 }
 
-/// What is about to be executed, as far as that matters here.
+/// Program that is about to be executed, as far as it matters here.
 enum Target {
     /// Instrumented, by software.
     Instrumented(Loading),
@@ -64,10 +64,10 @@ enum Target {
 /// Interpreters of interpreters that the kernel goes through.
 const DEPTH: usize = 5;
 
-// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So what needs
-// room there is in functions of its own, whose frames are gone when the next one needs some.
+// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So code that
+// needs room there is in separate functions, whose frames are gone when the next one needs some.
 
-/// Looks at what a descriptor leads to, and closes it.
+/// Classifies the file that a descriptor leads to, and closes the descriptor.
 fn look(fd: isize, depth: usize) -> Target {
     if fd < 0 {
         return Target::Unknown;
@@ -112,8 +112,8 @@ fn look_into(fd: isize, depth: usize) -> Target {
     }
 }
 
-/// Whether a program gets other rights by being executed: then the kernel says so to the loader
-/// (`AT_SECURE`), which ignores what is preloaded.
+/// True if a program gains privileges by being executed. The kernel then tells the loader
+/// (`AT_SECURE`), which ignores preloaded libraries.
 fn gains_privileges(fd: isize) -> bool {
     const GETUID: usize = 102;
     const GETGID: usize = 104;
@@ -144,8 +144,8 @@ fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
     if later { None } else { follow(open) }
 }
 
-/// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder
-/// is told of what cannot be followed.
+/// Loading of the program that is about to be executed, or `None` if it does not get the runtime.
+/// `path` opens it; the recorder is told of programs that cannot be followed.
 #[inline(never)]
 fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
     crate::sys::begin::early();
@@ -186,7 +186,7 @@ fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
             let is_possible = !loading.refuses_heap() && process::can_reach_recorder();
             if !is_possible {
                 // The loader would complain on the program's standard error, or a sanitizer's
-                // runtime about who comes before it.
+                // runtime about the libraries before it.
                 process::count(count::FORBIDDEN, 1);
             }
             is_possible.then_some(loading)
@@ -219,32 +219,13 @@ fn with_environment<R>(
     list: Strings,
     exec: impl FnOnce(Strings) -> R,
 ) -> R {
-    let Some(loading) = follow else {
+    let Some(loading) = &follow else {
         return exec(list);
     };
-    let n = length(list);
-    // SAFETY: entries below n are strings.
-    let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
-    let known = |i: usize| {
-        process::value_of(entry(i), mgz_abi::shared_memory::ENV_NAME.as_bytes()).is_some()
-    };
-    // Who came by a wrapper has it already, and a recorder that is recorded knows what it does.
-    if (0..n).any(known) {
+    let Some(made) = Made::of(list, loading) else {
         return exec(list);
-    }
-    // The loader takes the last one.
-    let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
-    let made = Made {
-        list,
-        n,
-        preload,
-        old: preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD")),
-        before: if process::logs_heap() {
-            &[]
-        } else {
-            loading.before()
-        },
     };
+    let n = made.n;
     let text = made.text();
     match n {
         ..=FEW if text <= TEXT => on_stack::<{ FEW + 5 }, R>(&made, exec),
@@ -253,18 +234,45 @@ fn with_environment<R>(
     }
 }
 
-/// What a new environment is made of.
+/// Parts of a new environment.
 struct Made<'a> {
     list: Strings,
     n: usize,
     preload: Option<usize>,
-    /// What the program preloads, if it does.
+    /// Libraries that the program preloads, if any.
     old: Option<&'a [u8]>,
     /// Libraries that are to come before the runtime.
     before: &'a [u8],
 }
 
-impl Made<'_> {
+impl<'a> Made<'a> {
+    /// `None` if the environment has the runtime's settings already: who came by a wrapper has them,
+    /// and a recorder that is recorded knows what it does.
+    fn of(list: Strings, loading: &'a Loading) -> Option<Made<'a>> {
+        let n = length(list);
+        // SAFETY: entries below n are strings.
+        let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
+        let known = |i: usize| {
+            process::value_of(entry(i), mgz_abi::shared_memory::ENV_NAME.as_bytes()).is_some()
+        };
+        if (0..n).any(known) {
+            return None;
+        }
+        // The loader takes the last one.
+        let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
+        Some(Made {
+            list,
+            n,
+            preload,
+            old: preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD")),
+            before: if process::logs_heap() {
+                &[]
+            } else {
+                loading.before()
+            },
+        })
+    }
+
     /// Bytes of the text of the entries that are new.
     fn text(&self) -> usize {
         let list = self.old.unwrap_or(&[]).len();
@@ -349,20 +357,11 @@ fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> 
 #[inline(never)]
 fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
     let pointers = (made.n + 5) * 8;
-    // SAFETY: a new mapping.
-    let Ok(memory) = (unsafe {
-        syscall::mmap(
-            0,
-            pointers + text,
-            map::READ | map::WRITE,
-            map::PRIVATE | map::ANONYMOUS,
-            -1,
-            0,
-        )
-    }) else {
+    let memory = new_memory(pointers + text);
+    if memory == 0 {
         process::count(count::FORBIDDEN, 1);
         return exec(made.list);
-    };
+    }
     // SAFETY: the mapping has room for both.
     unsafe { made.write(memory as *mut *const u8, (memory + pointers) as *mut u8) };
     let result = exec(memory as Strings);
@@ -371,7 +370,7 @@ fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R 
     result
 }
 
-/// How a program is to be loaded.
+/// Requirements on the load of a program.
 struct Loading {
     /// A sanitizer's runtime has an allocator of its own, before which nobody may come.
     own_allocator: bool,
@@ -429,7 +428,7 @@ fn offset_of(fd: isize, address: u64) -> Option<u64> {
     Some(word(&phdr, 8, 8).wrapping_add(address - word(&phdr, 16, 8)))
 }
 
-/// Of an instrumented program, what its note says.
+/// Requirements in the note of an instrumented program.
 #[inline(never)]
 fn read_note(fd: isize) -> Option<Loading> {
     const PT_NOTE: u64 = 4;
@@ -464,8 +463,8 @@ fn read_note(fd: isize) -> Option<Loading> {
     Some(loading)
 }
 
-/// Of any other program: what it needs up to the last library that is a sanitizer's runtime, which
-/// wants to be first.
+/// Requirements of any other program: its needed libraries up to the last one that is a sanitizer's
+/// runtime, which wants to be first.
 #[inline(never)]
 fn read_needed(fd: isize) -> Loading {
     const PT_DYNAMIC: u64 = 2;
@@ -494,7 +493,7 @@ fn read_needed(fd: isize) -> Loading {
     for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
         let joint = usize::from(end != 0);
         let start = end + joint;
-        // (What has so many or so long names is not asked any more.)
+        // (A program with so many or so long names is not examined further.)
         let Some(place) = all.get_mut(start..start + NAME) else {
             break;
         };
@@ -574,12 +573,82 @@ pub unsafe fn system_execveat(
     })
 }
 
-/// Whether there is a list of strings that can be looked at.
+/// Before a program is executed, with all signals blocked: changes the call so that the program gets
+/// the runtime's settings, and silences the trigger. The call is then made with the program's mask;
+/// should it fail, [`has_failed`] undoes this.
+pub fn prepare(r: &mut crate::wrap::raw_syscalls::Saved) {
+    let at = r.rax as usize == nr::EXECVEAT;
+    let list = (if at { r.r10 } else { r.rdx }) as Strings;
+    let follow = is_list(list)
+        .then(|| {
+            follow(|| {
+                if at {
+                    syscall::open_at(r.rdi as i32, r.rsi as *const u8, r.r8 as usize)
+                } else {
+                    syscall::open_quietly(r.rdi as *const u8)
+                }
+            })
+        })
+        .flatten();
+    let quiet = Quiet::new();
+    let was_armed = quiet.0.is_some();
+    core::mem::forget(quiet);
+    let ring = crate::record::thread_ring::ring_at(syscall::gs());
+    let made = follow.as_ref().and_then(|loading| Made::of(list, loading));
+    let (mut memory, mut bytes) = (0, 0);
+    if let Some(made) = made {
+        let pointers = (made.n + 5) * 8;
+        bytes = pointers + made.text();
+        let place = match ring {
+            Some(ring) if bytes <= crate::record::thread_ring::ENVIRONMENT_BYTES => {
+                ring.environment_place()
+            }
+            _ => {
+                memory = new_memory(bytes);
+                memory
+            }
+        };
+        if place == 0 {
+            process::count(count::FORBIDDEN, 1);
+        } else {
+            // SAFETY: there is room for both.
+            unsafe { made.write(place as *mut *const u8, (place + pointers) as *mut u8) };
+            *(if at { &mut r.r10 } else { &mut r.rdx }) = place as u64;
+        }
+    }
+    if let Some(ring) = ring {
+        ring.private().executing.set((was_armed, memory, bytes));
+    }
+}
+
+/// Behind a call: if it was to execute a program and has failed, undoes the work of [`prepare`].
+pub fn has_failed() {
+    let Some(ring) = crate::record::thread_ring::ring_at(syscall::gs()) else {
+        return;
+    };
+    let (was_armed, memory, bytes) = ring.private().executing.take();
+    if memory != 0 {
+        // SAFETY: made by `prepare`, and not used any more.
+        unsafe { syscall::munmap(memory, bytes) };
+    }
+    if was_armed {
+        crate::record::trigger::arm(ring);
+    }
+}
+
+/// New memory, or 0.
+fn new_memory(bytes: usize) -> usize {
+    let flags = map::PRIVATE | map::ANONYMOUS;
+    // SAFETY: a new mapping.
+    unsafe { syscall::mmap(0, bytes, map::READ | map::WRITE, flags, -1, 0) }.unwrap_or(0)
+}
+
+/// True if there is a list of strings that can be read.
 fn is_list(list: Strings) -> bool {
     list.is_null() || syscall::is_readable(list as usize, 8)
 }
 
-/// Opens what `execvp` would execute.
+/// Opens the file that `execvp` would execute.
 fn open_in_path(file: *const u8) -> isize {
     // SAFETY: a zero-terminated name, as the C functions demand.
     let name = unsafe { process::c_bytes(file) };
@@ -612,14 +681,35 @@ fn open_in_path(file: *const u8) -> isize {
 
 const ENOSYS: isize = 38;
 
+/// Target that gets all arguments of a wrapper: a library of the program that stands in for the
+/// function; or the C library's function, if its system call is met.
+fn handed_to(place: usize) -> Option<usize> {
+    crate::sys::begin::early();
+    let next = behind(place);
+    let is_library = next == crate::sys::libc_symbols::in_library(place);
+    (next != 0 && (crate::wrap::call_sites::are_met() || !is_library)).then_some(next)
+}
+
+/// Hands a wrapper's arguments on as [`handed_to`] says, or goes on.
+macro_rules! hand_on {
+    ($name:literal, $ty:ty, $($argument:expr),*) => {
+        if let Some(to) = handed_to(const { place($name) }) {
+            // SAFETY: the function's type, and the caller's arguments.
+            return unsafe { core::mem::transmute::<usize, $ty>(to)($($argument),*) };
+        }
+    };
+}
+
+type Execute = unsafe extern "C" fn(*const u8, Strings, Strings) -> i32;
+type ExecuteHere = unsafe extern "C" fn(*const u8, Strings) -> i32;
+
+/// Executes a program by the C library's own `execve`, as the C library does in its own functions
+/// of the same kind: no stand-in for `execve` is called there.
+///
 /// # Safety
 /// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
-    let Some(real) = next!(
-        c"execve",
-        unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
-    ) else {
+unsafe fn library_execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
+    let Some(real) = library!(c"execve", Execute) else {
         return fail(ENOSYS);
     };
     let follow = follow_here(envp, || syscall::open_quietly(path));
@@ -628,22 +718,12 @@ pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -
     with_environment(follow, envp, |envp| unsafe { real(path, argv, envp) })
 }
 
+/// As [`library_execve`], along `PATH`.
+///
 /// # Safety
 /// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
-    // SAFETY: the caller's arguments.
-    unsafe { execve(path, argv, environ()) }
-}
-
-/// # Safety
-/// As the C function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
-    let Some(real) = next!(
-        c"execvpe",
-        unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
-    ) else {
+unsafe fn library_execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
+    let Some(real) = library!(c"execvpe", Execute) else {
         return fail(ENOSYS);
     };
     let follow = follow_here(envp, || open_in_path(file));
@@ -655,9 +735,37 @@ pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
+pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
+    hand_on!(c"execve", Execute, path, argv, envp);
     // SAFETY: the caller's arguments.
-    unsafe { execvpe(file, argv, environ()) }
+    unsafe { library_execve(path, argv, envp) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
+    hand_on!(c"execv", ExecuteHere, path, argv);
+    // SAFETY: the caller's arguments.
+    unsafe { library_execve(path, argv, environ()) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
+    hand_on!(c"execvpe", Execute, file, argv, envp);
+    // SAFETY: the caller's arguments.
+    unsafe { library_execvpe(file, argv, envp) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
+    hand_on!(c"execvp", ExecuteHere, file, argv);
+    // SAFETY: the caller's arguments.
+    unsafe { library_execvpe(file, argv, environ()) }
 }
 
 /// # Safety
@@ -670,6 +778,13 @@ pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
     ) else {
         return fail(ENOSYS);
     };
+    hand_on!(
+        c"fexecve",
+        unsafe extern "C" fn(i32, Strings, Strings) -> i32,
+        fd,
+        argv,
+        envp
+    );
     let follow = follow_here(envp, || {
         syscall::open_at(fd, c"".as_ptr().cast(), syscall::EMPTY_PATH)
     });
@@ -766,14 +881,24 @@ unsafe extern "C" fn gather(
     // SAFETY: as the C functions; execle has the environment behind the null pointer.
     let r = unsafe {
         match kind {
-            0 => execve(path, argv.cast(), environ()),
-            1 => execvpe(path, argv.cast(), environ()),
-            _ => execve(path, argv.cast(), argument(n + 1) as Strings),
+            0 => library_execve(path, argv.cast(), environ()),
+            1 => library_execvpe(path, argv.cast(), environ()),
+            _ => library_execve(path, argv.cast(), argument(n + 1) as Strings),
         }
     };
     // SAFETY: made above; exec has failed.
     unsafe { syscall::munmap(memory, bytes) };
     r
+}
+
+/// [`handed_to`] for the variadic ones, by `kind`; 0: nobody.
+extern "C" fn variadic_handed_to(kind: usize) -> usize {
+    let place = match kind {
+        0 => const { place(c"execl") },
+        1 => const { place(c"execlp") },
+        _ => const { place(c"execle") },
+    };
+    handed_to(place).unwrap_or(0)
 }
 
 macro_rules! variadic {
@@ -784,14 +909,25 @@ macro_rules! variadic {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name() {
             naked_asm!(
-                "push r9", "push r8", "push rcx", "push rdx", "push rsi",
+                "push r9", "push r8", "push rcx", "push rdx", "push rsi", "push rdi", "sub rsp, 8",
+                concat!("mov edi, ", $kind),
+                "call {handed_to}",
+                "add rsp, 8", "pop rdi",
+                "test rax, rax",
+                "jne 2f",
                 "mov rsi, rsp",
                 "lea rdx, [rsp + 48]",
                 concat!("mov ecx, ", $kind),
                 "call {gather}",
                 "add rsp, 40",
                 "ret",
-                gather = sym gather)
+                // (No argument is a floating-point number.)
+                "2:",
+                "pop rsi", "pop rdx", "pop rcx", "pop r8", "pop r9",
+                "mov r11, rax",
+                "xor eax, eax",
+                "jmp r11",
+                gather = sym gather, handed_to = sym variadic_handed_to)
         }
     };
 }

@@ -1,8 +1,10 @@
 //! Programs that set the `%gs` base by a call: `arch_prctl`, `syscall` with its number, or the instruction (`call_sites`). `mgz-instrument` declines files that are seen to; this meets libraries, and numbers that
 //! nobody could see.
 //!
-//! From then on the base is the thread's own, and no clone can run in it. In `burst` only an open window is one: it ends, and the thread goes on unrecorded. In `full` and `ring` clones stand
-//! on the stack and entry jumps in the code, so the process ends before the base changes, with the recorder's status for what it cannot do.
+//! From then on the base is the thread's own, and no clone can run in it. In `burst` only an open
+//! window is one: it ends, and the thread goes on unrecorded. In `full` and `ring` clones stand on
+//! the stack and entry jumps in the code, so the process ends before the base changes, with the
+//! recorder's status for unsupported programs.
 
 use crate::record::{modules, thread_ring, window};
 use crate::sys::libc_symbols::fail;
@@ -20,6 +22,12 @@ const EXIT_GROUP: usize = 231;
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn arch_prctl(operation: i32, address: usize) -> i32 {
+    crate::wrap::ask_stand_in!(
+        c"arch_prctl",
+        unsafe extern "C" fn(i32, usize) -> i32,
+        operation,
+        address
+    );
     // SAFETY: the caller's arguments.
     unsafe { by_number(0, operation as u32 as usize, address) as i32 }
 }

@@ -3,9 +3,9 @@
 
 use crate::record::signals::actions::change;
 use crate::record::signals::*;
-use crate::sys::libc_symbols::{fail, next};
+use crate::sys::libc_symbols::{fail, library};
 use crate::sys::syscall::KernelAction;
-use crate::wrap::signal_calls::{change_mask, sigsuspend};
+use crate::wrap::signal_calls::{change_mask, suspend};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Signals that interrupt system calls, as `siginterrupt` was told.
@@ -41,6 +41,12 @@ fn mask(how: i32, set: u64) -> Result<u64, i32> {
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn siginterrupt(signal: i32, interrupt: i32) -> i32 {
+    ask_stand_in!(
+        c"siginterrupt",
+        unsafe extern "C" fn(i32, i32) -> i32,
+        signal,
+        interrupt
+    );
     let Some(bit) = bit(signal) else { return -1 };
     let mut action = KernelAction::default();
     let r = change(signal, None, Some(&mut action));
@@ -61,6 +67,7 @@ pub extern "C" fn siginterrupt(signal: i32, interrupt: i32) -> i32 {
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn sighold(signal: i32) -> i32 {
+    ask_stand_in!(c"sighold", unsafe extern "C" fn(i32) -> i32, signal);
     let Some(bit) = bit(signal) else { return -1 };
     mask(0, bit).map_or_else(|failed| failed, |_| 0)
 }
@@ -68,6 +75,7 @@ pub extern "C" fn sighold(signal: i32) -> i32 {
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigrelse(signal: i32) -> i32 {
+    ask_stand_in!(c"sigrelse", unsafe extern "C" fn(i32) -> i32, signal);
     let Some(bit) = bit(signal) else { return -1 };
     mask(1, bit).map_or_else(|failed| failed, |_| 0)
 }
@@ -75,6 +83,7 @@ pub extern "C" fn sigrelse(signal: i32) -> i32 {
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigignore(signal: i32) -> i32 {
+    ask_stand_in!(c"sigignore", unsafe extern "C" fn(i32) -> i32, signal);
     if bit(signal).is_none() {
         return -1;
     }
@@ -92,27 +101,36 @@ pub extern "C" fn sigignore(signal: i32) -> i32 {
 /// The C function, for the first 32 signals.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigblock(signals: u32) -> i32 {
+    ask_stand_in!(c"sigblock", unsafe extern "C" fn(u32) -> i32, signals);
+    block(signals)
+}
+
+/// `sigblock`.
+fn block(signals: u32) -> i32 {
     mask(0, signals.into()).map_or_else(|failed| failed, |old| old as i32)
 }
 
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigsetmask(signals: u32) -> i32 {
+    ask_stand_in!(c"sigsetmask", unsafe extern "C" fn(u32) -> i32, signals);
     mask(2, signals.into()).map_or_else(|failed| failed, |old| old as i32)
 }
 
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn siggetmask() -> i32 {
-    sigblock(0)
+    ask_stand_in!(c"siggetmask", unsafe extern "C" fn() -> i32);
+    block(0)
 }
 
 /// The C function as BSD has it: waits with a mask. C libraries that have no other mean that of
 /// X/Open.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigpause(signals: u32) -> i32 {
-    if next!(c"__xpg_sigpause", unsafe extern "C" fn(i32) -> i32).is_none() {
-        return __xpg_sigpause(signals as i32);
+    ask_stand_in!(c"sigpause", unsafe extern "C" fn(u32) -> i32, signals);
+    if library!(c"__xpg_sigpause", unsafe extern "C" fn(i32) -> i32).is_none() {
+        return pause_but_for(signals as i32);
     }
     let set = [
         u64::from(signals),
@@ -133,12 +151,18 @@ pub extern "C" fn sigpause(signals: u32) -> i32 {
         0,
     ];
     // SAFETY: a whole sigset_t.
-    unsafe { sigsuspend(set.as_ptr()) }
+    unsafe { suspend(set.as_ptr()) }
 }
 
 /// The C function as X/Open has it: waits with the present mask, but for one signal.
 #[unsafe(no_mangle)]
 pub extern "C" fn __xpg_sigpause(signal: i32) -> i32 {
+    ask_stand_in!(c"__xpg_sigpause", unsafe extern "C" fn(i32) -> i32, signal);
+    pause_but_for(signal)
+}
+
+/// `__xpg_sigpause`.
+fn pause_but_for(signal: i32) -> i32 {
     let Some(bit) = bit(signal) else { return -1 };
     let mut set = [0u64; 16];
     let r = change_mask(0, None, INTERNAL, &mut set[0]);
@@ -147,5 +171,5 @@ pub extern "C" fn __xpg_sigpause(signal: i32) -> i32 {
     }
     set[0] &= !bit;
     // SAFETY: a whole sigset_t.
-    unsafe { sigsuspend(set.as_ptr()) }
+    unsafe { suspend(set.as_ptr()) }
 }

@@ -1,5 +1,30 @@
 //! The program's calls that the runtime stands in for.
 
+/// Calls a library of the program that stands in for the function, if there is one, and returns its
+/// result: the wrapper's caller would have called that library. Its calls to the C library are met
+/// there; if they are not, the wrapper does the work itself.
+#[cfg(not(test))]
+macro_rules! ask_stand_in {
+    ($name:literal, $ty:ty $(, $argument:expr)*) => {
+        if let Some(to) = $crate::wrap::stand_in(const { $crate::sys::libc_symbols::place($name) }) {
+            // SAFETY: the function's type, and the caller's arguments.
+            #[allow(unused_unsafe, reason = "some wrappers are unsafe functions")]
+            return unsafe { core::mem::transmute::<usize, $ty>(to)($($argument),*) };
+        }
+    };
+}
+#[cfg(not(test))]
+pub(crate) use ask_stand_in;
+
+/// The library function that stands in for one of the C library's, if that can be asked.
+#[cfg(not(test))]
+pub(crate) fn stand_in(place: usize) -> Option<usize> {
+    if !call_sites::are_met() {
+        return None;
+    }
+    crate::sys::libc_symbols::stand_in(place)
+}
+
 #[cfg(not(test))]
 pub mod call_sites;
 #[cfg(not(test))]
@@ -17,6 +42,10 @@ pub(crate) mod legacy_signals;
 #[cfg(not(test))]
 pub mod locked_memory;
 #[cfg(not(test))]
+pub mod prctl_calls;
+#[cfg(not(test))]
+pub mod proc_files;
+#[cfg(not(test))]
 pub mod raw_syscalls;
 #[cfg(not(test))]
 pub mod seccomp;
@@ -26,7 +55,7 @@ pub mod sigev_thread;
 pub(crate) mod signal_calls;
 #[cfg(not(test))]
 pub mod threads;
-// Of the wrappers this alone can be tried outside of a traced process.
+// This is the only wrapper that tests can call outside of a traced process.
 #[cfg(test)]
 #[path = "heap/sampling.rs"]
 mod sampling;

@@ -1,4 +1,4 @@
-//! Executables without a loader: how the runtime learns what they ask the kernel for.
+//! System calls of executables without a loader, and the runtime's way to learn of them.
 //!
 //! No loader means no `LD_PRELOAD` and no functions to stand in front of. Instead, the entry point
 //! of a rewritten static executable looks for the runtime's environment variable, maps the
@@ -12,11 +12,11 @@
 use crate::record::{signals, thread_ring, trigger};
 use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
-use crate::wrap::{exec, threads};
-use core::arch::naked_asm;
+use crate::wrap::{exec, proc_files, threads};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use mgz_abi::shared_memory::PAGE;
 
-/// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`,
+/// Length of the system call instruction and of the code that leads to [`after`] (`mgz-instrument`,
 /// `emit/syscall_hooks.rs`).
 pub(crate) const REST: u64 = 17;
 
@@ -42,8 +42,13 @@ pub struct Saved {
     pub(crate) flags: u64,
 }
 
+const _: () = assert!(size_of::<Saved>().is_multiple_of(16));
+
+/// Code around a system call. If the process is recorded, the work is done on the thread's own
+/// stack, with all signals blocked: the program's may be an alternate one that has no room for it.
+/// Elsewhere it is done on the program's, by `$plain`.
 macro_rules! hook {
-    ($(#[$doc:meta])* $name:ident, $work:ident) => {
+    ($(#[$doc:meta])* $name:ident, $work:ident, $plain_name:ident, $plain:ident) => {
         $(#[$doc])*
         ///
         /// # Safety
@@ -51,9 +56,98 @@ macro_rules! hook {
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             // The code around may use the red zone and every register but rcx and r11, which the system call overwrites anyway.
-            naked_asm!(
+            $crate::record::own_stack::asm_with_own_stack!(
                 "lea rsp, [rsp - 128]",
                 "pushfq",
+                $crate::sys::flags::clear_foreign!(),
+                "cmp qword ptr [rip + {header}], 0",
+                "je 40f",
+                "cmp byte ptr [rip + {sealed}], 0",
+                "jne 40f",
+                "cmp qword ptr [rip + {never_blocked}], 0",
+                "je 40f",
+                // These look at the mask or at the stack that the program is on.
+                "cmp rax, {sigprocmask}",
+                "je 40f",
+                "cmp rax, {sigaltstack}",
+                "je 40f",
+                "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push r8", "push r9", "push r10", "push r11",
+                "lea rsp, [rsp - 16]",
+                "mov rbx, rsp",
+                "mov eax, {sigprocmask}",
+                "mov edi, 2", // SIG_SETMASK
+                "lea rsi, [rip + {all_signals}]",
+                "mov rdx, rbx",
+                "mov r10d, 8",
+                "syscall",
+                $crate::record::own_stack::to_own_stack!("[rbx + 8]"),
+                "sub rsp, {bytes}",
+                "movups [rsp], xmm0", "movups [rsp + 16], xmm1", "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
+                "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
+                "movups [rsp + 128], xmm8", "movups [rsp + 144], xmm9", "movups [rsp + 160], xmm10", "movups [rsp + 176], xmm11",
+                "movups [rsp + 192], xmm12", "movups [rsp + 208], xmm13", "movups [rsp + 224], xmm14", "movups [rsp + 240], xmm15",
+                "mov [rsp + 256], r15", "mov [rsp + 264], r14", "mov [rsp + 272], r13", "mov [rsp + 280], r12",
+                "mov rax, [rbx + 16]", "mov [rsp + 288], rax", // r11
+                "mov rax, [rbx + 24]", "mov [rsp + 296], rax", // r10
+                "mov rax, [rbx + 32]", "mov [rsp + 304], rax", // r9
+                "mov rax, [rbx + 40]", "mov [rsp + 312], rax", // r8
+                "mov [rsp + 320], rbp",
+                "mov rax, [rbx + 48]", "mov [rsp + 328], rax", // rdi
+                "mov rax, [rbx + 56]", "mov [rsp + 336], rax", // rsi
+                "mov rax, [rbx + 64]", "mov [rsp + 344], rax", // rdx
+                "mov rax, [rbx + 72]", "mov [rsp + 352], rax", // rcx
+                "mov rax, [rbx + 80]", "mov [rsp + 360], rax", // rbx
+                "mov rax, [rbx + 88]", "mov [rsp + 368], rax", // rax
+                "mov rax, [rbx + 96]", "mov [rsp + 376], rax", // flags
+                "mov rdi, rsp",
+                "call {work}",
+                // Registers that the call may have changed.
+                "mov rax, [rsp + 296]", "mov [rbx + 24], rax", // r10
+                "mov rax, [rsp + 344]", "mov [rbx + 64], rax", // rdx
+                "mov rax, [rsp + 352]", "mov [rbx + 72], rax", // rcx
+                "mov rax, [rsp + 368]", "mov [rbx + 88], rax", // rax
+                "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]", "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
+                "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]", "movups xmm6, [rsp + 96]", "movups xmm7, [rsp + 112]",
+                "movups xmm8, [rsp + 128]", "movups xmm9, [rsp + 144]", "movups xmm10, [rsp + 160]", "movups xmm11, [rsp + 176]",
+                "movups xmm12, [rsp + 192]", "movups xmm13, [rsp + 208]", "movups xmm14, [rsp + 224]", "movups xmm15, [rsp + 240]",
+                "mov rsp, rbx",
+                // Signals that the runtime needs are not blocked in a new thread either.
+                "mov rax, [rip + {never_blocked}]",
+                "not rax",
+                "and [rsp], rax",
+                "mov eax, {sigprocmask}",
+                "mov edi, 2",
+                "mov rsi, rsp",
+                "xor edx, edx",
+                "mov r10d, 8",
+                "syscall",
+                "lea rsp, [rsp + 16]",
+                "pop r11", "pop r10", "pop r9", "pop r8", "pop rdi", "pop rsi", "pop rdx", "pop rcx", "pop rbx", "pop rax",
+                "popfq",
+                "lea rsp, [rsp + 128]",
+                "jmp rcx",
+                "40:",
+                "popfq",
+                "lea rsp, [rsp + 128]",
+                "jmp {plain}",
+                ;
+                header = sym $crate::sys::process::HEADER,
+                never_blocked = sym $crate::record::signals::NEVER_BLOCKED,
+                kept = const $crate::sys::flags::KEPT,
+                sigaltstack = const $crate::sys::syscall::nr::SIGALTSTACK,
+                bytes = const size_of::<$crate::wrap::raw_syscalls::Saved>(),
+                work = sym $work,
+                plain = sym $plain_name,
+            )
+        }
+
+        /// The same on the program's stack.
+        #[unsafe(naked)]
+        unsafe extern "C" fn $plain_name() {
+            core::arch::naked_asm!(
+                "lea rsp, [rsp - 128]",
+                "pushfq",
+                $crate::sys::flags::clear_foreign!(),
                 "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp", "push r8",
                 "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
                 "lea rsp, [rsp - 256]",
@@ -61,7 +155,6 @@ macro_rules! hook {
                 "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
                 "movups [rsp + 128], xmm8", "movups [rsp + 144], xmm9", "movups [rsp + 160], xmm10", "movups [rsp + 176], xmm11",
                 "movups [rsp + 192], xmm12", "movups [rsp + 208], xmm13", "movups [rsp + 224], xmm14", "movups [rsp + 240], xmm15",
-                "cld",
                 "mov rdi, rsp",
                 "mov rbx, rsp",
                 "and rsp, -16",
@@ -77,7 +170,8 @@ macro_rules! hook {
                 "popfq",
                 "lea rsp, [rsp + 128]",
                 "jmp rcx",
-                work = sym $work)
+                work = sym $plain,
+                kept = const $crate::sys::flags::KEPT)
         }
     };
 }
@@ -85,14 +179,44 @@ pub(crate) use hook;
 
 hook!(
     /// Entered in front of a system call, rcx its address: goes there, or behind it if the call is done.
-    before, prepare
+    before, prepare, before_plain, prepare_plain
 );
 hook!(
     /// Entered behind a system call, rcx where the program goes on.
-    after, settle
+    after, settle, after_plain, settle
 );
 
+const PR_SET_SECCOMP: u32 = 22;
+const SECCOMP_MODE_STRICT: u64 = 1;
+
+/// Control page of the thread that is about to restrict its system calls. Behind that call the
+/// runtime makes no other.
+static RESTRICTED: AtomicUsize = AtomicUsize::new(0);
+
+/// Prepares for a filter of system calls. In strict mode no call of the runtime is possible, so
+/// recording ends.
+fn restrict_thread(strict: bool) {
+    RESTRICTED.store(syscall::gs(), Ordering::Relaxed);
+    if strict {
+        crate::sys::seccomp_state::NO_RECORDING.store(true, Ordering::Relaxed);
+    }
+}
+
+fn has_loader() -> bool {
+    crate::sys::libc_symbols::dl_iterate_phdr().is_some()
+}
+
 unsafe extern "C" fn prepare(registers: *mut Saved) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, true) }
+}
+
+unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
+    // SAFETY: what `before` has just saved.
+    unsafe { prepare_by(registers, false) }
+}
+
+unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
     const ENOMEM: isize = 12;
     // SAFETY: what `before` has just pushed.
     let r = unsafe { &mut *registers };
@@ -114,6 +238,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
             crate::wrap::signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _)
         },
         nr::CLONE | nr::CLONE3 if !thread_ring::provide() => -ENOMEM,
+        nr::EXECVE | nr::EXECVEAT if aside => return exec::prepare(r),
         // SAFETY: as above.
         nr::EXECVE => unsafe {
             exec::system_execve(
@@ -132,6 +257,29 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
                 r.r8 as usize,
             )
         },
+        // (A thread may be cancelled in those of a C library that is part of the executable.)
+        number @ (nr::OPEN | nr::OPENAT | nr::OPENAT2) if has_loader() => {
+            let arguments = [r.rdi, r.rsi, r.rdx, r.r10].map(|a| a as usize);
+            match proc_files::open_by_number(number, arguments) {
+                Some(result) => result,
+                None => return,
+            }
+        }
+        nr::PRCTL => {
+            if r.rdi as u32 == PR_SET_SECCOMP {
+                restrict_thread(r.rsi == SECCOMP_MODE_STRICT);
+            }
+            let words = [r.rdi as u32 as u64, r.rsi, r.rdx, r.r10, r.r8].map(|w| w as usize);
+            // SAFETY: the kernel's contract.
+            let Some((result, on)) =
+                (unsafe { crate::wrap::prctl_calls::met_in_clone(words, r.rcx) })
+            else {
+                return;
+            };
+            r.rax = result as u64;
+            r.rcx = on;
+            return;
+        }
         nr::ARCH_PRCTL => return crate::wrap::gs_base::met_in_clone(r.rdi as usize),
         _ => return,
     };
@@ -143,6 +291,11 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
 /// memory of their own have got a ring when they read the hook's address.)
 unsafe extern "C" fn settle(_: *mut Saved) {
     let gs = syscall::gs();
+    if gs != 0 && RESTRICTED.load(Ordering::Relaxed) == gs {
+        RESTRICTED.store(0, Ordering::Relaxed);
+        return;
+    }
+    exec::has_failed();
     let Some(ring) = thread_ring::ring_at(gs) else {
         return;
     };

@@ -3,13 +3,13 @@
 //! ends, and the thread's probes go on in the spare ring.
 
 use crate::record::{entry_patches, reuse_watch, signals, thread_ring, trigger, window};
-use crate::sys::libc_symbols::{fail, next};
+use crate::sys::libc_symbols::{fail, library, next};
 use crate::sys::seccomp_eval::Instruction;
 use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_filtered, is_sealed};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, seccomp_eval};
 use crate::wrap::raw_syscalls::REST;
-use crate::wrap::{call_sites, gs_base};
+use crate::wrap::{call_sites, gs_base, prctl_calls};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{PAGE, count};
@@ -19,7 +19,7 @@ const MOST: u16 = 4096;
 const STRICT: usize = 0;
 const FILTER: usize = 1;
 
-/// What holds once a filter is installed.
+/// Abilities that remain once a filter is installed.
 #[derive(Clone, Copy)]
 struct Foreseen {
     /// Recording goes on.
@@ -47,7 +47,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     if program.is_null() {
         return NOTHING_CHANGES;
     }
-    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way
+    // The kernel refuses a filter that is too short, too long or unreadable. (Some ask in that way
     // whether it has filters.)
     if !crate::sys::syscall::is_readable(program as usize, size_of::<Program>()) {
         return NOTHING_CHANGES;
@@ -76,7 +76,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         && allows(nr::RT_SIGPROCMASK, [2, 0, 0])
         && allows(nr::KILL, [recorder, 0, 0])
         && (crate::record::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
-    // What is called now and then, and how handlers end.
+    // Calls for occasional work, and for the end of handlers.
     let recording = recording
         && [
             nr::CLOSE,
@@ -89,7 +89,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         .into_iter()
         .all(|n| allows(n, [0; 3]));
     const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
-    // What makes threads' triggers, and looks who one is.
+    // Calls that make threads' triggers and find the caller's identity.
     let triggers = [
         nr::RT_SIGACTION,
         nr::SIGALTSTACK,
@@ -171,21 +171,25 @@ fn restrict(operation: usize, program: *const Program, install: impl FnOnce() ->
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
-    const PR_SET_SECCOMP: i32 = 22;
-    const PR_SET_MDWE: i32 = 65;
     const ENOSYS: isize = 38;
-    let Some(real) = next!(
-        c"prctl",
-        unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32
-    ) else {
-        return fail(ENOSYS);
-    };
+    match next!(c"prctl", Prctl) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { prctl_by(real, option, a, b, c, d) },
+        None => fail(ENOSYS),
+    }
+}
+
+type Prctl = unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32;
+
+/// `prctl` by one of its definitions.
+///
+/// # Safety
+/// As the C function.
+unsafe fn prctl_by(real: Prctl, option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
+    const PR_SET_SECCOMP: i32 = 22;
     // SAFETY: the caller's arguments.
     let call = || unsafe { real(option, a, b, c, d) };
-    // No memory becomes executable from then on.
-    if option == PR_SET_MDWE && a & 1 != 0 {
-        entry_patches::give_up();
-    }
+    prctl_calls::met([option as u32 as usize, a, b, c, d]);
     // Modes: 1 strict, 2 filter.
     if option == PR_SET_SECCOMP && (a == 1 || a == 2) {
         restrict(a - 1, b as *const Program, || call() as isize) as i32
@@ -194,7 +198,9 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
     }
 }
 
-/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal handlers, masks and alternate stacks, segment bases; others are passed on as they are.
+/// `syscall` for the calls that the runtime must see: filters, calls that make threads and
+/// programs, calls that open files, signal handlers, masks and alternate stacks, segment bases. All
+/// others are passed on unchanged.
 ///
 /// # Safety
 /// As the C function.
@@ -214,6 +220,9 @@ pub unsafe extern "C" fn syscall() {
         "je {signals_by_number}",
         "cmp rdi, {bases}",
         "je {bases_by_number}",
+        "cmp rdi, {open}", "je 2f",
+        "cmp rdi, {openat}", "je 2f",
+        "cmp rdi, {openat2}", "je 2f",
         "cmp rdi, {clone}", "je 2f",
         "cmp rdi, {fork}", "je 2f",
         "cmp rdi, {execve}", "je 2f",
@@ -223,7 +232,8 @@ pub unsafe extern "C" fn syscall() {
         "call {real}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
         "jmp rax",
-        // What makes threads and programs is met as elsewhere (`call_sites`); a new thread goes on by the return address on its own stack.
+        // Calls that make threads and programs are met as elsewhere (`call_sites`); a new thread
+        // goes on by the return address on its own stack.
         "2:",
         "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9", "mov r9, [rsp + 8]",
         "lea rcx, [rip + 3f]",
@@ -232,7 +242,7 @@ pub unsafe extern "C" fn syscall() {
         "syscall",
         "lea rcx, [rip + 4f]",
         "jmp {after}",
-        // Where `before` goes if it has made the call.
+        // `before` goes here if it has made the call.
         ".skip {rest} - (. - 3b), 0x90",
         "4:",
         "cmp rax, -4095",
@@ -249,6 +259,7 @@ pub unsafe extern "C" fn syscall() {
         number = const SECCOMP, seccomp = sym seccomp, prctl_number = const PRCTL, prctl_by_number = sym prctl_by_number, real = sym real,
         action_number = const nr::RT_SIGACTION, mask_number = const nr::RT_SIGPROCMASK, stack_number = const nr::SIGALTSTACK, signals_by_number = sym signals_by_number,
         bases = const nr::ARCH_PRCTL, bases_by_number = sym gs_base::by_number,
+        open = const nr::OPEN, openat = const nr::OPENAT, openat2 = const nr::OPENAT2,
         clone = const nr::CLONE, fork = const nr::FORK, execve = const nr::EXECVE, execveat = const nr::EXECVEAT, clone3 = const nr::CLONE3,
         before = sym call_sites::before, after = sym call_sites::after, rest = const REST, failed = sym failed)
 }
@@ -312,7 +323,7 @@ unsafe extern "C" fn signals_by_number(
 }
 
 const SECCOMP: usize = 317;
-const PRCTL: usize = 157;
+const PRCTL: usize = nr::PRCTL;
 
 unsafe extern "C" fn prctl_by_number(
     _number: usize,
@@ -322,8 +333,11 @@ unsafe extern "C" fn prctl_by_number(
     c: usize,
     d: usize,
 ) -> isize {
-    // SAFETY: the caller's arguments.
-    unsafe { prctl(option as i32, a, b, c, d) as isize }
+    match library!(c"prctl", Prctl) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { prctl_by(real, option as i32, a, b, c, d) as isize },
+        None => missing(),
+    }
 }
 
 extern "C" fn real() -> usize {

@@ -3,9 +3,9 @@
 //! have the `%gs` base of whoever made them; so the functions are entered through stubs that give
 //! them a ring.
 //!
-//! A stub stands for a function, whatever that is called with: a program may change the argument of
-//! an event that it uses again, and who makes a timer for each of many things has few functions.
-//! Stubs are never given back, since a notification may come when its timer is gone.
+//! A stub stands for a function, with any argument: a program may change the argument of an event
+//! that it uses again, and a program with a timer for each of many things has few functions. Stubs
+//! are never given back, since a notification may come when its timer is gone.
 
 use crate::record::thread_ring::Stack;
 use crate::sys::libc_symbols::{fail, next};
@@ -37,7 +37,7 @@ unsafe extern "C" fn notify() {
     naked_asm!("pop rax", "push rdi", "mov rdi, rax", "call {begin}", "pop rdi", "jmp rax", begin = sym begin_notification)
 }
 
-/// Gives the thread a ring. Returns what it is to run.
+/// Gives the thread a ring. Returns the function that it is to run.
 extern "C" fn begin_notification(behind: usize) -> usize {
     come_into_being(false, false, Stack::UNKNOWN);
     FUNCTIONS[(behind - stubs as *const () as usize) / STUB - 1].load(Ordering::Acquire)
@@ -174,7 +174,7 @@ macro_rules! lists {
             let Some(real) = next!($c, unsafe extern "C" fn(i32, *const usize, i32, *const [usize; 8]) -> i32) else { return fail(ENOSYS) };
             // SAFETY: the caller's arguments.
             unsafe {
-                // Who waits need pass no event.
+                // A caller that waits need pass no event.
                 let event = if mode == NO_WAIT { event } else { core::ptr::null() };
                 let each: Option<unsafe fn(usize) -> Result<(), ()>> = $each;
                 let done = each.is_none_or(|each| (0..n.max(0) as usize).all(|i| each(*list.add(i)).is_ok()));

@@ -1,11 +1,11 @@
-//! What the program calls: the C library's functions about actions, masks and alternate stacks, for
-//! its own view of them.
+//! Functions for the program: the C library's functions about actions, masks and alternate stacks,
+//! for its own view of them.
 
 use crate::record::signals::actions::change;
-use crate::record::signals::{segv_mask, *};
+use crate::record::signals::{program_stack, segv_mask, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{thread_ring, trigger};
-use crate::sys::libc_symbols::{fail, next};
+use crate::sys::libc_symbols::{fail, library, next};
 use crate::sys::syscall;
 use crate::sys::syscall::KernelAction;
 
@@ -18,6 +18,8 @@ pub struct LibcAction {
     restorer: usize,
 }
 
+type Act = unsafe extern "C" fn(i32, *const LibcAction, *mut LibcAction) -> i32;
+
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
@@ -26,6 +28,16 @@ pub unsafe extern "C" fn sigaction(
     new: *const LibcAction,
     old: *mut LibcAction,
 ) -> i32 {
+    ask_stand_in!(c"sigaction", Act, signal, new, old);
+    // SAFETY: the caller's arguments.
+    unsafe { change_action(signal, new, old) }
+}
+
+/// The program's view of an action, as the C library's `sigaction` has it.
+///
+/// # Safety
+/// As the C function.
+unsafe fn change_action(signal: i32, new: *const LibcAction, old: *mut LibcAction) -> i32 {
     // SAFETY: the caller passes null or valid pointers.
     let wanted = unsafe { new.as_ref() }.map(|a| KernelAction {
         handler: a.handler,
@@ -64,9 +76,12 @@ pub unsafe extern "C" fn __sigaction(
     new: *const LibcAction,
     old: *mut LibcAction,
 ) -> i32 {
+    ask_stand_in!(c"__sigaction", Act, signal, new, old);
     // SAFETY: the same function.
-    unsafe { sigaction(signal, new, old) }
+    unsafe { change_action(signal, new, old) }
 }
+
+type Handle = unsafe extern "C" fn(i32, usize) -> usize;
 
 fn simple(number: i32, handler: usize, flags: u64, mask: u64) -> usize {
     let mut before = KernelAction::default();
@@ -90,6 +105,12 @@ fn simple(number: i32, handler: usize, flags: u64, mask: u64) -> usize {
 /// The C function (BSD semantics).
 #[unsafe(no_mangle)]
 pub extern "C" fn signal(number: i32, handler: usize) -> usize {
+    ask_stand_in!(c"signal", Handle, number, handler);
+    handle(number, handler)
+}
+
+/// `signal` as BSD has it.
+fn handle(number: i32, handler: usize) -> usize {
     if handler == usize::MAX || !(1..=64).contains(&number) {
         return fail(EINVAL) as isize as usize;
     }
@@ -104,18 +125,26 @@ pub extern "C" fn signal(number: i32, handler: usize) -> usize {
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn bsd_signal(number: i32, handler: usize) -> usize {
-    signal(number, handler)
+    ask_stand_in!(c"bsd_signal", Handle, number, handler);
+    handle(number, handler)
 }
 
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn __bsd_signal(number: i32, handler: usize) -> usize {
-    signal(number, handler)
+    ask_stand_in!(c"__bsd_signal", Handle, number, handler);
+    handle(number, handler)
 }
 
 /// The C function (System V semantics).
 #[unsafe(no_mangle)]
 pub extern "C" fn sysv_signal(number: i32, handler: usize) -> usize {
+    ask_stand_in!(c"sysv_signal", Handle, number, handler);
+    handle_once(number, handler)
+}
+
+/// `signal` as System V has it.
+fn handle_once(number: i32, handler: usize) -> usize {
     if handler == usize::MAX {
         return fail(EINVAL) as isize as usize;
     }
@@ -125,12 +154,14 @@ pub extern "C" fn sysv_signal(number: i32, handler: usize) -> usize {
 /// The C function.
 #[unsafe(no_mangle)]
 pub extern "C" fn __sysv_signal(number: i32, handler: usize) -> usize {
-    sysv_signal(number, handler)
+    ask_stand_in!(c"__sysv_signal", Handle, number, handler);
+    handle_once(number, handler)
 }
 
 /// The C function: SIG_HOLD (2) blocks the signal.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
+    ask_stand_in!(c"sigset", Handle, number, handler);
     const SIG_HOLD: usize = 2;
     if !(1..=64).contains(&number) || handler == usize::MAX {
         return fail(EINVAL) as isize as usize;
@@ -171,12 +202,28 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
     crate::sys::begin::early();
     let ring = thread_ring::current();
     let here = core::ptr::from_ref(&ring) as usize;
+    /// `SIG_UNBLOCK`.
+    const UNBLOCK: i32 = 1;
     let real = match &ring {
+        // (One that waits has the trigger's signal blocked in earnest.)
+        Some(_) if how == UNBLOCK => set.map(|s| s & !kept),
         Some(_) => set.map(|s| s & !(SEGV_BIT | trigger::bit() | kept)),
         None => set.map(|s| s & !kept),
     };
     if !(0..=2).contains(&how) && set.is_some() {
         return -EINVAL;
+    }
+    let asked = set.filter(|_| ring.is_some() && !thread_ring::borrows_memory());
+    let change = |was: bool, asked: bool| match how {
+        0 => was || asked,
+        1 => was && !asked,
+        _ => asked,
+    };
+    let had_trigger = ring.is_some_and(|r| r.private().trigger_blocked.get());
+    if let (Some(ring), Some(set)) = (ring, asked) {
+        // Before one that has waited comes.
+        let blocks = change(had_trigger, set & trigger::bit() != 0);
+        ring.private().trigger_blocked.set(blocks);
     }
     match syscall::sigprocmask(how as usize, real) {
         Err(errno) => -errno,
@@ -188,23 +235,15 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
                 if segv_blocked {
                     *old |= SEGV_BIT;
                 }
-                if private.trigger_blocked.get() {
+                *old &= !trigger::bit();
+                if had_trigger {
                     *old |= trigger::bit();
                 }
-                if let Some(set) = set.filter(|_| !thread_ring::borrows_memory()) {
-                    let change = |was: bool, asked: bool| match how {
-                        0 => was || asked,
-                        1 => was && !asked,
-                        _ => asked,
-                    };
+                if let Some(set) = asked {
                     let blocks = change(segv_blocked, set & SEGV_BIT != 0);
                     if blocks != segv_blocked {
                         segv_mask::set(private, blocks);
                     }
-                    private.trigger_blocked.set(change(
-                        private.trigger_blocked.get(),
-                        set & trigger::bit() != 0,
-                    ));
                 }
             }
             0
@@ -231,6 +270,18 @@ pub unsafe fn system_sigprocmask(how: i32, set: *const u64, old: *mut u64) -> is
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(how: i32, set: *const u64, old: *mut u64) -> i32 {
+    ask_stand_in!(c"pthread_sigmask", Mask, how, set, old);
+    // SAFETY: the caller's arguments.
+    unsafe { change_set(how, set, old) }
+}
+
+type Mask = unsafe extern "C" fn(i32, *const u64, *mut u64) -> i32;
+
+/// `pthread_sigmask`.
+///
+/// # Safety
+/// As the C function.
+unsafe fn change_set(how: i32, set: *const u64, old: *mut u64) -> i32 {
     let mut before = 0;
     // SAFETY: null or a valid sigset_t, of which the kernel knows the first eight bytes.
     let r = change_mask(how, unsafe { set.as_ref() }.copied(), INTERNAL, &mut before);
@@ -248,8 +299,9 @@ pub unsafe extern "C" fn pthread_sigmask(how: i32, set: *const u64, old: *mut u6
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(how: i32, set: *const u64, old: *mut u64) -> i32 {
+    ask_stand_in!(c"sigprocmask", Mask, how, set, old);
     // SAFETY: the same contract.
-    match unsafe { pthread_sigmask(how, set, old) } {
+    match unsafe { change_set(how, set, old) } {
         0 => 0,
         errno => fail(errno as isize),
     }
@@ -304,6 +356,21 @@ impl Drop for Waiting {
     }
 }
 
+/// `sigsuspend`, as the C library's own functions call it.
+///
+/// # Safety
+/// As the C function.
+pub(crate) unsafe fn suspend(set: *const u64) -> i32 {
+    let Some(real) = library!(c"sigsuspend", unsafe extern "C" fn(*const u64) -> i32) else {
+        return fail(38);
+    };
+    // SAFETY: the caller's arguments.
+    unsafe {
+        let waiting = Waiting::new(set);
+        real(waiting.mask())
+    }
+}
+
 macro_rules! waits {
     ($($name:ident, $c:literal, ($($argument:ident: $ty:ty),*);)*) => {$(
         /// # Safety
@@ -334,10 +401,6 @@ waits! {
 /// # Safety
 /// As the C function: null or valid pointers.
 pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> isize {
-    const MINIMUM: usize = 2048;
-    const SS_ONSTACK: usize = 1;
-    const EPERM: isize = 1;
-    const ENOMEM: isize = 12;
     crate::sys::begin::early();
     let Some(ring) = thread_ring::current() else {
         // SAFETY: the caller's pointers, as for the C function.
@@ -353,36 +416,20 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
             )
         };
     };
-    let private = ring.private();
-    let here = (&raw const private) as usize;
-    let before = private.stack.get();
-    let on_it =
-        before[1] & thread_ring::SS_DISABLE == 0 && here.wrapping_sub(before[0]) < before[2];
+    let here = (&raw const ring) as usize;
+    let before = ring.private().stack.get();
     // SAFETY: null or valid.
-    let wanted = unsafe { new.as_ref() }.copied();
-    if let Some([address, flags, size]) = wanted {
-        // The flags are an int; the other half of the word is padding.
-        let flags = flags & 0xffff_ffff;
-        if on_it {
-            return -EPERM;
+    if let Some(wanted) = unsafe { new.as_ref() }.copied() {
+        let result = program_stack::set_stack(ring, wanted, here);
+        if result < 0 {
+            return result;
         }
-        if flags & !(0x8000_0000 | SS_ONSTACK) > thread_ring::SS_DISABLE {
-            return -EINVAL;
-        }
-        if flags & thread_ring::SS_DISABLE == 0 && size < MINIMUM {
-            return -ENOMEM;
-        }
-        private.stack.set(if flags & thread_ring::SS_DISABLE != 0 {
-            [0, thread_ring::SS_DISABLE, 0]
-        } else {
-            [address, 0, size]
-        });
     }
     // SAFETY: null or valid.
     if let Some(old) = unsafe { old.as_mut() } {
         *old = before;
-        if on_it {
-            old[1] |= SS_ONSTACK;
+        if program_stack::counts_as_on(before, here) {
+            old[1] |= program_stack::SS_ONSTACK;
         }
     }
     0
@@ -392,6 +439,12 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaltstack(new: *const [usize; 3], old: *mut [usize; 3]) -> i32 {
+    ask_stand_in!(
+        c"sigaltstack",
+        unsafe extern "C" fn(*const [usize; 3], *mut [usize; 3]) -> i32,
+        new,
+        old
+    );
     // SAFETY: the same contract.
     match unsafe { alternate_stack(new, old) } {
         0 => 0,

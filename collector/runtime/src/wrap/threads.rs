@@ -2,7 +2,8 @@
 
 use crate::record::thread_ring;
 use crate::record::thread_ring::Stack;
-use crate::sys::libc_symbols::{fail, next};
+use crate::sys::flags::PlainFlags;
+use crate::sys::libc_symbols::{fail, library, next, place};
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
@@ -13,8 +14,8 @@ const EAGAIN: isize = 11;
 const ENOMEM: isize = 12;
 const ENOSYS: isize = 38;
 
-/// What a new thread shall run, handed over in a place of a fixed pool or, while that is in use, in
-/// a page of its own.
+/// Function and argument of a new thread, handed over in a place of a fixed pool or, while that is
+/// in use, in a page of its own.
 struct Start {
     used: AtomicU32,
     function: usize,
@@ -94,7 +95,7 @@ extern "C" fn release(start: usize) {
         if start.is_multiple_of(PAGE) && !in_pool(start) {
             syscall::munmap(start, PAGE);
         } else {
-            // (What looks for leaks takes what still stands there for a use of it.)
+            // (A leak checker takes a value that still stands there for a use of it.)
             (*(start as *mut Start)).argument = 0;
             (*(start as *mut Start)).used.store(0, Ordering::Release);
         }
@@ -108,9 +109,9 @@ fn in_pool(start: usize) -> bool {
 /// A pair that is returned in rax and rdx.
 #[repr(C)]
 pub struct Call {
-    /// What is called.
+    /// Function to call.
     pub function: usize,
-    /// With what.
+    /// Its argument.
     pub argument: usize,
 }
 
@@ -140,8 +141,10 @@ pub fn begin_raw(parents: thread_ring::Ring) {
     );
 }
 
-/// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
+/// Gives the calling thread, which is new, a ring. Its mask is its creator's.
 pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) {
+    crate::sys::dispatch::forget();
+    let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     let gs = syscall::gs();
     if let Some(ring) = own_ring(gs) {
@@ -195,8 +198,8 @@ fn own_ring(gs: usize) -> Option<thread_ring::Ring> {
     })
 }
 
-/// Whether the calling thread has an alternate stack. A new one that shares memory has its
-/// creator's only if that waits for it (`CLONE_VFORK`).
+/// True if the calling thread has an alternate stack. A new thread that shares memory has its
+/// creator's stack only if the creator waits for it (`CLONE_VFORK`).
 fn has_signal_stack() -> bool {
     let mut stack = [0usize; 3];
     // SAFETY: fills the three words of a stack_t.
@@ -221,15 +224,18 @@ unsafe extern "C" fn enter() {
     naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
-/// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which
-/// looks at the attributes and at its defaults alone.
+/// The stack that a thread with these attributes gets; 0: with none. The C library computes it from
+/// the attributes and its own defaults alone. (Nothing is known about other threads than its own.)
 ///
 /// # Safety
-/// What is pointed to must be attributes of threads.
+/// `attributes` must be 0 or the address of attributes of threads.
 unsafe fn asked_for(attributes: usize) -> Stack {
     type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
     type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
-    let Some(get_size) = next!(c"pthread_attr_getstacksize", Get) else {
+    if crate::sys::libc_symbols::stand_in(const { place(c"pthread_create") }).is_some() {
+        return Stack::UNKNOWN;
+    }
+    let Some(get_size) = library!(c"pthread_attr_getstacksize", Get) else {
         return Stack::UNKNOWN;
     };
     // More than attributes take in any library.
@@ -237,18 +243,18 @@ unsafe fn asked_for(attributes: usize) -> Stack {
     let mut from = attributes;
     if attributes == 0 {
         from = own.as_mut_ptr() as usize;
-        let Some(init) = next!(c"pthread_attr_init", unsafe extern "C" fn(usize) -> i32) else {
+        let Some(init) = library!(c"pthread_attr_init", unsafe extern "C" fn(usize) -> i32) else {
             return Stack::UNKNOWN;
         };
         // SAFETY: there is room for attributes.
         if unsafe { init(from) } != 0 {
             return Stack::UNKNOWN;
         }
-    } else if let Some(get) = next!(c"pthread_attr_getstack", GetBoth) {
+    } else if let Some(get) = library!(c"pthread_attr_getstack", GetBoth) {
         let (mut low, mut bytes) = (0, 0);
         // SAFETY: the caller's attributes, and two words.
         let got = unsafe { get(from, &raw mut low, &raw mut bytes) };
-        // Where none was given, glibc shows one that ends at address 0.
+        // For attributes without a stack, glibc shows one that ends at address 0.
         if got == 0 && low != 0 && low.wrapping_add(bytes) != 0 {
             return Stack { low, bytes };
         }
@@ -270,14 +276,44 @@ pub unsafe extern "C" fn pthread_create(
     function: usize,
     argument: usize,
 ) -> i32 {
-    const EAGAIN: i32 = 11;
     crate::sys::begin::early();
-    let Some(real) = next!(
-        c"pthread_create",
-        unsafe extern "C" fn(usize, usize, usize, usize) -> i32
-    ) else {
-        return EAGAIN;
-    };
+    match next!(c"pthread_create", Create) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { create_by(real, thread, attributes, function, argument) },
+        None => EAGAIN as i32,
+    }
+}
+
+type Create = unsafe extern "C" fn(usize, usize, usize, usize) -> i32;
+
+/// The C library's own `pthread_create`, whoever stands in for it.
+///
+/// # Safety
+/// As the C function.
+pub unsafe fn create_thread(
+    thread: usize,
+    attributes: usize,
+    function: usize,
+    argument: usize,
+) -> i32 {
+    match library!(c"pthread_create", Create) {
+        // SAFETY: the caller's arguments.
+        Some(real) => unsafe { create_by(real, thread, attributes, function, argument) },
+        None => EAGAIN as i32,
+    }
+}
+
+/// `pthread_create` by one of its definitions.
+///
+/// # Safety
+/// As the C function.
+unsafe fn create_by(
+    real: Create,
+    thread: usize,
+    attributes: usize,
+    function: usize,
+    argument: usize,
+) -> i32 {
     if process::header().is_none() {
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, attributes, function, argument) };
@@ -285,7 +321,7 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: the caller's attributes.
     let start = prepare_on(function, argument, unsafe { asked_for(attributes) });
     if start == 0 {
-        return EAGAIN;
+        return EAGAIN as i32;
     }
     // SAFETY: the caller's arguments, with our start routine in front of its own.
     let r = unsafe { real(thread, attributes, enter as *const () as usize, start) };
@@ -426,7 +462,7 @@ forks!(
     fork, c"fork", (), fail(ENOSYS)
 );
 forks!(
-    /// As `fork`, without what is to be done at forks.
+    /// As `fork`, without the work that is due at forks.
     _Fork, c"_Fork", (), fail(ENOSYS)
 );
 forks!(
@@ -473,6 +509,9 @@ pub unsafe extern "C" fn vfork() {
         "sub rsp, 8",
         "call {notice}",
         "add rsp, 8",
+        // A library's function that stands in for it.
+        "test rax, rax",
+        "jne 3f",
         "pop rdi", // the return address: the child would overwrite it
         "mov eax, 58",
         "syscall",
@@ -492,6 +531,8 @@ pub unsafe extern "C" fn vfork() {
         "add rsp, 8",
         "movsxd rax, eax",
         "ret",
+        "3:",
+        "jmp rax",
         notice = sym notice_fork, child = sym vfork_child, failed = sym vfork_failed)
 }
 
@@ -503,9 +544,10 @@ pub unsafe extern "C" fn __vfork() {
     naked_asm!("jmp {vfork}", vfork = sym vfork)
 }
 
-extern "C" fn notice_fork() {
+extern "C" fn notice_fork() -> usize {
     crate::sys::begin::early();
     thread_ring::notice_fork();
+    crate::wrap::stand_in(const { place(c"vfork") }).unwrap_or(0)
 }
 
 extern "C" fn vfork_failed(errno: isize) -> i32 {

@@ -1,4 +1,5 @@
-//! `--hot`: where a program spends its time, and what to give to `mgz-instrument` therefore.
+//! `--hot`: the functions in which a program spends its time, and matching options for
+//! `mgz-instrument`.
 //!
 //! A time profile by the kernel's software clock, which every machine has (no PMU is needed), of
 //! user code only, with all threads and child processes. Any program can be profiled, also one that
@@ -15,7 +16,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How often the rings are emptied.
+/// Time between two reads of the rings.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs the program under the clock; returns its exit status.
@@ -65,7 +66,7 @@ pub fn run(cli: &Cli) -> Result<i32, Failure> {
         Format::Json => profile.json(&program, wall),
     };
     use std::io::Write;
-    // The program may have closed what we share with it.
+    // The program may have closed the standard error that we share with it.
     let _ = std::io::stderr().write_all(text.as_bytes());
     Ok(status
         .code()

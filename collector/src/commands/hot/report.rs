@@ -25,7 +25,7 @@ struct Row {
     name: Name,
 }
 
-/// What the samples came to.
+/// Totals of the samples.
 pub struct Profile {
     rows: Vec<Row>,
     total: u64,
@@ -215,7 +215,7 @@ fn coverable(program: &Path) -> BTreeMap<Vec<u8>, Option<String>> {
     out
 }
 
-/// Escapes what a regular expression would take as an operator.
+/// Escapes characters that a regular expression would take as operators.
 fn escape(name: &str) -> String {
     let mut out = String::new();
     for c in name.chars() {

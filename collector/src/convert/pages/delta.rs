@@ -87,7 +87,7 @@ pub(crate) fn pack<T: Number>(values: &[T], to: &mut Vec<u8>) {
     }
 }
 
-/// What a page begins with.
+/// Writes the header of a page.
 fn header(block: usize, parts: usize, count: usize, first: i64, to: &mut Vec<u8>) {
     for number in [block, parts, count] {
         varint(number as u64, to);
@@ -124,8 +124,8 @@ fn pack_block<T: Number>(values: &[T], to: &mut Vec<u8>) {
         *difference = pair[1].difference(pair[0]);
     }
     let least = differences[..count].iter().copied().min().unwrap_or(0);
-    // What is over the least: below 2^64, or 2^32 for the 32-bit type. Behind the last there are
-    // zeros, which take no bits.
+    // Excess of each difference over the least: below 2^64, or 2^32 for the 32-bit type. Behind the
+    // last there are zeros, which take no bits.
     let mut over = [0u64; BLOCK];
     for (over, difference) in over.iter_mut().zip(&differences[..count]) {
         *over = difference.wrapping_sub(least).cast_unsigned();
@@ -155,7 +155,8 @@ fn pack_part(part: &[u64; PART], width: u32, to: &mut Vec<u8>) {
             words[word] = held;
             word += 1;
             bits -= u64::BITS;
-            // What of the number did not fit; in two steps, since it may be nothing of 64 bits.
+            // The bits of the number that did not fit. The shift takes two steps, since it may be
+            // by 64 bits.
             held = value >> 1 >> (width - bits - 1);
         }
     }

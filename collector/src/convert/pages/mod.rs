@@ -49,11 +49,11 @@ pub(crate) enum Column<'a> {
     Counting(u64, usize),
 }
 
-/// Where the pages of a column come from.
+/// Source of a column's pages.
 pub(crate) trait Rows {
-    /// How many there are.
+    /// Number of rows.
     fn len(&self) -> usize;
-    /// These rows of the column. What `buffers` hold does not matter.
+    /// These rows of the column. The content of `buffers` does not matter.
     fn page<'s>(&'s self, rows: Range<usize>, buffers: &'s mut Buffers) -> Column<'s>;
 }
 
@@ -96,7 +96,7 @@ impl Column<'_> {
         )
     }
 
-    /// The values of a page, before compression. What `buffer` holds does not matter.
+    /// The values of a page, before compression. The content of `buffer` does not matter.
     fn encode(self, stored: Stored, buffer: &mut Vec<u8>) {
         if stored == Stored::Split {
             let bytes = if let Column::U64(_) = self { 8 } else { 4 };
@@ -158,7 +158,7 @@ fn bits(values: &[bool], to: &mut Vec<u8>) {
     }
 }
 
-/// How pages are compressed.
+/// Compressor of pages.
 enum Packer {
     None,
     Lz4(lz4_flex::block::CompressTable),
@@ -166,7 +166,7 @@ enum Packer {
 }
 
 impl Packer {
-    /// Compresses a page. What `buffer` holds does not matter.
+    /// Compresses a page. The content of `buffer` does not matter.
     fn pack<'a>(
         &mut self,
         plain: &'a [u8],

@@ -40,7 +40,7 @@ impl Numbers {
         }
     }
 
-    /// What the converter stores such a column as.
+    /// The encodings in which the converter stores such a column.
     fn ways(&self) -> &'static [Stored] {
         match self {
             Numbers::U8(_) => &[Stored::Split],

@@ -1,5 +1,5 @@
-//! How fast pieces of code run, from what is measured of them and from how often windows lead from
-//! one to another.
+//! Speed of pieces of code, from measurements and from the frequency of windows that lead from one
+//! piece to another.
 //!
 //! Triggers come by time, so windows begin too often in slow code; what follows on a beginning does
 //! not depend on that. If windows are weighted by the speed of the code that they begin in,
@@ -64,7 +64,7 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
             each + LOOSE * speed[c].powi(2)
         };
         let weight: Vec<f64> = (0..n).map(|c| 1.0 / variance(c)).collect();
-        // Of the surplus of c, the derivative by the logarithm of d's speed.
+        // Derivative of the surplus of c by the logarithm of d's speed.
         let slope = |c: usize, d: usize| if c == d { out[c] } else { -way(d, c) };
         let mut gradient: Vec<f64> = (0..n)
             .map(|d| (logs[d] - rates[d].log) / rates[d].sigma.powi(2))
@@ -189,7 +189,7 @@ mod tests {
             let ratio = (found[a].log - found[b].log).exp() / (ns[b] / ns[a]);
             assert!((0.9..1.1).contains(&ratio), "{a} {b}: {ratio}; {found:?}");
         }
-        // How fast all of it is, no window tells.
+        // No window tells the overall speed.
         assert!(
             found.iter().all(|r| (0.3..=UNSURE).contains(&r.sigma)),
             "{found:?}"

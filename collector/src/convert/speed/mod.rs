@@ -1,4 +1,5 @@
-//! How fast the code of windows runs, which decides what a window of `burst` stands for.
+//! Speed of the code of windows, which decides the number of loads that a window of `burst` stands
+//! for.
 //!
 //! [`measure`] takes the runtime's measurements; [`balance`] adds what windows from one piece of
 //! code to another tell.

@@ -1,11 +1,11 @@
-//! What is allocated where: the type of the blocks that a call of an allocator returns.
+//! Type of the blocks that a call of an allocator returns.
 //!
-//! Nobody writes it down. Three things tell:
+//! Nobody writes it down. Three sources tell:
 //!
-//! * Containers call an allocator of their element's type, which is inlined or not: its debug
-//!   information has the type, in C++ as what it returns, in Rust as what it was made with.
-//! * The code behind the call: where the result goes to (`heap/flow.rs`).
-//! * Functions that return the result are allocators themselves; their callers are asked.
+//! * Containers call an allocator of their element's type, inlined or not. Its debug information
+//!   has the type: in C++ as its return type, in Rust as its type parameter.
+//! * The code behind the call shows the destination of the result (`heap/flow.rs`).
+//! * Functions that return the result are allocators themselves, so their callers are asked.
 
 use crate::objects::heap::flow::{self, Goes};
 use crate::objects::heap::scope::Scope;
@@ -24,16 +24,16 @@ const MOST_CALLS: usize = 4096;
 pub struct Allocated {
     /// Type of their elements, as in the source; empty if it is not known.
     pub of_type: String,
-    /// What these look like.
+    /// Layout of these elements.
     pub layout: Layout,
     /// Variable or field that the address is kept in; empty if it is not known.
     pub kept_in: String,
 }
 
-/// What one call tells.
+/// Findings about one call.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// What it allocates, if it tells.
+    /// Type and layout of its blocks, if it tells.
     pub allocated: Option<Allocated>,
     /// Its function returns the result.
     pub returned: bool,

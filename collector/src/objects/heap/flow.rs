@@ -1,8 +1,8 @@
-//! Where the result of a call goes to: the instructions behind it are followed along one path.
+//! Destination of a call's result: the instructions behind the call are followed along one path.
 //!
-//! The result is in `rax`. What it is copied to is known: registers, variables on the stack. If one of
-//! these is a variable in debug information, or memory behind a pointer whose type is known, its
-//! type tells what the result points to.
+//! The result is in `rax`. The walk knows its copies: registers and variables on the stack. Such a
+//! copy may be a variable in debug information, or memory behind a pointer of a known type. Then
+//! its type tells the type of the result's target.
 
 use crate::objects::heap::scope::{Place, Scope, Variable, first_argument, is_constructor};
 use crate::objects::types::Types;
@@ -21,7 +21,7 @@ const BEFORE: usize = 20_000;
 /// Jumps that are followed.
 const JUMPS: usize = 4;
 
-/// Where a result goes to.
+/// Destination of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Goes {
     /// Into a variable or a field, by which it points to a type.
@@ -77,7 +77,7 @@ impl<'f> Code<'f> {
         data.get((from - section.address()) as usize..(end - section.address()) as usize)
     }
 
-    /// Where frames begin, in the function at an address.
+    /// Rules that give the frame's base, for the function at an address.
     fn frame_rules(&self, at: u64) -> Vec<FrameRule> {
         let mut rules = Vec::new();
         let Some(section) = self.file.section_by_name(".eh_frame") else {
@@ -145,7 +145,7 @@ const FIRST_ARGUMENT: u16 = 5;
 /// A place on the stack: register and distance, or from the frame's begin.
 type Slot = (Option<u16>, i64);
 
-/// What a register is known to hold.
+/// Known content of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     /// An address so many bytes into a value of a type.
@@ -257,7 +257,7 @@ impl Walk<'_, '_, '_, '_> {
     }
 
     fn found(&mut self, rank: u8, goes: Goes) {
-        // Of tables of virtual functions the last one counts: bases come first.
+        // The last table of virtual functions counts, since bases come first.
         if self
             .best
             .as_ref()
@@ -473,7 +473,7 @@ impl Walk<'_, '_, '_, '_> {
                 self.set(to, value, false);
             }
             Mnemonic::Push => {
-                // The stack pointer changes with it: what is known relative to it is not any more.
+                // The stack pointer changes with it, so known values relative to it become unknown.
                 self.slots.retain(|s| s.0 != Some(RSP));
             }
             _ => self.clobber(i),
@@ -612,8 +612,8 @@ impl Walk<'_, '_, '_, '_> {
     }
 }
 
-/// How much what was found says, the least first: it is handed to a function, kept somewhere, an
-/// object is made of it, and one with virtual functions.
+/// Strength of a finding, the least first: the result is handed to a function, is kept somewhere,
+/// becomes an object, or becomes an object with virtual functions.
 const PASSED: u8 = 0;
 const KEPT: u8 = 1;
 const MADE: u8 = 2;

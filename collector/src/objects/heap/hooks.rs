@@ -119,7 +119,7 @@ fn place_of(image: &[u8], name: &str) -> Option<usize> {
         .map(|s| (address - s.p_vaddr(LittleEndian) + s.p_offset(LittleEndian)) as usize)
 }
 
-/// Where a section lies in the file.
+/// Range of a section in the file.
 fn section(image: &[u8], name: &str) -> Option<std::ops::Range<usize>> {
     use object::read::elf::SectionHeader;
     let header = Header::parse(image).ok()?;

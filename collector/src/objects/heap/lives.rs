@@ -21,7 +21,7 @@ pub struct Life {
     pub begin_ns: u64,
     /// CLOCK_MONOTONIC of its (last) end; `u64::MAX` if it did not end.
     pub end_ns: u64,
-    /// How many blocks it stands for that followed one another.
+    /// Number of consecutive blocks that it stands for.
     pub times: u64,
     /// And how many each of these stands for, itself included, if blocks are a sample.
     pub weight: f32,

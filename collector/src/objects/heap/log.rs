@@ -123,7 +123,7 @@ pub struct Record<'a> {
     pub sp: u64,
     /// Frame pointer.
     pub bp: u64,
-    /// How many blocks it stands for.
+    /// Number of blocks that it stands for.
     pub weight: f32,
     /// The stack's top, in words.
     pub stack: &'a [u64],

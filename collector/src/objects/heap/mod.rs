@@ -2,12 +2,12 @@
 //!
 //! The runtime that is preloaded for `--heap` writes each call of the allocator into a ring
 //! ([`log`]), with a copy of the stack's top. A thread of the recorder reads it, unwinds the copies
-//! by the unwind tables of the mapped files ([`unwind`]), and keeps who lived where from when to
-//! when ([`lives`]). Names come at the end ([`names`]), for each call stack once, and
-//! the types of what was allocated ([`allocated`]).
+//! by the unwind tables of the mapped files ([`unwind`]), and keeps the lives of blocks
+//! ([`lives`]). Names come at the end ([`names`]), for each call stack once, and the types of the
+//! blocks ([`allocated`]).
 //!
-//! What makes this hard: everything is read while the processes go on, so that mappings may be
-//! gone; and programs allocate millions of times a second. The same stack is unwound once; blocks
+//! Two facts make this hard. Everything is read while the processes go on, so mappings may be gone.
+//! And programs allocate millions of times a second. So the same stack is unwound once, and blocks
 //! that follow one another at the same place from the same stack are one life with a count.
 
 pub mod allocated;
@@ -33,7 +33,7 @@ pub use unwind::Frame;
 /// Blocks, and the call stacks that made them.
 #[derive(Clone, Debug, Default)]
 pub struct Heap {
-    /// Who lived where.
+    /// The blocks at each address over time.
     pub lives: Vec<lives::Life>,
     /// Call stacks, from the inside out; lives name them by number.
     pub stacks: Vec<Vec<Frame>>,
@@ -47,7 +47,7 @@ pub struct Heap {
     pub forgotten: u64,
 }
 
-/// The log, and what was read from it.
+/// The log, and the data read from it.
 pub struct Collector {
     log: Log,
     all: bool,

@@ -16,7 +16,7 @@ pub struct Site {
     pub name: String,
     /// All calls, from the inside out, joined by ` < `.
     pub stack: String,
-    /// What the blocks are, as far as debug information tells.
+    /// Content of the blocks, as far as debug information tells.
     pub allocated: Allocated,
     /// Column of the call in its line; 0 if unknown.
     pub(crate) column: u32,
@@ -33,7 +33,7 @@ struct Call {
 }
 
 impl Call {
-    /// Whether it is none of the user's.
+    /// True if the frame is not the user's code.
     fn is_plumbing(&self) -> bool {
         self.library || is_plumbing(&self.function)
     }
@@ -269,7 +269,7 @@ fn tell_apart(sites: &mut [Site]) {
             site.name = format!("{}:{}", site.name, site.column);
         }
     }
-    // What tells nothing more apart is no difference.
+    // The remaining columns and variables tell no sites apart, so they are cleared.
     for site in sites {
         site.column = 0;
         site.allocated.kept_in = String::new();

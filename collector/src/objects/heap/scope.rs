@@ -3,7 +3,7 @@
 use crate::objects::types::{Bytes, Types};
 use gimli::{AttributeValue, Operation, UnitOffset};
 
-/// Where a variable is.
+/// Location of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In a register, by its number in debug information.
@@ -30,11 +30,11 @@ pub(crate) struct Variable {
 /// Variables of a function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
-    /// Of the function itself before those of what was inlined.
+    /// Variables of the function itself come before those of inlined functions.
     pub variables: Vec<Variable>,
     /// Address of its first instruction, and its end.
     pub code: (u64, u64),
-    /// What it returns.
+    /// Type that it returns.
     pub returns: Option<UnitOffset>,
 }
 
@@ -111,7 +111,7 @@ fn ranges_of<'a>(types: &Types<'_, 'a>, entry: &Entry<'a>) -> Vec<(u64, u64)> {
     list
 }
 
-/// Whether a function or an inlined call of one is a constructor of the class that its first
+/// True if a function or an inlined call of one is a constructor of the class that its first
 /// argument points to.
 pub(crate) fn is_constructor(types: &Types<'_, '_>, function: UnitOffset) -> bool {
     let Some(name) = types.name_of_instance(function) else {
@@ -149,7 +149,7 @@ fn frame_base<'a>(types: &Types<'_, 'a>, of: gimli::Expression<Bytes<'a>>) -> Op
     }
 }
 
-/// Where an expression of a single operation says that a variable is.
+/// Location of a variable, from an expression of a single operation.
 fn place<'a>(
     types: &Types<'_, 'a>,
     of: gimli::Expression<Bytes<'a>>,

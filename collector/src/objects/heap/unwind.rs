@@ -33,7 +33,7 @@ pub struct Frame {
     pub address: u64,
 }
 
-/// Where a thread stood.
+/// Registers and stack of a thread at a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Top<'a> {
     /// Process.
@@ -81,7 +81,7 @@ impl Stacks {
 
 type Bytes = Arc<[u8]>;
 
-/// What unwinding needs of a file.
+/// Data of a file for unwinding.
 struct Image {
     path: Arc<PathBuf>,
     /// Page of the first loaded segment.
@@ -153,18 +153,18 @@ impl Image {
     }
 }
 
-/// Where the caller of some code is found.
+/// The place of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// Nowhere: a thread begins there.
     Nobody,
-    /// Behind the frame pointer, which is what the kernel follows.
+    /// Behind the frame pointer, which the kernel follows.
     ByFrame,
-    /// Elsewhere on the stack: who follows frame pointers passes this caller over.
+    /// Elsewhere on the stack: a walk of frame pointers skips this caller.
     Elsewhere,
 }
 
-/// What a file's unwind table tells of callers.
+/// The callers, as a file's unwind table gives them.
 pub struct Callers {
     unwinder: UnwinderX86_64<Bytes>,
     cache: CacheX86_64,
@@ -185,7 +185,7 @@ impl Callers {
         })
     }
 
-    /// Where the caller of the code at an address (as linked) is found.
+    /// The place of the caller of the code at an address (as linked).
     pub fn of(&mut self, address: u64) -> Caller {
         // Two places that no offset leads from one to the other: where the table looks first is
         // seen, and nothing is there.
@@ -221,7 +221,7 @@ struct Process {
     cache: CacheX86_64,
     /// By address.
     mapped: Vec<Mapped>,
-    /// Stacks by what matters of their copies.
+    /// Stacks by the relevant part of their copies.
     known: HashMap<u64, u32>,
     looked: Instant,
 }
@@ -229,14 +229,14 @@ struct Process {
 /// Unwinds copies of stacks of processes that are gone, whose mappings are known.
 #[derive(Default)]
 pub struct PastUnwinders {
-    /// By the numbers of what was mapped.
+    /// By the numbers of the mapped files.
     processes: HashMap<Vec<usize>, Process>,
     images: HashMap<PathBuf, Option<Arc<Image>>>,
 }
 
 impl PastUnwinders {
     /// Addresses in calls from the inside out, `most` at most, and whether they go to the thread's
-    /// first function. `files` gives what was mapped: path, load bias, end.
+    /// first function. `files` gives the mapped files: path, load bias, end.
     pub fn unwind(
         &mut self,
         mapped: Vec<usize>,
@@ -338,7 +338,7 @@ impl Unwinders {
         let stale = process.is_none_or(|p| p.file(back).is_none() && p.looked.elapsed() > AGAIN);
         if stale {
             let fresh = self.look(record.pid);
-            // A process that is gone shows nothing; what was seen of it stays.
+            // A process that is gone shows nothing; its known mappings stay.
             if process_is_new(self.processes.get(&record.pid), &fresh) {
                 self.processes.insert(record.pid, fresh);
             } else if let Some(process) = self.processes.get_mut(&record.pid) {
@@ -385,7 +385,7 @@ impl Unwinders {
     }
 }
 
-/// Whether a look has shown files that were not known.
+/// True if a look has shown files that were unknown.
 fn process_is_new(known: Option<&Process>, fresh: &Process) -> bool {
     known.is_none_or(|known| {
         !fresh.mapped.is_empty()
@@ -453,7 +453,7 @@ impl Process {
         addresses.into_iter().map(|a| self.frame(a)).collect()
     }
 
-    /// See [`Unwinders::unwind`]. What lies in no file ends it: behind it nothing is certain.
+    /// See [`Unwinders::unwind`]. An address in no file ends it: nothing behind it is certain.
     fn stack_of(&mut self, top: &Top<'_>, most: usize) -> Unwound {
         let registers = UnwindRegsX86_64::new(top.ip, top.sp, top.bp);
         let (addresses, ended, short) =

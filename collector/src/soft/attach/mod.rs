@@ -37,7 +37,7 @@ use threads::{Borrowed, Held};
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// What the runtime needs of the C library beside [`BEHIND_WRAPPERS`].
+/// Functions and data of the C library that the runtime needs beside [`BEHIND_WRAPPERS`].
 const CALLED: [&str; 3] = ["__errno_location", "dl_iterate_phdr", "environ"];
 const _: () = assert!(BEHIND_WRAPPERS.len() + CALLED.len() <= MAX_FUNCTIONS);
 
@@ -45,7 +45,7 @@ const _: () = assert!(BEHIND_WRAPPERS.len() + CALLED.len() <= MAX_FUNCTIONS);
 const ATTEMPTS: usize = 100;
 /// Between them.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Bytes of the stack and of what the runtime is told, in the process.
+/// Bytes of the stack and of the runtime's arguments, in the process.
 const SCRATCH: u64 = 512 << 10;
 /// Ticks for which the tables of a new module are looked at: it is in the loader's list before it
 /// is linked.
@@ -126,7 +126,7 @@ fn modules_of(process: &Process) -> Result<Vec<Module>, Refused> {
 /// A process that is being recorded.
 pub struct Attached {
     process: Process,
-    /// Run-time addresses of the wrappers, by the name of what they wrap.
+    /// Run-time addresses of the wrappers, by the name of the wrapped function.
     wrappers: BTreeMap<String, u64>,
     /// Modules whose tables lead to the wrappers; those that have come lately, with the ticks for
     /// which they are looked at.
@@ -140,7 +140,7 @@ pub struct Attached {
     handle: OwnedFd,
     cpu_before: u64,
     cpu_now: u64,
-    /// What is to be told.
+    /// Sentences for the user.
     pub problems: Vec<String>,
 }
 
@@ -246,9 +246,9 @@ fn wrappers(base: u64) -> Result<BTreeMap<String, u64>, Refused> {
         .collect())
 }
 
-/// Wrappers that do not call what they stand in for, since they know what the C library's function
-/// does, and that can be done without: a handler that nobody has told the runtime of is noticed at
-/// the next trigger. (Masks and alternate stacks must be seen.)
+/// Wrappers that do not call the function that they stand in for, since they know its effect, and
+/// that can be done without: the next trigger notices a handler that the runtime has not been told
+/// of. (Masks and alternate stacks must be seen.)
 const DISPENSABLE: [&str; 13] = [
     "sigaction",
     "__sigaction",
@@ -278,7 +278,7 @@ fn stood_in_for(process: &Process, modules: &[Module]) -> Vec<String> {
         .collect()
 }
 
-/// Where the functions that we call lie in the image.
+/// Address in the image of a function that the recorder calls.
 fn entry(name: &str) -> Result<u64, Refused> {
     let file = object::File::parse(RUNTIME).map_err(|e| Refused(e.to_string()))?;
     let found = file
@@ -288,7 +288,8 @@ fn entry(name: &str) -> Result<u64, Refused> {
     found.ok_or_else(|| Refused(format!("the runtime has no {name}")))
 }
 
-/// Whether a stopped thread stands where its registers may be taken away and its `%gs` be changed.
+/// True if a stopped thread is at a point at which its registers may be replaced and its `%gs`
+/// changed.
 fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
     let Ok(r) = threads::registers(thread) else {
         return false;
@@ -315,7 +316,7 @@ fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
     }
 }
 
-/// What is to be said where the runtime refuses.
+/// Error for a refusal of the runtime, or `None` if it did not refuse.
 fn refusal(pid: i32, result: u64) -> Option<Refused> {
     let why = match result as usize {
         attached::DONE => return None,
@@ -540,7 +541,7 @@ fn find_system_call(process: &Process) -> Option<u64> {
     Some(vdso.start + at as u64)
 }
 
-/// What the runtime is told.
+/// Facts that the runtime is given.
 struct Request<'a> {
     process: &'a Process,
     modules: &'a [Module],
@@ -629,7 +630,8 @@ impl Attached {
         Duration::from_secs_f64((self.cpu_now - self.cpu_before) as f64 / ticks)
     }
 
-    /// To be called often: takes in what has come since. `threads`: ids of those that have a ring.
+    /// To be called often: takes in the threads and modules that have come since. `threads`: ids of
+    /// those that have a ring.
     pub fn tick(&mut self, threads: &dyn Fn(i32) -> bool, signal: u32) {
         self.cpu_now = self
             .process

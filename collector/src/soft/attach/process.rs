@@ -1,5 +1,5 @@
-//! A process that runs already, as `/proc` shows it: its memory, its modules, and what stands
-//! against attaching to it.
+//! A process that runs already, as `/proc` shows it: its memory, its modules, and the obstacles to
+//! attaching to it.
 
 use crate::soft::attach::Refused;
 use crate::soft::static_image::Flat;
@@ -27,7 +27,7 @@ const MOST_PATH: usize = 4096;
 pub struct Memory(File);
 
 impl Memory {
-    /// Of a process that this one may trace.
+    /// Opens the memory of a process that this one may trace.
     pub fn open(pid: i32) -> io::Result<Memory> {
         File::options()
             .read(true)
@@ -84,11 +84,11 @@ pub struct Module {
     pub phdr: u64,
     /// Their number.
     pub phnum: u64,
-    /// Whether the loader's list has no name for it.
+    /// True if the loader's list has no name for it.
     pub is_program: bool,
 }
 
-/// What the kernel has told the process of itself.
+/// A process, with the facts that the kernel has given it about itself.
 pub struct Process {
     /// Its id.
     pub pid: i32,
@@ -117,13 +117,13 @@ fn other_namespaces(pid: i32) -> Vec<&'static str> {
         .into_iter()
         .filter(|kind| {
             let theirs = of(&pid.to_string(), kind);
-            // What cannot be read is left to the attempt.
+            // A namespace that cannot be read does not count: the attempt will show.
             theirs.is_some() && theirs != of("self", kind)
         })
         .collect()
 }
 
-/// What to do where a process lives in other namespaces (a container): empty if it does not.
+/// Advice for a process that lives in other namespaces (a container): empty if it does not.
 pub fn way_in(pid: i32) -> String {
     let others = other_namespaces(pid);
     if others.is_empty() {
@@ -270,7 +270,7 @@ impl Process {
         }
     }
 
-    /// Whether the loader's list is whole: no thread is just adding to it.
+    /// True if the loader's list is whole: no thread is just adding to it.
     pub fn is_consistent(&self) -> bool {
         self.memory
             .word(self.debug + 24)
@@ -321,7 +321,7 @@ impl Process {
         Ok(found)
     }
 
-    /// Where this process finds a file that the other one has by this path.
+    /// Path for this process of a file that the other one has by `path`.
     pub fn path(&self, path: &Path) -> PathBuf {
         match path == self.program {
             true => format!("/proc/{}/exe", self.pid).into(),
@@ -363,7 +363,7 @@ impl Process {
         let mut text = vec![0; (flat.text.end - flat.text.start) as usize];
         let read = self.memory.read(code.start, &mut text).is_ok();
         let mut wanted = flat.bytes[flat.text.start as usize..flat.text.end as usize].to_vec();
-        // What the process has put there since is its own.
+        // The process may have changed this room since, so it is left out.
         for text in [&mut text, &mut wanted] {
             text[(flat.room.start - flat.text.start) as usize
                 ..(flat.room.end - flat.text.start) as usize]
@@ -466,7 +466,7 @@ fn read_linked(
             .find(|d| d.d_tag(endian) == tag)
             .map(|d| d.d_val(endian))
     };
-    // What the file has at an address; all of it if no size is asked for.
+    // Bytes of the file from an address to the end of its segment.
     let loads = || segments.iter().filter(|s| s.p_type(endian) == elf::PT_LOAD);
     let at = |address: u64| {
         let segment = loads().find(|s| {
@@ -544,7 +544,7 @@ mod tests {
         assert_eq!(found["posix_spawn"], real);
     }
 
-    /// Against what `object` says by section headers; then those are gone.
+    /// Checked against the result of `object` by section headers; then those are gone.
     #[test]
     fn entries_for_functions_are_found_without_section_headers() {
         use object::{Object, ObjectSymbol, ObjectSymbolTable, RelocationTarget};

@@ -33,7 +33,7 @@ fn call(request: Request, thread: i32, address: usize, data: usize) -> io::Resul
     }
 }
 
-/// What a wait has told.
+/// Result of a wait.
 enum Waited {
     Stopped(i32),
     Gone,
@@ -205,7 +205,7 @@ pub struct Borrowed {
     mask: u64,
     /// The mask that it gets.
     after: u64,
-    /// Whether it is there no more.
+    /// True if the thread no longer exists.
     gone: bool,
 }
 
@@ -227,7 +227,7 @@ impl Borrowed {
         let mut mask = 0u64;
         call(PTRACE_GETSIGMASK, thread, 8, &raw mut mask as usize)?;
         let registers = registers(thread)?;
-        // The end of what it runs is told by SIGTRAP, which must not be blocked then: the kernel
+        // The end of the called code is told by SIGTRAP, which must not be blocked then: the kernel
         // would take its handler away.
         let all = !TRAP;
         call(PTRACE_SETSIGMASK, thread, 8, &raw const all as usize)?;
@@ -340,7 +340,7 @@ impl Drop for Borrowed {
             iov_base: self.extended.as_mut_ptr().cast(),
             iov_len: self.extended.len(),
         };
-        // What we have called may have set the base of %gs, which is among the registers.
+        // The called code may have set the base of %gs, which is among the registers.
         if let Ok(now) = registers(self.thread) {
             self.registers.gs_base = now.gs_base;
         }

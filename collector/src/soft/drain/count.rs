@@ -1,4 +1,4 @@
-//! `--count`: how often each record was written, instead of the records.
+//! `--count`: the number of times that each record was written, instead of the records.
 //!
 //! The first record of a region is written once in each of its executions, so these numbers are all
 //! that is needed to know how often each load was executed. Workers count into tables of their own,

@@ -1,5 +1,5 @@
-//! Pure arithmetic on the numbers of a thread slot: what a dead thread left behind, and whether
-//! what is said of a chunk can be true. Any numbers may be given.
+//! Pure arithmetic on the numbers of a thread slot: the slots that a dead thread left behind, and a
+//! check of a chunk's description. Any numbers may be given.
 
 use crate::soft::shared_memory::{SLOT, Settings};
 use mgz_abi::shared_memory::Snapshot;
@@ -12,7 +12,7 @@ const MAX_EXECUTED: u64 = 1 << 56;
 /// Bytes of the longest region.
 const REGION: u64 = MAX_REGION_SLOTS as u64 * SLOT;
 
-/// What a thread has written and not published.
+/// Slots that a thread has written and not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// No slots.
@@ -30,14 +30,14 @@ pub enum Rest {
     },
     /// Slots in the ring.
     Window {
-        /// Where they end: bytes from the ring's start in the mirrored address space.
+        /// End of the slots: bytes from the ring's start in the mirrored address space.
         end: u64,
         /// Number of slots.
         slots: u64,
     },
 }
 
-/// Whether a chunk's description makes sense in itself.
+/// True if a chunk's description is consistent.
 pub fn plausible(info: &ChunkInfo) -> bool {
     info.pid != 0
         && info.tid != 0
@@ -47,13 +47,13 @@ pub fn plausible(info: &ChunkInfo) -> bool {
         && info.executed >= info.first_slot + u64::from(info.slots)
 }
 
-/// Whether a thread has got as far as its first chunk or lap. Its cursor is set last; until then
-/// the page is as nobody had it, but for whose it is. One that is killed meanwhile has run nothing.
+/// True if a thread has got as far as its first chunk or lap. Its cursor is set last; until then
+/// only the owner's ids are set in the page. A thread that is killed meanwhile has run nothing.
 pub fn has_begun(s: &Snapshot) -> bool {
     s.pid != 0 && (s.cursor != 0 || s.slots_before != 0 || s.published != 0)
 }
 
-/// Where the slots are that a thread wrote but did not publish, by its own numbers. `known` slots
+/// Location of the slots that a thread wrote but did not publish, by its own numbers. `known` slots
 /// have been published.
 pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     if !has_begun(s) {
@@ -124,7 +124,7 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     }
 }
 
-/// What the thread would have said of its last `slots` slots.
+/// Description of the thread's last `slots` slots, as the thread would have published it.
 pub fn describe(settings: &Settings, s: &Snapshot, cause: u8, slots: u64) -> ChunkInfo {
     let now = now_ns();
     // A lap has more slots than the window that is kept of it; of a chunk all are kept.

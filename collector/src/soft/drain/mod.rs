@@ -1,14 +1,14 @@
-//! Takes what traced threads publish and writes it to the spill folder; closes the books of threads
-//! that died.
+//! Takes the chunks and windows that traced threads publish and writes them to the spill folder;
+//! closes the books of threads that died.
 //!
-//! What makes this hard: in `full` the program waits for us, so several workers encode chunks of
-//! one thread at a time, right out of the memory that both share, and order must hold nevertheless
-//! ([`queue`]); a thread may die at any instruction (`kill -9`), so what it left unpublished is
-//! found from its last numbers; and any of these numbers may be nonsense.
+//! The difficulty has three parts. In `full` the program waits for the recorder, so several workers
+//! encode chunks of one thread at a time, directly from the shared memory; order must hold
+//! nevertheless ([`queue`]). A thread may die at any instruction (`kill -9`), so the slots that it
+//! left unpublished are found from its last numbers. Any of these numbers may be nonsense.
 //!
 //! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is
-//! written at most once; what cannot be kept is counted. When the disk is full the queue is still
-//! emptied, so that the program goes on.
+//! written at most once; records that cannot be kept are counted. When the disk is full the queue
+//! is still emptied, so that the program goes on.
 
 pub mod count;
 pub(crate) mod leftover;
@@ -34,10 +34,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// How often a ring that is still being written is read again.
+/// Number of reads of a ring that is still being written, at most.
 const ATTEMPTS: usize = 5;
 
-/// What a thread wrote and what was kept of it.
+/// Counts of the slots that a thread wrote and of those that were kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadSeen {
     /// System process id.
@@ -71,7 +71,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Whether a chunk goes on with this stream; else the ids were taken over by another thread.
+    /// True if a chunk goes on with this stream; else the ids were taken over by another thread.
     fn goes_on(&self, info: &ChunkInfo) -> bool {
         let ended = matches!(
             self.last_cause,
@@ -87,7 +87,7 @@ struct Claim<'a> {
     ticket: Ticket<'a>,
     /// Number of chunks drained with it.
     drained: u64,
-    /// What its owner says of it, if it can be true.
+    /// Its owner's description of it, if that can be true.
     info: Option<ChunkInfo>,
     /// Others wait behind it.
     more: bool,
@@ -128,7 +128,7 @@ struct Books {
 pub struct Tally {
     /// Threads, by process and thread id.
     pub threads: Vec<ThreadSeen>,
-    /// What was lost, by cause.
+    /// Losses, by cause.
     pub dropped: BTreeMap<String, u64>,
     /// Segments that are shorter than asked, by cause.
     pub truncated: BTreeMap<String, u64>,
@@ -147,7 +147,7 @@ pub struct Tally {
 pub struct KnownProcess {
     /// Its id.
     pub pid: u32,
-    /// The cause for what its threads left behind; `None` while it runs.
+    /// The cause for slots that its threads left behind; `None` while it runs.
     pub ended: Option<u8>,
 }
 
@@ -259,7 +259,7 @@ impl<'a> Drainer<'a> {
             return None;
         }
         if intake.abandoned {
-            // Its books are closed: what comes is nobody's, and its owner is not to wait.
+            // Its books are closed: new chunks are nobody's, and its owner is not to wait.
             queue.claimed.store(published, Ordering::Relaxed);
             slot.set_drained(published);
             return None;
@@ -288,7 +288,7 @@ impl<'a> Drainer<'a> {
         if let Some(counter) = &self.counter {
             return self.tell(claim, counter, segment);
         }
-        // Where nothing is kept any more, nothing needs to be encoded.
+        // If nothing is kept any more, nothing needs to be encoded.
         let full = self.full.load(Ordering::Relaxed);
         let info = claim.info.take().filter(|info| {
             segment.begin(info.slots as usize);
@@ -306,7 +306,7 @@ impl<'a> Drainer<'a> {
         let Some(info) = info else {
             return self.count("damaged_chunks", 1);
         };
-        // (Of a chunk with parts outside of phases its owner clears them all at once.)
+        // (The owner of a chunk with parts outside of phases clears them all at once.)
         if !self.is_ring() && info.cause != u16::from(cause::PHASE) {
             slot.clear(info.place as usize, info.offset.into());
         }
@@ -338,7 +338,7 @@ impl<'a> Drainer<'a> {
         self.keep(&mut outlet, &info, Ok(segment));
     }
 
-    /// What a spill file says of a chunk, but for its number of records.
+    /// Header of a chunk in a spill file, without its number of records.
     fn header(&self, info: &ChunkInfo) -> SegmentHeader {
         SegmentHeader {
             kind: if self.arena.settings().windows() {
@@ -441,7 +441,7 @@ impl<'a> Drainer<'a> {
         segment: &EncodedSegment,
     ) -> std::io::Result<()> {
         if let Some(online) = self.online.as_ref().filter(|_| stream.online) {
-            // Who begins from now on has later times than these records.
+            // Threads that begin from now on have later times than these records.
             stream.online = self.arena.slots_tried() <= 1;
             if !stream.online {
                 online.others_began();
@@ -589,7 +589,7 @@ impl<'a> Drainer<'a> {
         }
         match owner(pid, tid) {
             Owner::Alive => Verdict::Alive,
-            // How it ended is only known once it has been waited for.
+            // Its kind of end is only known once it has been waited for.
             Owner::ProcessGone if pid == known.pid => Verdict::Alive,
             Owner::ProcessGone => Verdict::Dead(cause::END_OF_PROCESS),
             // Its process may be handing the ring to a new thread just now: then the numbers
@@ -619,7 +619,7 @@ impl<'a> Drainer<'a> {
         true
     }
 
-    /// Takes what the threads have recorded so far, although they go on. Returns how many there
+    /// Takes the threads' records so far, although they go on. Returns how many there
     /// were.
     pub fn abandon(&self, segment: &mut EncodedSegment) -> u64 {
         let mut threads = 0;
@@ -635,7 +635,7 @@ impl<'a> Drainer<'a> {
             intake.abandoned = true;
             self.queues[index].closing.store(false, Ordering::Relaxed);
         }
-        // Of windows, each that was cut has been counted.
+        // Each window that was cut has been counted.
         if threads > 0 && !self.arena.settings().windows() {
             *lock(&self.books)
                 .truncated
@@ -645,7 +645,7 @@ impl<'a> Drainer<'a> {
         threads
     }
 
-    /// Drains the rest of a queue and what its thread has not published, and ends its stream.
+    /// Drains the rest of a queue and its thread's unpublished slots, and ends its stream.
     fn close(&self, index: usize, intake: &mut Intake, cause: u8, segment: &mut EncodedSegment) {
         let slot = self.arena.slot(index);
         self.queues[index].closing.store(true, Ordering::Relaxed);
@@ -688,7 +688,7 @@ impl<'a> Drainer<'a> {
         self.finish(&mut self.queues[index].settled(intake));
     }
 
-    /// Adds up what a thread has counted in memory.
+    /// Adds up the counts of a thread in memory.
     fn take_counters(
         &self,
         index: usize,
@@ -734,8 +734,8 @@ impl<'a> Drainer<'a> {
         self.queues[index].closing.store(false, Ordering::Relaxed);
     }
 
-    /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers
-    /// are nonsense.
+    /// Keeps the unpublished slots of a thread. Returns false if it went on meanwhile or its
+    /// numbers are nonsense.
     fn take_rest(
         &self,
         slot: ThreadSlot<'_>,

@@ -1,4 +1,4 @@
-//! What a dead thread has left of a stretch that does not belong to phases as a whole.
+//! Slots that a dead thread has left of a stretch of which only parts belong to phases.
 
 use crate::soft::drain::Drainer;
 use crate::soft::drain::leftover::{Rest, describe};
@@ -30,7 +30,8 @@ impl Drainer<'_> {
         match *found {
             Rest::Nonsense => None,
             Rest::Nothing => Some(true),
-            // Of a lap nothing is kept, but what belongs to phases was executed in them.
+            // Nothing is kept of a lap, but its slots that belong to phases count as executed in
+            // them.
             Rest::Window { .. } => {
                 let slots = numbers.cursor.saturating_sub(numbers.base) / SLOT;
                 let inside: u64 = pieces(numbers.base, slots, outside, &boundaries)

@@ -1,10 +1,9 @@
-//! What the recorder knows of one thread slot, and in which order what it takes from there is
-//! written.
+//! The recorder's state of one thread slot, and the order in which its chunks are written.
 //!
-//! Whoever holds the intake claims chunks, one after the other, and gets a [`Ticket`] with each.
-//! Several workers read and encode chunks at a time; their places are given back, and what they
-//! hold is written, in the order of the tickets. Who holds the intake may wait for all tickets; who
-//! holds a ticket never waits for the intake.
+//! The holder of the intake claims chunks, one after the other, and gets a [`Ticket`] with each.
+//! Several workers read and encode chunks at a time; their places are given back, and their content
+//! is written, in the order of the tickets. The holder of the intake may wait for all tickets; the
+//! holder of a ticket never waits for the intake.
 
 use crate::soft::drain::{Stream, lock};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -13,18 +12,18 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// One thread slot's queue.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// Held by who claims a chunk, and by who closes the queue.
+    /// Held by the worker that claims a chunk, or that closes the queue.
     pub intake: Mutex<Intake>,
-    /// Number of chunks claimed, for who only wants to know whether there is work. It is changed
+    /// Number of chunks claimed, for a check for work without the lock. It is changed
     /// by the holder of the intake.
     pub claimed: AtomicU64,
-    /// It is being closed: who closes it takes all that waits.
+    /// It is being closed: the closing worker takes all chunks that wait.
     pub closing: AtomicBool,
     outlet: Mutex<Outlet>,
     turn: Condvar,
 }
 
-/// What is known of the chunks that come.
+/// State of the chunks that come.
 #[derive(Default)]
 pub(crate) struct Intake {
     /// Tickets given out.
@@ -35,7 +34,7 @@ pub(crate) struct Intake {
     pub abandoned: bool,
 }
 
-/// Where chunks go.
+/// Destination of chunks.
 #[derive(Default)]
 pub(crate) struct Outlet {
     /// Tickets that are done with.

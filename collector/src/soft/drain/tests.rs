@@ -85,7 +85,7 @@ fn drain_all(drainer: &Drainer<'_>) {
     }
 }
 
-/// Between the moment when a slot says whose it is and its first chunk lie several calls of `mmap`,
+/// Several calls of `mmap` lie between the moment when a slot gets its owner and its first chunk,
 /// and a process may end in any of them.
 #[test]
 fn a_thread_that_is_killed_before_it_begins_has_run_nothing() {

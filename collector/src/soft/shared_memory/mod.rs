@@ -1,11 +1,11 @@
 //! The memory that recorder and traced processes share, from the recorder's side.
 //!
-//! What makes this hard: the other side is a foreign process that runs at full speed, may die
-//! anywhere and may scribble over all of it. So this module is the only one that touches the
-//! mapping. It makes no references to plain fields in it (only to atomics), reads numbers with
-//! volatile accesses, copies records out before anybody looks at them, and checks every range
-//! against the sizes that the recorder itself has chosen, never against numbers from the mapping.
-//! The file is sealed, so that nobody can shrink it under the mapping.
+//! The difficulty: the other side is a foreign process that runs at full speed, may die anywhere
+//! and may scribble over all of it. So this module is the only one that touches the mapping. It
+//! makes no references to plain fields in it (only to atomics), reads numbers with volatile
+//! accesses, copies records out before any code reads them, and checks every range against the
+//! sizes that the recorder itself has chosen, never against numbers from the mapping. The file is
+//! sealed, so that nobody can shrink it under the mapping.
 
 pub mod counters;
 pub mod phases;
@@ -50,7 +50,7 @@ const BURST_QUEUE: u64 = 512 << 10;
 /// Least physical size of a ring, bytes.
 const MIN_RING: u64 = 256 << 10;
 
-/// What the traced processes are told.
+/// Settings for the traced processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `MODE_*`.
@@ -65,7 +65,7 @@ pub struct Settings {
     pub ring_bytes: u64,
     /// Chunks that a thread slot has room for.
     pub places: usize,
-    /// What begins windows; `None` outside `burst`.
+    /// Source of windows; `None` outside `burst`.
     pub trigger: Option<Trigger>,
     /// Number of the trigger's signal; 0 outside `burst`.
     pub signal: u32,
@@ -146,7 +146,7 @@ impl Settings {
         })
     }
 
-    /// Whether windows are kept, and not everything.
+    /// True if windows are kept, and not everything.
     pub fn windows(&self) -> bool {
         matches!(self.mode, MODE_RING | MODE_BURST)
     }
@@ -208,7 +208,8 @@ impl Arena {
         let image_at = slot_offset(MAX_THREADS, settings.stride());
         let length = image_at + flat.bytes.len() as u64;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the rings are too large");
-        // What is not mapped here: of counters only those are read that somebody has added to.
+        // Start of the counters, which are not mapped here: only those are read that a thread has
+        // added to.
         let counters_at = match settings.counting {
             true => length.next_multiple_of(PAGE as u64),
             false => 0,
@@ -302,7 +303,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Where traced processes find the log of heap blocks. To be told before the first one starts.
+    /// Tells traced processes the path of the log of heap blocks. To be called before the first one
+    /// starts.
     pub fn set_heap(&self, path: &str) {
         let mut bytes = [0u8; 64];
         // The last byte stays zero.
@@ -312,8 +314,8 @@ impl Arena {
         unsafe { (&raw mut (*self.header()).heap_path).write_volatile(bytes) };
     }
 
-    /// Where traced processes find sidecars of files that they have made copies of. To be told
-    /// before the first one starts.
+    /// Tells traced processes the folder with sidecars of files that they have made copies of. To
+    /// be called before the first one starts.
     pub fn set_sidecars(&self, folder: &Path) {
         let mut bytes = [0u8; PATH_BYTES];
         let path = folder.as_os_str().as_bytes();
@@ -329,14 +331,14 @@ impl Arena {
         fd_path(&self.fd)
     }
 
-    /// Where the runtime's image lies in this memory.
+    /// Offset of the runtime's image in this memory.
     pub fn image_offset(&self) -> u64 {
         // SAFETY: written once, when the mapping was made.
         unsafe { (*self.header()).image.offset }
     }
 
-    /// CPU time of the traced threads by their triggers, and what recording took of it, nanoseconds; 0 where that is not
-    /// counted.
+    /// CPU time of the traced threads by their triggers, and recording's part, nanoseconds; 0 if
+    /// not counted.
     pub fn account(&self) -> (u64, u64) {
         // SAFETY: atomics in the mapping.
         unsafe {
@@ -354,7 +356,7 @@ impl Arena {
         (self.counters_at != 0).then(|| Area::new(&self.fd, start))
     }
 
-    /// What was written into the header at the start.
+    /// Settings that were written into the header at the start.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -369,7 +371,7 @@ impl Arena {
         unsafe { &(*self.header()).stop }.store(1, Ordering::Release);
     }
 
-    /// Whether recording was ended.
+    /// True if recording was ended.
     pub fn stopped(&self) -> bool {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.header()).stop }.load(Ordering::Acquire) != 0
@@ -381,7 +383,7 @@ impl Arena {
         unsafe { &(*self.header()).trigger_kind }.load(Ordering::Relaxed)
     }
 
-    /// What the runtime has counted, see `shared_memory::count`.
+    /// Value of a counter of the runtime, see `shared_memory::count`.
     pub fn counter(&self, number: usize) -> u64 {
         // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others
         // change.)
@@ -394,7 +396,7 @@ impl Arena {
             .map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
-    /// Where the last triggers came that met code without a clone.
+    /// Addresses of the last triggers that met code without a clone.
     pub fn elsewhere(&self) -> Vec<u64> {
         // SAFETY: an array of atomics in the mapping.
         let list = unsafe { &(*self.header()).elsewhere };
@@ -585,8 +587,8 @@ impl<'a> ThreadSlot<'a> {
         }
     }
 
-    /// Where other threads of the process have switched recording on or off in the stretch that is
-    /// being written ([`mgz_abi::phases::pieces`]).
+    /// Points at which other threads of the process have switched recording on or off in the
+    /// stretch that is being written ([`mgz_abi::phases::pieces`]).
     pub fn boundaries(self) -> Vec<u32> {
         // SAFETY: atomics in the mapping.
         let (count, places) = unsafe {
@@ -608,7 +610,7 @@ impl<'a> ThreadSlot<'a> {
         unsafe { Snapshot::read(self.control()) }
     }
 
-    /// What the owner says of the chunk with this number.
+    /// The owner's description of the chunk with this number.
     pub fn chunk(self, number: u64) -> ChunkInfo {
         // SAFETY: a volatile read of plain integers in the mapping; the entry is kept in range.
         unsafe {
@@ -675,8 +677,8 @@ impl<'a> ThreadSlot<'a> {
         }
     }
 
-    /// How many slots were written from an offset in a chunk on, up to a line of the cache. Slots
-    /// are written one after the other, so all before one that is written are.
+    /// Number of slots that were written from an offset in a chunk on, up to a line of the cache.
+    /// Slots are written one after the other, so all before a written one are written.
     pub fn written_from(self, place: usize, offset: u64) -> u64 {
         // SAFETY: as above.
         let last = self

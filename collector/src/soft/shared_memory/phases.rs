@@ -1,10 +1,10 @@
-//! What recorder and runtime tell each other of phases.
+//! Messages between recorder and runtime about phases.
 
 use crate::soft::shared_memory::Arena;
 use mgz_abi::phases::{EVENTS, FUNCTIONS, GATE_OPEN, GATE_WAITS, Phases};
 use std::sync::atomic::Ordering;
 
-/// What the runtime has counted.
+/// Counts of the runtime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Slots that were written outside of phases.
@@ -24,8 +24,8 @@ impl Arena {
         unsafe { &(*self.header()).phases }
     }
 
-    /// What is recorded; to be told before the first process starts. `loads`: where the gate opens
-    /// and closes, 0 if not by loads.
+    /// Sets the parts of the run to record; to be called before the first process starts. `loads`:
+    /// numbers of loads at which the gate opens and closes, 0 if not by loads.
     pub fn set_phases(&self, waits: bool, by_function: bool, ignore: bool, loads: [u64; 2]) {
         let phases = self.phase_part();
         let gate = if waits { GATE_WAITS } else { GATE_OPEN };
@@ -74,7 +74,7 @@ impl Arena {
         self.phase_part().event_count.load(Ordering::Acquire)
     }
 
-    /// Process, what has happened, when, and the process's CPU time; `None` if that is not complete,
+    /// Process, event, time, and the process's CPU time; `None` if that is not complete,
     /// or another event has taken its place.
     pub fn phase_event(&self, number: u64) -> Option<[u64; 4]> {
         let row = &self.phase_part().events[(number % EVENTS as u64) as usize];
@@ -91,7 +91,7 @@ impl Arena {
         complete().then_some(event)
     }
 
-    /// What the runtime has counted.
+    /// Counts of the runtime.
     pub fn phases(&self) -> Told {
         let phases = self.phase_part();
         Told {

@@ -1,4 +1,4 @@
-//! The traced side, for tests: what the runtime does, without its speed.
+//! The traced side, for tests: the work of the runtime, without its speed.
 
 use crate::soft::shared_memory::*;
 use mgz_abi::shared_memory::{FREE, LIVE, ModuleRow};

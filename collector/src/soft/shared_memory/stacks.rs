@@ -5,7 +5,7 @@ use crate::soft::shared_memory::Arena;
 use mgz_abi::stack_log::{CELLS, STACK_BYTES, StackCell, StackLog};
 use std::sync::atomic::Ordering;
 
-/// What is at a position of the log.
+/// State of a position of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing yet.

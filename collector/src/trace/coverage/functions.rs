@@ -7,7 +7,7 @@ use object::{Endianness, Object, ObjectSymbol};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Whether a function of the C library reads memory that its caller gives it, and does little else.
+/// True if a function of the C library reads memory that its caller gives it, and does little else.
 fn reads(name: &str) -> bool {
     const OTHERS: [&str; 10] = [
         "memset",
@@ -65,7 +65,7 @@ pub(crate) fn enter(files: &mut [LoadedFile]) {
         .filter(|f| f.instrumented)
         .flat_map(|f| symbols(Path::new(&f.path), false))
         .collect();
-    // What an instrumented file defines is recorded there.
+    // A function that an instrumented file defines is recorded there.
     for file in files.iter().filter(|f| f.instrumented) {
         for name in symbols(Path::new(&file.path), true) {
             wanted.remove(&name);

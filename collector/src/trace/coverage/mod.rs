@@ -1,9 +1,10 @@
-//! What runs beside what is recorded: files without instrumentation, generated code, programs.
+//! Code that runs but is not recorded: files without instrumentation, generated code, programs.
 //!
-//! Three sources, none of which the program notices: the recorded processes' mappings, looked at
-//! now and then; in `full` and `ring` a clock that samples where they spend their time (`burst` has
-//! its triggers for that); and what the runtime tells of programs that it passes through. All of it
-//! is a help for reading a trace: what cannot be found out is left out.
+//! There are three sources, and the program notices none of them. The first is the mappings of the
+//! recorded processes, which are read now and then. The second is a clock in `full` and `ring` that
+//! samples the code that the processes run (`burst` has its triggers for that). The third is the
+//! runtime's report of programs that it passes through. All of it only helps to read a trace, so
+//! unknown facts are left out.
 
 pub(crate) mod functions;
 
@@ -11,10 +12,11 @@ use crate::program::modules::linked_closure;
 use mgz_abi::shared_memory;
 use mgz_annotations_schema::coverage::{Coverage, LoadedFile, Program};
 use mgz_annotations_schema::manifest::Manifest;
+use mgz_elf::library_search::Search;
 use mgz_perf::clock_sampler::{Sampler, Shares};
 use mgz_perf::proc_maps::{self, MapsLine};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// First and longest time between two looks at a process.
@@ -24,7 +26,8 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 const PERIOD_NS: u64 = 5_003_009;
 /// Programs that are kept apart.
 const MOST_PROGRAMS: usize = 1000;
-/// In place of a path: what the recorder has put there. The time that goes there is no program's.
+/// In place of a path: code that the recorder has put there. The time spent there is not the
+/// program's.
 const OURS: &str = "[mgz]";
 
 /// Code that a process has mapped.
@@ -40,9 +43,11 @@ struct Code {
 struct Look {
     last: Instant,
     pause: Duration,
+    /// The process was looked at while it lived.
+    seen: bool,
 }
 
-/// Collects what there is to say while a program runs.
+/// Collects facts about coverage while a program runs.
 #[derive(Default)]
 pub struct Watch {
     looks: BTreeMap<u32, Look>,
@@ -50,8 +55,6 @@ pub struct Watch {
     generated: u64,
     programs: BTreeMap<(String, &'static str), u64>,
     sampler: Option<Sampler>,
-    /// A process was looked at while it lived.
-    has_looked: bool,
 }
 
 impl Watch {
@@ -69,6 +72,7 @@ impl Watch {
         self.looks.entry(pid).or_insert_with(|| Look {
             last: Instant::now(),
             pause: FIRST_LOOK,
+            seen: false,
         });
         self.look(pid);
     }
@@ -88,7 +92,7 @@ impl Watch {
         *self.programs.entry(key).or_default() += 1;
     }
 
-    /// Whether any program was executed that was looked at in vain.
+    /// Paths of the programs that were executed but not recorded.
     pub fn plain_programs(&self) -> Vec<String> {
         self.programs.keys().map(|k| k.0.clone()).collect()
     }
@@ -116,11 +120,13 @@ impl Watch {
         if let Some(look) = self.looks.get_mut(&pid) {
             look.last = Instant::now();
         }
-        // A process that is gone shows nothing; what was seen of it stays.
+        // A process that is gone shows nothing; the code that was seen in it stays.
         let Ok(text) = proc_maps::read(pid) else {
             return;
         };
-        self.has_looked |= text.contains(" r-xp ");
+        if let Some(look) = self.looks.get_mut(&pid) {
+            look.seen |= text.contains(" r-xp ");
+        }
         let (mut generated, mut seen) = (0, 0);
         for code in proc_maps::lines(&text).filter_map(|line| code_of(&line, pid)) {
             if code.path.is_empty() {
@@ -135,15 +141,22 @@ impl Watch {
         self.generated = self.generated.max(generated);
     }
 
-    /// How many of the addresses lie in which file's code; `""`: in none's.
+    /// Number of addresses in each file's code. The key `""` counts addresses in no file. If a
+    /// process ended before its mappings were read, an unknown address may be in one of its files,
+    /// and is left out.
     pub fn files_of(&self, addresses: &[u64]) -> BTreeMap<String, u64> {
         let mut files = BTreeMap::new();
+        let all_seen = self.looks.values().all(|look| look.seen);
         for address in addresses {
-            let found = self
+            let code = self
                 .code
                 .iter()
-                .find(|c| (c.start..c.end).contains(address))
-                .map_or("", |c| c.path.as_str());
+                .find(|c| (c.start..c.end).contains(address));
+            let found = match code {
+                Some(code) => code.path.as_str(),
+                None if all_seen => "",
+                None => continue,
+            };
             if found != OURS {
                 *files.entry(found.to_owned()).or_default() += 1;
             }
@@ -151,8 +164,8 @@ impl Watch {
         files
     }
 
-    /// What there is to say, now that the run is over; the manifest has the modules and the counts
-    /// of triggers.
+    /// The final result, once the run is over. The manifest gives the modules and the counts of
+    /// triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
         // Triggers tell of files without instrumentation alone.
@@ -167,7 +180,7 @@ impl Watch {
             files: files(
                 manifest,
                 paths,
-                !self.has_looked,
+                !self.looks.values().any(|look| look.seen),
                 &|path, is_instrumented| shares.of(path).filter(|_| clocked || !is_instrumented),
             ),
             generated_bytes: self.generated,
@@ -235,6 +248,7 @@ fn files<'a>(
             LoadedFile {
                 instrumented: is_instrumented,
                 needed: needed.contains(&path),
+                opened_by_name: false,
                 samples: samples(&path, is_instrumented),
                 path,
                 reads_for: Vec::new(),
@@ -242,7 +256,23 @@ fn files<'a>(
         })
         .collect();
     functions::enter(&mut files);
+    find_by_name(&mut files);
     files
+}
+
+/// Marks the files that are of interest, and that an instrumented file opens by name.
+fn find_by_name(files: &mut [LoadedFile]) {
+    let search = Search::from_environment();
+    let instrumented = files.iter().filter(|f| f.instrumented);
+    let openers: Vec<PathBuf> = instrumented.map(|f| PathBuf::from(&f.path)).collect();
+    let is_of_interest = |f: &&mut LoadedFile| {
+        let is_missed = f.samples.is_some_and(|n| n > 0) || !f.reads_for.is_empty();
+        !f.instrumented && !f.needed && is_missed
+    };
+    for file in files.iter_mut().filter(is_of_interest) {
+        let is_found = |by: &PathBuf| search.openable(Path::new(&file.path), by).is_some();
+        file.opened_by_name = openers.iter().any(is_found);
+    }
 }
 
 /// `burst`: triggers by CPU time say where that went. The files of those that came where no window
@@ -252,6 +282,9 @@ fn shares_of_triggers(manifest: &Manifest) -> Shares {
     let of = |what: &str| t.triggers.get(what).copied().unwrap_or(0);
     let (came, outside) = (of("came"), of("outside"));
     let known: u64 = t.outside.values().sum();
+    if known == 0 && outside > 0 {
+        return Shares::default();
+    }
     let mut shares = Shares {
         samples: came,
         ..Shares::default()
@@ -315,6 +348,31 @@ mod tests {
         ] {
             assert_eq!(code(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn addresses_of_a_process_that_nobody_looked_at_are_unknown() {
+        let mut watch = Watch::default();
+        let libc = Code {
+            process: 1,
+            start: 0x1000,
+            end: 0x2000,
+            path: "/lib/libc.so.6".into(),
+        };
+        watch.code.insert(libc);
+        let look = |seen| Look {
+            last: Instant::now(),
+            pause: FIRST_LOOK,
+            seen,
+        };
+        watch.looks = [(1, look(true))].into();
+        let both = [("", 1), ("/lib/libc.so.6", 1)].map(|(file, n)| (file.to_owned(), n));
+        assert_eq!(watch.files_of(&[0x1000, 0x9000]), both.clone().into());
+        watch.looks.insert(2, look(false));
+        assert_eq!(watch.files_of(&[0x1000, 0x9000]), [both[1].clone()].into());
+        let mut m = Manifest::default();
+        m.totals.triggers = [("came".to_owned(), 20), ("outside".to_owned(), 20)].into();
+        assert_eq!(shares_of_triggers(&m).of("/lib/libc.so.6"), None);
     }
 
     #[test]

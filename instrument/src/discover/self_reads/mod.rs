@@ -1,28 +1,36 @@
-//! What of its own code a program reads as data: to sum it up, to copy it, to decrypt it.
+//! Finds the parts of its own code that a program reads as data: to sum it up, to copy it, to
+//! decrypt it.
 //!
 //! Entry jumps change the bytes of the original: in the file (`pt`), or in memory as long as a
 //! program is recorded in `full` or `ring`. A program that reads these bytes finds something else
 //! there. So functions that take addresses of code which they do not just call, and those that look
 //! at the program's segments, are followed: where an address goes to, by registers, the frame and
-//! calls, and whether memory is read (or written) there. What is read in part gets no entry jumps
-//! ([`Program::data`]); who reads most of the code ([`Program::reads_code`]) needs a mode that
-//! leaves the original as it is.
+//! calls, and whether memory is read (or written) there. Code that is read in part gets no entry
+//! jumps ([`Program::data`]). A program that reads most of the code ([`Program::reads_code`]) needs
+//! a mode that leaves the original as it is.
 //!
-//! How far a read goes follows from what its address is compared with or subtracted from, or what
-//! length goes to a callee with it. Addresses that are computed from elsewhere (from
+//! The extent of a read follows from comparisons or subtractions of its address, or from the length
+//! that goes to a callee with it. Addresses that are computed from other sources (from
 //! `/proc/self/maps`, say) are not seen.
 //!
-//! * [`search`]: what functions do with addresses, through calls.
+//! A value may be something else on another way, or by the time that it is used: a word that holds
+//! a function or a buffer, a place of the frame that a callee has filled anew. Then what is written
+//! there is no code, unless it is made writable; what is read there may be.
+//!
+//! * [`search`]: what functions do with addresses, each by itself.
+//! * [`callees`]: what their callees do, and what of the code is read by all that.
 //! * [`walk`]: one function, instruction by instruction.
 //! * [`value`]: what registers and the frame hold meanwhile.
 
+mod callees;
 mod search;
 mod value;
 mod walk;
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::Used;
-use crate::discover::self_reads::search::Search;
+use crate::discover::self_reads::callees::Callees;
+use crate::discover::self_reads::search::{Search, Taker};
 use crate::program::section_bounds::Known;
 use crate::program::{Input, Program};
 use crate::x86::effects::uses;
@@ -33,7 +41,6 @@ use iced_x86::{
     Register,
 };
 use rayon::prelude::*;
-use std::cell::RefCell;
 use std::ops::Range;
 
 /// Argument registers in order, by hardware number: rdi, rsi, rdx, rcx, r8, r9.
@@ -42,7 +49,8 @@ const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 const MOST: usize = 48;
 /// The bit of the first argument in [`value::Value::from`].
 const FIRST: u32 = 56;
-/// That of the first word where the first argument points to; the others of such an object follow, and those of the next argument's.
+/// That of the first word where the first argument points to; the others of such an object follow,
+/// and those of the next argument's.
 const DEEP: u32 = MOST as u32;
 /// Words of an object that are told apart, and arguments that may point to one.
 const WORDS: usize = 4;
@@ -59,7 +67,7 @@ const LONGEST: u64 = 1 << 24;
 /// Share of the code from where on reading it is reading all of it: one in so many.
 const LARGE: u64 = 4;
 
-/// Of [`value::Value::kind`]: what `dl_iterate_phdr` hands out.
+/// A kind for [`value::Value::kind`]: a pointer that `dl_iterate_phdr` hands out.
 const INFO: u8 = 1;
 /// A program header.
 const HEADER: u8 = 2;
@@ -67,6 +75,9 @@ const HEADER: u8 = 2;
 const SEGMENT: u8 = 4;
 /// The flags of one.
 const FLAGS: u8 = 8;
+
+/// The reason of functions whose bytes the program writes.
+pub const WRITTEN: LeftReason = LeftReason::Unsupported("its bytes are written");
 
 /// The numbers that an instruction holds, or takes from memory, and that may be addresses in code.
 pub fn numbers(input: &Input, inst: &Instruction) -> impl Iterator<Item = u64> {
@@ -81,15 +92,21 @@ pub fn numbers(input: &Input, inst: &Instruction) -> impl Iterator<Item = u64> {
     [in_place, word, number].into_iter().flatten()
 }
 
-/// Whether an address of code that is used so may be read at, as far as a glance tells.
+/// True if code may read at an address of code that is used so, as far as a quick look tells.
 pub fn may_be_read(input: &Input, used: &Used) -> bool {
     let given = |(callee, held): (u64, RegSet)| {
         let arguments = (0..6).filter(|&n| held.contains(Gpr(ARGUMENTS[n] as u8)));
         let arguments: u8 = arguments.map(|n| 1 << n).sum();
         match input.bounds.functions.get(&callee) {
             Some(Known::Reads(read)) => read & arguments != 0,
-            Some(Known::Protects | Known::Segments) => true,
-            Some(Known::Auxiliary | Known::Harmless | Known::Opens | Known::SetsBases) => false,
+            Some(Known::Protects | Known::Maps | Known::Segments) => true,
+            Some(
+                Known::Auxiliary
+                | Known::Harmless
+                | Known::Opens
+                | Known::SetsBases
+                | Known::SetsProcess,
+            ) => false,
             // (Which call it is, is not looked at: `write` may be one.)
             Some(Known::AnyCall) => false,
             None => arguments != 0 && reads_at_once(input, callee, held),
@@ -98,8 +115,8 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
     used.read || used.changed || used.kept || used.given.is_some_and(given)
 }
 
-/// Whether a function begins with reading through one of these registers, or with putting them into
-/// its frame, as code without optimisation does.
+/// True if a function begins with a read through one of these registers, or stores them into its
+/// frame first, as code without optimization does.
 fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
     const GLANCE: usize = 24;
     let bytes = match input.bytes_at(function) {
@@ -127,7 +144,7 @@ fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
             FlowControl::Next | FlowControl::ConditionalBranch
         ) {
             let known = direct_target(&inst).and_then(|t| input.bounds.functions.get(&t));
-            return matches!(known, Some(Known::Reads(_) | Known::Protects));
+            return matches!(known, Some(Known::Reads(_) | Known::Protects | Known::Maps));
         }
         held.0 &= !uses(&mut factory, &inst).clobber.0;
         if let Some(copy) = gpr(inst.op0_register()).filter(|_| is_moved) {
@@ -140,61 +157,61 @@ fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
 /// Code that is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reading {
-    /// Where the reader begins.
+    /// Start of the function that reads.
     by: u64,
     range: Range<u64>,
     /// It is written as well.
     written: bool,
+    /// Its ends may have been something else when they were compared.
+    doubted: bool,
 }
 
 /// Finds what is read, and has it left without entry jumps; what is written as well is left as it
 /// is. `takers`: functions that take addresses of code, or look at segments.
 pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     let known: &Program = program;
-    let search = || Search {
-        input,
-        program: known,
-        factory: RefCell::new(InstructionInfoFactory::new()),
-        params: RefCell::default(),
-    };
     let relocator = input.bounds.relocator;
-    let mut found: Vec<Reading> = takers
+    let takers: Vec<Taker> = takers
         .par_iter()
         .filter(|range| relocator.is_none_or(|at| !range.contains(&at)))
-        .map_init(search, |search, range| search.readings(range))
+        .map_init(
+            || Search::new(input, known),
+            |search, range| search.taker(range),
+        )
         .flatten()
+        .collect();
+    let callees = Callees::of(input, known, &takers);
+    let mut found: Vec<Reading> = takers
+        .par_iter()
+        .flat_map_iter(|taker| callees.readings(taker))
         .collect();
     found.extend(input.bounds.table.clone().map(|(by, range)| Reading {
         by,
         range,
         written: false,
+        doubted: false,
     }));
-    // What is left anyway does not matter to who reads it.
-    found.sort_by_key(|reading| !reading.written);
-    for reading in found {
-        if reading.written {
-            // Neither clones nor jumps: what stands there when the program runs is not what is in
-            // the file.
-            let first = program
-                .functions
-                .partition_point(|f| f.range.end <= reading.range.start);
-            let touched = program.functions[first..]
-                .iter_mut()
-                .take_while(|f| f.range.start < reading.range.end);
-            for f in touched {
-                f.left
-                    .get_or_insert(LeftReason::Unsupported("its bytes are written"));
-            }
-            continue;
+    // A read of functions that stay unchanged anyway needs no care.
+    let (written, read): (Vec<Reading>, Vec<Reading>) =
+        found.into_iter().partition(|reading| reading.written);
+    for reading in written {
+        // Neither clones nor jumps: what stands there when the program runs is not what is in the
+        // file.
+        let first = program
+            .functions
+            .partition_point(|f| f.range.end <= reading.range.start);
+        let touched = program.functions[first..]
+            .iter_mut()
+            .take_while(|f| f.range.start < reading.range.end);
+        for f in touched {
+            f.left.get_or_insert(WRITTEN);
         }
-        let jumped = program.functions.iter().filter(|f| f.left.is_none());
-        let (mut size, mut code) = (0, 0);
-        for r in jumped.map(|f| &f.range) {
-            let end = r.end.min(reading.range.end);
-            size += end.saturating_sub(r.start.max(reading.range.start));
-            code += r.end - r.start;
-        }
-        if size >= code / LARGE && size > 0 {
+    }
+    let code = CodeBytes::of(program);
+    for reading in read {
+        let size = code.within(&reading.range);
+        // (Without entry jumps it is as it was, however much it is.)
+        if size >= code.all() / LARGE && size > 0 && !reading.doubted {
             program.reads_code.get_or_insert(reading.by);
         } else {
             program.data.push(reading.range);
@@ -202,21 +219,65 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     }
 }
 
-/// Where the program opens its own file by the name that the kernel has for it. (To read that link
-/// is something else, and common.)
+/// Amount of code by address, of functions that do not stay unchanged.
+struct CodeBytes {
+    /// End of each function, and the number of bytes up to there.
+    ends: Vec<(u64, u64)>,
+    functions: Vec<Range<u64>>,
+}
+
+impl CodeBytes {
+    fn of(program: &Program) -> CodeBytes {
+        let kept = program.functions.iter().filter(|f| f.left.is_none());
+        let functions: Vec<Range<u64>> = kept.map(|f| f.range.clone()).collect();
+        let mut sum = 0;
+        let ends = functions.iter().map(|f| {
+            sum += f.end - f.start;
+            (f.end, sum)
+        });
+        CodeBytes {
+            ends: ends.collect(),
+            functions,
+        }
+    }
+
+    fn all(&self) -> u64 {
+        self.ends.last().map_or(0, |end| end.1)
+    }
+
+    /// Bytes below an address.
+    fn below(&self, at: u64) -> u64 {
+        let n = self.ends.partition_point(|end| end.0 <= at);
+        let before = n.checked_sub(1).map_or(0, |n| self.ends[n].1);
+        let part = self
+            .functions
+            .get(n)
+            .map_or(0, |f| at.saturating_sub(f.start));
+        before + part
+    }
+
+    fn within(&self, range: &Range<u64>) -> u64 {
+        self.below(range.end)
+            .saturating_sub(self.below(range.start))
+    }
+}
+
+/// Address at which the program opens its own file by the kernel's name for it. (A read of that
+/// link is something else, and common.)
 pub fn opens_itself(input: &Input) -> Option<u64> {
     opens(input, b"/proc/self/exe\0")
 }
 
-/// Where it opens the list of its mappings, in which it finds the addresses of its code.
+/// Address at which the program opens the list of its mappings. The list tells the addresses of its
+/// code.
 pub fn opens_maps(input: &Input) -> Option<u64> {
     [&b"/proc/self/maps\0"[..], b"/proc/self/smaps\0"]
         .into_iter()
         .find_map(|name| opens(input, name))
 }
 
-/// Where the program opens a file of this name.
-fn opens(input: &Input, name: &[u8]) -> Option<u64> {
+/// Address at which the program opens a file of this name.
+pub(crate) fn opens(input: &Input, name: &[u8]) -> Option<u64> {
     let opens = |k: &Known| *k == Known::Opens;
     if !input.bounds.functions.values().any(opens) {
         return None;
@@ -232,7 +293,7 @@ fn opens(input: &Input, name: &[u8]) -> Option<u64> {
             let places = bytes.windows(4).zip(start..);
             places.filter_map(|(number, at)| {
                 let number = i32::from_le_bytes(number.try_into().ok()?);
-                // What follows the instruction that takes the name.
+                // End of the instruction that takes the name.
                 let next = at + 4;
                 let is_name = |name: &u64| {
                     next.wrapping_add_signed(number.into()) == *name
@@ -244,7 +305,7 @@ fn opens(input: &Input, name: &[u8]) -> Option<u64> {
         .find(|&next| goes_to(input, next, opens))
 }
 
-/// Whether the next call is of such a function.
+/// True if the next call goes to such a function.
 fn goes_to(input: &Input, at: u64, fits: impl Fn(&Known) -> bool) -> bool {
     const GLANCE: usize = 16;
     let Some(bytes) = input.bytes_at(at) else {
@@ -266,7 +327,7 @@ fn goes_to(input: &Input, at: u64, fits: impl Fn(&Known) -> bool) -> bool {
         .is_some_and(fits)
 }
 
-/// Whether a table of functions begins at an address of data.
+/// True if a table of functions begins at an address of data.
 pub fn is_table(input: &Input, at: u64) -> bool {
     functions_in(input, at).next().is_some()
 }

@@ -1,40 +1,101 @@
-//! What registers and the frame may hold on one way through a function.
+//! Possible contents of registers and the frame on one way through a function.
 
 use crate::discover::self_reads::{ARGUMENTS, FIRST};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-/// What a register or a word of the frame may hold.
+/// On another way it is something else: a buffer, for instance, where this way has a function.
+pub(super) const JOINED: u8 = 1;
+/// A callee may have put something else there: it was given the address.
+pub(super) const STALE: u8 = 2;
+/// Numbers below this are no addresses: null, and what stands for it.
+const LOWEST_ADDRESS: u64 = 4096;
+/// Words of the frame that are followed at a time. (Compiled functions seldom have more than fifty
+/// addresses of code in their frames; what is beyond is forgotten.)
+const MOST_SLOTS: usize = 256;
+/// Words of the frame from which on numbers and addresses of the frame are not kept there.
+const MANY_SLOTS: usize = 64;
+
+/// Facts about a value besides the addresses of code that it is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Fact {
+    #[default]
+    None,
+    /// The number that it is.
+    Number(u64),
+    /// The address of a table of functions, or (`false`) of a word in it.
+    Table(u64, bool),
+    /// The address of this word of the frame.
+    Frame(i64),
+}
+
+/// Possible content of a register or a word of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Value {
     /// Addresses of code that it may be made of: a bit each; arguments from bit [`FIRST`] on.
     pub(super) from: u64,
+    pub(super) fact: Fact,
     pub(super) kind: u8,
-    /// The number that it is.
-    pub(super) number: Option<u64>,
-    /// It points into a table of functions, which begins there.
-    pub(super) table: Option<u64>,
-    /// It is the address of this word of the frame.
-    pub(super) frame: Option<i64>,
+    /// [`JOINED`], [`STALE`].
+    pub(super) doubt: u8,
 }
 
 impl Value {
+    /// A number that stands for nothing else.
+    pub(super) fn of_number(number: u64) -> Value {
+        Value {
+            fact: Fact::Number(number),
+            ..Value::default()
+        }
+    }
+
+    pub(super) fn number(self) -> Option<u64> {
+        match self.fact {
+            Fact::Number(number) | Fact::Table(number, true) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The table of functions that it points into.
+    pub(super) fn table(self) -> Option<u64> {
+        match self.fact {
+            Fact::Table(table, _) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// The word of the frame that it points to.
+    pub(super) fn frame(self) -> Option<i64> {
+        match self.fact {
+            Fact::Frame(slot) => Some(slot),
+            _ => None,
+        }
+    }
+
     pub(super) fn join(self, other: Value) -> Value {
-        // (What a call leaves is not known; it may be what was there.)
-        let number = match (self.number, other.number) {
-            (Some(a), Some(b)) if a != b => None,
-            (a, b) => a.or(b),
+        if self == other {
+            return self;
+        }
+        let null = |v: Value| v.number().is_some_and(|n| n < LOWEST_ADDRESS);
+        let is_other = |v: Value| v.from == 0 && !null(v);
+        let joined = if is_other(self) == is_other(other) {
+            0
+        } else {
+            JOINED
         };
-        let same = |a: Option<i64>, b: Option<i64>| {
-            if a.is_some() && b.is_some() && a != b {
-                None
-            } else {
-                a.or(b)
-            }
+        let fact = match (self.fact, other.fact) {
+            // (What a call leaves is not known; it may be what was there.)
+            (fact, Fact::None) | (Fact::None, fact) => fact,
+            (a, b) if a == b => a,
+            (Fact::Frame(_), Fact::Frame(_)) => Fact::None,
+            (frame @ Fact::Frame(_), _) | (_, frame @ Fact::Frame(_)) => frame,
+            _ => shared_table(self, other),
         };
         Value {
-            number,
-            frame: same(self.frame, other.frame),
-            ..self.with(other)
+            from: self.from | other.from,
+            fact,
+            kind: self.kind | other.kind,
+            doubt: self.doubt | other.doubt | joined,
         }
     }
 
@@ -42,34 +103,61 @@ impl Value {
     pub(super) fn with(self, other: Value) -> Value {
         Value {
             from: self.from | other.from,
+            fact: shared_table(self, other),
             kind: self.kind | other.kind,
-            number: None,
-            table: match (self.table, other.table) {
-                (Some(a), Some(b)) if a != b => None,
-                (a, b) => a.or(b),
-            },
-            frame: None,
+            doubt: self.doubt | other.doubt,
         }
     }
 
-    pub(super) fn is_followed(self) -> bool {
-        self.from != 0 || self.kind != 0 || self.frame.is_some()
+    /// Another number or address in the same place.
+    pub(super) fn moved(self) -> Value {
+        self.with(Value::default())
     }
+
+    pub(super) fn is_stale(self) -> bool {
+        self.doubt & STALE != 0
+    }
+
+    pub(super) fn is_followed(self) -> bool {
+        self.from != 0 || self.kind != 0 || self.frame().is_some()
+    }
+}
+
+/// The table that both, or the one that points to any, point into.
+fn shared_table(a: Value, b: Value) -> Fact {
+    match (a.table(), b.table()) {
+        (Some(a), Some(b)) if a != b => Fact::None,
+        (a, b) => a
+            .or(b)
+            .map_or(Fact::None, |table| Fact::Table(table, false)),
+    }
+}
+
+/// The two words of a vector register that addresses may be in.
+pub(super) type Lanes = [Value; 2];
+
+/// Made of the words of both, each of all.
+pub(super) fn mixed(a: Lanes, b: Lanes) -> Lanes {
+    let value = a[0].with(a[1]).with(b[0]).with(b[1]);
+    [value; 2]
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) regs: [Value; 16],
-    /// Vector registers, in which two addresses may be on their way to the frame.
-    pub(super) vectors: [Value; 16],
+    /// Vector registers, in which two addresses may be on their way to the frame. `None`: they hold
+    /// nothing.
+    vectors: Option<Rc<[Lanes; 16]>>,
     /// Words of the frame, by their distance from where the return address lies.
-    pub(super) slots: BTreeMap<i64, Value>,
-    /// How far the stack pointer is below that, if that is known.
+    slots: Rc<BTreeMap<i64, Value>>,
+    /// Distance of the stack pointer below the return address, if it is known.
     pub(super) depth: Option<i64>,
+    /// From this word on others may write the frame: its address was put into memory.
+    pub(super) escaped: Option<i64>,
 }
 
 impl State {
-    /// Where a function begins.
+    /// State at the start of a function.
     pub(super) fn entry() -> State {
         let mut state = State {
             depth: Some(0),
@@ -81,21 +169,84 @@ impl State {
         state
     }
 
+    pub(super) fn slot(&self, at: i64) -> Option<Value> {
+        self.slots.get(&at).copied()
+    }
+
+    /// Puts a value into a word of the frame.
+    pub(super) fn keep(&mut self, at: i64, value: Value) {
+        let many = self.slots.len() >= MANY_SLOTS;
+        let counts = value.from != 0 || value.kind != 0 || value.fact != Fact::None && !many;
+        if counts && self.slots.len() < MOST_SLOTS {
+            Rc::make_mut(&mut self.slots).insert(at, value);
+        } else if self.slots.contains_key(&at) {
+            Rc::make_mut(&mut self.slots).remove(&at);
+        }
+        if let Some(slot) = value.frame() {
+            self.escape(slot);
+        }
+    }
+
+    /// The address of a word of the frame is in memory.
+    pub(super) fn escape(&mut self, slot: i64) {
+        self.escaped = Some(self.escaped.map_or(slot, |known| known.min(slot)));
+    }
+
+    /// A callee may write the frame from this word on.
+    pub(super) fn doubt_from(&mut self, slot: i64) {
+        let fresh = |v: &Value| v.from != 0 && v.doubt & STALE == 0;
+        if self.slots.range(slot..).any(|(_, v)| fresh(v)) {
+            for (_, value) in Rc::make_mut(&mut self.slots).range_mut(slot..) {
+                value.doubt |= STALE;
+            }
+        }
+    }
+
+    pub(super) fn vector(&self, n: usize) -> Lanes {
+        self.vectors.as_ref().map_or(Lanes::default(), |v| v[n])
+    }
+
+    pub(super) fn put_vector(&mut self, n: usize, value: Lanes) {
+        if self.vectors.is_some() || value != Lanes::default() {
+            Rc::make_mut(self.vectors.get_or_insert_default())[n] = value;
+        }
+    }
+
+    pub(super) fn forget_vectors(&mut self) {
+        self.vectors = None;
+    }
+
     /// Takes in another way to get here.
     pub(super) fn join(&mut self, other: &State) {
         for (own, other) in self.regs.iter_mut().zip(&other.regs) {
             *own = own.join(*other);
         }
-        for (own, other) in self.vectors.iter_mut().zip(&other.vectors) {
-            *own = own.join(*other);
+        if self.vectors != other.vectors {
+            for n in 0..16 {
+                let (own, other) = (self.vector(n), other.vector(n));
+                self.put_vector(n, [own[0].join(other[0]), own[1].join(other[1])]);
+            }
         }
         if self.depth != other.depth {
             self.depth = None;
         }
-        for (slot, value) in &other.slots {
-            // What is not known on one way may be what is known on the other.
-            let own = self.slots.entry(*slot).or_insert(*value);
-            *own = own.join(*value);
+        if let Some(slot) = other.escaped {
+            self.escape(slot);
+        }
+        if Rc::ptr_eq(&self.slots, &other.slots) || self.slots == other.slots {
+            return;
+        }
+        // A value that is unknown on one way may be known on the other.
+        let own = Rc::make_mut(&mut self.slots);
+        for (slot, value) in own.iter_mut() {
+            *value = value.join(other.slot(*slot).unwrap_or_default());
+        }
+        for (slot, value) in other.slots.iter() {
+            if own.len() >= MOST_SLOTS {
+                break;
+            }
+            own.entry(*slot)
+                .or_insert_with(|| value.join(Value::default()));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One way through a function, instruction by instruction.
 
 use crate::discover::self_reads::search::{Given, Search, Uses};
-use crate::discover::self_reads::value::{State, Value};
+use crate::discover::self_reads::value::{Fact, JOINED, Lanes, State, Value, mixed};
 use crate::discover::self_reads::{
     ARGUMENTS, FIRST, FLAGS, HEADER, INFO, MOST, OBJECTS, SEGMENT, WORDS, deep_bit, functions_in,
     is_table,
@@ -14,7 +14,7 @@ use crate::x86::regs::{CALLER_SAVED, RAX, RSP, gpr, registers};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpAccess, OpKind, Register};
 use std::ops::Range;
 
-/// What `getauxval` is asked for to learn where the program headers are.
+/// Key that makes `getauxval` return the address of the program headers.
 const AT_PHDR: u64 = 3;
 
 /// One way through a function.
@@ -31,11 +31,16 @@ impl Walk<'_, '_, '_> {
     /// The value of a number in the code or in memory, if it is an address of code.
     pub(super) fn origin(&mut self, at: u64) -> Value {
         let input = self.search.input;
+        if !self.search.mapped.contains(&at) {
+            return Value::of_number(at);
+        }
         let counts = input.bounds.contains(at) || input.is_code(at) && !input.is_object(at);
         if !counts {
             return Value {
-                number: Some(at),
-                table: Some(at).filter(|_| is_table(input, at)),
+                fact: match is_table(input, at) {
+                    true => Fact::Table(at, true),
+                    false => Fact::Number(at),
+                },
                 ..Value::default()
             };
         }
@@ -65,14 +70,31 @@ impl Walk<'_, '_, '_> {
             .bounds
             .word(at)
             .or_else(|| input.word(at).filter(|w| input.is_code(*w)));
-        word.map_or(Value::default(), |w| self.origin(w))
+        let value = word.map_or(Value::default(), |w| self.origin(w));
+        self.as_held(value, at)
+    }
+
+    /// A value out of a word of memory: the program may have put something else there, as who
+    /// replaces a function that makes an object by the object does.
+    fn as_held(&self, value: Value, word: u64) -> Value {
+        let input = self.search.input;
+        let changes = !input.is_got(word) && input.segment_at(word).is_some_and(|s| s.writable);
+        let doubt = if changes && value.from != 0 {
+            JOINED
+        } else {
+            0
+        };
+        Value {
+            doubt: value.doubt | doubt,
+            ..value
+        }
     }
 
     pub(super) fn reg(&self, register: Register) -> Value {
         gpr(register).map_or(Value::default(), |r| self.state.regs[usize::from(r.0)])
     }
 
-    /// Whether the displacement of an operand in memory is an address.
+    /// True if the displacement of an operand in memory is an address.
     pub(super) fn is_fixed(&self, inst: &Instruction) -> bool {
         inst.memory_base() == Register::RIP
             || inst.memory_base() == Register::None && !self.search.input.pie
@@ -84,19 +106,25 @@ impl Walk<'_, '_, '_> {
             Register::RBP if self.framed => -8,
             Register::RSP => -self.state.depth?,
             // (The address of an object may be in a register.)
-            register => self.reg(register).frame?,
+            register => self.reg(register).frame()?,
         };
         (inst.memory_index() == Register::None)
             .then(|| base.wrapping_add(inst.memory_displacement64() as i64))
     }
 
-    /// What the words of an object hold at whose beginning a value may point.
-    pub(super) fn held_by(&self, value: Value) -> [u64; WORDS] {
+    /// Contents of the words of an object that a value may point to, with a bit for each word that
+    /// may hold something else.
+    pub(super) fn held_by(&self, value: Value) -> ([u64; WORDS], u8) {
         let word = |n: usize| {
-            let at = value.frame?.checked_add(8 * n as i64)?;
-            self.state.slots.get(&at).map(|word| word.from)
+            let at = value.frame()?.checked_add(8 * n as i64)?;
+            self.state.slot(at)
         };
-        std::array::from_fn(|n| word(n).unwrap_or(0))
+        let words: [Value; WORDS] = std::array::from_fn(|n| word(n).unwrap_or_default());
+        let doubted = words.iter().enumerate().filter(|(_, word)| word.doubt != 0);
+        (
+            words.map(|word| word.from),
+            doubted.map(|(n, _)| 1 << n).sum(),
+        )
     }
 
     /// Keeps account of the stack pointer.
@@ -121,10 +149,10 @@ impl Walk<'_, '_, '_> {
         self.state.regs[usize::from(RSP.0)] = Value::default();
     }
 
-    /// What the operand in memory of an instruction holds. Notes that it is used.
+    /// Content of an instruction's operand in memory. Notes the use of the operand.
     pub(super) fn memory(&mut self, inst: &Instruction, access: OpAccess) -> Value {
         if let Some(slot) = self.slot(inst) {
-            return self.state.slots.get(&slot).copied().unwrap_or_default();
+            return self.state.slot(slot).unwrap_or_default();
         }
         let size = inst.memory_size().size();
         let at = inst.memory_displacement64() as i64;
@@ -134,7 +162,8 @@ impl Walk<'_, '_, '_> {
                 return self.word(inst.memory_displacement64());
             }
             if size == 8 && is_table(input, at as u64) {
-                return self.bit(at as u64);
+                let value = self.bit(at as u64);
+                return self.as_held(value, at as u64);
             }
         }
         let address = self
@@ -142,11 +171,12 @@ impl Walk<'_, '_, '_> {
             .with(self.reg(inst.memory_index()));
         let writes = !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None);
         self.touch(address, writes);
-        if let Some(table) = address.table.filter(|_| size == 8 && !writes) {
-            let length = 8 * functions_in(self.search.input, table).count() as u64;
-            if (0..length as i64).contains(&at) {
-                return self.bit(table);
-            }
+        if let Some(table) = address.table().filter(|_| size == 8 && !writes)
+            && let Ok(nth) = usize::try_from(at / 8)
+            && functions_in(self.search.input, table).nth(nth).is_some()
+        {
+            let value = self.bit(table);
+            return self.as_held(value, table);
         }
         let kind = match address.kind {
             kind if kind & INFO != 0 && size == 8 && at == 16 => HEADER,
@@ -172,7 +202,8 @@ impl Walk<'_, '_, '_> {
 
     pub(super) fn touch(&mut self, address: Value, writes: bool) {
         self.uses.read |= address.from;
-        if writes {
+        // If the address may be a buffer on another way, the write is assumed to be to the buffer.
+        if writes && address.doubt == 0 {
             self.uses.written |= address.from;
         }
         self.uses.reads_segment |= address.kind & SEGMENT != 0;
@@ -185,10 +216,7 @@ impl Walk<'_, '_, '_> {
             OpKind::Memory => self.memory(inst, access),
             _ => match inst.try_immediate(op) {
                 Ok(number) if !self.search.input.pie => self.origin(number),
-                Ok(number) => Value {
-                    number: Some(number),
-                    ..Value::default()
-                },
+                Ok(number) => Value::of_number(number),
                 Err(_) => Value::default(),
             },
         }
@@ -202,23 +230,26 @@ impl Walk<'_, '_, '_> {
                 }
             }
             OpKind::Memory => match self.slot(inst) {
-                Some(slot) => {
-                    self.keep(slot, value);
-                }
-                None => self.uses.stored |= value.from,
+                Some(slot) => self.state.keep(slot, value),
+                None => self.store(value),
             },
             _ => {}
         }
     }
 
-    /// Puts a value into the frame. What may lie elsewhere, in an object that a register points to, is added to what is there.
-    pub(super) fn keep(&mut self, slot: i64, value: Value) {
-        self.state.slots.insert(slot, value);
+    /// Puts a value into memory that is not followed.
+    fn store(&mut self, value: Value) {
+        self.uses.stored |= value.from;
+        if let Some(slot) = value.frame() {
+            self.state.escape(slot);
+        }
     }
 
     pub(super) fn pair(&mut self, a: Value, b: Value) {
         if a.from != 0 && b.from != 0 {
-            self.uses.pairs.push((a.from, b.from));
+            let is_stale = a.is_stale() || b.is_stale();
+            let pair = (a.from, b.from, is_stale);
+            self.uses.pairs.insert(pair);
         }
     }
 
@@ -252,14 +283,15 @@ impl Walk<'_, '_, '_> {
                     let origin = self.origin(inst.memory_displacement64());
                     value = value.with(origin);
                 } else if let Some(slot) = self.slot(inst) {
-                    value.frame = Some(slot);
+                    value.fact = Fact::Frame(slot);
                 }
                 self.put(inst, value);
             }
             Mov | Movzx | Movsx | Movsxd if inst.op_count() == 2 => {
                 let mut value = self.operand(inst, 1, OpAccess::Read);
                 if inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::RSP {
-                    value.frame = self.state.depth.map(|depth| -depth);
+                    let top = self.state.depth.map(|depth| -depth);
+                    value.fact = top.map_or(Fact::None, Fact::Frame);
                 }
                 if inst.op0_kind() == OpKind::Memory && self.slot(inst).is_none() {
                     self.memory(inst, OpAccess::Write);
@@ -271,12 +303,12 @@ impl Walk<'_, '_, '_> {
                 self.uses.stored |= value.from;
                 self.move_stack(inst);
                 if let Some(depth) = self.state.depth {
-                    self.keep(-depth, value);
+                    self.state.keep(-depth, value);
                 }
             }
             Pop => {
                 let top = self.state.depth.map(|depth| -depth);
-                let value = top.and_then(|top| self.state.slots.get(&top).copied());
+                let value = top.and_then(|top| self.state.slot(top));
                 self.put(inst, value.unwrap_or_default());
                 self.move_stack(inst);
             }
@@ -297,7 +329,7 @@ impl Walk<'_, '_, '_> {
                     }
                     _ => {
                         // (Both words are looked at together.)
-                        let second = [a, b].iter().find_map(|v| v.number).unwrap_or(0) >> 32;
+                        let second = [a, b].iter().find_map(|v| v.number()).unwrap_or(0) >> 32;
                         let both = (a.kind | b.kind) & SEGMENT != 0 && second & 1 == 1;
                         self.uses.asks_flags |= is_flags && bits & 1 == 1 || both;
                     }
@@ -306,7 +338,7 @@ impl Walk<'_, '_, '_> {
                     // Rounded down, it is an address still.
                     let rounded = (bits as i64) < 0 && (bits as i64) > -(1 << 21);
                     let kept = if rounded || is_flags {
-                        Value { number: None, ..a }
+                        a.moved()
                     } else {
                         Value::default()
                     };
@@ -316,7 +348,7 @@ impl Walk<'_, '_, '_> {
             Add | Inc | Dec | Sub if whole => {
                 let a = self.operand(inst, 0, OpAccess::ReadWrite);
                 let value = if inst.op_count() < 2 {
-                    Value { number: None, ..a }
+                    a.moved()
                 } else {
                     let b = self.operand(inst, 1, OpAccess::Read);
                     if inst.mnemonic() == Sub {
@@ -325,7 +357,7 @@ impl Walk<'_, '_, '_> {
                     match inst.mnemonic() {
                         Add => a.with(b),
                         _ if b.from != 0 || inst.op1_kind() == OpKind::Register => Value::default(),
-                        _ => Value { number: None, ..a },
+                        _ => a.moved(),
                     }
                 };
                 self.put(inst, value);
@@ -341,6 +373,7 @@ impl Walk<'_, '_, '_> {
                 let access = memory.map(|op| registers(&mut factory, inst).op_access(op));
                 let clobber = uses(&mut factory, inst).clobber;
                 drop(factory);
+                self.spoil_vector(inst);
                 if let Some(access) = access {
                     self.memory(inst, access);
                     if access != OpAccess::Read {
@@ -354,10 +387,35 @@ impl Walk<'_, '_, '_> {
         }
     }
 
+    /// The words of an operand of a move into or out of vector registers.
+    fn lanes(&mut self, inst: &Instruction, op: u32) -> Lanes {
+        let register = inst.op_register(op);
+        match inst.op_kind(op) {
+            OpKind::Register => match vector_number(register) {
+                Some(n) => self.state.vector(n),
+                None => [self.reg(register), Value::default()],
+            },
+            OpKind::Memory => {
+                let first = self.memory(inst, OpAccess::Read);
+                if inst.memory_size().size() != 16 {
+                    return [first, Value::default()];
+                }
+                let slot = self.slot(inst);
+                let second = match slot.and_then(|slot| self.state.slot(slot + 8)) {
+                    None if self.is_fixed(inst) => {
+                        self.word(inst.memory_displacement64().wrapping_add(8))
+                    }
+                    second => second.unwrap_or_default(),
+                };
+                [first, second]
+            }
+            _ => Lanes::default(),
+        }
+    }
+
     /// Moves of two words at a time, as compilers fill objects. Returns whether it was one.
     pub(super) fn vector(&mut self, inst: &Instruction) -> bool {
         use Mnemonic::*;
-        let number = |r: Register| (r.is_xmm() && r.number() < 16).then(|| r.number());
         let is_move = matches!(
             inst.mnemonic(),
             Movq | Vmovq
@@ -371,58 +429,77 @@ impl Walk<'_, '_, '_> {
                 | Vmovups
                 | Vmovdqa
                 | Vmovdqu
+                | Movlps
+                | Movlpd
         );
-        let packs = matches!(
+        let second = matches!(
             inst.mnemonic(),
-            Punpcklqdq | Vpunpcklqdq | Pinsrq | Vpinsrq | Movhps | Vmovhps | Unpcklpd
+            Punpcklqdq | Vpunpcklqdq | Unpcklpd | Vunpcklpd | Movhps | Movhpd | Vmovhps | Vmovhpd
         );
-        if !is_move && !packs {
+        let inserts = matches!(inst.mnemonic(), Pinsrq | Vpinsrq);
+        if !is_move && !second && !inserts {
             return false;
         }
-        let last = (1..inst.op_count()).filter(|&o| !matches!(inst.op_kind(o), OpKind::Immediate8));
-        let mut value = Value::default();
-        for op in last {
-            let part = match inst.op_kind(op) {
-                OpKind::Memory => {
-                    let first = self.memory(inst, OpAccess::Read);
-                    let slot = self.slot(inst).filter(|_| inst.memory_size().size() == 16);
-                    let second = slot.and_then(|slot| self.state.slots.get(&(slot + 8)).copied());
-                    let fixed = inst.memory_displacement64();
-                    let is_wide = self.is_fixed(inst) && inst.memory_size().size() == 16;
-                    let behind = is_wide.then(|| self.word(fixed.wrapping_add(8)));
-                    first
-                        .with(second.unwrap_or_default())
-                        .with(behind.unwrap_or_default())
-                }
-                OpKind::Register => match number(inst.op_register(op)) {
-                    Some(n) => self.state.vectors[n],
-                    None => self.reg(inst.op_register(op)),
-                },
-                _ => Value::default(),
-            };
-            value = value.with(part);
-        }
-        match inst.op0_kind() {
-            OpKind::Register => match number(inst.op0_register()) {
-                Some(n) if packs => self.state.vectors[n] = self.state.vectors[n].with(value),
-                Some(n) => self.state.vectors[n] = value,
-                None => self.put(inst, value),
-            },
-            OpKind::Memory => match self.slot(inst) {
+        if inst.op0_kind() == OpKind::Memory {
+            let from = self.lanes(inst, 1);
+            // (`movhps` stores the second word alone.)
+            let first = usize::from(second);
+            let words = from.into_iter().chain([Value::default(); 6]).skip(first);
+            let words = words.take((inst.memory_size().size() / 8).max(1));
+            match self.slot(inst) {
                 Some(slot) => {
-                    self.keep(slot, value);
-                    if inst.memory_size().size() == 16 {
-                        self.keep(slot + 8, value);
+                    for (word, at) in words.zip((slot..).step_by(8)) {
+                        self.state.keep(at, word);
                     }
                 }
                 None => {
                     self.memory(inst, OpAccess::Write);
-                    self.uses.stored |= value.from;
+                    words.for_each(|word| self.store(word));
                 }
-            },
-            _ => {}
+            }
+            return true;
         }
+        let Some(target) = vector_number(inst.op0_register()) else {
+            let value = self.lanes(inst, 1)[0];
+            self.put(inst, value);
+            return true;
+        };
+        let last = inst.op_count() - 1 - u32::from(inserts);
+        let (own, from) = (
+            self.lanes(inst, if last > 1 { 1 } else { 0 }),
+            self.lanes(inst, last),
+        );
+        let is_half = matches!(inst.mnemonic(), Movlps | Movlpd);
+        let value = match inserts {
+            true if inst.try_immediate(last + 1).is_ok_and(|n| n & 1 == 0) => [from[0], own[1]],
+            true => [own[0], from[0]],
+            false if second => [own[0], from[0]],
+            false if is_half => [from[0], own[1]],
+            false => from,
+        };
+        self.state.put_vector(target, value);
         true
+    }
+
+    /// Another instruction makes the content of a vector register.
+    fn spoil_vector(&mut self, inst: &Instruction) {
+        use Mnemonic::*;
+        let Some(target) =
+            vector_number(inst.op0_register()).filter(|_| inst.op0_kind() == OpKind::Register)
+        else {
+            return;
+        };
+        let clears = matches!(
+            inst.mnemonic(),
+            Xorps | Xorpd | Pxor | Vxorps | Vxorpd | Vpxor
+        );
+        let registers = (0..inst.op_count()).filter(|&op| inst.op_kind(op) == OpKind::Register);
+        let value = registers
+            .filter_map(|op| vector_number(inst.op_register(op)))
+            .map(|n| self.state.vector(n))
+            .fold(Lanes::default(), mixed);
+        let value = if clears { Lanes::default() } else { value };
+        self.state.put_vector(target, value);
     }
 
     pub(super) fn string(&mut self, inst: &Instruction) {
@@ -459,24 +536,40 @@ impl Walk<'_, '_, '_> {
         {
             let args = ARGUMENTS.map(|r| self.state.regs[r]);
             if args.iter().any(|a| a.is_followed()) {
-                for (n, &a) in args.iter().enumerate() {
-                    args[..n].iter().for_each(|&b| self.pair(a, b));
-                }
                 let deep = std::array::from_fn(|n| self.held_by(args[n]));
-                self.uses.calls.push(Given { callee, args, deep });
+                let given = Given { callee, args, deep };
+                if given.carries() {
+                    self.uses.calls.push(given);
+                }
             }
         }
         if is_call(insn.flow) {
             let known = callee.and_then(|c| self.search.input.bounds.functions.get(&c));
             let asks_headers = known == Some(&Known::Auxiliary)
-                && self.state.regs[ARGUMENTS[0]].number == Some(AT_PHDR);
+                && self.state.regs[ARGUMENTS[0]].number() == Some(AT_PHDR);
+            if known.is_none() {
+                let frames = ARGUMENTS.map(|r| self.state.regs[r].frame());
+                let lowest = frames
+                    .into_iter()
+                    .chain([self.state.escaped])
+                    .flatten()
+                    .min();
+                if let Some(slot) = lowest {
+                    self.state.doubt_from(slot);
+                }
+            }
             CALLER_SAVED
                 .iter()
                 .for_each(|r| self.state.regs[usize::from(r.0)] = Value::default());
-            self.state.vectors = Default::default();
+            self.state.forget_vectors();
             if asks_headers {
                 self.state.regs[usize::from(RAX.0)].kind = HEADER;
             }
         }
     }
+}
+
+/// The number of a vector register whose two words are followed.
+fn vector_number(register: Register) -> Option<usize> {
+    (register.is_xmm() && register.number() < 16).then(|| register.number())
 }

@@ -1,11 +1,11 @@
 //! Residencies of any shape: stretches of a function in which one register is free.
 //!
-//! A call ends the residencies before it, but what lies between two calls has several regions more
-//! often than not, and a register that nothing there uses. Which stretches are in the residency is
-//! decided by what it costs: a region outside loads the cursor, and waits for the store of the
-//! region before; on each way into the residency the cursor is loaded, and a borrowed register
-//! saved, which is restored on each way out. Stretches change sides one by one as long as that
-//! saves something; this is done for each register that may serve, and the best is taken.
+//! A call ends the residencies before it, but the code between two calls has several regions more
+//! often than not, and a register that nothing there uses. Cost decides which stretches are in the
+//! residency: a region outside loads the cursor, and waits for the store of the region before; on
+//! each way into the residency the cursor is loaded, and a borrowed register saved, which is
+//! restored on each way out. Stretches change sides one by one as long as that saves something;
+//! this is done for each register that may serve, and the best is taken.
 
 use crate::plan::cursor::{
     CALLEE_SAVED, Finder, Kept, RBP, Residencies, Residency, USABLE, cheapest,
@@ -22,14 +22,14 @@ const DETOUR: i32 = 3;
 /// Passes over the stretches; few change after the second.
 const PASSES: usize = 4;
 
-/// A set of stretches, and what it saves.
+/// A set of stretches, and the cost that it saves.
 struct Area {
     kept: Kept,
     inside: Vec<u32>,
     gain: i32,
 }
 
-/// What a stretch costs inside of an area less what it costs outside if no neighbour is inside.
+/// Cost of a stretch inside an area, less its cost outside, if no neighbour is inside.
 #[derive(Clone, Copy, Default)]
 struct Price {
     /// Whatever the register.
@@ -45,8 +45,8 @@ struct Price {
 /// A stretch while an area grows and shrinks.
 #[derive(Clone, Copy)]
 struct Member {
-    /// How many neighbours are inside, as often as there are edges. Not counted for those that may
-    /// not be inside.
+    /// Number of edges to neighbours that are inside. It is not counted for stretches that may not
+    /// be inside.
     near: u32,
     /// It may be inside: it is in no residency yet, and the register can be kept in it.
     may: bool,
@@ -56,8 +56,8 @@ struct Member {
     inside: bool,
 }
 
-/// How many of some sets each register is in: one bit of the number in each member, the lowest
-/// first.
+/// Per register, the number of sets that contain it. Each member holds one bit of every number, the
+/// lowest bit first.
 #[derive(Default)]
 struct Counts(SmallVec<[u16; 12]>);
 
@@ -76,7 +76,7 @@ impl Counts {
         }
     }
 
-    /// Those of a set that were counted most, and how often that is.
+    /// Members of a set with the highest count, and that count.
     fn most(&self, set: RegSet) -> (RegSet, u32) {
         let (mut most, mut count) = (set, 0);
         for (bit, number) in self.0.iter().enumerate().rev() {
@@ -117,7 +117,7 @@ impl Marked {
     }
 }
 
-/// What code on the way from one stretch to another takes besides.
+/// Extra cost of the code on the way from one stretch to another.
 fn detour(from: usize, to: usize) -> i32 {
     if from + 1 == to { 0 } else { DETOUR }
 }
@@ -146,12 +146,12 @@ impl Finder<'_> {
         if dead.is_none() && first.is_none() {
             return;
         }
-        // What serves the same stretches makes the same area.
+        // Two registers that serve the same stretches make the same area.
         let differ = |a: Kept, b: Kept| {
             (0..members.len()).any(|n| members[n].may && self.serves(a, n) != self.serves(b, n))
         };
         let second = second.filter(|&second| first.is_some_and(|first| differ(first, second)));
-        // (Of the others, few are asked for.)
+        // (Prices of the others are rarely asked for.)
         let mut prices = vec![Price::default(); members.len()];
         recorded
             .iter()
@@ -224,7 +224,7 @@ impl Finder<'_> {
         [most(&dead, RegSet(USABLE.0 & !RBP.0), false), first, second]
     }
 
-    /// What a stretch without neighbours inside costs.
+    /// Cost of a stretch that has no neighbours inside.
     fn price(&self, b: usize) -> Price {
         let mut price = Price {
             always: -self.alone(b),
@@ -255,7 +255,7 @@ impl Finder<'_> {
         price
     }
 
-    /// Whether a register can be kept in a stretch.
+    /// True if a register can be kept in a stretch.
     fn serves(&self, kept: Kept, b: usize) -> bool {
         let registers = &self.pieces[b].registers;
         if kept.spilled {
@@ -289,8 +289,8 @@ impl Finder<'_> {
             };
             price.always + entry * price.entries + exit * price.exits + restores * price.detours
         };
-        // What it costs less because edges between stretches of the area are neither ways in nor
-        // out. `end`: only stretches before it are taken for inside.
+        // Cost saved because edges between stretches of the area are neither ways in nor out.
+        // `end`: only stretches before it count as inside.
         let saved = |b: usize, members: &[Member], end: usize| {
             let mut saved = 0;
             for &p in self.preds.of(b) {
@@ -377,7 +377,7 @@ impl Finder<'_> {
         (gain > 0).then_some(Area { kept, inside, gain })
     }
 
-    /// What the region of a stretch pays for the cursor if it stands alone.
+    /// Cost of the cursor in a region of the stretch that stands alone.
     fn alone(&self, piece: usize) -> i32 {
         match (
             self.pieces[piece].records,

@@ -1,10 +1,10 @@
-//! Where one register holds the cursor across blocks.
+//! Places where one register holds the cursor across blocks.
 //!
 //! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each
 //! pass then waits for the store of the last. A *residency* is a set of blocks without calls in
 //! which one register keeps the cursor: it is loaded where control enters, and regions inside only
-//! advance and store it. The cursor in memory is therefore right all the time, and what interrupts
-//! a residency finds the same as in a region: the register is the slot base
+//! advance and store it. The cursor in memory is therefore right all the time, and code that
+//! interrupts a residency finds the same as in a region: the register is the slot base
 //! ([`ProbeState::base_reg`]). In loops, where one pass follows the other, regions do not even
 //! store it: that is done where control leaves ([`STATE_LATE`]). A second register may be set aside
 //! for addresses that have a base and an index. Most residencies are loops; [`trees`] and [`areas`]
@@ -69,7 +69,7 @@ impl Residency {
             .filter_map(|(kept, place)| kept.filter(|k| k.spilled).map(|k| (k.reg, place)))
     }
 
-    /// What holds between the regions of the residency.
+    /// State that holds between the regions of the residency.
     pub fn state(self) -> ProbeState {
         let flags = if self.late { STATE_LATE } else { 0 };
         let mut state = ProbeState {
@@ -89,8 +89,9 @@ pub type ResidencyId = Option<u16>;
 
 /// The residencies of a function. The default has none.
 ///
-/// What may be in a residency or not are *stretches*: blocks, which are cut behind each call. What
-/// leads elsewhere than into the next stretch, landing pads too, belongs to a block's last stretch.
+/// The units that may be in a residency are *stretches*: blocks, cut behind each call. Code that
+/// leads anywhere but into the next stretch, landing pads included, belongs to a block's last
+/// stretch.
 #[derive(Clone, Debug, Default)]
 pub struct Residencies {
     /// First instructions of the stretches.
@@ -104,7 +105,7 @@ pub struct Residencies {
 
 impl Residencies {
     /// Residencies made elsewhere: all of them; per block, none of which has a call, the residency
-    /// that it is in; and what stands before it, see [`Residencies::before`].
+    /// that it is in; and the place whose code stands before it, see [`Residencies::before`].
     pub fn of_parts(
         all: Vec<Residency>,
         of_piece: Vec<ResidencyId>,
@@ -135,18 +136,18 @@ impl Residencies {
         self.of(piece).filter(|_| !self.leaves(piece))
     }
 
-    /// Whether a residency ends before the last instruction of a stretch.
+    /// True if a residency ends before the last instruction of a stretch.
     pub fn leaves(&self, piece: usize) -> bool {
         self.ends.get(piece).is_some_and(|e| *e)
     }
 
-    /// Whether there is none.
+    /// True if the function has no residencies.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// What stands before a stretch's label, for the control that comes from there: the code that
-    /// leads from that place to the stretch's own.
+    /// Place whose control arrives by the code before a stretch's label. That code leads from there
+    /// to the stretch's own residency.
     pub fn before(&self, piece: usize) -> Option<ResidencyId> {
         self.before.get(piece).copied().flatten()
     }
@@ -156,7 +157,7 @@ impl Residencies {
         place.map(|p| self.all[usize::from(p)])
     }
 
-    /// Whether going from one place to another takes code.
+    /// True if going from one place to another takes code.
     pub fn needs_code(&self, from: ResidencyId, to: ResidencyId) -> bool {
         from != to
             && (to.is_some()
@@ -165,7 +166,7 @@ impl Residencies {
                     .is_some_and(|s| s.late || s.borrowed().next().is_some()))
     }
 
-    /// What holds at a place between regions.
+    /// State that holds at a place between regions.
     pub fn state(&self, place: ResidencyId) -> ProbeState {
         self.at(place).map_or(ProbeState::IDLE, Residency::state)
     }
@@ -191,9 +192,9 @@ pub fn cheapest(set: RegSet) -> Option<Gpr> {
         .map(|found| Gpr(found.trailing_zeros() as u8))
 }
 
-/// What is known of a function before anything is planned.
+/// Facts known of a function before anything is planned.
 pub struct View<'a> {
-    /// Instructions, with what is dead before them.
+    /// Instructions, with the registers and flags that are dead before them.
     pub insns: &'a [Insn],
     /// Blocks, with their external entries.
     pub blocks: &'a [Block],
@@ -203,7 +204,7 @@ pub struct View<'a> {
     pub uses: &'a [RegUse],
     /// Per instruction.
     pub accesses: &'a AccessList,
-    /// Whether stores are recorded.
+    /// True if stores are recorded.
     pub stores: bool,
     /// Regions have counters instead of records: registers hold the address of these.
     pub counts: bool,
@@ -252,7 +253,7 @@ pub fn find(view: &View) -> Residencies {
     }
 }
 
-/// Whether an instruction that is no call may be in a residency: it can neither run other probes
+/// True if an instruction other than a call may be in a residency: it can neither run other probes
 /// nor end the process. (Residencies end before the call at a stretch's end.)
 fn may_be_inside(insn: &Insn) -> bool {
     match insn.flow {
@@ -272,17 +273,17 @@ fn may_be_inside(insn: &Insn) -> bool {
     }
 }
 
-/// How a stretch ends: what is asked again and again, of few bytes.
+/// End of a stretch. It is read again and again, so it is kept to a few bytes.
 #[derive(Clone, Copy)]
 struct End {
-    /// With a call.
+    /// The stretch ends with a call.
     calls: bool,
-    /// With a jump that can be led through code: conditional and unconditional ones can, all other
-    /// branches cannot.
+    /// It ends with a jump that can be led through code. Conditional and unconditional jumps can
+    /// be, all other branches cannot.
     led: bool,
     /// Control runs from it into the stretch behind it.
     falls: bool,
-    /// With what stands outside of any area.
+    /// The stretch ends with an instruction that is outside of any area.
     parts: bool,
     /// Its last instruction's.
     flow: FlowControl,
@@ -315,7 +316,7 @@ impl End {
     }
 }
 
-/// What a set of stretches does to registers.
+/// Effects of a set of stretches on registers.
 #[derive(Clone, Copy)]
 struct Registers {
     /// Dead before every instruction, and written by none.
@@ -336,7 +337,7 @@ impl Registers {
         tight: false,
     };
 
-    /// Adds what the record of an access needs.
+    /// Adds the registers that the record of an access needs.
     fn record(&mut self, insn: &Insn, u: &RegUse, access: &Access) {
         let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
         let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0 | insn.own.0);
@@ -346,7 +347,7 @@ impl Registers {
     }
 }
 
-/// What is known of a stretch.
+/// Facts known of a stretch.
 #[derive(Clone, Copy)]
 struct Stretch {
     registers: Registers,
@@ -387,7 +388,7 @@ impl Cutter<'_> {
             }
             if !insn.simple {
                 if is_call(insn) {
-                    // What it writes it writes outside.
+                    // A call writes its registers outside of the residency.
                     calls = true;
                     break;
                 }
@@ -414,7 +415,7 @@ impl Cutter<'_> {
         )
     }
 
-    /// Whether something in a stretch is recorded. Adds what that needs.
+    /// True if something in a stretch is recorded. Adds the registers that its records need.
     fn records(&mut self, start: usize, end: usize, registers: &mut Registers) -> bool {
         let mut records = false;
         while let Some((&i, behind)) = self
@@ -439,7 +440,7 @@ impl Cutter<'_> {
 /// Per stretch: others that may follow, or precede. One list for all takes a fraction of the time
 /// of one for each.
 struct Edges {
-    /// Where those of each stretch begin in `to`, and where they end.
+    /// Start and end in `to` of each stretch's list.
     spans: Vec<(u32, u32)>,
     to: Vec<u32>,
 }
@@ -602,7 +603,8 @@ impl<'a> Finder<'a> {
                     .for_each(|&b| residencies.of_piece[b as usize] = Some(number));
                 continue;
             }
-            // Without the stretches through which the cycle is entered, the inner ones remain.
+            // If the stretches through which the cycle is entered are removed, the inner cycles
+            // remain.
             search.begin(&set);
             let inner: Vec<u32> = set
                 .iter()
@@ -623,9 +625,9 @@ impl<'a> Finder<'a> {
         residencies
     }
 
-    /// Those of the allowed stretches, in ascending order, that may be on a cycle: each has a way
-    /// back, from a stretch that is not before any of its members to one that is not behind, and
-    /// each member is between the ends of such a way.
+    /// Finds the allowed stretches that may be on a cycle, in ascending order. Each has a way back,
+    /// from a stretch that is not before any of its members to one that is not behind, and each
+    /// member is between the ends of such a way.
     fn on_ways_back(&self, allowed: &[bool]) -> Vec<u32> {
         let mut least = u32::MAX;
         let mut found = Vec::new();
@@ -689,8 +691,8 @@ impl<'a> Finder<'a> {
         self.pieces[piece].end.flow == FlowControl::IndirectBranch
     }
 
-    /// Whether the residency of a stretch ends before its last instruction: a call, or an indirect
-    /// jump that leads out of it.
+    /// True if the residency of a stretch ends before its last instruction: a call, or an indirect
+    /// jump that leads out of the residency.
     fn ends(&self, piece: usize, residencies: &Residencies) -> bool {
         let code = |&t: &u32| {
             residencies.needs_code(
@@ -702,9 +704,9 @@ impl<'a> Finder<'a> {
             || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
     }
 
-    /// Decides what stands before the stretches' labels, and which stretches end outside. Returns
-    /// stretches that must be in no residency, because control enters or leaves them where no code
-    /// can be put.
+    /// Decides which code stands before the stretches' labels, and which stretches end outside.
+    /// Returns stretches that must be in no residency, because control enters or leaves them where
+    /// no code can be put.
     fn complete(&self, residencies: &mut Residencies) -> Vec<usize> {
         let mut wrong = Vec::new();
         residencies.ends = (0..self.pieces.len())
@@ -755,7 +757,7 @@ impl<'a> Finder<'a> {
                 if !jumped || !residencies.needs_code(out[u], residencies.of_piece[t]) {
                     continue;
                 }
-                // Unwinders and copied tables lead to the code for who comes from outside.
+                // Unwinders and copied tables lead control from outside to this code.
                 if out[u].is_none()
                     && residencies.before[t] == Some(None)
                     && (self.pieces[t].external || self.is_indirect(u))
@@ -992,7 +994,7 @@ mod tests {
         ]
     }
 
-    /// Those of each stretch end where those of the next begin.
+    /// Makes the lists of edges. Each stretch's list ends where the next one's begins.
     fn edges(starts: &[u32], to: &[u32]) -> Edges {
         Edges {
             spans: starts.windows(2).map(|w| (w[0], w[1])).collect(),

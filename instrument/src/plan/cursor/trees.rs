@@ -1,10 +1,10 @@
 //! Residencies outside of loops: straight and branching code that is entered at one place.
 //!
 //! Each region that stands alone loads the cursor, and waits for the store of the region before. A
-//! *tree* is a block with records and what control can reach only through it: there the cursor is
-//! loaded once, at the start of the first block. That is never dearer than before, since the first
-//! block's own region would load it anyway, and only registers are used that are dead in the whole
-//! tree.
+//! *tree* is a block with records, and the blocks that control can reach only through it: there the
+//! cursor is loaded once, at the start of the first block. That is never dearer than before, since
+//! the first block's own region would load it anyway, and only registers are used that are dead in
+//! the whole tree.
 
 use crate::plan::cursor::{Finder, Kept, Registers, Residencies, Residency, cheapest};
 use crate::x86::regs::RegSet;
@@ -55,7 +55,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether code can be put on every way into a piece.
+    /// True if code can be put on every way into a piece.
     fn can_be_entered(&self, head: usize, residencies: &Residencies) -> bool {
         let falling = head > 0 && self.pieces[head - 1].end.falls;
         if self.pieces[head].external {
@@ -105,7 +105,7 @@ impl Finder<'_> {
             }
             next += 1;
         }
-        // What leads to no record needs no register.
+        // Stretches that lead to no record need no register.
         loop {
             let idle = |&i: &usize| {
                 let b = tree[i];

@@ -1,11 +1,11 @@
 //! Phases: which parts of a run are recorded ([`mgz_abi::phases`]).
 //!
-//! Markers and the functions that were asked for are met by traps ([`traps`]). The thread that meets
-//! one switches its whole process. In `burst`, triggers of all threads stand still while nothing is
-//! recorded, with what was left of their periods, so that a short phase has its share of windows. In
-//! `full` and `ring` the probes go on writing: what was written outside of phases is dropped when a
-//! chunk or lap is full. The thread that meets the marker begins a new one at once; for the others
-//! it is noted how far they were ([`Control::boundaries`]).
+//! Markers and the functions that were asked for are met by traps ([`traps`]). The thread that
+//! meets one switches its whole process. In `burst`, triggers of all threads stand still while
+//! nothing is recorded, with the rest of their periods, so that a short phase has its share of
+//! windows. In `full` and `ring` the probes go on writing: slots that were written outside of
+//! phases are dropped when a chunk or lap is full. The thread that meets the marker begins a new
+//! one at once; the positions of the others are noted ([`Control::boundaries`]).
 
 pub mod traps;
 
@@ -25,11 +25,11 @@ static WAITS: AtomicU32 = AtomicU32::new(0);
 const FOR_MARKER: u32 = 1;
 /// For one of the functions.
 const FOR_FUNCTION: u32 = 2;
-/// Held by who switches.
+/// Held by the thread that switches.
 static LOCK: AtomicU32 = AtomicU32::new(0);
 /// The process has told of its phases.
 static TELLS: AtomicBool = AtomicBool::new(false);
-/// Markers of modules so far, by what they are.
+/// Number of markers of modules so far, by kind.
 static STARTS: AtomicU32 = AtomicU32::new(0);
 static STOPS: AtomicU32 = AtomicU32::new(0);
 
@@ -47,12 +47,12 @@ pub fn forked() {
     }
 }
 
-/// Whether the process waits for a marker or a function.
+/// True if the process waits for a marker or a function.
 pub fn is_waiting() -> bool {
     WAITS.load(Ordering::Relaxed) != 0
 }
 
-/// Whether what threads do now is to be recorded.
+/// True if the threads' present work is to be recorded.
 pub fn is_on(header: &Header) -> bool {
     !is_waiting() && header.phases.gate.load(Ordering::Relaxed) == GATE_OPEN
 }
@@ -86,7 +86,7 @@ pub fn take_in_functions(place: &traps::LoadedModule) {
     }
 }
 
-/// Whether the process has entered such a function already.
+/// True if the process has already entered such a function.
 fn entered_before() -> bool {
     TELLS.load(Ordering::Relaxed) && WAITS.load(Ordering::Relaxed) & FOR_FUNCTION == 0
 }
@@ -277,8 +277,8 @@ fn note(ring: Ring, on: bool) {
         .store(number.saturating_add(1), Ordering::Release);
 }
 
-/// The thread stands at a marker, or at the entry of a function: what it has written so far and
-/// what follows do not belong together.
+/// The thread stands at a marker, or at the entry of a function: its slots so far and the slots
+/// that follow do not belong together.
 fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let place = modules::place(context.registers[RIP]);
@@ -302,7 +302,7 @@ fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
     }
 }
 
-/// What belongs to phases of a chunk or lap that ends.
+/// Parts of an ending chunk or lap that belong to phases.
 pub struct PhaseSplit {
     count: usize,
     parts: [(u64, u64); BOUNDARIES + 1],
@@ -341,7 +341,7 @@ pub fn parts(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSplit> {
             outside: !is_on(header),
         };
         for part in pieces(control.base.get(), slots, began_outside, known) {
-            // Behind the last switch that is known nobody knows what belongs where.
+            // Behind the last known switch, nobody knows which slots belong to phases.
             if number > BOUNDARIES && part.1 == slots {
                 header
                     .phases

@@ -17,13 +17,13 @@ use mgz_abi::phases::{Marker, Phases};
 use mgz_abi::probe::TRAP;
 use mgz_abi::shared_memory::{Header, MODE_BURST, PAGE};
 
-/// What stands at a trap: `START` or `STOP`, or this.
+/// Kind of a trap: `START`, `STOP`, or this.
 pub const FUNCTION: u8 = 3;
 
 /// A trap.
 struct Trap {
     address: AtomicU64,
-    /// What stands there; bytes of the instruction; its first byte; and the page's protection.
+    /// Kind of the trap; bytes of the instruction; its first byte; and the page's protection.
     about: AtomicU32,
 }
 
@@ -41,8 +41,8 @@ fn traps() -> &'static [Trap] {
     &TRAPS[..COUNT.load(Ordering::Acquire).min(MOST)]
 }
 
-/// What stands at an address where a trap was put (and may have been taken back), and the length of
-/// the instruction there.
+/// Kind of the trap at an address, and the length of the instruction there. The trap may have been
+/// taken back.
 pub fn at(address: u64) -> Option<(u8, u8)> {
     // The last one, should a module have been loaded where another one was.
     let found = traps()
@@ -108,7 +108,7 @@ pub fn take_functions_back() {
     }
 }
 
-/// Where a module is.
+/// Location of a module.
 pub struct LoadedModule<'a> {
     /// Run-time address minus link-time address.
     pub bias: u64,

@@ -1,4 +1,4 @@
-//! The program's view of each signal's action, and what the kernel is told instead.
+//! The program's view of each signal's action, and the actions that the kernel gets instead.
 
 use crate::record::signals::entry::{on_segv, on_signal, on_trigger, restorer_address};
 use crate::record::signals::*;
@@ -6,7 +6,7 @@ use crate::record::thread_ring::Ring;
 use crate::record::{thread_ring, trigger};
 use crate::sys::syscall::KernelAction;
 use crate::sys::{process, syscall};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use mgz_abi::shared_memory::MODE_BURST;
 
 /// The program's view of each signal's action; valid where `KNOWN` has the bit.
@@ -18,9 +18,12 @@ static mut ACTIONS: [KernelAction; 65] = [KernelAction {
 }; 65];
 static mut KNOWN: u64 = 0;
 static LOCK: AtomicU32 = AtomicU32::new(0);
-/// Whether the runtime handles signals. If not, nothing is recorded, and what the program asks for
-/// is what the kernel is told.
+/// True if the runtime handles signals. If not, nothing is recorded, and the kernel gets exactly
+/// the program's own requests.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// The signals that the runtime needs, and so are never really blocked; none where it handles none.
+pub(crate) static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// In a new child: no other thread holds the lock.
 pub fn unlock() {
@@ -39,6 +42,7 @@ pub fn install() {
     }
     INSTALLED.store(true, Ordering::Relaxed);
     install_trigger();
+    NEVER_BLOCKED.store(SEGV_BIT | trigger::bit(), Ordering::Relaxed);
     // A blocked SIGSEGV may be inherited; the thread's view keeps it.
     if let (Ok(old), Some(ring)) = (
         syscall::sigprocmask(1, Some(SEGV_BIT)),
@@ -48,8 +52,8 @@ pub fn install() {
     }
 }
 
-/// Installs the trigger's handler, for what the kernel may send in its place as well, if the
-/// program does not use that.
+/// Installs the trigger's handler, also for the signal that the kernel may send in its place, if
+/// the program does not use that.
 fn install_trigger() {
     let signal = trigger::signal();
     if signal == 0 {
@@ -119,8 +123,8 @@ pub fn wrap_internal() {
     }
 }
 
-/// If the program has got past the wrappers and handles SIGSEGV itself: takes it back, and
-/// remembers what it wanted.
+/// If the program has got past the wrappers and handles SIGSEGV itself: takes the signal back, and
+/// remembers the program's action.
 pub fn take_segv_back() {
     let mut now = KernelAction::default();
     // SAFETY: `on_segv` is a signal handler.
@@ -213,12 +217,12 @@ pub(crate) fn reset(signal: usize) {
     });
 }
 
-/// Whether the program handles a signal, or waits for it.
+/// True if the program handles a signal, or waits for it.
 pub fn is_used(ring: Ring, signal: usize) -> bool {
     ring.private().trigger_blocked.get() || seen(signal).handler != SIG_DFL
 }
 
-/// Whether threads are moved into clones and back.
+/// True if threads are moved into clones and back.
 pub(crate) fn burst() -> bool {
     process::header().is_some_and(|h| h.mode == MODE_BURST)
 }
@@ -276,7 +280,8 @@ pub(crate) fn change(
     })
 }
 
-/// Where nobody records, the kernel is asked for what the program asks.
+/// If nobody records, the program's request goes to the kernel unchanged.
+#[inline(never)]
 fn change_unrecorded(
     s: usize,
     new: Option<&KernelAction>,
@@ -293,6 +298,7 @@ fn change_unrecorded(
 
 /// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as
 /// it is.
+#[inline(never)]
 fn change_of_borrower(
     s: usize,
     new: Option<&KernelAction>,

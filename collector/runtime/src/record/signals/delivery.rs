@@ -1,26 +1,18 @@
-//! A handler of the program runs: what it sees of the interrupted thread, and how that goes on
-//! behind it.
+//! Start and end of a handler of the program: its view of the interrupted thread, and the thread's
+//! state after its return.
 
 use crate::record::signals::actions::burst;
+use crate::record::signals::entry::choose_way_back;
 use crate::record::signals::{actions, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, transfer_hooks, trigger, window};
-use crate::sys::signal_frame::{Context, Info, RAX, REGISTERS, RIP, RSP};
-use crate::sys::syscall::KernelAction;
-use crate::sys::{process, signal_frame, syscall};
+use crate::sys::signal_frame::{Context, FLAGS, Info, RAX, REGISTERS, RIP, RSP};
+use crate::sys::{process, rseq_area, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
-/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of
-/// `entry::on_signal`.
-#[repr(C)]
+/// State that is kept while a handler of the program runs.
 pub(crate) struct Delivery {
-    /// Address of the program's handler.
-    handler: usize,
-    /// Where the runtime goes on if the handler is called from the file's code, and that code
-    /// (`mgz_abi::probe::HANDLER_CALL`).
-    back: usize,
-    call: usize,
     signal: i32,
     /// It was recording.
     recording: bool,
@@ -30,33 +22,61 @@ pub(crate) struct Delivery {
     before: [u64; REGISTERS],
     shown: [u64; REGISTERS],
     spill: [u64; mgz_abi::probe::SPILL_SLOTS],
-    /// What the thread was in before.
+    /// Shield of the thread before this handler.
     outer: Shield,
-    /// What stood in the slot that the interrupted probe may have begun to write; see [`begun`].
+    /// Content of the slot that the interrupted probe may have begun to write; see [`begun`].
     begun: RingSlot,
 }
 
-/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS
-/// (of the system call that a filter refused).
+/// Signals with the address of a failed instruction or access: SIGILL, SIGTRAP, SIGBUS, SIGFPE,
+/// SIGSEGV, and SIGSYS (for the system call that a filter refused).
 const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
-/// Of [`deliver`]: the handler returns to the kernel itself.
+const SIGTRAP: usize = 5;
+/// `si_code` of a step of the trap flag.
+const TRAP_TRACE: i32 = 2;
+/// SIGABRT, whose handlers report crashes as those of faults do.
+const ABORTS: u64 = 1 << 6;
+/// Result of [`deliver`]: the handler returns to the kernel itself.
 pub(crate) const DIRECT: usize = 2;
-/// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
+/// Result of [`deliver`]: the handler is called from code of the file, which unwinders know.
 pub(crate) const THROUGH_FILE: usize = 3;
 
-/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names
+/// Addresses to enter: the program's handler, and the file's code that calls it
+/// (`mgz_abi::probe::HANDLER_CALL`); then the signals to block.
+pub(crate) type Entered = [usize; 3];
+
+/// The calling thread's ring, unless it is still its creator's: a thread that nobody has met yet,
+/// since a system call has made it just now.
+fn own_ring() -> Option<Ring> {
+    let sealed = crate::sys::seccomp_state::is_sealed();
+    thread_ring::current().filter(|ring| {
+        syscall::gs() != ring.address || sealed || ring.control().tid.get() == syscall::gettid()
+    })
+}
+
+/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `entered` names
 /// it, [`DIRECT`] if it names it and nothing is to be done behind it, [`THROUGH_FILE`] if it is to
 /// be called from there, or the address of a moved frame on which to start again.
 pub(crate) unsafe extern "C" fn deliver(
     signal: i32,
     info: *mut Info,
     context: *mut Context,
-    delivery: *mut Delivery,
+    entered: *mut Entered,
 ) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
     let s = signal as usize & 127;
-    let ring = thread_ring::current();
+    // SAFETY: as above.
+    unsafe { choose_way_back(context) };
+    // SAFETY: as above.
+    let code = unsafe { (*info).code };
+    if s == SIGTRAP && code == TRAP_TRACE && process::is_own_code(c.registers[RIP]) {
+        // The thread steps through itself: what stands for a function of the C library, or for the
+        // way into one, is no code of the program.
+        return 0;
+    }
+    let frame = context as usize - 8;
+    let ring = own_ring();
     let action = actions::of(s);
     let came = c.registers[RIP];
     if let Some(ring) = ring {
@@ -65,7 +85,7 @@ pub(crate) unsafe extern "C" fn deliver(
             < thread_ring::HOOK_STACK + thread_ring::SIGNAL_STACK
         {
             transfer_hooks::settle(c);
-            return move_frame(context, &action);
+            return program_stack::move_frame(context, &action);
         }
     }
     if action.flags & SA_RESETHAND != 0 {
@@ -82,9 +102,16 @@ pub(crate) unsafe extern "C" fn deliver(
         && burst()
         && syscall::gs() == ring.address
     {
+        if window::keeps_out(c.registers[FLAGS]) {
+            // Its way back must not lead to a clone.
+            window::leave_for_good(ring);
+        }
         window::leave(ring, c, window::Why::Signal);
     }
     let rip = c.registers[RIP];
+    if s == SIGTRAP && code == TRAP_TRACE && modules::in_clone(rip) {
+        process::count(count::STEPS_IN_CLONES, 1);
+    }
     // In the spare ring nothing counts, but what a probe has borrowed must come back all the same.
     let recording = ring.is_some_and(|r| syscall::gs() == r.address);
     let interrupted = match ring {
@@ -145,10 +172,11 @@ pub(crate) unsafe extern "C" fn deliver(
     };
     let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
     let mut mask = came_from | action.mask | own;
-    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
-    // (Executables without a loader have code to call handlers from.)
-    let direct = crate::record::attachment::is_attached() && interrupted.is_none();
-    let mut outer = Shield::default();
+    // Unwinders find no frames for a runtime that no loader knows, so it must leave none behind.
+    // (Executables without a loader have code to call handlers from.) A handler of a thread without
+    // a ring needs no work after its return either.
+    let direct =
+        ring.is_none() || crate::record::attachment::is_attached() && interrupted.is_none();
     if let Some(ring) = ring {
         let private = ring.private();
         if !direct {
@@ -158,28 +186,32 @@ pub(crate) unsafe extern "C" fn deliver(
             if private.trigger_blocked.get() {
                 c.mask |= trigger::bit();
             }
-            outer = segv_mask::raise(private, delivery as usize, mask);
+            // (A handler begins with the frame's first word as its return address.)
+            let outer = segv_mask::raise(private, frame + 8, mask);
+            program_stack::show_stack(ring, c);
+            kept::keep(
+                ring,
+                frame,
+                Delivery {
+                    signal,
+                    recording,
+                    interrupted,
+                    before,
+                    shown,
+                    spill,
+                    outer,
+                    begun,
+                },
+            );
         }
         mask &= !(SEGV_BIT | trigger::bit());
     }
+    if let Some(ring) = ring.filter(|_| !direct && (FAULTS | ABORTS) >> signal & 1 == 1) {
+        rseq_area::fault_begins(ring.control().tid.get(), frame);
+    }
     let call = modules::handler_call();
-    // SAFETY: room that the caller has made on its stack.
-    unsafe {
-        delivery.write(Delivery {
-            handler: action.handler,
-            back: 0,
-            call: call.unwrap_or(0) as usize,
-            signal,
-            recording,
-            interrupted,
-            before,
-            shown,
-            spill,
-            outer,
-            begun,
-        })
-    };
-    let _ = syscall::sigprocmask(2, Some(mask));
+    // SAFETY: the caller's room.
+    unsafe { entered.write([action.handler, call.unwrap_or(0) as usize, mask as usize]) };
     match call {
         _ if direct => DIRECT,
         Some(_) => THROUGH_FILE,
@@ -204,27 +236,38 @@ fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     Some(mask)
 }
 
-/// The program's handler has returned.
-pub(crate) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mut Context) {
-    let _ = syscall::sigprocmask(0, Some(!0));
-    // SAFETY: what `deliver` wrote, and the kernel's frame.
-    let (delivery, c) = unsafe { (&*delivery, &mut *context) };
-    let before = &delivery.before;
-    if let Some(ring) = thread_ring::current() {
-        segv_mask::lower(
-            ring.private(),
-            delivery.outer,
-            c.registers[RSP] as usize,
-            c.mask & SEGV_BIT != 0,
-        );
-        ring.private()
-            .trigger_blocked
-            .set(c.mask & trigger::bit() != 0);
-        c.mask &= !(SEGV_BIT | trigger::bit());
-    }
-    settle(delivery, c);
-    if c.registers[RIP] != before[RIP] {
-        avoid_patch(c);
+/// The program's handler has returned. All signals are blocked.
+pub(crate) unsafe extern "C" fn returned(context: *mut Context) {
+    let frame = context as usize - 8;
+    // SAFETY: the kernel's frame, whose first word is where it is returned to.
+    let c = unsafe {
+        (frame as *mut usize).write(crate::record::signals::entry::restorer_address());
+        choose_way_back(context);
+        &mut *context
+    };
+    rseq_area::fault_ends(frame);
+    let Some(ring) = own_ring() else {
+        return;
+    };
+    let private = ring.private();
+    let delivery = kept::take(ring, frame);
+    let sp = c.registers[RSP] as usize;
+    let outer = delivery.map_or_else(Shield::default, |delivery| delivery.outer);
+    segv_mask::lower(private, outer, sp, c.mask & SEGV_BIT != 0);
+    private.trigger_blocked.set(c.mask & trigger::bit() != 0);
+    c.mask &= !(SEGV_BIT | trigger::bit());
+    program_stack::restore_stack(ring, c);
+    match delivery {
+        Some(delivery) => {
+            settle(delivery, c);
+            if c.registers[RIP] != delivery.before[RIP] {
+                avoid_patch(c);
+            }
+        }
+        None => {
+            process::count(count::CUT_REGIONS, 1);
+            avoid_patch(c);
+        }
     }
 }
 
@@ -275,7 +318,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
     control.set_spilled(*spill);
 }
 
-/// What stands before a slot of whose two records the first is none.
+/// Mark before a slot that holds two records, the first of which is not valid.
 pub const REPEAT: RingSlot = RingSlot {
     payload: 0,
     aux: 0,
@@ -291,8 +334,8 @@ fn half(place: &modules::ClonePoint) -> Option<u32> {
     }
 }
 
-/// Commits the first of two records where the second has not been written: its load may have been
-/// executed. The cursor is behind what else is committed.
+/// Commits the first of two records if the second has not been written: its load may have been
+/// executed. The cursor is behind all other committed slots.
 pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &modules::ClonePoint) {
     let Some(id) = half(place).filter(|_| control.cursor.get() < control.guard.get()) else {
         return;
@@ -310,7 +353,7 @@ pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &mod
     control.cursor.set(control.cursor.get() + 16);
 }
 
-/// What stands at the cursor. Between the stores of a record its slot is not committed: the
+/// Content of the slot at the cursor. Between the stores of a record its slot is not committed: the
 /// handler's records are written over it.
 fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
     if control.cursor.get() >= control.guard.get() {
@@ -320,7 +363,7 @@ fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
     unsafe { (control.cursor.get() as *const RingSlot).read_volatile() }
 }
 
-/// Puts what [`begun`] gave where the interrupted record's slot is now.
+/// Puts the result of [`begun`] into the present slot of the interrupted record.
 fn go_on_with(ring: Ring, begun: RingSlot) {
     if make_room(ring) {
         // SAFETY: below the guard, in this thread's ring.
@@ -387,40 +430,7 @@ fn resume(
     }
 }
 
-/// Copies the frame from the runtime's stack to where the program's handler shall run: the
-/// program's alternate stack, or the interrupted one. The runtime's stack is free again at once,
-/// even if the handler never returns.
-pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize {
-    // SAFETY: the kernel's frame.
-    let c = unsafe { &mut *context };
-    // SAFETY: as above.
-    let bytes = unsafe { signal_frame::frame_bytes(context) };
-    let start = context as usize - 8;
-    let interrupted = c.registers[RSP] as usize;
-    let mut top = interrupted - 128;
-    if action.flags & SA_ONSTACK != 0
-        && let Some(ring) = thread_ring::current()
-    {
-        let [address, flags, size] = ring.private().stack.get();
-        if flags & thread_ring::SS_DISABLE == 0 && interrupted.wrapping_sub(address) >= size {
-            top = address + size;
-        }
-    }
-    // The extended state keeps its alignment of 64.
-    let target = ((top - bytes - 64) & !63) | (start & 63);
-    let shift = target.wrapping_sub(start);
-    // SAFETY: the target is free stack below everything in use; if it is not mapped, the program's
-    // own handler could not have run there either, and this fault ends it.
-    unsafe { core::ptr::copy_nonoverlapping(start as *const u8, target as *mut u8, bytes) };
-    // SAFETY: the copy has the same layout.
-    let copy = unsafe { &mut *((context as usize).wrapping_add(shift) as *mut Context) };
-    if copy.extended != 0 {
-        copy.extended = (copy.extended as usize).wrapping_add(shift) as u64;
-    }
-    target
-}
-
-/// Takes back what the clone has done of the original instruction so far.
+/// Undoes the clone's work so far on the original instruction.
 pub fn take_back(context: &mut Context, state: &mgz_abi::address_map::ProbeState) {
     const RCX: u8 = 1;
     const RSP: u8 = 4;
@@ -452,7 +462,7 @@ pub fn commit(
         .set(control.cursor.get() + 16 * u64::from(state.slots_done));
 }
 
-/// Whether there is a free slot at the cursor; if not, recording ends here. All signals are
+/// Returns true if there is a free slot at the cursor; if not, recording ends here. All signals are
 /// blocked.
 fn make_room(ring: Ring) -> bool {
     let control = ring.control();

@@ -1,10 +1,13 @@
-//! Where the kernel enters: handlers' first instructions, and the way back.
+//! Entry from the kernel: handlers' first instructions, and the way back.
 
-use crate::record::signals::delivery::{DIRECT, Delivery, THROUGH_FILE, deliver, returned};
+use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
+use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
-use crate::sys::signal_frame::Context;
+use crate::sys::dispatch;
+use crate::sys::flags::{ALIGNMENT, KEPT, clear_foreign};
+use crate::sys::signal_frame::{Context, FLAGS};
 use core::arch::naked_asm;
-use mgz_abi::probe::{HANDLER_FRAME, handler_saved};
+use mgz_abi::probe::HANDLER_FRAME;
 
 /// Returns from a handler: `rt_sigreturn`, in the very bytes by which unwinders know a signal
 /// frame. They look the byte before a return address up, so that must not belong to a function with
@@ -19,7 +22,37 @@ unsafe extern "C" fn restorer() {
     )
 }
 
-/// Where handlers return to.
+/// The same by a `syscall` instruction of the program ([`dispatch`]).
+#[unsafe(naked)]
+unsafe extern "C" fn restorer_by_gate() {
+    extern "C" fn gate() -> usize {
+        dispatch::way_back().unwrap_or(0)
+    }
+    naked_asm!(
+        "nop",
+        "call {gate}",
+        "mov rcx, rax",
+        "mov eax, 15",
+        "jmp rcx",
+        gate = sym gate)
+}
+
+/// Lets a handler of this frame return by the program's own `syscall` instruction, if it must.
+///
+/// # Safety
+/// `context` must lie in the kernel's frame.
+pub(crate) unsafe fn choose_way_back(context: *mut Context) {
+    if dispatch::way_back().is_some() {
+        // SAFETY: the return address is the word below the context.
+        unsafe {
+            (context as *mut usize)
+                .sub(1)
+                .write(restorer_by_gate as *const () as usize + 1)
+        };
+    }
+}
+
+/// Return address of handlers.
 pub(crate) fn restorer_address() -> usize {
     restorer as *const () as usize + 1
 }
@@ -31,6 +64,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         "push rbx",
         "mov rbx, rsp",
         "and rsp, -16",
+        clear_foreign!(),
         "call {segv}",
         // 0: done. Else the stack pointer of a copy of the frame, on which the program's handler shall run.
         "test rax, rax",
@@ -47,6 +81,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         segv = sym segv,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
+        kept = const KEPT,
     )
 }
 
@@ -57,6 +92,7 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         "push rbx",
         "mov rbx, rsp",
         "and rsp, -16",
+        clear_foreign!(),
         "call {triggered}",
         "test rax, rax",
         "jne 2f",
@@ -72,38 +108,113 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         triggered = sym triggered,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
+        kept = const KEPT,
     )
 }
 
-/// Low and high byte of the offset of register number `n` of [`Context::registers`] from rsp in
-/// [`on_signal`] after its `sub`, in the DWARF encoding of signed numbers.
+/// Offset from the stack pointer to where the kernel has saved register number `n` of
+/// [`Context::registers`] when a handler has returned to [`on_signal`]: the context begins at the
+/// stack pointer.
+const fn saved(n: usize) -> usize {
+    core::mem::offset_of!(Context, registers) + 8 * n
+}
+
+/// Low and high byte of that offset, in the DWARF encoding of signed numbers.
 const fn low(n: usize) -> usize {
-    handler_saved(n) & 0x7f | 0x80
+    saved(n) & 0x7f | 0x80
 }
 
 const fn high(n: usize) -> usize {
     // One byte more would be needed from here on.
-    assert!(handler_saved(n) < 0x2000);
-    handler_saved(n) >> 7
+    assert!(saved(n) < 0x2000);
+    saved(n) >> 7
 }
 
-/// Room for a [`Delivery`] below the kernel's frame, which begins 8 bytes below a multiple of 16.
-const _: () = assert!(size_of::<Delivery>() <= HANDLER_FRAME && HANDLER_FRAME % 16 == 8);
+/// [`on_signal`] pushes one word if a handler is called from the file's code: the handler's
+/// address.
+const _: () = assert!(HANDLER_FRAME == 8);
+
+/// Offset of the interrupted flags in the kernel's context.
+const FLAGS_AT: usize = core::mem::offset_of!(Context, registers) + 8 * FLAGS;
+
+/// Sets the alignment check for the program's handler if it was set where the signal came: the
+/// kernel leaves it as it is. rdx is the handler's context.
+macro_rules! handler_flags {
+    () => {
+        "mov eax, [rdx + {flags}]\nand eax, {alignment}\nje 8f\npushfq\nor [rsp], rax\npopfq\n8:"
+    };
+}
 
 /// Entry for every signal that the program handles: `(signal, info, context)`, with all signals
 /// blocked.
 ///
-/// The handler is called from here, so that unwinders find a signal frame right behind it: the call
-/// frame information says that this function's caller is the interrupted code, with its registers
-/// where the kernel has saved them.
+/// The handler runs on the stack that it would have without the runtime, with nothing of the
+/// runtime below the kernel's frame: it is entered by a jump, and returns to here because the
+/// frame's first word, where the restorer's address was, says so. Unwinders find a signal frame
+/// there: the call frame information says that this function's caller is the interrupted code, with
+/// its registers where the kernel has saved them.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn on_signal() {
     // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has
-    // aligned it.
-    naked_asm!(
+    // aligned it. The interrupted code's registers are in the frame, so that all may be used.
+    asm_with_own_stack!(
         ".cfi_startproc",
         ".cfi_signal_frame",
-        "sub rsp, {bytes}",
+        "mov rbx, rsp",
+        "mov r12, rdi",
+        "mov r13, rsi",
+        "mov r14, rdx",
+        to_own_stack!("[rbx + 8 + {reserved}]"),
+        // Only the alignment check may be set until here, and all accesses above are aligned.
+        clear_foreign!(),
+        "mov rdi, r12",
+        "mov rsi, r13",
+        "mov rdx, r14",
+        // Room for the addresses to call, and the mask.
+        "sub rsp, 32",
+        "mov rcx, rsp",
+        "call {deliver}",
+        "mov r12, [rsp]",
+        "mov r13, [rsp + 8]",
+        "mov r14, rax",
+        "lea rsi, [rsp + 16]",
+        "mov rsp, rbx",
+        "cmp rax, {through_file}",
+        "ja 2f",
+        "test rax, rax",
+        "je 3f",
+        // Not before the program's stack is in use again: signals may wait.
+        "mov eax, {sigprocmask}",
+        "mov edi, 2", // SIG_SETMASK
+        "xor edx, edx",
+        "mov r10d, 8",
+        "syscall",
+        "lea rdx, [rbx + 8]",
+        "lea rsi, [rdx + {context}]",
+        "mov edi, [rsi]",
+        handler_flags!(),
+        "xor eax, eax",
+        "cmp r14, {direct}",
+        "je 4f",
+        "ja 5f",
+        "lea r11, [rip + 6f]",
+        "mov [rsp], r11",
+        "4:",
+        "jmp r12",
+        "2:",
+        "mov rsp, rax",
+        "lea rdx, [rsp + 8]",
+        "lea rsi, [rsp + 8 + {context}]",
+        "mov edi, [rsi]",
+        "jmp {again}",
+        "5:",
+        "lea r11, [rip + 7f]",
+        "mov [rsp], r11",
+        "push r12",
+        "jmp r13",
+        "7:",
+        "lea rsp, [rsp + 16]",
+        "jmp 6f",
         ".cfi_remember_state",
         // DW_CFA_def_cfa_expression: what is saved as rsp. Then one DW_CFA_expression each: saved at rsp + offset.
         ".cfi_escape 0x0f, 4, 0x77, {rsp_low}, {rsp_high}, 6",
@@ -124,59 +235,38 @@ pub(crate) unsafe extern "C" fn on_signal() {
         ".cfi_escape 0x10, 2, 3, 0x77, {rcx_low}, {rcx_high}",
         ".cfi_escape 0x10, 7, 3, 0x77, {rsp_low}, {rsp_high}",
         ".cfi_escape 0x10, 16, 3, 0x77, {rip_low}, {rip_high}",
-        "mov rcx, rsp",
-        "call {deliver}",
-        "cmp rax, {direct}",
-        "je 4f",
-        "cmp rax, {through_file}",
-        "je 5f",
-        "cmp rax, 1",
-        "jb 3f",
-        "ja 2f",
-        "lea rdx, [rsp + {bytes} + 8]",
-        "lea rsi, [rdx + {context}]",
-        "mov edi, [rsi]",
-        "xor eax, eax",
-        "call [rsp]",
+        // Unwinders look the byte before a return address up.
+        "nop",
         "6:",
-        "mov rdi, rsp",
-        "lea rsi, [rsp + {bytes} + 8]",
+        // The handler may have left any flags. The word below is that of its return address.
+        clear_foreign!(),
+        "lea rbx, [rsp - 8]",
+        "mov eax, {sigprocmask}",
+        "xor edi, edi",
+        "lea rsi, [rip + {all_signals}]",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "syscall",
+        to_own_stack!("[rbx + 8 + {reserved}]"),
+        "lea rdi, [rbx + 8]",
         "call {returned}",
+        "mov rsp, rbx",
         "3:",
-        "add rsp, {bytes}",
         ".cfi_restore_state",
         "ret",
-        "2:",
-        "mov rsp, rax",
-        "lea rdx, [rsp + 8]",
-        "lea rsi, [rsp + 8 + {context}]",
-        "mov edi, [rsi]",
-        "jmp {again}",
-        "4:",
-        "mov r11, [rsp]",
-        "lea rdx, [rsp + {bytes} + 8]",
-        "lea rsi, [rdx + {context}]",
-        "mov edi, [rsi]",
-        "xor eax, eax",
-        "add rsp, {bytes}",
-        "jmp r11",
-        "5:",
-        "lea rax, [rip + 6b]",
-        "mov [rsp + 8], rax",
-        "mov r11, [rsp + 16]",
-        "lea rdx, [rsp + {bytes} + 8]",
-        "lea rsi, [rdx + {context}]",
-        "mov edi, [rsi]",
-        "xor eax, eax",
-        "jmp r11",
         ".cfi_endproc",
+        ;
+        // The kernel ignores those words of the frame.
+        reserved = const core::mem::offset_of!(Context, reserved),
+        kept = const KEPT,
+        alignment = const ALIGNMENT,
+        flags = const FLAGS_AT,
         direct = const DIRECT,
         deliver = sym deliver,
         returned = sym returned,
         again = sym on_signal,
         context = const size_of::<Context>(),
         through_file = const THROUGH_FILE,
-        bytes = const HANDLER_FRAME,
         r8_low = const low(0),
         r8_high = const high(0),
         r9_low = const low(1),

@@ -1,9 +1,10 @@
 //! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and
-//! triggers. What is not its own is the program's.
+//! triggers. All others are the program's.
 
 use crate::record::signals::actions::burst;
-use crate::record::signals::delivery::{append, commit, commit_half, move_frame};
-use crate::record::signals::entry::restorer_address;
+use crate::record::signals::delivery::{append, commit, commit_half};
+use crate::record::signals::entry::{choose_way_back, restorer_address};
+use crate::record::signals::program_stack::move_frame;
 use crate::record::signals::{actions, *};
 use crate::record::stack_copy::ThreadPosition;
 use crate::record::thread_ring::Ring;
@@ -11,8 +12,16 @@ use crate::record::{modules, publish, thread_ring, trigger, window};
 use crate::sys::signal_frame::{Context, Info, RIP, RSP};
 use crate::sys::syscall::KernelAction;
 use crate::sys::{process, syscall};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use mgz_abi::shared_memory::{MODE_BURST, PAGE};
 use mgz_abi::slot::RingSlot;
+
+/// The register that holds the address of the call there.
+const RCX: u8 = 1;
+
+/// Instruction at which the runtime reads a mask of the program, which may not be mapped; 0: no
+/// read yet.
+pub(crate) static READS_MASK: AtomicUsize = AtomicUsize::new(0);
 
 /// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame
 /// for the program's handler.
@@ -23,7 +32,14 @@ pub(crate) unsafe extern "C" fn segv(
 ) -> usize {
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
+    // SAFETY: as above.
+    unsafe { choose_way_back(context) };
     if i.code > 0 {
+        if c.registers[RIP] == READS_MASK.load(Ordering::Relaxed) as u64 {
+            // At the system call, which says so to who has made it.
+            c.registers[RIP] = *c.register(RCX);
+            return 0;
+        }
         let gs = syscall::gs();
         if gs == 0
             && i.address < PAGE as u64
@@ -66,22 +82,26 @@ pub(crate) unsafe extern "C" fn segv(
         return 0;
     }
     if action.handler == SIG_DFL || action.handler == SIG_IGN || (blocked && synchronous) {
-        // Die as the program would have: with the default action, by the same fault or the same
-        // signal.
-        let default = KernelAction {
-            restorer: restorer_address(),
-            flags: SA_RESTORER,
-            ..KernelAction::default()
-        };
-        note_death(c);
-        // SAFETY: the default action.
-        unsafe { syscall::sigaction(SIGSEGV, Some(&default), None) };
-        if !synchronous {
-            syscall::tgkill(syscall::getpid(), syscall::gettid(), SIGSEGV);
-        }
+        die(c, synchronous);
         return 0;
     }
     move_frame(context, &action)
+}
+
+/// Dies as the program would have, with the default action: by the same fault (`again`), or by the
+/// same signal, or one that the kernel would have sent.
+pub(crate) fn die(context: &mut Context, again: bool) {
+    let default = KernelAction {
+        restorer: restorer_address(),
+        flags: SA_RESTORER,
+        ..KernelAction::default()
+    };
+    note_death(context);
+    // SAFETY: the default action.
+    unsafe { syscall::sigaction(SIGSEGV, Some(&default), None) };
+    if !again {
+        syscall::tgkill(syscall::getpid(), syscall::gettid(), SIGSEGV);
+    }
 }
 
 /// Shows the interrupted instruction where the program would have died, and keeps the records of
@@ -109,7 +129,7 @@ fn note_death(context: &mut Context) {
     }
 }
 
-/// Whether the fault was a probe's: the ring is full, or this is a new child.
+/// True if a probe caused the fault: the ring is full, or this is a new child.
 fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool {
     let page = ring.address as u64;
     let Some(header) = process::header() else {
@@ -176,6 +196,28 @@ pub fn go_on(control: &mgz_abi::shared_memory::Control, start: u64, context: &mu
     true
 }
 
+/// Sends the program's own signal again, which it has blocked, and blocks it in earnest: it waits where the
+/// program can ask for it, until the mask changes. No trigger comes meanwhile. Returns whether that
+/// was done.
+fn wait_for_program(info: *mut Info, context: &mut Context) -> bool {
+    const RT_SIGQUEUEINFO: usize = 129;
+    const RT_TGSIGQUEUEINFO: usize = 297;
+    const SI_TKILL: i32 = -6;
+    // SAFETY: the kernel's frame.
+    let (signal, code) = unsafe { ((*info).signal as usize, (*info).code) };
+    let (pid, tid) = (syscall::getpid() as usize, syscall::gettid() as usize);
+    // SAFETY: the kernel's own structure; a thread may send itself any.
+    let to_process = code != SI_TKILL
+        && unsafe { syscall::call(RT_SIGQUEUEINFO, pid, signal, info as usize, 0, 0, 0) } == 0;
+    let sent = to_process
+        // SAFETY: as above.
+        || unsafe { syscall::call(RT_TGSIGQUEUEINFO, pid, tid, signal, info as usize, 0, 0) } == 0;
+    if sent {
+        context.mask |= trigger::bit();
+    }
+    sent
+}
+
 /// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame
 /// for the program's handler: the program may use the signal for itself as well.
 pub(crate) unsafe extern "C" fn triggered(
@@ -185,6 +227,8 @@ pub(crate) unsafe extern "C" fn triggered(
 ) -> usize {
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
+    // SAFETY: as above.
+    unsafe { choose_way_back(context) };
     // (Not `thread_ring::current`: a child has no trigger before it has a ring.)
     match thread_ring::ring_at(syscall::gs()) {
         Some(ring) if trigger::is_ours(ring, i) => {
@@ -201,6 +245,10 @@ pub(crate) unsafe extern "C" fn triggered(
         _ => {}
     }
     let s = signal as usize & 63;
+    let blocks = thread_ring::current().is_some_and(|r| r.private().trigger_blocked.get());
+    if blocks && trigger::bit() == 1 << (s - 1) && wait_for_program(info, c) {
+        return 0;
+    }
     let action = actions::seen(s);
     match action.handler {
         SIG_IGN => 0,

@@ -1,5 +1,5 @@
-//! Signals: what the program asks for, what the kernel is told, and what the program's handlers
-//! see.
+//! Signals: the program's requests, the actions that the kernel gets, and the view of the program's
+//! handlers.
 //!
 //! The guard page needs SIGSEGV: it is never really blocked, and its action is always the
 //! runtime's; the program keeps its own view of both ([`actions`], [`segv_mask`]). The runtime's
@@ -11,10 +11,15 @@ pub(crate) mod actions;
 pub(crate) mod delivery;
 pub(crate) mod entry;
 pub(crate) mod internal;
+pub(crate) mod kept;
+pub(crate) mod program_stack;
 pub(crate) mod segv_mask;
 
+pub(crate) use crate::record::signals::internal::READS_MASK;
 pub use crate::record::signals::internal::go_on;
+pub use crate::record::signals::kept::KeptPlaces;
 pub use crate::record::signals::segv_mask::Shield;
+pub(crate) use actions::NEVER_BLOCKED;
 pub use actions::{
     adopt, install, is_used, system_sigaction, take_segv_back, unlock, wrap_internal,
 };

@@ -1,9 +1,9 @@
 //! Handlers that run with SIGSEGV blocked, as the program believes: a fault there ends the process,
 //! and asking for the mask shows it.
 //!
-//! Really it is never blocked. So what a handler's frame would have brought is noted with the
-//! thread, until the handler returns or is left otherwise: by a jump that restores a mask, by a
-//! context, or by anything else that takes the stack pointer out of its frame.
+//! The signal is never really blocked. So the mask that a handler's frame would have restored is
+//! noted with the thread, until the handler returns or is left otherwise: by a jump that restores a
+//! mask, by a context, or by anything else that takes the stack pointer out of its frame.
 
 use crate::record::signals::SEGV_BIT;
 use crate::record::thread_ring;
@@ -13,7 +13,7 @@ use crate::sys::syscall;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether this process has ever had something that a jump may leave: most programs jump more often
+/// True if this process has ever had state that a jump may leave. Most programs jump more often
 /// than they wait or block SIGSEGV in a handler.
 static MAY_LEAVE: AtomicBool = AtomicBool::new(false);
 
@@ -26,16 +26,16 @@ pub(crate) fn expect_jumps() {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Shield {
-    /// Where its frame lies: it uses the stack below.
+    /// Address of its frame: the handler uses the stack below.
     frame: usize,
-    /// Whether the program had the signal blocked when it came.
+    /// True if the program had the signal blocked when the handler began.
     before: bool,
     /// Somebody has sent the signal while it was blocked.
     pending: bool,
 }
 
 impl Shield {
-    /// Whether a thread with this stack pointer is in the handler.
+    /// True if a thread with this stack pointer is in the handler.
     fn covers(self, private: &Private, sp: usize) -> bool {
         let [address, flags, size] = private.stack.get();
         let on_alternate =
@@ -51,13 +51,13 @@ impl Shield {
     }
 }
 
-/// Whether the program has SIGSEGV blocked, as it believes, where its stack pointer is `sp`.
+/// True if SIGSEGV is blocked in the program's own view, with its stack pointer at `sp`.
 pub(crate) fn is_blocked(private: &Private, sp: usize) -> bool {
     private.segv_blocked.get() || private.shield.get().covers(private, sp)
 }
 
-/// A handler begins, whose frame begins at `frame` and which blocks these signals. Returns what
-/// [`lower`] needs.
+/// A handler begins, whose frame begins at `frame` and which blocks these signals. Returns the
+/// shield for [`lower`].
 pub(crate) fn raise(private: &Private, frame: usize, mask: u64) -> Shield {
     let outer = private.shield.get();
     if mask & SEGV_BIT != 0 {
@@ -71,13 +71,13 @@ pub(crate) fn raise(private: &Private, frame: usize, mask: u64) -> Shield {
     outer
 }
 
-/// That handler has returned. `blocked`: what the mask says that it returns to.
+/// That handler has returned. `blocked`: true if the mask that it returns to blocks the signal.
 pub(crate) fn lower(private: &Private, outer: Shield, sp: usize, blocked: bool) {
     private.shield.set(Shield {
         pending: private.shield.get().pending,
         ..outer
     });
-    // Of an outer handler it is noted there.
+    // An outer handler's block is noted in its shield.
     if !blocked || !outer.covers(private, sp) {
         private.segv_blocked.set(blocked);
     }
@@ -102,7 +102,7 @@ pub(crate) fn keep(private: &Private) {
     });
 }
 
-/// Sends the thread what has waited, if that is not blocked any more.
+/// Sends the thread a signal that has waited, if it is not blocked any more.
 fn send(private: &Private, sp: usize) {
     if private.shield.get().pending && !is_blocked(private, sp) {
         private.shield.set(Shield {
@@ -146,9 +146,9 @@ extern "C" fn before_jump(buffer: *const u64) {
     leave(unsafe { *buffer.add(RESTORES) } as u32 != 0);
 }
 
-/// Before a change to a context (`ucontext_t`): its mask comes with it, and must not block what the
-/// runtime needs. (It is not noted that the program believes it blocked: a context may be left by
-/// ways that nobody sees, and a fault would end the process wrongly.)
+/// Before a change to a context (`ucontext_t`): its mask comes with it, and must not block the
+/// signals that the runtime needs. (It is not noted that the program believes it blocked: a context
+/// may be left by ways that nobody sees, and a fault would end the process wrongly.)
 extern "C" fn before_context(context: *mut crate::sys::signal_frame::Context) {
     leave(true);
     let kept = SEGV_BIT | crate::record::trigger::bit();

@@ -1,7 +1,7 @@
 //! Heap blocks: the allocator's functions, wrapped so that the recorder hears of each block. Only
 //! the runtime that is preloaded for `--heap` exports them.
 //!
-//! The wrappers are entered by a jump-like stub that hands over stack and frame pointer: what lies
+//! The wrappers are entered by a jump-like stub that hands over stack and frame pointer: the word
 //! at the stack pointer is the return address, from which the recorder unwinds in the copy of the
 //! stack. No frame of ours stands in between, nothing is allocated, and errno stays.
 
@@ -139,7 +139,7 @@ fn process() -> Option<u32> {
     Some(pid)
 }
 
-/// Called in a forked child, so that what its parent does afterwards is not taken for its own.
+/// Called in a forked child, so that the parent's later blocks are not taken for the child's.
 pub fn forked() {
     process();
 }
@@ -221,7 +221,7 @@ fn log_event(
     unsafe {
         (*event).kind = kind;
         (*event).pid = pid;
-        (*event).tsc = core::arch::x86_64::_rdtsc();
+        (*event).tsc = crate::sys::clock::ticks();
         (*event).address = address;
         (*event).bytes = bytes;
         (*event).sp = sp as u64;
@@ -279,7 +279,7 @@ fn log_end(block: usize) {
     }
 }
 
-/// Memory for what the C library allocates while it looks the real functions up.
+/// Memory for allocations of the C library during the look-up of the real functions.
 const NURSERY: usize = 1 << 16;
 #[repr(align(16))]
 struct Nursery(core::cell::UnsafeCell<[u8; NURSERY]>);

@@ -29,7 +29,7 @@ const NAME: [AtomicU8; HOOK_NAME] = [LETTER; HOOK_NAME];
 pub static mgz_heap_hook_names: [[AtomicU8; HOOK_NAME]; HOOKS] = [NAME; HOOKS];
 static REAL: [AtomicUsize; HOOKS] = [const { AtomicUsize::new(0) }; HOOKS];
 
-/// What a function does with its first arguments.
+/// Kinds of functions, by the use of their first arguments.
 const ALLOC: usize = 0;
 const ALLOC2: usize = 1;
 const CALLOC: usize = 2;

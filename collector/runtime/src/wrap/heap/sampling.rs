@@ -2,10 +2,10 @@
 //! bytes meets.
 //!
 //! A thread counts down the bytes that it allocates; a block that takes the counter below zero is
-//! logged, and the next distance is drawn from an exponential distribution. So a block of s bytes is
-//! logged with probability 1 − exp(−s / mean), whatever came before, and stands for the inverse of
-//! that. The mean grows with what was allocated, so that long runs have some hundred thousand blocks
-//! and not more.
+//! logged, and the next distance is drawn from an exponential distribution. So a block of s bytes
+//! is logged with probability 1 − exp(−s / mean), independent of earlier blocks, and stands for the
+//! inverse of that. The mean grows with the allocated bytes, so that long runs have some hundred
+//! thousand blocks and not more.
 //!
 //! Addresses of logged blocks are kept in a table, since only their ends are logged. Most calls of
 //! `free` are of other blocks; a byte in a small filter tells them apart.
@@ -36,7 +36,7 @@ static LEFT: [Left; 1 << PLACES] = [const {
         ready: AtomicBool::new(false),
     }
 }; 1 << PLACES];
-/// Sum of the means of the blocks that were logged: about what was allocated.
+/// Sum of the means of the blocks that were logged: about the number of allocated bytes.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 /// State of the generator, shared by all threads: races only make it less regular.
 static RANDOM: AtomicU64 = AtomicU64::new(0);
@@ -83,7 +83,7 @@ fn probability(bytes: usize, mean: u64) -> f64 {
     x * (1.0 - x / 2.0 * (1.0 - x / 3.0 * (1.0 - x / 4.0 * (1.0 - x / 5.0))))
 }
 
-/// Where the calling thread counts.
+/// Counter of the calling thread.
 #[inline(always)]
 fn left() -> &'static Left {
     let thread: u64;
@@ -95,7 +95,7 @@ fn left() -> &'static Left {
     &LEFT[(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES)) as usize]
 }
 
-/// Whether a block of so many bytes is logged, and how many blocks it stands for.
+/// Number of blocks that a block of so many bytes stands for, or `None` if it is not logged.
 #[inline(always)]
 pub fn take(bytes: usize) -> Option<f32> {
     if bytes >= LARGE {
@@ -121,7 +121,7 @@ fn take_slowly(left: &Left, bytes: usize) -> Option<f32> {
         }
     }
     left.bytes.store(distance(mean), Ordering::Relaxed);
-    // Of no bytes nothing can be loaded.
+    // A block of no bytes has no loads.
     if bytes == 0 {
         return None;
     }
@@ -129,7 +129,7 @@ fn take_slowly(left: &Left, bytes: usize) -> Option<f32> {
     Some((1.0 / probability(bytes, mean)) as f32)
 }
 
-/// How many blocks one of so many bytes stands for that is logged.
+/// Number of blocks that a logged block of so many bytes stands for.
 #[cold]
 pub fn weight(bytes: usize) -> f32 {
     match bytes {

@@ -5,7 +5,8 @@ use iced_x86::{Decoder, DecoderOptions};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::process::Command;
 
-/// What the calls of a function are told to allocate: function that calls, type, what it is kept in.
+/// The allocations that the calls of a function are found to make: the calling function, the type,
+/// and the variable or field that keeps it.
 fn told(program: &Path, allocator: &str) -> Vec<(String, String, String)> {
     let data = std::fs::read(program).unwrap();
     let file = object::File::parse(&*data).unwrap();

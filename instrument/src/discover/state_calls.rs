@@ -1,7 +1,12 @@
-//! System calls that set the `%gs` base: `arch_prctl(ARCH_SET_GS, …)`, made by the instruction or by a function of the C library.
+//! System calls that change what the soft backend needs of a thread, made by the instruction or by
+//! a function of the C library: `arch_prctl(ARCH_SET_GS, …)` sets the `%gs` base,
+//! `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)` has system calls handed back to the program.
 //!
-//! Nothing of such a file need have a `%gs` prefix: code that is generated at run time, or a library, uses what is set. Who passes another operation that is known is left alone (all
-//! programs set `%fs` so); who passes what is not known is taken to set `%gs` if the function also holds the numbers, or calls nothing else by such a name.
+//! Nothing of a file that sets the base need have a `%gs` prefix: code that is generated at run
+//! time, or a library, uses what is set. Who passes another operation that is known is left alone
+//! (all programs set `%fs` so); who passes what is not known is taken to set `%gs` if the function
+//! also holds the numbers, or calls nothing else by such a name. Of `prctl`, which does much else,
+//! the function must hold the operation's number.
 
 use crate::program::section_bounds::Known;
 use crate::program::{Input, Program};
@@ -11,31 +16,54 @@ use crate::x86::insn::Insn;
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use std::collections::BTreeSet;
 
-/// `arch_prctl`.
-const NUMBER: u64 = 158;
-/// `ARCH_SET_GS`.
-const SET_GS: u64 = 0x1001;
+/// A system call that is looked for.
+pub struct WantedCall {
+    /// Its number.
+    number: u64,
+    /// Its first argument.
+    operation: u64,
+    /// The function of the C library that makes it.
+    function: Known,
+    /// A caller that passes an unknown value is assumed to want this.
+    is_usual: bool,
+}
+
+/// `arch_prctl(ARCH_SET_GS, …)`.
+pub const SETS_GS: WantedCall = WantedCall {
+    number: 158,
+    operation: 0x1001,
+    function: Known::SetsBases,
+    is_usual: true,
+};
+/// `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)`.
+pub const DISPATCHES_CALLS: WantedCall = WantedCall {
+    number: 157,
+    operation: 59,
+    function: Known::SetsProcess,
+    is_usual: false,
+};
+
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Instructions that are looked at before a call.
 const LOOK: usize = 16;
 
-/// What an instruction gives a register that is looked for.
+/// Value that an instruction gives to the wanted register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
     /// This.
     Number(u64),
-    /// What another instruction has computed, or a caller has passed.
+    /// A value that another instruction has computed, or that a caller has passed.
     Unknown,
 }
 
-/// The first instruction of the file that sets the base by a system call, as far as it shows.
-pub fn find(input: &Input, program: &Program) -> Option<u64> {
-    let by_name = |wanted: Known| {
+/// The first instruction of the file that makes such a call, as far as it shows.
+pub fn find(input: &Input, program: &Program, wanted: &WantedCall) -> Option<u64> {
+    let by_name = |name: Known| {
         let functions = input.bounds.functions.iter();
-        let places = functions.filter(move |(_, known)| **known == wanted);
+        let places = functions.filter(move |(_, known)| **known == name);
         places.map(|(at, _)| *at).collect::<BTreeSet<u64>>()
     };
-    let (generic, own) = (by_name(Known::AnyCall), by_name(Known::SetsBases));
+    let (generic, own) = (by_name(Known::AnyCall), by_name(wanted.function));
     let is_kernels = |at: u64| generic.contains(&at) || own.contains(&at);
     let mut functions = BTreeSet::new();
     for range in &input.exec_ranges {
@@ -63,17 +91,17 @@ pub fn find(input: &Input, program: &Program) -> Option<u64> {
             entries: Vec::new(),
         };
         let body = source.decode().ok()?;
-        sets(&body.insns, |at| {
+        sets(&body.insns, wanted, |at| {
             if generic.contains(&at) {
                 Some(Known::AnyCall)
             } else {
-                own.contains(&at).then_some(Known::SetsBases)
+                own.contains(&at).then_some(wanted.function)
             }
         })
     })
 }
 
-/// Where bytes look like a call or jump to one of these, directly or through a word.
+/// Places of bytes that look like a call or jump to one of these, directly or through a word.
 fn calls(
     code: &[u8],
     start: u64,
@@ -91,26 +119,33 @@ fn calls(
     direct.chain(through)
 }
 
-/// The first instruction of a function that sets the base.
-fn sets(insns: &[Insn], known: impl Fn(u64) -> Option<Known>) -> Option<u64> {
+/// The first instruction of a function that makes the call.
+fn sets(insns: &[Insn], wanted: &WantedCall, known: impl Fn(u64) -> Option<Known>) -> Option<u64> {
     use Register::{RAX, RDI, RSI};
     let holds = |number: u64| {
         insns.iter().any(|i| {
             (0..i.inst.op_count()).any(|op| i.inst.try_immediate(op).is_ok_and(|n| n == number))
         })
     };
-    // What is not known may come from a variable of the function.
+    // An unknown value may come from a variable of the function.
     let fits = |given: Given, number: u64, unknown: bool| match given {
         Given::Number(n) => n == number,
         Given::Unknown => unknown,
     };
-    let all = holds(SET_GS) && holds(NUMBER);
+    let all = holds(wanted.operation) && holds(wanted.number);
+    let operation = |given: Given, number: Given| {
+        let unknown = if wanted.is_usual {
+            number != Given::Unknown || all
+        } else {
+            holds(wanted.operation)
+        };
+        fits(given, wanted.operation, unknown)
+    };
     let is_set = |(n, insn): (usize, &Insn)| {
         let before = &insns[..n];
         if insn.inst.mnemonic() == Mnemonic::Syscall {
             let number = given(before, RAX);
-            return fits(number, NUMBER, all)
-                && fits(given(before, RDI), SET_GS, number != Given::Unknown || all);
+            return fits(number, wanted.number, all) && operation(given(before, RDI), number);
         }
         let through = (insn.inst.is_ip_rel_memory_operand()
             && insn.inst.flow_control() != FlowControl::Next)
@@ -118,10 +153,11 @@ fn sets(insns: &[Insn], known: impl Fn(u64) -> Option<Known>) -> Option<u64> {
         match direct_target(&insn.inst).or(through).and_then(&known) {
             Some(Known::AnyCall) => {
                 let number = given(before, RDI);
-                fits(number, NUMBER, all)
-                    && fits(given(before, RSI), SET_GS, number != Given::Unknown || all)
+                fits(number, wanted.number, all) && operation(given(before, RSI), number)
             }
-            Some(Known::SetsBases) => fits(given(before, RDI), SET_GS, true),
+            Some(name) if name == wanted.function => {
+                operation(given(before, RDI), Given::Number(wanted.number))
+            }
             _ => false,
         }
     };
@@ -132,7 +168,7 @@ fn sets(insns: &[Insn], known: impl Fn(u64) -> Option<Known>) -> Option<u64> {
         .map(|(_, insn)| insn.ip)
 }
 
-/// What the instructions before a call have put into a register.
+/// Value that the instructions before a call have put into a register.
 fn given(before: &[Insn], register: Register) -> Given {
     let mut factory = InstructionInfoFactory::new();
     for insn in before.iter().rev().take(LOOK) {
@@ -170,7 +206,7 @@ mod tests {
     use crate::x86::decode::decode;
 
     const AT: u64 = 0x1000;
-    /// Where calls of `syscall` and `arch_prctl` lead.
+    /// Targets of calls of `syscall` and `arch_prctl`.
     const ANY: u64 = 0x2000;
     const OWN: u64 = 0x3000;
 
@@ -178,11 +214,33 @@ mod tests {
         let mut code = parts.concat();
         code.push(0xc3);
         let body = decode(&code, AT, &[]).unwrap();
-        sets(&body.insns, |at| match at {
+        sets(&body.insns, &SETS_GS, |at| match at {
             ANY => Some(Known::AnyCall),
             OWN => Some(Known::SetsBases),
             _ => None,
         })
+    }
+
+    fn dispatches(parts: &[&[u8]]) -> Option<u64> {
+        let code = parts.concat();
+        let body = decode(&code, AT, &[]).unwrap();
+        sets(&body.insns, &DISPATCHES_CALLS, |at| {
+            (at == OWN).then_some(Known::SetsProcess)
+        })
+    }
+
+    #[test]
+    fn calls_that_are_handed_back() {
+        const EDI_59: &[u8] = &[0xbf, 59, 0, 0, 0];
+        const EDI_22: &[u8] = &[0xbf, 22, 0, 0, 0];
+        const EAX_157: &[u8] = &[0xb8, 157, 0, 0, 0];
+        const RET: &[u8] = &[0xc3];
+        assert_eq!(dispatches(&[EDI_59, &call(5, OWN), RET]), Some(AT + 5));
+        assert_eq!(dispatches(&[EDI_59, EAX_157, CALL, RET]), Some(AT + 10));
+        assert_eq!(dispatches(&[EDI_22, &call(5, OWN), RET]), None);
+        // A caller may pass any value.
+        assert_eq!(dispatches(&[&call(0, OWN), RET]), None);
+        assert_eq!(dispatches(&[EAX_157, CALL, RET]), None);
     }
 
     /// A call from behind so many bytes.
@@ -208,7 +266,7 @@ mod tests {
         assert_eq!(found(&[EAX_158, EDI_SET, CALL]), Some(AT + 10));
         assert_eq!(found(&[EDI_SET, EAX_158, CALL]), Some(AT + 10));
         assert_eq!(found(&[EDI_FS, EAX_158, CALL]), None);
-        // What the caller passes.
+        // The caller passes the value.
         assert_eq!(found(&[EAX_158, CALL]), Some(AT + 5));
         assert_eq!(found(&[EAX_EDI, CALL]), None);
         // By way of another register.

@@ -1,0 +1,99 @@
+//! The runtime's way off the program's stack, of which there may be no more than the program needs
+//! itself.
+
+/// All signals, for the kernel.
+pub(crate) static ALL_SIGNALS: u64 = !0;
+
+/// Moves the stack pointer to the top of the thread's stack of handlers, so that the runtime takes
+/// nothing of the program's stack, of which there may be no more than the program needs itself.
+/// All signals must be blocked; rbx is an address on the stack that is in use: of the
+/// kernel's frame, or of what was pushed; `$slot` a word that may be overwritten there. Changes all registers but
+/// rbx, rbp and r12 to r15.
+///
+/// The stack pointer stays where it is on that stack already (the rest of it is below),
+/// where the thread has no ring, and where the ring is its creator's: a thread that nobody has met
+/// yet, since a system call has made it just now. In a child that is new the control page is not
+/// mapped, but the stack is its own.
+macro_rules! to_own_stack {
+    ($slot:literal) => {
+        concat!(
+            "cmp byte ptr [rip + {fsgsbase}], 0\n",
+            "je 20f\n",
+            "rdgsbase r8\n",
+            "jmp 21f\n",
+            "20:\n",
+            "mov eax, {arch_prctl}\n",
+            "mov edi, {get_gs}\n",
+            concat!("lea rsi, ", $slot, "\n"),
+            "syscall\n",
+            concat!("mov r8, ", $slot, "\n"),
+            "21:\n",
+            "test r8, r8\n",
+            "je 29f\n",
+            "lea r9, [rip + {reservations}]\n",
+            "lea r10, [r9 + 8 * {most}]\n",
+            "22:\n",
+            "mov rax, [r9]\n",
+            "test rax, rax\n",
+            "je 29f\n",
+            "cmp rax, r8\n",
+            "je 23f\n",
+            "lea rcx, [r8 + {spare}]\n",
+            "cmp rax, rcx\n",
+            "je 25f\n",
+            "add r9, 8\n",
+            "cmp r9, r10\n",
+            "jb 22b\n",
+            "jmp 29f\n",
+            "23:\n",
+            "mov rcx, [rip + {owner}]\n",
+            "test rcx, rcx\n",
+            "je 24f\n",
+            "cmp dword ptr [rcx], 0\n",
+            "je 25f\n",
+            "24:\n",
+            "cmp byte ptr [rip + {sealed}], 0\n",
+            "jne 25f\n",
+            "mov r9, rax\n",
+            "mov eax, {gettid}\n",
+            "syscall\n",
+            "cmp eax, [r9 + {tid}]\n",
+            "jne 29f\n",
+            "mov rax, r9\n",
+            "25:\n",
+            "lea rcx, [rax - {spare}]\n",
+            "mov rdx, rcx\n",
+            "sub rdx, rbx\n",
+            "cmp rdx, {stack_bytes}\n",
+            "jbe 29f\n",
+            "mov rsp, rcx\n",
+            "29:\n",
+            "and rsp, -16\n",
+        )
+    };
+}
+pub(crate) use to_own_stack;
+
+/// Assembles code with [`to_own_stack`] in it.
+macro_rules! asm_with_own_stack {
+    ($($code:expr,)* ; $($operands:tt)*) => {
+        core::arch::naked_asm!(
+            $($code,)*
+            fsgsbase = sym $crate::sys::syscall::FSGSBASE,
+            arch_prctl = const $crate::sys::syscall::nr::ARCH_PRCTL,
+            get_gs = const $crate::sys::syscall::GET_GS,
+            reservations = sym $crate::record::thread_ring::RESERVATIONS,
+            most = const $crate::record::thread_ring::MAX_RESERVATIONS,
+            spare = const $crate::record::thread_ring::SPARE,
+            owner = sym $crate::sys::process::OWNER,
+            sealed = sym $crate::sys::seccomp_state::NO_RECORDING,
+            gettid = const $crate::sys::syscall::nr::GETTID,
+            tid = const core::mem::offset_of!(mgz_abi::shared_memory::Control, tid),
+            stack_bytes = const $crate::record::thread_ring::SIGNAL_STACK,
+            sigprocmask = const $crate::sys::syscall::nr::RT_SIGPROCMASK,
+            all_signals = sym $crate::record::own_stack::ALL_SIGNALS,
+            $($operands)*
+        )
+    };
+}
+pub(crate) use asm_with_own_stack;

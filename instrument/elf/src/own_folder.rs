@@ -1,0 +1,89 @@
+//! Detects programs that look for files of their own beside themselves: from another folder they
+//! find none.
+//!
+//! Two signs show in the file: it asks for the link that leads to it (`/proc/self/exe`), or it holds
+//! paths that begin with the folder above. Programs that find their folder out of their first
+//! argument (Emacs, gcc) have such paths. Sources' names in messages look alike and do not count.
+
+use crate::image::Elf;
+use crate::symbols;
+use memchr::memmem;
+use object::elf;
+
+/// The link to the executable.
+const LINK: &[u8] = b"/proc/self/exe\0";
+/// Functions that tell where a link leads.
+const READ_LINKS: [&[u8]; 5] = [
+    b"readlink",
+    b"readlinkat",
+    b"__readlink_chk",
+    b"__readlinkat_chk",
+    b"realpath",
+];
+/// Start of paths relative to a folder above.
+const ABOVE: &[u8] = b"../";
+/// Bytes of such a path that are looked at.
+const LONGEST: usize = 96;
+/// Endings of names of sources.
+const SOURCES: [&str; 16] = [
+    ".c", ".h", ".cc", ".hh", ".cpp", ".hpp", ".cxx", ".hxx", ".c++", ".rs", ".d", ".y", ".l",
+    ".inc", ".def", ".S",
+];
+
+/// The path by which an executable may look for files beside itself; none if nothing shows that it
+/// does.
+pub fn find_sign(elf: &Elf) -> Option<String> {
+    if elf.interpreter().is_none() && !elf.is_static_executable() {
+        return None;
+    }
+    let data = || {
+        elf.loads()
+            .filter(|s| s.flags & elf::PF_X.0 == 0)
+            .filter_map(|s| elf.at(s.vaddr)?.get(..s.filesz as usize))
+    };
+    let reads_links =
+        || elf.is_static_executable() || symbols::any_imported(elf, |n| READ_LINKS.contains(&n));
+    if data().any(|bytes| memmem::find(bytes, LINK).is_some()) && reads_links() {
+        return Some(String::from_utf8_lossy(&LINK[..LINK.len() - 1]).into_owned());
+    }
+    data().find_map(path_above)
+}
+
+/// The first text that is a path by way of the folder above.
+fn path_above(bytes: &[u8]) -> Option<String> {
+    memmem::find_iter(bytes, ABOVE).find_map(|at| {
+        let begins = at == 0 || matches!(bytes[at - 1], 0 | b'/');
+        let rest = &bytes[at..bytes.len().min(at + LONGEST)];
+        let end = memchr::memchr(0, rest)?;
+        let text = std::str::from_utf8(&rest[..end]).ok()?;
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-+%".contains(c);
+        let names_folder = text[ABOVE.len()..].starts_with(|c: char| c.is_ascii_alphabetic());
+        let is_source = SOURCES.iter().any(|s| text.ends_with(s));
+        (begins && names_folder && text.chars().all(is_path) && !is_source).then(|| text.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_by_way_of_the_folder_above_are_signs() {
+        let found = |text: &[u8]| path_above(text);
+        assert_eq!(
+            found(b"\0../native-lisp/\0"),
+            Some("../native-lisp/".into())
+        );
+        assert_eq!(found(b"%s/../lib/x\0"), Some("../lib/x".into()));
+        for other in [
+            &b"\0../src/main.c\0"[..],
+            b"\0../../gcc/tree.cc\0",
+            b"\0../\0",
+            b"a ... ../b\0",
+            b"\0../no end",
+            b"\0../lib is what \0",
+        ] {
+            assert_eq!(found(other), None, "{}", String::from_utf8_lossy(other));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Programs that read or change their own memory by way of the kernel: `/proc/self/mem`,
+//! `process_vm_readv` and `process_vm_writev`, or a child that traces its parent.
+//!
+//! These go past what protects code, and take any address, so that nothing tells what is read. The
+//! program needs a mode that leaves the original as it is. Found are
+//!
+//! * names of that file, whole or as a format (`/proc/%d/mem`), in data or in the numbers of code;
+//! * the name in two parts: one that ends in `/mem`, or that goes to a function which opens files,
+//!   beside a name of the folder;
+//! * the two functions, by name or number, where the file also asks for its process id;
+//! * `ptrace` in a file that makes children, and that asks for its parent's id or executes nothing,
+//!   so that the other process is another one of the same program.
+
+use crate::discover::restartable::calls_by_number;
+use crate::discover::self_reads;
+use crate::program::{Input, Program};
+use memchr::memmem;
+use mgz_elf::Elf;
+
+/// Longest name that is looked at, bytes.
+const LONGEST: usize = 64;
+/// Bytes of code between the numbers that make up a name on the stack.
+const NEAR: usize = 64;
+/// Numbers of system calls.
+const PROCESS_VM_READV: u32 = 310;
+const PROCESS_VM_WRITEV: u32 = 311;
+const PTRACE: u32 = 101;
+const GETPID: u32 = 39;
+
+/// Functions that make these calls, and those that tell what other process is meant.
+const REACHES: [&str; 2] = ["process_vm_readv", "process_vm_writev"];
+const ASKS: [&str; 2] = ["getpid", "__getpid"];
+const TRACES: [&str; 1] = ["ptrace"];
+const FORKS: [&str; 5] = ["fork", "_Fork", "vfork", "clone", "__fork"];
+const ASKS_PARENT: [&str; 1] = ["getppid"];
+const EXECUTES: [&str; 9] = [
+    "execve", "execv", "execvp", "execvpe", "execl", "execlp", "execle", "fexecve", "execveat",
+];
+
+/// By what a program may read its own memory, and an address that shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    pub(crate) what: &'static str,
+    pub(crate) at: u64,
+}
+
+/// The first thing that shows it.
+pub(crate) fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+    named(input)
+        .or_else(|| in_parts(input))
+        .or_else(|| by_call(elf, input, program))
+}
+
+/// A name that is there as a whole.
+fn named(input: &Input) -> Option<Finding> {
+    input.segments.iter().find_map(|segment| {
+        let mut found = memmem::find_iter(segment.bytes, b"/proc/");
+        let at = found.find(|&at| {
+            let rest = &segment.bytes[at..];
+            is_name(rest) || segment.executable && is_in_numbers(rest)
+        })?;
+        Some(Finding {
+            what: "/proc/self/mem",
+            at: segment.vaddr + at as u64,
+        })
+    })
+}
+
+/// True if text begins with the name of a process's memory.
+fn is_name(text: &[u8]) -> bool {
+    // (Text of some languages has no end, and nothing else is called so.)
+    let own = [&b"/proc/self/mem"[..], b"/proc/thread-self/mem"];
+    if own.iter().any(|name| text.starts_with(name)) {
+        return true;
+    }
+    let printable = |c: &u8| c.is_ascii_graphic();
+    let length = text
+        .iter()
+        .take(LONGEST)
+        .take_while(|c| printable(c))
+        .count();
+    let end = |at: usize| {
+        let next = text.get(at + 4).copied().unwrap_or(0);
+        !(next.is_ascii_alphanumeric() || matches!(next, b'_' | b'-' | b'.' | b'/'))
+    };
+    let mut folders = memmem::find_iter(&text[..length], b"/mem");
+    // The program fills in the process's part of the name when it runs.
+    folders.any(|at| {
+        let process = text.get(b"/proc".len()..at).unwrap_or(&[]);
+        let made = process.iter().any(|c| matches!(c, b'%' | b'{' | b'$'));
+        (made || process == b"/") && end(at)
+    })
+}
+
+/// True if the numbers in the code from there on make up the name.
+fn is_in_numbers(code: &[u8]) -> bool {
+    let near = &code[..code.len().min(NEAR)];
+    let starts = [&b"/proc/se"[..], b"/proc/th"];
+    let ends = [&b"f/mem"[..], b"/mem\0"];
+    starts.iter().any(|start| near.starts_with(start))
+        && ends.iter().any(|end| memmem::find(near, end).is_some())
+}
+
+/// The folder and the name in it, by themselves.
+fn in_parts(input: &Input) -> Option<Finding> {
+    let is_folder = |text: &[u8]| {
+        let end = text.iter().take(LONGEST).position(|&c| c == 0);
+        let Some(name) = end.map(|end| &text[..end]) else {
+            return false;
+        };
+        let name = name.strip_suffix(b"/").unwrap_or(name);
+        let last = name.rsplit(|&c| c == b'/').next().unwrap_or(&[]);
+        matches!(name, b"/proc" | b"/proc/self" | b"/proc/thread-self") || last.contains(&b'%')
+    };
+    let has_folder = input.segments.iter().any(|segment| {
+        let mut found = memmem::find_iter(segment.bytes, b"/proc");
+        found.any(|at| (at == 0 || segment.bytes[at - 1] == 0) && is_folder(&segment.bytes[at..]))
+    });
+    if !has_folder {
+        return None;
+    }
+    let whole = input.segments.iter().find_map(|segment| {
+        let at = memmem::find(segment.bytes, b"\0/mem\0")?;
+        Some(segment.vaddr + at as u64 + 1)
+    });
+    let at = whole.or_else(|| self_reads::opens(input, b"mem\0"))?;
+    Some(Finding {
+        what: "/proc/self/mem",
+        at,
+    })
+}
+
+/// System calls that reach into a process.
+fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+    let relocations = elf.relocations();
+    let imported = relocations.iter().filter(|r| r.symbol != 0);
+    let imported = imported.filter_map(|r| elf.undefined_symbol(r.symbol));
+    // (A C library has all of these, and makes the calls for others.)
+    let is_library = !elf.soname().is_empty();
+    let own = input.symbols.iter().filter(|_| !is_library);
+    let own = own.map(|s| &*s.name);
+    let groups = [
+        &REACHES[..],
+        &ASKS,
+        &TRACES,
+        &FORKS,
+        &ASKS_PARENT,
+        &EXECUTES,
+    ];
+    let mut found = [false; 6];
+    for name in imported.map(|(name, _)| name).chain(own) {
+        for (found, group) in found.iter_mut().zip(groups) {
+            *found |= group.contains(&name);
+        }
+    }
+    let [reaches, asks, traces, forks, asks_parent, executes] = found;
+    let makes = |number: u32| {
+        let calls = (!is_library).then(|| calls_by_number(input, program, number));
+        calls?.first().copied()
+    };
+    let reached = [PROCESS_VM_READV, PROCESS_VM_WRITEV]
+        .into_iter()
+        .find_map(makes)
+        .or(reaches.then_some(0));
+    if let Some(at) = reached
+        && (asks || makes(GETPID).is_some())
+    {
+        return Some(Finding {
+            what: "process_vm_readv or process_vm_writev",
+            at,
+        });
+    }
+    let is_of_itself = forks && (asks_parent || !executes);
+    let at = is_of_itself.then(|| makes(PTRACE).or(traces.then_some(0)))??;
+    Some(Finding { what: "ptrace", at })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_process_memory() {
+        let names = [
+            "/proc/self/mem\0",
+            "/proc/thread-self/mem\0",
+            "/proc/self/memcannot open",
+            "/proc/%d/mem\0",
+            "/proc/%ld/task/%d/mem\0",
+            "/proc/{}/mem\0",
+            "/proc//mem",
+        ];
+        for name in names {
+            assert!(is_name(name.as_bytes()), "{name}");
+        }
+        let others = [
+            "/proc/meminfo\0",
+            "/proc/self/maps\0/mem\0",
+            "/proc/%d/memory\0",
+            "/proc/self/exe\0",
+            "/proc/%d/maps\0/proc/x/mem\0",
+            "/proc/",
+        ];
+        for name in others {
+            assert!(!is_name(name.as_bytes()), "{name}");
+        }
+        assert!(is_in_numbers(b"/proc/se\x48\xbalf/mem\0\0"));
+        assert!(!is_in_numbers(b"/proc/se\x48\xbalf/maps\0"));
+    }
+}
