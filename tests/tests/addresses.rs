@@ -4,6 +4,7 @@
 //! twelve ways; else a selection that differs from program to program). `mgz_tests::compare`
 //! describes the comparison.
 
+use mgz_annotations_schema::sidecar::Function;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Row};
 use mgz_tests::session::{self, Options};
@@ -149,19 +150,18 @@ fn panics() {
 #[test]
 fn records_that_handlers_interrupt_are_whole() {
     let dir = tempfile::tempdir().unwrap();
-    for variant in programs::variants("stepped") {
-        let Some(original) = programs::build("stepped", variant, &["-g"], dir.path()).unwrap()
+    for variant in programs::variants("ticking") {
+        let Some(original) = programs::build("ticking", variant, &["-g"], dir.path()).unwrap()
         else {
             continue;
         };
         for form in ["ring", "burst"] {
             let app = session::instrument(&original, "soft", &["--for", form]).unwrap();
-            let walked = app
-                .sidecar
-                .functions
-                .iter()
-                .find(|f| app.sidecar.string(f.name) == "walked")
-                .expect("the function has a symbol");
+            let function = |name: &str| {
+                let mut functions = app.sidecar.functions.iter();
+                let function = functions.find(|f| app.sidecar.string(f.name) == name);
+                function.expect("the function has a symbol")
+            };
             let loads = |name: &str, args: &[&str]| {
                 let trace = dir.path().join(format!("{name}-{variant}-{form}"));
                 let expected = tools::succeed(Command::new(&original).args(args), LIMIT).unwrap();
@@ -175,22 +175,26 @@ fn records_that_handlers_interrupt_are_whole() {
                     LIMIT,
                 )
                 .unwrap();
-                session::same_result("stepped", &expected, &got).unwrap();
+                session::same_result("ticking", &expected, &got).unwrap();
                 let rows = rows::read(&trace).unwrap();
-                let inside = |r: &&Row| (walked.start..walked.end).contains(&r.ip);
-                rows.first_thread()
-                    .iter()
-                    .filter(inside)
-                    .map(|r| (r.ip, r.address))
-                    .collect::<Vec<_>>()
+                let of = |function: &Function| {
+                    let inside = |r: &&Row| (function.start..function.end).contains(&r.ip);
+                    let rows = rows.first_thread().iter().filter(inside);
+                    rows.map(|r| (r.ip, r.address)).collect::<Vec<_>>()
+                };
+                (of(function("walked")), of(function("tick")).len())
             };
-            let (stepped, plain) = (loads("stepped", &["s"]), loads("plain", &["p"]));
-            assert!(plain.len() > 300, "{} loads", plain.len());
-            let differing = stepped.iter().zip(&plain).filter(|(a, b)| a != b).count();
+            let ((ticking, ticks), (plain, none)) = (loads("ticking", &[]), loads("plain", &["p"]));
+            assert!(plain.len() > 300_000, "{} loads", plain.len());
             assert!(
-                stepped.len() == plain.len() && differing == 0,
+                ticks > 200 && none == 0,
+                "{ticks} and {none} loads of the handler"
+            );
+            let differing = ticking.iter().zip(&plain).filter(|(a, b)| a != b).count();
+            assert!(
+                ticking.len() == plain.len() && differing == 0,
                 "{variant} {form}: {} loads instead of {}, {differing} others",
-                stepped.len(),
+                ticking.len(),
                 plain.len()
             );
         }

@@ -25,6 +25,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// switch tables and vector code are never a reason. Where a program with them is listed, the
 /// reason is handlers of signals in the file's C library or in Rust's.
 struct MayBeDeclined {
+    /// Empty: all programs.
     program: &'static str,
     /// Parts of the way's name.
     way: &'static str,
@@ -50,10 +51,18 @@ const fn row(
 const IN_THE_FILE: &str = "its handlers inspect and change the place of a fault and its registers, and the C library's function that installs them is in the file";
 const REGISTER: &str =
     "a register may hold the address of the C library's function that installs them";
+const RETURNS: &str = "a profiler would see return addresses of rewritten code";
 const LINKAGE: &str = "an entry of the linkage table leads through code that is not understood";
 
-/// All of it in the PT flavour: handlers of faults.
+/// Nearly all of it in the PT flavour: handlers of faults.
 const MAY_BE_DECLINED: &[MayBeDeclined] = &[
+    row("", "-pg", "mcount looks at return addresses", RETURNS),
+    row(
+        "",
+        "-finstrument-functions",
+        "looks at return addresses",
+        RETURNS,
+    ),
     row(
         "faults",
         "static",
@@ -155,7 +164,9 @@ impl Verdict {
     fn may_be_declined(&mut self, what: &str, name: &str, message: Option<&str>) -> bool {
         let rows: Vec<_> = (0..)
             .zip(MAY_BE_DECLINED)
-            .filter(|(_, d)| d.program == name && d.way.split(' ').all(|part| what.contains(part)))
+            .filter(|(_, d)| {
+                [name, ""].contains(&d.program) && d.way.split(' ').all(|part| what.contains(part))
+            })
             .collect();
         self.met.extend(rows.iter().map(|(i, _)| i));
         let fitting: Vec<usize> = rows
@@ -250,7 +261,7 @@ fn check(
         };
         let message = String::from_utf8_lossy(&done.stderr);
         let declined = (tools::code(&done) == 3).then_some(&*message);
-        if backend == "pt" && verdict.may_be_declined(what, name, declined) {
+        if verdict.may_be_declined(what, name, declined) {
             continue;
         }
         let wrong = &mut verdict.wrong;
@@ -494,7 +505,7 @@ programs! {
     // Exceptions and unwinding.
     throws callbacks objects backtraces escapes panics
     // Signals.
-    signals alarms stepped waits redzone retries overflow faults rewind handlers steps tagged again repairs
+    signals alarms ticking waits redzone retries overflow faults rewind handlers steps tagged again repairs
     // Threads and processes.
     threads parallel cancel breaks undone openmp forks
     // Start-up and storage.

@@ -8,11 +8,12 @@
 //! * the name in two parts: one that ends in `/mem`, or that goes to a function which opens files,
 //!   beside a name of the folder;
 //! * the two functions, by name or number, where the file also asks for its process id;
-//! * `ptrace` in a file that makes children, and that asks for its parent's id or executes nothing,
-//!   so that the other process is another one of the same program.
+//! * `ptrace` with a request that reads or writes memory, in a file that makes children, and that
+//!   asks for its parent's id or executes nothing, so that the other process is another one of the
+//!   same program.
 
 use crate::discover::restartable::calls_by_number;
-use crate::discover::self_reads;
+use crate::discover::{self_reads, state_calls};
 use crate::program::{Input, Program};
 use memchr::memmem;
 use mgz_elf::Elf;
@@ -24,13 +25,14 @@ const NEAR: usize = 64;
 /// Numbers of system calls.
 const PROCESS_VM_READV: u32 = 310;
 const PROCESS_VM_WRITEV: u32 = 311;
-const PTRACE: u32 = 101;
 const GETPID: u32 = 39;
+
+/// Description of the file. (Not the name alone: this program would seem to open it.)
+const NAME: &str = "its memory file /proc/self/mem";
 
 /// Functions that make these calls, and those that tell what other process is meant.
 const REACHES: [&str; 2] = ["process_vm_readv", "process_vm_writev"];
 const ASKS: [&str; 2] = ["getpid", "__getpid"];
-const TRACES: [&str; 1] = ["ptrace"];
 const FORKS: [&str; 5] = ["fork", "_Fork", "vfork", "clone", "__fork"];
 const ASKS_PARENT: [&str; 1] = ["getppid"];
 const EXECUTES: [&str; 9] = [
@@ -44,9 +46,14 @@ pub(crate) struct Finding {
     pub(crate) at: u64,
 }
 
-/// The first thing that shows it.
+/// The first thing that shows it. A sanitizer's runtime that is part of the file (`has_sanitizer`)
+/// makes such calls and has parts of such names for its own use.
 pub(crate) fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
-    named(input)
+    let whole = named(input);
+    if input.has_sanitizer {
+        return whole;
+    }
+    whole
         .or_else(|| in_parts(input))
         .or_else(|| by_call(elf, input, program))
 }
@@ -57,10 +64,12 @@ fn named(input: &Input) -> Option<Finding> {
         let mut found = memmem::find_iter(segment.bytes, b"/proc/");
         let at = found.find(|&at| {
             let rest = &segment.bytes[at..];
-            is_name(rest) || segment.executable && is_in_numbers(rest)
+            // (Behind a space or a parenthesis it is part of a message.)
+            let is_word = at == 0 || !matches!(segment.bytes[at - 1], b' ' | b'(');
+            is_word && is_name(rest) || segment.executable && is_in_numbers(rest)
         })?;
         Some(Finding {
-            what: "/proc/self/mem",
+            what: NAME,
             at: segment.vaddr + at as u64,
         })
     })
@@ -69,8 +78,10 @@ fn named(input: &Input) -> Option<Finding> {
 /// True if text begins with the name of a process's memory.
 fn is_name(text: &[u8]) -> bool {
     // (Text of some languages has no end, and nothing else is called so.)
-    let own = [&b"/proc/self/mem"[..], b"/proc/thread-self/mem"];
-    if own.iter().any(|name| text.starts_with(name)) {
+    // (The names are in two parts, so that this program does not seem to be such a one.)
+    let own = [&b"/proc/self"[..], b"/proc/thread-self"];
+    let mut own = own.iter().filter_map(|folder| text.strip_prefix(*folder));
+    if own.any(|rest| rest.starts_with(b"/mem")) {
         return true;
     }
     let printable = |c: &u8| c.is_ascii_graphic();
@@ -124,10 +135,7 @@ fn in_parts(input: &Input) -> Option<Finding> {
         Some(segment.vaddr + at as u64 + 1)
     });
     let at = whole.or_else(|| self_reads::opens(input, b"mem\0"))?;
-    Some(Finding {
-        what: "/proc/self/mem",
-        at,
-    })
+    Some(Finding { what: NAME, at })
 }
 
 /// System calls that reach into a process.
@@ -139,21 +147,14 @@ fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
     let is_library = !elf.soname().is_empty();
     let own = input.symbols.iter().filter(|_| !is_library);
     let own = own.map(|s| &*s.name);
-    let groups = [
-        &REACHES[..],
-        &ASKS,
-        &TRACES,
-        &FORKS,
-        &ASKS_PARENT,
-        &EXECUTES,
-    ];
-    let mut found = [false; 6];
+    let groups = [&REACHES[..], &ASKS, &FORKS, &ASKS_PARENT, &EXECUTES];
+    let mut found = [false; 5];
     for name in imported.map(|(name, _)| name).chain(own) {
         for (found, group) in found.iter_mut().zip(groups) {
             *found |= group.contains(&name);
         }
     }
-    let [reaches, asks, traces, forks, asks_parent, executes] = found;
+    let [reaches, asks, forks, asks_parent, executes] = found;
     let makes = |number: u32| {
         let calls = (!is_library).then(|| calls_by_number(input, program, number));
         calls?.first().copied()
@@ -171,7 +172,10 @@ fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
         });
     }
     let is_of_itself = forks && (asks_parent || !executes);
-    let at = is_of_itself.then(|| makes(PTRACE).or(traces.then_some(0)))??;
+    if !is_of_itself || is_library {
+        return None;
+    }
+    let at = state_calls::find(input, program, &state_calls::REACHES_INTO_TRACED)?;
     Some(Finding { what: "ptrace", at })
 }
 

@@ -1,6 +1,7 @@
 //! System calls that change what the soft backend needs of a thread, made by the instruction or by
 //! a function of the C library: `arch_prctl(ARCH_SET_GS, …)` sets the `%gs` base,
-//! `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)` has system calls handed back to the program.
+//! `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)` has system calls handed back to the program, and
+//! `ptrace(PTRACE_PEEKTEXT, …)` and its like reach into the memory of another process.
 //!
 //! Nothing of a file that sets the base need have a `%gs` prefix: code that is generated at run
 //! time, or a library, uses what is set. Who passes another operation that is known is left alone
@@ -20,8 +21,8 @@ use std::collections::BTreeSet;
 pub struct WantedCall {
     /// Its number.
     number: u64,
-    /// Its first argument.
-    operation: u64,
+    /// Its first argument: one of these.
+    operations: &'static [u64],
     /// The function of the C library that makes it.
     function: Known,
     /// A caller that passes an unknown value is assumed to want this.
@@ -31,16 +32,24 @@ pub struct WantedCall {
 /// `arch_prctl(ARCH_SET_GS, …)`.
 pub const SETS_GS: WantedCall = WantedCall {
     number: 158,
-    operation: 0x1001,
+    operations: &[0x1001],
     function: Known::SetsBases,
     is_usual: true,
 };
 /// `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)`.
 pub const DISPATCHES_CALLS: WantedCall = WantedCall {
     number: 157,
-    operation: 59,
+    operations: &[59],
     function: Known::SetsProcess,
     is_usual: false,
+};
+
+/// `ptrace` with `PTRACE_PEEKTEXT`, `PTRACE_PEEKDATA`, `PTRACE_POKETEXT` or `PTRACE_POKEDATA`.
+pub const REACHES_INTO_TRACED: WantedCall = WantedCall {
+    number: 101,
+    operations: &[1, 2, 4, 5],
+    function: Known::Traces,
+    is_usual: true,
 };
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -128,24 +137,25 @@ fn sets(insns: &[Insn], wanted: &WantedCall, known: impl Fn(u64) -> Option<Known
         })
     };
     // An unknown value may come from a variable of the function.
-    let fits = |given: Given, number: u64, unknown: bool| match given {
-        Given::Number(n) => n == number,
+    let fits = |given: Given, numbers: &[u64], unknown: bool| match given {
+        Given::Number(n) => numbers.contains(&n),
         Given::Unknown => unknown,
     };
-    let all = holds(wanted.operation) && holds(wanted.number);
+    let holds_operation = wanted.operations.iter().any(|&operation| holds(operation));
+    let all = holds_operation && holds(wanted.number);
     let operation = |given: Given, number: Given| {
         let unknown = if wanted.is_usual {
             number != Given::Unknown || all
         } else {
-            holds(wanted.operation)
+            holds_operation
         };
-        fits(given, wanted.operation, unknown)
+        fits(given, wanted.operations, unknown)
     };
     let is_set = |(n, insn): (usize, &Insn)| {
         let before = &insns[..n];
         if insn.inst.mnemonic() == Mnemonic::Syscall {
             let number = given(before, RAX);
-            return fits(number, wanted.number, all) && operation(given(before, RDI), number);
+            return fits(number, &[wanted.number], all) && operation(given(before, RDI), number);
         }
         let through = (insn.inst.is_ip_rel_memory_operand()
             && insn.inst.flow_control() != FlowControl::Next)
@@ -153,7 +163,7 @@ fn sets(insns: &[Insn], wanted: &WantedCall, known: impl Fn(u64) -> Option<Known
         match direct_target(&insn.inst).or(through).and_then(&known) {
             Some(Known::AnyCall) => {
                 let number = given(before, RDI);
-                fits(number, wanted.number, all) && operation(given(before, RSI), number)
+                fits(number, &[wanted.number], all) && operation(given(before, RSI), number)
             }
             Some(name) if name == wanted.function => {
                 operation(given(before, RDI), Given::Number(wanted.number))

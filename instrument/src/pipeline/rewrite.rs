@@ -578,7 +578,7 @@ pub struct Understood<'a> {
     opens_memory: Option<memory_files::Finding>,
     opens_maps: Option<u64>,
     /// Its demand on threads that only `burst` leaves intact.
-    demand: Option<String>,
+    demand: Option<ThreadDemand>,
     /// Data that it carries apart from its ELF content.
     payload: Option<Payload>,
     /// Calls through which handlers that are shown faults are installed.
@@ -619,7 +619,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     if options.flavour == FLAVOUR_SOFT {
         leave_users_of_gs(elf, &input, &mut program, options)?;
     }
-    let readers = shown_returns::find_readers(elf, &input, &program, &unwind);
+    let readers = shown_returns::find_readers(elf, &input, &program, &unwind, sanitizer.watches);
     if let Some(readers) = readers.filter(|_| !sanitizer.linked_in) {
         check_return_readers(&readers, options)?;
         input.shows_returns |= options.flavour == FLAVOUR_SOFT;
@@ -633,9 +633,6 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         check_memory_files(elf, finding, options)?;
     }
     let demand = thread_demand(elf, &input, &mut program, options);
-    if let Some(demand) = &demand {
-        check_demand(elf, demand, options)?;
-    }
     let opens_itself = self_reads::opens_itself(&input);
     let opens_maps = self_reads::opens_maps(&input);
     let payload = payload::find(elf);
@@ -666,9 +663,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         opens_itself,
         opens_memory,
         opens_maps,
-        demand: demand
-            .filter(|demand| options.flavour == FLAVOUR_SOFT || !demand.soft_only)
-            .map(|demand| demand.what),
+        demand: demand.filter(|demand| options.flavour == FLAVOUR_SOFT || !demand.soft_only),
         payload,
         wrapped,
     })
@@ -726,6 +721,10 @@ pub fn rewrite<'a, W: Send>(
         .flatten()
         .filter(|o| matches!(o, Outcome::Left(why) if *why == undecoded));
     packed::check_decoded(program.functions.len(), undecoded.count())?;
+    // (Bytes of encrypted code would seem to have such a demand.)
+    if let Some(demand) = &demand {
+        check_demand(&elf, demand, options)?;
+    }
     if input.hook_calls && elf.is_static_executable() {
         let left: Vec<bool> = outcomes
             .iter()
@@ -752,7 +751,8 @@ pub fn rewrite<'a, W: Send>(
         ..NotInstrumented::default()
     };
     report.reads_code = program.reads_code;
-    report.burst_only = demand;
+    report.steps_itself = demand.as_ref().is_some_and(|demand| demand.counts_steps);
+    report.burst_only = demand.map(|demand| demand.what);
     report.looks_beside = own_folder::find_sign(&elf);
     report.shows_returns = input
         .shows_returns
@@ -965,6 +965,7 @@ fn finish<'a, W: Send>(
         sanitizer,
         reads_code: report.reads_code.is_some() || report.opens_memory.is_some(),
         burst_only: report.burst_only.is_some(),
+        steps_itself: report.steps_itself,
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,

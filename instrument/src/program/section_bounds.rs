@@ -228,6 +228,8 @@ pub enum Known {
     SetsBases,
     /// `prctl`, which reads nothing of the program's code.
     SetsProcess,
+    /// `ptrace`.
+    Traces,
     /// It makes do with the addresses themselves.
     Harmless,
 }
@@ -284,6 +286,7 @@ pub(crate) fn known(name: &str) -> Option<Known> {
         "syscall" => Some(Known::AnyCall),
         "arch_prctl" | "__arch_prctl" => Some(Known::SetsBases),
         "prctl" => Some(Known::SetsProcess),
+        "ptrace" => Some(Known::Traces),
         "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),
         "getauxval" | "__getauxval" | "__getauxval2" => Some(Known::Auxiliary),
         "open" | "open64" | "openat" | "openat64" | "__open_2" | "__open64_2" | "__openat_2"

@@ -87,12 +87,14 @@ pub struct ShownReturns {
     pub matters: bool,
 }
 
-/// Looks for functions that look at return addresses. `None` if there are none.
+/// Looks for functions that look at return addresses. `None` if there are none. `is_watched`: the
+/// compiler has made the code for a sanitizer, to which functions hand their return address.
 pub fn find_readers(
     elf: &Elf,
     input: &Input,
     program: &Program,
     unwind: &Tables,
+    is_watched: bool,
 ) -> Option<ShownReturns> {
     if is_c_library(elf.soname()) || elf.soname().starts_with("libgcc_s.so") {
         return None;
@@ -111,7 +113,7 @@ pub fn find_readers(
     if let Some(f) = readers.first() {
         // In a static executable these include functions of the C library (`dlmopen`), which only
         // look for the file that holds the address. Clones are in the same file.
-        shown.matters |= !elf.is_static_executable();
+        shown.matters |= !elf.is_static_executable() && !is_watched;
         if shown.first.is_empty() {
             shown.first = match f.name.is_empty() {
                 true => format!("the function at {:#x}", f.range.start),

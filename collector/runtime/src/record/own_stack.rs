@@ -13,10 +13,13 @@ pub(crate) static ALL_SIGNALS: u64 = !0;
 /// The stack pointer stays where it is on that stack already (the rest of it is below),
 /// where the thread has no ring, and where the ring is its creator's: a thread that nobody has met
 /// yet, since a system call has made it just now. In a child that is new the control page is not
-/// mapped, but the stack is its own.
+/// mapped, but the stack is its own. It also stays where system calls may be handed back to the
+/// program ([`crate::sys::dispatch`]), since this makes some.
 macro_rules! to_own_stack {
     ($slot:literal) => {
         concat!(
+            "cmp byte ptr [rip + {any_dispatched}], 0\n",
+            "jne 29f\n",
             "cmp byte ptr [rip + {fsgsbase}], 0\n",
             "je 20f\n",
             "rdgsbase r8\n",
@@ -79,6 +82,7 @@ macro_rules! asm_with_own_stack {
     ($($code:expr,)* ; $($operands:tt)*) => {
         core::arch::naked_asm!(
             $($code,)*
+            any_dispatched = sym $crate::sys::dispatch::ANY,
             fsgsbase = sym $crate::sys::syscall::FSGSBASE,
             arch_prctl = const $crate::sys::syscall::nr::ARCH_PRCTL,
             get_gs = const $crate::sys::syscall::GET_GS,

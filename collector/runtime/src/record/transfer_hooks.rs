@@ -130,7 +130,7 @@ global_asm!(
     "pushfq",
     "pop rbx",
     "mov [rcx - {kept_flags}], rbx",
-    "test ebx, {foreign}",
+    "test rbx, [rip + {cleared}]",
     "je 5f",
     "pushfq",
     "and qword ptr [rsp], {plain}",
@@ -140,7 +140,7 @@ global_asm!(
     "mov rsi, rbx",
     "call {slow}",
     "mov gs:[{to}], rax",
-    "test ebx, {foreign}",
+    "test rbx, [rip + {cleared}]",
     "je 6f",
     "push rbx",
     "popfq",
@@ -224,7 +224,7 @@ global_asm!(
     back_kind = const BACK,
     slow = sym slow,
     kept_flags = const KEPT_FLAGS,
-    foreign = const flags::FOREIGN as i32,
+    cleared = sym flags::CLEARED,
     plain = const flags::KEPT,
 );
 
@@ -691,7 +691,7 @@ fn restore_all(control: &Control, context: &mut Context) {
     restore_flags(control, context);
     // SAFETY: the top of the stack of hooks, where the hook keeps them.
     let kept = unsafe { ((control.hook_top.get() - KEPT_FLAGS as u64) as *const u64).read() };
-    context.registers[signal_frame::FLAGS] |= kept & flags::FOREIGN;
+    context.registers[signal_frame::FLAGS] |= flags::foreign(kept);
     let order: [u8; 13] = [2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
     let hold = control.hold.each_ref().map(core::cell::Cell::get);
     *context.register(0) = hold[0];

@@ -31,8 +31,9 @@ static TABLE: [DispatchedThread; THREADS] = [const {
     }
 }; THREADS];
 
-/// True if any thread has ever had its calls handed back.
-static ANY: AtomicBool = AtomicBool::new(false);
+/// True if any thread has ever had its calls handed back. From then on code that makes system calls
+/// by itself, without [`allow`], takes another way.
+pub(crate) static ANY: AtomicBool = AtomicBool::new(false);
 
 fn entry() -> Option<&'static DispatchedThread> {
     if !ANY.load(Ordering::Relaxed) {

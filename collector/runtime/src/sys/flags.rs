@@ -3,8 +3,14 @@
 //! strings downwards.
 //!
 //! The kernel clears the last two when it enters a handler; the first stays as it is.
+//!
+//! A debugger that steps a thread sets the trap flag as well. If such a thread executes `popf`, the
+//! kernel takes the flag for the program's own, and the program ends when the debugger lets it go
+//! on. So the trap flag counts only in programs that set it themselves, and `popf` is executed only
+//! if one of these bits is set.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Trap flag: a SIGTRAP behind each instruction.
 pub const TRAP: u64 = 1 << 8;
@@ -12,21 +18,93 @@ pub const TRAP: u64 = 1 << 8;
 const DIRECTION: u64 = 1 << 10;
 /// Alignment check: accesses that are not aligned fail by SIGBUS.
 pub const ALIGNMENT: u64 = 1 << 18;
-/// Flags that are clear while code of the runtime runs.
-pub const FOREIGN: u64 = TRAP | DIRECTION | ALIGNMENT;
+/// Flags that the program may have set.
+const FOREIGN: u64 = TRAP | DIRECTION | ALIGNMENT;
 /// The bits that stay, as the operand of an `and`.
 pub const KEPT: i64 = !(FOREIGN as i64);
+/// All bits but the trap flag, likewise.
+pub const NO_TRAP: i64 = !(TRAP as i64);
 
-/// The instructions that clear [`FOREIGN`], where the stack below may be written. `KEPT` is the name of
-/// the operand [`KEPT`].
+/// Flags that are clear while code of the runtime runs.
+pub(crate) static CLEARED: AtomicU64 = AtomicU64::new(DIRECTION | ALIGNMENT);
+
+/// A file of the program sets the trap flag.
+pub fn program_steps_itself() {
+    CLEARED.fetch_or(TRAP, Ordering::Relaxed);
+}
+
+/// The subset of `flags` that code of the runtime does not run with.
+pub fn foreign(flags: u64) -> u64 {
+    flags & CLEARED.load(Ordering::Relaxed)
+}
+
+/// The instructions that clear [`CLEARED`], where the stack below may be written. They change the
+/// arithmetic flags. Operands: [`CLEARED`] and [`KEPT`].
 macro_rules! clear_foreign {
     () => {
-        "pushfq\nand qword ptr [rsp], {kept}\npopfq"
+        concat!(
+            "pushfq\n",
+            "push rax\n",
+            "mov rax, [rip + {cleared}]\n",
+            "test [rsp + 8], rax\n",
+            "pop rax\n",
+            "je 70f\n",
+            "and qword ptr [rsp], {kept}\n",
+            "popfq\n",
+            "jmp 71f\n",
+            "70:\n",
+            "lea rsp, [rsp + 8]\n",
+            "71:\n",
+        )
     };
 }
 pub(crate) use clear_foreign;
 
-/// While it lives, the thread runs without [`FOREIGN`]. A trap or an alignment fault while all
+/// The instructions that push the flags, without a debugger's trap flag. Operands: [`CLEARED`] and
+/// [`NO_TRAP`].
+macro_rules! push_flags {
+    () => {
+        concat!(
+            "pushfq\n",
+            "push rax\n",
+            "mov rax, [rip + {cleared}]\n",
+            "or rax, {no_trap}\n",
+            "and [rsp + 8], rax\n",
+            "pop rax\n",
+        )
+    };
+}
+pub(crate) use push_flags;
+
+/// The instructions that pop flags, by `popf` only if one of [`CLEARED`] is among them. Operands:
+/// that.
+macro_rules! pop_flags {
+    () => {
+        concat!(
+            "push rax\n",
+            "mov rax, [rip + {cleared}]\n",
+            "test [rsp + 8], rax\n",
+            "jne 72f\n",
+            // The overflow flag, then the others.
+            "mov eax, [rsp + 8]\n",
+            "shr eax, 4\n",
+            "and al, 0x80\n",
+            "add al, al\n",
+            "mov ah, [rsp + 8]\n",
+            "sahf\n",
+            "pop rax\n",
+            "lea rsp, [rsp + 8]\n",
+            "jmp 73f\n",
+            "72:\n",
+            "pop rax\n",
+            "popfq\n",
+            "73:\n",
+        )
+    };
+}
+pub(crate) use pop_flags;
+
+/// While it lives, the thread runs without [`CLEARED`]. A trap or an alignment fault while all
 /// signals are blocked would end the process.
 pub struct PlainFlags {
     before: u64,
@@ -39,7 +117,7 @@ impl PlainFlags {
         let before: u64;
         // SAFETY: reads the flags, by way of the stack.
         unsafe { asm!("pushfq", "pop {}", out(reg) before, options(preserves_flags)) };
-        if before & FOREIGN != 0 {
+        if foreign(before) != 0 {
             // SAFETY: clears what compiled code does not depend on.
             unsafe { set(before & !FOREIGN) };
         }
@@ -50,7 +128,7 @@ impl PlainFlags {
 impl Drop for PlainFlags {
     #[inline]
     fn drop(&mut self) {
-        if self.before & FOREIGN != 0 {
+        if foreign(self.before) != 0 {
             // SAFETY: the bits are as the program has set them. (The direction flag is clear in
             // what the C library's functions return to.)
             unsafe { set(self.before) };

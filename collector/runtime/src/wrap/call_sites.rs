@@ -31,7 +31,7 @@ use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
 use crate::record::{entry_patches, signals, thread_ring, trigger};
 use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
-use crate::sys::{libc_symbols, process, syscall};
+use crate::sys::{dispatch, libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
 use crate::wrap::{exec, gs_base, prctl_calls, proc_files, threads};
 use core::arch::naked_asm;
@@ -226,6 +226,8 @@ unsafe extern "C" fn before_mask() {
     naked_asm!(
         "cmp qword ptr [rip + {kept}], 0",
         "je 9f",
+        "cmp byte ptr [rip + {any_dispatched}], 0",
+        "jne 9f",
         "cmp r10, 8",
         "jne 9f",
         "cmp edi, {unblock}",
@@ -254,6 +256,7 @@ unsafe extern "C" fn before_mask() {
         "add rcx, {rest}",
         "jmp rcx",
         kept = sym signals::NEVER_BLOCKED,
+        any_dispatched = sym dispatch::ANY,
         unblock = const UNBLOCK,
         sigprocmask = const nr::RT_SIGPROCMASK,
         rest = const REST)

@@ -58,11 +58,13 @@ macro_rules! hook {
             // The code around may use the red zone and every register but rcx and r11, which the system call overwrites anyway.
             $crate::record::own_stack::asm_with_own_stack!(
                 "lea rsp, [rsp - 128]",
-                "pushfq",
+                $crate::sys::flags::push_flags!(),
                 $crate::sys::flags::clear_foreign!(),
                 "cmp qword ptr [rip + {header}], 0",
                 "je 40f",
                 "cmp byte ptr [rip + {sealed}], 0",
+                "jne 40f",
+                "cmp byte ptr [rip + {any_dispatched}], 0",
                 "jne 40f",
                 "cmp qword ptr [rip + {never_blocked}], 0",
                 "je 40f",
@@ -123,12 +125,10 @@ macro_rules! hook {
                 "syscall",
                 "lea rsp, [rsp + 16]",
                 "pop r11", "pop r10", "pop r9", "pop r8", "pop rdi", "pop rsi", "pop rdx", "pop rcx", "pop rbx", "pop rax",
-                "popfq",
+                $crate::sys::flags::pop_flags!(),
                 "lea rsp, [rsp + 128]",
                 "jmp rcx",
                 "40:",
-                "popfq",
-                "lea rsp, [rsp + 128]",
                 "jmp {plain}",
                 ;
                 header = sym $crate::sys::process::HEADER,
@@ -137,17 +137,16 @@ macro_rules! hook {
                 sigaltstack = const $crate::sys::syscall::nr::SIGALTSTACK,
                 bytes = const size_of::<$crate::wrap::raw_syscalls::Saved>(),
                 work = sym $work,
+                cleared = sym $crate::sys::flags::CLEARED,
+                no_trap = const $crate::sys::flags::NO_TRAP,
                 plain = sym $plain_name,
             )
         }
 
-        /// The same on the program's stack.
+        /// The same on the program's stack, where the flags are already.
         #[unsafe(naked)]
         unsafe extern "C" fn $plain_name() {
             core::arch::naked_asm!(
-                "lea rsp, [rsp - 128]",
-                "pushfq",
-                $crate::sys::flags::clear_foreign!(),
                 "push rax", "push rbx", "push rcx", "push rdx", "push rsi", "push rdi", "push rbp", "push r8",
                 "push r9", "push r10", "push r11", "push r12", "push r13", "push r14", "push r15",
                 "lea rsp, [rsp - 256]",
@@ -155,9 +154,9 @@ macro_rules! hook {
                 "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
                 "movups [rsp + 128], xmm8", "movups [rsp + 144], xmm9", "movups [rsp + 160], xmm10", "movups [rsp + 176], xmm11",
                 "movups [rsp + 192], xmm12", "movups [rsp + 208], xmm13", "movups [rsp + 224], xmm14", "movups [rsp + 240], xmm15",
-                "mov rdi, rsp",
                 "mov rbx, rsp",
                 "and rsp, -16",
+                "mov rdi, rbx",
                 "call {work}",
                 "mov rsp, rbx",
                 "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]", "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
@@ -167,11 +166,11 @@ macro_rules! hook {
                 "lea rsp, [rsp + 256]",
                 "pop r15", "pop r14", "pop r13", "pop r12", "pop r11", "pop r10", "pop r9",
                 "pop r8", "pop rbp", "pop rdi", "pop rsi", "pop rdx", "pop rcx", "pop rbx", "pop rax",
-                "popfq",
+                $crate::sys::flags::pop_flags!(),
                 "lea rsp, [rsp + 128]",
                 "jmp rcx",
                 work = sym $plain,
-                kept = const $crate::sys::flags::KEPT)
+                cleared = sym $crate::sys::flags::CLEARED)
         }
     };
 }

@@ -109,7 +109,7 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
             ) => false,
             // (Which call it is, is not looked at: `write` may be one.)
             Some(Known::AnyCall) => false,
-            None => arguments != 0 && reads_at_once(input, callee, held),
+            Some(Known::Traces) | None => arguments != 0 && reads_at_once(input, callee, held),
         }
     };
     used.read || used.changed || used.kept || used.given.is_some_and(given)

@@ -4,8 +4,9 @@ use crate::record::own_stack::{asm_with_own_stack, to_own_stack};
 use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
 use crate::sys::dispatch;
-use crate::sys::flags::{ALIGNMENT, KEPT, clear_foreign};
+use crate::sys::flags::{ALIGNMENT, CLEARED, KEPT, clear_foreign};
 use crate::sys::signal_frame::{Context, FLAGS};
+use crate::sys::syscall::{self, nr};
 use core::arch::naked_asm;
 use mgz_abi::probe::HANDLER_FRAME;
 
@@ -82,6 +83,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         deliver = sym on_signal,
         context = const size_of::<Context>(),
         kept = const KEPT,
+        cleared = sym CLEARED,
     )
 }
 
@@ -109,6 +111,7 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         deliver = sym on_signal,
         context = const size_of::<Context>(),
         kept = const KEPT,
+        cleared = sym CLEARED,
     )
 }
 
@@ -143,6 +146,15 @@ macro_rules! handler_flags {
     () => {
         "mov eax, [rdx + {flags}]\nand eax, {alignment}\nje 8f\npushfq\nor [rsp], rax\npopfq\n8:"
     };
+}
+
+/// `rt_sigprocmask` for [`on_signal`] in a process with system calls that are handed back.
+///
+/// # Safety
+/// `mask` is a mask.
+unsafe extern "C" fn set_mask(how: usize, mask: *const u64) {
+    // SAFETY: the caller's contract.
+    unsafe { syscall::call(nr::RT_SIGPROCMASK, how, mask as usize, 0, 8, 0, 0) };
 }
 
 /// Entry for every signal that the program handles: `(signal, info, context)`, with all signals
@@ -188,7 +200,10 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "mov edi, 2", // SIG_SETMASK
         "xor edx, edx",
         "mov r10d, 8",
+        "cmp byte ptr [rip + {any_dispatched}], 0",
+        "jne 10f",
         "syscall",
+        "11:",
         "lea rdx, [rbx + 8]",
         "lea rsi, [rdx + {context}]",
         "mov edi, [rsi]",
@@ -201,6 +216,11 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "mov [rsp], r11",
         "4:",
         "jmp r12",
+        "10:",
+        "sub rsp, 8",
+        "call {set_mask}",
+        "add rsp, 8",
+        "jmp 11b",
         "2:",
         "mov rsp, rax",
         "lea rdx, [rsp + 8]",
@@ -246,7 +266,13 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "lea rsi, [rip + {all_signals}]",
         "xor edx, edx",
         "mov r10d, 8",
+        "cmp byte ptr [rip + {any_dispatched}], 0",
+        "jne 12f",
         "syscall",
+        "jmp 13f",
+        "12:",
+        "call {set_mask}",
+        "13:",
         to_own_stack!("[rbx + 8 + {reserved}]"),
         "lea rdi, [rbx + 8]",
         "call {returned}",
@@ -259,9 +285,11 @@ pub(crate) unsafe extern "C" fn on_signal() {
         // The kernel ignores those words of the frame.
         reserved = const core::mem::offset_of!(Context, reserved),
         kept = const KEPT,
+        cleared = sym CLEARED,
         alignment = const ALIGNMENT,
         flags = const FLAGS_AT,
         direct = const DIRECT,
+        set_mask = sym set_mask,
         deliver = sym deliver,
         returned = sym returned,
         again = sym on_signal,
