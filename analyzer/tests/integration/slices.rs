@@ -1,9 +1,7 @@
 //! `mgz-analyze cache` reads rows in slices, of several threads merged by their times. With
 //! `--misses` it reads whole row groups: both have to see the same accesses in the same order.
 
-mod common;
-
-use common::{Random, Row, manifest, sidecar, write_recorded_part, write_trace};
+use crate::common::{Random, Row, manifest, sidecar, write_recorded_part, write_trace};
 use parquet::basic::{Compression, ZstdLevel};
 use serde_json::Value;
 use std::path::Path;

@@ -4,10 +4,8 @@
 //! forgotten: an option whose values this file does not know fails the test. For any trace, a
 //! command gives a result or one sentence.
 
-mod common;
-
+use crate::common::{Life, Row, Watched, manifest, sidecar, write_lives, write_trace, write_watch};
 use clap::CommandFactory;
-use common::{Life, Row, Watched, manifest, sidecar, write_lives, write_trace, write_watch};
 use mgz_analyzer::cli::Arguments;
 use mgz_annotations_schema::manifest::{Manifest, Thread};
 use mgz_annotations_schema::sidecar::NONE;

@@ -1,9 +1,7 @@
 //! Accesses of many kilobytes and megabytes, as string instructions make them. Their counts agree
 //! with the definitions, and take linear time.
 
-mod common;
-
-use common::{
+use crate::common::{
     Random, Row, manifest, sidecar, write_lives, write_plain_part, write_recorded_part, write_trace,
 };
 use parquet::basic::Compression;

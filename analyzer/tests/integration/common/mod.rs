@@ -1,5 +1,5 @@
 //! Writes trace folders for tests, with the same Parquet writer that the recorder uses.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, reason = "examples use a part")]
 
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt8Array, UInt16Array,

@@ -1,9 +1,7 @@
 //! Predicted misses where watchpoints saw reuses behind samples, against an exact simulation.
 
-mod common;
-
+use crate::common::{Random, Row, manifest, sidecar, write_columns, write_lives, write_trace};
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, StringArray, UInt32Array, UInt64Array};
-use common::{Random, Row, manifest, sidecar, write_columns, write_lives, write_trace};
 use mgz_annotations_schema::manifest::{REUSE_PAIRS, WINDOWS};
 use serde_json::Value;
 use std::path::Path;

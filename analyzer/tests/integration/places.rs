@@ -1,10 +1,8 @@
 //! Rows of objects, of memory regions and of intervals against their definitions, on small synthetic traces.
 
-mod common;
-
+use crate::common::{Random, Row, manifest, sidecar, write_trace};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
-use common::{Random, Row, manifest, sidecar, write_trace};
 use mgz_annotations_schema::manifest::{OBJECTS, WINDOWS};
 use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};

@@ -1,9 +1,7 @@
 //! The subcommands on synthetic traces: the papers' worked examples, agreement with each other,
 //! formats, refusals.
 
-mod common;
-
-use common::{Random, Row, manifest, sidecar, write_trace};
+use crate::common::{Random, Row, manifest, sidecar, write_trace};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};

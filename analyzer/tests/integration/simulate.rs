@@ -1,9 +1,7 @@
 //! `mgz-analyze cache` on synthetic traces: what is streamed gives what the simulator gives on the
 //! same accesses in order.
 
-mod common;
-
-use common::{Random, Row, manifest, sidecar, write_lives, write_trace};
+use crate::common::{Random, Row, manifest, sidecar, write_lives, write_trace};
 use mgz_models::cache::policy::Policy;
 use mgz_models::cache::prefetch::Prefetch;
 use mgz_models::cache::{Inclusion, LevelSpec, Shape, System};

@@ -3,10 +3,8 @@
 //!
 //! `MGZ_BLESS=1 cargo test --release --workspace --test columns` writes the list anew.
 
-mod common;
-
+use crate::common::{Row, manifest, sidecar, write_lives, write_trace, write_watch};
 use arrow_schema::DataType;
-use common::{Row, manifest, sidecar, write_lives, write_trace, write_watch};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -173,7 +171,7 @@ fn all_columns_have_the_types_that_are_listed() {
         }
         list.push('\n');
     }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/columns.txt");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/columns.txt");
     if std::env::var_os("MGZ_BLESS").is_some() {
         std::fs::write(&file, &list).unwrap();
     }

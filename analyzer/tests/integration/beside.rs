@@ -1,9 +1,7 @@
 //! `mgz-analyze cache --online` and `reuse --online`: rows on standard input, and a trace with the
 //! rows that follow, compared with the trace that has all of them.
 
-mod common;
-
-use common::{Random, Row};
+use crate::common::{self, Random, Row};
 use mgz_annotations_schema::manifest::SPILL_DIR;
 use mgz_annotations_schema::row_stream::{Batch, Code, RowWriter};
 use std::io::Write;

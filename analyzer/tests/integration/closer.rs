@@ -1,10 +1,8 @@
 //! Looking closer: partial results, objects, parts of the run, estimates, on synthetic traces.
 
-mod common;
-
+use crate::common::{Random, Row, manifest, sidecar, write_trace};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
-use common::{Random, Row, manifest, sidecar, write_trace};
 use mgz_annotations_schema::manifest::OBJECTS;
 use mgz_annotations_schema::sidecar::{Loop, NONE};
 use parquet::arrow::ArrowWriter;

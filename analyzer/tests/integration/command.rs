@@ -1,9 +1,7 @@
 //! Runs the command on synthetic traces: results by hand, formats, bad input.
 
-mod common;
-
-use common::{
-    Row, manifest, sidecar, write_part, write_plain_part, write_recorded_part, write_trace,
+use crate::common::{
+    self, Row, manifest, sidecar, write_part, write_plain_part, write_recorded_part, write_trace,
 };
 use serde_json::Value;
 use std::path::Path;

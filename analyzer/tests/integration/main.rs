@@ -1,0 +1,15 @@
+//! Tests of the analyzer through its command and its files. They are one binary, because each
+//! binary takes seconds to build.
+
+mod beside;
+mod closer;
+mod columns;
+mod command;
+mod common;
+mod large;
+mod matrix;
+mod models;
+mod places;
+mod simulate;
+mod slices;
+mod watched_reuses;
