@@ -49,9 +49,6 @@ pub struct Report {
     /// The program's demand on its threads that only `burst` leaves intact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_only: Option<String>,
-    /// It steps through itself by the trap flag.
-    #[serde(skip)]
-    pub steps_itself: bool,
     /// Debug information that is in other files: where it was found, or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub debug_files: Vec<String>,

@@ -1,12 +1,11 @@
 //! Tests of the analyzer through its command and its files. They are one binary, because each
-//! binary takes seconds to build.
+//! binary takes seconds to build. (Tests that measure memory are in `large.rs`.)
 
 mod beside;
 mod closer;
 mod columns;
 mod command;
 mod common;
-mod large;
 mod matrix;
 mod models;
 mod places;

@@ -176,8 +176,6 @@ pub const FEATURE_COUNTS: u32 = 16;
 /// or has its system calls handed back to it. No clone may run in that state, so the program can be
 /// recorded in `burst` only.
 pub const FEATURE_BURST_ONLY: u32 = 32;
-/// [`ModuleNote::features`]: the program single-steps itself.
-pub const FEATURE_STEPS_ITSELF: u32 = 64;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

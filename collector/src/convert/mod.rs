@@ -299,6 +299,7 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
         asked,
         slower,
         toll: manifest.trigger_ns as f64,
+        outside: count("outside") / begun.max(1.0),
     })
 }
 

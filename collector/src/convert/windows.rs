@@ -197,6 +197,8 @@ pub(crate) enum PerWindow {
         slower: f64,
         /// Cost of a trigger by itself, nanoseconds.
         toll: f64,
+        /// Time outside of instrumented code, by that in it.
+        outside: f64,
     },
     /// So many loads.
     Loads {
@@ -215,6 +217,7 @@ fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
         asked,
         slower,
         toll,
+        outside: _,
     }) = each
     else {
         return vec![None; list.len()];
@@ -253,6 +256,10 @@ pub(crate) fn write(
     use std::os::unix::fs::OpenOptionsExt;
     let speeds = measure::speeds(list);
     let times: Vec<Option<(f64, f64)>> = times(list, each);
+    let called = match each {
+        Some(PerWindow::Time { outside, .. }) => measure::called_time(outside),
+        _ => 1.0,
+    };
     let stand_for: Vec<Option<f64>> = match each {
         Some(PerWindow::Time { .. }) => list
             .iter()
@@ -260,7 +267,7 @@ pub(crate) fn write(
             .zip(&times)
             .map(|((w, s), time)| {
                 let (ns, toll) = (*time)?;
-                measure::stands_for(w, s.as_ref(), ns, toll)
+                measure::stands_for(w, s.as_ref(), (ns, toll), called)
             })
             .collect(),
         Some(PerWindow::Loads { loads, .. }) => list
@@ -272,7 +279,7 @@ pub(crate) fn write(
     let errors: Vec<Option<f64>> = speeds
         .iter()
         .zip(&times)
-        .map(|(speed, time)| Some(measure::stands_for_error(speed.as_ref()?, (*time)?)))
+        .map(|(speed, time)| Some(measure::stands_for_error(speed.as_ref()?, (*time)?, called)))
         .collect();
     let path = folder.join(WINDOWS);
     let temporary = folder.join(format!("{WINDOWS}.tmp"));
@@ -377,7 +384,12 @@ pub(crate) fn write(
                 .fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1));
             ExecutedLoads {
                 known: measure::known(list, &stand_for, (&speeds, &errors), &times),
-                assumed: measure::assumed(list, &stand_for, &speeds, measure::toll_error(ns, toll)),
+                assumed: measure::assumed(
+                    list,
+                    &stand_for,
+                    &speeds,
+                    measure::toll_error(ns, toll) + called - 1.0,
+                ),
             }
         }
         None => ExecutedLoads::default(),

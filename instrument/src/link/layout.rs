@@ -22,8 +22,8 @@ use crate::x86::flow::is_padding;
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_abi::module_note::{
     ABI_VERSION, Cover, FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_OWN_ALLOCATOR,
-    FEATURE_READS_CODE, FEATURE_SANITIZER_INSIDE, FEATURE_STEPS_ITSELF, FEATURE_TRANSLATED,
-    FLAVOUR_PT, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
+    FEATURE_READS_CODE, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED, FLAVOUR_PT, ModuleNote,
+    NOTE_MODULE, NOTE_NAME, Patch,
 };
 use mgz_abi::phases::Marker;
 use mgz_abi::probe::HANDLER_CALL;
@@ -64,8 +64,6 @@ pub struct LayoutInput<'a> {
     pub reads_code: bool,
     /// See [`FEATURE_BURST_ONLY`].
     pub burst_only: bool,
-    /// See [`FEATURE_STEPS_ITSELF`].
-    pub steps_itself: bool,
     /// The entry point lets the runtime in ([`syscalls::entry`]).
     pub enters_runtime: bool,
     /// First record id of the module.
@@ -627,7 +625,6 @@ pub fn lay_out<'n>(
             (parts.counts, FEATURE_COUNTS),
             (parts.reads_code, FEATURE_READS_CODE),
             (parts.burst_only, FEATURE_BURST_ONLY),
-            (parts.steps_itself, FEATURE_STEPS_ITSELF),
             (parts.sanitizer.allocates, FEATURE_OWN_ALLOCATOR),
             (parts.sanitizer.linked_in, FEATURE_SANITIZER_INSIDE),
         ]

@@ -751,7 +751,6 @@ pub fn rewrite<'a, W: Send>(
         ..NotInstrumented::default()
     };
     report.reads_code = program.reads_code;
-    report.steps_itself = demand.as_ref().is_some_and(|demand| demand.counts_steps);
     report.burst_only = demand.map(|demand| demand.what);
     report.looks_beside = own_folder::find_sign(&elf);
     report.shows_returns = input
@@ -965,7 +964,6 @@ fn finish<'a, W: Send>(
         sanitizer,
         reads_code: report.reads_code.is_some() || report.opens_memory.is_some(),
         burst_only: report.burst_only.is_some(),
-        steps_itself: report.steps_itself,
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,

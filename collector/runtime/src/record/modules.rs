@@ -314,9 +314,6 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         }
         LEN.store(len.max(place + 1), Ordering::Release);
     }
-    if note.features & mgz_abi::module_note::FEATURE_STEPS_ITSELF != 0 {
-        crate::sys::flags::program_steps_itself();
-    }
     let done = match process::header().map_or(MODE_OFF, |h| h.mode) {
         MODE_OFF => true,
         // Without its map nobody knows what is what in its clones: the original runs.

@@ -28,7 +28,7 @@ pub const NO_TRAP: i64 = !(TRAP as i64);
 /// Flags that are clear while code of the runtime runs.
 pub(crate) static CLEARED: AtomicU64 = AtomicU64::new(DIRECTION | ALIGNMENT);
 
-/// A file of the program sets the trap flag.
+/// The program has set the trap flag: the kernel has sent the signal for a step.
 pub fn program_steps_itself() {
     CLEARED.fetch_or(TRAP, Ordering::Relaxed);
 }

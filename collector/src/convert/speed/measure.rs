@@ -469,33 +469,54 @@ fn by_function(
 /// cost's noise it may be negative, with an error to match. `noise`: of a single measurement,
 /// nanoseconds. (Few of them may agree by chance.)
 fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Option<(f64, f64)> {
-    let (ns, own_error) = typical(
-        &mut list
-            .iter()
-            .map(|(ns, records)| (ns - cost) / records)
-            .collect::<Vec<_>>(),
-    )?;
-    // The error of the cost counts for less, the longer the measured ways are.
-    let (records, _) = typical(&mut list.iter().map(|l| l.1).collect::<Vec<_>>())?;
-    let own_error = own_error.max(noise / records / (list.len() as f64).sqrt());
-    Some((ns, own_error.hypot(cost_error / records)))
+    // Noise and cost are the same for long and short ways, so that long ones tell more.
+    let mut each: Vec<(f64, f64)> = list
+        .iter()
+        .map(|&(ns, records)| ((ns - cost) / records, records))
+        .collect();
+    let all: f64 = each.iter().map(|m| m.1).sum();
+    let squares: f64 = each.iter().map(|m| m.1 * m.1).sum();
+    let ns = weighted_median(&mut each)?;
+    let mut deviations: Vec<(f64, f64)> = each.iter().map(|m| ((m.0 - ns).abs(), m.1)).collect();
+    let spread = standard_error(ns, weighted_median(&mut deviations)?, all * all / squares);
+    let count = list.len() as f64;
+    let own_error = spread.max(noise * count.sqrt() / all);
+    Some((ns, own_error.hypot(cost_error * count / all)))
+}
+
+/// The value that half of the weight lies below. The list has (value, weight).
+fn weighted_median(list: &mut [(f64, f64)]) -> Option<f64> {
+    list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let half = list.iter().map(|m| m.1).sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let at = list.iter().find(|m| {
+        below += m.1;
+        below > half
+    });
+    Some(at.or(list.last())?.0)
+}
+
+/// Standard error of a median, by the median of absolute deviations from it and the number of
+/// measurements.
+fn standard_error(value: f64, deviation: f64, count: f64) -> f64 {
+    /// Standard deviations in the middle of absolute deviations, for a normal distribution; and of
+    /// a median in those of a mean.
+    const BY_MIDDLE: f64 = 1.4826 * 1.2533;
+    // One or two measurements may be anything.
+    let spread = if count < 3.0 {
+        0.5 * value.abs()
+    } else {
+        (BY_MIDDLE * deviation).max(0.02 * value.abs())
+    };
+    spread / count.sqrt()
 }
 
 /// The middle of the measurements, and its standard error by how far half of it lies from there:
 /// some are interrupted.
 fn typical(list: &mut [f64]) -> Option<(f64, f64)> {
-    /// Standard deviations in the middle of absolute deviations, for a normal distribution; and of
-    /// a median in those of a mean.
-    const BY_MIDDLE: f64 = 1.4826 * 1.2533;
     let value = median(list)?;
-    let middle = median(&mut list.iter().map(|x| (x - value).abs()).collect::<Vec<_>>())?;
-    // One or two measurements may be anything.
-    let spread = if list.len() < 3 {
-        0.5 * value.abs()
-    } else {
-        (BY_MIDDLE * middle).max(0.02 * value.abs())
-    };
-    Some((value, spread / (list.len() as f64).sqrt()))
+    let deviation = median(&mut list.iter().map(|x| (x - value).abs()).collect::<Vec<_>>())?;
+    Some((value, standard_error(value, deviation, list.len() as f64)))
 }
 
 fn mean(list: impl Iterator<Item = f64>) -> f64 {
@@ -508,18 +529,26 @@ fn median(list: &mut [f64]) -> Option<f64> {
     (!list.is_empty()).then(|| *list.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
+/// Factor on the time in instrumented code that makes it comparable with measured speeds. A
+/// measurement includes the functions without instrumentation that the code calls. The share of the
+/// time outside (`outside`, relative to that inside) that is theirs is unknown: this is the
+/// geometric mean of none and all of it.
+pub(crate) fn called_time(outside: f64) -> f64 {
+    (1.0 + outside).sqrt()
+}
+
 /// Number of executed loads that each load of a window stands for. A window stands for `ns` of its
 /// thread's time in instrumented code. Triggers took `toll` of that, and the window took some
-/// itself. `None` if the window's speed is unknown.
+/// itself. `called`: see [`called_time`]. `None` if the window's speed is unknown.
 pub(crate) fn stands_for(
     window: &Window,
     speed: Option<&Speed>,
-    ns: f64,
-    toll: f64,
+    (ns, toll): (f64, f64),
+    called: f64,
 ) -> Option<f64> {
     let own = ns - toll;
     let elsewhere = (own - window.end_ns.saturating_sub(window.begin_ns) as f64).max(own / 2.0);
-    Some(1.0 + elsewhere / speed?.ns_per_load / f64::from(window.loads.max(1)))
+    Some(1.0 + elsewhere * called / speed?.ns_per_load / f64::from(window.loads.max(1)))
 }
 
 /// Relative error of an estimate from the time that triggers leave: their cost is known to about a
@@ -548,10 +577,10 @@ pub struct ExecutedLoads {
     pub assumed: Option<Executed>,
 }
 
-/// The error of the loads that a window stands for: that of its speed, and that of the triggers'
-/// part of its time (nanoseconds, and the triggers').
-pub(crate) fn stands_for_error(speed: &Speed, (ns, toll): (f64, f64)) -> f64 {
-    window_loads::both(speed.error, toll_error(ns, toll))
+/// The error of the loads that a window stands for: that of its speed, that of the triggers' part
+/// of its time (nanoseconds, and the triggers'), and [`called_time`], which may be wholly wrong.
+pub(crate) fn stands_for_error(speed: &Speed, (ns, toll): (f64, f64), called: f64) -> f64 {
+    (1.0 + window_loads::both(speed.error, toll_error(ns, toll))) * called - 1.0
 }
 
 /// From windows: what each of their loads stands for, the errors of that, their speeds and the
@@ -653,7 +682,7 @@ mod tests {
             let own = vec![Some(10.0); to];
             let errors: Vec<_> = speeds[..to]
                 .iter()
-                .map(|s| Some(stands_for_error(s.as_ref()?, (1e6, 0.0))))
+                .map(|s| Some(stands_for_error(s.as_ref()?, (1e6, 0.0), 1.0)))
                 .collect();
             let times = vec![Some((1e6, 0.0)); to];
             super::known(&list[..to], &own, (&speeds[..to], &errors), &times)
@@ -672,7 +701,7 @@ mod tests {
         let stand_for: Vec<_> = list
             .iter()
             .zip(&speeds)
-            .map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 0.0))
+            .map(|(w, s)| stands_for(w, s.as_ref(), (1e6, 0.0), 1.0))
             .collect();
         let all = assumed(&list[..9], &stand_for, &speeds, 0.0).unwrap();
         assert!(
@@ -683,7 +712,7 @@ mod tests {
         let stand_for: Vec<_> = list
             .iter()
             .zip(&speeds)
-            .map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 5e5))
+            .map(|(w, s)| stands_for(w, s.as_ref(), (1e6, 5e5), 1.0))
             .collect();
         let half = assumed(&list[..9], &stand_for, &speeds, toll_error(1e6, 5e5)).unwrap();
         assert!(
@@ -827,11 +856,11 @@ mod tests {
             let stand_for: Vec<_> = list
                 .iter()
                 .zip(&speeds)
-                .map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 0.0))
+                .map(|(w, s)| stands_for(w, s.as_ref(), (1e6, 0.0), 1.0))
                 .collect();
             let errors: Vec<_> = speeds
                 .iter()
-                .map(|s| Some(stands_for_error(s.as_ref()?, (1e6, 0.0))))
+                .map(|s| Some(stands_for_error(s.as_ref()?, (1e6, 0.0), 1.0)))
                 .collect();
             let times = vec![time; list.len()];
             let found = known(&list, &stand_for, (&speeds, &errors), &times)

@@ -7,7 +7,7 @@ use crate::record::signals::{actions, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, transfer_hooks, trigger, window};
 use crate::sys::signal_frame::{Context, FLAGS, Info, RAX, REGISTERS, RIP, RSP};
-use crate::sys::{process, rseq_area, syscall};
+use crate::sys::{flags, process, rseq_area, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
@@ -70,10 +70,13 @@ pub(crate) unsafe extern "C" fn deliver(
     unsafe { choose_way_back(context) };
     // SAFETY: as above.
     let code = unsafe { (*info).code };
-    if s == SIGTRAP && code == TRAP_TRACE && process::is_own_code(c.registers[RIP]) {
-        // The thread steps through itself: what stands for a function of the C library, or for the
-        // way into one, is no code of the program.
-        return 0;
+    if s == SIGTRAP && code == TRAP_TRACE {
+        flags::program_steps_itself();
+        // A stand-in for a function of the C library, or for the way into one, is no code of the
+        // program.
+        if process::is_own_code(c.registers[RIP]) {
+            return 0;
+        }
     }
     let frame = context as usize - 8;
     let ring = own_ring();

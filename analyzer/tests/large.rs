@@ -1,7 +1,10 @@
 //! Accesses of many kilobytes and megabytes, as string instructions make them. Their counts agree
 //! with the definitions, and take linear time.
 
-use crate::common::{
+#[path = "integration/common/mod.rs"]
+mod common;
+
+use common::{
     Random, Row, manifest, sidecar, write_lives, write_plain_part, write_recorded_part, write_trace,
 };
 use parquet::basic::Compression;
