@@ -38,16 +38,14 @@ pub fn foreign(flags: u64) -> u64 {
     flags & CLEARED.load(Ordering::Relaxed)
 }
 
-/// The instructions that clear [`CLEARED`], where the stack below may be written. They change the
-/// arithmetic flags. Operands: [`CLEARED`] and [`KEPT`].
+/// The instructions that clear [`CLEARED`], where one word of the stack below may be written. They
+/// change the arithmetic flags and the named register. Operands: [`CLEARED`] and [`KEPT`].
 macro_rules! clear_foreign {
-    () => {
+    ($free:literal) => {
         concat!(
             "pushfq\n",
-            "push rax\n",
-            "mov rax, [rip + {cleared}]\n",
-            "test [rsp + 8], rax\n",
-            "pop rax\n",
+            concat!("mov ", $free, ", [rip + {cleared}]\n"),
+            concat!("test [rsp], ", $free, "\n"),
             "je 70f\n",
             "and qword ptr [rsp], {kept}\n",
             "popfq\n",

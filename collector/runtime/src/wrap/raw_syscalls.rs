@@ -59,7 +59,9 @@ macro_rules! hook {
             $crate::record::own_stack::asm_with_own_stack!(
                 "lea rsp, [rsp - 128]",
                 $crate::sys::flags::push_flags!(),
-                $crate::sys::flags::clear_foreign!(),
+                "push rax",
+                $crate::sys::flags::clear_foreign!("rax"),
+                "pop rax",
                 "cmp qword ptr [rip + {header}], 0",
                 "je 40f",
                 "cmp byte ptr [rip + {sealed}], 0",

@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn on_segv() {
         "push rbx",
         "mov rbx, rsp",
         "and rsp, -16",
-        clear_foreign!(),
+        clear_foreign!("rcx"),
         "call {segv}",
         // 0: done. Else the stack pointer of a copy of the frame, on which the program's handler shall run.
         "test rax, rax",
@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn on_trigger() {
         "push rbx",
         "mov rbx, rsp",
         "and rsp, -16",
-        clear_foreign!(),
+        clear_foreign!("rcx"),
         "call {triggered}",
         "test rax, rax",
         "jne 2f",
@@ -178,7 +178,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "mov r14, rdx",
         to_own_stack!("[rbx + 8 + {reserved}]"),
         // Only the alignment check may be set until here, and all accesses above are aligned.
-        clear_foreign!(),
+        clear_foreign!("rcx"),
         "mov rdi, r12",
         "mov rsi, r13",
         "mov rdx, r14",
@@ -259,7 +259,7 @@ pub(crate) unsafe extern "C" fn on_signal() {
         "nop",
         "6:",
         // The handler may have left any flags. The word below is that of its return address.
-        clear_foreign!(),
+        clear_foreign!("rcx"),
         "lea rbx, [rsp - 8]",
         "mov eax, {sigprocmask}",
         "xor edi, edi",
