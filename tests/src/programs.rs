@@ -49,8 +49,8 @@ pub fn variants(program: &str) -> Vec<Variant> {
         return all;
     }
     let shift = program.bytes().map(usize::from).sum::<usize>();
-    // Steps of 5 through 12 variants: three of them differ in compiler, level and kind.
-    let mut picked: Vec<Variant> = (0..3).map(|i| all[(shift + 5 * i) % all.len()]).collect();
+    // Steps of 5 through 12 variants: four of them differ in compiler, level and kind.
+    let mut picked: Vec<Variant> = (0..4).map(|i| all[(shift + 5 * i) % all.len()]).collect();
     if !picked.iter().any(|v| v.opt == "0") {
         picked.push(Variant {
             opt: "0",
