@@ -21,7 +21,7 @@ static void set_timer(int microseconds) {
     setitimer(ITIMER_REAL, &timer, 0);
 }
 
-__attribute__((noinline)) uint64_t walked(const uint64_t *a, const uint64_t *b, int n) {
+__attribute__((noinline, noipa)) uint64_t walked(const uint64_t *a, const uint64_t *b, int n) {
     uint64_t sum = 0;
     for (int i = 0; i < n; i++)
         sum = sum * 3 + a[i] + b[i] + a[b[i] % N] + b[a[i] % N];

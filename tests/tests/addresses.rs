@@ -184,7 +184,8 @@ fn records_that_handlers_interrupt_are_whole() {
                 };
                 (of(function("walked")), of(function("tick")).len())
             };
-            let ((ticking, ticks), (plain, none)) = (loads("ticking", &["s"]), loads("plain", &["p"]));
+            let ((ticking, ticks), (plain, none)) =
+                (loads("ticking", &["s"]), loads("plain", &["p"]));
             assert!(plain.len() > 300_000, "{} loads", plain.len());
             assert!(
                 ticks > 200 && none == 0,
