@@ -254,12 +254,13 @@ pub(crate) fn write(
     each: Option<PerWindow>,
 ) -> Result<ExecutedLoads, ConvertError> {
     use std::os::unix::fs::OpenOptionsExt;
-    let speeds = measure::speeds(list);
-    let times: Vec<Option<(f64, f64)>> = times(list, each);
-    let called = match each {
-        Some(PerWindow::Time { outside, .. }) => measure::called_time(outside),
-        _ => 1.0,
+    let outside = match each {
+        Some(PerWindow::Time { outside, .. }) => outside,
+        _ => 0.0,
     };
+    let speeds = measure::speeds(list, outside);
+    let called = measure::called_time(outside);
+    let times: Vec<Option<(f64, f64)>> = times(list, each);
     let stand_for: Vec<Option<f64>> = match each {
         Some(PerWindow::Time { .. }) => list
             .iter()
