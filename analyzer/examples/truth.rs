@@ -118,7 +118,7 @@ fn sampling(
         &|_| (),
     );
     let mut manifest = trace.manifest.clone();
-    manifest.mode = "ring".into();
+    manifest.mode = mgz_annotations_schema::TraceMode::Ring;
     manifest.totals.loads_executed =
         Some(loads.address.len() as u64 + loads.implied.iter().map(|&i| u64::from(i)).sum::<u64>());
     serde_json::to_value(build(

@@ -280,7 +280,7 @@ fn not_instrumented(manifest: &Manifest) -> Option<String> {
             ),
             count(
                 // A window begins in the clone, wherever the original is.
-                n.entered_late * u64::from(manifest.mode != "burst"),
+                n.entered_late * u64::from(manifest.mode != crate::TraceMode::Burst),
                 "function where calls from other code execute loads before the first entry jump",
                 "functions where calls from other code execute loads before the first entry jump",
             ),

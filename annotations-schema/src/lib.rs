@@ -19,8 +19,10 @@ pub mod sidecar;
 pub mod sources;
 pub mod spill;
 mod tell;
+mod trace_mode;
 pub mod window_loads;
 
 pub use crate::atomic_replace::replace;
 pub use crate::sidecar::write::{Beside, Content, Encoded, EncodedTables, Runs, SidecarParts};
 pub use sidecar::{Sidecar, SidecarError};
+pub use trace_mode::TraceMode;

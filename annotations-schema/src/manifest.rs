@@ -1,5 +1,6 @@
 //! The trace folder: manifest types and the names of files and columns.
 
+use crate::TraceMode;
 use serde::{Deserialize, Serialize};
 
 /// Version of the trace format, in `manifest.json` as `version`.
@@ -116,7 +117,7 @@ pub struct Manifest {
     /// Reason for that backend; empty in imports.
     pub backend_why: String,
     /// `full`, `count`, `ring`, `burst` or `watch`; of imports also `samples` or `snapshot`.
-    pub mode: String,
+    pub mode: TraceMode,
     /// Trigger of a sample: `records`, or `loads` or `cpu time` with its source.
     pub trigger: String,
     /// `burst`: why that one.
@@ -223,7 +224,7 @@ impl Manifest {
     /// True if windows begin at ticks of CPU time. Then each represents the same time, regardless
     /// of the code.
     pub fn triggers_by_time(&self) -> bool {
-        self.mode == "burst" && !self.triggers_by_loads() || self.unit == "cpu-clock"
+        self.mode == TraceMode::Burst && !self.triggers_by_loads() || self.unit == "cpu-clock"
     }
 
     /// CPU time of the parts to be recorded, seconds: of the phases, or of the whole run; 0 if

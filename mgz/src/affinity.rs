@@ -2,6 +2,7 @@
 
 use crate::html::Part;
 use crate::tools;
+use mgz_annotations_schema::TraceMode;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ const ROWS: u64 = 50_000_000;
 
 /// The part of the report; none where the trace cannot tell, or is too large to ask for each report.
 pub fn part(trace: &Path, manifest: &Value) -> Option<Part> {
-    if manifest["mode"] != "full" {
+    if manifest["mode"] != TraceMode::Full.as_str() {
         return None;
     }
     let rows = manifest["threads"].as_array()?.iter();

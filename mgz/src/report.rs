@@ -6,6 +6,7 @@ use crate::html::{self, Options};
 use crate::run::{REPORT, TRACE, read_command};
 use crate::tools;
 use anyhow::{Context, bail};
+use mgz_annotations_schema::TraceMode;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -69,7 +70,7 @@ pub fn manifest(trace: &Path) -> anyhow::Result<Value> {
     })?;
     let manifest: Value = serde_json::from_slice(&text)
         .with_context(|| format!("{}: is no manifest", file.display()))?;
-    if manifest["mode"] == "watch" {
+    if manifest["mode"] == TraceMode::Watch.as_str() {
         bail!(
             "{}: is a trace of watchpoints, which has no tables of loads; show it by mgz analyze {}",
             trace.display(),

@@ -1,5 +1,6 @@
 //! Burst mode: windows are true pieces of what the program does, and the program does what it does alone.
 
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::within;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Row, Trace};
@@ -273,7 +274,7 @@ fn windows_are_pieces_of_the_whole() {
             let mut all = Agreement::default();
             for _ in 0..repetitions {
                 let burst = record(&["--mode", "burst", "--rate", "50000", "--window", window]);
-                assert_eq!(burst.manifest.mode, "burst");
+                assert_eq!(burst.manifest.mode, TraceMode::Burst);
                 assert_eq!(burst.manifest.totals.dropped.get("unknown_ids"), None);
                 let one = compare(
                     &format!("{variant} {flags:?} {window}"),
@@ -423,7 +424,7 @@ fn threads_of_static_executables() {
         "{sampled} threads; {:?}",
         manifest.totals
     );
-    assert_eq!(manifest.mode, "burst");
+    assert_eq!(manifest.mode, TraceMode::Burst);
 }
 
 /// Some threads are moved into the clone between the read of a jump table and the jump. They leave

@@ -5,13 +5,14 @@ use crate::data::code_map::Target;
 use crate::input::{Trace, executions, manifest_of};
 use crate::output::document::{Column, Document, Table, Unit, value};
 use anyhow::anyhow;
+use mgz_annotations_schema::TraceMode;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
 
 /// True if a folder has such a trace. Errors of the folder are reported when it is opened.
 pub fn is_counted(folder: &Path) -> bool {
-    manifest_of(folder).is_ok_and(|m| m.mode == "count")
+    manifest_of(folder).is_ok_and(|m| m.mode == TraceMode::Count)
 }
 
 /// Reads the trace. Also tells whether something is missing.

@@ -28,6 +28,7 @@ use crate::output::export::FileFormat;
 pub use crate::util::progress::bar as progress_bar;
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, Subcommand};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::tell;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -189,7 +190,7 @@ pub fn refuse_watched(folder: &Path, asked: &str) -> anyhow::Error {
 /// True if a folder has a trace of `--mode watch`. Errors of the folder are reported when it is
 /// opened.
 pub fn is_watched(folder: &Path) -> bool {
-    manifest_of(folder).is_ok_and(|m| m.mode == "watch")
+    manifest_of(folder).is_ok_and(|m| m.mode == TraceMode::Watch)
 }
 
 /// An opened trace with its warnings in the document.
@@ -237,8 +238,8 @@ fn warned(trace: Trace, document: &mut Document) -> anyhow::Result<Trace> {
 
 /// Refuses a trace that does not have every load of every thread.
 pub fn require_full(trace: &Trace, what: &str, remedy: &str) -> anyhow::Result<()> {
-    let mode = trace.manifest.mode.as_str();
-    if mode != "full" {
+    let mode = &trace.manifest.mode;
+    if !mode.has_all_loads() {
         bail!(
             "{}: {what} needs every load of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full{remedy}",
             trace.folder.display()
@@ -264,7 +265,7 @@ pub(crate) fn ensure_accesses(accesses: u64, trace: &Trace) -> anyhow::Result<()
 /// Says what a full trace lacks.
 pub(crate) fn warn_of_gaps(trace: &Trace, document: &mut Document) {
     let dropped: u64 = trace.manifest.totals.dropped.values().sum();
-    if trace.manifest.mode == "full" && dropped > 0 {
+    if trace.manifest.mode.has_all_loads() && dropped > 0 {
         document.warnings.push(format!("the recorder lost data ({dropped} records or loads); distances do not reach across the gaps"));
     }
 }

@@ -8,6 +8,7 @@ use crate::data::code_map::CodeMap;
 use crate::input::{ColumnSet, manifest_of};
 use crate::output::document::{Column, Document, Table, Unit, value};
 use clap::ValueEnum;
+use mgz_annotations_schema::TraceMode;
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE, shares, similarity, similarity_sliding};
 use mgz_models::reuse::ReuseSink;
 use mgz_models::sampling::rdx::{Attribution, Estimate, Observation, Watcher, estimate, pairs};
@@ -84,7 +85,7 @@ impl ReuseSink for Truth {
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let manifest = manifest_of(&arguments.trace)?;
-    if manifest.mode == "watch" {
+    if manifest.mode == TraceMode::Watch {
         return crate::commands::watched::run(arguments, &manifest);
     }
     anyhow::ensure!(

@@ -307,7 +307,8 @@ fn of_loads(loads: &Loads, exact: bool, mut entry: Entry) -> Entry {
 /// The entries of an analysis.
 pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries {
     let summary = &analysis.summary;
-    let exact = summary.trace.mode == "full" && summary.rho.is_none_or(|rho| rho < 1.0 + 1e-9);
+    let exact =
+        summary.trace.mode.has_all_loads() && summary.rho.is_none_or(|rho| rho < 1.0 + 1e-9);
     let mut run = Entry {
         weight: 100.0,
         ..Entry::default()

@@ -7,6 +7,7 @@ use crate::input::{ColumnSet, Trace, executions, folder_of, is_trace, manifest_o
 use crate::report::build::{Questions, examine, tables_of};
 use crate::report::counted::find;
 use anyhow::{Context, bail};
+use mgz_annotations_schema::TraceMode;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -56,13 +57,13 @@ pub fn read(
         return Ok(entries(&shown, &analysis, seconds));
     }
     let mode = manifest_of(path)?.mode;
-    if mode == "watch" {
+    if mode == TraceMode::Watch {
         bail!(
             "{shown}: a trace of mgz-record --mode watch has use\u{2013}reuse pairs only, which are not compared; record with another --mode"
         );
     }
     let trace = Trace::open(path, true)?;
-    if mode == "count" {
+    if mode == TraceMode::Count {
         return counted(&shown, &trace);
     }
     let mut questions = questions.clone();

@@ -23,6 +23,7 @@ use crate::report::build::{Questions, examine};
 use accesses::Format;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Cache;
 use mgz_annotations_schema::tell;
 use mgz_models::cache::{LevelSpec, Shape};
@@ -195,15 +196,15 @@ pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
         );
     }
     let trace = Trace::open(folder, true)?;
-    let mode = trace.manifest.mode.as_str();
-    if mode == "count" {
+    let mode = &trace.manifest.mode;
+    if *mode == TraceMode::Count {
         bail!(
             "{}: mgz-analyze export takes rows of loads, and a trace of mgz-record --count has numbers of loads only; record with another --mode",
             folder.display()
         );
     }
     if let Writer::Accesses(format) = to.writer() {
-        if mode != "full" {
+        if !mode.has_all_loads() {
             bail!(
                 "{}: --to {} means every access of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full",
                 folder.display(),

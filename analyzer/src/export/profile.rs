@@ -9,6 +9,7 @@ use crate::input::{ColumnSet, Trace, objects};
 use crate::output::document::Document;
 use crate::report::Analysis;
 use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::TraceMode;
 use std::collections::{HashMap, HashSet};
 
 /// Pieces that the time of a thread of a complete trace is cut into, at most.
@@ -100,7 +101,7 @@ pub struct Profile {
     /// Number of the process in a job of many.
     pub rank: Option<u32>,
     /// Mode of the trace.
-    pub mode: String,
+    pub mode: TraceMode,
     /// Places.
     pub places: Vec<FrameChain>,
     /// Objects; the first is none.
@@ -242,7 +243,7 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
             ..Object::default()
         }],
     };
-    let full = manifest.mode == "full";
+    let full = manifest.mode.has_all_loads();
     let mut building = Building::default();
     let mut rows_of: HashMap<(u32, u32), u64> = HashMap::new();
     for thread in &manifest.threads {
@@ -406,7 +407,7 @@ fn costs(profile: &mut Profile, analysis: &Analysis, cpu_seconds: f64) {
         profile.load_ns = Some(found.iter().map(|row| of(row).unwrap_or(0.0)).collect());
     }
     profile.notes.push("footprints do not add up: the sum over places, objects or threads counts an address once for each of them".into());
-    if profile.mode != "full" {
+    if !profile.mode.has_all_loads() {
         profile
             .notes
             .push("loads and footprints are those that were recorded, a sample of the run".into());

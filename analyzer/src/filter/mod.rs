@@ -15,6 +15,7 @@ use crate::estimate::time_shares::{TimeShare, TimeShares, counts_for};
 use crate::input::selection;
 use crate::input::source::Source;
 use crate::input::weights::{UNIT, Weights};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -397,7 +398,7 @@ impl<'a> Filtered<'a> {
         if self.filter.threads.is_some() && records > 0 && executed >= records {
             (totals.records_executed, totals.records_kept) = (executed, records);
             // Each thread's ring keeps a part of its own.
-            if manifest.mode == "ring" {
+            if manifest.mode == TraceMode::Ring {
                 totals.loads_executed_estimate = totals
                     .loads_executed_estimate
                     .map(|_| kept.all() as f64 * executed as f64 / records as f64);

@@ -3,6 +3,7 @@
 
 use crate::data::memory_units::PAGE_BYTES;
 use anyhow::Context;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
     ANNOTATIONS_DIR, COLUMNS, MANIFEST, Manifest, Module, SAMPLES_DIR, TRACE_FORMAT, TRACE_VERSION,
     Thread,
@@ -184,7 +185,7 @@ impl TraceWriter {
             format: TRACE_FORMAT.into(),
             version: TRACE_VERSION,
             tool: concat!("mgz-analyze ", env!("CARGO_PKG_VERSION")).into(),
-            mode: "full".into(),
+            mode: TraceMode::Full,
             unit: "records".into(),
             state: "complete".into(),
             data: "samples".into(),

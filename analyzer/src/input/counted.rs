@@ -8,6 +8,7 @@ use crate::data::code_map::{CodeMap, Target};
 use crate::data::rows::Chunk;
 use crate::input::executions;
 use crate::input::{ColumnSet, Trace};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{Manifest, Module};
 use mgz_annotations_schema::sidecar::Sidecar;
 use serde::Serialize;
@@ -47,7 +48,7 @@ pub struct WeightsFrom {
     /// The other trace.
     pub trace: String,
     /// Its mode.
-    pub mode: String,
+    pub mode: TraceMode,
     /// Every load was counted.
     pub exact: bool,
     /// Loads that it executed.
@@ -84,7 +85,7 @@ pub enum CountedError {
         /// The trace.
         path: String,
         /// Its mode.
-        mode: String,
+        mode: TraceMode,
     },
     /// Something is missing in it.
     #[error(
@@ -196,19 +197,23 @@ fn check(ours: &Trace, other: &Trace, path: &str) -> Result<(), CountedError> {
         why,
     };
     let manifest = &other.manifest;
-    match manifest.mode.as_str() {
-        "count" | "full" | "ring" => {}
-        mode => {
+    match &manifest.mode {
+        TraceMode::Count | TraceMode::Full | TraceMode::Ring => {}
+        mode @ (TraceMode::Burst
+        | TraceMode::Watch
+        | TraceMode::Samples
+        | TraceMode::Snapshot
+        | TraceMode::Unknown(_)) => {
             return Err(CountedError::Mode {
                 path: path.into(),
-                mode: mode.into(),
+                mode: mode.clone(),
             });
         }
     }
     if matches!(manifest.state.as_str(), "running" | "interrupted") {
         return Err(incomplete("its recording did not end well".into()));
     }
-    if manifest.mode != "ring" && manifest.totals.loads_executed.is_none() {
+    if manifest.mode != TraceMode::Ring && manifest.totals.loads_executed.is_none() {
         return Err(incomplete("it has lost data".into()));
     }
     Ok(())
@@ -219,7 +224,7 @@ type Sums = HashMap<u32, [f64; REPLICATES]>;
 
 /// Sums up what each thread's rows stand for.
 fn rows(trace: &Trace, damage: &mut Vec<String>) -> Sums {
-    let sampled = trace.manifest.mode == "ring";
+    let sampled = trace.manifest.mode == TraceMode::Ring;
     let ratios: HashMap<(u32, u32), f64> = trace
         .manifest
         .threads
@@ -287,9 +292,9 @@ pub fn read(ours: &Trace, folder: &Path) -> Result<Counted, CountedError> {
     let path = folder.display().to_string();
     let other = Trace::open(folder, true)?;
     check(ours, &other, &path)?;
-    let exact = other.manifest.mode != "ring";
+    let exact = other.manifest.mode != TraceMode::Ring;
     let mut damage = other.damage.clone();
-    let sums = if other.manifest.mode == "count" {
+    let sums = if other.manifest.mode == TraceMode::Count {
         let counts = executions::read(&other).map_err(|why| CountedError::Incomplete {
             path: path.clone(),
             why,

@@ -88,7 +88,7 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     };
     let mut recorded = format!(
         "{} ({}), {}",
-        if t.mode == "full" {
+        if t.mode.has_all_loads() {
             counted(s.metrics.accesses, "load", "loads")
         } else {
             format!(
@@ -154,7 +154,7 @@ fn memory(analysis: &Analysis) -> String {
     let s = &analysis.summary;
     let of = |lines: f64| bytes((lines * 64.0) as u64);
     let seen = of(s.metrics.lines64 as f64);
-    if s.trace.mode == "full" {
+    if s.trace.mode.has_all_loads() {
         return format!("{seen} are loaded from, in lines of 64 bytes");
     }
     let hats = &s.hats;

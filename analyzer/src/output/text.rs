@@ -10,6 +10,7 @@ use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::location::{CodePart, LocationZoom, Region};
 use crate::views::time_tree::{Kind, Node, TimeZoom};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::within;
 
 /// Layout of tables.
@@ -74,7 +75,7 @@ impl Meaning {
         let trace = &analysis.summary.trace;
         Meaning {
             by_time: trace.by_time,
-            windows: trace.mode != "full",
+            windows: !trace.mode.has_all_loads(),
         }
     }
 
@@ -553,7 +554,7 @@ fn summary(analysis: &Analysis, out: &mut String) {
                 &t.unit
             }
         ),
-        (period, window) if t.mode == "burst" => format!(
+        (period, window) if t.mode == TraceMode::Burst => format!(
             ", a window of {} records every {} loads",
             count(window),
             count(period)
@@ -643,7 +644,7 @@ fn summary(analysis: &Analysis, out: &mut String) {
                     number(s.rho)
                 )
             }
-            (None, None, None) if t.mode == "burst" => {
+            (None, None, None) if t.mode == TraceMode::Burst => {
                 "unknown: how fast code runs was not measured in all of it, so shares are of time; mgz-record --calibrate counts"
                     .into()
             }

@@ -16,6 +16,7 @@ use crate::report::build::{Questions, examine};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::tell;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Row};
@@ -126,7 +127,7 @@ fn csv(text: &str) -> String {
 pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
     let folder = &arguments.trace;
     let mode = crate::input::manifest_of(folder)?.mode;
-    if mode == "watch" || mode == "count" {
+    if mode == TraceMode::Watch || mode == TraceMode::Count {
         bail!(
             "{}: mgz-analyze query takes rows of loads, and a trace of mode {mode} has none; record with another --mode",
             folder.display()

@@ -103,7 +103,7 @@ pub fn partial(
     footprint_bytes: usize,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Partial {
-    let full = trace.manifest.mode == "full";
+    let full = trace.manifest.mode.has_all_loads();
     let options = Options {
         samples: !full,
         incidence: if full {
@@ -273,7 +273,7 @@ fn predicted(
         return None;
     }
     let levels = levels(trace, questions);
-    if trace.manifest.mode == "full" {
+    if trace.manifest.mode.has_all_loads() {
         if questions.block != 64 {
             return None;
         }
@@ -317,7 +317,7 @@ struct Plan {
 impl Plan {
     fn new(trace: &Trace, questions: &Questions) -> Plan {
         let conditions = &questions.filter;
-        let sampled = trace.manifest.mode != "full";
+        let sampled = !trace.manifest.mode.has_all_loads();
         // Samples have few rows, and the touched blocks limit their footprints.
         let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
         let by_block =

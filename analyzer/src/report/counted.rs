@@ -7,6 +7,7 @@ use crate::estimate::raking::{WindowLoads, rake};
 use crate::input::counted::{Count, Counted, CountedError};
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace, counted};
+use mgz_annotations_schema::TraceMode;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -18,7 +19,7 @@ const MUCH: f64 = 1.0;
 pub fn find(trace: &Trace, given: Option<&Path>) -> Result<Option<Counted>, String> {
     let own = counted::of_trace(&trace.folder);
     let manifest = &trace.manifest;
-    let samples_time_or_loads = manifest.mode == "burst" || manifest.triggers_by_time();
+    let samples_time_or_loads = manifest.mode == TraceMode::Burst || manifest.triggers_by_time();
     let Some(path) = given.map(Path::to_path_buf).or(own) else {
         return Ok(None);
     };

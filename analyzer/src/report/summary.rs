@@ -5,6 +5,7 @@ use crate::engine::Outcome;
 use crate::estimate::row_estimates::{Estimator, Hats};
 use crate::input::counted::WeightsFrom;
 use crate::misses::Misses;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::coverage::Coverage;
 use mgz_annotations_schema::manifest::{Cache, Manifest};
@@ -21,7 +22,7 @@ pub struct TraceInfo {
     /// `soft` or `pt`.
     pub backend: String,
     /// `full`, `ring` or `burst`.
-    pub mode: String,
+    pub mode: TraceMode,
     /// State of the trace.
     pub state: String,
     /// End of the program.
@@ -196,7 +197,7 @@ pub(crate) fn sample_ratio(
             "records",
         );
     }
-    if manifest.mode == "full" {
+    if manifest.mode.has_all_loads() {
         return (Some(1.0), "mode full");
     }
     (None, "unknown")

@@ -17,6 +17,7 @@ use crate::stages::footprint::{FootprintSet, add_counts};
 use crate::util::fast_hash::Mixed;
 use crate::views::context::Basis;
 use crate::views::whole_counts;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
@@ -234,7 +235,7 @@ impl Maker<'_> {
         let (executed, kept) = of.fold((0u64, 0u64), |(e, k), t| {
             (e + t.records_executed, k + t.records_kept)
         });
-        (self.manifest.mode == "ring" && kept > 0 && executed >= kept)
+        (self.manifest.mode == TraceMode::Ring && kept > 0 && executed >= kept)
             .then(|| kept as f64 / executed as f64)
     }
 

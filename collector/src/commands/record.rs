@@ -25,6 +25,7 @@ use crate::util::failure::Failure;
 use mgz_abi::module_note::{
     FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED,
 };
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_annotations_schema::tell;
@@ -63,14 +64,15 @@ fn of_windows(cli: &Cli) -> OfWindows {
     }
 }
 
-fn driver_mode(mode: Mode) -> (soft::run::Mode, &'static str) {
+/// What the runtime does for a mode, and the mode of the trace, if there is to be one.
+fn driver_mode(mode: Mode) -> (soft::run::Mode, Option<TraceMode>) {
     match mode {
-        Mode::Full => (soft::run::Mode::Full, "full"),
-        Mode::Count => (soft::run::Mode::Count, "count"),
-        Mode::Ring => (soft::run::Mode::Ring, "ring"),
-        Mode::Burst => (soft::run::Mode::Burst, "burst"),
+        Mode::Full => (soft::run::Mode::Full, Some(TraceMode::Full)),
+        Mode::Count => (soft::run::Mode::Count, Some(TraceMode::Count)),
+        Mode::Ring => (soft::run::Mode::Ring, Some(TraceMode::Ring)),
+        Mode::Burst => (soft::run::Mode::Burst, Some(TraceMode::Burst)),
         // `watch` never comes here: it has no runtime.
-        Mode::Off | Mode::Watch => (soft::run::Mode::Off, "off"),
+        Mode::Off | Mode::Watch => (soft::run::Mode::Off, None),
     }
 }
 
@@ -137,7 +139,7 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
     }
     request.by_software()?;
     check_files(request, &program, &instrumented)?;
-    let (mode, mode_name) = driver_mode(asked);
+    let (mode, trace_mode) = driver_mode(asked);
     let subject = Started {
         program: program.clone(),
         starts_others,
@@ -182,10 +184,10 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         heap_place,
         online: cli.online.clone().filter(|_| asked == Mode::Full),
     };
-    if asked == Mode::Off {
+    let Some(trace_mode) = trace_mode else {
         options.spill_dir = std::env::temp_dir();
         return Ok(soft::run::run(&options, &mut |_| {})?.status.exit_status());
-    }
+    };
     let command = cli
         .program
         .iter()
@@ -193,7 +195,7 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         .collect();
     let manifest = Manifest {
         backend_why: choice.why,
-        ..dir::begin(command, mode_name, options.period, options.window)
+        ..dir::begin(command, trace_mode, options.period, options.window)
     };
     let manifest = triggers.into_iter().fold(manifest, with_trigger);
     into_trace(cli, manifest, &instrumented, Some(&subject), |on_event| {
@@ -373,7 +375,7 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest {
         backend_why: why,
-        ..dir::begin(candidate.command(), "burst", 0, options.window)
+        ..dir::begin(candidate.command(), TraceMode::Burst, 0, options.window)
     };
     let manifest = with_trigger(manifest, chosen);
     let instrumented = candidate.instrumented.clone();
@@ -399,7 +401,10 @@ fn into_trace(
         objects: Objects::default(),
         watch: coverage::Watch::default(),
     };
-    if matches!(session.manifest.mode.as_str(), "full" | "ring" | "count") {
+    if matches!(
+        session.manifest.mode,
+        TraceMode::Full | TraceMode::Ring | TraceMode::Count
+    ) {
         session.watch.sample_time();
     }
     let ticker = Ticker::new(cli.progress);
@@ -432,7 +437,7 @@ fn into_trace(
     }
     session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
     session.cover();
-    if session.manifest.mode == "count" {
+    if session.manifest.mode == TraceMode::Count {
         session.count(&outcome.counts);
     } else {
         session.convert(cli, outcome.window_log.as_ref(), carried);

@@ -16,6 +16,7 @@ use crate::pt::plan::{Machine, Request};
 use crate::pt::run::{Ended, Job, RunError, capture_path, run};
 use crate::trace::dir::Folder;
 use crate::util::failure::Failure;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::tell;
 use mgz_perf::kernel_linux::Linux;
@@ -135,12 +136,12 @@ fn sentences(ended: &Ended, file: &str) -> Vec<String> {
 
 /// Enters facts that only the recorder knows.
 fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[String], window: u64) {
-    let fresh = crate::trace::dir::begin(manifest.command.clone(), "", 0, 0);
+    let fresh = crate::trace::dir::begin(manifest.command.clone(), TraceMode::default(), 0, 0);
     (manifest.host, manifest.cpu) = (fresh.host, fresh.cpu);
     manifest.backend_why.clone_from(&choice.why);
     manifest.program_status = ended.status.to_string();
     manifest.wall_seconds = ended.wall.as_secs_f64();
-    if manifest.mode == "samples" {
+    if manifest.mode == TraceMode::Samples {
         manifest.window = window;
     }
     // Changes that the recorder had to make come first.

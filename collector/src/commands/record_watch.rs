@@ -10,6 +10,7 @@ use crate::watch::events::Trigger;
 use crate::watch::run::{Ended, Job};
 use crate::watch::sampler::{Accesses, Counts, Outcome};
 use crate::watch::{run, write};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::tell;
 use std::path::PathBuf;
@@ -76,7 +77,7 @@ pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
         unit: if counted { "loads" } else { "ns of cpu time" }.into(),
         rate: if counted { 0.0 } else { cli.rate() },
         data: "watch".into(),
-        ..dir::begin(command, "watch", period, 0)
+        ..dir::begin(command, TraceMode::Watch, period, 0)
     };
     let started = folder.write(&m).map_err(|e| {
         own(format!(

@@ -6,6 +6,7 @@ use crate::convert::stretches::Stretches;
 use crate::convert::windows::Collector;
 use crate::convert::{ConvertError, Outcome, SampleSeen, ThreadRows};
 use mgz_abi::slot::Slot;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -120,7 +121,8 @@ impl Source {
         let modules = ModuleMap::new(&manifest.modules, |module| {
             numbers.get(module.sidecar_id.as_str()).copied()
         });
-        let windows = (manifest.mode == "burst").then(|| Collector::new(manifest, sidecars));
+        let windows =
+            (manifest.mode == TraceMode::Burst).then(|| Collector::new(manifest, sidecars));
         Ok(Source {
             tables,
             modules,

@@ -28,6 +28,7 @@ pub use encode::Compression;
 
 use crate::convert::online::Carried;
 use crate::paths::waiting::LoadLocator;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::Counters;
 use mgz_annotations_schema::manifest::{Manifest, SAMPLES_DIR, SPILL_DIR};
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
@@ -249,7 +250,8 @@ pub(crate) fn convert_rest(
     remove_parts(&samples);
     let mut source = expand::Source::new(manifest, &sidecars, files, carried)?;
     source.release = options.release;
-    let places = (manifest.mode == "burst").then(|| LoadLocator::new(&manifest.modules, &sidecars));
+    let places =
+        (manifest.mode == TraceMode::Burst).then(|| LoadLocator::new(&manifest.modules, &sidecars));
     drop(sidecars);
     let done = encode::run(source, &samples, options).and_then(|mut outcome| {
         if let Some(windows) = outcome.windows.take() {

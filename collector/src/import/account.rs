@@ -3,6 +3,7 @@
 use crate::import::{Outcome, threads_of};
 use crate::trace::dir;
 use crate::util::text::{bytes, count};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_perf::data_file::Session;
 use mgz_perf::data_file::session::Sampling;
@@ -10,9 +11,9 @@ use mgz_perf::data_file::session::Sampling;
 /// A manifest with the facts that the file gives about itself.
 pub fn begin(session: &Session<'_>) -> Manifest {
     let mode = match (session.windows.is_empty(), session.is_snapshot()) {
-        (false, _) => "samples",
-        (true, true) => "snapshot",
-        (true, false) => "full",
+        (false, _) => TraceMode::Samples,
+        (true, true) => TraceMode::Snapshot,
+        (true, false) => TraceMode::Full,
     };
     let mut manifest = dir::begin(session.command.clone(), mode, 0, 0);
     manifest.backend = "pt".into();
@@ -24,7 +25,7 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     manifest.cpu = session.processor.clone();
     // Those of this machine may be others.
     manifest.caches.clear();
-    if mode == "samples" {
+    if manifest.mode == TraceMode::Samples {
         triggers(&mut manifest, session);
     }
     manifest
@@ -270,7 +271,9 @@ pub fn settle(manifest: &mut Manifest, executed: Option<f64>) {
         ];
         *n > 0 && !harmless.contains(&key.as_str())
     };
-    if manifest.mode == "full" && manifest.data == "samples" && !totals.dropped.iter().any(missing)
+    if manifest.mode.has_all_loads()
+        && manifest.data == "samples"
+        && !totals.dropped.iter().any(missing)
     {
         totals.records_executed = totals.records_kept;
         let unplaced = totals

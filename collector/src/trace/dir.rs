@@ -7,6 +7,7 @@
 //! lines, paths and addresses.
 
 use crate::util::folder::make_dir;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
     ANNOTATIONS_DIR, CALIBRATION_DIR, COUNTS, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR,
     SPILL_DIR, TRACE_FORMAT, TRACE_VERSION, WATCH, WINDOWS,
@@ -283,7 +284,7 @@ pub fn read(trace: &Path) -> anyhow::Result<Manifest> {
 }
 
 /// A manifest for a recording that starts now.
-pub fn begin(command: Vec<String>, mode: &str, period: u64, window: u64) -> Manifest {
+pub fn begin(command: Vec<String>, mode: TraceMode, period: u64, window: u64) -> Manifest {
     let rank = crate::options::ranks::own();
     Manifest {
         format: TRACE_FORMAT.into(),
@@ -298,13 +299,18 @@ pub fn begin(command: Vec<String>, mode: &str, period: u64, window: u64) -> Mani
         cpu: cpu(),
         caches: crate::machine::caches::caches(),
         backend: "soft".into(),
-        mode: mode.into(),
         trigger: match mode {
-            "ring" => "records",
-            "burst" => "cpu time",
-            _ => "",
+            TraceMode::Ring => "records",
+            TraceMode::Burst => "cpu time",
+            TraceMode::Full
+            | TraceMode::Count
+            | TraceMode::Watch
+            | TraceMode::Samples
+            | TraceMode::Snapshot
+            | TraceMode::Unknown(_) => "",
         }
         .into(),
+        mode,
         unit: "records".into(),
         period,
         window,
@@ -407,7 +413,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace");
         let folder = Folder::create(&path, false).unwrap();
-        let manifest = begin(vec!["a".into()], "full", 0, 0);
+        let manifest = begin(vec!["a".into()], TraceMode::Full, 0, 0);
         folder.write(&manifest).unwrap();
         folder.release_reserve();
         assert_eq!(

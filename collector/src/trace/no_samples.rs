@@ -3,6 +3,7 @@
 
 use crate::options::args::{Cli, Mode};
 use crate::util::text::count;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{Manifest, Phases};
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::path::Path;
@@ -20,7 +21,7 @@ const LOADS_PER_SECOND: f64 = 1e9;
 /// sidecars.
 pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
     let t = &manifest.totals;
-    if manifest.mode == "count"
+    if manifest.mode == TraceMode::Count
         || t.samples > 0
         || t.records_kept > 0
         || manifest.modules.is_empty()
@@ -37,7 +38,7 @@ pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
     if let Some(sentence) = manifest.phases.as_ref().and_then(outside_phases) {
         return Some(sentence);
     }
-    if manifest.mode != "burst" {
+    if manifest.mode != TraceMode::Burst {
         return Some(format!(
             "no samples: the program executed no load of the {} functions that are instrumented{}; `{}` shows where its time goes",
             count(what.instrumented as f64),

@@ -20,6 +20,7 @@ use crate::util::failure::Failure;
 use crate::{convert, objects};
 use mgz_abi::address_map::AddrMap;
 use mgz_abi::shared_memory;
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage::sentences;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
 use mgz_annotations_schema::manifest::{
@@ -259,13 +260,13 @@ impl Recording {
         m.totals.truncated_windows = outcome.truncated.clone();
         m.totals.triggers = outcome.triggers.clone();
         m.phases = outcome.phases.clone();
-        if m.mode == "burst" && !outcome.trigger.is_empty() {
+        if m.mode == TraceMode::Burst && !outcome.trigger.is_empty() {
             m.trigger.clone_from(&outcome.trigger);
         }
-        let windows = matches!(m.mode.as_str(), "ring" | "burst");
+        let windows = m.mode.has_windows();
         for t in &outcome.threads {
             // Records between the windows of `burst` are not counted.
-            let executed = if m.mode == "burst" {
+            let executed = if m.mode == TraceMode::Burst {
                 0
             } else {
                 t.slots_executed
@@ -394,7 +395,7 @@ impl Recording {
 
     /// Turns the spill files into columns, unless they are to stay.
     pub(crate) fn convert(&mut self, cli: &Cli, log: Option<&WindowLog>, carried: Option<Carried>) {
-        let has_windows = matches!(self.manifest.mode.as_str(), "ring" | "burst" | "samples");
+        let has_windows = self.manifest.mode.has_windows();
         if has_windows && cli.no_stacks {
             self.manifest.call_paths.state = "off".into();
         }
@@ -517,7 +518,7 @@ impl Recording {
             && c.unknown == 0
             && outcome.damaged_segments == 0
             && outcome.torn_files == 0;
-        if m.mode == "burst" {
+        if m.mode == TraceMode::Burst {
             let convert::ExecutedLoads { known, assumed } = outcome.loads_executed;
             m.totals.loads_executed_estimate = known.map(|e| e.loads);
             m.totals.loads_executed_error = known.map(|e| e.error);
@@ -525,7 +526,7 @@ impl Recording {
             m.totals.loads_executed_assumed_error = assumed.map(|e| e.error);
         } else if m.state == "interrupted" {
             // The program's loads after the recorder was killed are unknown.
-        } else if m.mode == "full" && whole {
+        } else if m.mode.has_all_loads() && whole {
             m.totals.loads_executed = Some(loads);
         } else if m.totals.records_kept > 0 && m.totals.records_executed > 0 {
             m.totals.loads_executed_estimate = Some(

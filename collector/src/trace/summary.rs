@@ -1,6 +1,7 @@
 //! The line at the end: the recorded data, the losses, and the size.
 
 use crate::util::text::{bytes, count};
+use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::manifest::{Manifest, Module, Phases, within};
 use std::fmt::Write;
@@ -22,8 +23,8 @@ pub fn brief(manifest: &Manifest) -> String {
     } else {
         &manifest.program_status
     };
-    let windows = match (manifest.mode.as_str(), t.samples) {
-        ("full", _) => String::new(),
+    let windows = match (manifest.mode.has_all_loads(), t.samples) {
+        (true, _) => String::new(),
         (_, 1) => " in 1 window".into(),
         (_, n) => format!(" in {} windows", count(n as f64)),
     };
@@ -51,14 +52,16 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     };
     let mut line = format!("mgz-record: {how}: ");
     match (t.loads_executed, t.loads_executed_estimate) {
-        (Some(exact), _) if manifest.mode == "count" => {
+        (Some(exact), _) if manifest.mode == TraceMode::Count => {
             let at_least = match is_complete(manifest) {
                 true => "",
                 false => "at least ",
             };
             let _ = write!(line, "{at_least}{} loads counted, ", count(exact as f64));
         }
-        (None, None) if manifest.mode == "count" => line.push_str("loads executed unknown, "),
+        (None, None) if manifest.mode == TraceMode::Count => {
+            line.push_str("loads executed unknown, ")
+        }
         (Some(exact), _) => {
             let at_least = match is_complete(manifest) {
                 true => "",
@@ -66,7 +69,7 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
             };
             let _ = write!(line, "{at_least}{} loads executed, ", count(exact as f64));
         }
-        (None, Some(estimate)) if manifest.mode == "burst" => {
+        (None, Some(estimate)) if manifest.mode == TraceMode::Burst => {
             let error = t
                 .loads_executed_error
                 .map_or(String::new(), |e| format!(", {}", within(e)));
@@ -93,7 +96,9 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
                 count(estimate)
             );
         }
-        (None, None) if manifest.mode == "burst" && manifest.data != "spill" && t.rows > 0 => {
+        (None, None)
+            if manifest.mode == TraceMode::Burst && manifest.data != "spill" && t.rows > 0 =>
+        {
             line.push_str(
                 "loads executed unknown (how fast the code runs was not measured in all of it; `mgz-record --calibrate` counts them), ",
             );

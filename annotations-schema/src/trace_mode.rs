@@ -1,0 +1,137 @@
+//! Modes of recording, as a manifest names them.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a trace has of its run. In JSON it is the lower-case name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum TraceMode {
+    /// Every load, in order. Also imports of everything that the processor traced.
+    Full,
+    /// Numbers of executed loads by site, and no addresses.
+    Count,
+    /// The last records of each period.
+    Ring,
+    /// Windows that triggers begin; between them the program runs at its own speed.
+    Burst,
+    /// Sampled accesses and their reuses, by hardware watchpoints.
+    Watch,
+    /// Imports: windows in front of the samples of an event.
+    Samples,
+    /// Imports: the last records before a snapshot was taken.
+    Snapshot,
+    /// A name that this release does not know, or none. Such a trace counts as sampled.
+    Unknown(String),
+}
+
+impl TraceMode {
+    const NAMED: [TraceMode; 7] = [
+        TraceMode::Full,
+        TraceMode::Count,
+        TraceMode::Ring,
+        TraceMode::Burst,
+        TraceMode::Watch,
+        TraceMode::Samples,
+        TraceMode::Snapshot,
+    ];
+
+    /// Its name in a manifest.
+    pub fn as_str(&self) -> &str {
+        match self {
+            TraceMode::Full => "full",
+            TraceMode::Count => "count",
+            TraceMode::Ring => "ring",
+            TraceMode::Burst => "burst",
+            TraceMode::Watch => "watch",
+            TraceMode::Samples => "samples",
+            TraceMode::Snapshot => "snapshot",
+            TraceMode::Unknown(name) => name,
+        }
+    }
+
+    /// True if the trace means to have every load of the run. All others are samples of it, or have
+    /// no loads.
+    pub fn has_all_loads(&self) -> bool {
+        match self {
+            TraceMode::Full => true,
+            TraceMode::Count
+            | TraceMode::Ring
+            | TraceMode::Burst
+            | TraceMode::Watch
+            | TraceMode::Samples
+            | TraceMode::Snapshot
+            | TraceMode::Unknown(_) => false,
+        }
+    }
+
+    /// True if a sample is a window, of which a thread has any number.
+    pub fn has_windows(&self) -> bool {
+        match self {
+            TraceMode::Ring | TraceMode::Burst | TraceMode::Samples => true,
+            TraceMode::Full
+            | TraceMode::Count
+            | TraceMode::Watch
+            | TraceMode::Snapshot
+            | TraceMode::Unknown(_) => false,
+        }
+    }
+}
+
+impl Default for TraceMode {
+    fn default() -> TraceMode {
+        TraceMode::Unknown(String::new())
+    }
+}
+
+impl fmt::Display for TraceMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<&str> for TraceMode {
+    fn from(name: &str) -> TraceMode {
+        let known = TraceMode::NAMED.into_iter().find(|m| m.as_str() == name);
+        known.unwrap_or_else(|| TraceMode::Unknown(name.into()))
+    }
+}
+
+impl From<String> for TraceMode {
+    fn from(name: String) -> TraceMode {
+        name.as_str().into()
+    }
+}
+
+impl From<TraceMode> for String {
+    fn from(mode: TraceMode) -> String {
+        mode.as_str().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Manifest;
+
+    #[test]
+    fn names_survive_json_and_unknown_ones_do_too() {
+        let names = [
+            "full", "count", "ring", "burst", "watch", "samples", "snapshot", "later", "",
+        ];
+        for (at, name) in names.into_iter().enumerate() {
+            let text = format!("{name:?}");
+            let mode: TraceMode = serde_json::from_str(&text).unwrap();
+            assert_eq!(matches!(mode, TraceMode::Unknown(_)), at > 6, "{name}");
+            assert_eq!(serde_json::to_string(&mode).unwrap(), text);
+            assert_eq!(mode.to_string(), name);
+        }
+        assert_eq!(serde_json::to_value(TraceMode::default()).unwrap(), "");
+    }
+
+    #[test]
+    fn a_mode_that_is_no_text_is_an_error_that_says_so() {
+        let error = serde_json::from_str::<Manifest>(r#"{"mode": 3}"#).unwrap_err();
+        assert!(error.to_string().contains("expected a string"), "{error}");
+    }
+}
