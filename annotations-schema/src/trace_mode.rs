@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a trace has of its run. In JSON it is the lower-case name.
+/// The part of a run that a trace holds. In JSON it is the lower-case name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum TraceMode {

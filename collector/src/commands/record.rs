@@ -64,7 +64,7 @@ fn of_windows(cli: &Cli) -> OfWindows {
     }
 }
 
-/// What the runtime does for a mode, and the mode of the trace, if there is to be one.
+/// The mode of the runtime, and that of the trace if there is to be one.
 fn driver_mode(mode: Mode) -> (soft::run::Mode, Option<TraceMode>) {
     match mode {
         Mode::Full => (soft::run::Mode::Full, Some(TraceMode::Full)),
