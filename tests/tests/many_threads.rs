@@ -81,7 +81,7 @@ fn as_many_as_there_are() {
 fn the_recorder_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
-    let args = ["1500", "5"];
+    let args = ["1500", "60"];
     let Some(expected) = alone(&app, &args) else {
         return;
     };

@@ -13,7 +13,8 @@ pub(crate) static ALL_SIGNALS: u64 = !0;
 /// The stack pointer stays where it is on that stack already (the rest of it is below),
 /// where the thread has no ring, and where the ring is its creator's: a thread that nobody has met
 /// yet, since a system call has made it just now. In a child that is new the control page is not
-/// mapped, but the stack is its own. It also stays where system calls may be handed back to the
+/// mapped, but the stack is its own: it takes its ring over before it makes threads
+/// ([`provide`](crate::record::thread_ring::provide)). The stack pointer also stays where system calls may be handed back to the
 /// program ([`crate::sys::dispatch`]), since this makes some.
 macro_rules! to_own_stack {
     ($slot:literal) => {
@@ -43,11 +44,23 @@ macro_rules! to_own_stack {
             "je 23f\n",
             "lea rcx, [r8 + {spare}]\n",
             "cmp rax, rcx\n",
-            "je 25f\n",
+            "je 26f\n",
             "add r9, 8\n",
             "cmp r9, r10\n",
             "jb 22b\n",
             "jmp 29f\n",
+            // The spare page: of a child of `vfork`, whose creator waits, or of a thread whose
+            // records go nowhere.
+            "26:\n",
+            "mov rcx, [rip + {owner}]\n",
+            "test rcx, rcx\n",
+            "je 27f\n",
+            "cmp dword ptr [rcx], 0\n",
+            "je 25f\n",
+            "27:\n",
+            "cmp dword ptr [rax + {state}], {private}\n",
+            "jne 25f\n",
+            "jmp 24f\n",
             "23:\n",
             "mov rcx, [rip + {owner}]\n",
             "test rcx, rcx\n",
@@ -93,6 +106,8 @@ macro_rules! asm_with_own_stack {
             sealed = sym $crate::sys::seccomp_state::NO_RECORDING,
             gettid = const $crate::sys::syscall::nr::GETTID,
             tid = const core::mem::offset_of!(mgz_abi::shared_memory::Control, tid),
+            state = const core::mem::offset_of!(mgz_abi::shared_memory::Control, state),
+            private = const $crate::record::thread_ring::PRIVATE,
             stack_bytes = const $crate::record::thread_ring::SIGNAL_STACK,
             sigprocmask = const $crate::sys::syscall::nr::RT_SIGPROCMASK,
             all_signals = sym $crate::record::own_stack::ALL_SIGNALS,

@@ -89,8 +89,10 @@ fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
 static PROVISIONS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
 /// Sees to it that a new thread has memory at least for a reservation without a ring: without any
-/// its first probe would end the process. Returns false if there is none.
+/// its first probe would end the process. Returns false if there is none. A new child takes its
+/// ring over here, while its only thread is the calling one.
 pub fn provide() -> bool {
+    crate::record::thread_ring::notice_fork();
     for place in PROVISIONS.iter().filter(|p| p.load(Ordering::Relaxed) == 0) {
         let Some(ring) = reserve_private() else { break };
         if place
