@@ -33,7 +33,7 @@ fn what_a_filter_kills_for_is_not_called() {
     let trace = dir.path().join("trace");
     let mut compared = 0;
     for (mode, refused) in cases {
-        let arguments = [mode, refused];
+        let arguments = [mode, "60", refused];
         let want = tools::run(Command::new(&plain).args(arguments), LIMIT).unwrap();
         if tools::code(&want) != 15 {
             // The C library calls it.
@@ -56,4 +56,49 @@ fn what_a_filter_kills_for_is_not_called() {
         }
     }
     assert!(compared > 18, "{compared}");
+}
+
+/// The same for filters that no function of the C library installs, in executables without a
+/// loader, and in full traces and rings, whose probes write until the end.
+#[test]
+fn filters_of_all_kinds_of_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    let builds: [&[&str]; 5] = [
+        &[],
+        &["-DINLINE"],
+        &["-DBY_SECCOMP"],
+        &["-static"],
+        &["-static", "-DBY_SECCOMP"],
+    ];
+    // rt_sigprocmask, rt_sigreturn, gettid, clock_gettime.
+    let refused = ["strict", "14", "15", "186", "228"];
+    let trace = dir.path().join("trace");
+    for flags in builds {
+        let name = flags.concat();
+        let place = dir.path().join(&name);
+        std::fs::create_dir_all(&place).unwrap();
+        let flags = [&["-pthread"], flags].concat();
+        let plain = programs::build("confined", PLAIN, &flags, &place)
+            .unwrap()
+            .unwrap();
+        for (mode, purpose) in [("burst", "burst"), ("ring", "ring"), ("full", "ring")] {
+            let app = session::instrument(&plain, "soft", &["--for", purpose]).unwrap();
+            for refused in refused {
+                let arguments = ["alone", "2", refused];
+                let want = tools::run(Command::new(&plain).args(arguments), LIMIT).unwrap();
+                assert_eq!(tools::code(&want), 15);
+                let options = ["--mode", mode, "--force"];
+                let got = tools::run(
+                    &mut record_command(&options, &trace, &app.path, &arguments),
+                    LIMIT,
+                )
+                .unwrap();
+                let said = String::from_utf8_lossy(&got.stderr);
+                let case = format!("{name} {mode} {refused}");
+                assert_eq!(tools::code(&got), 15, "{case}: {said}");
+                assert_eq!(got.stdout, want.stdout, "{case}: {said}");
+                assert!(said.contains("forbidden"), "{case}: {said}");
+            }
+        }
+    }
 }

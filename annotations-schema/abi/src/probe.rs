@@ -30,8 +30,8 @@ pub const GS_HOOK_BEFORE: u32 = 104;
 /// gs:[GS_HOOK_AFTER]`.
 pub const GS_HOOK_AFTER: u32 = 112;
 /// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve,
-/// sigaltstack, prctl, execveat, clone3.
-pub const HOOKED_CALLS: [u32; 10] = [13, 14, 56, 57, 58, 59, 131, 157, 322, 435];
+/// sigaltstack, prctl, seccomp, execveat, clone3.
+pub const HOOKED_CALLS: [u32; 11] = [13, 14, 56, 57, 58, 59, 131, 157, 317, 322, 435];
 
 /// System calls that open files, which get hooks in clones: open, openat, openat2.
 pub const OPENING_CALLS: [u32; 3] = [2, 257, 437];

@@ -136,11 +136,16 @@ impl Code<'_> {
 /// branch can lead between its bytes, and no instruction before reaches into them. The instructions
 /// are of one block and of the filler behind it. If `beyond` allows it, they may go on to blocks
 /// that control enters only from the block before. No call returns into the jump: its return
-/// address may be the original's.
+/// address may be the original's. Nor does a trap: its handler may look at the bytes behind it.
 pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
     let first = first.0 as usize;
     let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
-    if !code.is_free(insn.ip) || first > 0 && code.insns[first - 1].next() > insn.ip {
+    if !code.is_free(insn.ip) {
+        return false;
+    }
+    if let Some(before) = first.checked_sub(1).map(|i| &code.insns[i])
+        && (before.next() > insn.ip || is_trap(&before.inst) && before.next() == insn.ip)
+    {
         return false;
     }
     let mut covered = code.insns[first..].iter().take_while(|i| i.ip < end);
@@ -197,12 +202,7 @@ pub fn later(
     let good = |first: u32| {
         let insns = &code.insns[first as usize..];
         let whole = first == start || !anywhere || u64::from(insns[0].len) >= JUMP;
-        // A handler of the trap is shown what stands there.
-        let is_behind_trap = first
-            .checked_sub(1)
-            .is_some_and(|before| is_trap(&code.insns[before as usize].inst));
         whole
-            && !is_behind_trap
             && fits(code, InsnId(first), true)
             && care.is_none_or(|care| care.allows(insns.iter().map(|i| i.inst), insns[0].ip))
     };

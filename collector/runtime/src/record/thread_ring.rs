@@ -81,6 +81,8 @@ pub struct Private {
     /// State to undo if the execution of a new program fails: presence of a trigger, and memory and
     /// its bytes.
     pub executing: Cell<(bool, usize, usize)>,
+    /// Preparations for the seccomp filter that the thread is about to install.
+    pub restricting: Cell<Option<crate::wrap::seccomp::Prepared>>,
     /// Which handlers of the program are under way.
     pub kept: Cell<crate::record::signals::KeptPlaces>,
     /// Known bounds of the thread's own stack.
@@ -113,6 +115,7 @@ impl Private {
         self.stack.set([0, SS_DISABLE, 0]);
         self.kept.set(Default::default());
         self.executing.set(Default::default());
+        self.restricting.set(None);
         self.own_stack.set(Stack::UNKNOWN);
         self.noted.set(0);
     }

@@ -1,15 +1,29 @@
 //! Abilities that the program's seccomp filters leave the runtime.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A call that recording needs is refused.
 pub(crate) static NO_RECORDING: AtomicBool = AtomicBool::new(false);
+
+/// Time of [`seal`], nanoseconds: nobody may ask the kernel for another one.
+static SEALED_NS: AtomicU64 = AtomicU64::new(0);
 
 /// There is a filter.
 pub(crate) static FILTERED: AtomicBool = AtomicBool::new(false);
 
 /// A call that a new ring needs is refused.
 pub(crate) static NO_RINGS: AtomicBool = AtomicBool::new(false);
+
+/// Ends recording: from now on the runtime makes no system call.
+pub fn seal() {
+    SEALED_NS.store(crate::sys::syscall::now_ns(), Ordering::Relaxed);
+    NO_RECORDING.store(true, Ordering::Relaxed);
+}
+
+/// The time at which recording ended, if it has.
+pub fn sealed_ns() -> Option<u64> {
+    is_sealed().then(|| SEALED_NS.load(Ordering::Relaxed))
+}
 
 /// True if recording must end, without a system call.
 pub fn is_sealed() -> bool {

@@ -13,6 +13,9 @@ pub const FLAGS: usize = 17;
 /// General registers, rip and flags, which a handler may change.
 pub const REGISTERS: usize = 18;
 
+/// `FP_XSTATE_MAGIC1`: the legacy part of the extended state tells of more parts behind it.
+pub const EXTENDED_MAGIC: u32 = 0x4650_5853;
+
 /// `ucontext_t` as the kernel lays it out.
 #[repr(C)]
 pub struct Context {
@@ -60,7 +63,6 @@ pub struct Info {
 /// # Safety
 /// `context` must point into a frame that the kernel made.
 pub unsafe fn frame_bytes(context: *const Context) -> usize {
-    const MAGIC: u32 = 0x4650_5853;
     const LEGACY: u64 = 512;
     // SAFETY: the caller's contract.
     let extended = unsafe { (*context).extended };
@@ -76,7 +78,7 @@ pub unsafe fn frame_bytes(context: *const Context) -> usize {
             *((extended + 468) as *const u32),
         )
     };
-    let size = if magic == MAGIC {
+    let size = if magic == EXTENDED_MAGIC {
         u64::from(size)
     } else {
         LEGACY

@@ -33,7 +33,7 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{dispatch, libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
-use crate::wrap::{exec, gs_base, prctl_calls, proc_files, threads};
+use crate::wrap::{exec, gs_base, prctl_calls, proc_files, seccomp, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
@@ -41,7 +41,7 @@ use mgz_abi::shared_memory::{PAGE, count};
 
 /// Calls that make threads, children and programs, set the bases of segments, or change the
 /// process's permissions.
-const MAKERS: [u32; 8] = [
+const MAKERS: [u32; 9] = [
     nr::CLONE as u32,
     nr::FORK as u32,
     nr::VFORK as u32,
@@ -50,10 +50,11 @@ const MAKERS: [u32; 8] = [
     nr::CLONE3 as u32,
     nr::ARCH_PRCTL as u32,
     nr::PRCTL as u32,
+    nr::SECCOMP as u32,
 ];
 /// These calls, and those that change signals: met in C libraries alone, which are recognized by
 /// the others.
-const NUMBERS: [u32; 14] = [
+const NUMBERS: [u32; 15] = [
     MAKERS[0],
     MAKERS[1],
     MAKERS[2],
@@ -62,6 +63,7 @@ const NUMBERS: [u32; 14] = [
     MAKERS[5],
     MAKERS[6],
     MAKERS[7],
+    MAKERS[8],
     nr::RT_SIGACTION as u32,
     nr::RT_SIGPROCMASK as u32,
     nr::SIGALTSTACK as u32,
@@ -175,7 +177,16 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
             }
         }
         nr::ARCH_PRCTL if awake => return gs_base::met(r.rdi as usize),
-        nr::PRCTL if awake => {
+        number @ (nr::PRCTL | nr::SECCOMP) if awake => {
+            let [first, second, third] = [r.rdi, r.rsi, r.rdx].map(|a| a as usize);
+            // Nobody asks whether the kernel has installed it: recording ends all the same. (A
+            // wrapper's call is met a second time, when nothing is left to be done.)
+            if let Some(prepared) = seccomp::prepare_by_number(number, first, second, third) {
+                seccomp::settle(prepared, true);
+            }
+            if number == nr::SECCOMP {
+                return;
+            }
             return prctl_calls::met(
                 [r.rdi as u32 as u64, r.rsi, r.rdx, r.r10, r.r8].map(|w| w as usize),
             );
@@ -593,8 +604,9 @@ unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
     let start = put(&[0x0f, 0x05]) - 2;
     // SAFETY: found there.
     let number = unsafe { number_at(at) };
-    // Behind `prctl` nothing is to be done, and a filter may forbid every call.
-    let end = if MAKERS.contains(&number) && number != nr::PRCTL as u32 {
+    // Behind `prctl` and `seccomp` nothing is to be done, and a filter may forbid every call.
+    let restricts = [nr::PRCTL as u32, nr::SECCOMP as u32].contains(&number);
+    let end = if MAKERS.contains(&number) && !restricts {
         put(&[0x48, 0x8d, 0x0d]);
         put(&distance(start + 9, behind));
         put(&[0xff, 0x25]);

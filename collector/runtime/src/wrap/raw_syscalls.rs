@@ -12,8 +12,7 @@
 use crate::record::{signals, thread_ring, trigger};
 use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
-use crate::wrap::{exec, proc_files, threads};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use crate::wrap::{exec, proc_files, seccomp, threads};
 use mgz_abi::shared_memory::PAGE;
 
 /// Length of the system call instruction and of the code that leads to [`after`] (`mgz-instrument`,
@@ -187,22 +186,6 @@ hook!(
     after, settle, after_plain, settle
 );
 
-const PR_SET_SECCOMP: u32 = 22;
-const SECCOMP_MODE_STRICT: u64 = 1;
-
-/// Control page of the thread that is about to restrict its system calls. Behind that call the
-/// runtime makes no other.
-static RESTRICTED: AtomicUsize = AtomicUsize::new(0);
-
-/// Prepares for a filter of system calls. In strict mode no call of the runtime is possible, so
-/// recording ends.
-fn restrict_thread(strict: bool) {
-    RESTRICTED.store(syscall::gs(), Ordering::Relaxed);
-    if strict {
-        crate::sys::seccomp_state::NO_RECORDING.store(true, Ordering::Relaxed);
-    }
-}
-
 fn has_loader() -> bool {
     crate::sys::libc_symbols::dl_iterate_phdr().is_some()
 }
@@ -266,9 +249,14 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
                 None => return,
             }
         }
-        nr::PRCTL => {
-            if r.rdi as u32 == PR_SET_SECCOMP {
-                restrict_thread(r.rsi == SECCOMP_MODE_STRICT);
+        number @ (nr::PRCTL | nr::SECCOMP) => {
+            let [first, second, third] = [r.rdi, r.rsi, r.rdx].map(|a| a as usize);
+            let prepared = seccomp::prepare_by_number(number, first, second, third);
+            if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
+                ring.private().restricting.set(prepared);
+            }
+            if number == nr::SECCOMP {
+                return;
             }
             let words = [r.rdi as u32 as u64, r.rsi, r.rdx, r.r10, r.r8].map(|w| w as usize);
             // SAFETY: the kernel's contract.
@@ -290,16 +278,18 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
 
 /// A new thread, a child that shares its parent's memory, or the caller again. (Children with
 /// memory of their own have got a ring when they read the hook's address.)
-unsafe extern "C" fn settle(_: *mut Saved) {
+unsafe extern "C" fn settle(registers: *mut Saved) {
     let gs = syscall::gs();
-    if gs != 0 && RESTRICTED.load(Ordering::Relaxed) == gs {
-        RESTRICTED.store(0, Ordering::Relaxed);
-        return;
-    }
-    exec::has_failed();
     let Some(ring) = thread_ring::ring_at(gs) else {
         return;
     };
+    if let Some(prepared) = ring.private().restricting.take() {
+        // SAFETY: what `after` has just saved.
+        let result = unsafe { (*registers).rax } as isize;
+        // A filter may forbid all calls of the runtime.
+        return seccomp::settle(prepared, result >= 0);
+    }
+    exec::has_failed();
     if process::borrows_memory() {
         if gs == ring.address {
             threads::begin_raw(ring);

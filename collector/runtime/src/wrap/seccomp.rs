@@ -7,7 +7,7 @@ use crate::sys::libc_symbols::{fail, library, next};
 use crate::sys::seccomp_eval::Instruction;
 use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_filtered, is_sealed};
 use crate::sys::syscall::{map, nr};
-use crate::sys::{process, seccomp_eval};
+use crate::sys::{clock, process, seccomp_eval, seccomp_state};
 use crate::wrap::raw_syscalls::REST;
 use crate::wrap::{call_sites, gs_base, prctl_calls};
 use core::arch::naked_asm;
@@ -16,8 +16,12 @@ use mgz_abi::shared_memory::{PAGE, count};
 
 /// Longest filter.
 const MOST: u16 = 4096;
+/// Operations of `seccomp`. The modes of `prctl` are one more.
 const STRICT: usize = 0;
 const FILTER: usize = 1;
+const SECCOMP: usize = nr::SECCOMP;
+const PRCTL: usize = nr::PRCTL;
+const PR_SET_SECCOMP: usize = 22;
 
 /// Abilities that remain once a filter is installed.
 #[derive(Clone, Copy)]
@@ -28,12 +32,15 @@ struct Foreseen {
     rings: bool,
     /// Code can be changed ([`entry_patches`]).
     code: bool,
+    /// Handlers can return by the kernel.
+    returns: bool,
 }
 
 const NOTHING_CHANGES: Foreseen = Foreseen {
     recording: true,
     rings: true,
     code: true,
+    returns: true,
 };
 
 fn foresee(operation: usize, program: *const Program) -> Foreseen {
@@ -42,6 +49,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
             recording: false,
             rings: false,
             code: false,
+            returns: true,
         };
     }
     if program.is_null() {
@@ -109,6 +117,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         recording,
         rings: recording && rings,
         code: recording && code,
+        returns: allows(nr::RT_SIGRETURN, [0; 3]),
     }
 }
 
@@ -119,8 +128,22 @@ struct Program {
     filter: *const Instruction,
 }
 
-/// Installs a filter by `install`, which returns −1 if it fails.
-fn restrict(operation: usize, program: *const Program, install: impl FnOnce() -> isize) -> isize {
+/// Preparations for a filter, to be finished by [`settle`] when the kernel has answered.
+#[derive(Clone, Copy)]
+pub struct Prepared {
+    /// Recording has ended for it.
+    sealed: bool,
+    /// The thread's trigger was stopped.
+    quiet: bool,
+    /// New threads and children can get rings.
+    rings: bool,
+    /// Handlers can return by the kernel.
+    returns: bool,
+}
+
+/// Prepares for a filter before the kernel installs it, perhaps for all threads at once.
+/// (Children inherit filter and state.)
+fn prepare(operation: usize, program: *const Program) -> Prepared {
     let ring = thread_ring::current();
     let foreseen = if is_sealed() {
         NOTHING_CHANGES
@@ -131,7 +154,10 @@ fn restrict(operation: usize, program: *const Program, install: impl FnOnce() ->
         entry_patches::give_up();
     }
     let Foreseen {
-        recording, rings, ..
+        recording,
+        rings,
+        returns,
+        ..
     } = if ring.is_some() {
         foreseen
     } else {
@@ -145,26 +171,64 @@ fn restrict(operation: usize, program: *const Program, install: impl FnOnce() ->
         reuse_watch::end(ring);
     }
     FILTERED.store(true, Ordering::Relaxed);
-    let new = !recording && !is_sealed();
+    let sealed = !recording && !is_sealed();
     // Signals that come no more need no handler.
-    let quiet = ring.filter(|ring| new && trigger::quiet(*ring));
-    // Before it holds, perhaps for all threads at once. (Children inherit both.)
-    if new {
-        NO_RECORDING.store(true, Ordering::Relaxed);
+    let quiet = ring.is_some_and(|ring| sealed && trigger::quiet(ring));
+    if sealed {
+        if !returns {
+            signals::return_without_kernel(true);
+        }
+        if operation == STRICT {
+            // The kernel forbids the time stamp counter as well.
+            clock::forbid();
+        }
+        seccomp_state::seal();
     }
-    let result = install();
-    if new && result == -1 {
+    Prepared {
+        sealed,
+        quiet,
+        rings,
+        returns,
+    }
+}
+
+/// Finishes the preparations. Makes no system calls if the filter is `installed`.
+pub fn settle(prepared: Prepared, installed: bool) {
+    if installed {
+        if prepared.sealed {
+            process::count(count::FORBIDDEN, 1);
+        }
+        if !prepared.rings {
+            NO_RINGS.store(true, Ordering::Relaxed);
+        }
+    } else if prepared.sealed {
         NO_RECORDING.store(false, Ordering::Relaxed);
-        if let Some(ring) = quiet {
+        if !prepared.returns {
+            signals::return_without_kernel(false);
+        }
+        if let Some(ring) = thread_ring::current().filter(|_| prepared.quiet) {
             trigger::arm(ring);
         }
-    } else if new {
-        process::count(count::FORBIDDEN, 1);
     }
-    if result != -1 && !rings {
-        NO_RINGS.store(true, Ordering::Relaxed);
+}
+
+/// Prepares for a filter that a system call with this number and these arguments is about to
+/// install.
+pub fn prepare_by_number(
+    number: usize,
+    first: usize,
+    second: usize,
+    third: usize,
+) -> Option<Prepared> {
+    match (number, first as u32 as usize) {
+        (PRCTL, PR_SET_SECCOMP) if matches!(second, 1 | 2) => {
+            Some(prepare(second - 1, third as *const Program))
+        }
+        (SECCOMP, operation @ (STRICT | FILTER)) => {
+            Some(prepare(operation, third as *const Program))
+        }
+        _ => None,
     }
-    result
 }
 
 /// # Safety
@@ -186,16 +250,15 @@ type Prctl = unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32;
 /// # Safety
 /// As the C function.
 unsafe fn prctl_by(real: Prctl, option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
-    const PR_SET_SECCOMP: i32 = 22;
     // SAFETY: the caller's arguments.
     let call = || unsafe { real(option, a, b, c, d) };
     prctl_calls::met([option as u32 as usize, a, b, c, d]);
-    // Modes: 1 strict, 2 filter.
-    if option == PR_SET_SECCOMP && (a == 1 || a == 2) {
-        restrict(a - 1, b as *const Program, || call() as isize) as i32
-    } else {
-        call()
-    }
+    let Some(prepared) = prepare_by_number(PRCTL, option as usize, a, b) else {
+        return call();
+    };
+    let result = call();
+    settle(prepared, result != -1);
+    result
 }
 
 /// `syscall` for the calls that the runtime must see: filters, calls that make threads and
@@ -322,9 +385,6 @@ unsafe extern "C" fn signals_by_number(
     }
 }
 
-const SECCOMP: usize = 317;
-const PRCTL: usize = nr::PRCTL;
-
 unsafe extern "C" fn prctl_by_number(
     _number: usize,
     option: usize,
@@ -364,9 +424,10 @@ unsafe extern "C" fn seccomp(
     };
     // SAFETY: the caller's arguments.
     let call = || unsafe { real(number, operation, flags, arguments) };
-    if operation == STRICT || operation == FILTER {
-        restrict(operation, arguments as *const Program, call)
-    } else {
-        call()
-    }
+    let Some(prepared) = prepare_by_number(SECCOMP, operation, flags, arguments) else {
+        return call();
+    };
+    let result = call();
+    settle(prepared, result != -1);
+    result
 }

@@ -1,6 +1,8 @@
 //! The program's view of each signal's action, and the actions that the kernel gets instead.
 
-use crate::record::signals::entry::{on_segv, on_signal, on_trigger, restorer_address};
+use crate::record::signals::entry::{
+    RETURNS_ALONE, on_segv, on_signal, on_trigger, restorer_address,
+};
 use crate::record::signals::*;
 use crate::record::thread_ring::Ring;
 use crate::record::{thread_ring, trigger};
@@ -138,6 +140,20 @@ pub fn take_segv_back() {
             syscall::sigaction(SIGSEGV, Some(&segv_action()), None);
         });
     }
+}
+
+/// Lets the handler of SIGSEGV return without a system call, or with it as usual. A filter forbids
+/// the usual return of handlers: the handler then blocks no signals, since it could not restore the
+/// mask.
+pub fn return_without_kernel(on: bool) {
+    let mut action = segv_action();
+    if on {
+        action.flags |= SA_NODEFER;
+        action.mask = 0;
+    }
+    // SAFETY: the runtime's own handler.
+    unsafe { syscall::sigaction(SIGSEGV, Some(&action), None) };
+    RETURNS_ALONE.store(on, Ordering::Relaxed);
 }
 
 fn segv_action() -> KernelAction {

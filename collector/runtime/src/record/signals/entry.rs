@@ -5,9 +5,10 @@ use crate::record::signals::delivery::{DIRECT, THROUGH_FILE, deliver, returned};
 use crate::record::signals::internal::{segv, triggered};
 use crate::sys::dispatch;
 use crate::sys::flags::{ALIGNMENT, CLEARED, KEPT, clear_foreign};
-use crate::sys::signal_frame::{Context, FLAGS};
+use crate::sys::signal_frame::{Context, EXTENDED_MAGIC, FLAGS, RIP, RSP};
 use crate::sys::syscall::{self, nr};
 use core::arch::naked_asm;
+use core::sync::atomic::AtomicBool;
 use mgz_abi::probe::HANDLER_FRAME;
 
 /// Returns from a handler: `rt_sigreturn`, in the very bytes by which unwinders know a signal
@@ -72,6 +73,8 @@ pub(crate) unsafe extern "C" fn on_segv() {
         "jne 2f",
         "mov rsp, rbx",
         "pop rbx",
+        "cmp byte ptr [rip + {returns_alone}], 0",
+        "jne {return_alone}",
         "ret",
         "2:",
         "mov rsp, rax",
@@ -80,10 +83,68 @@ pub(crate) unsafe extern "C" fn on_segv() {
         "lea rsi, [rsp + 8 + {context}]",
         "jmp {deliver}",
         segv = sym segv,
+        returns_alone = sym RETURNS_ALONE,
+        return_alone = sym return_alone,
         deliver = sym on_signal,
         context = const size_of::<Context>(),
         kept = const KEPT,
         cleared = sym CLEARED,
+    )
+}
+
+/// A seccomp filter forbids `rt_sigreturn`: the handler of SIGSEGV blocks no signals, and returns
+/// by [`return_alone`].
+pub(crate) static RETURNS_ALONE: AtomicBool = AtomicBool::new(false);
+
+/// Returns from a handler that blocks no signals without a system call: restores the extended state
+/// and all registers out of the kernel's frame, at whose first word the stack pointer is. (`iretq`
+/// fails on a shadow stack, which no process has here: see docs/design/thread-state.md.)
+#[unsafe(naked)]
+unsafe extern "C" fn return_alone() {
+    naked_asm!(
+        "lea rsi, [rsp + 8]",
+        "mov rcx, [rsi + {extended}]",
+        "test rcx, rcx",
+        "je 3f",
+        "cmp dword ptr [rcx + 464], {magic}",
+        "jne 2f",
+        "mov eax, [rcx + 472]", // the features that are saved
+        "mov edx, [rcx + 476]",
+        "xrstor64 [rcx]",
+        "jmp 3f",
+        "2:",
+        "fxrstor64 [rcx]",
+        "3:",
+        "and rsp, -16",
+        "mov eax, ss",
+        "push rax",
+        "push [rsi + {rsp}]",
+        "push [rsi + {flags}]",
+        "mov eax, cs",
+        "push rax",
+        "push [rsi + {rip}]",
+        "mov r8, [rsi + {registers}]",
+        "mov r9, [rsi + {registers} + 8]",
+        "mov r10, [rsi + {registers} + 16]",
+        "mov r11, [rsi + {registers} + 24]",
+        "mov r12, [rsi + {registers} + 32]",
+        "mov r13, [rsi + {registers} + 40]",
+        "mov r14, [rsi + {registers} + 48]",
+        "mov r15, [rsi + {registers} + 56]",
+        "mov rdi, [rsi + {registers} + 64]",
+        "mov rbp, [rsi + {registers} + 80]",
+        "mov rbx, [rsi + {registers} + 88]",
+        "mov rdx, [rsi + {registers} + 96]",
+        "mov rax, [rsi + {registers} + 104]",
+        "mov rcx, [rsi + {registers} + 112]",
+        "mov rsi, [rsi + {registers} + 72]",
+        "iretq",
+        extended = const core::mem::offset_of!(Context, extended),
+        magic = const EXTENDED_MAGIC,
+        registers = const saved(0),
+        rsp = const saved(RSP),
+        rip = const saved(RIP),
+        flags = const FLAGS_AT,
     )
 }
 
