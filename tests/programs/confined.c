@@ -1,4 +1,5 @@
-// Computes, has system calls refused to itself on pain of death, and goes on: confined MODE ROUNDS strict|NUMBER…
+// Computes, has system calls refused to itself on pain of death, and goes on:
+// confined MODE ROUNDS strict|NUMBER…
 // MODE: alone, fork, thread. With INLINE it makes the call itself, and with BY_SECCOMP by the newer number.
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -89,7 +89,14 @@ static void install(int signal, void (*handler)(int, siginfo_t *, void *), int f
 
 #define ALIGNMENT 0x40000
 #define TRAP 0x100
+#ifdef BY_RETURN
+#define set_flag(bit)                                                                                                                                    \
+    __asm__ volatile("mov %%rsp,%%rcx; mov %%ss,%%eax; push %%rax; push %%rcx; pushfq; orq %0,(%%rsp); mov %%cs,%%eax; push %%rax; lea 1f(%%rip),%%rax;" \
+                     "push %%rax; iretq; 1:" ::"i"(bit)                                                                                                  \
+                     : "memory", "cc", "rax", "rcx")
+#else
 #define set_flag(bit) __asm__ volatile("pushfq; orq %0,(%%rsp); popfq" ::"i"(bit) : "memory", "cc")
+#endif
 #define clear_flag(bit) __asm__ volatile("pushfq; andq %0,(%%rsp); popfq" ::"i"(~bit) : "memory", "cc")
 
 static void on_alarm(int s, siginfo_t *i, void *c) {
@@ -329,20 +336,20 @@ static void stepped_by_handler(void) {
 
 #endif
 
-// Behind a trap stands an instruction that does nothing.
+// Behind a trap stands an instruction that does nothing. A table or a symbol has its address.
 static void on_trap(int s, siginfo_t *i, void *c) {
     (void)s, (void)i;
     uintptr_t at = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP];
     seen++;
-    places = places * 31 + (at - (uintptr_t)&__executable_start) + *(unsigned char *)at;
+    places = places * 31 + (at - (uintptr_t)&__executable_start) + *(unsigned char *)at + *(unsigned char *)(at + 3);
 }
 
 __attribute__((noinline)) static uint64_t breaks(uint64_t a) {
     __asm__ volatile("int3; nop; nop");
     uint64_t r = table[a & 4095];
-    __asm__ volatile("int3; nopl 0(%rax)");
+    __asm__ volatile("int3; 1: nopl 8(%rax,%rax)\n.pushsection .data; .quad 1b; .popsection");
     r += table[a + 7 & 4095];
-    __asm__ volatile("int3; xchg %ax,%ax; nop");
+    __asm__ volatile("int3; .globl behind_trap; behind_trap: xchg %ax,%ax; nop");
     return r;
 }
 

@@ -163,5 +163,6 @@ fn steps_by_the_trap_flag() {
     let flags = ["-DSTEPS"];
     same(&flags, &MODES[2..], &["stepped", "stepped-by-handler"]);
     burst_alone(&flags, "trap flag", &[SOFT_RING, PT]);
+    burst_alone(&["-DSTEPS", "-DBY_RETURN"], "trap flag", &[SOFT_RING]);
     burst_alone(&["-DSTEPS_BY_HANDLER"], "trap flag", &[SOFT_RING, PT]);
 }

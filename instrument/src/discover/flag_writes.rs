@@ -1,7 +1,7 @@
 //! Functions that write bits of the flags register which no comparison sets: the trap flag, by
 //! which a program steps through itself, and the alignment check.
 //!
-//! Only `popf` sets them. What it takes is followed back to where it comes from: what `pushf` has
+//! Only `popf` and `iret` set them. What they take is followed back to where it comes from: what `pushf` has
 //! saved shortly before, with these bits as they were, is harmless. What is not known may have
 //! both.
 
@@ -159,7 +159,12 @@ pub fn sets_flags(inst: &Instruction) -> bool {
     matches!(
         inst.mnemonic(),
         Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq
-    )
+    ) || returns_as_from_interrupt(inst)
+}
+
+/// True for `iret` of 64-bit code, which takes the flags from behind two words.
+fn returns_as_from_interrupt(inst: &Instruction) -> bool {
+    inst.mnemonic() == Mnemonic::Iretq
 }
 
 fn saves_flags(inst: &Instruction) -> bool {
@@ -174,7 +179,8 @@ fn bits(insns: &[Insn]) -> Option<u64> {
     let writers = (0..insns.len()).filter(|&n| sets_flags(&insns[n].inst));
     let mut all = None;
     for at in writers {
-        if let Some(bits) = taken(&insns[..at]) {
+        let distance = 16 * i64::from(returns_as_from_interrupt(&insns[at].inst));
+        if let Some(bits) = taken(&insns[..at], distance) {
             all = Some(all.unwrap_or(0) | bits);
         }
     }
@@ -190,9 +196,10 @@ enum Place {
     Memory(Register, i64),
 }
 
-/// Bits that a `popf` behind these instructions may set. `None`: it restores the saved flags.
-fn taken(before: &[Insn]) -> Option<u64> {
-    let mut place = Place::Memory(Register::RSP, 0);
+/// Bits that an instruction behind these may set, which takes the flags at this distance from the
+/// stack pointer. `None`: it restores the saved flags.
+fn taken(before: &[Insn], distance: i64) -> Option<u64> {
+    let mut place = Place::Memory(Register::RSP, distance);
     let mut factory = InstructionInfoFactory::new();
     let (mut bits, mut changed) = (0, false);
     for insn in before.iter().rev().take(LOOK) {
@@ -437,6 +444,26 @@ mod tests {
             of(&[SAVE, CLEAR_DIRECTION, SET, SAVE, STEP, SET]),
             Some(TRAP)
         );
+    }
+
+    #[test]
+    fn returns_from_interrupts() {
+        const PUSH_RSP: &[u8] = &[0x54];
+        const IRETQ: &[u8] = &[0x48, 0xcf];
+        // ss and rsp are below the flags, cs and rip above.
+        let frame = |flags: &[&[u8]]| {
+            let parts = [
+                &[PUSH_RAX, PUSH_RSP, SAVE],
+                flags,
+                &[PUSH_RAX, PUSH_RAX, IRETQ],
+            ]
+            .concat();
+            of(&parts)
+        };
+        assert_eq!(frame(&[]), None);
+        assert_eq!(frame(&[CHECK]), Some(ALIGNMENT));
+        assert_eq!(frame(&[STEP]), Some(TRAP));
+        assert_eq!(of(&[PUSH_RAX, PUSH_RAX, PUSH_RAX, IRETQ]), Some(BOTH));
     }
 
     #[test]

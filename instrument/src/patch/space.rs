@@ -124,6 +124,13 @@ pub struct Code<'a> {
 }
 
 impl Code<'_> {
+    /// True if a trap stands before an instruction: its handler may look at the bytes behind it.
+    pub fn is_behind_trap(&self, insn: usize) -> bool {
+        insn.checked_sub(1)
+            .map(|before| &self.insns[before])
+            .is_some_and(|before| is_trap(&before.inst) && before.next() == self.insns[insn].ip)
+    }
+
     /// True if a jump at `ip` would cover no data, and no possible jump target except at its first
     /// byte.
     pub fn is_free(&self, ip: u64) -> bool {
@@ -136,16 +143,14 @@ impl Code<'_> {
 /// branch can lead between its bytes, and no instruction before reaches into them. The instructions
 /// are of one block and of the filler behind it. If `beyond` allows it, they may go on to blocks
 /// that control enters only from the block before. No call returns into the jump: its return
-/// address may be the original's. Nor does a trap: its handler may look at the bytes behind it.
+/// address may be the original's.
 pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
     let first = first.0 as usize;
     let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
     if !code.is_free(insn.ip) {
         return false;
     }
-    if let Some(before) = first.checked_sub(1).map(|i| &code.insns[i])
-        && (before.next() > insn.ip || is_trap(&before.inst) && before.next() == insn.ip)
-    {
+    if first > 0 && code.insns[first - 1].next() > insn.ip || code.is_behind_trap(first) {
         return false;
     }
     let mut covered = code.insns[first..].iter().take_while(|i| i.ip < end);

@@ -129,7 +129,9 @@ impl Function {
         if self.patching.blind && (self.patching.blind_start || insn.ip != self.range.start)
             || self.patching.anywhere && !at_start
         {
-            return u64::from(insn.len) >= JUMP && code.is_free(insn.ip);
+            return u64::from(insn.len) >= JUMP
+                && code.is_free(insn.ip)
+                && !code.is_behind_trap(first.0 as usize);
         }
         fits(code, first, !self.patching.blind)
     }

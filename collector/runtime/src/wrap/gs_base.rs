@@ -1,5 +1,6 @@
-//! Programs that set the `%gs` base by a call: `arch_prctl`, `syscall` with its number, or the instruction (`call_sites`). `mgz-instrument` declines files that are seen to; this meets libraries, and numbers that
-//! nobody could see.
+//! Programs that set the `%gs` base by a call: `arch_prctl`, `syscall` with its number, or the
+//! instruction (`call_sites`). `mgz-instrument` declines files that are seen to; this meets
+//! libraries, and numbers that nobody could see.
 //!
 //! From then on the base is the thread's own, and no clone can run in it. In `burst` only an open
 //! window is one: it ends, and the thread goes on unrecorded. In `full` and `ring` clones stand on
