@@ -1,6 +1,7 @@
 //! Walks that return, or that follow another walk, by cell. Most of their lines were touched one
 //! lap ago, even if other samples seldom meet them.
 
+use crate::data::memory_units::LINE_SHIFT;
 use crate::data::object_map::Recent;
 use crate::misses::visit_table::Key;
 use crate::stages::line_visits::Visit;
@@ -46,11 +47,12 @@ pub(crate) fn of_cells(
     let mut sites: Vec<_> = walks.sites.iter().collect();
     sites.sort_unstable_by_key(|s| s.0);
     for (&site, walk) in sites {
-        let Some((line, sample, space)) = walk.place else {
+        let Some((address, sample, space)) = walk.place else {
             continue;
         };
         let visit = Visit {
-            line,
+            line: address >> LINE_SHIFT,
+            byte: Visit::byte_of(address),
             sample,
             space,
             group: walk.group,
@@ -73,4 +75,29 @@ pub(crate) fn of_cells(
         laps.iter_mut().for_each(|lap| lap.part /= late);
     }
     laps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The object of a walk is found by a byte that was loaded: the first byte of the lowest line
+    /// belongs to another object where the walk's object begins in the middle of that line.
+    #[test]
+    fn objects_need_not_begin_with_a_line() {
+        const BEGIN: u64 = 0x10_0010;
+        let mut walks = Walks::default();
+        for sample in 0..400u64 {
+            let from = sample * 97_531;
+            let address = |i: u64| BEGIN + i / 1500 % 1500 * 4 + i % 1500 * 6000;
+            let rows: Vec<_> = (from..from + 1000)
+                .map(|i| (7, 1, address(i), true))
+                .collect();
+            walks.sample((sample as u32, 0), rows.into_iter());
+        }
+        let numbers = [((1, 5), 0)].into_iter().collect();
+        let object = |visit: &Visit, _: &mut Recent| if visit.address() >= BEGIN { 5 } else { 4 };
+        let laps = of_cells(&walks, &numbers, object);
+        assert_eq!(laps[0].len(), 1);
+    }
 }

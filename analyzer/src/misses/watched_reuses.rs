@@ -103,6 +103,7 @@ pub(crate) fn timed(
         Some(Watch {
             used: Visit {
                 line: pair.address >> LINE_SHIFT,
+                byte: Visit::byte_of(pair.address),
                 sample: pair.sample,
                 space: used.space,
                 group: used.group,

@@ -3,7 +3,7 @@
 use crate::data::code_map::Target;
 use crate::data::counts::Counts;
 use crate::data::detail::Detail;
-use crate::data::memory_units::{LINE_BYTES, LINE_SHIFT};
+use crate::data::memory_units::LINE_BYTES;
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::data::reuse_pairs::ReusePairs;
 use crate::data::samples::SampleInfo;
@@ -289,7 +289,7 @@ fn predicted(
     let object = |visit: &Visit, sample: &SampleInfo, recent: &mut Recent| {
         objects.map_or(UNKNOWN, |objects| {
             let middle = sample.first_time + sample.last_time.saturating_sub(sample.first_time) / 2;
-            objects.find_recent(recent, sample.process, visit.line << LINE_SHIFT, middle)
+            objects.find_recent(recent, sample.process, visit.address(), middle)
         })
     };
     let by_time = trace.manifest.triggers_by_time();

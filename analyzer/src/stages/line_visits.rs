@@ -147,9 +147,23 @@ pub struct Visit {
     pub group: u32,
     /// Lines that the sample had touched before.
     pub before: u16,
+    /// The byte of the line that was loaded first. Objects may begin anywhere in a line.
+    pub byte: u8,
     /// True if the visit comes in the order of memory: a neighbour was touched before, or the step
     /// equals that of the last visits.
     pub sequence: bool,
+}
+
+impl Visit {
+    /// The first address that was loaded.
+    pub fn address(&self) -> u64 {
+        self.line << LINE_SHIFT | u64::from(self.byte)
+    }
+
+    /// The byte of its line that an address is.
+    pub fn byte_of(address: u64) -> u8 {
+        (address & ((1 << LINE_SHIFT) - 1)) as u8
+    }
 }
 
 /// Accesses of a group in a sample.
@@ -387,6 +401,7 @@ impl LineVisits {
                         space: work.space,
                         group,
                         before: distinct.min(u64::from(u16::MAX)) as u16,
+                        byte: Visit::byte_of(work.address[at]),
                         sequence,
                     });
                 }

@@ -29,7 +29,7 @@ const COMMON: f64 = 0.1;
 /// Rows of a sample that make a walk.
 const FEW: usize = 16;
 
-/// A row of a sample that stands for others: line, sample, address space.
+/// A row of a sample that stands for others: address, sample, address space.
 pub type Place = (u64, u32, u32);
 
 /// Steps back of one size.
@@ -239,8 +239,8 @@ impl Walks {
             of.samples += 1;
             of.rows += rows.len() as u64;
             of.late += rows.iter().filter(|r| r.1).count() as u64;
-            let lines = rows.iter().filter(|r| r.1).map(|r| r.0 >> LINE_SHIFT);
-            let place = lines.min().map(|line| (line, sample, space));
+            let late = rows.iter().filter(|r| r.1).map(|r| r.0);
+            let place = late.min().map(|address| (address, sample, space));
             of.place = [of.place, place].into_iter().flatten().min();
             add(of, rows);
         }

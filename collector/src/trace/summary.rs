@@ -177,9 +177,9 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     line
 }
 
-/// True if no load of a cloned function can have been executed unseen.
+/// True if no load of an instrumented file's functions can have been executed unseen.
 fn is_complete(manifest: &Manifest) -> bool {
-    let late = |m: &Module| m.not_instrumented.entered_late > 0;
+    let late = |m: &Module| m.not_instrumented.entered_late + m.not_instrumented.functions > 0;
     let unseen = |cause: &str| manifest.totals.dropped.get(cause).is_some_and(|n| *n > 0);
     !manifest.modules.iter().any(late)
         && !["jumps_unseen", "entries_taken_back"]
@@ -286,6 +286,10 @@ mod tests {
             text(&m, "trace"),
             "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s, slowdown unknown (not measured)"
         );
+        m.modules = vec![Module::default()];
+        m.modules[0].not_instrumented.functions = 1;
+        assert!(text(&m, "trace").contains("at least 1,200 loads executed"));
+        m.modules.clear();
         (m.cpu_seconds, m.recording_seconds) = (1.212, 0.012);
         assert!(
             text(&m, "trace")
