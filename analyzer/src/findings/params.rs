@@ -43,7 +43,8 @@ pub(super) const COMMON_CACHE_LEVELS: [(&str, u64, u64, f64); 3] = [
 ];
 /// A load from memory takes this many cycles on common machines. Source: Chosen.
 pub(super) const MEMORY_CYCLES: f64 = 220.0;
-/// This share of a latency delays the program if each load waits for the one before. Source: Chosen.
+/// This share of a latency delays the program if each load waits for the one before. Source:
+/// Chosen.
 pub(super) const FELT_LATENCY_SHARE_IN_CHASE: f64 = 1.0;
 /// This share of a latency delays the program if several loads overlap. Source: Chosen.
 pub(super) const FELT_LATENCY_SHARE_OVERLAPPING: f64 = 0.25;
@@ -72,7 +73,8 @@ pub(super) const MAX_STEP_BYTES_IN_ORDER: u64 = 64;
 pub(super) const MIN_SHARE_OF_STEPS_IN_ORDER: f64 = 0.8;
 /// A load stays at its address if more than this share of the steps is zero. Source: Chosen.
 pub(super) const MIN_SHARE_OF_STEPS_IN_PLACE: f64 = 0.9;
-/// A load instruction or cause is frequent if it has at least one in this many rows. Source: Chosen.
+/// A load instruction or cause is frequent if it has at least one in this many rows. Source:
+/// Chosen.
 pub(super) const ROWS_PER_FREQUENT_ROW: u64 = 300;
 
 // Walks that return.
@@ -135,8 +137,8 @@ pub(super) const MIN_SHARE_OF_NAMED_OBJECT: f64 = 0.3;
 /// An object smaller than the working set by this factor is not what the loads go through. Source:
 /// Chosen.
 pub(super) const WORKING_SET_OVER_SMALL_OBJECT: u64 = 16;
-/// Blocks that were not logged are estimated from at least this many first touches of logged blocks.
-/// Source: Chosen.
+/// Blocks that were not logged are estimated from at least this many first touches of logged
+/// blocks. Source: Chosen.
 pub(super) const MIN_LOGGED_TOUCHES: u64 = 4;
 /// At most this many objects are named together. Source: Chosen.
 pub(super) const MAX_OBJECTS_NAMED_TOGETHER: usize = 6;

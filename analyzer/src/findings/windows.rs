@@ -1,8 +1,8 @@
 //! Rows that findings are made from: all windows, or pieces of a long trace, in memory.
 //!
 //! Findings need details of a few loads that no table counts, such as the bytes of an element that
-//! are read. So they read some of the rows once more: at most [`params::MAX_ROWS_READ`], from all over the
-//! run.
+//! are read. So they read some of the rows once more: at most [`params::MAX_ROWS_READ`], from all
+//! over the run.
 
 use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
@@ -106,7 +106,8 @@ fn chosen(source: &dyn Source, all: u64) -> Vec<usize> {
 /// Process, thread and sample of a stream of rows.
 type Stream = (u32, u32, u32);
 
-/// Cuts streams of rows into windows of [`params::MAX_ROWS_OF_WINDOW`] rows, across the ends of chunks.
+/// Cuts streams of rows into windows of [`params::MAX_ROWS_OF_WINDOW`] rows, across the ends of
+/// chunks.
 #[derive(Default)]
 struct Cutter {
     /// In each stream, one in this many windows is kept.
