@@ -1,8 +1,9 @@
 //! Constants of the rules for findings.
 //!
-//! A doc comment says what a constant decides, its unit, and its source. The constants serve to
-//! rank causes and are round numbers (`docs/decisions/0053-mechanisms-from-data-flow.md`).
-//! `docs/reference/findings.md` lists those that users may notice.
+//! A doc comment says what a constant decides, its unit, and its source. Shares, ratios and factors
+//! have no unit. The constants serve to rank causes and are round numbers
+//! (`docs/decisions/0053-mechanisms-from-data-flow.md`). `docs/reference/findings.md` lists those
+//! that users may notice.
 
 // Report: which causes become findings.
 

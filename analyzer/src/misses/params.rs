@@ -6,6 +6,9 @@
 
 // Intervals.
 
+/// The rule of three holds for watches as for windows.
+pub(super) use crate::estimate::params::UNSEEN_EVENTS_AT_95_PCT;
+
 /// Half a 95 % interval has this many standard errors. Source: Chosen, as the normal distribution's
 /// 1.96, rounded.
 pub(super) const STANDARD_ERRORS_IN_HALF_INTERVAL: f64 = 2.0;
@@ -155,9 +158,6 @@ pub(super) const CODE_SHARE_ERROR: f64 = 0.2;
 pub(super) const MIN_ERRORS_TO_CONTRADICT: f64 = 1.0;
 /// Watches count fully from this many standard errors on. Source: Chosen.
 pub(super) const ERRORS_TO_COUNT_FULLY: f64 = 2.0;
-/// If none of n watches was touched, up to this over n may be, with 95 % confidence. Source: the
-/// rule of three, (1 − 3/n)^n ≈ 0.05.
-pub(super) const UNSEEN_EVENTS_AT_95_PCT: f64 = 3.0;
 
 // Lines and words.
 
