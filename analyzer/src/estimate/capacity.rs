@@ -1,29 +1,30 @@
 //! Capacity of used memory: the number of blocks that fit where some were seen. Addresses fit in
 //! their lines, lines in their pages, pages in larger pieces.
 
+use crate::estimate::params;
 use crate::estimate::recapture::Block;
-
-/// A line has 2 to the power of this many blocks.
-const SHIFT: u32 = 6;
 
 /// The lines of blocks, as blocks: both are sorted by number. None if each block has one for itself.
 pub(crate) fn lines(blocks: &[Block]) -> Option<Vec<Block>> {
     let shared = blocks
         .windows(2)
-        .filter(|pair| pair[0].number >> SHIFT == pair[1].number >> SHIFT)
+        .filter(|pair| {
+            pair[0].number >> params::BLOCKS_PER_LINE_LOG2
+                == pair[1].number >> params::BLOCKS_PER_LINE_LOG2
+        })
         .count();
     if shared == 0 {
         return None;
     }
     let mut lines: Vec<Block> = Vec::with_capacity(blocks.len() - shared);
     let line_of = |block: &Block| Block {
-        number: block.number >> SHIFT,
+        number: block.number >> params::BLOCKS_PER_LINE_LOG2,
         ..*block
     };
     let (first, others) = blocks.split_first()?;
     let mut line = line_of(first);
     for block in others {
-        if block.number >> SHIFT == line.number {
+        if block.number >> params::BLOCKS_PER_LINE_LOG2 == line.number {
             join(&mut line, block);
         } else {
             lines.push(std::mem::replace(&mut line, line_of(block)));
@@ -54,7 +55,7 @@ pub(crate) fn places(blocks: &[Block]) -> f64 {
     let step = blocks
         .windows(2)
         .fold(0, |step, pair| gcd(pair[1].number - pair[0].number, step));
-    (1u64 << SHIFT).div_ceil(step.max(1)) as f64
+    (1u64 << params::BLOCKS_PER_LINE_LOG2).div_ceil(step.max(1)) as f64
 }
 
 /// Greatest common divisor. With powers of two, which steps mostly are, no division is needed.

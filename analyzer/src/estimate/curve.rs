@@ -53,20 +53,13 @@ pub use crate::estimate::curve_points::{Curve, CurvePoint};
 use crate::estimate::curve_points::{Spread, Stratum};
 use crate::estimate::curve_sightings::{LEVELS, Once, Together, Weighed, varies};
 use crate::estimate::recapture::{Tally, together};
-use crate::estimate::{Blocks, Design, Estimate, Z};
-
-/// Blocks of a stratum that were seen by so many times as many samples are another stratum.
-const OFTEN: u32 = 8;
-/// Such parts, at most: the logarithm of 2³² to that base.
-const OCTAVES: usize = 11;
-/// Strata, at most.
-const MOST: usize = 4096;
+use crate::estimate::{Blocks, Design, Estimate, params};
 
 /// Cuts blocks at gaps of 64 KiB and at the estimator's cuts (`ends`). Smaller gaps may be parts of
 /// one object that no sample has seen.
 fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
     let list = &blocks.listed.blocks;
-    let mut gap = (65_536u64 >> shift).max(2);
+    let mut gap = (params::MIN_GAP_BYTES_OF_STRATA >> shift).max(params::MIN_GAP_BLOCKS_OF_STRATA);
     loop {
         let cuts = (1..list.len()).filter(|&i| {
             list[i].number - list[i - 1].number >= gap || ends.binary_search(&i).is_ok()
@@ -74,10 +67,10 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
         let ends: Vec<usize> = cuts
             .chain((!list.is_empty()).then_some(list.len()))
             .collect();
-        if ends.len() <= MOST || gap > 1 << 60 {
+        if ends.len() <= params::MAX_STRATA_OF_CURVE || gap > 1 << 60 {
             return ends;
         }
-        gap *= 4;
+        gap *= params::GAP_GROWTH_FACTOR;
     }
 }
 
@@ -125,9 +118,10 @@ pub fn curve(
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for end in gaps(blocks, shift, &ends) {
         // Data in constant use may lie beside data that was used once.
-        let mut octaves: [Vec<u32>; OCTAVES] = Default::default();
+        let mut octaves: [Vec<u32>; params::MAX_PARTS_OF_STRATUM] = Default::default();
         for (at, block) in (from..end).zip(&list[from..end]) {
-            octaves[block.samples.max(1).ilog(OFTEN) as usize].push(at as u32);
+            octaves[block.samples.max(1).ilog(params::SAMPLES_RATIO_OF_PARTS) as usize]
+                .push(at as u32);
         }
         groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
         from = end;
@@ -138,7 +132,9 @@ pub fn curve(
         .take_while(|&w| w > 0.0)
         .collect();
     // Standard deviation of the logarithm of the samples' weights.
-    let speeds = design.weights.map_or(0.0, |error| error.ln_1p() / Z);
+    let speeds = design.weights.map_or(0.0, |error| {
+        error.ln_1p() / params::NORMAL_QUANTILE_OF_95_PCT
+    });
     let mut met = 0.0;
     let mut once = Once::new(lengths);
     let mut places: Vec<(u32, u32)> = Vec::new();
@@ -268,8 +264,9 @@ pub fn curve(
             if level == 1 && weights > 0.0 {
                 stratum.nearby = (seen + unseen.value) * scale / weights;
             }
-            let below = ((unseen.value - unseen.lo) * scale / windows).powi(2) + Z * Z * by_time;
-            let above = ((unseen.hi - unseen.value) * scale / windows).powi(2) + Z * Z * by_time;
+            let z = params::NORMAL_QUANTILE_OF_95_PCT;
+            let below = ((unseen.value - unseen.lo) * scale / windows).powi(2) + z * z * by_time;
+            let above = ((unseen.hi - unseen.value) * scale / windows).powi(2) + z * z * by_time;
             stratum.levels.push((
                 size,
                 Spread {
@@ -336,7 +333,10 @@ fn growth_at_end(inside: &[(f64, f64)]) -> f64 {
     let Some((b, before)) = inside.split_last() else {
         return 1.0;
     };
-    match before.iter().rfind(|a| a.0 <= 0.8 * b.0) {
+    match before
+        .iter()
+        .rfind(|a| a.0 <= params::MAX_SIZE_SHARE_FOR_GROWTH * b.0)
+    {
         Some(a) if a.1 > 0.0 && b.1 > 0.0 => {
             (((b.1 - a.1) / (b.0 - a.0)) / (b.1 / b.0)).clamp(0.0, 1.0)
         }

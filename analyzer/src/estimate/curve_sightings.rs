@@ -118,7 +118,8 @@ impl Once {
     }
 
     pub(crate) fn begin(&mut self) {
-        // There are fewer groups than numbers: at most `MOST` times `OCTAVES`.
+        // There are fewer groups than numbers: at most `MAX_STRATA_OF_CURVE` times
+        // `MAX_PARTS_OF_STRATUM`.
         self.turn += 1;
     }
 

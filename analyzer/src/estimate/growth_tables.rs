@@ -7,7 +7,7 @@ use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::samples::SampleInfo;
 use crate::engine::Outcome;
 use crate::estimate::sample_shares::Shares;
-use crate::estimate::{Blocks, Curve, Design, Estimate, Order, curve};
+use crate::estimate::{Blocks, Curve, Design, Estimate, Order, curve, params};
 use crate::stages::windows::{MAX_LEVEL, MIN_LEVEL, WindowSums};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
@@ -218,7 +218,7 @@ pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
         // Data that is always in use comes again in the next sample: that is not meant.
         for pair in seen
             .windows(2)
-            .filter(|p| p[0].0 == p[1].0 && p[1].1 - p[0].1 >= 2)
+            .filter(|p| p[0].0 == p[1].0 && p[1].1 - p[0].1 >= params::MIN_RESONANCE_LAG)
         {
             let numbers = &numbers[pair[0].0 as usize];
             *lags
@@ -240,9 +240,9 @@ pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
             .sum::<u64>()
     };
     let chances = numbers.iter().zip(&sightings).map(of_thread).sum::<u64>();
-    (samples >= 16
-        && f64::from(samples) >= 2.5 * f64::from(lag)
-        && count as f64 > 0.6 * chances as f64)
+    (samples >= params::MIN_SAMPLES_FOR_RESONANCE
+        && f64::from(samples) >= params::MIN_SAMPLES_OVER_RESONANCE_LAG * f64::from(lag)
+        && count as f64 > params::MIN_REPEATED_SHARE_OF_RESONANCE * chances as f64)
         .then_some(lag)
 }
 
@@ -311,9 +311,9 @@ pub fn tables(
     let scale = outcome.incidence.scale();
     // Samples have equally many records, but some code has more loads per record than other code.
     // The few samples that are longer than the others are all of such code.
-    let most = (MIN_LEVEL..=MAX_LEVEL)
-        .rev()
-        .find(|&level| long_enough(outcome, shares, 1 << level) >= 0.5);
+    let most = (MIN_LEVEL..=MAX_LEVEL).rev().find(|&level| {
+        long_enough(outcome, shares, 1 << level) >= params::MIN_SAMPLE_SHARE_OF_WINDOW_SIZE
+    });
     let inside = |of: fn(&WindowSums) -> u64| -> Vec<(f64, f64)> {
         (MIN_LEVEL..=most.unwrap_or(MIN_LEVEL))
             .map(|level| (level, outcome.windows.sums_of_run(level)))
@@ -406,9 +406,6 @@ pub fn tables(
     (rows, Some(inter))
 }
 
-/// Points of the curve for each doubling of an interval.
-const STEPS: f64 = 128.0;
-
 /// Reuse of pages between samples: from one sighting to the next in the same thread.
 fn inter_sample(
     pages: &Blocks,
@@ -452,9 +449,10 @@ fn inter_sample(
                 let distance = if order.is_weighed() {
                     // A point of the curve looks at all strata, so intervals that differ by less
                     // than a quarter percent share a point.
-                    let step = (interval.max(1.0).log2() * STEPS).round();
+                    let step =
+                        (interval.max(1.0).log2() * params::CURVE_POINTS_PER_DOUBLING).round();
                     let alike = known.entry(step as u32);
-                    *alike.or_insert_with(|| at((step / STEPS).exp2()))
+                    *alike.or_insert_with(|| at((step / params::CURVE_POINTS_PER_DOUBLING).exp2()))
                 } else {
                     *known.entry(lag).or_insert_with(|| at(interval))
                 };

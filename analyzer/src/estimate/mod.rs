@@ -53,6 +53,7 @@ pub(crate) mod curve_points;
 pub(crate) mod curve_sightings;
 pub(crate) mod groups;
 pub mod growth_tables;
+pub(crate) mod params;
 pub(crate) mod part_loads;
 pub mod raking;
 pub(crate) mod recapture;
@@ -70,9 +71,6 @@ use std::cmp::Ordering;
 pub use crate::estimate::curve::{Curve, CurvePoint, Order, curve};
 pub use crate::estimate::groups::{Blocks, Grouped, Kinds, Sightings};
 pub use crate::estimate::recapture::{Block, Listed};
-
-/// Quantile of the normal distribution for 95 %.
-const Z: f64 = 1.959_964;
 
 /// The sampling design.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -191,7 +189,8 @@ impl Estimate {
     /// True if the interval is too wide to act on: its ends differ by more than a factor of two.
     pub fn vague(&self) -> bool {
         !matches!(
-            self.hi.partial_cmp(&(2.0 * self.lo)),
+            self.hi
+                .partial_cmp(&(params::MAX_RATIO_OF_INTERVAL_ENDS * self.lo)),
             Some(Ordering::Less | Ordering::Equal)
         )
     }
@@ -200,27 +199,28 @@ impl Estimate {
 /// 95 % bounds of the mean of a Poisson variable whose observed value is `n` (Garwood, by the
 /// approximation of Wilson and Hilferty).
 fn poisson_bounds(n: f64) -> (f64, f64) {
+    let z = params::NORMAL_QUANTILE_OF_95_PCT;
     let low = if n < 0.5 {
         0.0
     } else {
-        n * (1.0 - 1.0 / (9.0 * n) - Z / (3.0 * n.sqrt()))
+        n * (1.0 - 1.0 / (9.0 * n) - z / (3.0 * n.sqrt()))
             .max(0.0)
             .powi(3)
     };
     let m = n + 1.0;
     (
         low,
-        m * (1.0 - 1.0 / (9.0 * m) + Z / (3.0 * m.sqrt())).powi(3),
+        m * (1.0 - 1.0 / (9.0 * m) + z / (3.0 * m.sqrt())).powi(3),
     )
 }
 
 /// Quantile of Student's distribution for 95 % (Cornish–Fisher, second order).
 fn student(degrees: f64) -> f64 {
-    let n = degrees.max(1.0);
-    let g1 = (Z.powi(3) + Z) / 4.0;
-    let g2 = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
-    let g3 = (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z) / 384.0;
-    Z + g1 / n + g2 / n.powi(2) + g3 / n.powi(3)
+    let (n, z) = (degrees.max(1.0), params::NORMAL_QUANTILE_OF_95_PCT);
+    let g1 = (z.powi(3) + z) / 4.0;
+    let g2 = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let g3 = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + g1 / n + g2 / n.powi(2) + g3 / n.powi(3)
 }
 
 /// Delete-a-group jackknife over replicates. `samples` are the samples of each replicate. `of`
@@ -239,7 +239,7 @@ fn jackknife(
         .filter_map(|&r| of(Some(r), (total - samples[r]) as f64 / total as f64))
         .collect();
     let n = without.len() as f64;
-    if n < 4.0 || without.len() < used.len() {
+    if n < params::MIN_REPLICATES_FOR_JACKKNIFE || without.len() < used.len() {
         return None;
     }
     let mean = without.iter().sum::<f64>() / n;
@@ -281,7 +281,7 @@ pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> O
     if design.complete() {
         return Some(Estimate::exact(observed));
     }
-    let ends = Z / 12f64.sqrt() / design.samples.max(1) as f64;
+    let ends = params::NORMAL_QUANTILE_OF_95_PCT / 12f64.sqrt() / design.samples.max(1) as f64;
     let total = |of: &[f64; REPLICATES], without: Option<usize>| {
         of.iter()
             .enumerate()

@@ -10,12 +10,9 @@
 
 use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
 use crate::engine::BucketOutcome;
-use crate::estimate::{Estimate, Loads, jackknife};
+use crate::estimate::{Estimate, Loads, jackknife, params};
 use crate::stages::reuse::REPLICATES;
 use std::collections::HashMap;
-
-/// Share of a function's windows in which a part of it must have loads.
-const NEARLY_ALL: f64 = 0.95;
 
 /// Loads of a row, by the functions that contain it.
 type LoadsByFunction = HashMap<u32, [f64; REPLICATES]>;
@@ -61,7 +58,7 @@ pub(crate) fn part_loads(
             return None;
         }
         let function = function as usize;
-        if (seen[row] as f64) < NEARLY_ALL * seen_functions[function] as f64 {
+        if (seen[row] as f64) < params::MIN_WINDOW_SHARE_OF_PART * seen_functions[function] as f64 {
             return None;
         }
         let loads = functions.get(function).copied().flatten()?;

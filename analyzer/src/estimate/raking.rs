@@ -7,6 +7,8 @@
 //! (L_f / S_f)^(n_wf / n_w), where S_f is the sum with the current weights. All windows of a single
 //! function get the same factor; windows of several functions get factors in between.
 
+use crate::estimate::params;
+
 /// The loads of one window by function.
 #[derive(Clone, Debug, Default)]
 pub struct WindowLoads {
@@ -24,11 +26,6 @@ impl WindowLoads {
         self.loads.iter().map(|l| l.1).sum()
     }
 }
-
-/// Greatest number of rounds. The sums show any remaining difference.
-const ROUNDS: usize = 400;
-/// Sums that are this near are met.
-const NEAR: f64 = 1e-4;
 
 /// The weights of windows for given loads of the functions (0: unknown), and the share of these
 /// loads that is in functions without any window.
@@ -55,7 +52,7 @@ pub fn rake(windows: &[WindowLoads], functions: &[f64]) -> (Vec<f64>, f64) {
         weights.iter_mut().for_each(|w| *w *= total / first);
     }
     let mut unseen = 0.0;
-    for round in 0..ROUNDS {
+    for round in 0..params::MAX_RAKING_ROUNDS {
         let sums = sums(&weights);
         if round == 0 {
             let missing = functions.iter().zip(&sums).filter(|(_, sum)| **sum == 0.0);
@@ -74,7 +71,10 @@ pub fn rake(windows: &[WindowLoads], functions: &[f64]) -> (Vec<f64>, f64) {
                 }
             })
             .collect();
-        if ratios.iter().all(|r| r.abs() < NEAR) {
+        if ratios
+            .iter()
+            .all(|r| r.abs() < params::MAX_RAKING_LOG_ERROR)
+        {
             break;
         }
         for (window, weight) in windows.iter().zip(&mut weights) {

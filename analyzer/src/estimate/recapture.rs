@@ -2,25 +2,9 @@
 
 use crate::estimate::clusters::{Sums, Table};
 use crate::estimate::sample_shares::EVEN;
-use crate::estimate::{Design, Estimate, Z, capacity, poisson_bounds};
+use crate::estimate::{Design, Estimate, capacity, params, poisson_bounds};
 use std::cell::OnceCell;
 use std::sync::OnceLock;
-
-/// Strata are divided at most this often.
-const DEPTH: u32 = 10;
-/// Two strata differ if the ratios of their doubletons to singletons do by this many standard deviations.
-const DIFFERENT: f64 = 4.2;
-/// Bounds of doubt, in the same unit: two strata whose difference is between these may also be
-/// alike.
-const PERHAPS: f64 = 2.5;
-const SURELY: f64 = 7.0;
-/// Number of places at which a stratum may be cut: the widest gap and equally spaced ones. Even, so
-/// that the middle is one of them.
-const PLACES: usize = 8;
-/// Greatest unevenness of use ([`Use::Uneven`]): at this value, the blocks that are seen once have
-/// equally many of each order of magnitude of use. Beyond it, nearly all of the estimate would be
-/// blocks much rarer than any that was seen, and samples say nothing about those.
-const MOST_UNEVEN: f64 = 1.0;
 
 /// An address (line, page) and how many samples have seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +84,7 @@ impl Tally {
             cluster: if f2 > 0.0 {
                 mean(counts.pair_squares, f2)
             } else {
-                (single_cluster / 2.0).max(1.0)
+                (single_cluster * params::CLUSTER_SHARE_WITHOUT_COINCIDENCE).max(1.0)
             },
             spread: (variance.max(f1) * (1.0 - design.share).max(0.0)).sqrt(),
             single: single_cluster.max(1.0),
@@ -183,10 +167,14 @@ impl Tally {
         } else {
             1.0
         };
-        let error = (1.0 / triples.max(0.5) + 4.0 / pairs.max(0.5)).sqrt();
+        let at_least = |n: f64| n.max(params::MIN_COINCIDENCES_IN_ERROR);
+        let error = (1.0 / at_least(triples) + 4.0 / at_least(pairs)).sqrt();
         let least = ratio * (-error).exp() - 1.0;
-        let most = ratio * (Z * error).exp() - 1.0;
-        (least.clamp(0.0, MOST_UNEVEN), most.clamp(0.0, MOST_UNEVEN))
+        let most = ratio * (params::NORMAL_QUANTILE_OF_95_PCT * error).exp() - 1.0;
+        (
+            least.clamp(0.0, params::MAX_UNEVENNESS_OF_USE),
+            most.clamp(0.0, params::MAX_UNEVENNESS_OF_USE),
+        )
     }
 
     /// Unseen blocks: estimate and bounds.
@@ -196,10 +184,11 @@ impl Tally {
         // If few samples have singletons (a short phase), there might as well have been none, or
         // several times as many.
         let (few_low, few_high) = poisson_bounds(self.f1 / self.single);
-        let f1_low = (self.f1 - Z * self.spread)
+        let f1_low = (self.f1 - params::NORMAL_QUANTILE_OF_95_PCT * self.spread)
             .min(few_low * self.single)
             .max(0.0);
-        let f1_high = (self.f1 + Z * self.spread).max(few_high * self.single);
+        let f1_high =
+            (self.f1 + params::NORMAL_QUANTILE_OF_95_PCT * self.spread).max(few_high * self.single);
         let of = |f1: f64, n: f64, rest: f64, by: Use| {
             Self::unseen_of(f1, n * self.cluster, rest, by, design)
         };
@@ -242,7 +231,7 @@ impl Tally {
             of(self.f1, n + 1.0, self.rest / error, by),
         );
         // Random variation of the unseen number around its expectation.
-        let by_count = Z * (value * self.cluster.max(1.0)).sqrt();
+        let by_count = params::NORMAL_QUANTILE_OF_95_PCT * (value * self.cluster.max(1.0)).sqrt();
         let below = (2.0 * value - by_pairs.0 - by_singles.0)
             .hypot(value - by_use.0)
             .hypot(value - by_speed.0)
@@ -262,7 +251,8 @@ impl Tally {
     /// per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
     fn difference(&self, other: &Tally) -> f64 {
         // Coincidences that a side has, and how many it would have of both sides' if they were used alike.
-        let exposure = |side: &Tally| side.f1.max(0.5 * side.single) / side.cluster.max(1.0);
+        let singles = |side: &Tally| side.f1.max(params::MIN_SAMPLES_OF_SINGLETONS * side.single);
+        let exposure = |side: &Tally| singles(side) / side.cluster.max(1.0);
         let (a, b) = (self.coincidences(), other.coincidences());
         let (share, all) = (exposure(self) / (exposure(self) + exposure(other)), a + b);
         let (wanted_a, wanted_b) = (all * share, all * (1.0 - share));
@@ -270,7 +260,7 @@ impl Tally {
         // (At least 0, but for rounding.)
         let deviance = (2.0 * (part(a, wanted_a) + part(b, wanted_b))).max(0.0);
         // Singletons come by sample as well.
-        let by_sample = |side: &Tally| side.single / side.f1.max(0.5 * side.single);
+        let by_sample = |side: &Tally| side.single / singles(side);
         let counted = 1.0 / wanted_a + 1.0 / wanted_b;
         if all > 0.0 {
             (deviance * counted / (counted + by_sample(self) + by_sample(other))).sqrt()
@@ -435,14 +425,17 @@ impl Division {
             doubt: [0.0; 2],
         };
         // Without any coincidence of two samples, the sides cannot be distinguished.
-        if depth < DEPTH && blocks.len() >= 16 && whole.f2 > 0.0 {
+        if depth < params::MAX_DIVISIONS_OF_STRATUM
+            && blocks.len() >= params::MIN_BLOCKS_TO_DIVIDE
+            && whole.f2 > 0.0
+        {
             // The cut is at the place where the sides differ the most: the widest gap, which is
             // where objects meet, or one of the equally spaced places.
-            let mut places: [usize; PLACES] = std::array::from_fn(|i| {
+            let mut places: [usize; params::CUT_PLACES_OF_STRATUM] = std::array::from_fn(|i| {
                 if i == 0 {
                     widest_gap(blocks)
                 } else {
-                    blocks.len() * i / PLACES
+                    blocks.len() * i / params::CUT_PLACES_OF_STRATUM
                 }
             });
             places.sort_unstable();
@@ -451,7 +444,7 @@ impl Division {
                 .sides(from, from + blocks.len(), &places.map(|p| from + p));
             let sides = sides.map(|(a, b)| (Tally::new(&a, design), Tally::new(&b, design)));
             let differences = sides.map(|(a, b)| a.difference(&b));
-            let most = (0..PLACES)
+            let most = (0..params::CUT_PLACES_OF_STRATUM)
                 .rev()
                 .max_by(|&i, &k| differences[i].total_cmp(&differences[k]))
                 .unwrap_or(0);
@@ -462,9 +455,9 @@ impl Division {
                     self.divide(right, from + place, b, depth + 1),
                 ]
             };
-            if differences[most] > DIFFERENT {
+            if differences[most] > params::MAX_DEVIATIONS_OF_LIKE_STRATA {
                 let mut parts = Stratified::Two(Box::new(cut(places[most], sides[most])));
-                if differences[most] < SURELY {
+                if differences[most] < params::MAX_DEVIATIONS_OF_DOUBT {
                     let doubtful = doubt(together.unseen().value - parts.unseen());
                     let first = parts.first();
                     first.doubt = both(first.doubt, doubtful);
@@ -472,7 +465,9 @@ impl Division {
                 return parts;
             }
             // Alike at this resolution; below an even cut there may still be differences.
-            if depth < 4 && whole.f1 > 64.0 {
+            if depth < params::MAX_DIVISIONS_BEFORE_EVEN_CUT
+                && whole.f1 > params::MIN_SINGLETONS_FOR_EVEN_CUT
+            {
                 let middle = places
                     .iter()
                     .position(|&p| p == blocks.len() / 2)
@@ -484,7 +479,7 @@ impl Division {
                     parts => return Stratified::Two(Box::new(parts)),
                 }
             }
-            if differences[most] > PERHAPS {
+            if differences[most] > params::MIN_DEVIATIONS_OF_DOUBT {
                 let (a, b) = sides[most];
                 let (left, right) = blocks.split_at(places[most]);
                 let apart = unseen(left, &a, design).value + unseen(right, &b, design).value;

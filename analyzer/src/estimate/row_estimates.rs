@@ -8,14 +8,10 @@ use crate::estimate::growth_tables::WholeSightings;
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::TimeShare;
 use crate::estimate::{
-    Blocks, Design, Estimate, Grouped, Kinds, Listed, Loads, Sightings, distance, executed,
+    Blocks, Design, Estimate, Grouped, Kinds, Listed, Loads, Sightings, distance, executed, params,
 };
 use crate::stages::reuse::{REPLICATES, RepSums};
 use serde::Serialize;
-
-/// Code that n windows have not seen takes less than this over n of the time, with 95 % confidence:
-/// (1 − 3/n)^n is a twentieth.
-const UNSEEN: f64 = 3.0;
 
 /// Which estimator `F_hat` comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -143,9 +139,9 @@ impl Limits {
     fn new(seen: u64, loads: Option<f64>, counts: &Counts, bytes: Option<u64>) -> Limits {
         let recorded = counts.accesses as f64 / (counts.accesses + counts.implied).max(1) as f64;
         Limits {
-            unseen: loads
-                .filter(|_| seen > 0)
-                .map(|loads| (UNSEEN / seen as f64).min(1.0) * loads * recorded),
+            unseen: loads.filter(|_| seen > 0).map(|loads| {
+                (params::UNSEEN_EVENTS_AT_95_PCT / seen as f64).min(1.0) * loads * recorded
+            }),
             room: room(counts, bytes),
         }
     }
@@ -613,11 +609,10 @@ struct Pairs {
 
 impl Pairs {
     fn new(rows: usize, columns: usize) -> Pairs {
-        const MOST: usize = 1 << 28;
         let words = columns.div_ceil(64);
         let bits = rows
             .checked_mul(words * 64)
-            .filter(|&n| n <= MOST)
+            .filter(|&n| n <= params::MAX_BITS_OF_SAMPLE_PAIRS)
             .map_or(Vec::new(), |n| vec![0; n / 64]);
         Pairs {
             columns: words * 64,

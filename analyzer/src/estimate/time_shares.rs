@@ -21,7 +21,8 @@
 //! The interval is Wilson's for the number of independent windows that would give this variance.
 //!
 //! *Another run.* Phases of another run of the program may have other lengths. Comparisons of runs
-//! therefore use batch means: the variance between [`BATCHES`] batches of consecutive windows.
+//! therefore use batch means: the variance between batches of consecutive windows
+//! ([`params::MAX_BATCHES_OF_WINDOWS`]).
 //!
 //! Windows represent different times if a budget sets their rate. Each counts by its time t, and n
 //! is Kish's effective number (Σt)²/Σt².
@@ -29,19 +30,9 @@
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
 use crate::engine::Outcome;
-use crate::estimate::{Z, student};
+use crate::estimate::{params, student};
 use crate::input::weights::Weights;
 use serde::Serialize;
-
-/// Batches of consecutive windows.
-pub const BATCHES: usize = 32;
-/// Batches that say how much they differ, at least.
-const FEWEST: usize = 4;
-/// Windows inside and outside of a row from which on successive differences are used. Fewer windows
-/// show too few borders of phases. Chosen: with 10 borders a variance is known to a factor of 1.6.
-const FEWEST_OF_PHASES: usize = 10;
-/// Windows of a batch at least.
-const LEAST: usize = 8;
 
 /// A share of the time in percent, and its 95 % interval. Without windows by time nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -105,7 +96,7 @@ pub struct TimeShares {
 }
 
 /// Time of each batch.
-type Counts = [f64; BATCHES];
+type Counts = [f64; params::MAX_BATCHES_OF_WINDOWS];
 
 /// Sums over the windows of a row. Windows are added in the order of [`TimeShares::by_thread`].
 #[derive(Clone, Default)]
@@ -175,7 +166,7 @@ impl TimeShares {
             steps,
             squares: squares_of_steps,
             windows: windows.into_iter().map(|w| (w.sample, w.spot)).collect(),
-            sizes: [0.0; BATCHES],
+            sizes: [0.0; params::MAX_BATCHES_OF_WINDOWS],
             all,
             effective: if squares > 0.0 {
                 all * all / squares
@@ -201,7 +192,7 @@ impl TimeShares {
 
     /// Batches that there are windows for.
     fn batches(&self) -> usize {
-        (self.len() / LEAST).min(BATCHES)
+        (self.len() / params::MIN_WINDOWS_OF_BATCH).min(params::MAX_BATCHES_OF_WINDOWS)
     }
 
     /// The batch of a window.
@@ -302,18 +293,26 @@ impl TimeShares {
         let p = (row.batches.iter().sum::<f64>() / self.all).clamp(0.0, 1.0);
         let independent = p * (1.0 - p) / n;
         let ((lo, hi), of_runs) = if independent > 0.0 {
-            let few = row.windows.min(self.len() - row.windows) < FEWEST_OF_PHASES;
+            let few =
+                row.windows.min(self.len() - row.windows) < params::MIN_WINDOWS_FOR_DIFFERENCES;
             let effect = match few {
                 true => 1.0,
                 false => (self.variance(row, p) / independent).min(1.0),
             };
             // The effective number of windows is at least `n`, that of independent windows, and is
             // limited to its square.
-            let here = wilson(p, n / effect.max(1.0 / n), Z);
+            let here = wilson(
+                p,
+                n / effect.max(1.0 / n),
+                params::NORMAL_QUANTILE_OF_95_PCT,
+            );
             let (effect, quantile) = self.effect_of_batches(&row.batches, p, independent);
             (here, wilson(p, n / effect, quantile))
         } else {
-            (wilson(p, n, Z), wilson(p, n, Z))
+            (
+                wilson(p, n, params::NORMAL_QUANTILE_OF_95_PCT),
+                wilson(p, n, params::NORMAL_QUANTILE_OF_95_PCT),
+            )
         };
         TimeShare {
             value: Some(100.0 * p),
@@ -337,9 +336,10 @@ impl TimeShares {
     fn effect_of_batches(&self, counts: &Counts, p: f64, independent: f64) -> (f64, f64) {
         let batches = self.batches();
         // Phases may be longer than a batch. Longer batches show that, but there are fewer of them.
-        let widest = [1, 2, 4]
+        let least = params::MIN_BATCHES_FOR_VARIANCE;
+        let widest = params::BATCHES_TAKEN_TOGETHER
             .into_iter()
-            .filter(|&together| batches >= FEWEST && batches / together >= FEWEST)
+            .filter(|&together| batches >= least && batches / together >= least)
             .map(|together| {
                 let parts = batches.div_ceil(together) as f64;
                 let varies: f64 = counts[..batches]
@@ -355,7 +355,7 @@ impl TimeShares {
                 ((varies / independent).max(1.0), student(parts - 1.0))
             })
             .max_by(|a, b| (a.0 * a.1 * a.1).total_cmp(&(b.0 * b.1 * b.1)));
-        widest.unwrap_or((1.0, Z))
+        widest.unwrap_or((1.0, params::NORMAL_QUANTILE_OF_95_PCT))
     }
 }
 
@@ -389,9 +389,9 @@ mod tests {
 
     #[test]
     fn wilsons_interval_is_that_of_tables() {
-        let (lo, hi) = wilson(0.0, 10.0, Z);
+        let (lo, hi) = wilson(0.0, 10.0, params::NORMAL_QUANTILE_OF_95_PCT);
         assert!(lo == 0.0 && (hi - 0.2775).abs() < 1e-3, "{hi}");
-        let (lo, hi) = wilson(0.25, 400.0, Z);
+        let (lo, hi) = wilson(0.25, 400.0, params::NORMAL_QUANTILE_OF_95_PCT);
         assert!((lo - 0.210).abs() < 1e-3 && (hi - 0.2946).abs() < 1e-3);
     }
 
@@ -485,7 +485,7 @@ mod tests {
             let found = shares.of_spots(|_, spot| spot.group == 1);
             (found.lo.unwrap(), found.hi.unwrap())
         };
-        let (lo, hi) = wilson(3.0 / 600.0, 600.0, Z);
+        let (lo, hi) = wilson(3.0 / 600.0, 600.0, params::NORMAL_QUANTILE_OF_95_PCT);
         assert_eq!(met(3), (100.0 * lo, 100.0 * hi));
         let (lo, hi) = met(300);
         assert!(hi - lo < 1.0, "{lo} {hi}");

@@ -7,6 +7,7 @@
 //! working set here, which is too low for walks through slightly more than a cache holds.
 
 use crate::data::memory_units::LINE_BYTES;
+use crate::findings::params;
 use mgz_annotations_schema::manifest::Cache;
 
 /// A level of the memory hierarchy.
@@ -34,19 +35,15 @@ pub struct Caches {
 impl Default for Caches {
     /// Sizes and latencies of common machines.
     fn default() -> Caches {
-        let level = |name: &str, bytes, ways, cycles| Level {
+        let level = |(name, bytes, ways, cycles): (&str, u64, u64, f64)| Level {
             name: name.into(),
             bytes,
             ways,
             cycles,
         };
         Caches {
-            levels: vec![
-                level("L1", 32 << 10, 8, 4.0),
-                level("L2", 1 << 20, 16, 14.0),
-                level("L3", 32 << 20, 16, 50.0),
-            ],
-            memory: 220.0,
+            levels: params::COMMON_CACHE_LEVELS.map(level).into(),
+            memory: params::MEMORY_CYCLES,
         }
     }
 }
@@ -66,15 +63,12 @@ impl Overlap {
     /// Share of the latency that delays the program.
     fn felt(self) -> f64 {
         match self {
-            Overlap::None => 1.0,
-            Overlap::Some => 0.25,
-            Overlap::Prefetched => 0.08,
+            Overlap::None => params::FELT_LATENCY_SHARE_IN_CHASE,
+            Overlap::Some => params::FELT_LATENCY_SHARE_OVERLAPPING,
+            Overlap::Prefetched => params::FELT_LATENCY_SHARE_PREFETCHED,
         }
     }
 }
-
-/// Memory that the TLB of common machines covers with pages of 4 KiB.
-pub const TLB_REACH: u64 = 2048 * 4096;
 
 impl Caches {
     /// Caches of the given sizes, with the latencies of common machines.

@@ -4,16 +4,12 @@ use crate::data::code_map::LineName;
 use crate::findings::caches::Overlap;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Nodes, RULES, Rule};
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::findings::working_set::WorkingSet;
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
-
-/// Cycles of a load that hits, other work included. Costs of misses are compared with it.
-pub(super) const HIT: f64 = 1.5;
-/// Cycles of a page walk after a TLB miss.
-const WALK: f64 = 30.0;
 
 /// Loads with one reason in one part of the code.
 pub struct Cause {
@@ -139,17 +135,16 @@ fn beside(
     sites: &HashSet<u32, Mixed>,
     nodes: &HashMap<u32, usize, Mixed>,
 ) -> HashMap<u32, usize, Mixed> {
-    /// Greatest distance in rows and in bytes.
-    const NEAR: (usize, u64) = (8, 128);
     let mut rows: HashMap<u32, BTreeMap<usize, u64>, Mixed> = HashMap::default();
     for window in context.windows {
         for (at, row) in window.rows.iter().enumerate() {
             if !sites.contains(&row.site) {
                 continue;
             }
-            let around = at.saturating_sub(NEAR.0)..(at + NEAR.0 + 1).min(window.rows.len());
+            let around = at.saturating_sub(params::MAX_ROWS_TO_CHASE)
+                ..(at + params::MAX_ROWS_TO_CHASE + 1).min(window.rows.len());
             let near = (window.rows[around].iter())
-                .filter(|o| o.address.abs_diff(row.address) < NEAR.1)
+                .filter(|o| o.address.abs_diff(row.address) < params::MAX_BYTES_TO_CHASE)
                 .find_map(|o| nodes.get(&o.site));
             if let Some(&chase) = near {
                 *(rows.entry(row.site).or_default())
@@ -160,7 +155,9 @@ fn beside(
     }
     let all = |site: &u32| context.sites.get(site).map_or(0, |s| s.rows);
     (rows.into_iter())
-        .filter(|(site, near)| near.values().sum::<u64>() * 10 >= all(site) * 6)
+        .filter(|(site, near)| {
+            near.values().sum::<u64>() * 100 >= all(site) * params::MIN_ROWS_NEAR_CHASE_PCT
+        })
         .filter_map(|(site, near)| {
             let most = near.into_iter().max_by_key(|n| n.1)?;
             Some((site, most.0))
@@ -182,7 +179,7 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         .map(|f| f.rows)
         .sum();
     // Rare loads cost hardly anything, so their working set is not computed.
-    let mut set = match all * 300 >= context.rows {
+    let mut set = match all * params::ROWS_PER_FREQUENT_ROW >= context.rows {
         true => context.working_set(&sites.iter().map(|s| s.0).collect::<Vec<_>>(), step),
         false => WorkingSet::default(),
     };
@@ -204,7 +201,8 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
             *objects.entry(object).or_default() += n;
         }
         let piece = facts.group / 4;
-        *by_line.entry(context.users.line(piece)).or_default() += facts.firsts * 16 + facts.rows;
+        *by_line.entry(context.users.line(piece)).or_default() +=
+            facts.firsts * params::ROWS_PER_FIRST_TOUCH_IN_RANK + facts.rows;
         let region = context.users.region(piece);
         if !regions.contains(&region) {
             regions.push(region);
@@ -213,7 +211,10 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         if !inner.contains(&innermost) {
             inner.push(innermost);
         }
-        order.push((facts.firsts * 16 + facts.rows, *site));
+        order.push((
+            facts.firsts * params::ROWS_PER_FIRST_TOUCH_IN_RANK + facts.rows,
+            *site,
+        ));
     }
     order.sort_unstable_by(|a, b| b.cmp(a));
     let mut lines: Vec<(u64, LineName)> = by_line.into_iter().map(|(l, n)| (n, l)).collect();
@@ -281,9 +282,9 @@ fn weigh(context: &Context, causes: &mut [Cause]) {
     }
     for cause in causes.iter_mut() {
         let lines = cause.firsts as f64 * context.caches.cycles(cause.set.bytes, cause.overlap);
-        let reach = crate::findings::caches::TLB_REACH as f64;
+        let reach = params::TLB_REACH_BYTES as f64;
         let far = (1.0 - reach / cause.set.extent.max(1) as f64).max(0.0);
-        cause.cycles = lines + cause.first_pages as f64 * far * WALK;
+        cause.cycles = lines + cause.first_pages as f64 * far * params::CYCLES_OF_PAGE_WALK;
     }
     let mut lost: HashMap<(u32, Option<u32>), f64, Mixed> = HashMap::default();
     for cause in causes.iter() {
@@ -293,7 +294,9 @@ fn weigh(context: &Context, causes: &mut [Cause]) {
     }
     for cause in causes.iter_mut() {
         let of = |r: &(u32, Option<u32>)| {
-            rows.get(r).map_or(0.0, |&n| n as f64 * HIT) + lost.get(r).copied().unwrap_or(0.0)
+            rows.get(r)
+                .map_or(0.0, |&n| n as f64 * params::CYCLES_OF_HITTING_LOAD)
+                + lost.get(r).copied().unwrap_or(0.0)
         };
         let all: f64 = cause.regions.iter().map(of).sum();
         cause.lost = if all > 0.0 {

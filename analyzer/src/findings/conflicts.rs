@@ -6,24 +6,13 @@ use crate::data::memory_units::PAGE_BYTES;
 use crate::engine::Outcome;
 use crate::estimate::time_shares::TimeShares;
 use crate::findings::caches::{Level, set_apart};
-use crate::findings::cause::HIT;
 use crate::findings::context::Context;
 use crate::findings::sites::SiteFacts;
-use crate::findings::{Finding, WORTH, objects, time_share};
+use crate::findings::{Finding, objects, params, time_share};
 use crate::stages::line_visits::{Bins, GroupLines, start};
 use crate::stages::set_conflicts::LEVELS;
 use crate::util::human::{bytes, counted};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Least share of loads whose line was evicted from the first and from the second level by
-/// conflicts.
-const SHARE: f64 = 0.2;
-/// Fewest loads in second halves of samples.
-const FEWEST: f64 = 64.0;
-/// Share of a latency that delays the program if several loads overlap.
-const FELT: f64 = 0.25;
-/// Number of windows that distances of lines are taken from.
-const LOOKED_AT: usize = 8;
 
 /// Counts of some code.
 #[derive(Clone, Copy, Default)]
@@ -52,7 +41,7 @@ impl Counted {
             sum += self.share(level) * (cost - before);
             before = cost;
         }
-        sum * FELT
+        sum * params::FELT_LATENCY_SHARE_OVERLAPPING
     }
 }
 
@@ -78,7 +67,10 @@ pub(super) fn find(
         (of.conflicts.iter_mut().zip(more)).for_each(|(sum, more)| *sum += more);
     }
     // Loads that hit the second level cost little.
-    groups.retain(|_, of| of.late >= FEWEST && of.share(0) >= SHARE && of.share(1) >= SHARE);
+    let evicts = |of: &Counted, level: usize| of.share(level) >= params::MIN_SHARE_OF_CONFLICTS;
+    groups.retain(|_, of| {
+        of.late >= params::MIN_LOADS_FOR_CONFLICTS && evicts(of, 0) && evicts(of, 1)
+    });
     let mut parts: BTreeMap<Part, Vec<u32>> = BTreeMap::new();
     for &group in groups.keys() {
         let part = context.users.inner(group / 4);
@@ -125,8 +117,8 @@ fn finding(
     let share = time
         .value
         .unwrap_or(of_loop as f64 * 100.0 / context.rows.max(1) as f64);
-    let score = share * cycles / (cycles + of_loop as f64 * HIT);
-    if score < WORTH {
+    let score = share * cycles / (cycles + of_loop as f64 * params::CYCLES_OF_HITTING_LOAD);
+    if score < params::MIN_COST_OF_FINDING_PCT {
         return None;
     }
     let driven_out: f64 = (mine.iter())
@@ -174,7 +166,7 @@ fn finding(
 fn apart(context: &Context, facts: &SiteFacts) -> (u64, u64) {
     let mut windows: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
     for (window, row) in context.rows_of(facts.site) {
-        if windows.len() > LOOKED_AT {
+        if windows.len() > params::MAX_WINDOWS_FOR_DISTANCES {
             break;
         }
         windows.entry(window).or_default().insert(row.address >> 6);

@@ -5,6 +5,7 @@ use crate::data::code_map::CodeMap;
 use crate::data::elements::Element;
 use crate::data::object_map::Resolver;
 use crate::findings::caches::Caches;
+use crate::findings::params;
 use crate::findings::places::{Place, Places};
 use crate::findings::sites::{SiteFacts, facts};
 use crate::findings::users::Users;
@@ -76,7 +77,7 @@ impl<'a> Context<'a> {
 
     /// True if a load instruction has enough rows for a closer look.
     pub fn is_frequent(&self, facts: &SiteFacts) -> bool {
-        facts.rows * 300 >= self.rows
+        facts.rows * params::ROWS_PER_FREQUENT_ROW >= self.rows
     }
 
     /// Working set of some load instructions.
@@ -94,7 +95,7 @@ impl<'a> Context<'a> {
     /// where to go.
     pub fn root(&self, site: u32) -> (Origin, Option<u32>) {
         let mut at = self.origin(site);
-        for _ in 0..8 {
+        for _ in 0..params::MAX_POINTERS_TO_ORIGIN {
             match at {
                 (Origin::Pointer, Some(from)) => match self.origin(from) {
                     next @ (Origin::Pointer | Origin::Chain | Origin::Tree | Origin::Search, _) => {
@@ -115,7 +116,7 @@ impl<'a> Context<'a> {
             || self
                 .sites
                 .get(&site)
-                .is_some_and(|s| s.near(64) >= 0.8 && s.steps() >= 8)
+                .is_some_and(|s| s.is_in_order() && s.has_steps_for_pattern())
     }
 
     /// True if the name of a site's code, or of a function that it was inlined into, contains one

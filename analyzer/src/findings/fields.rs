@@ -3,6 +3,7 @@
 
 use crate::data::elements::Element;
 use crate::findings::context::Context;
+use crate::findings::params;
 use crate::findings::windows::{NOWHERE, Row};
 use crate::util::fast_hash::Mixed;
 use serde::Serialize;
@@ -33,13 +34,6 @@ pub struct Fields {
     pub list: Vec<FieldShare>,
 }
 
-/// Longest step that counts as the size of an element.
-const LONGEST: u64 = 4096;
-/// Fewest rows of an object.
-const FEWEST: u64 = 16;
-/// Most fields of an object. Those with the fewest loads are dropped.
-const MOST: usize = 64;
-
 /// Fields of all objects whose elements are larger than one word.
 pub(super) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
     let Some(objects) = context.objects else {
@@ -59,9 +53,16 @@ pub(super) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
             let of_type = element(row.object).bytes;
             let step = steps.get(&row.object).copied().unwrap_or(0);
             // An element of one word has no fields, but a walk may skip some elements.
-            last = (row.object, if of_type > 8 { of_type } else { step });
+            last = (
+                row.object,
+                if of_type > params::MAX_BYTES_WITHOUT_FIELDS {
+                    of_type
+                } else {
+                    step
+                },
+            );
         }
-        if last.1 > 8 && row.into != NOWHERE {
+        if last.1 > params::MAX_BYTES_WITHOUT_FIELDS && row.into != NOWHERE {
             let at = (u64::from(row.into) % last.1) as u32;
             let of = seen.entry(row.object).or_default().entry(at).or_default();
             *of = (of.0 + 1, of.1.max(row.size));
@@ -76,10 +77,11 @@ pub(super) fn of_objects(context: &Context) -> BTreeMap<u32, Fields> {
         let rows: u64 = offsets.values().map(|o| o.0).sum();
         let of_type = element(object);
         let element = match of_type.bytes {
-            bytes if bytes > 8 => bytes,
+            bytes if bytes > params::MAX_BYTES_WITHOUT_FIELDS => bytes,
             _ => steps.get(&object).copied()?,
         };
-        (rows >= FEWEST).then(|| (object, make(of_type, element, &offsets, rows)))
+        (rows >= params::MIN_ROWS_FOR_FIELDS)
+            .then(|| (object, make(of_type, element, &offsets, rows)))
     });
     made.collect()
 }
@@ -89,7 +91,8 @@ fn steps(context: &Context) -> HashMap<u32, u64, Mixed> {
     let mut rows: HashMap<(u32, u64), u64, Mixed> = HashMap::default();
     for facts in context.sites.values() {
         let step = facts.regular().map(i64::unsigned_abs);
-        if let Some(step) = step.filter(|s| (9..=LONGEST).contains(s)) {
+        let sizes = params::MAX_BYTES_WITHOUT_FIELDS + 1..=params::MAX_ELEMENT_BYTES;
+        if let Some(step) = step.filter(|s| sizes.contains(s)) {
             *rows.entry((facts.object(), step)).or_default() += facts.rows;
         }
     }
@@ -129,9 +132,9 @@ fn make(
     for share in &mut list {
         share.share = share.rows as f64 * 100.0 / rows as f64;
     }
-    if list.len() > MOST {
+    if list.len() > params::MAX_FIELDS_OF_OBJECT {
         list.sort_by_key(|f| (std::cmp::Reverse(f.rows), f.offset));
-        list.truncate(MOST);
+        list.truncate(params::MAX_FIELDS_OF_OBJECT);
         list.sort_by_key(|f| f.offset);
     }
     Fields { element, list }

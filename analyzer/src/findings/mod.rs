@@ -14,6 +14,7 @@ pub mod fields;
 mod fusion;
 pub mod mechanisms;
 mod objects;
+mod params;
 mod paths;
 mod places;
 mod sharing;
@@ -37,15 +38,6 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use windows::Window;
-
-/// Most findings of a report.
-const MOST: usize = 8;
-/// Least estimated cost of a finding, in percent of the time.
-const WORTH: f64 = 2.0;
-/// Fewest rows of a finding.
-const FEWEST_ROWS: u64 = 64;
-/// Fewest windows from which anything is found.
-const FEWEST_WINDOWS: usize = 8;
 
 /// A finding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -148,12 +140,12 @@ pub fn find(
     samples.dedup();
     // Long samples and full traces are read in pieces.
     let count = match samples.len() {
-        few if few < FEWEST_WINDOWS => windows.len(),
+        few if few < params::MIN_WINDOWS_FOR_FINDING => windows.len(),
         many => many,
     };
     let context = Context::new(code, (objects, paths), windows, caches);
     let fields = fields::of_objects(&context);
-    if count < FEWEST_WINDOWS {
+    if count < params::MIN_WINDOWS_FOR_FINDING {
         return Findings {
             none: format!(
                 "too few windows to tell ({count}): let the program run longer, or record more of it with mgz run --overhead 10% (mgz-record --rate 2000)"
@@ -181,7 +173,7 @@ pub fn find(
         let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
         // A loop cannot lose more time than it takes.
         let score = (share * cause.lost).min(time.value.unwrap_or(f64::INFINITY));
-        if score < WORTH {
+        if score < params::MIN_COST_OF_FINDING_PCT {
             continue;
         }
         let told = (cause.rule.tell)(&context, cause);
@@ -202,7 +194,7 @@ pub fn find(
                 .lines
                 .iter()
                 .filter(|l| l.line > 0)
-                .take(6)
+                .take(params::MAX_OTHER_LINES_OF_FINDING)
                 .map(place)
                 .collect(),
             object: named.name,
@@ -228,11 +220,12 @@ pub fn find(
             .then_with(|| (a.kind, &a.file, a.line).cmp(&(b.kind, &b.file, b.line)))
     });
     settle(&mut list);
-    list.truncate(MOST);
+    list.truncate(params::MAX_FINDINGS_IN_REPORT);
     let none = match list.is_empty() {
         true => format!(
-            "nothing: in {} no code loses {WORTH} % of its time to loads that miss beyond the L1 cache{}",
+            "nothing: in {} no code loses {} % of its time to loads that miss beyond the L1 cache{}",
             looked_at(count, outcome.samples.len()),
+            params::MIN_COST_OF_FINDING_PCT,
             sharing::unseen(&context)
         ),
         false => String::new(),
@@ -257,8 +250,8 @@ fn looked_at(count: usize, recorded: usize) -> String {
 /// True if a cause has enough rows and exceeds the first-level cache.
 fn is_worth(context: &Context, cause: &Cause) -> bool {
     let level = context.caches.level(cause.rule.beyond_level);
-    let beyond = level.map_or(1 << 20, |l| l.bytes);
-    !cause.rule.hits && cause.rows >= FEWEST_ROWS && cause.set.bytes > beyond
+    let beyond = level.map_or(params::DEFAULT_CACHE_BYTES_TO_EXCEED, |l| l.bytes);
+    !cause.rule.hits && cause.rows >= params::MIN_ROWS_FOR_FINDING && cause.set.bytes > beyond
 }
 
 /// Predicted misses of the loads of a cause.

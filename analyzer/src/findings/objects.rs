@@ -3,21 +3,10 @@
 use crate::data::object_map::{Object, Resolver};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
+use crate::findings::params;
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sources::is_system;
 use std::collections::{HashMap, HashSet};
-
-/// Least share of the rows for which an object is named.
-const MOST: f64 = 0.3;
-/// An object smaller than this fraction of the working set is not what the loads go through.
-const SMALL: u64 = 16;
-/// Fewest first touches of logged blocks from which other blocks are estimated.
-const LOGGED: u64 = 4;
-/// Most objects that are named together, and their least share.
-const SEVERAL: usize = 6;
-const TOGETHER: f64 = 0.7;
-/// Fewest first touches that are used instead of rows.
-const FEW: u64 = 32;
 
 /// Name and allocation of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,13 +25,14 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     };
     let fetched = fetched(context, cause);
     let (parts, all) = match fetched.iter().map(|o| o.1).sum() {
-        few if few < FEW => (&cause.objects, cause.rows),
+        few if few < params::MIN_FIRST_TOUCHES_FOR_OBJECT => (&cause.objects, cause.rows),
         firsts => (&fetched, firsts),
     };
     let parts = divided(objects, parts);
     let is_large = |o: u32| {
         objects.samples.contains_key(&o)
-            || extent(context, cause, o).saturating_mul(SMALL) >= cause.set.bytes
+            || extent(context, cause, o).saturating_mul(params::WORKING_SET_OVER_SMALL_OBJECT)
+                >= cause.set.bytes
     };
     let known: Vec<(&Object, f64)> = (parts.iter())
         .filter(|(number, _)| *number != 0 && is_large(*number))
@@ -51,18 +41,24 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     // A finding may have several objects, such as an array and the elements that it points to. One
     // with a name of its own says most.
     let is_memory = |o: &Object| o.kind == "anonymous" || o.name.starts_with('[');
-    let mut most = known.iter().filter(|k| k.1 >= MOST * all as f64);
+    let mut most = known
+        .iter()
+        .filter(|k| k.1 >= params::MIN_SHARE_OF_NAMED_OBJECT * all as f64);
     let first = most.clone().find(|k| !is_memory(k.0)).or(most.next());
     if let Some((object, _)) = first {
         return name(object);
     }
     // There may be many similar objects, such as arrays that a loop goes through side by side.
     let alike: Vec<&(&Object, f64)> = known.iter().filter(|k| !is_memory(k.0)).collect();
-    let together: f64 = alike.iter().take(SEVERAL).map(|k| k.1).sum();
+    let together: f64 = alike
+        .iter()
+        .take(params::MAX_OBJECTS_NAMED_TOGETHER)
+        .map(|k| k.1)
+        .sum();
     match alike.first() {
-        Some((object, _)) if together >= TOGETHER * all as f64 => {
+        Some((object, _)) if together >= params::MIN_SHARE_OF_OBJECTS_TOGETHER * all as f64 => {
             let mut named = name(object);
-            let others = alike.len().min(SEVERAL) - 1;
+            let others = alike.len().min(params::MAX_OBJECTS_NAMED_TOGETHER) - 1;
             named.name = format!("{} and {others} other objects", named.name);
             named
         }
@@ -95,7 +91,7 @@ fn divided(objects: &Resolver, parts: &[(u32, u64)]) -> Vec<(u32, f64)> {
         .filter(|p| objects.is_container(p.0))
         .map(|p| p.1 as f64)
         .sum();
-    if logged < LOGGED || wanted <= 0.0 {
+    if logged < params::MIN_LOGGED_TOUCHES || wanted <= 0.0 {
         return all;
     }
     let part = (heap / wanted).min(1.0);

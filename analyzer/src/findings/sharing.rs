@@ -7,6 +7,7 @@
 
 use crate::findings::Finding;
 use crate::findings::context::Context;
+use crate::findings::params;
 use crate::util::fast_hash::Mixed;
 use crate::util::human::counted;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,11 +22,6 @@ struct Use {
     group: u32,
     object: u32,
 }
-
-/// Least share of all rows on shared lines.
-const SHARE: f64 = 0.05;
-/// Cycles to transfer a line between cores, relative to one cycle of other work per row.
-const TRANSFER: f64 = 60.0;
 
 /// Number of loads and stores of some lines.
 fn rows<'l>(lines: impl Iterator<Item = &'l BTreeMap<u32, Use>>) -> u64 {
@@ -88,12 +84,12 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
         *sum = (sum.0 + rows, sum.1 + 1, main.group);
     }
     sums.into_iter()
-        .filter(|(_, sum)| sum.0 as f64 >= SHARE * all as f64)
+        .filter(|(_, sum)| sum.0 as f64 >= params::MIN_SHARE_OF_SHARED_LINES * all as f64)
         .map(|((same, object), (rows, count, group))| {
             let share = rows as f64 * 100.0 / all as f64;
             let line = context.users.line(group / 4);
             let named = context.objects.and_then(|o| o.objects.get(object as usize));
-            let cost = rows as f64 * TRANSFER;
+            let cost = rows as f64 * params::CYCLES_OF_LINE_TRANSFER;
             Finding {
                 kind: if same { "true_sharing" } else { "false_sharing" },
                 title: if same {
@@ -139,9 +135,6 @@ pub(super) fn unseen(context: &Context) -> &'static str {
     }
 }
 
-/// Least share of the loads on lines of several threads for which recording stores is suggested.
-const SUSPECT: f64 = 0.2;
-
 /// Suggests recording stores if threads load different bytes of the same lines. Stores to these
 /// lines would be costly.
 pub(super) fn suspected(context: &Context) -> Option<String> {
@@ -165,7 +158,7 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
             main = Some(*used);
         }
     }
-    let main = main.filter(|_| rows as f64 >= SUSPECT * all as f64)?;
+    let main = main.filter(|_| rows as f64 >= params::MIN_SHARE_OF_SUSPECTED_LINES * all as f64)?;
     let line = context.users.line(main.group / 4);
     let named = context
         .objects
@@ -187,7 +180,7 @@ pub(super) fn suspected(context: &Context) -> Option<String> {
 fn is_shared(line: &BTreeMap<u32, Use>) -> bool {
     let rows: u64 = line.values().map(|u| u.rows).sum();
     let busiest = line.values().map(|u| u.rows).max().unwrap_or(0);
-    (rows - busiest) * 10 >= rows
+    (rows - busiest) * params::ROWS_PER_ROW_OF_OTHER_THREADS >= rows
 }
 
 /// True if a thread writes bytes that another thread uses.

@@ -1,19 +1,11 @@
 //! Behaviour of each load instruction in windows.
 
+use crate::findings::params;
 use crate::findings::places::{Place, Places};
 use crate::findings::windows::{Row, Window};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
-
-/// Most different steps that are kept for an instruction.
-const STEPS: usize = 48;
-/// Longer steps in bytes are jumps.
-const FAR: u64 = 1024;
-/// Bytes of a run after which a prefetcher has recognised it and fetches ahead.
-const RUN: f64 = 192.0;
-/// A step back by this many bytes may end a walk through a block.
-const RETURN: i64 = 4096;
 
 /// Observations of a load instruction in windows.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +45,7 @@ impl SiteFacts {
     /// The step, if it is frequent enough to be regular.
     pub fn regular(&self) -> Option<i64> {
         self.step()
-            .filter(|s| s.1 >= 0.6 && self.all_steps >= 8)
+            .filter(|s| s.1 >= params::MIN_SHARE_OF_REGULAR_STEP && self.has_steps_for_pattern())
             .map(|s| s.0)
     }
 
@@ -66,16 +58,33 @@ impl SiteFacts {
         near as f64 / self.all_steps.max(1) as f64
     }
 
+    /// True if there are enough steps to tell a pattern.
+    pub fn has_steps_for_pattern(&self) -> bool {
+        self.all_steps >= params::MIN_STEPS_FOR_PATTERN
+    }
+
+    /// True if most steps lead to the same line or to an adjacent one.
+    pub fn is_in_order(&self) -> bool {
+        self.near(params::MAX_STEP_BYTES_IN_ORDER) >= params::MIN_SHARE_OF_STEPS_IN_ORDER
+    }
+
+    /// True if nearly all loads are of one address.
+    pub fn is_in_place(&self) -> bool {
+        self.near(0) > params::MIN_SHARE_OF_STEPS_IN_PLACE
+    }
+
     /// Number of returns of a walk to its start, as loops in blocks make after each block. None if
     /// the walk returns by various steps, or if it goes on from its new place.
     pub fn returns(&self) -> Option<u64> {
-        let back = |s: &i64| *s <= -RETURN;
+        let back = |s: &i64| *s <= -params::MIN_RETURN_BYTES;
         let all: u64 = self.steps.iter().filter(|s| back(s.0)).map(|s| s.1).sum();
         let best = (self.steps.iter())
             .filter(|s| back(s.0))
             .max_by_key(|&(&s, &n)| (n, s));
         let (&step, &times) = best?;
-        if times < 4 || times * 10 < all * 6 {
+        if times < params::MIN_RETURNS_OF_WALK
+            || times * 100 < all * params::MIN_SHARE_OF_RETURN_STEP_PCT
+        {
             return None;
         }
         // Sum of the other steps.
@@ -84,7 +93,9 @@ impl SiteFacts {
             .map(|(&s, &n)| s as f64 * n as f64)
             .sum();
         let part = moved / (times as f64 * step.unsigned_abs() as f64);
-        (0.7..1.4).contains(&part).then_some(times)
+        params::MOVED_OVER_RETURN_STEP
+            .contains(&part)
+            .then_some(times)
     }
 
     /// Rows from one return of a walk to the next, see [`SiteFacts::returns`].
@@ -95,14 +106,18 @@ impl SiteFacts {
     /// Mean length in rows of short runs through memory between jumps without a pattern. None if
     /// runs are long or jumps have a pattern.
     pub fn short_runs(&self) -> Option<f64> {
-        let jumps = 1.0 - self.near(FAR);
-        if self.all_steps < 64 || !(1.0 / 64.0..=0.5).contains(&jumps) {
+        let jumps = 1.0 - self.near(params::MAX_STEP_BYTES_IN_RUN);
+        if self.all_steps < params::MIN_STEPS_FOR_SHORT_RUNS
+            || !params::JUMP_SHARE_OF_SHORT_RUNS.contains(&jumps)
+        {
             return None;
         }
         // A frequent jump is the step of an outer loop.
-        let far = |s: &(&i64, &u64)| s.0.unsigned_abs() > FAR;
+        let far = |s: &(&i64, &u64)| s.0.unsigned_abs() > params::MAX_STEP_BYTES_IN_RUN;
         let most = self.steps.iter().filter(far).map(|s| *s.1).max();
-        if most.unwrap_or(0) as f64 >= 0.5 * jumps * self.all_steps as f64 {
+        if most.unwrap_or(0) as f64
+            >= params::MIN_SHARE_OF_JUMP_WITH_PATTERN * jumps * self.all_steps as f64
+        {
             return None;
         }
         let (mut moved, mut times) = (0.0, 0.0);
@@ -112,7 +127,7 @@ impl SiteFacts {
         }
         let rows = 1.0 / jumps;
         let bytes = rows * moved / f64::max(times, 1.0);
-        (bytes < RUN).then_some(rows)
+        (bytes < params::PREFETCHED_RUN_BYTES).then_some(rows)
     }
 
     /// Number of steps.
@@ -136,7 +151,7 @@ impl SiteFacts {
 
     fn note_step(&mut self, step: i64) {
         self.all_steps += 1;
-        if self.steps.len() < STEPS || self.steps.contains_key(&step) {
+        if self.steps.len() < params::MAX_STEPS_KEPT_PER_LOAD || self.steps.contains_key(&step) {
             *self.steps.entry(step).or_default() += 1;
         } else {
             // Rare steps are dropped for new ones.

@@ -1,22 +1,17 @@
 //! Rows that findings are made from: all windows, or pieces of a long trace, in memory.
 //!
 //! Findings need details of a few loads that no table counts, such as the bytes of an element that
-//! are read. So they read some of the rows once more: at most [`MOST_ROWS`], from all over the run.
+//! are read. So they read some of the rows once more: at most [`params::MAX_ROWS_READ`], from all
+//! over the run.
 
 use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
+use crate::findings::params;
 use crate::input::source::Source;
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
-
-/// Most rows that are read.
-const MOST_ROWS: u64 = 1 << 20;
-/// Rows of a window. Longer samples are cut.
-const WINDOW: usize = 1000;
-/// Most pieces of a trace that are read.
-const MOST_PIECES: usize = 64;
 
 /// A load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,7 +74,7 @@ pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
     let pieces = chosen(source, all);
     let rows: u64 = pieces.iter().map(|&p| source.piece_rows(p)).sum();
     // Every n-th window is kept.
-    let every = rows.div_ceil(MOST_ROWS).max(1) as usize;
+    let every = rows.div_ceil(params::MAX_ROWS_READ).max(1) as usize;
     let mut cutter = Cutter {
         every,
         ..Cutter::default()
@@ -100,10 +95,10 @@ pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
 /// Selects pieces from all over the trace.
 fn chosen(source: &dyn Source, all: u64) -> Vec<usize> {
     let pieces = source.pieces();
-    let wanted = if all <= 2 * MOST_ROWS {
+    let wanted = if all <= params::READ_LIMITS_BEFORE_CHOOSING_PIECES * params::MAX_ROWS_READ {
         pieces
     } else {
-        pieces.min(MOST_PIECES)
+        pieces.min(params::MAX_PIECES_READ)
     };
     (0..wanted).map(|n| n * pieces / wanted.max(1)).collect()
 }
@@ -111,7 +106,8 @@ fn chosen(source: &dyn Source, all: u64) -> Vec<usize> {
 /// Process, thread and sample of a stream of rows.
 type Stream = (u32, u32, u32);
 
-/// Cuts streams of rows into windows of [`WINDOW`] rows, across the ends of chunks.
+/// Cuts streams of rows into windows of [`params::MAX_ROWS_OF_WINDOW`] rows, across the ends of
+/// chunks.
 #[derive(Default)]
 struct Cutter {
     /// In each stream, one in this many windows is kept.
@@ -144,10 +140,10 @@ impl Cutter {
             let mut next_store = run.stores.start;
             let end = run.loads.end.min(all.len());
             while from < end {
-                if loads == WINDOW {
+                if loads == params::MAX_ROWS_OF_WINDOW {
                     (number, loads) = (number + 1, 0);
                 }
-                let to = (from + WINDOW - loads).min(end);
+                let to = (from + params::MAX_ROWS_OF_WINDOW - loads).min(end);
                 let last = to == end;
                 let before = |at: usize| {
                     let before = chunk.loads_before.get(at);

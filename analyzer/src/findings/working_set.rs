@@ -10,20 +10,12 @@
 //! upper bound for scattered loads. Recapture is better if windows share many lines.
 
 use crate::data::object_map::Resolver;
+use crate::findings::params;
 use crate::findings::places::Place;
 use crate::findings::windows::Window;
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
-
-/// Addresses further apart lie in different blocks, unless the object has larger blocks. Applies to
-/// unknown objects and to objects with many blocks.
-const FAR: u64 = 256 << 20;
-/// Ratio of the lower bound to the estimate for equally likely lines, above which visits are called
-/// unequal.
-const UNEQUAL: f64 = 1.3;
-/// Least share of repeated lines for which recapture is used.
-const SHARED: f64 = 0.1;
 
 /// Memory that some loads go through.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,7 +50,7 @@ pub fn of(
     };
     let gap_of = |object: u32| {
         let largest = resolver.and_then(|known| known.largest(object));
-        largest.unwrap_or(0).max(FAR)
+        largest.unwrap_or(0).max(params::MIN_BYTES_BETWEEN_BLOCKS)
     };
     // Places of one load are in order, those of several loads are not.
     places.sort();
@@ -115,11 +107,11 @@ pub fn of(
     let walked = set.extent as f64 * sparse;
     let repeated = 1.0 - set.lines as f64 / drawn.max(1) as f64;
     let seen = set.lines as f64 * 64.0;
-    let bytes = if repeated >= SHARED {
+    let bytes = if repeated >= params::MIN_REPEATED_SHARE_FOR_RECAPTURE {
         let unseen = f64::powi(once, 2) / (2.0 * f64::max(twice, 1.0));
         let equal = population(drawn as f64, set.lines as f64);
         let known = set.lines as f64 + unseen;
-        set.at_least = known > UNEQUAL * equal && known * 64.0 < walked;
+        set.at_least = known > params::MIN_RATIO_OF_UNEQUAL_VISITS * equal && known * 64.0 < walked;
         walked.min(equal.max(known) * 64.0)
     } else {
         walked

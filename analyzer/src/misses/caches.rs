@@ -1,6 +1,7 @@
 //! Cache hierarchies to predict misses for: the recording machine's, a preset, or one given by the
 //! user.
 
+use crate::misses::params;
 use mgz_annotations_schema::manifest::Cache;
 
 const K: u64 = 1 << 10;
@@ -31,7 +32,7 @@ pub const PRESETS: [(&str, &[(u64, u64, u32)]); 6] = [
 
 /// Caches assumed if a trace does not record those of its machine.
 pub fn typical() -> Vec<Cache> {
-    of(&[(32 * K, 8, 1), (M, 16, 1), (32 * M, 16, 16)])
+    of(&params::COMMON_CACHES)
 }
 
 fn of(levels: &[(u64, u64, u32)]) -> Vec<Cache> {

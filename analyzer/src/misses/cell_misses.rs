@@ -8,18 +8,13 @@
 //! one.
 
 use crate::misses::fill_time::{Times, doubt_of};
+use crate::misses::params;
 use crate::misses::set_conflicts;
 use crate::misses::survival_bounds::{Estimate, Wait};
-use crate::misses::survival_curve::RADII;
 use crate::misses::visit_table::{VisitTable, parts};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
-
-/// Smallest half-width of an interval of misses per access.
-const FLOOR: f64 = 5e-4;
-/// Relative error of the lines that crowded sets evict.
-const CROWDED: f64 = 0.15;
 
 /// Misses per access of a group, by capacity.
 #[derive(Clone, Debug, Default)]
@@ -98,8 +93,8 @@ impl VisitTable<'_> {
         }
         for of in all.values_mut() {
             let (least, most) = (of.least.iter_mut(), of.most.iter_mut());
-            least.for_each(|e| *e = (*e - FLOOR).max(0.0));
-            most.for_each(|e| *e = (*e + FLOOR).min(1.0));
+            least.for_each(|e| *e = (*e - params::MIN_HALF_INTERVAL_OF_MISSES).max(0.0));
+            most.for_each(|e| *e = (*e + params::MIN_HALF_INTERVAL_OF_MISSES).min(1.0));
         }
         self.conflicts(levels, without, &mut all);
         all
@@ -120,7 +115,7 @@ impl Estimate<'_, '_> {
             }
             let level = levels.get(at);
             let crowd = level.and_then(|&l| table.crowded[l].get(cell)?.as_ref());
-            let rest = crowd.map(|c| c.rest.fit(RADII.len() - 1, self.without));
+            let rest = crowd.map(|c| c.rest.fit(params::SEARCH_RADII.len() - 1, self.without));
             // The sample alone fills the set of some late visits.
             let full = level.map_or(0.0, |&l| set_conflicts::full(&near, l));
             let misses = |wait: Wait| {
@@ -137,7 +132,7 @@ impl Estimate<'_, '_> {
             };
             let of = self.within(cell, times, misses);
             let off = crowd.map_or(0.0, |c| {
-                CROWDED * (1.0 - full) * (c.part - c.survives).max(0.0)
+                params::CROWDED_SETS_ERROR * (1.0 - full) * (c.part - c.survives).max(0.0)
             });
             let of = [(of[0] - off).max(0.0), of[1], (of[2] + off).min(1.0)];
             ends.iter_mut().zip(of).for_each(|(e, x)| e.push(x));

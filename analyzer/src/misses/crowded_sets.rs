@@ -5,25 +5,18 @@
 //! of the samples include one of these is 1 − (1 − v/N)^c. The sum of the chances over the lines of
 //! a set gives the number of samples after which the set is full.
 
-use crate::misses::survival_curve::{Far, RADII};
+use crate::misses::params;
+use crate::misses::survival_curve::{Far, grid_time};
 use crate::stages::line_visits::LineVisits;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
-/// Fewest visits of a set that are considered.
-const EVIDENCE: u32 = 32;
-/// A set is considered if it has more visits than the mean set by this factor.
-const MORE: f64 = 2.0;
-/// A set is crowded if it fills sooner than the mean set by this factor.
-const SOONER: f64 = 1.5;
-/// Most sets of all threads together. Larger caches are skipped.
-const MOST: usize = 1 << 22;
 /// Number of sample lengths at which the lines of a set are counted.
 const GRID: usize = 26;
 
 fn grid() -> impl Iterator<Item = f64> {
-    (0..GRID).map(|at| 2f64.powf(at as f64 / 2.0 - 4.0))
+    (0..GRID).map(grid_time)
 }
 
 /// A visit behind the reach of its sample.
@@ -74,7 +67,7 @@ pub(crate) fn find(
     // Each late visit also represents lines that were not kept, and lines that samples met early.
     let each = (1u64 << lines.level) as f64 * lines.visits.len() as f64 / late.len().max(1) as f64;
     for (level, cache) in caches.iter().enumerate().skip(1) {
-        if cache.sets < 2 || threads * cache.sets as usize > MOST {
+        if cache.sets < 2 || threads * cache.sets as usize > params::MAX_SETS_OF_ALL_THREADS {
             continue;
         }
         let filled = filled(cache, threads, late, each);
@@ -95,7 +88,9 @@ pub(crate) fn find(
                 (&mut of_cells[cell as usize], filled[set_of(cache, visit)])
             {
                 let seen = (visit.samples.max(2) - 1, visit.met.max(1) - 1);
-                crowd.rest.add(visit.part, &[seen; RADII.len()]);
+                crowd
+                    .rest
+                    .add(visit.part, &[seen; params::SEARCH_RADII.len()]);
             }
         }
         for crowd in of_cells.iter_mut().flatten() {
@@ -134,8 +129,10 @@ fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Op
         of_thread[visit.thread as usize] += 1;
     }
     let mean = |set: usize| f64::from(of_thread[set / sets]) / sets as f64;
-    let has_many =
-        |set: usize| visits[set] >= EVIDENCE && f64::from(visits[set]) > MORE * mean(set);
+    let has_many = |set: usize| {
+        visits[set] >= params::MIN_VISITS_OF_CROWDED_SET
+            && f64::from(visits[set]) > params::MIN_VISITS_OVER_MEAN_SET * mean(set)
+    };
     let mut filled = vec![None; visits.len()];
     let many: Vec<usize> = (0..visits.len()).filter(|&s| has_many(s)).collect();
     if many.is_empty() {
@@ -166,7 +163,7 @@ fn filled(cache: &Sets, threads: usize, late: &[LateVisit], each: f64) -> Vec<Op
     };
     for (set, lines) in many.into_iter().zip(&counts) {
         let until = full(lines);
-        if until * SOONER < full(&means[set / sets]) {
+        if until * params::MIN_FILL_SPEED_OVER_MEAN_SET < full(&means[set / sets]) {
             filled[set] = Some(until);
         }
     }

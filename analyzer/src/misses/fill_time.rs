@@ -1,12 +1,9 @@
 //! Times at which caches are full, and the share of lines that returned by then.
 
-use crate::misses::survival_bounds::{EDGE, Estimate, FOREVER, Wait};
+use crate::misses::params;
+use crate::misses::survival_bounds::{Estimate, Wait};
 use crate::misses::survival_curve::{GRID, grid};
 use crate::misses::watched_reuses;
-
-/// Addition to the interval of a share s: the first times s(1 − s), and the second times s. It
-/// covers accesses that deviate from the model.
-const DOUBT: [f64; 2] = [0.1, 0.02];
 
 /// Sample lengths until a cache is full.
 #[derive(Clone, Copy)]
@@ -59,8 +56,10 @@ impl Estimate<'_, '_> {
             f64::INFINITY
         };
         let around = |&capacity: &f64| {
-            let [v, less, more] = [capacity, capacity / EDGE, capacity * EDGE].map(at);
-            [v, less.min(v / EDGE), more.max(v * EDGE)].map(|v| v.min(FOREVER))
+            let edge = params::FILL_UNCERTAINTY_FACTOR;
+            let [v, less, more] = [capacity, capacity / edge, capacity * edge].map(at);
+            [v, less.min(v / edge), more.max(v * edge)]
+                .map(|v| v.min(params::SAMPLE_LENGTHS_UNTIL_ALL_REUSE))
         };
         capacities.iter().map(around).collect()
     }
@@ -144,5 +143,5 @@ impl Estimate<'_, '_> {
 
 /// Half the interval that deviations from the model add to a share.
 pub(super) fn doubt_of(share: f64) -> f64 {
-    DOUBT[0] * share * (1.0 - share) + DOUBT[1] * share
+    params::MODEL_DOUBT_PER_VARIANCE * share * (1.0 - share) + params::MODEL_DOUBT_PER_SHARE * share
 }

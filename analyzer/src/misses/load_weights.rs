@@ -8,12 +8,9 @@
 
 use crate::engine::Outcome;
 use crate::input::weights::{UNIT, Weights};
+use crate::misses::params;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
-
-/// Half the width of the 95 % interval of a weight's logarithm if the pace of the window's own code
-/// is unknown: a factor of ten.
-pub const UNKNOWN_PACE: f64 = std::f64::consts::LN_10;
 
 /// Weights of the loads of samples.
 pub struct LoadWeights<'a> {
@@ -80,8 +77,8 @@ impl<'a> LoadWeights<'a> {
             ns => ns as f64,
         };
         match self.pace {
-            Some(pace) => (pace * time / here, UNKNOWN_PACE),
-            None => (weights.of(sample) as f64, UNKNOWN_PACE),
+            Some(pace) => (pace * time / here, params::UNKNOWN_PACE_LOG_ERROR),
+            None => (weights.of(sample) as f64, params::UNKNOWN_PACE_LOG_ERROR),
         }
     }
 
@@ -146,7 +143,10 @@ mod tests {
     #[test]
     fn a_ratio_of_two_lies_between_theirs() {
         // Two functions have as many loads. One always misses, the other never.
-        let parts = [(50.0, 50.0, UNKNOWN_PACE), (0.0, 50.0, UNKNOWN_PACE)];
+        let parts = [
+            (50.0, 50.0, params::UNKNOWN_PACE_LOG_ERROR),
+            (0.0, 50.0, params::UNKNOWN_PACE_LOG_ERROR),
+        ];
         let (down, up) = spread(50.0, 100.0, parts.into_iter());
         assert!(
             (0.4..0.6).contains(&up) && (0.4..0.6).contains(&down),

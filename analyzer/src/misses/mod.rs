@@ -9,6 +9,7 @@ mod crowded_sets;
 mod fill_time;
 mod load_weights;
 mod pace_bias;
+mod params;
 mod reuse_distance;
 mod row_misses;
 mod set_conflicts;

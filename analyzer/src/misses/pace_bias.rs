@@ -3,15 +3,10 @@
 //! Windows taken by time contain too many slow windows. So misses per load are fewer than in the
 //! mean of the windows. The difference in speed is not measured.
 
+use crate::misses::params;
 use crate::misses::visit_table::VisitTable;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
-
-/// Assumed time of a load in a window of new lines over that in a window of known lines of the same
-/// function, at most. The likely value is its square root.
-const SLOWER: f64 = 2.0;
-/// Quantile of the windows' shares of new lines at which a window counts as slowest.
-const MOST: f64 = 0.95;
 
 /// A group's part of a window.
 #[derive(Clone, Copy, Default)]
@@ -53,16 +48,17 @@ fn factors<'a>(windows: impl Iterator<Item = &'a Window> + Clone) -> HashMap<u32
     };
     let mut rates: Vec<f64> = windows.clone().map(rate).collect();
     rates.sort_unstable_by(f64::total_cmp);
-    let slowest = rates.get((rates.len() as f64 * MOST) as usize);
+    let slowest = rates.get((rates.len() as f64 * params::QUANTILE_OF_SLOWEST_WINDOW) as usize);
     let Some(&slowest) = slowest.filter(|&&rate| rate > 0.0) else {
         return HashMap::default();
     };
+    let most = params::MAX_TIME_OF_NEW_LINES;
     let mut sums: HashMap<u32, [Share; 3], Mixed> = HashMap::default();
     for window in windows {
         let slow = (rate(window) / slowest).min(1.0);
         for (&group, share) in window {
             let sums = sums.entry(group).or_default();
-            for (sum, slower) in sums.iter_mut().zip([SLOWER, SLOWER.sqrt(), 1.0]) {
+            for (sum, slower) in sums.iter_mut().zip([most, most.sqrt(), 1.0]) {
                 sum.add(share, 1.0 / (1.0 + (slower - 1.0) * slow));
             }
         }

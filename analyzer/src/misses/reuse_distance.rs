@@ -4,16 +4,8 @@
 //! the sample had touched before. So the share of accesses with a distance of `d` or more is a
 //! survival function of censored data. Kaplan and Meier's estimator gives it.
 
+use crate::misses::params;
 use crate::stages::line_visits::{GroupLines, start};
-
-/// Share of the accesses that have so many lines of their sample before them as the reach, the
-/// distance up to which a sample is trusted.
-const REACH: f64 = 0.4;
-
-/// The same share if the reach is extended because of a lap.
-const FURTHER: f64 = 0.2;
-/// A bin in which this share of the remaining accesses is reused is taken as a lap.
-const LAP: f64 = 0.1;
 
 /// Distances of a group of code.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +54,7 @@ fn left_alone<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> (f64, 
     let at = sum(parts.clone(), |p| &p.times[2].0);
     let all: f64 = at.iter().sum();
     let (mut until, mut behind) = (at.len(), 0.0);
-    while until > 0 && behind < FURTHER * all {
+    while until > 0 && behind < params::MIN_ACCESS_SHARE_BEYOND_REACH * all {
         until -= 1;
         behind += at[until];
     }
@@ -111,7 +103,7 @@ impl Near {
         let (mut seen, mut reach) = (0.0, 0);
         for at in (0..before.len()).rev() {
             seen += before[at];
-            if seen >= REACH * all && all > 0.0 {
+            if seen >= params::MIN_ACCESS_SHARE_AT_REACH * all && all > 0.0 {
                 reach = start(at);
                 break;
             }
@@ -132,7 +124,10 @@ impl Near {
             at_risk -= known[at] + censored[at];
             // The reach is extended over a lap that ends just behind it.
             behind -= before.get(at).copied().unwrap_or(0.0);
-            if start(at) >= trusted && reused >= LAP && behind >= FURTHER * all {
+            if start(at) >= trusted
+                && reused >= params::MIN_REUSED_SHARE_OF_LAP
+                && behind >= params::MIN_ACCESS_SHARE_BEYOND_REACH * all
+            {
                 reach = start(at + 1);
             }
         }
@@ -175,7 +170,7 @@ impl Near {
     /// Counts reuses whose distance is between `part` of the reach and the reach. The second value
     /// is the exposure: the sum of the lines over which each access could have been reused there.
     pub(crate) fn late_reuses(&self, part: f64) -> (f64, f64) {
-        let from = ((self.reach as f64 * part) as u64).max(2);
+        let from = ((self.reach as f64 * part) as u64).max(params::MIN_LATE_REUSE_LINES);
         let (mut reuses, mut lines) = (0.0, 0.0);
         let mut at_risk: f64 = self.known.iter().chain(&self.censored).sum();
         for at in 0..self.known.len() {

@@ -10,25 +10,13 @@ use crate::misses::cell_misses::ByGroup;
 use crate::misses::load_weights::{self, LoadWeights, Part};
 use crate::misses::visit_table::VisitTable;
 use crate::misses::watched_reuses::{self, Code, WatchedReuses};
-use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias};
+use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias, params};
 use crate::stages::line_visits::{PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::manifest::Cache;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
-
-/// Number of points of the miss-ratio curve: powers of two from one line on.
-const CURVE: u32 = 24;
-/// Student's 97.5 % quantile for seven degrees of freedom (eight replicates).
-const QUANTILE: f64 = 2.36;
-/// Smallest share of the run's loads for which a row has a curve.
-const CURVED: f64 = 0.01;
-/// Additional nanoseconds of a load that misses the first, a middle and the last level, on common
-/// machines.
-const WAITS: [f64; 3] = [3.0, 10.0, 80.0];
-/// Share of that time that a prefetcher saves for misses in sequence.
-const SAVED: f64 = 0.9;
 
 /// Loads of a group by replicate, each with its weight: recorded loads (`accesses`), and these
 /// together with the loads that they imply.
@@ -153,7 +141,11 @@ impl Predicted {
                 .get(&visit.sample)
                 .map_or(0, |sample| object(visit, sample, recent))
         };
-        let curve = if detail.is_all() { CURVE } else { 0 };
+        let curve = if detail.is_all() {
+            params::POINTS_OF_MISS_CURVE
+        } else {
+            0
+        };
         let sizes = sizes(&caches, curve);
         let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE_BYTES) as f64).collect();
         let mut sets = [Sets::default(); LEVELS];
@@ -299,10 +291,10 @@ impl Predicted {
     /// Counts the misses of a complete trace from its reuse distances in lines.
     pub fn exact(outcome: &Outcome, caches: Vec<Cache>) -> Option<Predicted> {
         let bucket = outcome.buckets.first()?;
-        let sizes = sizes(&caches, CURVE);
+        let sizes = sizes(&caches, params::POINTS_OF_MISS_CURVE);
         let mut predicted = Predicted {
             caches,
-            curve: CURVE,
+            curve: params::POINTS_OF_MISS_CURVE,
             exact: true,
             ..Predicted::default()
         };
@@ -418,7 +410,7 @@ impl Predicted {
             })
             .collect();
         let curve = (0..self.curve as usize)
-            .filter(|_| sum.loads >= CURVED * self.whole.loads)
+            .filter(|_| sum.loads >= params::MIN_LOAD_SHARE_FOR_CURVE * self.whole.loads)
             .map(|at| CurvePoint {
                 size: LINE_BYTES << at,
                 ratio: self.ratio(sum, self.caches.len() + at),
@@ -500,7 +492,7 @@ fn spread(of: &[f64]) -> f64 {
     }
     let mean = of.iter().sum::<f64>() / n;
     let variance = (n - 1.0) / n * of.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
-    QUANTILE * variance.sqrt()
+    params::STUDENT_QUANTILE_OF_REPLICATES * variance.sqrt()
 }
 
 /// Scales the end of a group's interval to a part of its misses.
@@ -525,11 +517,11 @@ fn stall(levels: &[LevelMisses]) -> Option<Range> {
     let mut all = [0.0; 3];
     for (at, level) in levels.iter().enumerate() {
         let wait = match at {
-            _ if at + 1 == levels.len() => WAITS[2],
-            0 => WAITS[0],
-            _ => WAITS[1],
+            _ if at + 1 == levels.len() => params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL[2],
+            0 => params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL[0],
+            _ => params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL[1],
         };
-        let left = 1.0 - SAVED * level.prefetchable.unwrap_or(0.0);
+        let left = 1.0 - params::WAIT_SHARE_SAVED_BY_PREFETCH * level.prefetchable.unwrap_or(0.0);
         let ratio = level.ratio?;
         all.iter_mut()
             .zip(ratio)

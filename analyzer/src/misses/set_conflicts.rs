@@ -2,6 +2,7 @@
 
 use crate::misses::cell_misses::{ByGroup, Ends};
 use crate::misses::fill_time::doubt_of;
+use crate::misses::params;
 use crate::misses::reuse_distance::Near;
 use crate::misses::visit_table::{VisitTable, parts};
 use crate::stages::line_visits::GroupLines;
@@ -52,7 +53,7 @@ impl VisitTable<'_> {
                 }
                 let (before, more) = (of.ratio[at], count / late.max(1.0));
                 let with = |ratio: f64, more: f64| (ratio + more).min(1.0);
-                let doubt = 2.0 * more / count.sqrt();
+                let doubt = params::STANDARD_ERRORS_IN_HALF_INTERVAL * more / count.sqrt();
                 of.least[at] = with(of.least[at], (more - doubt).max(0.0));
                 of.ratio[at] = with(of.ratio[at], more);
                 of.most[at] = with(of.most[at], more + doubt);

@@ -4,29 +4,14 @@
 //! [`reuse_distance`](super::reuse_distance)). Its line survives `v` sample lengths if no access
 //! touches it for so long.
 
+use crate::misses::params;
 use crate::misses::reuse_distance::Near;
 use crate::misses::survival_curve::{Fit, grid};
-use crate::misses::visit_table::{LATEST, VisitTable, near_of};
-use crate::misses::watched_reuses::{self, PACE_ENDS, STRIDED};
+use crate::misses::visit_table::{VisitTable, near_of};
+use crate::misses::watched_reuses::{self, STRIDED};
 use crate::stages::line_visits::part;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
-
-/// If samples see at least this share of a walk's visits come again, the walk goes to and fro. A
-/// watched word then says little about the other words.
-const COMES_BACK: f64 = 0.05;
-/// Share of the reach of samples behind which reuses tell random use from loops.
-const LATE: f64 = 0.25;
-/// Late reuses over expected ones: from the first ratio on, data may be used in bursts; from the
-/// second on, it certainly is.
-const BURSTY: [f64; 2] = [1.4, 1.8];
-/// Standard errors in half an interval.
-const QUANTILE: f64 = 2.0;
-/// Uncertainty, as a factor, of the lines that fill a cache, of the time until it is full, and of
-/// the time until a loop returns.
-pub(super) const EDGE: f64 = 1.3;
-/// Sample lengths after which every line that is used again has been used.
-pub(super) const FOREVER: f64 = (1u64 << 40) as f64;
 
 /// One set of assumptions from which survival is computed.
 #[derive(Clone, Copy)]
@@ -113,7 +98,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
             at_random: Vec::new(),
             bursts: HashMap::default(),
             watched: vec![Vec::new(); table.cells.len()],
-            pace_ends: vec![PACE_ENDS; table.cells.len()],
+            pace_ends: vec![params::PACE_INTERVAL_FACTOR; table.cells.len()],
             floors: vec![(Vec::new(), 1.0); table.cells.len()],
         };
         estimate.look_beside();
@@ -184,6 +169,7 @@ impl<'t, 'a> Estimate<'t, 'a> {
 impl Estimate<'_, '_> {
     /// Mean survival of the late visits of some cells, and its error from the doubts of the model.
     pub(super) fn mean(&self, v: f64, cells: &[u32]) -> (f64, f64) {
+        let edge = params::FILL_UNCERTAINTY_FACTOR;
         let (mut sums, mut all) = ([0.0; 3], 0.0);
         for &cell in cells {
             let cell = cell as usize;
@@ -196,7 +182,7 @@ impl Estimate<'_, '_> {
             };
             let value = of(plain);
             let (mut least, mut most) = (value, value);
-            for wait in self.doubtful(cell, plain, [v / EDGE, v * EDGE]) {
+            for wait in self.doubtful(cell, plain, [v / edge, v * edge]) {
                 let survives = of(wait);
                 (least, most) = (least.min(survives), most.max(survives));
             }
@@ -234,8 +220,9 @@ impl Estimate<'_, '_> {
             of_loops: v,
             ..plain
         };
-        let just_fits = (plain.v < FOREVER && edges[1] >= FOREVER).then(|| both(FOREVER));
-        let does_not = (plain.v >= FOREVER && edges[0] < FOREVER).then(|| both(edges[0]));
+        let forever = params::SAMPLE_LENGTHS_UNTIL_ALL_REUSE;
+        let just_fits = (plain.v < forever && edges[1] >= forever).then(|| both(forever));
+        let does_not = (plain.v >= forever && edges[0] < forever).then(|| both(edges[0]));
         ([0, 2].into_iter())
             .map(move |end| self.at_random[cell][end])
             .filter(move |&end| end != plain.at_random)
@@ -269,11 +256,14 @@ impl Estimate<'_, '_> {
             if expected <= 0.0 {
                 return [0.0, 1.0, 1.0];
             }
-            let off = QUANTILE * (reuses + 1.0).sqrt();
+            let off = params::STANDARD_ERRORS_IN_HALF_INTERVAL * (reuses + 1.0).sqrt();
             [reuses - off, reuses, reuses + off].map(|r| (r / expected).clamp(0.0, 1.0))
         };
         // Reuse at one of the two distances does not imply reuse at the other.
-        let ([least, value, most], last) = (from(LATE), from(LATEST));
+        let ([least, value, most], last) = (
+            from(params::LATE_REUSES_REACH_SHARE),
+            from(params::LATEST_REUSES_REACH_SHARE),
+        );
         [least.min(last[0]), value, most.max(last[2])]
     }
 
@@ -292,14 +282,17 @@ impl Estimate<'_, '_> {
             );
         }
         let of_group = |(group, (visits, hazards)): (u32, (f64, f64))| {
-            let (reuses, lines) = self.nears[&group].late_reuses(LATEST);
+            let (reuses, lines) = self.nears[&group].late_reuses(params::LATEST_REUSES_REACH_SHARE);
             let expected = hazards / visits.max(1.0) * lines;
-            let least = (reuses - QUANTILE * (reuses + 1.0).sqrt()) / expected;
+            let least = (reuses - params::STANDARD_ERRORS_IN_HALF_INTERVAL * (reuses + 1.0).sqrt())
+                / expected;
             // Bursts may be short or long, so half of the visits are counted as in bursts.
-            let surely = (least - BURSTY[0]) / (BURSTY[1] - BURSTY[0]);
+            let certain = params::MIN_REUSE_RATIO_OF_CERTAIN_BURSTS;
+            let surely = (least - params::MIN_REUSE_RATIO_OF_BURSTS)
+                / (certain - params::MIN_REUSE_RATIO_OF_BURSTS);
             let bursts = Bursts {
                 times: reuses / expected,
-                part: surely.clamp(0.0, 1.0) / 2.0,
+                part: surely.clamp(0.0, 1.0) * params::VISIT_SHARE_OF_CERTAIN_BURSTS,
             };
             (
                 group,
@@ -427,8 +420,12 @@ impl Estimate<'_, '_> {
         // Words that watches saw left alone were not swept again, unless the walk goes to and fro.
         let at_random = self.at_random[cell][1];
         let (floors, part) = &self.floors[cell];
-        let alone = match at_random < COMES_BACK {
-            true => watched_reuses::floor_of(floors, *part, latest.max(v) * PACE_ENDS),
+        let alone = match at_random < params::MIN_RETURN_SHARE_OF_TO_AND_FRO {
+            true => watched_reuses::floor_of(
+                floors,
+                *part,
+                latest.max(v) * params::PACE_INTERVAL_FACTOR,
+            ),
             false => 0.0,
         };
         let bursts = self.bursts_of(cell);

@@ -10,21 +10,16 @@
 //! Loops return after equal times, not at random: their lines are left alone until 1/λ. Reuses
 //! inside samples tell loops from random visits, which return early as often as late.
 
+use crate::misses::params;
 use crate::stages::line_visits::{PARTS, bin, start};
-
-/// Numbers of samples to either side among which a line is looked for. The last entry means all
-/// samples.
-pub(crate) const RADII: [usize; 5] = [2, 8, 32, 128, usize::MAX];
-/// Fewest coincidences from which a radius can be judged.
-const EVIDENCE: f64 = 40.0;
-/// Standard errors subtracted from the rate of nearby visits before it is compared.
-const QUANTILE: f64 = 2.0;
-/// Ratio of the rate further away to the rate nearby above which both are taken as equal.
-const STEADY: f64 = 0.8;
 
 /// Numbers of sample lengths at which survival is tabulated.
 pub(crate) fn grid() -> impl Iterator<Item = f64> {
-    (0..GRID).map(|at| 2f64.powf(at as f64 / 2.0 - 4.0))
+    (0..GRID).map(grid_time)
+}
+/// Number of sample lengths at a point of the grid.
+pub(crate) fn grid_time(at: usize) -> f64 {
+    2f64.powf(at as f64 / params::GRID_POINTS_PER_DOUBLING + params::GRID_START_LOG2)
 }
 /// Length of the grid.
 pub(crate) const GRID: usize = 50;
@@ -81,7 +76,7 @@ pub(crate) struct Far {
 impl Default for Far {
     fn default() -> Far {
         Far {
-            met: vec![Met::new(); RADII.len()],
+            met: vec![Met::new(); params::SEARCH_RADII.len()],
             visits: [0.0; PARTS],
         }
     }
@@ -107,7 +102,7 @@ pub(crate) struct Fit {
 impl Far {
     /// Adds a visit of a replicate. `seen`: for each radius, the samples searched and those that
     /// met the line.
-    pub(crate) fn add(&mut self, part: usize, seen: &[(usize, usize); RADII.len()]) {
+    pub(crate) fn add(&mut self, part: usize, seen: &[(usize, usize); params::SEARCH_RADII.len()]) {
         self.visits[part] += 1.0;
         for (met, &(looked, count)) in self.met.iter_mut().zip(seen) {
             let (counts, at) = (&mut met.counts[part], bin(count as u64));
@@ -131,19 +126,19 @@ impl Far {
     /// The widest radius in which visits are as frequent as nearby, within the errors of the
     /// replicates.
     pub(crate) fn radius(&self) -> usize {
-        let (mut most, mut chosen) = (0.0f64, RADII.len() - 1);
+        let (mut most, mut chosen) = (0.0f64, params::SEARCH_RADII.len() - 1);
         let mut met_any = false;
         for (at, met) in self.met.iter().enumerate() {
             let (sum, looked): (f64, f64) = (met.sum.iter().sum(), met.looked.iter().sum());
-            if sum < EVIDENCE || looked <= 0.0 {
+            if sum < params::MIN_COINCIDENCES_FOR_RADIUS || looked <= 0.0 {
                 continue;
             }
             let rate = sum / looked;
-            if !met_any || rate >= STEADY * most {
+            if !met_any || rate >= params::MIN_STEADY_RATE_RATIO * most {
                 chosen = at;
             }
             met_any = true;
-            most = most.max(rate - QUANTILE * met.error());
+            most = most.max(rate - params::NEARBY_RATE_STANDARD_ERRORS * met.error());
         }
         chosen
     }
@@ -179,7 +174,7 @@ impl Far {
         };
         let pairs: f64 = fit.counts.iter().enumerate().map(of_bin).sum::<f64>() / visits;
         if fit.mean > 0.0 {
-            fit.spread = (pairs / (fit.mean * fit.mean) - 1.0).clamp(0.0, 50.0);
+            fit.spread = (pairs / (fit.mean * fit.mean) - 1.0).clamp(0.0, params::MAX_RATE_SPREAD);
         }
         fit.ln_gamma = ln_gamma(fit.shape());
         fit
@@ -220,7 +215,7 @@ impl Fit {
         let (alone, rate) = (of(0), of(1) / of(0).max(1.0));
         let spread = 2.0 * of(2) / of(0).max(1.0) / (rate * rate).max(f64::MIN_POSITIVE) - 1.0;
         let spread = if rate > 0.0 {
-            spread.clamp(0.0, 50.0)
+            spread.clamp(0.0, params::MAX_RATE_SPREAD)
         } else {
             0.0
         };
@@ -240,7 +235,9 @@ impl Fit {
     }
 
     fn shape(&self) -> f64 {
-        1.0 / self.spread.clamp(0.01, 50.0)
+        1.0 / self
+            .spread
+            .clamp(params::MIN_RATE_SPREAD_OF_LOOPS, params::MAX_RATE_SPREAD)
     }
 }
 
@@ -335,7 +332,8 @@ mod tests {
             let mut meet = |samples, rate| (0..samples).filter(|_| random() < rate).count();
             let near = meet(4, nearby / 200.0);
             let all = near + meet(996, 1.0 / 200.0);
-            let seen = RADII.map(|radius| if radius == 2 { (4, near) } else { (1000, all) });
+            let seen = params::SEARCH_RADII
+                .map(|radius| if radius == 2 { (4, near) } else { (1000, all) });
             (0..400).for_each(|_| far.add(crate::stages::line_visits::part(sample), &seen));
         }
         far
@@ -371,9 +369,9 @@ mod tests {
             // one in 400 meets.
             let rate = if at % 2 == 0 { 0.1 } else { 0.0025 };
             let met = (0..200).filter(|_| random() < rate).count();
-            far.add(at % PARTS, &[(200, met); RADII.len()]);
+            far.add(at % PARTS, &[(200, met); params::SEARCH_RADII.len()]);
         }
-        let fit = far.fit(RADII.len() - 1, None);
+        let fit = far.fit(params::SEARCH_RADII.len() - 1, None);
         for v in [5.0, 40.0, 150.0, 400.0] {
             let truth = 0.5 * (0.9f64.powf(v) + 0.9975f64.powf(v));
             let found = fit.at_random(v);

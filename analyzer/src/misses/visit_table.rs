@@ -5,8 +5,9 @@ use crate::data::object_map::Recent;
 use crate::data::reuse_pairs::WatchEnd;
 use crate::data::samples::SampleInfo;
 use crate::misses::crowded_sets::{self, Crowded, LateVisit};
+use crate::misses::params;
 use crate::misses::reuse_distance::Near;
-use crate::misses::survival_curve::{Far, RADII};
+use crate::misses::survival_curve::Far;
 use crate::misses::walk_laps::{self, Lap};
 use crate::misses::watch_survival::LineOverWord;
 use crate::misses::watched_reuses::{self, CellVisits, Code, InSamples, ObjectWatch, Unit, Watch};
@@ -15,19 +16,6 @@ use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::HashMap;
-
-/// Most cells. Rarer ones are merged.
-const CELLS: usize = 1500;
-/// Most cells of a sample that are related to each other.
-const BESIDE: usize = 24;
-/// Share of the reach of samples behind which reuses are late.
-pub(super) const LATEST: f64 = 0.75;
-/// Laps over this many times the reach of samples are long.
-const LONG: f64 = 1.1;
-
-/// Largest variance of the lines' rates, over the mean squared, at which the lines count as the
-/// same data.
-const ALIKE: f64 = 0.5;
 
 /// A group of code and an object.
 pub(crate) type Key = (u32, u32);
@@ -149,7 +137,7 @@ impl<'a> VisitTable<'a> {
         let mut frequent: Vec<(Key, u32)> =
             (frequencies(keys.iter().flatten().copied()).into_iter()).collect();
         frequent.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
-        frequent.truncate(CELLS);
+        frequent.truncate(params::MAX_CELLS_KEPT_APART);
         let mut numbers: HashMap<Key, u32, Mixed> = HashMap::default();
         let mut cells: Vec<(Key, Far)> = Vec::new();
         for (key, _) in frequent {
@@ -185,14 +173,16 @@ impl<'a> VisitTable<'a> {
         for same in visits.chunk_by(|a, b| (a.0, a.1, a.2) == (b.0, b.1, b.2)) {
             let samples = &threads[same[0].2 as usize];
             let length = samples.len();
-            let mut ends = [(0usize, 0usize); RADII.len()];
+            let mut ends = [(0usize, 0usize); params::SEARCH_RADII.len()];
             for &(line, .., place, late_visit) in same {
                 let Some(cell) = late_visit.cell() else {
                     continue;
                 };
                 let sample = samples[place as usize];
-                let mut seen = [(0, 0); RADII.len()];
-                for ((radius, ends), seen) in RADII.iter().zip(&mut ends).zip(&mut seen) {
+                let mut seen = [(0, 0); params::SEARCH_RADII.len()];
+                for ((radius, ends), seen) in
+                    params::SEARCH_RADII.iter().zip(&mut ends).zip(&mut seen)
+                {
                     let first = (place as usize).saturating_sub(*radius);
                     let last = (place as usize).saturating_add(*radius).min(length - 1);
                     while (same[ends.0].3 as usize) < first {
@@ -209,7 +199,7 @@ impl<'a> VisitTable<'a> {
                     part: part(sample),
                     thread: same[0].2,
                     samples: length,
-                    met: seen[RADII.len() - 1].1 + 1,
+                    met: seen[params::SEARCH_RADII.len() - 1].1 + 1,
                     cell,
                 });
                 let Some(cell) = cell else {
@@ -229,7 +219,7 @@ impl<'a> VisitTable<'a> {
         let late_of_cells = late_of(&beside, cells.len());
         for of_sample in &mut beside {
             of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-            of_sample.truncate(BESIDE);
+            of_sample.truncate(params::MAX_RELATED_CELLS_OF_SAMPLE);
         }
         let watched = {
             let mut recent = Recent::default();
@@ -276,7 +266,8 @@ impl<'a> VisitTable<'a> {
             let same = reach.iter().filter(|(group, _)| code(**group) == of);
             let (mut reuses, mut exposed) = (0.0, 0.0);
             for &group in same.map(|s| s.0) {
-                let of_group = near_of(lines, group, None).late_reuses(LATEST);
+                let of_group =
+                    near_of(lines, group, None).late_reuses(params::LATEST_REUSES_REACH_SHARE);
                 (reuses, exposed) = (reuses + of_group.0, exposed + of_group.1);
             }
             InSamples {
@@ -298,11 +289,16 @@ impl<'a> VisitTable<'a> {
         for (cell, laps) in laps.iter_mut().enumerate() {
             let of_sample = sums[cell].1 / f64::max(sums[cell].0, 1.0);
             let reach = reach.get(&cells[cell].0.0).copied().unwrap_or(0) as f64;
-            laps.retain(|lap| lap.samples * of_sample > LONG * reach);
+            laps.retain(|lap| lap.samples * of_sample > params::MIN_LAP_OVER_REACH * reach);
             // If walks return in several ways and lines have different rates, the laps may be over
             // different data. Only laps that are the sole way are kept then.
-            let spread = || cells[cell].1.fit(RADII.len() - 1, None).spread;
-            if laps.iter().any(|lap| !lap.sole) && spread() > ALIKE {
+            let spread = || {
+                cells[cell]
+                    .1
+                    .fit(params::SEARCH_RADII.len() - 1, None)
+                    .spread
+            };
+            if laps.iter().any(|lap| !lap.sole) && spread() > params::MAX_RATE_SPREAD_OF_SAME_DATA {
                 laps.retain(|lap| lap.sole);
             }
         }

@@ -3,14 +3,12 @@
 
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::object_map::Recent;
+use crate::misses::params;
 use crate::misses::visit_table::Key;
 use crate::stages::line_visits::Visit;
 use crate::stages::walks::Walks;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
-
-/// Relative uncertainty of the length of a lap: other code runs meanwhile.
-const EDGE: f64 = 0.25;
 
 /// A walk of a cell that returns.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +27,8 @@ impl Lap {
     /// Share of the cell's late visits that return with the next lap, but later than `v` sample
     /// lengths. `which`: index into `again`.
     pub(crate) fn waits(&self, v: f64, which: usize) -> f64 {
-        let late = (v / self.samples - 1.0 + EDGE) / (2.0 * EDGE);
+        let late =
+            (v / self.samples - 1.0 + params::LAP_LENGTH_ERROR) / (2.0 * params::LAP_LENGTH_ERROR);
         self.part * self.again[which] * (1.0 - late.clamp(0.0, 1.0))
     }
 }

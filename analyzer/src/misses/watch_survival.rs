@@ -4,8 +4,7 @@
 //! (JASA 53, 1958; 1926). Otherwise it is the cumulative incidence of one way (Aalen and Johansen
 //! 1978) with the variance of Marubini and Valsecchi (1995).
 
-/// Standard errors in half a 95 % interval.
-pub(super) const QUANTILE: f64 = 2.0;
+use crate::misses::params;
 
 /// The end of a watch as one piece of code sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,11 +110,6 @@ impl Touches {
     }
 }
 
-/// Reuses from which the ratio of lines to words is estimated.
-const TELLING: f64 = 20.0;
-/// Words per line.
-pub(super) const WORDS: f64 = 8.0;
-
 /// Rate of touches of a line over that of one of its words. It is 1 if all used words of the line
 /// are used together, and 8 if any word is as likely as the others. Reuses inside samples of lines
 /// that were left meanwhile tell it.
@@ -139,19 +133,21 @@ impl LineOverWord {
     pub(super) const UNKNOWN: LineOverWord = LineOverWord {
         least: 1.0,
         value: 1.0,
-        most: WORDS,
+        most: params::WORDS_PER_LINE,
     };
 
     /// Estimates the rate from reuses of lines. `same_word`: reuses of the word that was used
     /// before.
     pub(crate) fn new(again: f64, same_word: f64) -> LineOverWord {
-        if again < TELLING {
+        if again < params::MIN_REUSES_FOR_LINE_OVER_WORD {
             return LineOverWord::UNKNOWN;
         }
         // Jeffreys' prior keeps counts from being certain.
         let share = (same_word + 0.5) / (again + 1.0);
         let error = (share * (1.0 - share) / (again + 1.0)).sqrt();
-        let times = |share: f64| (1.0 / share.max(1.0 / WORDS)).clamp(1.0, WORDS);
+        let times = |share: f64| {
+            (1.0 / share.max(1.0 / params::WORDS_PER_LINE)).clamp(1.0, params::WORDS_PER_LINE)
+        };
         LineOverWord {
             least: times(share + error),
             value: times(share),
@@ -203,16 +199,21 @@ pub(crate) fn combined(model: (f64, f64), watched: (f64, f64), bound: f64) -> Su
     let of_model_and_bursts = of_model + (differ - of_model - of_watches).max(0.0);
     let sum = of_model_and_bursts + of_watches;
     let value = (by_watches * of_model_and_bursts + by_model * of_watches) / sum;
-    let half = QUANTILE * (of_model_and_bursts * of_watches / sum).sqrt();
+    let half =
+        params::STANDARD_ERRORS_IN_HALF_INTERVAL * (of_model_and_bursts * of_watches / sum).sqrt();
     let mut survival = Survival {
         least: (value - half).max(0.0),
         value,
         most: (value + half).min(by_model.max(value)),
     };
-    if differ > QUANTILE * QUANTILE * (of_model + of_watches) {
+    if differ
+        > params::STANDARD_ERRORS_IN_HALF_INTERVAL
+            * params::STANDARD_ERRORS_IN_HALF_INTERVAL
+            * (of_model + of_watches)
+    {
         survival.least = survival
             .least
-            .min((by_watches - QUANTILE * watched.1).max(0.0));
+            .min((by_watches - params::STANDARD_ERRORS_IN_HALF_INTERVAL * watched.1).max(0.0));
         survival.most = by_model.min(bound.max(value));
     }
     survival

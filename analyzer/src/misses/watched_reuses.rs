@@ -21,10 +21,9 @@
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::reuse_pairs::{ReusePair, ReusePairs, WatchEnd};
 use crate::misses::load_weights::LoadWeights;
+use crate::misses::params;
 use crate::misses::survival_curve::grid;
-use crate::misses::watch_survival::{
-    Ended, LineOverWord, QUANTILE, Touches, WORDS, combined, mixed,
-};
+use crate::misses::watch_survival::{Ended, LineOverWord, Touches, combined, mixed};
 use crate::stages::line_visits::{LineVisits, PARTS, Visit, WatchedUse};
 use crate::util::fast_hash::Mixed;
 use serde::Serialize;
@@ -32,30 +31,6 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Class of groups whose addresses come in even steps.
 pub(super) const STRIDED: u32 = 1;
-/// Fewest watches for an estimate, weighted by the code's share of the late visits.
-const FEWEST: f64 = 10.0;
-/// Relative standard error, as a factor, of the pace of code.
-const PACE: f64 = 2.0;
-/// The same at the ends of a 95 % interval.
-pub(super) const PACE_ENDS: f64 = PACE * PACE;
-/// Error of the model for unseen bursts, as a share of the survival.
-const BURSTS: f64 = 0.15;
-/// Relative error of a code's share of the late visits in an object. It applies to the part that
-/// other code has.
-const SHARE: f64 = 0.2;
-/// Share of the code's watches that end early, from which the pace is measured, and their least
-/// number.
-const EARLY: f64 = 0.25;
-const EARLIEST: usize = 8;
-/// Error of the assumption that watched words are used as those of late visits are, as a logarithm.
-const ALIKE: f64 = 0.3;
-/// A measured pace that is off by more than this many standard errors is rejected.
-const FARTHEST: f64 = 3.0;
-/// Standard errors by which the survival of words is below the model's survival of lines. From the
-/// first number on, watches contradict the model. From the second on, they count fully.
-const APART: [f64; 2] = [1.0, 2.0];
-/// A sample that was cut short counts as at least this share of a mean one.
-const SHORTEST: f64 = 0.5;
 
 /// Contribution of the watchpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -99,7 +74,9 @@ pub(crate) fn timed(
     let mean = loads.values().sum::<f64>() / loads.len().max(1) as f64;
     let of_use = |used: &WatchedUse| {
         let pair = pairs.all().get(used.pair as usize)?;
-        let here = loads.get(&pair.sample)?.max(SHORTEST * mean);
+        let here = loads
+            .get(&pair.sample)?
+            .max(params::MIN_SHARE_OF_MEAN_SAMPLE * mean);
         Some(Watch {
             used: Visit {
                 line: pair.address >> LINE_SHIFT,
@@ -181,7 +158,7 @@ struct Pace {
 impl Pace {
     const UNKNOWN: Pace = Pace {
         times: 1.0,
-        off: PACE,
+        off: params::PACE_STANDARD_ERROR_FACTOR,
     };
 
     /// Measures the pace. Just behind a sample, words are touched again at the rate that samples
@@ -191,9 +168,11 @@ impl Pace {
         let own = watches.iter().filter(|w| w.end == Ended::Own);
         let mut ends: Vec<f64> = own.map(|w| w.length).collect();
         ends.sort_unstable_by(f64::total_cmp);
-        let enough = (watches.len() as f64 * share * EARLY) as usize;
+        let enough = (watches.len() as f64 * share * params::EARLY_WATCHES_FOR_PACE) as usize;
         let early = enough.min(ends.len());
-        if early < EARLIEST || known.reuses < EARLIEST as f64 {
+        if early < params::MIN_EARLY_WATCHES_FOR_PACE
+            || known.reuses < params::MIN_EARLY_WATCHES_FOR_PACE as f64
+        {
             return Pace::UNKNOWN;
         }
         let until = ends[early - 1];
@@ -202,12 +181,16 @@ impl Pace {
         let by_samples = known.hazard * known.times.words_over_lines();
         let found = (by_watches / by_samples).ln();
         // Words that are not part of a burst tell of the gap between bursts, not of the pace.
-        if !found.is_finite() || found.abs() > FARTHEST * PACE.ln() {
+        if !found.is_finite()
+            || found.abs()
+                > params::MAX_PACE_DEVIATION_IN_ERRORS * params::PACE_STANDARD_ERROR_FACTOR.ln()
+        {
             return Pace::UNKNOWN;
         }
-        let variance = 1.0 / early as f64 + 1.0 / known.reuses + ALIKE * ALIKE;
+        let of_use = params::WATCHED_WORDS_LOG_ERROR * params::WATCHED_WORDS_LOG_ERROR;
+        let variance = 1.0 / early as f64 + 1.0 / known.reuses + of_use;
         // The assumed pace counts as well, by its own error.
-        let prior = PACE.ln().powi(2);
+        let prior = params::PACE_STANDARD_ERROR_FACTOR.ln().powi(2);
         Pace {
             times: (found * prior / (prior + variance)).exp(),
             off: (prior * variance / (prior + variance)).sqrt().exp(),
@@ -283,7 +266,9 @@ pub(crate) fn units(
                 times,
                 pace,
             };
-            if unit.tells.is_empty() || unit.share(None) * (those.len() as f64) < FEWEST {
+            if unit.tells.is_empty()
+                || unit.share(None) * (those.len() as f64) < params::MIN_WATCHES_FOR_ESTIMATE
+            {
                 continue;
             }
             unit.tells.iter().for_each(|c| told[c.0 as usize] = true);
@@ -372,13 +357,17 @@ impl Unit {
         let (touches, share) = (self.touches(without), self.share(without).max(1e-9));
         let at = |v: f64| {
             let lasting = touches.lasting(v);
-            if lasting * share < FEWEST {
+            if lasting * share < params::MIN_WATCHES_FOR_ESTIMATE {
                 return 0.0;
             }
             // If none of n watches was touched, up to three in n may be (rule of three, 95 %).
-            let chance = (QUANTILE * touches.variance(v).sqrt()).max(3.0 / lasting);
+            let chance = (params::STANDARD_ERRORS_IN_HALF_INTERVAL * touches.variance(v).sqrt())
+                .max(params::UNSEEN_EVENTS_AT_95_PCT / lasting);
             let touched = touches.part(v) / share;
-            let of_share = QUANTILE * SHARE * (1.0 - share) * touched;
+            let of_share = params::STANDARD_ERRORS_IN_HALF_INTERVAL
+                * params::CODE_SHARE_ERROR
+                * (1.0 - share)
+                * touched;
             (1.0 - touched - (chance / share).hypot(of_share)).max(0.0)
         };
         grid().map(at).collect()
@@ -399,19 +388,30 @@ impl Unit {
             let survival = survival.max(f64::MIN_POSITIVE);
             let words = alone(v);
             let pace = (alone(v / self.pace.off) - alone(v * self.pace.off)) / 2.0;
-            let of_share = SHARE * (1.0 - share) * (1.0 - words);
+            let of_share = params::CODE_SHARE_ERROR * (1.0 - share) * (1.0 - words);
             let chance = touches.variance(v).sqrt() / share.max(1e-9);
             let of_words = chance.hypot(pace).hypot(of_share);
             let (watched, of_times) = self.times.of_lines(words);
             let [low, high] = [words - of_words, words + of_words]
                 .map(|words| self.times.of_lines(words.clamp(0.0, 1.0)).0);
-            let error = ((high - low) / 2.0).hypot(of_times).max(chance / WORDS);
-            let model = (survival, range.hypot(BURSTS * survival));
-            let both = combined(model, (watched, error), words + QUANTILE * of_words);
+            let error = ((high - low) / 2.0)
+                .hypot(of_times)
+                .max(chance / params::WORDS_PER_LINE);
+            let model = (
+                survival,
+                range.hypot(params::UNSEEN_BURSTS_ERROR * survival),
+            );
+            let both = combined(
+                model,
+                (watched, error),
+                words + params::STANDARD_ERRORS_IN_HALF_INTERVAL * of_words,
+            );
             // The survival of words is an upper bound of that of lines. Watches contradict the
             // model only if words survive less than it says of lines.
             let apart = (survival - words) / range.hypot(of_words).max(1e-9);
-            let against = ((apart - APART[0]) / (APART[1] - APART[0])).clamp(0.0, 1.0);
+            let against = (apart - params::MIN_ERRORS_TO_CONTRADICT)
+                / (params::ERRORS_TO_COUNT_FULLY - params::MIN_ERRORS_TO_CONTRADICT);
+            let against = against.clamp(0.0, 1.0);
             if both.value < survival && against > 0.0 {
                 // A survival that was lowered stays so at later times.
                 let ends = [both.least, both.value, both.most];
@@ -434,7 +434,7 @@ pub(crate) fn floor_of(floors: &[f64], part: f64, v: f64) -> f64 {
     let place = grid().take_while(|&at| at < v).count();
     let words = floors.get(place).copied().unwrap_or(0.0);
     let part = part.max(f64::MIN_POSITIVE);
-    let lines = mixed((1.0 / part).clamp(1.0, WORDS), words);
+    let lines = mixed((1.0 / part).clamp(1.0, params::WORDS_PER_LINE), words);
     (1.0 - (1.0 - lines) / part).max(0.0)
 }
 
@@ -443,7 +443,9 @@ pub(crate) fn between(factors: &[[f64; 3]], v: f64) -> [f64; 3] {
     let Some(last) = factors.len().checked_sub(1) else {
         return [1.0; 3];
     };
-    let place = ((v.max(f64::MIN_POSITIVE).log2() + 4.0) * 2.0).clamp(0.0, last as f64);
+    let place = ((v.max(f64::MIN_POSITIVE).log2() - params::GRID_START_LOG2)
+        * params::GRID_POINTS_PER_DOUBLING)
+        .clamp(0.0, last as f64);
     let (from, part) = (place as usize, place.fract());
     let to = (from + 1).min(last);
     std::array::from_fn(|end| factors[from][end] + part * (factors[to][end] - factors[from][end]))

@@ -4,6 +4,7 @@ use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told};
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
 
@@ -16,14 +17,11 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Largest working set, in multiples of the cache.
-const JUST: f64 = 2.0;
-
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     let step = facts
         .regular()
-        .filter(|s| (1..=64).contains(&s.unsigned_abs()))?;
-    if facts.firsts < 32 || !context.is_frequent(facts) {
+        .filter(|s| (1..=params::MAX_STEP_BYTES_OF_CAPACITY_WALK).contains(&s.unsigned_abs()))?;
+    if facts.firsts < params::MIN_FIRST_TOUCHES_OF_CAPACITY || !context.is_frequent(facts) {
         return None;
     }
     let set = context.working_set(&[facts.site], Some(step));
@@ -31,7 +29,8 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
         .caches
         .missed(set.bytes)
         .filter(|l| l.name != "L1")?;
-    (set.bytes as f64 <= JUST * level.bytes as f64).then(|| Claim::new(Overlap::Prefetched))
+    (set.bytes as f64 <= params::MAX_CAPACITY_SET_OVER_CACHE * level.bytes as f64)
+        .then(|| Claim::new(Overlap::Prefetched))
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {

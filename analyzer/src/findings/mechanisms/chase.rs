@@ -58,7 +58,7 @@ fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<Claim> {
     let shape = shape(context, facts)?;
     (shape == wanted).then(|| {
         // Nodes in the order of the chase are prefetched.
-        let in_order = facts.near(64) >= 0.8 && facts.steps() >= 8;
+        let in_order = facts.is_in_order() && facts.has_steps_for_pattern();
         Claim::new(if in_order {
             Overlap::Prefetched
         } else {
@@ -69,7 +69,7 @@ fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<Claim> {
 
 fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     if facts.regular().is_some_and(|step| step == 0)
-        || context.walks(facts.site) && facts.near(0) > 0.9
+        || context.walks(facts.site) && facts.is_in_place()
     {
         return None;
     }

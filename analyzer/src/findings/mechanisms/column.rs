@@ -4,6 +4,7 @@ use crate::findings::caches::{Overlap, set_apart};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, cold, over};
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::fast_hash::Mixed;
 use crate::util::human::bytes;
@@ -23,9 +24,6 @@ pub(super) const RULE: Rule = Rule {
     needs_extent: |step| step.is_some_and(|s| s.unsigned_abs().is_power_of_two()),
     ..Rule::PLAIN
 };
-
-/// Walks in blocks use at least this share of the lines that they fetch.
-const WHOLE: f64 = 0.5;
 
 /// Share of the bytes that a load instruction reads in the lines that it accesses in a window. A
 /// small stencil reads a few columns side by side and leaves most of a line for the next walk.
@@ -47,7 +45,8 @@ pub(super) const BLOCKED: Rule = Rule {
     claims: |context, facts| {
         let claim = claims(context, facts)?;
         let (lap, step) = facts.lap().zip(facts.regular())?;
-        let stays = context.caches.hold(lap, step) && used(context, facts) >= WHOLE;
+        let stays = context.caches.hold(lap, step)
+            && used(context, facts) >= params::MIN_USED_SHARE_OF_BLOCKED_WALK;
         stays.then_some(claim)
     },
     tell,
@@ -66,21 +65,23 @@ pub(super) fn by_columns(file: &str) -> bool {
         .any(|f| ending.eq_ignore_ascii_case(f))
 }
 
-/// Shortest step in bytes that counts as a row rather than an element.
-const ROW: u64 = 128;
-
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     let step = facts.regular()?;
-    let column = context.origin(facts.site).0 == Origin::Column && step.unsigned_abs() >= ROW;
+    let column = context.origin(facts.site).0 == Origin::Column
+        && step.unsigned_abs() >= params::MIN_ROW_BYTES_OF_COLUMN_WALK;
     column.then(|| Claim::new(Overlap::Some))
 }
 
 /// Side of a square block, in elements. Two blocks fit the cache, and two columns of it fit the
 /// sets that the steps use.
 fn block(cache: u64, element: u64, step: i64) -> u64 {
-    let side = (cache as f64 / 2.0 / element.max(1) as f64).sqrt();
-    let lines = cache as f64 / 2.0 / set_apart(step) as f64;
-    1u64 << (side.min(lines).log2().floor().max(2.0) as u32)
+    let side = (cache as f64 / params::BLOCKS_IN_CACHE / element.max(1) as f64).sqrt();
+    let lines = cache as f64 / params::BLOCKS_IN_CACHE / set_apart(step) as f64;
+    1u64 << (side
+        .min(lines)
+        .log2()
+        .floor()
+        .max(params::MIN_BLOCK_SIDE_LOG2) as u32)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
@@ -94,7 +95,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         .caches
         .missed(cause.set.bytes)
         .or(context.caches.level(0));
-    let (name, side) = cache.map_or(("cache".to_string(), 32), |c| {
+    let (name, side) = cache.map_or(("cache".to_string(), params::DEFAULT_BLOCK_SIDE), |c| {
         let step = cause.step.unwrap_or(0);
         (c.name.clone(), block(c.bytes, u64::from(element), step))
     });

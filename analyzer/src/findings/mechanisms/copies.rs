@@ -4,10 +4,9 @@ use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 
-/// Smallest access in bytes that counts as a copy. No vector register is as large.
-const BLOCK: u32 = 256;
 /// Functions that copy or compare memory.
 const NAMES: [&str; 6] = ["memcpy", "memmove", "memcmp", "strcpy", "strlen", "mempcpy"];
 
@@ -20,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
-    let copies = facts.size >= BLOCK || context.is_named(facts, &NAMES);
+    let copies = facts.size >= params::MIN_BYTES_OF_COPY || context.is_named(facts, &NAMES);
     copies.then(|| Claim::new(Overlap::Prefetched))
 }
 

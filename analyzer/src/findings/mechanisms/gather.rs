@@ -4,6 +4,7 @@ use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Layout, Rule, Told, cold, huge_pages, over};
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     let (Origin::Index, Some(from)) = context.root(facts.site) else {
         return None;
     };
-    if facts.near(64) >= 0.8 && facts.steps() >= 8 {
+    if facts.is_in_order() && facts.has_steps_for_pattern() {
         return None;
     }
     let _ = from;
@@ -39,7 +40,7 @@ fn together(context: &Context, cause: &Cause) -> usize {
         };
         let others = by_index.entry(from).or_default();
         let is_new = others.iter().all(|o| o.object() != facts.object());
-        if facts.cold() > 0.2 && is_new {
+        if facts.cold() > params::MIN_COLD_SHARE_OF_GATHERED_ARRAY && is_new {
             others.push(facts);
         }
     }
@@ -50,10 +51,6 @@ fn together(context: &Context, cause: &Cause) -> usize {
     };
     by_index.values().filter_map(alike).max().unwrap_or(0)
 }
-
-/// Fewest pairs of steps to compare, and the least share of them with the same ratio.
-const STEPS: usize = 16;
-const ALIKE: f64 = 0.6;
 
 /// True if two load instructions follow the same index. Between two indices their steps then have a
 /// fixed ratio, that of their element sizes. Otherwise another index takes part in one of the
@@ -72,7 +69,8 @@ fn in_step(context: &Context, one: u32, other: u32) -> bool {
                     let steps =
                         [(first, a), (row.address, b)].map(|s| s.0.wrapping_sub(s.1) as i64);
                     if steps[1] != 0 {
-                        let ratio = steps[0] as f64 / steps[1] as f64 * 64.0;
+                        let ratio =
+                            steps[0] as f64 / steps[1] as f64 * params::STEP_RATIO_RESOLUTION;
                         *ratios.entry(ratio.round() as i64).or_default() += 1;
                     }
                 }
@@ -82,7 +80,8 @@ fn in_step(context: &Context, one: u32, other: u32) -> bool {
     }
     let all: usize = ratios.values().sum();
     let most = ratios.into_values().max().unwrap_or(0);
-    all >= STEPS && most as f64 >= ALIKE * all as f64
+    all >= params::MIN_STEP_PAIRS_OF_GATHER
+        && most as f64 >= params::MIN_SHARE_OF_SAME_STEP_RATIO * all as f64
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {

@@ -36,7 +36,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     // These tables find places by groups of tags, which look like an index, or by calls that hash.
     let is_known = || context.is_named(facts, &TABLES) || context.is_made_with(facts, &RUST);
     let hashed = matches!(context.root(facts.site).0, Origin::Hash) || is_known();
-    (hashed && facts.near(64) < 0.8).then(|| Claim::new(Overlap::Some))
+    (hashed && !facts.is_in_order()).then(|| Claim::new(Overlap::Some))
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {

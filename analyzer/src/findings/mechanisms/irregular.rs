@@ -4,6 +4,7 @@ use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Nodes, Rule, Told, cold, huge_pages, over};
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 
 pub(super) const RULE: Rule = Rule {
@@ -26,7 +27,7 @@ pub(super) const RESIDENT: Rule = Rule {
 };
 
 fn claims(_: &Context, facts: &SiteFacts) -> Option<Claim> {
-    (facts.cold() >= 0.1).then(|| Claim::new(Overlap::Some))
+    (facts.cold() >= params::MIN_COLD_SHARE_OF_IRREGULAR).then(|| Claim::new(Overlap::Some))
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {

@@ -17,6 +17,7 @@ mod strided;
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
 
@@ -155,7 +156,7 @@ fn over(context: &Context, cause: &Cause) -> String {
     match context.caches.missed(cause.set.bytes) {
         Some(level) => {
             let times = cause.set.bytes as f64 / level.bytes as f64;
-            if times >= 1.95 {
+            if times >= params::MIN_SET_OVER_CACHE_TO_TELL {
                 format!("over {about} {set}, {times:.0} times the {}", level.name)
             } else {
                 format!(
@@ -177,17 +178,19 @@ fn cold(cause: &Cause) -> String {
 
 /// True if the lines of a cause lie on pages of their own, for the most part.
 fn is_spread(cause: &Cause) -> bool {
-    cause.set.lines >= 64
-        && cause.set.pages * 4 > cause.set.lines * 3
-        && cause.set.extent / 8 > cause.set.bytes
+    cause.set.lines >= params::MIN_LINES_OF_SPREAD
+        && cause.set.pages * 100 > cause.set.lines * params::MIN_PAGES_OF_SPREAD_PCT
+        && cause.set.extent / params::MIN_EXTENT_OVER_BYTES_OF_SPREAD > cause.set.bytes
 }
 
 /// Advice against TLB misses. Empty if the memory is small.
 fn huge_pages(cause: &Cause) -> &'static str {
-    if is_spread(cause) && cause.set.extent > 4 * crate::findings::caches::TLB_REACH {
+    let exceeds_tlb =
+        cause.set.extent > params::MIN_EXTENT_OVER_TLB_REACH * params::TLB_REACH_BYTES;
+    if exceeds_tlb && is_spread(cause) {
         return "; keep what is loaded here together, in an array of its own: each load comes to a page of its own, whose address the TLB has lost as well; 2 MiB pages (madvise MADV_HUGEPAGE) help there";
     }
-    if cause.set.extent > 4 * crate::findings::caches::TLB_REACH {
+    if exceeds_tlb {
         "; 2 MiB pages (madvise MADV_HUGEPAGE) save the TLB misses that come on top"
     } else {
         ""

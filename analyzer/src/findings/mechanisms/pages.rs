@@ -1,5 +1,6 @@
 //! Walks whose every step leads to a new page.
 
+use crate::data::memory_units::PAGE_BYTES;
 use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
@@ -17,7 +18,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn claims(_: &Context, facts: &SiteFacts) -> Option<Claim> {
     let step = facts.regular()?;
-    (step.unsigned_abs() >= 4096).then(|| Claim::new(Overlap::Some))
+    (step.unsigned_abs() >= PAGE_BYTES).then(|| Claim::new(Overlap::Some))
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {

@@ -22,7 +22,7 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     };
     let pointers = context.sites.get(&from)?;
     // A pointer that stays the same leads to a single object.
-    if pointers.near(0) > 0.9 || facts.near(64) >= 0.8 {
+    if pointers.is_in_place() || facts.is_in_order() {
         return None;
     }
     Some(Claim::new(Overlap::Some))

@@ -27,7 +27,7 @@ const NAMES: [&str; 5] = [
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     let searches = context.root(facts.site).0 == Origin::Search
-        || context.is_named(facts, &NAMES) && facts.near(64) < 0.8;
+        || context.is_named(facts, &NAMES) && !facts.is_in_order();
     searches.then(|| Claim::new(Overlap::None))
 }
 

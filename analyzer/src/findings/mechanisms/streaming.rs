@@ -4,6 +4,7 @@ use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 
 pub(crate) const RULE: Rule = Rule {
@@ -20,8 +21,9 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     if facts.short_runs().is_some() {
         return None;
     }
-    let walks = facts.near(128) >= 0.6 || context.walks(facts.site);
-    (walks && facts.steps() >= 8).then(|| Claim::new(Overlap::Prefetched))
+    let walks = facts.near(params::MAX_STEP_BYTES_OF_STREAM) >= params::MIN_SHARE_OF_STREAM_STEPS
+        || context.walks(facts.site);
+    (walks && facts.has_steps_for_pattern()).then(|| Claim::new(Overlap::Prefetched))
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {

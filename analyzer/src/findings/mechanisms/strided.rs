@@ -5,6 +5,7 @@ use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{Claim, Layout, Rule, Told, over};
+use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::findings::windows::NOWHERE;
 use std::collections::BTreeMap;
@@ -17,17 +18,14 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-/// Most rows of a load instruction that are inspected for the bytes that it reads.
-const SEEN: usize = 256;
-/// Shortest step in bytes that wastes much of a line.
-const SHORT: u64 = 32;
-
 fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
     let step = facts.regular()?;
     if !context.is_frequent(facts) {
         return None;
     }
-    if step.unsigned_abs() < SHORT || step.unsigned_abs() <= u64::from(facts.size) {
+    if step.unsigned_abs() < params::MIN_WASTEFUL_STEP_BYTES
+        || step.unsigned_abs() <= u64::from(facts.size)
+    {
         return None;
     }
     let used: u64 = used(context, facts.object(), step)
@@ -35,14 +33,16 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
         .map(|r| r.1 - r.0)
         .sum();
     let fetched = step.unsigned_abs().min(64 * used.div_ceil(8).max(1));
-    (used * 2 <= fetched.min(step.unsigned_abs())).then_some(Claim {
-        overlap: if step.unsigned_abs() <= 256 {
-            Overlap::Prefetched
-        } else {
-            Overlap::Some
+    (used * params::MIN_FETCHED_OVER_USED_BYTES <= fetched.min(step.unsigned_abs())).then_some(
+        Claim {
+            overlap: if step.unsigned_abs() <= params::MAX_PREFETCHED_STEP_BYTES {
+                Overlap::Prefetched
+            } else {
+                Overlap::Some
+            },
+            apart: step.abs(),
         },
-        apart: step.abs(),
-    })
+    )
 }
 
 /// Ranges of bytes that loads with this step read in an object's elements. Offsets are relative to
@@ -56,7 +56,11 @@ fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
         .collect();
     let mut offsets: BTreeMap<u64, u64> = BTreeMap::new();
     let rows = || {
-        let each = sites.iter().flat_map(|&s| context.rows_of(s).take(SEEN));
+        let each = sites.iter().flat_map(|&s| {
+            context
+                .rows_of(s)
+                .take(params::MAX_ROWS_INSPECTED_FOR_BYTES)
+        });
         each.map(|r| r.1).filter(|r| r.object == object)
     };
     // The begin of the object is unknown, so the lowest offset counts as the begin of an element.
