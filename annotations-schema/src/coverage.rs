@@ -166,8 +166,28 @@ fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
         .collect()
 }
 
-/// Remedy that includes these files in the recording.
-fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
+/// Code that the trace lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lack {
+    /// What it is, and what takes it in; a sentence without a full stop.
+    pub text: String,
+    /// The argument of `--libs` that takes it in; empty if none does.
+    pub libraries: Vec<String>,
+    /// It is code of libraries that read or copy for the program.
+    pub is_reads_for_program: bool,
+}
+
+impl From<String> for Lack {
+    fn from(text: String) -> Lack {
+        Lack {
+            text,
+            ..Lack::default()
+        }
+    }
+}
+
+/// A lack of these files, with the remedy that includes them in the recording.
+fn lack_of(mut text: String, files: &[&LoadedFile], coverage: &Coverage) -> Lack {
     let names = |taken_in| {
         files
             .iter()
@@ -175,7 +195,7 @@ fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
             .take(MOST)
             .collect::<Vec<_>>()
     };
-    let mut text = String::new();
+    let mut libraries = Vec::new();
     let needed: Vec<String> = names(true)
         .iter()
         .filter(|f| !is_sanitizer(&f.path))
@@ -183,12 +203,9 @@ fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
         .collect();
     if !needed.is_empty() {
         let instrumented = coverage.files.iter().filter(|f| f.instrumented);
-        let mut libraries = taken(instrumented.map(|f| f.path.as_str()));
+        libraries = taken(instrumented.map(|f| f.path.as_str()));
         libraries.extend(needed);
-        text.push_str(&format!(
-            "; `mgz-instrument --libs={}` takes them in",
-            libraries.join(",")
-        ));
+        text.push_str(&format!("; `--libs={}` takes them in", libraries.join(",")));
     }
     if let Some(checker) = files.iter().find(|f| is_sanitizer(&f.path)) {
         text.push_str(&format!(
@@ -199,7 +216,11 @@ fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
     if let Some(opened) = names(false).first() {
         text.push_str(&opened_by_itself(&opened.path));
     }
-    text
+    Lack {
+        text,
+        libraries,
+        ..Lack::default()
+    }
 }
 
 /// The remedy for a file that the program opens by its path.
@@ -241,18 +262,32 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", 100.0 * share)
 }
 
-/// Sentences, without a full stop, on code that the trace lacks.
-pub fn sentences(manifest: &Manifest) -> Vec<String> {
+/// Code that the trace lacks, the most important first.
+pub fn lacks(manifest: &Manifest) -> Vec<Lack> {
     let coverage = &manifest.coverage;
-    let mut all: Vec<String> = outside(manifest).into_iter().collect();
+    let mut all: Vec<Lack> = outside(manifest).into_iter().collect();
     if all.is_empty() {
         all.extend(time_elsewhere(coverage));
     }
-    all.extend(generated(coverage));
+    all.extend(generated(coverage).map(Lack::from));
     all.extend(reading_functions(coverage));
-    all.extend(programs(coverage));
-    all.extend(not_instrumented(manifest));
+    all.extend(programs(coverage).map(Lack::from));
+    all.extend(not_instrumented(manifest).map(Lack::from));
     all
+}
+
+/// The libraries of the first lack that has a remedy by libraries.
+pub fn missing_libraries(lacks: &[Lack]) -> &[String] {
+    lacks
+        .iter()
+        .map(|lack| &lack.libraries[..])
+        .find(|libraries| !libraries.is_empty())
+        .unwrap_or_default()
+}
+
+/// The sentences of [`lacks`].
+pub fn sentences(manifest: &Manifest) -> Vec<String> {
+    lacks(manifest).into_iter().map(|lack| lack.text).collect()
 }
 
 /// Code of instrumented files that is left as it is. (Linkage tables are in all files: the
@@ -302,7 +337,7 @@ fn not_instrumented(manifest: &Manifest) -> Option<String> {
 }
 
 /// Files without instrumentation that took much of the time.
-fn time_elsewhere(coverage: &Coverage) -> Option<String> {
+fn time_elsewhere(coverage: &Coverage) -> Option<Lack> {
     if coverage.time_samples < FEW {
         return None;
     }
@@ -327,7 +362,7 @@ fn time_elsewhere(coverage: &Coverage) -> Option<String> {
         list(named)
     );
     files.retain(|f| share(f) >= SMALL);
-    Some(text + &remedy(&files, coverage))
+    Some(lack_of(text, &files, coverage))
 }
 
 fn generated(coverage: &Coverage) -> Option<String> {
@@ -357,7 +392,7 @@ fn mebibytes(bytes: u64) -> String {
     }
 }
 
-fn reading_functions(coverage: &Coverage) -> Option<String> {
+fn reading_functions(coverage: &Coverage) -> Option<Lack> {
     let files: Vec<&LoadedFile> = coverage
         .files
         .iter()
@@ -370,12 +405,15 @@ fn reading_functions(coverage: &Coverage) -> Option<String> {
     }
     let functions = files.iter().flat_map(|f| f.reads_for.iter().cloned());
     let names: Vec<&str> = files.iter().map(|f| short(&f.path)).collect();
-    Some(format!(
-        "what the program lets {} read and copy ({}) is not in this trace{}",
+    let text = format!(
+        "what the program lets {} read and copy ({}) is not in this trace",
         names.join(", "),
-        list(functions),
-        remedy(&files, coverage)
-    ))
+        list(functions)
+    );
+    Some(Lack {
+        is_reads_for_program: true,
+        ..lack_of(text, &files, coverage)
+    })
 }
 
 fn programs(coverage: &Coverage) -> Option<String> {
@@ -404,7 +442,7 @@ fn programs(coverage: &Coverage) -> Option<String> {
 }
 
 /// `burst`: where the program was instead, if most triggers came where no window can begin.
-pub fn outside(manifest: &Manifest) -> Option<String> {
+fn outside(manifest: &Manifest) -> Option<Lack> {
     /// Fewer triggers are no reason to say anything.
     const FEW: u64 = 10;
     /// Files that are named.
@@ -441,25 +479,30 @@ pub fn outside(manifest: &Manifest) -> Option<String> {
         .iter()
         .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path))
         .filter(|(_, path)| !is_sanitizer(path));
+    let mut libraries = Vec::new();
     if let Some(path) = library.map(|(_, path)| *path) {
         let known = manifest.coverage.files.iter().find(|f| f.path == path);
         if known.is_some_and(|f| !f.is_taken_in()) {
-            return Some(text + &opened_by_itself(path));
+            return Some(Lack::from(text + &opened_by_itself(path)));
         }
         // Versions behind `.so.N` are those of the file that the name leads to.
         let name = short(path);
         let name = name.split_once(".so").map_or(name, |(stem, _)| stem);
-        let mut libraries = taken(manifest.modules.iter().map(|m| m.path.as_str()));
+        libraries = taken(manifest.modules.iter().map(|m| m.path.as_str()));
         libraries.push(match known {
             Some(file) if !file.needed => file.as_option(),
             _ => name.to_owned(),
         });
         text.push_str(&format!(
-            "; `mgz-instrument --libs={}` takes that library in as well",
+            "; `--libs={}` takes that library in as well",
             libraries.join(",")
         ));
     }
-    Some(text)
+    Some(Lack {
+        text,
+        libraries,
+        ..Lack::default()
+    })
 }
 
 fn thousands(n: u64) -> String {
@@ -529,7 +572,7 @@ mod tests {
         assert_eq!(
             said(coverage),
             [
-                "60% of the time was in files that are not instrumented (liblzma.so.5.4.1 40%, libm.so.6 14%, ld-linux-x86-64.so.2 6%), whose loads are not in this trace; `mgz-instrument --libs=liblzma,libm.so.6` takes them in"
+                "60% of the time was in files that are not instrumented (liblzma.so.5.4.1 40%, libm.so.6 14%, ld-linux-x86-64.so.2 6%), whose loads are not in this trace; `--libs=liblzma,libm.so.6` takes them in"
             ]
         );
     }
@@ -645,7 +688,7 @@ mod tests {
         assert_eq!(
             said(coverage),
             [
-                "what the program lets libc.so.6 read and copy (memcmp, memcpy, strchr, strcmp and 1 more) is not in this trace; `mgz-instrument --libs=libc.so.6` takes them in"
+                "what the program lets libc.so.6 read and copy (memcmp, memcpy, strchr, strcmp and 1 more) is not in this trace; `--libs=libc.so.6` takes them in"
             ]
         );
     }
@@ -687,7 +730,7 @@ mod tests {
         };
         let said = said(coverage);
         assert!(
-            said[0].contains("`mgz-instrument --libs=liblzma.so.5,libc.so.6` takes them in"),
+            said[0].contains("`--libs=liblzma.so.5,libc.so.6` takes them in"),
             "{said:?}"
         );
     }
@@ -724,7 +767,7 @@ mod tests {
         let mut with = |came, outside, files: &[(&str, u64)]| {
             m.totals.triggers = [("came".to_owned(), came), ("outside".to_owned(), outside)].into();
             m.totals.outside = files.iter().map(|(f, n)| ((*f).to_owned(), *n)).collect();
-            super::outside(&m)
+            super::outside(&m).map(|lack| lack.text)
         };
         assert_eq!(with(1000, 500, &[("/lib/libc.so.6", 256)]), None);
         assert_eq!(with(9, 9, &[("/lib/libc.so.6", 9)]), None);
@@ -739,7 +782,7 @@ mod tests {
                 ]
             )
             .unwrap(),
-            "900 of 1,000 triggers came where no window can begin (of the last 256: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `mgz-instrument --libs=liblzma` takes that library in as well"
+            "900 of 1,000 triggers came where no window can begin (of the last 256: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `--libs=liblzma` takes that library in as well"
         );
         assert_eq!(
             with(20, 20, &[]).unwrap(),

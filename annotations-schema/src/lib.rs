@@ -15,6 +15,7 @@ pub mod expand;
 pub mod manifest;
 pub mod ring;
 pub mod row_stream;
+pub mod shell;
 pub mod sidecar;
 pub mod sources;
 pub mod spill;

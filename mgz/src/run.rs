@@ -240,7 +240,10 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let screen = std::io::stderr().as_fd().try_clone_to_owned()?;
     let made = report::make(trace, &file, &options, screen.into())?;
     if made.is_empty {
-        tell!("mgz: {}", nothing::remedy(&report::manifest(trace)?));
+        tell!(
+            "mgz: {}",
+            nothing::remedy(&report::manifest(trace)?, &options.command)
+        );
     }
     tell!("\nmgz: report: {}", file.display());
     let tables = format!("mgz-analyze {} --all", trace.display());

@@ -767,7 +767,7 @@ fn what_the_c_library_reads_is_said() {
     let expected = run(&mut Command::new(&app.original));
     let sentence = |said: &str| {
         said.contains("lets libc.so.6 read and copy (memcpy, strlen)")
-            && said.contains("mgz-instrument --libs=libc.so.6")
+            && said.contains("`--libs=libc.so.6`")
     };
     for (mode, options) in MODES {
         let (said, m) = same(mode, &expected, options, &trace, app.for_mode(mode), &[]);

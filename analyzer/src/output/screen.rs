@@ -27,7 +27,7 @@ const LEGEND: &str = "first%: loads of a line that is new in their window. D: ot
 /// The screen. `has_report`: the tables that are left out can be looked at elsewhere.
 pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let width = usize::from(style.width.unwrap_or(110)).clamp(80, 120);
-    let mut lines = run(analysis, width, has_report);
+    let mut lines = run(analysis, width);
     lines.push(String::new());
     let room = |tables: usize| (LINES - tables).saturating_sub(lines.len());
     let rooms = (room(TABLES), room(FEWER));
@@ -49,14 +49,6 @@ pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     format!("{}\n", cut.join("\n"))
 }
 
-/// A sentence of the recorder with the option that `mgz run` has, if that has made the trace.
-fn for_run(text: &str, has_report: bool) -> String {
-    match has_report {
-        true => text.replace("`mgz-instrument --libs=", "`mgz run --libs="),
-        false => text.to_string(),
-    }
-}
-
 /// Hint how to get names for data, if the first findings lack them.
 fn unnamed(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     let is_unnamed = |object: &str| object.starts_with("0x") || object == "[heap]";
@@ -72,7 +64,7 @@ fn unnamed(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
 }
 
 /// The run and its recording.
-fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
+fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     let s = &analysis.summary;
     let t = &s.trace;
     let mut lines = vec![head(&format!("command   {}", t.command.join(" ")), width)];
@@ -118,10 +110,7 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
     }
     let mut missing = Vec::new();
     for sentence in &t.not_recorded {
-        missing.extend(findings::wrapped(
-            &format!("Missing: {}", for_run(sentence, has_report)),
-            width,
-        ));
+        missing.extend(findings::wrapped(&format!("Missing: {sentence}"), width));
     }
     if missing.len() > MISSING {
         missing.truncate(MISSING - 1);

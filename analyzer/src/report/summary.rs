@@ -60,6 +60,8 @@ pub struct TraceInfo {
     pub coverage: Coverage,
     /// The same, and why there are no samples where there are none, as sentences.
     pub not_recorded: Vec<String>,
+    /// The argument of `--libs` that takes the most important missing code in.
+    pub missing_libraries: Vec<String>,
 }
 
 /// The whole trace.
@@ -241,6 +243,7 @@ pub(crate) fn summary(
         let totals = (totals.loads_executed_estimate, totals.loads_executed_error);
         (totals.0, totals.1, rho)
     };
+    let lacks = coverage::lacks(manifest);
     Summary {
         trace: TraceInfo {
             command: manifest.command.clone(),
@@ -269,8 +272,9 @@ pub(crate) fn summary(
                 .cloned()
                 .into_iter()
                 .chain(manifest.phases.iter().map(|phases| phases.sentence()))
-                .chain(coverage::sentences(manifest))
+                .chain(lacks.iter().map(|lack| lack.text.clone()))
                 .collect(),
+            missing_libraries: coverage::missing_libraries(&lacks).to_vec(),
         },
         block,
         rows: census.loads + census.stores,

@@ -19,7 +19,7 @@ use crate::soft::run::RunOptions;
 use crate::soft::window_log::OfWindows;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
-use crate::trace::recording::{Recording, Started, hex, report};
+use crate::trace::recording::{NOT_CONVERTED, Recording, Started, hex, report};
 use crate::trace::{coverage, dir, no_samples};
 use crate::util::failure::Failure;
 use mgz_abi::module_note::{
@@ -533,7 +533,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
     session
         .manifest
         .problems
-        .retain(|p| !p.starts_with("the records stay in "));
+        .retain(|p| !p.starts_with(NOT_CONVERTED));
     recount(&mut session.manifest, &trace.join(SPILL_DIR))
         .map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
     let options = convert::Options {

@@ -5,6 +5,7 @@ use crate::options::args::{Cli, Mode};
 use crate::util::text::count;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{Manifest, Phases};
+use mgz_annotations_schema::shell;
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::path::Path;
 
@@ -212,22 +213,12 @@ fn what_is_instrumented(manifest: &Manifest, trace: &Path) -> Instrumented {
     all
 }
 
-/// A word for a shell.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
 /// The program and its arguments.
 fn program(cli: &Cli) -> String {
     let words: Vec<String> = cli
         .program
         .iter()
-        .map(|w| quoted(&w.to_string_lossy()))
+        .map(|w| shell::quoted(&w.to_string_lossy()))
         .collect();
     words.join(" ")
 }
@@ -246,13 +237,16 @@ fn command(cli: &Cli, options: &[String]) -> String {
     if let Some(options) = &cli.analyze {
         words.push(match options.as_str() {
             "" => "--analyze".into(),
-            options => format!("--analyze={}", quoted(options)),
+            options => format!("--analyze={}", shell::quoted(options)),
         });
     } else {
         words.push("--force".into());
     }
     if cli.analyze.is_none() && cli.output != Path::new("trace") {
-        words.push(format!("-o {}", quoted(&cli.output.to_string_lossy())));
+        words.push(format!(
+            "-o {}",
+            shell::quoted(&cli.output.to_string_lossy())
+        ));
     }
     match cli.attach {
         Some(pid) => words.push(format!("--attach {pid}")),

@@ -89,6 +89,9 @@ pub(crate) struct Recording {
     pub(crate) names: ThreadNames,
 }
 
+/// Beginning of the problem that a later conversion removes.
+pub(crate) const NOT_CONVERTED: &str = "the records stay in ";
+
 impl Recording {
     /// Copies the needed files while they are certainly there, and says that the recording runs.
     pub(crate) fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
@@ -479,7 +482,7 @@ impl Recording {
                     error if error.no_space() => format!("the disk is full: free space there and {again}; mgz-analyze reads the spill files as well"),
                     _ => format!("mgz-analyze may read the spill files all the same; once the cause is gone, {again}"),
                 };
-                self.problem(format!("the records stay in {SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"));
+                self.problem(format!("{NOT_CONVERTED}{SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"));
             }
         }
     }

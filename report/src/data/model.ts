@@ -157,9 +157,6 @@ export function moreWindows(m: Model): string {
   return `mgz run --overhead ${Number(more.toPrecision(2))}%`;
 }
 
-/** A sentence of the recorder with the option that `mgz run` has, if that has made the report. */
-export const forRun = (m: Model, text: string): string => (strs(m.run["command"]).length > 0 ? text.replace(/`mgz-instrument (--libs=[^`]+)`/g, "`mgz run $1`") : text);
-
 /** The command line as it was given. Words with blanks are quoted. */
 export function command(m: Model): string {
   const given = strs(m.run["command"]);

@@ -5,7 +5,7 @@ import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx"
 import { Marked } from "../components/marked.tsx";
 import { Term } from "../components/tip.tsx";
 import { missRatio } from "../data/curves.ts";
-import { caches, command, forRun, isComplete, moreWindows, placeOf, sentence, shareKey, shareWord, wantsHeap, type Model } from "../data/model.ts";
+import { caches, command, isComplete, moreWindows, placeOf, sentence, shareKey, shareWord, wantsHeap, type Model } from "../data/model.ts";
 import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
@@ -115,34 +115,31 @@ function Doubts({ m }: { m: Model }) {
   if (said.length === 0 || num(m.summary["samples"]) === 0) return null;
   return (
     <p class="doubts">
-      <strong>{missing.length > 0 ? "Not all is recorded:" : "Before you believe it:"}</strong> <Marked text={short(forRun(m, said[0] ?? ""), 220)} />{" "}
+      <strong>{missing.length > 0 ? "Not all is recorded:" : "Before you believe it:"}</strong> <Marked text={short(said[0] ?? "", 220)} />{" "}
       <a href="#quality">{said.length > 1 ? `and ${said.length - 1} more` : "details"}</a>
     </p>
   );
 }
 
-/** For a run without any time in recorded code: the code that took the time, and the way to record it. */
+/** For a run without samples: the reason, and the command that records the missing code. */
 function Elsewhere({ m }: { m: Model }) {
-  const said = strs(m.trace["not_recorded"]);
-  const went = said.map((s) => /the time went to ([^)]*)\)/.exec(s)?.[1]).find(Boolean);
-  const library = said.map((s) => /--libs=([^`\s]+)/.exec(s)?.[1]).find(Boolean);
-  if (!went || !library) return null;
-  return (
+  const libraries = strs(m.trace["missing_libraries"]).join(",");
+  return libraries ? (
     <div class="empty hatched">
-      <p>Nothing was recorded: the time went to libraries, which are left out unless they are asked for ({went.replace(/[^\s,]*\//g, "")}).</p>
-      <p>Run it again with them: <code>mgz run --libs={library} -- {short(command(m), 100)}</code></p>
+      <p>Nothing was recorded: the time went to libraries, which are left out unless they are asked for.</p>
+      <p>Run it again with them: <code>mgz run --libs={libraries} -- {short(command(m), 100)}</code></p>
     </div>
+  ) : (
+    <p class="empty hatched">
+      Nothing was recorded. <Marked text={sentence(strs(m.trace["not_recorded"])[0])} /> A short program is recorded as a whole by <code>mgz run --full</code>.
+    </p>
   );
 }
 
 function Nothing({ m }: { m: Model }) {
   const samples = num(m.summary["samples"]) ?? 0;
   if (samples === 0)
-    return Elsewhere({ m }) ?? (
-      <p class="empty hatched">
-        Nothing was recorded, so that nothing can be said. <Marked text={sentence(strs(m.trace["not_recorded"])[0])} /> A short program is recorded as a whole by <code>mgz run --full</code>.
-      </p>
-    );
+    return <Elsewhere m={m} />;
   if (str(m.run["no_finding"])) return <p class="empty"><Marked text={sentence(m.run["no_finding"])} /></p>;
   return samples < 30 || m.summary["undersampled"] === true ? (
     <p class="empty hatched">

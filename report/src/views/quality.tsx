@@ -3,7 +3,7 @@ import { Marked } from "../components/marked.tsx";
 import { Unknown } from "../components/interval.tsx";
 import { DataTable, type Column } from "../components/data-table.tsx";
 import { Term } from "../components/tip.tsx";
-import { forRun, moreWindows, type Model } from "../data/model.ts";
+import { moreWindows, type Model } from "../data/model.ts";
 import { list, num, obj, objs, str, strs } from "../data/values.ts";
 import { bytes, count, percent, seconds, short } from "../format.ts";
 import { Panel } from "./common.tsx";
@@ -33,7 +33,7 @@ export function Quality({ m }: { m: Model }) {
   return (
     <div class="stack">
       <Panel title="Data quality">
-        {said.length === 0 ? <p>Nothing is known to be missing or doubtful.</p> : <ul class="said">{said.map((s, i) => <li key={i}><Marked text={forRun(m, s)} /></li>)}</ul>}
+        {said.length === 0 ? <p>Nothing is known to be missing or doubtful.</p> : <ul class="said">{said.map((s, i) => <li key={i}><Marked text={s} /></li>)}</ul>}
       </Panel>
       <div class="grid2">
         <Panel title="How it was recorded">

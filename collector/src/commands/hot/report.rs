@@ -1,5 +1,6 @@
 //! The table of `--hot`, and the option for `mgz-instrument` under it.
 
+use mgz_annotations_schema::shell;
 use mgz_elf::function_names::{Name, Symbols};
 use mgz_elf::library_search::{Search, is_c_library};
 use mgz_perf::clock_sampler::Samples;
@@ -108,7 +109,10 @@ impl Profile {
             .collect();
         libraries.sort_unstable();
         libraries.dedup();
-        let mut text = format!("--functions {}", quote(&format!("^({})$", names.join("|"))));
+        let mut text = format!(
+            "--functions {}",
+            shell::quoted(&format!("^({})$", names.join("|")))
+        );
         if !libraries.is_empty() {
             let _ = write!(text, " --libs={}", libraries.join(","));
         }
@@ -157,8 +161,8 @@ impl Profile {
                     out,
                     "These cover {:.0}% of the samples:\nmgz-instrument {options} -o {} {}",
                     share * 100.0,
-                    quote(&format!("{name}.inst")),
-                    quote(&program.to_string_lossy())
+                    shell::quoted(&format!("{name}.inst")),
+                    shell::quoted(&program.to_string_lossy())
                 );
             }
             None => out.push_str("mgz-record: no sample lies in the program or the libraries it is linked to (is it a script, or does it start another program?)\n"),
@@ -227,16 +231,6 @@ fn escape(name: &str) -> String {
     out
 }
 
-/// Quotes for the shell where needed.
-fn quote(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=,:@%+".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,9 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn quoting_holds() {
-        assert_eq!(quote("a.inst"), "a.inst");
-        assert_eq!(quote("it's"), r"'it'\''s'");
+    fn names_in_expressions_are_escaped() {
         assert_eq!(escape("a::b<c>(d*)"), r"a::b<c>\(d\*\)");
     }
 }
