@@ -10,8 +10,9 @@ use crate::discover::{flag_writes, gs_base, memory_files, self_reads, state_call
 use crate::emit::{Emitted, displacements, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
-use crate::link::layout::{CloneFde, LayoutInput, lay_out, place};
-use crate::link::{elf_writer, fault_shim, layout};
+use crate::link::frames::CloneFde;
+use crate::link::layout::{LayoutInput, lay_out, place};
+use crate::link::{elf_writer, fault_shim, frames};
 use crate::pipeline::function_pass::analyze;
 use crate::plan::types::ImplicitLoads;
 use crate::program::fixed_memory::FaultPolicy;
@@ -274,7 +275,7 @@ impl Work<'_, '_> {
         };
         match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
-                let pieces = layout::pieces(unwind, &clone);
+                let pieces = frames::pieces(unwind, &clone);
                 // Control enters blocks. Only exception tables ask for other places in the clone.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
