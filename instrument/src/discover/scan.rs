@@ -40,169 +40,24 @@ const LARGE: u64 = 1 << 14;
 /// Finds functions and what leads into them.
 pub fn discover(input: &Input, options: &Options) -> Program {
     let mut functions = known_functions(input);
-    let outside: Vec<Range<u64>> = uncovered(input, &functions)
-        .iter()
-        .flat_map(|gap| without(gap, &input.objects))
-        .collect();
-    let scanner = Scanner::of(input);
-    let mut scans = scanner.scan_all(&functions);
-    // Nearly all of that is filler.
-    let stray: Vec<Scan> = outside
-        .par_iter()
-        .map(|r| scanner.scan_stray(r))
-        .filter(Scan::tells)
-        .collect();
-    let found = called_functions(input, &outside, &scans);
-    if !found.is_empty() {
-        let more: Vec<Scan> = found
-            .par_iter()
-            .map_init(Skim::default, |skim, f| scanner.scan(f, skim))
-            .collect();
-        scans.extend(more);
-        functions.extend(found);
-    }
-    for (f, scan) in functions.iter_mut().zip(&mut scans) {
-        f.left = f.left.or(scan.left);
-        f.course = scan.rare.as_mut().and_then(|rare| rare.course.take());
-    }
-    functions.sort_by_key(|f| f.range.start);
-    functions
-        .iter_mut()
-        .zip(0..)
-        .for_each(|(f, n)| f.id = FunctionId(n));
-    let data: Vec<Range<u64>> = scans
-        .iter()
-        .chain(&stray)
-        .flat_map(|s| s.rare().used.iter().cloned())
-        .chain(input.objects.iter().cloned())
-        .collect();
-    let starts = Starts::of(functions.iter().map(|f| &f.range));
-    let mut program = Program {
-        functions,
-        starts,
-        uses_gs: scans.iter().filter_map(|s| s.rare().gs).collect(),
-        sets_flags: scans.iter().filter_map(|s| s.rare().sets_flags).collect(),
-        changes_context: scans
-            .iter()
-            .filter_map(|s| s.rare().changes_context)
-            .collect(),
-        aimed: Vec::new(),
-        data,
-        stray_bytes: 0,
-        reads_code: None,
-    };
-    // Nearly all targets are where functions begin: those are sorted out on all cores.
-    let entered: Vec<Entered> = scans
-        .par_iter()
-        .map(|scan| entered(&program, scan))
-        .collect();
-    for (id, target, way) in entered.into_iter().flatten() {
-        enter(&mut program, id, target, way);
-    }
-    for (s, used) in scans
-        .iter()
-        .chain(&stray)
-        .flat_map(|s| s.rare().others.iter().map(move |used| (s, used)))
-    {
-        // (Where a function ends most addresses are another one's.)
-        let at = if program.function_at(used.at).is_some() {
-            used.at
-        } else {
-            used.at.saturating_sub(1)
-        };
-        let Some(id) = program.function_at(at) else {
-            continue;
-        };
-        let f = &mut program.functions[id.0 as usize];
-        // Code that reads at a function's start reads the function's code (to copy it, say). An
-        // address computed from the start may read the code too.
-        if (used.read || used.changed) && used.at == f.range.start {
-            program.data.push(f.range.clone());
-        }
-        f.computed |=
-            used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
-    }
-    let takers: Vec<Range<u64>> = scans
-        .par_iter()
-        .filter(|s| {
-            let rare = s.rare();
-            rare.others
-                .iter()
-                .any(|u| self_reads::may_be_read(input, u))
-                || rare.takes_bound
-                || input.bounds.leads_to_segments(&s.calls)
-        })
-        .map(|s| s.range.clone())
-        .collect();
-    self_reads::find(input, &mut program, &takers);
-    restartable::leave(input, &mut program);
-    merge(&mut program.data);
-    for &target in scans.iter().chain(&stray).flat_map(|s| &s.rare().ways) {
-        if let Some(id) = inside(&program, target) {
-            program.functions[id.0 as usize]
-                .inner_mut()
-                .aimed
-                .push(target);
-        }
-    }
-    // Functions that only calls lead to lie in what else is not understood.
-    let across = |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
-    let inner: Vec<u64> = stray
-        .iter()
-        .flat_map(|s| &s.rare().inner)
-        .filter(across)
-        .map(|b| b.1)
-        .collect();
-    let elsewhere = stray
-        .iter()
-        .flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken))
-        .chain(&input.labels)
-        .chain(&inner)
-        .map(|&t| (t, Way::Doubted));
-    for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
-        if let Some(id) = inside(&program, target) {
-            enter(&mut program, id, target, way);
-        }
-    }
-    tables(
+    let scans = Scans::of(input, &mut functions);
+    let mut discovery = Discovery {
         input,
-        &mut program,
-        scans
-            .iter()
-            .chain(&stray)
-            .flat_map(|s| s.rare().distances.iter().copied())
-            .collect(),
-    );
-    words(input, &mut program, scans.iter().any(|s| s.halves));
-    let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
-    let aims = |scan: &Scan| {
-        let rare = scan.rare();
-        let all = scan
-            .branches
-            .iter()
-            .chain(&scan.calls)
-            .chain(&rare.doubtful)
-            .chain(&scan.taken)
-            .chain(&rare.tabled)
-            .chain(&rare.strays);
-        all.copied()
-            .filter(in_gap)
-            .chain(rare.used.iter().map(|r| r.start))
-            .collect::<Vec<_>>()
+        program: scans.program(input, functions),
+        scans,
     };
-    let mut aimed: Vec<u64> = scans.par_iter().chain(&stray).flat_map_iter(aims).collect();
-    aimed.extend(
-        input
-            .symbols
-            .iter()
-            .map(|s| s.addr)
-            .chain(input.labels.iter().copied())
-            .filter(in_gap),
-    );
-    aimed.extend(input.objects.iter().map(|o| o.start));
-    program.aimed.append(&mut aimed);
-    program.aimed.sort_unstable();
-    program.aimed.dedup();
+    discovery.enter_targets();
+    discovery.note_uses();
+    discovery.find_self_reads();
+    restartable::leave(input, &mut discovery.program);
+    merge(&mut discovery.program.data);
+    discovery.aim_ways();
+    discovery.enter_doubted();
+    discovery.follow_tables();
+    discovery.list_aims();
+    let Discovery {
+        mut program, scans, ..
+    } = discovery;
     program.stray_bytes = stray_bytes(input, &program);
     let names = names(input);
     program
@@ -210,8 +65,235 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         .par_iter_mut()
         .for_each(|f| finish(f, options, input, &names));
     // Nobody waits until that is given back.
-    rayon::spawn(move || drop((scans, stray)));
+    rayon::spawn(move || drop(scans));
     program
+}
+
+/// References from all code.
+struct Scans {
+    /// From functions.
+    functions: Vec<Scan>,
+    /// From the rest, where it refers to anything.
+    stray: Vec<Scan>,
+}
+
+impl Scans {
+    /// Scans all code. Adds the functions that only calls lead to, sorts and numbers them all.
+    fn of(input: &Input, functions: &mut Vec<FunctionInfo>) -> Scans {
+        let outside: Vec<Range<u64>> = uncovered(input, functions)
+            .iter()
+            .flat_map(|gap| without(gap, &input.objects))
+            .collect();
+        let scanner = Scanner::of(input);
+        let mut scans = scanner.scan_all(functions);
+        // Nearly all of that is filler.
+        let stray: Vec<Scan> = outside
+            .par_iter()
+            .map(|r| scanner.scan_stray(r))
+            .filter(Scan::tells)
+            .collect();
+        let found = called_functions(input, &outside, &scans);
+        if !found.is_empty() {
+            let more: Vec<Scan> = found
+                .par_iter()
+                .map_init(Skim::default, |skim, f| scanner.scan(f, skim))
+                .collect();
+            scans.extend(more);
+            functions.extend(found);
+        }
+        for (f, scan) in functions.iter_mut().zip(&mut scans) {
+            f.left = f.left.or(scan.left);
+            f.course = scan.rare.as_mut().and_then(|rare| rare.course.take());
+        }
+        functions.sort_by_key(|f| f.range.start);
+        functions
+            .iter_mut()
+            .zip(0..)
+            .for_each(|(f, n)| f.id = FunctionId(n));
+        Scans {
+            functions: scans,
+            stray,
+        }
+    }
+
+    /// The references from all code, one piece of code after the other.
+    fn all(&self) -> impl Iterator<Item = &Scan> {
+        self.functions.iter().chain(&self.stray)
+    }
+
+    /// The program with these functions, before it is known what leads into them.
+    fn program(&self, input: &Input, functions: Vec<FunctionInfo>) -> Program {
+        let data = self.all().flat_map(|s| &s.rare().used);
+        let data = data.chain(&input.objects).cloned().collect();
+        let rare = || self.functions.iter().map(Scan::rare);
+        Program {
+            starts: Starts::of(functions.iter().map(|f| &f.range)),
+            functions,
+            uses_gs: rare().filter_map(|r| r.gs).collect(),
+            sets_flags: rare().filter_map(|r| r.sets_flags).collect(),
+            changes_context: rare().filter_map(|r| r.changes_context).collect(),
+            aimed: Vec::new(),
+            data,
+            stray_bytes: 0,
+            reads_code: None,
+        }
+    }
+}
+
+/// The program in the making.
+struct Discovery<'a> {
+    input: &'a Input<'a>,
+    scans: Scans,
+    program: Program,
+}
+
+impl Discovery<'_> {
+    /// Notes the places at which branches and calls of functions enter others.
+    fn enter_targets(&mut self) {
+        // Nearly all targets are where functions begin: those are sorted out on all cores.
+        let entered: Vec<Entered> = self
+            .scans
+            .functions
+            .par_iter()
+            .map(|scan| entered(&self.program, scan))
+            .collect();
+        for (id, target, way) in entered.into_iter().flatten() {
+            enter(&mut self.program, id, target, way);
+        }
+    }
+
+    /// Notes functions that other code reads, and those of which it computes addresses.
+    fn note_uses(&mut self) {
+        let program = &mut self.program;
+        for (s, used) in self
+            .scans
+            .all()
+            .flat_map(|s| s.rare().others.iter().map(move |used| (s, used)))
+        {
+            // (Where a function ends most addresses are another one's.)
+            let at = if program.function_at(used.at).is_some() {
+                used.at
+            } else {
+                used.at.saturating_sub(1)
+            };
+            let Some(id) = program.function_at(at) else {
+                continue;
+            };
+            let f = &mut program.functions[id.0 as usize];
+            // Code that reads at a function's start reads the function's code (to copy it, say). An
+            // address computed from the start may read the code too.
+            if (used.read || used.changed) && used.at == f.range.start {
+                program.data.push(f.range.clone());
+            }
+            f.computed |=
+                used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
+        }
+    }
+
+    /// Looks for reads of the file's own code in functions that take its addresses.
+    fn find_self_reads(&mut self) {
+        let input = self.input;
+        let takers: Vec<Range<u64>> = self
+            .scans
+            .functions
+            .par_iter()
+            .filter(|s| {
+                let rare = s.rare();
+                rare.others
+                    .iter()
+                    .any(|u| self_reads::may_be_read(input, u))
+                    || rare.takes_bound
+                    || input.bounds.leads_to_segments(&s.calls)
+            })
+            .map(|s| s.range.clone())
+            .collect();
+        self_reads::find(input, &mut self.program, &takers);
+    }
+
+    /// Notes possible targets of branches in code that is not understood.
+    fn aim_ways(&mut self) {
+        for &target in self.scans.all().flat_map(|s| &s.rare().ways) {
+            if let Some(id) = inside(&self.program, target) {
+                self.program.functions[id.0 as usize]
+                    .inner_mut()
+                    .aimed
+                    .push(target);
+            }
+        }
+    }
+
+    /// Notes the places at which code outside of functions may enter them, and those of symbols.
+    fn enter_doubted(&mut self) {
+        let (input, program) = (self.input, &mut self.program);
+        let stray = &self.scans.stray;
+        // Functions that only calls lead to lie in what else is not understood.
+        let across =
+            |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
+        let inner: Vec<u64> = stray
+            .iter()
+            .flat_map(|s| &s.rare().inner)
+            .filter(across)
+            .map(|b| b.1)
+            .collect();
+        let elsewhere = stray
+            .iter()
+            .flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken))
+            .chain(&input.labels)
+            .chain(&inner)
+            .map(|&t| (t, Way::Doubted));
+        for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
+            if let Some(id) = inside(program, target) {
+                enter(program, id, target, way);
+            }
+        }
+    }
+
+    /// Notes the targets in tables of distances and in words of data.
+    fn follow_tables(&mut self) {
+        let distances = self.scans.all().flat_map(|s| &s.rare().distances);
+        tables(self.input, &mut self.program, distances.copied().collect());
+        let halves = self.scans.functions.iter().any(|s| s.halves);
+        words(self.input, &mut self.program, halves);
+    }
+
+    /// Lists the addresses outside of functions that code refers to, and those of symbols there.
+    fn list_aims(&mut self) {
+        let (input, program) = (self.input, &mut self.program);
+        let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
+        let aims = |scan: &Scan| {
+            let rare = scan.rare();
+            let all = scan
+                .branches
+                .iter()
+                .chain(&scan.calls)
+                .chain(&rare.doubtful)
+                .chain(&scan.taken)
+                .chain(&rare.tabled)
+                .chain(&rare.strays);
+            all.copied()
+                .filter(in_gap)
+                .chain(rare.used.iter().map(|r| r.start))
+                .collect::<Vec<_>>()
+        };
+        let Scans { functions, stray } = &self.scans;
+        let mut aimed: Vec<u64> = functions
+            .par_iter()
+            .chain(stray)
+            .flat_map_iter(aims)
+            .collect();
+        aimed.extend(
+            input
+                .symbols
+                .iter()
+                .map(|s| s.addr)
+                .chain(input.labels.iter().copied())
+                .filter(in_gap),
+        );
+        aimed.extend(input.objects.iter().map(|o| o.start));
+        program.aimed.append(&mut aimed);
+        program.aimed.sort_unstable();
+        program.aimed.dedup();
+    }
 }
 
 /// Functions by unwind entries, then by symbols outside of those. Sorted.
