@@ -46,7 +46,7 @@ pub use crate::signals::sigaction_calls::{THROUGH, Wrapped};
 pub use memory::own;
 
 use crate::discover::recover::recover;
-use crate::discover::scan::pads_of;
+use crate::discover::scanner::pads_of;
 use crate::ir::cfg::{Cfg, Entries};
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program, SegmentBytes};
