@@ -280,6 +280,54 @@ struct Session {
     debuginfod: bool,
 }
 
+impl Session {
+    /// Settings that follow from the arguments.
+    fn of(args: &Args) -> Result<Session, Stop> {
+        let flavour = match args.backend {
+            Backend::Pt => FLAVOUR_PT,
+            Backend::Soft => FLAVOUR_SOFT,
+            Backend::Auto => {
+                if machine_has_pt() {
+                    FLAVOUR_PT
+                } else {
+                    FLAVOUR_SOFT
+                }
+            }
+        };
+        let modes = args.modes.unwrap_or(Modes::Burst);
+        let translated = modes == Modes::Burst && flavour == FLAVOUR_SOFT;
+        let counts = modes == Modes::Count;
+        if counts && (flavour != FLAVOUR_SOFT || args.stores) {
+            return Err(Stop {
+                status: USAGE,
+                message: "--for count is for the soft backend, and counts loads only; leave --backend pt and --stores out".into(),
+            });
+        }
+        let options = Options {
+            flavour,
+            stores: args.stores,
+            select: selection(args)?,
+            translated,
+            counts,
+            naive: args.naive,
+        };
+        let translation = match modes {
+            _ if translated => " translated",
+            Modes::Count => " count",
+            _ => "",
+        };
+        let options_text = format!(
+            "{flavour} {} {} {:?} {:?} {:?}{translation}",
+            args.stores, args.naive, args.functions, args.exclude, args.libs
+        );
+        Ok(Session {
+            options,
+            options_text,
+            debuginfod: args.debuginfod,
+        })
+    }
+}
+
 /// One file to be written.
 struct Target {
     input: PathBuf,
@@ -292,23 +340,13 @@ struct Target {
     is_last: bool,
 }
 
+/// Instruments a file and the chosen libraries. Returns the text to be printed.
 fn run(args: &Args) -> Result<String, Stop> {
     let Some(input) = args.binary.clone() else {
         return Err(Stop {
             status: USAGE,
             message: "no BINARY given".into(),
         });
-    };
-    let flavour = match args.backend {
-        Backend::Pt => FLAVOUR_PT,
-        Backend::Soft => FLAVOUR_SOFT,
-        Backend::Auto => {
-            if machine_has_pt() {
-                FLAVOUR_PT
-            } else {
-                FLAVOUR_SOFT
-            }
-        }
     };
     let output = args
         .output
@@ -321,37 +359,7 @@ fn run(args: &Args) -> Result<String, Stop> {
     let data = read(&input)?;
     io::check_both(&input, &output, &annotations)?;
     let elf = Elf::parse(data.bytes()).map_err(|e| refused(&input, &e))?;
-    let modes = args.modes.unwrap_or(Modes::Burst);
-    let translated = modes == Modes::Burst && flavour == FLAVOUR_SOFT;
-    let counts = modes == Modes::Count;
-    if counts && (flavour != FLAVOUR_SOFT || args.stores) {
-        return Err(Stop {
-            status: USAGE,
-            message: "--for count is for the soft backend, and counts loads only; leave --backend pt and --stores out".into(),
-        });
-    }
-    let options = Options {
-        flavour,
-        stores: args.stores,
-        select: selection(args)?,
-        translated,
-        counts,
-        naive: args.naive,
-    };
-    let translation = match modes {
-        _ if translated => " translated",
-        Modes::Count => " count",
-        _ => "",
-    };
-    let options_text = format!(
-        "{flavour} {} {} {:?} {:?} {:?}{translation}",
-        args.stores, args.naive, args.functions, args.exclude, args.libs
-    );
-    let session = Session {
-        options,
-        options_text,
-        debuginfod: args.debuginfod,
-    };
+    let session = Session::of(args)?;
     let note_path = args
         .annotations
         .as_ref()
@@ -372,15 +380,7 @@ fn run(args: &Args) -> Result<String, Stop> {
             .then(|| SearchPath::kept(&elf, &input))
             .flatten()
     } else {
-        let name = libs_folder
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        Some(SearchPath::inherited(runpath::joined_path(
-            &elf,
-            &format!("$ORIGIN/{name}"),
-            &input,
-        )))
+        Some(path_to(&libs_folder, &elf, &input))
     };
     let target = Target {
         input: input.clone(),
@@ -411,6 +411,16 @@ fn run(args: &Args) -> Result<String, Stop> {
             serde_json::to_string_pretty(&report).map_err(|e| Stop::error(e.to_string()))? + "\n"
         }
     })
+}
+
+/// The search path that leads to a folder beside the output.
+fn path_to(folder: &Path, elf: &Elf, input: &Path) -> SearchPath {
+    let name = folder
+        .file_name()
+        .map(|n| n.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let origin = format!("$ORIGIN/{name}");
+    SearchPath::inherited(runpath::joined_path(elf, &origin, input))
 }
 
 fn read(path: &Path) -> Result<Content, Stop> {

@@ -28,6 +28,7 @@ pub mod program;
 pub mod report;
 pub mod sidecar;
 pub mod signals;
+mod text_report;
 pub mod unwind;
 pub mod util;
 pub mod x86;

@@ -5,7 +5,7 @@
 //! no code of a clone runs in between, if no handler of a signal does, and what it has read goes
 //! nowhere else.
 
-use crate::discover::scan::uses_gs;
+use crate::discover::scanner::uses_gs;
 use crate::ir::FunctionId;
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};

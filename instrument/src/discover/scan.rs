@@ -2,207 +2,38 @@
 //! own control flow may reach.
 
 use crate::common::skip_reason::LeftReason;
-use crate::discover::code_or_data::{Used, is_odd};
-use crate::discover::flag_writes::{is_context_flags, may_change_context, sets_flags};
-use crate::discover::jump_tables::is_indirect_jump;
-use crate::discover::recover::recover;
-use crate::discover::{code_or_data, restartable, self_reads};
+use crate::discover::entries::{Entered, Way, enter, entered, inside, tables, words};
+use crate::discover::function_ranges::{called_functions, known_functions, stray_bytes, without};
+use crate::discover::scanner::{Scan, Scanner, Skim};
+use crate::discover::{restartable, self_reads};
 use crate::ir::FunctionId;
-use crate::ir::cfg::Entries;
-use crate::ir::jump_table::Course;
-use crate::program::{
-    FunctionInfo, Input, Options, Program, SegmentBytes, sanitizers, syscalls, uncovered,
-};
-use crate::util::bit_set::Bits;
-use crate::util::fast_hash::FastSet;
+use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, uncovered};
 use crate::util::range_index::Starts;
-use crate::x86::decode::{Body, Source};
-use crate::x86::flow::{JUMP, direct_target, ends_flow, is_call, is_padding, jump_target};
-use crate::x86::insn::Insn;
-use crate::x86::length_decoder::{Skimmed, WINDOW, What, bare_len, four, skim, window};
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpKind, Register,
-};
 use mgz_elf::symbols::merge;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
 use std::ops::Range;
-
-/// Bytes of what is not understood that are read as instructions from each byte on.
-const MOST_BYTES: u64 = 1 << 16;
-/// Entries of a table of distances that are looked at.
-const MOST_ENTRIES: u64 = 1024;
-
-/// Bytes of a function that takes long.
-const LARGE: u64 = 1 << 14;
 
 /// Finds functions and what leads into them.
 pub fn discover(input: &Input, options: &Options) -> Program {
     let mut functions = known_functions(input);
-    let outside: Vec<Range<u64>> = uncovered(input, &functions)
-        .iter()
-        .flat_map(|gap| without(gap, &input.objects))
-        .collect();
-    let scanner = Scanner::of(input);
-    let mut scans = scanner.scan_all(&functions);
-    // Nearly all of that is filler.
-    let stray: Vec<Scan> = outside
-        .par_iter()
-        .map(|r| scanner.scan_stray(r))
-        .filter(Scan::tells)
-        .collect();
-    let found = called_functions(input, &outside, &scans);
-    if !found.is_empty() {
-        let more: Vec<Scan> = found
-            .par_iter()
-            .map_init(Skim::default, |skim, f| scanner.scan(f, skim))
-            .collect();
-        scans.extend(more);
-        functions.extend(found);
-    }
-    for (f, scan) in functions.iter_mut().zip(&mut scans) {
-        f.left = f.left.or(scan.left);
-        f.course = scan.rare.as_mut().and_then(|rare| rare.course.take());
-    }
-    functions.sort_by_key(|f| f.range.start);
-    functions
-        .iter_mut()
-        .zip(0..)
-        .for_each(|(f, n)| f.id = FunctionId(n));
-    let data: Vec<Range<u64>> = scans
-        .iter()
-        .chain(&stray)
-        .flat_map(|s| s.rare().used.iter().cloned())
-        .chain(input.objects.iter().cloned())
-        .collect();
-    let starts = Starts::of(functions.iter().map(|f| &f.range));
-    let mut program = Program {
-        functions,
-        starts,
-        uses_gs: scans.iter().filter_map(|s| s.rare().gs).collect(),
-        sets_flags: scans.iter().filter_map(|s| s.rare().sets_flags).collect(),
-        changes_context: scans
-            .iter()
-            .filter_map(|s| s.rare().changes_context)
-            .collect(),
-        aimed: Vec::new(),
-        data,
-        stray_bytes: 0,
-        reads_code: None,
-    };
-    // Nearly all targets are where functions begin: those are sorted out on all cores.
-    let entered: Vec<Entered> = scans
-        .par_iter()
-        .map(|scan| entered(&program, scan))
-        .collect();
-    for (id, target, way) in entered.into_iter().flatten() {
-        enter(&mut program, id, target, way);
-    }
-    for (s, used) in scans
-        .iter()
-        .chain(&stray)
-        .flat_map(|s| s.rare().others.iter().map(move |used| (s, used)))
-    {
-        // (Where a function ends most addresses are another one's.)
-        let at = if program.function_at(used.at).is_some() {
-            used.at
-        } else {
-            used.at.saturating_sub(1)
-        };
-        let Some(id) = program.function_at(at) else {
-            continue;
-        };
-        let f = &mut program.functions[id.0 as usize];
-        // Code that reads at a function's start reads the function's code (to copy it, say). An
-        // address computed from the start may read the code too.
-        if (used.read || used.changed) && used.at == f.range.start {
-            program.data.push(f.range.clone());
-        }
-        f.computed |=
-            used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
-    }
-    let takers: Vec<Range<u64>> = scans
-        .par_iter()
-        .filter(|s| {
-            let rare = s.rare();
-            rare.others
-                .iter()
-                .any(|u| self_reads::may_be_read(input, u))
-                || rare.takes_bound
-                || input.bounds.leads_to_segments(&s.calls)
-        })
-        .map(|s| s.range.clone())
-        .collect();
-    self_reads::find(input, &mut program, &takers);
-    restartable::leave(input, &mut program);
-    merge(&mut program.data);
-    for &target in scans.iter().chain(&stray).flat_map(|s| &s.rare().ways) {
-        if let Some(id) = inside(&program, target) {
-            program.functions[id.0 as usize]
-                .inner_mut()
-                .aimed
-                .push(target);
-        }
-    }
-    // Functions that only calls lead to lie in what else is not understood.
-    let across = |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
-    let inner: Vec<u64> = stray
-        .iter()
-        .flat_map(|s| &s.rare().inner)
-        .filter(across)
-        .map(|b| b.1)
-        .collect();
-    let elsewhere = stray
-        .iter()
-        .flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken))
-        .chain(&input.labels)
-        .chain(&inner)
-        .map(|&t| (t, Way::Doubted));
-    for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
-        if let Some(id) = inside(&program, target) {
-            enter(&mut program, id, target, way);
-        }
-    }
-    tables(
+    let scans = Scans::of(input, &mut functions);
+    let mut discovery = Discovery {
         input,
-        &mut program,
-        scans
-            .iter()
-            .chain(&stray)
-            .flat_map(|s| s.rare().distances.iter().copied())
-            .collect(),
-    );
-    words(input, &mut program, scans.iter().any(|s| s.halves));
-    let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
-    let aims = |scan: &Scan| {
-        let rare = scan.rare();
-        let all = scan
-            .branches
-            .iter()
-            .chain(&scan.calls)
-            .chain(&rare.doubtful)
-            .chain(&scan.taken)
-            .chain(&rare.tabled)
-            .chain(&rare.strays);
-        all.copied()
-            .filter(in_gap)
-            .chain(rare.used.iter().map(|r| r.start))
-            .collect::<Vec<_>>()
+        program: scans.program(input, functions),
+        scans,
     };
-    let mut aimed: Vec<u64> = scans.par_iter().chain(&stray).flat_map_iter(aims).collect();
-    aimed.extend(
-        input
-            .symbols
-            .iter()
-            .map(|s| s.addr)
-            .chain(input.labels.iter().copied())
-            .filter(in_gap),
-    );
-    aimed.extend(input.objects.iter().map(|o| o.start));
-    program.aimed.append(&mut aimed);
-    program.aimed.sort_unstable();
-    program.aimed.dedup();
+    discovery.enter_targets();
+    discovery.note_uses();
+    discovery.find_self_reads();
+    restartable::leave(input, &mut discovery.program);
+    merge(&mut discovery.program.data);
+    discovery.aim_ways();
+    discovery.enter_doubted();
+    discovery.follow_tables();
+    discovery.list_aims();
+    let Discovery {
+        mut program, scans, ..
+    } = discovery;
     program.stray_bytes = stray_bytes(input, &program);
     let names = names(input);
     program
@@ -210,1396 +41,234 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         .par_iter_mut()
         .for_each(|f| finish(f, options, input, &names));
     // Nobody waits until that is given back.
-    rayon::spawn(move || drop((scans, stray)));
+    rayon::spawn(move || drop(scans));
     program
 }
 
-/// Functions by unwind entries, then by symbols outside of those. Sorted.
-fn known_functions(input: &Input) -> Vec<FunctionInfo> {
-    let mut functions: Vec<FunctionInfo> =
-        Vec::with_capacity(input.unwind.len() + input.unwind.len() / 4);
-    for (i, u) in input.unwind.iter().enumerate() {
-        if u.range.is_empty()
-            || !input
-                .exec_ranges
-                .iter()
-                .any(|r| r.start <= u.range.start && u.range.end <= r.end)
-        {
-            continue;
-        }
-        let mut f = FunctionInfo::new(u.range.clone());
-        f.unwind = Some(i as u32);
-        f.left = (!u.understood).then_some(LeftReason::Unwind);
-        functions.push(f);
-    }
-    functions.sort_by_key(|f| (f.range.start, f.range.end));
-    functions.dedup_by(|f, last| {
-        let overlaps = f.range.start < last.range.end;
-        if overlaps {
-            last.range.end = last.range.end.max(f.range.end);
-            last.left = Some(LeftReason::OverlapsOther);
-        }
-        overlaps
-    });
-    let mut merged = functions;
-    let mut starts: Vec<(u64, u64)> = input.symbols.iter().map(|s| (s.addr, s.size)).collect();
-    starts.sort_unstable_by_key(|s| (s.0, std::cmp::Reverse(s.1)));
-    starts.dedup_by_key(|s| s.0);
-    let covered = |at: u64| {
-        let next = merged.partition_point(|f| f.range.start <= at);
-        next > 0 && merged[next - 1].range.contains(&at)
-    };
-    starts.retain(|s| input.is_code(s.0) && !covered(s.0));
-    let mut extra: Vec<FunctionInfo> = Vec::new();
-    for (i, &(start, size)) in starts.iter().enumerate() {
-        if extra.last().is_some_and(|f| f.range.contains(&start)) {
-            continue;
-        }
-        let limit = limit_after(
-            input,
-            &merged,
-            start,
-            starts.get(i + 1).map(|s| s.0).filter(|_| size == 0),
-        );
-        let end = if size == 0 {
-            limit
-        } else {
-            start.saturating_add(size).min(limit)
-        };
-        let mut f = FunctionInfo::new(start..end);
-        f.exact = size != 0;
-        if !f.range.is_empty() {
-            extra.push(f);
-        }
-    }
-    merged.extend(extra);
-    merged.sort_by_key(|f| f.range.start);
-    merged
+/// References from all code.
+struct Scans {
+    /// From functions.
+    functions: Vec<Scan>,
+    /// From the rest, where it refers to anything.
+    stray: Vec<Scan>,
 }
 
-/// Latest possible end of a function that starts at `start`.
-fn limit_after(
-    input: &Input,
-    functions: &[FunctionInfo],
-    start: u64,
-    next_start: Option<u64>,
-) -> u64 {
-    let section = input
-        .exec_ranges
-        .iter()
-        .find(|r| r.contains(&start))
-        .map_or(start, |r| r.end);
-    let next = functions.partition_point(|f| f.range.start <= start);
-    let next = functions.get(next).map_or(u64::MAX, |f| f.range.start);
-    section.min(next).min(next_start.unwrap_or(u64::MAX))
-}
-
-/// See [`Program::stray_bytes`].
-fn stray_bytes(input: &Input, program: &Program) -> u64 {
-    let gaps = uncovered(input, &program.functions);
-    let parts: Vec<Range<u64>> = gaps
-        .iter()
-        .flat_map(|gap| without(gap, &program.data))
-        .collect();
-    parts
-        .par_iter()
-        .map(|part| {
-            input
-                .slice(part)
-                .map_or(0, |bytes| not_filler(bytes) as u64)
-        })
-        .sum()
-}
-
-/// Bytes that are neither zeros nor instructions that do nothing.
-fn not_filler(mut bytes: &[u8]) -> usize {
-    let mut count = 0;
-    while !bytes.is_empty() {
-        let inst = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
-        let filler = if inst.is_invalid() { 0 } else { inst.len() };
-        let step = match filler {
-            _ if bytes[0] == 0 => 1,
-            0 => {
-                count += 1;
-                1
-            }
-            n if is_padding(&inst) => n,
-            n => {
-                count += n;
-                n
-            }
-        };
-        bytes = &bytes[step..];
-    }
-    count
-}
-
-/// Parts of `range` outside of `holes`, which are sorted.
-fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
-    let (mut parts, mut at) = (Vec::new(), range.start);
-    for hole in &holes[holes.partition_point(|h| h.end <= range.start)..] {
-        if hole.start >= range.end {
-            break;
-        }
-        if at < hole.start {
-            parts.push(at..hole.start);
-        }
-        at = at.max(hole.end);
-    }
-    if at < range.end {
-        parts.push(at..range.end);
-    }
-    parts
-}
-
-/// Functions that only calls lead to, and those that the loader calls. And, where system calls are
-/// looked for, the rest of functions whose unwind data ends right before the call that makes a
-/// thread, since nothing can be unwound there. Calls count where control is seen to come: elsewhere
-/// there may be data that look like them.
-fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Vec<FunctionInfo> {
-    let gaps = Starts::of(outside.iter());
-    let gap_of = |at: u64| gaps.find(at).map(|gap| &outside[gap]);
-    let in_gap = |s: &Scan| {
-        s.calls
+impl Scans {
+    /// Scans all code. Adds the functions that only calls lead to, sorts and numbers them all.
+    fn of(input: &Input, functions: &mut Vec<FunctionInfo>) -> Scans {
+        let outside: Vec<Range<u64>> = uncovered(input, functions)
             .iter()
-            .copied()
-            .filter(|&at| gap_of(at).is_some())
-            .collect::<Vec<_>>()
-    };
-    let mut starts: Vec<u64> = scans.par_iter().flat_map_iter(in_gap).collect();
-    starts.extend(&input.called);
-    if input.hook_calls {
-        starts.extend(
-            outside
-                .iter()
-                .map(|gap| gap.start)
-                .filter(|&at| input.bytes_at(at).is_some_and(syscalls::begins_with_call)),
-        );
-    }
-    starts.retain(|&at| gap_of(at).is_some());
-    if !starts.is_empty() {
-        // An address that the functions refer to may be data behind a call that does not return.
-        let mut refer: FastSet<u64> = scans
-            .iter()
-            .flat_map(|s| {
-                s.taken
-                    .iter()
-                    .copied()
-                    .chain(s.rare().used.iter().map(|u| u.start))
-            })
+            .flat_map(|gap| without(gap, &input.objects))
             .collect();
-        let low = outside.iter().map(|gap| gap.start).min().unwrap_or(0);
-        let high = outside.iter().map(|gap| gap.end).max().unwrap_or(0);
-        let span = low..high;
-        let (_, seen) = follow_calls(input, &gap_of, &span, &starts, &refer);
-        refer.extend(seen);
-        starts.extend(follow_calls(input, &gap_of, &span, &starts, &refer).0);
-    }
-    // Hand-written functions without unwind data are known by their addresses alone. They are what
-    // these call, if all of it is code to the last byte.
-    let taken = scans
-        .iter()
-        .flat_map(|s| &s.taken)
-        .chain(input.relative_targets.iter().map(|t| &t.1))
-        .copied();
-    let mut work: Vec<(u64, bool)> = taken
-        .filter(|&at| gap_of(at).is_some())
-        .map(|at| (at, false))
-        .collect();
-    work.sort_unstable();
-    work.dedup();
-    let mut called: FastSet<u64> = starts.iter().copied().collect();
-    while let Some((at, is_called)) = work.pop() {
-        let Some(calls) = clean_calls(input, &gap_of, at) else {
-            continue;
-        };
-        if is_called {
-            starts.push(at);
+        let scanner = Scanner::of(input);
+        let mut scans = scanner.scan_all(functions);
+        // Nearly all of that is filler.
+        let stray: Vec<Scan> = outside
+            .par_iter()
+            .map(|r| scanner.scan_stray(r))
+            .filter(Scan::tells)
+            .collect();
+        let found = called_functions(input, &outside, &scans);
+        if !found.is_empty() {
+            let more: Vec<Scan> = found
+                .par_iter()
+                .map_init(Skim::default, |skim, f| scanner.scan(f, skim))
+                .collect();
+            scans.extend(more);
+            functions.extend(found);
         }
-        for call in calls {
-            if called.insert(call) {
-                work.push((call, true));
-            }
+        for (f, scan) in functions.iter_mut().zip(&mut scans) {
+            f.left = f.left.or(scan.left);
+            f.course = scan.rare.as_mut().and_then(|rare| rare.course.take());
         }
-    }
-    starts.sort_unstable();
-    starts.dedup();
-    let mut found = Vec::new();
-    for (i, &start) in starts.iter().enumerate() {
-        let Some(gap) = gap_of(start) else { continue };
-        let end = starts.get(i + 1).copied().unwrap_or(u64::MAX).min(gap.end);
-        let mut f = FunctionInfo::new(start..end);
-        f.exact = false;
-        found.push(f);
-    }
-    found
-}
-
-/// Follows control outside of functions, which is all in `span`: what is called there, and what is
-/// referred to. `refer`: where nothing is followed behind a call.
-fn follow_calls<'g>(
-    input: &Input,
-    gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
-    span: &Range<u64>,
-    starts: &[u64],
-    refer: &FastSet<u64>,
-) -> (Vec<u64>, Vec<u64>) {
-    let (mut calls, mut referred) = (Vec::new(), Vec::new());
-    let mut work = starts.to_vec();
-    // (A bit for each byte of the code: files without unwind data may have 20 million
-    // instructions.)
-    let mut seen = Bits::new((span.end - span.start) as usize);
-    let mut insert = |at: u64| {
-        let bit = (at - span.start) as usize;
-        let is_new = !seen.get(bit);
-        seen.set(bit);
-        is_new
-    };
-    while let Some(from) = work.pop() {
-        let Some(bytes) = gap_of(from).and_then(|gap| input.slice(&(from..gap.end))) else {
-            continue;
-        };
-        let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
-        while decoder.can_decode() && insert(decoder.ip()) {
-            let inst = decoder.decode();
-            if inst.is_invalid() {
-                break;
-            }
-            if let Some(target) = direct_target(&inst) {
-                if inst.is_call_near() && gap_of(target).is_some() {
-                    calls.push(target);
-                }
-                work.push(target);
-            }
-            if inst.is_ip_rel_memory_operand() {
-                referred.push(inst.ip_rel_memory_address());
-            }
-            if ends_flow(&inst) || is_call(inst.flow_control()) && refer.contains(&inst.next_ip()) {
-                break;
-            }
-        }
-    }
-    (calls, referred)
-}
-
-/// Targets outside of functions that code there calls. `None` if control from `from` reaches code
-/// that neither compilers nor people write.
-fn clean_calls<'g>(
-    input: &Input,
-    gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
-    from: u64,
-) -> Option<Vec<u64>> {
-    let (mut calls, mut work, mut seen) = (Vec::new(), vec![from], BTreeMap::new());
-    while let Some(from) = work.pop() {
-        let bytes = input.slice(&(from..gap_of(from)?.end))?;
-        let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
-        loop {
-            if seen.contains_key(&decoder.ip()) {
-                break;
-            }
-            let inst = decoder.decode();
-            let zeros = inst.code() == Code::Add_rm8_r8 && inst.op0_kind() == OpKind::Memory;
-            if inst.is_invalid() || zeros || is_odd(&inst) || seen.len() as u64 > MOST_BYTES {
-                return None;
-            }
-            seen.insert(inst.ip(), inst.next_ip());
-            if let Some(target) = direct_target(&inst) {
-                let is_inside = gap_of(target).is_some();
-                if target == inst.next_ip() && inst.is_call_near()
-                    || !is_inside && !input.is_code(target) && !input.is_plt(target)
-                {
-                    return None;
-                }
-                if is_inside {
-                    if inst.is_call_near() {
-                        &mut calls
-                    } else {
-                        &mut work
-                    }
-                    .push(target);
-                }
-            }
-            if ends_flow(&inst) {
-                break;
-            }
-        }
-    }
-    let is_apart = seen
-        .iter()
-        .zip(seen.keys().skip(1))
-        .all(|((_, end), next)| end <= next);
-    is_apart.then_some(calls)
-}
-
-/// References from one piece of code.
-#[derive(Default)]
-struct Scan {
-    range: Range<u64>,
-    left: Option<LeftReason>,
-    branches: Vec<u64>,
-    calls: Vec<u64>,
-    taken: Vec<u64>,
-    /// It has an indirect jump whose targets are not known…
-    jumps: bool,
-    /// …or one to an address of four bytes in memory.
-    halves: bool,
-    rare: Option<Box<Rare>>,
-}
-
-/// Facts that apply to few pieces of code.
-#[derive(Default)]
-struct Rare {
-    /// Branches and calls by what control is not seen to reach: there may be data.
-    doubtful: Vec<u64>,
-    /// Addresses that the code takes of other functions.
-    others: Vec<Used>,
-    /// Outside of code, what looks like the first of a table of distances into code.
-    distances: Vec<u64>,
-    /// Possible targets of branches in code that is not understood. A branch may begin at any byte
-    /// there.
-    ways: Vec<u64>,
-    /// Branches inside of that code: source and target.
-    inner: Vec<(u64, u64)>,
-    /// Outside of the function, in its jump tables.
-    tabled: Vec<u64>,
-    /// Data in text.
-    used: Vec<Range<u64>>,
-    /// Outside of the function, behind tables of unknown length.
-    strays: Vec<u64>,
-    gs: Option<u64>,
-    sets_flags: Option<u64>,
-    changes_context: Option<u64>,
-    course: Option<Box<Course>>,
-    /// It takes an address where code begins or ends, of a table of functions, or of its own, and
-    /// may read there.
-    takes_bound: bool,
-}
-
-impl Scan {
-    fn rare(&self) -> &Rare {
-        static NOTHING: Rare = Rare {
-            doubtful: Vec::new(),
-            others: Vec::new(),
-            distances: Vec::new(),
-            ways: Vec::new(),
-            inner: Vec::new(),
-            tabled: Vec::new(),
-            used: Vec::new(),
-            strays: Vec::new(),
-            gs: None,
-            sets_flags: None,
-            changes_context: None,
-            course: None,
-            takes_bound: false,
-        };
-        self.rare.as_deref().unwrap_or(&NOTHING)
-    }
-
-    fn rare_mut(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
-    /// True if the code refers to anything.
-    fn tells(&self) -> bool {
-        self.rare.is_some()
-            || !(self.branches.is_empty() && self.calls.is_empty() && self.taken.is_empty())
-    }
-
-    /// `reached`: control is seen to come there.
-    fn note(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction, reached: bool) {
-        if let Some(target) = direct_target(inst) {
-            if inst.mnemonic() == Mnemonic::Xbegin {
-                self.left = Some(LeftReason::Transaction);
-            }
-            self.note_target(range, target, jump_target(inst).is_some(), reached);
-        }
-        self.note_operands(input, range, inst);
-    }
-
-    /// Notes where a jump, or else a call, leads to.
-    fn note_target(&mut self, range: &Range<u64>, target: u64, is_jump: bool, reached: bool) {
-        if !is_jump {
-            if reached {
-                &mut self.calls
-            } else {
-                &mut self.rare_mut().doubtful
-            }
-            .push(target);
-        } else if !range.contains(&target) {
-            if reached {
-                &mut self.branches
-            } else {
-                &mut self.rare_mut().doubtful
-            }
-            .push(target);
+        functions.sort_by_key(|f| f.range.start);
+        functions
+            .iter_mut()
+            .zip(0..)
+            .for_each(|(f, n)| f.id = FunctionId(n));
+        Scans {
+            functions: scans,
+            stray,
         }
     }
 
-    /// Notes what an instruction refers to but for a target.
-    fn note_operands(&mut self, input: &Input, range: &Range<u64>, inst: &Instruction) {
-        if inst.is_ip_rel_memory_operand() {
-            self.refer(input, inst, inst.ip_rel_memory_address());
-        } else if !input.pie {
-            self.note_immediate(input, inst);
-            let at = inst.memory_displacement64();
-            if at > 0xffff && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
-                self.refer(input, inst, at);
-            }
-        }
-        let takes = crate::x86::flow::taken(inst);
-        if let Some((at, _)) = takes.filter(|t| {
-            (!input.pie || inst.is_ip_rel_memory_operand())
-                && !input.is_code(t.0)
-                && distance(input, t.0, 0).is_some()
-        }) {
-            self.rare_mut().distances.push(at);
-        }
-        let is_other = |at: u64| {
-            !range.contains(&at)
-                && input.is_code(at)
-                && !input.is_object(at)
-                && (!input.pie || inst.is_ip_rel_memory_operand())
-        };
-        let taken = takes.or_else(|| {
-            code_or_data::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole)))
-        });
-        if let Some((at, whole)) = taken.filter(|t| is_other(t.0)) {
-            self.rare_mut().others.push(code_or_data::used(
-                inst,
-                at,
-                whole,
-                input.bytes_at(inst.next_ip()).unwrap_or(&[]),
-            ));
-        }
-        if self_reads::numbers(input, inst).any(|at| input.bounds.contains(at)) {
-            self.rare_mut().takes_bound = true;
-        }
-        // Tables of functions are read to call what they hold, and addresses of the function's own
-        // to jump there; or else for what stands there.
-        let may_be_read = |(at, whole): (u64, bool)| {
-            let behind = input.bytes_at(inst.next_ip()).unwrap_or(&[]);
-            let used = code_or_data::used(inst, at, whole, behind);
-            used.read || used.changed || used.kept
-        };
-        let is_table = |at: u64| !input.is_code(at) && self_reads::is_table(input, at);
-        let is_own = |at: u64| range.contains(&at) && at != range.start && !input.is_object(at);
-        let is_fixed = !input.pie || inst.is_ip_rel_memory_operand();
-        let taken = takes.filter(|t| is_fixed && (is_own(t.0) || is_table(t.0)));
-        // (Where addresses are fixed, an instruction holds the table's and loads from it.)
-        let loaded = || {
-            let is_load = inst.mnemonic() == Mnemonic::Mov
-                && inst.op0_register().is_gpr64()
-                && inst.op1_kind() == OpKind::Memory
-                && inst.memory_base() == Register::None
-                && inst.memory_index() != Register::None;
-            let at = inst.memory_displacement64();
-            (is_load && !input.pie && is_table(at)).then_some((at, true))
-        };
-        if taken.or_else(loaded).is_some_and(may_be_read) {
-            self.rare_mut().takes_bound = true;
-        }
-        if uses_gs(inst) {
-            self.rare_mut().gs.get_or_insert(inst.ip());
-        }
-        if sets_flags(inst) {
-            self.rare_mut().sets_flags.get_or_insert(inst.ip());
-        }
-        if may_change_context(inst) {
-            self.rare_mut().changes_context.get_or_insert(inst.ip());
-        }
+    /// The references from all code, one piece of code after the other.
+    fn all(&self) -> impl Iterator<Item = &Scan> {
+        self.functions.iter().chain(&self.stray)
     }
 
-    fn refer(&mut self, input: &Input, inst: &Instruction, at: u64) {
-        if !input.is_code(at) || inst.mnemonic() == Mnemonic::Nop {
-            return;
-        }
-        match inst.mnemonic() {
-            Mnemonic::Lea => self.taken.push(at),
-            _ => self
-                .rare_mut()
-                .used
-                .push(at..at.saturating_add(inst.memory_size().size().max(1) as u64)),
-        }
-    }
-
-    fn note_immediate(&mut self, input: &Input, inst: &Instruction) {
-        // The last operand is the only one that can be wide enough.
-        let Some(last) = inst.op_count().checked_sub(1) else {
-            return;
-        };
-        let value = match inst.op_kind(last) {
-            OpKind::Immediate32 => u64::from(inst.immediate32()),
-            OpKind::Immediate32to64 => inst.immediate32to64() as u64,
-            OpKind::Immediate64 => inst.immediate64(),
-            _ => return,
-        };
-        if value > 0xffff && input.is_code(value) {
-            self.taken.push(value);
+    /// The program with these functions, before it is known what leads into them.
+    fn program(&self, input: &Input, functions: Vec<FunctionInfo>) -> Program {
+        let data = self.all().flat_map(|s| &s.rare().used);
+        let data = data.chain(&input.objects).cloned().collect();
+        let rare = || self.functions.iter().map(Scan::rare);
+        Program {
+            starts: Starts::of(functions.iter().map(|f| &f.range)),
+            functions,
+            uses_gs: rare().filter_map(|r| r.gs).collect(),
+            sets_flags: rare().filter_map(|r| r.sets_flags).collect(),
+            changes_context: rare().filter_map(|r| r.changes_context).collect(),
+            aimed: Vec::new(),
+            data,
+            stray_bytes: 0,
+            reads_code: None,
         }
     }
 }
 
-/// True if an instruction reads or writes the base, or writes the selector, which may change the
-/// base. (The selector is 0 in 64-bit processes, also when the base is set. So a read of it gives
-/// the usual value.)
-fn handles_gs(inst: &Instruction) -> bool {
-    let special = matches!(
-        inst.mnemonic(),
-        Mnemonic::Wrgsbase | Mnemonic::Rdgsbase | Mnemonic::Swapgs | Mnemonic::Lgs
-    );
-    let sets = inst.op0_kind() == OpKind::Register && inst.op0_register() == Register::GS;
-    special || sets && inst.mnemonic() != Mnemonic::Push
-}
-
-/// True if an instruction depends on the base, or changes it.
-pub(crate) fn uses_gs(inst: &Instruction) -> bool {
-    let takes_address_only = matches!(
-        inst.mnemonic(),
-        Mnemonic::Lea
-            | Mnemonic::Nop
-            | Mnemonic::Prefetch
-            | Mnemonic::Prefetchw
-            | Mnemonic::Prefetchwt1
-            | Mnemonic::Prefetchnta
-            | Mnemonic::Prefetcht0
-            | Mnemonic::Prefetcht1
-            | Mnemonic::Prefetcht2
-    );
-    let memory = inst.segment_prefix() == Register::GS
-        && !takes_address_only
-        && (0..inst.op_count()).any(|o| is_segmented(inst.op_kind(o)));
-    handles_gs(inst) || memory
-}
-
-fn is_segmented(kind: OpKind) -> bool {
-    matches!(
-        kind,
-        OpKind::Memory
-            | OpKind::MemorySegSI
-            | OpKind::MemorySegESI
-            | OpKind::MemorySegRSI
-            | OpKind::MemorySegDI
-            | OpKind::MemorySegEDI
-            | OpKind::MemorySegRDI
-    )
-}
-
-/// Finds out what functions refer to.
-struct Scanner<'a> {
+/// The program in the making.
+struct Discovery<'a> {
     input: &'a Input<'a>,
-    /// All code is in here.
-    code: Range<u64>,
-    /// All that is in the file, code included.
-    all: Range<u64>,
+    scans: Scans,
+    program: Program,
 }
 
-/// An instruction behind which control may go on elsewhere than at the next one, or that is a call.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    /// Address of the next one.
-    next: u64,
-    /// Target of a direct jump or call.
-    target: Option<u64>,
-    is_jump: bool,
-    is_call: bool,
-    /// Control cannot go on to the next one.
-    ends: bool,
-}
-
-/// Instructions of one function from end to end, as [`skim`] finds them.
-#[derive(Debug, Default)]
-struct Skim {
-    /// By byte: 0, or if an instruction begins there, one more than the number of turns before it.
-    starts: Vec<u32>,
-    turns: Vec<Turn>,
-    /// Addresses in the function that operands in memory have by their distance.
-    referred: Vec<u64>,
-    /// It has an indirect jump.
-    jumps: bool,
-    /// Control is seen to come to a turn.
-    reached: Vec<bool>,
-}
-
-impl Skim {
-    fn clear(&mut self, bytes: usize) {
-        self.starts.clear();
-        self.starts.resize(bytes, 0);
-        self.turns.clear();
-        self.referred.clear();
-        self.jumps = false;
-    }
-
-    /// Notes what an instruction is that was decoded.
-    fn meet(&mut self, inst: &Instruction, range: &Range<u64>) {
-        let target = direct_target(inst);
-        let turn = Turn {
-            next: inst.next_ip(),
-            target,
-            is_jump: jump_target(inst).is_some(),
-            is_call: is_call(inst.flow_control()),
-            ends: ends_flow(inst),
-        };
-        if target.is_some() || turn.is_call || turn.ends {
-            self.turns.push(turn);
-        }
-        self.jumps |= inst.flow_control() == FlowControl::IndirectBranch;
-        if inst.is_ip_rel_memory_operand() && range.contains(&inst.ip_rel_memory_address()) {
-            self.referred.push(inst.ip_rel_memory_address());
+impl Discovery<'_> {
+    /// Notes the places at which branches and calls of functions enter others.
+    fn enter_targets(&mut self) {
+        // Nearly all targets are where functions begin: those are sorted out on all cores.
+        let entered: Vec<Entered> = self
+            .scans
+            .functions
+            .par_iter()
+            .map(|scan| entered(&self.program, scan))
+            .collect();
+        for (id, target, way) in entered.into_iter().flatten() {
+            enter(&mut self.program, id, target, way);
         }
     }
 
-    /// Finds out which turns control is seen to come to, as [`reached`] does. `entries`: where it
-    /// begins.
-    fn reach(&mut self, range: &Range<u64>, entries: impl Iterator<Item = u64>) {
-        self.reached.clear();
-        self.reached.resize(self.turns.len(), self.jumps);
-        if self.jumps {
-            return;
-        }
-        let (turns, starts, reached) = (&self.turns, &self.starts, &mut self.reached);
-        // Between two turns control goes from each instruction to the next.
-        let from = |at: u64| starts[(at - range.start) as usize].saturating_sub(1) as usize;
-        let mut work: Vec<usize> = entries.filter(|at| range.contains(at)).map(from).collect();
-        while let Some(first) = work.pop() {
-            for (turn, seen) in turns[first..].iter().zip(&mut reached[first..]) {
-                if std::mem::replace(seen, true) {
-                    break;
-                }
-                work.extend(turn.target.filter(|t| range.contains(t)).map(from));
-                if turn.ends || turn.is_call && self.referred.contains(&turn.next) {
-                    break;
-                }
-            }
-        }
-    }
-}
-
-impl<'a> Scanner<'a> {
-    fn of(input: &'a Input<'a>) -> Scanner<'a> {
-        let around = |ranges: &mut dyn Iterator<Item = Range<u64>>| {
-            ranges
-                .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
-                .unwrap_or(0..0)
-        };
-        let code = around(&mut input.exec_ranges.iter().cloned());
-        let segments = input
-            .segments
-            .iter()
-            .map(|s| s.vaddr..s.vaddr.saturating_add(s.bytes.len() as u64));
-        let all = around(&mut segments.chain([code.clone()]).filter(|r| !r.is_empty()));
-        Scanner { input, code, all }
-    }
-
-    /// True if an address is in code, or is a bound of code.
-    fn is_near(&self, at: u64) -> bool {
-        self.code.contains(&at) || self.input.bounds.is_near(at)
-    }
-
-    /// True if no negative number is an address. Numbers of one byte are then skipped.
-    fn is_low(&self) -> bool {
-        self.all.end <= i64::MAX as u64
-    }
-
-    /// Scans all of them.
-    fn scan_all(&self, functions: &[FunctionInfo]) -> Vec<Scan> {
-        // With room for what calls lead to: moving them all takes longer.
-        let mut scans: Vec<Scan> = Vec::with_capacity(functions.len() + functions.len() / 4);
-        let is_large = |f: &FunctionInfo| f.range.end - f.range.start >= LARGE;
-        // Large ones come first: all would wait for whoever meets one last.
-        let (large, ()) = rayon::join(
-            || {
-                functions
-                    .par_iter()
-                    .enumerate()
-                    .filter(|(_, f)| is_large(f))
-                    .map(|(n, f)| (n, self.scan(f, &mut Skim::default())))
-                    .collect::<Vec<_>>()
-            },
-            || {
-                scans.par_extend(functions.par_iter().map_init(Skim::default, |skim, f| {
-                    if is_large(f) {
-                        Scan::default()
-                    } else {
-                        self.scan(f, skim)
-                    }
-                }))
-            },
-        );
-        large.into_iter().for_each(|(n, scan)| scans[n] = scan);
-        scans
-    }
-
-    fn scan(&self, f: &FunctionInfo, skim: &mut Skim) -> Scan {
-        let input = self.input;
-        let mut scan = Scan {
-            range: f.range.clone(),
-            left: f.left,
-            ..Scan::default()
-        };
-        let Some(bytes) = input.slice(&f.range) else {
-            scan.left = Some(LeftReason::NoBytes);
-            return scan;
-        };
-        let pads = f
-            .unwind
-            .map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
-        if self.skim(bytes, &f.range, pads, skim, &mut scan) {
-            if skim.jumps {
-                let source = Source {
-                    bytes,
-                    base: f.range.start,
-                    entries: pads.iter().map(|p| p.1).collect(),
-                };
-                if let Ok(body) = source.decode() {
-                    scan.halves = jumps_by_halves(&body.insns);
-                    outside_tables(input, f, body, &source, &mut scan);
-                }
-            }
-            return scan;
-        }
-        self.scan_whole(f, bytes, pads)
-    }
-
-    /// Notes what a function refers to if it is instructions from its first byte to its last, and
-    /// all jumps and landing pads lead to such: as [`Scanner::scan_whole`] does, but what tells
-    /// nothing, which is nearly all, is not decoded. `false` if it is none of these functions.
-    fn skim(
-        &self,
-        bytes: &[u8],
-        range: &Range<u64>,
-        pads: &[(Range<u64>, u64)],
-        found: &mut Skim,
-        scan: &mut Scan,
-    ) -> bool {
-        if !self.is_low() {
-            return false;
-        }
-        found.clear(bytes.len());
-        let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
-        let mut decode_at = |offset: usize| {
-            decoder.set_ip(range.start + offset as u64);
-            decoder.set_position(offset).ok().map(|()| decoder.decode())
-        };
-        let (mut at, mut last, mut tail) = (0, None, [0; WINDOW]);
-        while at < bytes.len() {
-            let window = window(bytes, at, &mut tail);
-            let number = found.turns.len() as u32 + 1;
-            let mut next = at + bare_len(window);
-            if next > at && next <= bytes.len() {
-                found.starts[at] = number;
-                (last, at) = (Some(at), next);
-                continue;
-            }
-            let skimmed = skim(window);
-            next = at + usize::from(skimmed.len);
-            if !skimmed.is_bare() {
-                let end = range.start + next as u64;
-                let to_decode = match skimmed.what {
-                    What::Plain => self.may_tell(window, &skimmed, end, range),
-                    What::Unknown => true,
-                    what => {
-                        let target = (what != What::Return)
-                            .then(|| end.wrapping_add_signed(skimmed.distance.into()));
-                        let (is_jump, ends) = (
-                            matches!(what, What::Jump | What::Branch),
-                            matches!(what, What::Jump | What::Return),
-                        );
-                        found.turns.push(Turn {
-                            next: end,
-                            target,
-                            is_jump,
-                            is_call: what == What::Call,
-                            ends,
-                        });
-                        false
-                    }
-                };
-                if to_decode {
-                    if bytes[at] == 0 && bytes[at..].iter().all(|&b| b == 0) {
-                        // Filler, as it is to `x86::decode::sweep`.
-                        let before = last.and_then(&mut decode_at);
-                        if before.is_none_or(|i| {
-                            ends_flow(&i) || is_padding(&i) || is_call(i.flow_control())
-                        }) {
-                            break;
-                        }
-                    }
-                    let Some(inst) = decode_at(at).filter(|i| !i.is_invalid()) else {
-                        return false;
-                    };
-                    next = at + inst.len();
-                    found.meet(&inst, range);
-                    if inst.mnemonic() == Mnemonic::Xbegin {
-                        scan.left = Some(LeftReason::Transaction);
-                    }
-                    scan.note_operands(self.input, range, &inst);
-                }
-            }
-            if next > bytes.len() {
-                return false;
-            }
-            found.starts[at] = number;
-            (last, at) = (Some(at), next);
-        }
-        let targets = found
-            .turns
-            .iter()
-            .filter_map(|t| t.target)
-            .chain(pads.iter().map(|p| p.1))
-            .chain([range.start]);
-        if !targets
-            .into_iter()
-            .all(|at| !range.contains(&at) || found.starts[(at - range.start) as usize] != 0)
+    /// Notes functions that other code reads, and those of which it computes addresses.
+    fn note_uses(&mut self) {
+        let program = &mut self.program;
+        for (s, used) in self
+            .scans
+            .all()
+            .flat_map(|s| s.rare().others.iter().map(move |used| (s, used)))
         {
-            return false;
-        }
-        found.reach(range, pads.iter().map(|p| p.1).chain([range.start]));
-        for (turn, &reached) in found.turns.iter().zip(&found.reached) {
-            if let Some(target) = turn.target {
-                scan.note_target(range, target, turn.is_jump, reached);
-            }
-        }
-        true
-    }
-
-    /// True if [`Scan::note_operands`] may have something to note of an instruction that [`skim`]
-    /// has seen, or if [`Skim::referred`] needs it. `next`: the instruction's end.
-    fn may_tell(
-        &self,
-        window: &[u8; WINDOW],
-        skimmed: &Skimmed,
-        next: u64,
-        range: &Range<u64>,
-    ) -> bool {
-        let input = self.input;
-        let number = |at: u8| four(window, at.into()) as i32 as u64;
-        let leads_on = |at: u64| {
-            self.all.contains(&at)
-                && (distance(input, at, 0).is_some() || self_reads::is_table(input, at))
-        };
-        if skimmed.displacement != 0 {
-            let displacement = number(skimmed.displacement);
-            if skimmed.ip_relative {
-                let at = next.wrapping_add(displacement);
-                let is_near = self.is_near(at) || range.contains(&at);
-                let word = || {
-                    if skimmed.loads_word() {
-                        input.bounds.word(at).or_else(|| input.word(at))
-                    } else {
-                        None
-                    }
-                };
-                return is_near
-                    || skimmed.constant != 0
-                    || skimmed.takes_address() && leads_on(at)
-                    || word().is_some_and(|w| self.is_near(w));
-            }
-            if is_context_flags(displacement) {
-                return true;
-            }
-            let is_word = skimmed.no_base && (skimmed.takes_address() || skimmed.loads_word());
-            if !input.pie
-                && (self.is_near(displacement) || is_word && self.all.contains(&displacement))
-            {
-                return true;
-            }
-        }
-        if input.pie || skimmed.constant == 0 {
-            return false;
-        }
-        let constant = number(skimmed.constant);
-        // The sign may or may not be extended.
-        [constant, constant & u64::from(u32::MAX)]
-            .iter()
-            .any(|&c| self.is_near(c) || skimmed.takes_constant() && leads_on(c))
-    }
-
-    /// The same as [`Scanner::scan`] for any function.
-    fn scan_whole(&self, f: &FunctionInfo, bytes: &[u8], pads: &[(Range<u64>, u64)]) -> Scan {
-        let input = self.input;
-        let mut scan = Scan {
-            range: f.range.clone(),
-            left: f.left,
-            ..Scan::default()
-        };
-        let source = Source {
-            bytes,
-            base: f.range.start,
-            entries: pads.iter().map(|p| p.1).collect(),
-        };
-        match source.decode() {
-            Ok(body) => {
-                let reached = reached(&body, &f.range, &source.entries);
-                body.insns
-                    .iter()
-                    .zip(&reached)
-                    .for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
-                let ways: Vec<u64> = holes(&body.insns, &f.range)
-                    .into_iter()
-                    .flat_map(|hole| branches_anywhere(input, hole))
-                    .map(|b| b.2)
-                    .collect();
-                if !ways.is_empty() {
-                    scan.rare_mut().ways = ways;
-                }
-                if body.insns.iter().any(is_indirect_jump) {
-                    scan.halves = jumps_by_halves(&body.insns);
-                    outside_tables(input, f, body, &source, &mut scan);
-                }
-            }
-            Err(reason) => {
-                let mut stray = self.scan_stray(&f.range);
-                stray.range = f.range.clone();
-                stray.left = scan.left.or(Some(reason));
-                return stray;
-            }
-        }
-        scan
-    }
-
-    /// Best effort on bytes that may not be code: decodes in a row, one byte further after each
-    /// failure. If data are in between, that may miss what branches there lead to.
-    fn scan_stray(&self, range: &Range<u64>) -> Scan {
-        let input = self.input;
-        let mut scan = Scan::default();
-        let Some(bytes) = input.slice(range) else {
-            return scan;
-        };
-        let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
-        let (mut at, mut tail) = (0, [0; WINDOW]);
-        while at < bytes.len() {
-            let window = window(bytes, at, &mut tail);
-            let (skimmed, ip) = (skim(window), range.start + at as u64);
-            let next = at + usize::from(skimmed.len);
-            if skimmed.what == What::Plain
-                && next <= bytes.len()
-                && self.is_low()
-                && !self.may_tell(window, &skimmed, range.start + next as u64, range)
-            {
-                at = next;
-                continue;
-            }
-            decoder.set_ip(ip);
-            if decoder.set_position(at).is_err() {
-                break;
-            }
-            let inst = decoder.decode();
-            at += if inst.is_invalid() { 1 } else { inst.len() };
-            if !inst.is_invalid() {
-                scan.note(input, range, &inst, true);
-                if let Some(target) = direct_target(&inst).filter(|t| range.contains(t)) {
-                    scan.rare_mut().inner.push((ip, target));
-                }
-            }
-        }
-        if range.end - range.start <= MOST_BYTES {
-            for (at, len, target) in branches_anywhere(input, range.clone()) {
-                if !range.contains(&target) {
-                    scan.rare_mut().ways.push(target);
-                } else if len >= JUMP {
-                    // (Short ones are in any data.)
-                    scan.rare_mut().inner.push((at, target));
-                }
-            }
-        }
-        scan.left = None;
-        if let Some(rare) = &mut scan.rare {
-            rare.gs = None;
-        }
-        scan
-    }
-}
-
-/// Per instruction: whether control is seen to come there. Where an indirect jump may lead
-/// anywhere, all are.
-fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
-    let Body { insns, places, .. } = body;
-    if insns.iter().any(is_indirect_jump) {
-        return vec![true; insns.len()];
-    }
-    let refers = insns
-        .iter()
-        .filter(|i| i.inst.is_ip_rel_memory_operand())
-        .map(|i| i.inst.ip_rel_memory_address());
-    let referred: Vec<u64> = refers.filter(|at| range.contains(at)).collect();
-    let mut seen = vec![false; insns.len()];
-    let mut work: Vec<usize> = pads
-        .iter()
-        .chain([&range.start])
-        .filter_map(|&at| places.get(at))
-        .collect();
-    while let Some(first) = work.pop() {
-        let mut at = Some(first);
-        while let Some(i) = at.filter(|&i| !std::mem::replace(&mut seen[i], true)) {
-            let insn = &insns[i];
-            if insn.flow == FlowControl::Next
-                && insns.get(i + 1).is_some_and(|next| next.ip == insn.next())
-                && insn.inst.code() != Code::Hlt
-            {
-                at = Some(i + 1);
-                continue;
-            }
-            work.extend(direct_target(&insn.inst).and_then(|t| places.get(t)));
-            let goes_on =
-                !(ends_flow(&insn.inst) || is_call(insn.flow) && referred.contains(&insn.next()));
-            at = if goes_on {
-                places.get(insn.next())
+            // (Where a function ends most addresses are another one's.)
+            let at = if program.function_at(used.at).is_some() {
+                used.at
             } else {
-                None
+                used.at.saturating_sub(1)
             };
+            let Some(id) = program.function_at(at) else {
+                continue;
+            };
+            let f = &mut program.functions[id.0 as usize];
+            // Code that reads at a function's start reads the function's code (to copy it, say). An
+            // address computed from the start may read the code too.
+            if (used.read || used.changed) && used.at == f.range.start {
+                program.data.push(f.range.clone());
+            }
+            f.computed |=
+                used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
         }
     }
-    seen
-}
 
-/// True if an indirect jump goes to four bytes that were loaded shortly before.
-fn jumps_by_halves(insns: &[Insn]) -> bool {
-    let loads = |i: &Insn| {
-        i.inst.mnemonic() == Mnemonic::Mov
-            && i.inst.op0_register().is_gpr32()
-            && i.inst.op1_kind() == OpKind::Memory
-    };
-    let mut jumps = insns
-        .iter()
-        .enumerate()
-        .filter(|(_, i)| is_indirect_jump(i) && i.inst.op0_kind() == OpKind::Register);
-    jumps.any(|(n, jump)| {
-        let sets = |i: &&Insn| {
-            i.inst.op0_kind() == OpKind::Register
-                && i.inst.op0_register().full_register() == jump.inst.op0_register()
-        };
-        insns[n.saturating_sub(16)..n]
-            .iter()
-            .rev()
-            .find(sets)
-            .is_some_and(loads)
-    })
-}
-
-/// Jump table targets in other functions (cold parts).
-fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, source: &Source, scan: &mut Scan) {
-    let entries = Entries {
-        pads: pads_of(input, f),
-        ..Entries::default()
-    };
-    let mut factory = InstructionInfoFactory::new();
-    let all = recover(input, body, source, &f.range, &entries, &[], &mut factory);
-    scan.jumps =
-        all.graph.insns.iter().enumerate().any(|(n, i)| {
-            is_indirect_jump(i) && !all.found.iter().any(|t| t.jump == n && t.certain)
-        });
-    let rare = scan.rare_mut();
-    rare.course = all.course.map(Box::new);
-    for table in all.found {
-        rare.tabled
-            .extend(table.targets.iter().filter(|t| !f.range.contains(t)));
-        rare.strays
-            .extend(table.strays.iter().filter(|t| !f.range.contains(t)));
+    /// Looks for reads of the file's own code in functions that take its addresses.
+    fn find_self_reads(&mut self) {
+        let input = self.input;
+        let takers: Vec<Range<u64>> = self
+            .scans
+            .functions
+            .par_iter()
+            .filter(|s| {
+                let rare = s.rare();
+                rare.others
+                    .iter()
+                    .any(|u| self_reads::may_be_read(input, u))
+                    || rare.takes_bound
+                    || input.bounds.leads_to_segments(&s.calls)
+            })
+            .map(|s| s.range.clone())
+            .collect();
+        self_reads::find(input, &mut self.program, &takers);
     }
-}
 
-/// Landing pads of a function, sorted by call range.
-pub(crate) fn pads_of(input: &Input, f: &FunctionInfo) -> Vec<(Range<u64>, u64)> {
-    let mut pads = f.unwind.map_or(Vec::new(), |u| {
-        input.unwind[u as usize].landing_pads.clone()
-    });
-    pads.sort_by_key(|p| (p.0.start, p.0.end));
-    pads
-}
-
-/// Bytes of a function that are not in its instructions.
-fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
-    let mut found = Vec::new();
-    let mut end = range.start;
-    let mut until = |end: u64, start: u64| {
-        if start > end && start - end <= MOST_BYTES {
-            found.push(end..start);
-        }
-    };
-    for insn in insns {
-        until(end, insn.ip);
-        end = insn.next();
-    }
-    until(end, range.end);
-    found
-}
-
-/// Branches and calls that begin at any byte of `range`: where each is, its length, and where it
-/// leads.
-fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
-    let bytes = input
-        .slice(&range)
-        .filter(|bytes| may_branch(bytes))
-        .unwrap_or(&[]);
-    let (mut found, mut tail) = (Vec::new(), [0; WINDOW]);
-    let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
-    for at in 0..bytes.len() {
-        let skimmed = skim(window(bytes, at, &mut tail));
-        if skimmed.what == What::Plain && at + usize::from(skimmed.len) <= bytes.len() {
-            continue;
-        }
-        decoder.set_ip(range.start + at as u64);
-        if decoder.set_position(at).is_err() {
-            break;
-        }
-        let inst = decoder.decode();
-        found.extend(
-            direct_target(&inst)
-                .filter(|_| !inst.is_invalid())
-                .map(|target| (inst.ip(), inst.len() as u64, target)),
-        );
-    }
-    found
-}
-
-/// True if any of these bytes may be the opcode of a direct branch or call. Filler has no such
-/// byte.
-fn may_branch(bytes: &[u8]) -> bool {
-    let mut before = 0;
-    bytes.iter().any(|&byte| {
-        let pair = (std::mem::replace(&mut before, byte), byte);
-        matches!(pair, (0x0f, 0x80..=0x8f) | (0xc7, 0xf8) | (_, 0x70..=0x7f | 0xe0..=0xe3 | 0xe8 | 0xe9 | 0xeb))
-    })
-}
-
-#[derive(Clone, Copy)]
-enum Way {
-    Branch,
-    Call,
-    Table,
-    Doubted,
-    Symbol,
-}
-
-/// Notes that `target` is reached. A function's first byte needs no note.
-fn enter(program: &mut Program, id: FunctionId, target: u64, way: Way) {
-    let f = &mut program.functions[id.0 as usize];
-    match way {
-        Way::Branch => f.inner_mut().branched.push(target),
-        Way::Call | Way::Symbol => f.inner_mut().called.push(target),
-        Way::Table => f.inner_mut().taken.push(target),
-        Way::Doubted => f.inner_mut().doubted.push(target),
-    }
-}
-
-/// The function that has a target behind its start.
-fn inside(program: &Program, target: u64) -> Option<FunctionId> {
-    program
-        .function_at(target)
-        .filter(|&id| program.function(id).range.start != target)
-}
-
-/// Targets inside functions.
-type Entered = Vec<(FunctionId, u64, Way)>;
-
-/// Places inside of functions that a function's code enters.
-fn entered(program: &Program, scan: &Scan) -> Entered {
-    let (certain, rare) = (scan.left.is_none(), scan.rare());
-    let if_certain = |way| if certain { way } else { Way::Doubted };
-    // Entries behind a table of unknown length have a meaning only in a part of the same function.
-    let parts: Vec<FunctionId> = scan
-        .branches
-        .iter()
-        .filter(|_| !rare.strays.is_empty())
-        .filter_map(|&t| program.function_at(t))
-        .collect();
-    let near = rare.strays.iter().filter(|t| {
-        program
-            .function_at(**t)
-            .is_some_and(|id| parts.contains(&id))
-    });
-    let by_way = [
-        (&scan.branches, if_certain(Way::Branch)),
-        (&scan.calls, if_certain(Way::Call)),
-        (&rare.doubtful, Way::Doubted),
-        (&scan.taken, Way::Doubted),
-        (&rare.tabled, Way::Table),
-    ];
-    let all = by_way
-        .into_iter()
-        .flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way)))
-        .chain(near.map(|&t| (t, Way::Table)));
-    all.filter_map(|(target, way)| Some((inside(program, target)?, target, way)))
-        .collect()
-}
-
-/// Target of entry `i` of a table of distances, if the target is code.
-fn distance(input: &Input, table: u64, i: u64) -> Option<u64> {
-    let bytes = input
-        .bytes_at(table.checked_add(i * 4)?)?
-        .first_chunk::<4>()?;
-    Some(table.wrapping_add(i32::from_le_bytes(*bytes) as u64)).filter(|&t| input.is_code(t))
-}
-
-/// Adds the targets of tables of distances, whichever code jumps by them. Each table ends where the
-/// next begins.
-fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
-    starts.sort_unstable();
-    starts.dedup();
-    let ends = starts.iter().skip(1).copied().chain([u64::MAX]);
-    for (&table, end) in starts.iter().zip(ends) {
-        let count = ((end - table) / 4).min(MOST_ENTRIES);
-        for target in (0..count).map_while(|i| distance(input, table, i)) {
-            if let Some(id) = inside(program, target) {
-                program.functions[id.0 as usize]
+    /// Notes possible targets of branches in code that is not understood.
+    fn aim_ways(&mut self) {
+        for &target in self.scans.all().flat_map(|s| &s.rare().ways) {
+            if let Some(id) = inside(&self.program, target) {
+                self.program.functions[id.0 as usize]
                     .inner_mut()
                     .aimed
                     .push(target);
             }
         }
     }
-}
 
-/// Words of eight bytes, at any byte of an executable at a fixed address, that hold an address
-/// between the start of the first code and the end of the last. Each result has the place of the
-/// word, the address, and the function there. The starts of functions are left out unless they are
-/// data: they give no information, and most such words hold a start.
-fn written_addresses(
-    input: &Input,
-    program: &Program,
-) -> impl Iterator<Item = (u64, u64, Option<FunctionId>)> + use<> {
-    const PART: usize = 1 << 16;
-    const BLOCK: usize = 64;
-    let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
-    let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
-    let in_segment = |segment: &SegmentBytes| {
-        let in_part = |part: usize| {
-            let mut found = Vec::new();
-            for at in (part * PART..segment.bytes.len().min((part + 1) * PART)).step_by(BLOCK) {
-                let bytes = &segment.bytes[at..];
-                let few = bytes
-                    .first_chunk()
-                    .filter(|_| high <= 1 << 32)
-                    .map_or([1; 8], |bytes| {
-                        may_hold(bytes, low as u32, high.wrapping_sub(1) as u32)
-                    });
-                for i in few
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, may)| **may != 0)
-                    .flat_map(|(n, _)| 8 * n..8 * n + 8)
-                {
-                    let Some(word) = bytes[i.min(bytes.len())..].first_chunk() else {
-                        break;
-                    };
-                    let number = u64::from_le_bytes(*word);
-                    if number.wrapping_sub(low) < high.saturating_sub(low) {
-                        let holder = program.function_at(number);
-                        if holder.is_none_or(|id| program.function(id).range.start != number)
-                            || input.is_object(number)
-                        {
-                            found.push((segment.vaddr + (at + i) as u64, number, holder));
-                        }
-                    }
-                }
-            }
-            found
-        };
-        (0..segment.bytes.len().div_ceil(PART))
-            .into_par_iter()
-            .map(in_part)
-            .collect::<Vec<_>>()
-    };
-    // (One list of all would be a copy of the others.)
-    let all: Vec<Vec<Vec<_>>> = input.segments.iter().map(in_segment).collect();
-    all.into_iter().flatten().flatten()
-}
-
-/// Tests if eight bytes in a row may hold a number from `low` to `high`, as far as the highest
-/// bytes tell. Element n of the result is not 0 if this is so for a start at one of the bytes from
-/// 8·n to 8·n + 7.
-fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
-    let ([_, _, low_third, low_last], [.., high_last]) = (low.to_le_bytes(), high.to_le_bytes());
-    let fits = |i: usize| {
-        let (third, last) = (bytes[i + 2], bytes[i + 3]);
-        (bytes[i + 4] | bytes[i + 5] | bytes[i + 6] | bytes[i + 7] == 0)
-            & (last <= high_last)
-            & ((last > low_last) | (last == low_last) & (third >= low_third))
-    };
-    let mut all = [0; 64];
-    for (i, fit) in all.iter_mut().enumerate() {
-        *fit = u8::from(fits(i));
-    }
-    std::array::from_fn(|n| {
-        all[8 * n..]
-            .first_chunk()
-            .map_or(0, |eight| u64::from_ne_bytes(*eight))
-    })
-}
-
-/// Data words that hold an address inside a function. Besides those, of an executable at a fixed
-/// address, there are words where compilers put none: at any byte, in code as well, and, if
-/// `halves` says that something jumps to such, of four bytes.
-fn words(input: &Input, program: &mut Program, halves: bool) {
-    for &(at, target) in &input.relative_targets {
-        let holder = program.function_at(target);
-        word(input, program, at, target, holder);
-    }
-    if input.pie {
-        return;
-    }
-    for (at, target, holder) in written_addresses(input, program) {
-        if !halves && target >> 32 == 0 {
-            aim(program, holder, target);
-        }
-        if at % 8 == 0 {
-            word(input, program, at, target, holder);
-        }
-    }
-    if halves {
-        half_words(input, program);
-    }
-}
-
-/// Notes a data word at `at` that holds an address; the function there is `holder`.
-fn word(input: &Input, program: &mut Program, at: u64, target: u64, holder: Option<FunctionId>) {
-    // In code it is no word of a table, perhaps.
-    let is_inside = holder.is_some_and(|id| program.function(id).range.start != target);
-    if is_inside && input.is_code(at) {
-        aim(program, holder, target);
-    } else if input.is_object(target) || holder.is_none() {
-        program.aimed.push(target);
-    } else if let Some(id) = holder.filter(|_| is_inside) {
-        program.functions[id.0 as usize]
-            .inner_mut()
-            .words
-            .push((at, target));
-    }
-}
-
-/// Notes that control may come to an address, if it is inside of the function there.
-fn aim(program: &mut Program, holder: Option<FunctionId>, target: u64) {
-    if let Some(f) = holder.map(|id| &mut program.functions[id.0 as usize])
-        && f.range.start != target
-        && f.inner().aimed.last() != Some(&target)
-    {
-        f.inner_mut().aimed.push(target);
-    }
-}
-
-/// Words of four bytes, at any byte, that hold an address inside a function.
-fn half_words(input: &Input, program: &mut Program) {
-    let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
-    let high = input.exec_ranges.iter().map(|r| r.end).max().unwrap_or(0);
-    for bytes in input.segments.iter().map(|s| s.bytes) {
-        // Nearly no word holds such an address, so that all else is asked of the few that do.
-        let word = |number: u64| number.wrapping_sub(low) < high - low;
-        let entered = |four: u64| inside(program, four).map(|id| (id, four));
-        let found: Vec<(FunctionId, u64)> = bytes
-            .par_windows(4)
-            .with_min_len(1 << 14)
-            .filter_map(|w| {
-                Some(u64::from(u32::from_le_bytes(*w.first_chunk()?)))
-                    .filter(|&n| word(n))
-                    .and_then(entered)
-            })
+    /// Notes the places at which code outside of functions may enter them, and those of symbols.
+    fn enter_doubted(&mut self) {
+        let (input, program) = (self.input, &mut self.program);
+        let stray = &self.scans.stray;
+        // Functions that only calls lead to lie in what else is not understood.
+        let across =
+            |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
+        let inner: Vec<u64> = stray
+            .iter()
+            .flat_map(|s| &s.rare().inner)
+            .filter(across)
+            .map(|b| b.1)
             .collect();
-        found.into_iter().for_each(|(id, target)| {
-            program.functions[id.0 as usize]
-                .inner_mut()
-                .aimed
-                .push(target)
-        });
+        let elsewhere = stray
+            .iter()
+            .flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken))
+            .chain(&input.labels)
+            .chain(&inner)
+            .map(|&t| (t, Way::Doubted));
+        for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
+            if let Some(id) = inside(program, target) {
+                enter(program, id, target, way);
+            }
+        }
+    }
+
+    /// Notes the targets in tables of distances and in words of data.
+    fn follow_tables(&mut self) {
+        let distances = self.scans.all().flat_map(|s| &s.rare().distances);
+        tables(self.input, &mut self.program, distances.copied().collect());
+        let halves = self.scans.functions.iter().any(|s| s.halves);
+        words(self.input, &mut self.program, halves);
+    }
+
+    /// Lists the addresses outside of functions that code refers to, and those of symbols there.
+    fn list_aims(&mut self) {
+        let (input, program) = (self.input, &mut self.program);
+        let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
+        let aims = |scan: &Scan| {
+            let rare = scan.rare();
+            let all = scan
+                .branches
+                .iter()
+                .chain(&scan.calls)
+                .chain(&rare.doubtful)
+                .chain(&scan.taken)
+                .chain(&rare.tabled)
+                .chain(&rare.strays);
+            all.copied()
+                .filter(in_gap)
+                .chain(rare.used.iter().map(|r| r.start))
+                .collect::<Vec<_>>()
+        };
+        let Scans { functions, stray } = &self.scans;
+        let mut aimed: Vec<u64> = functions
+            .par_iter()
+            .chain(stray)
+            .flat_map_iter(aims)
+            .collect();
+        aimed.extend(
+            input
+                .symbols
+                .iter()
+                .map(|s| s.addr)
+                .chain(input.labels.iter().copied())
+                .filter(in_gap),
+        );
+        aimed.extend(input.objects.iter().map(|o| o.start));
+        program.aimed.append(&mut aimed);
+        program.aimed.sort_unstable();
+        program.aimed.dedup();
     }
 }
 
@@ -1627,163 +296,5 @@ fn finish(f: &mut FunctionInfo, options: &Options, input: &Input, names: &[(u64,
         f.left = Some(*reason);
     } else if input.has_sanitizer && same.iter().any(|n| sanitizers::is_of_runtime(n.1)) {
         f.left = Some(LeftReason::SanitizerRuntime);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// This program's own functions, as if it were position independent and as if not.
-    #[test]
-    fn what_is_not_decoded_tells_nothing() {
-        let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let elf = mgz_elf::Elf::parse(&data).unwrap();
-        let unwind = crate::unwind::Tables::read(&elf).unwrap();
-        let input = crate::pipeline::rewrite::analysis_input(&elf, &unwind);
-        let functions = known_functions(&input);
-        for pie in [true, false] {
-            let input = Input {
-                pie,
-                ..input.clone()
-            };
-            let scanner = Scanner::of(&input);
-            let skimmed: usize = functions
-                .par_iter()
-                .step_by(3)
-                .map_init(Skim::default, |skim, f| compare(&scanner, f, skim))
-                .sum();
-            assert!(
-                skimmed > functions.len() / 4,
-                "{skimmed} of {}",
-                functions.len()
-            );
-        }
-    }
-
-    /// Asserts that a skim of a function has the same result as a full decode. Returns 1 if it was
-    /// skimmed, else 0.
-    fn compare(scanner: &Scanner, f: &FunctionInfo, skim: &mut Skim) -> usize {
-        let input = scanner.input;
-        let bytes = input.slice(&f.range).unwrap();
-        let pads = f
-            .unwind
-            .map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
-        let is_skimmed = scanner.skim(bytes, &f.range, pads, skim, &mut Scan::default());
-        let (scan, whole) = (scanner.scan(f, skim), scanner.scan_whole(f, bytes, pads));
-        let lists = |s: &Scan| {
-            [
-                &s.branches,
-                &s.calls,
-                &s.rare().doubtful,
-                &s.taken,
-                &s.rare().distances,
-                &s.rare().ways,
-                &s.rare().tabled,
-                &s.rare().strays,
-            ]
-            .map(Vec::clone)
-        };
-        assert_eq!(lists(&scan), lists(&whole), "{:x?}", f.range);
-        let others = |s: &Scan| {
-            s.rare()
-                .others
-                .iter()
-                .map(|u| (u.at, u.changed, u.read))
-                .collect::<Vec<_>>()
-        };
-        let rest = |s: &Scan| {
-            (
-                s.left,
-                s.rare().inner.clone(),
-                s.jumps,
-                s.halves,
-                s.rare().used.clone(),
-                s.rare().gs,
-                s.rare().course.is_some(),
-            )
-        };
-        assert_eq!(
-            (others(&scan), rest(&scan)),
-            (others(&whole), rest(&whole)),
-            "{:x?}",
-            f.range
-        );
-        usize::from(is_skimmed)
-    }
-
-    /// Short functions of whatever bytes, in a file in which all addresses lie in code.
-    #[test]
-    fn so_with_any_bytes() {
-        let (mut random, mut skimmed) = (1u64, 0);
-        let mut number = || {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (random >> 40) as usize
-        };
-        // Turns, filler, what lies near, and what is taken for an address.
-        let pieces: [&[u8]; 24] = [
-            &[0xe8, 1, 0, 0, 0],
-            &[0xe8, 0, 0, 1, 0],
-            &[0xeb, 1],
-            &[0x74, 2],
-            &[0x75, 0xf8],
-            &[0x0f, 0x85, 4, 0, 0, 0],
-            &[0xe9, 0, 0, 1, 0],
-            &[0xc3],
-            &[0xff, 0xd0],
-            &[0xff, 0xe0],
-            &[0xf4],
-            &[0x0f, 0x0b],
-            &[0xcc],
-            &[0x90],
-            &[0],
-            &[0xf0, 0x0f, 0xb1, 0x0f],
-            &[0x48, 0x8d, 5, 3, 0, 0, 0],
-            &[0x48, 0x8d, 5, 0, 0, 1, 0],
-            &[0x48, 0x8b, 5, 0, 0x10, 0, 0],
-            &[0xbf, 8, 0x10, 0x40, 0],
-            &[0xc7, 0xf8, 2, 0, 0, 0],
-            &[0x65, 0x48, 0x8b, 4, 0x25, 0, 0, 0, 0],
-            &[0x8b, 4, 0xc5, 0, 0x10, 0x40, 0],
-            &[0x83, 0xc0, 1],
-        ];
-        for n in 0..60_000 {
-            let mut code: Vec<u8> = Vec::new();
-            for _ in 0..number() % 12 + 1 {
-                code.extend_from_slice(pieces[number() % pieces.len()]);
-                code.extend((number() % 32 == 0).then_some(number() as u8));
-            }
-            code.resize(code.len() + [0, 0, 3, 17][number() % 4], 0);
-            let range = 0x40_1000..0x40_1000 + code.len() as u64;
-            code.resize(0x2000, 0x10);
-            let segment = crate::program::SegmentBytes {
-                vaddr: 0x40_1000,
-                bytes: &code,
-                writable: false,
-                executable: true,
-            };
-            let pads = vec![(range.clone(), range.start + number() as u64 % 16)]
-                .into_iter()
-                .filter(|_| n % 8 == 0)
-                .collect();
-            let unwind = vec![crate::unwind::UnwindRange {
-                range: range.clone(),
-                landing_pads: pads,
-                understood: true,
-            }];
-            let input = Input {
-                exec_ranges: vec![0x40_0000..0x60_0000],
-                segments: vec![segment],
-                unwind,
-                pie: n % 2 == 0,
-                relative_targets: vec![(0x40_2010, 0x40_1003)],
-                ..Input::default()
-            };
-            let f = known_functions(&input).remove(0);
-            skimmed += compare(&Scanner::of(&input), &f, &mut Skim::default());
-        }
-        assert!(skimmed > 10_000, "{skimmed}");
     }
 }

@@ -7,7 +7,8 @@ mod headers;
 pub use crate::dump::function::function;
 
 use crate::pipeline::function_pass::analyze;
-use crate::pipeline::rewrite::{Settings, rewrite, understand};
+use crate::pipeline::rewrite::{Settings, rewrite};
+use crate::pipeline::understand::understand;
 use crate::program::Options;
 use iced_x86::{Formatter, GasFormatter, Instruction};
 use mgz_elf::{Elf, Refusal};

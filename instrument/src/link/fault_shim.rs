@@ -149,20 +149,34 @@ pub fn code(places: &ShimAddresses) -> Option<Vec<u8>> {
 // The frame begins 8 bytes above rsp, and the return address lies there.
 pub const UNWIND: Cie = Cie::plain(false, &[0x0c, 7, 8, 0x90, 1]);
 
-/// Unwind entries for the code at `at`: what each describes, and its instructions.
+/// `DW_CFA_advance_loc`, with the distance in its low bits.
+const ADVANCE: u8 = 0x40;
+/// `DW_CFA_advance_loc2`.
+const ADVANCE2: u8 = 0x03;
+/// `DW_CFA_def_cfa_offset`.
+const DEF_CFA_OFFSET: u8 = 0x0e;
+/// `DW_CFA_offset` of rbx; the next three are of other registers.
+const RBX: u8 = 0x80 | 3;
+const R12: u8 = 0x80 | 12;
+const R13: u8 = 0x80 | 13;
+const R14: u8 = 0x80 | 14;
+
+/// Unwind entries for the code at `at`: the range that each describes, and its instructions.
 pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
-    const ADVANCE: u8 = 0x40;
-    const ADVANCE2: u8 = 0x03;
-    const DEF_CFA_OFFSET: u8 = 0x0e;
-    const RBX: u8 = 0x80 | 3;
-    const R12: u8 = 0x80 | 12;
-    const R13: u8 = 0x80 | 13;
-    const R14: u8 = 0x80 | 14;
-    let (start, leaves, thunks) = (
+    let (start, thunks) = (
         offset(&raw const mgz_faults_sigaction),
-        offset(&raw const mgz_faults_leaves),
         offset(&raw const mgz_faults_thunks),
     );
+    let range = |from: usize, to: usize| at + from as u64..at + to as u64;
+    [
+        (range(start, thunks), sigaction_frame(start)),
+        (range(thunks, code_len()), search_frame(thunks)),
+    ]
+}
+
+/// Unwind instructions of the code in place of `sigaction`, which begins at `start`.
+fn sigaction_frame(start: usize) -> Vec<u8> {
+    let leaves = offset(&raw const mgz_faults_leaves);
     // endbr64, push rbx; push r12; sub rsp, 168: 5, 2 and 7 bytes.
     let mut frame = vec![
         ADVANCE | 5,
@@ -195,6 +209,11 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
         DEF_CFA_OFFSET,
         8,
     ]);
+    frame
+}
+
+/// Unwind instructions of the thunks, which begin at `thunks`, and of the search behind them.
+fn search_frame(thunks: usize) -> Vec<u8> {
     let (pushes, pops) = (
         offset(&raw const mgz_faults_pushes),
         offset(&raw const mgz_faults_pops),
@@ -252,11 +271,7 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
         DEF_CFA_OFFSET,
         8,
     ]);
-    let range = |from: usize, to: usize| at + from as u64..at + to as u64;
-    [
-        (range(start, thunks), frame),
-        (range(thunks, code_len()), search),
-    ]
+    search
 }
 
 /// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its

@@ -2,5 +2,8 @@
 
 pub mod elf_writer;
 pub mod fault_shim;
+mod fixups;
+pub mod frames;
 pub mod layout;
 pub mod runpath;
+mod segment;

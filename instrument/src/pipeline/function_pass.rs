@@ -9,7 +9,7 @@ use crate::discover::code_or_data::Jumps;
 use crate::discover::recover::{
     calls_itself_inside, is_blind, landings, recover, recover_again, settle, table,
 };
-use crate::discover::scan::pads_of;
+use crate::discover::scanner::pads_of;
 use crate::ir::cfg::{Cfg, Entries};
 use crate::ir::jump_table::{Found, JumpTable};
 use crate::ir::loops::Loops;

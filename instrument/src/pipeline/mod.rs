@@ -1,4 +1,6 @@
 //! The rewriter's passes in their order.
 
+mod finish;
 pub mod function_pass;
 pub mod rewrite;
+pub mod understand;

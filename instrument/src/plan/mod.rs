@@ -52,6 +52,29 @@ pub struct Plan {
     pub counts: bool,
 }
 
+/// Facts of one instruction.
+struct InsnFacts<'a> {
+    at: InsnId,
+    insn: &'a Insn,
+    uses: &'a RegUse,
+    /// The register that may hold the address of its access.
+    own: Option<Gpr>,
+    list: &'a Accesses,
+}
+
+/// An access whose address is to be recorded.
+struct Operand<'a> {
+    at: InsnId,
+    inst: &'a Instruction,
+    access: &'a Access,
+    /// Record of the pointer, if the instruction repeats, and a constant to add.
+    pointer: Option<(u8, i64)>,
+    /// The same of the count.
+    count: Option<(u8, i64)>,
+    /// A probe can compute the address.
+    can_address: bool,
+}
+
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
@@ -70,14 +93,7 @@ pub fn plan(
         own,
         ..
     } = facts;
-    // Only string instructions ask for the direction.
-    let strings = accesses.iter().any(|a| {
-        matches!(
-            a.form,
-            Form::Step { .. } | Form::Repeated { .. } | Form::Unknown
-        )
-    });
-    let backward = strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std);
+    let backward = may_run_backward(graph, accesses);
     let most = accesses.insns().len().min(graph.blocks.len());
     let mut plan = Plan {
         regions: Vec::with_capacity(most),
@@ -135,15 +151,15 @@ pub fn plan(
                     first = first.or(builder.close(&mut plan.regions));
                 }
                 if options.stores || list.iter().any(|a| a.read) {
-                    builder.instruction(
-                        InsnId(i as u32),
+                    let facts = InsnFacts {
+                        at: InsnId(i as u32),
                         insn,
-                        &uses[i],
-                        own[i],
+                        uses: &uses[i],
+                        own: own[i],
                         list,
-                        &mut plan.gathers,
-                        |n, a| classify(number, i, n, a),
-                    );
+                    };
+                    builder
+                        .instruction(&facts, &mut plan.gathers, |n, a| classify(number, i, n, a));
                 }
             }
             if !insn.simple && ends_region(insn) || may_skip {
@@ -162,6 +178,18 @@ pub fn plan(
         crate::plan::constant_folding::fold(graph, &mut plan, &ends, &builder.proxies);
     }
     plan
+}
+
+/// True if string instructions of a function may run backward.
+fn may_run_backward(graph: &Cfg, accesses: &AccessList) -> bool {
+    // Only string instructions ask for the direction.
+    let strings = accesses.iter().any(|a| {
+        matches!(
+            a.form,
+            Form::Step { .. } | Form::Repeated { .. } | Form::Unknown
+        )
+    });
+    strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std)
 }
 
 /// True if an access may ask for register values. It does not if it has no site, or if it is a
@@ -568,20 +596,20 @@ impl<'a> Builder<'a> {
         }
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one caller; what is known of one instruction"
-    )]
+    /// Plans the sites of an instruction.
     fn instruction(
         &mut self,
-        at: InsnId,
-        insn: &Insn,
-        uses: &RegUse,
-        own: Option<Gpr>,
-        list: &Accesses,
+        facts: &InsnFacts,
         gathers: &mut Vec<GatherPlan>,
         mut classify: impl FnMut(usize, &Access) -> Class,
     ) {
+        let &InsnFacts {
+            at,
+            insn,
+            uses,
+            own,
+            list,
+        } = facts;
         let pt = self.options.flavour == mgz_abi::module_note::FLAVOUR_PT;
         self.dead = insn.dead;
         let free = insn.dead != RegSet::EMPTY;
@@ -592,32 +620,7 @@ impl<'a> Builder<'a> {
         let usable = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
         self.address_is_cheap =
             pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
-        // A count is recorded once for both operands of a comparing string instruction, after both
-        // pointers.
-        let mut count = None;
-        let repeats = list
-            .iter()
-            .any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
-        let mut pointers = [None; 2];
-        if repeats && !self.backward {
-            for (n, access) in list.iter().enumerate() {
-                if let Form::Repeated { pointer, .. } = access.form
-                    && (access.read || self.options.stores)
-                {
-                    pointers[n] = Some(self.register(at, pointer));
-                }
-            }
-            let until = list
-                .iter()
-                .any(|a| matches!(a.form, Form::Repeated { until: true, .. }));
-            count = Some(if until {
-                let b = self.new_register(at, COUNT);
-                self.add_whole(at, true, Payload::Reg(COUNT));
-                (b, 0)
-            } else {
-                self.whole_register(at, COUNT)
-            });
-        }
+        let (pointers, count) = self.repeat_registers(at, list);
         for (n, access) in list.iter().enumerate() {
             for store in [false, true] {
                 let wanted = if store {
@@ -629,44 +632,20 @@ impl<'a> Builder<'a> {
                     continue;
                 }
                 let class = classify(n, access);
-                let mut site = SitePlan {
-                    insn: at,
-                    class: class.class,
-                    kind: SiteKind::Plain,
-                    flags: 0,
-                    reason: reason::NONE,
-                    size: access.size,
-                    stride: class.stride.unwrap_or(0),
-                    origin: 0,
-                    origin_insn: None,
-                    a: NO_RECORD,
-                    b: NO_RECORD,
-                    scale: 1,
-                    disp: 0,
-                };
-                if class.stride.is_some() {
-                    site.flags |= SiteFlags::STRIDE_KNOWN;
-                }
-                if store {
-                    site.flags |= SiteFlags::STORE;
-                }
-                if access.read && access.write {
-                    site.flags |= SiteFlags::RMW;
-                }
+                let mut site = SitePlan::of(at, access, class, store);
                 let can_address = can_address
                     && (free
                         || !pt
                         || !matches!(access.form, Form::Plain(p) if p.segment == Segment::Fs));
-                let outcome = self.formula(
+                let operand = Operand {
                     at,
-                    &insn.inst,
+                    inst: &insn.inst,
                     access,
-                    &mut site,
-                    (pointers[n], count),
+                    pointer: pointers[n],
+                    count,
                     can_address,
-                    gathers,
-                );
-                match outcome {
+                };
+                match self.formula(&operand, &mut site, gathers) {
                     Ok(f) => {
                         (site.a, site.b, site.scale, site.disp) = (f.a, f.b, f.scale, f.disp);
                         site.flags |= f.flags;
@@ -681,20 +660,57 @@ impl<'a> Builder<'a> {
         }
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "one caller; the parts of one site"
-    )]
-    fn formula(
+    /// Records the registers of an instruction that repeats: the pointer of each access, and the
+    /// count.
+    fn repeat_registers(
         &mut self,
         at: InsnId,
-        inst: &Instruction,
-        access: &Access,
+        list: &Accesses,
+    ) -> ([Option<(u8, i64)>; 2], Option<(u8, i64)>) {
+        // A count is recorded once for both operands of a comparing string instruction, after both
+        // pointers.
+        let repeats = list
+            .iter()
+            .any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
+        let mut pointers = [None; 2];
+        if !repeats || self.backward {
+            return (pointers, None);
+        }
+        for (n, access) in list.iter().enumerate() {
+            if let Form::Repeated { pointer, .. } = access.form
+                && (access.read || self.options.stores)
+            {
+                pointers[n] = Some(self.register(at, pointer));
+            }
+        }
+        let until = list
+            .iter()
+            .any(|a| matches!(a.form, Form::Repeated { until: true, .. }));
+        let count = if until {
+            let b = self.new_register(at, COUNT);
+            self.add_whole(at, true, Payload::Reg(COUNT));
+            (b, 0)
+        } else {
+            self.whole_register(at, COUNT)
+        };
+        (pointers, Some(count))
+    }
+
+    /// Makes the address formula of a site, or gives the reason why there is none.
+    fn formula(
+        &mut self,
+        operand: &Operand,
         site: &mut SitePlan,
-        (pointer, count): (Option<(u8, i64)>, Option<(u8, i64)>),
-        can_address: bool,
         gathers: &mut Vec<GatherPlan>,
     ) -> Result<Formula, u8> {
+        let &Operand {
+            at,
+            inst,
+            access,
+            pointer,
+            count,
+            can_address,
+        } = operand;
         if access.size == 0 {
             return Err(reason::UNSUPPORTED);
         }
@@ -760,30 +776,39 @@ impl<'a> Builder<'a> {
                     Err(reason::UNSUPPORTED)
                 }
             }
-            Form::Bits { place, offset } => {
-                if place.segment != Segment::Flat
-                    || place.addr32
-                    || !can_address && place.index.is_some()
-                {
-                    return Err(if place.segment == Segment::Flat {
-                        reason::UNSUPPORTED
-                    } else {
-                        reason::SEGMENT
-                    });
-                }
-                site.kind = SiteKind::BitString;
-                let b = self.new_register(at, offset);
-                let f = if place.index.is_some() {
-                    let a = self.add_whole(at, false, Payload::Address);
-                    Formula { a, ..Formula::NONE }
-                } else {
-                    self.address(at, &place, can_address)?
-                };
-                Ok(Formula { b, ..f })
-            }
+            Form::Bits { place, offset } => self.bits(operand, &place, offset, site),
             Form::Gather { place, .. } => self.gather(at, inst, place, site, gathers),
             Form::Unknown => Err(reason::UNSUPPORTED),
         }
+    }
+
+    /// The formula of an instruction on one bit of a string of bits.
+    fn bits(
+        &mut self,
+        operand: &Operand,
+        place: &EffectiveAddress,
+        offset: Gpr,
+        site: &mut SitePlan,
+    ) -> Result<Formula, u8> {
+        let &Operand {
+            at, can_address, ..
+        } = operand;
+        if place.segment != Segment::Flat || place.addr32 || !can_address && place.index.is_some() {
+            return Err(if place.segment == Segment::Flat {
+                reason::UNSUPPORTED
+            } else {
+                reason::SEGMENT
+            });
+        }
+        site.kind = SiteKind::BitString;
+        let b = self.new_register(at, offset);
+        let f = if place.index.is_some() {
+            let a = self.add_whole(at, false, Payload::Address);
+            Formula { a, ..Formula::NONE }
+        } else {
+            self.address(at, place, can_address)?
+        };
+        Ok(Formula { b, ..f })
     }
 
     fn gather(

@@ -1,7 +1,10 @@
 //! Types that describe the records of a function.
 
+use crate::analyze::class::Class;
 use crate::x86::insn::InsnId;
+use crate::x86::operands::Access;
 use crate::x86::regs::Gpr;
+use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind, reason};
 use smallvec::SmallVec;
 
 /// Kind of payload of a record.
@@ -64,7 +67,7 @@ pub struct SitePlan {
     /// `CLASS_*`.
     pub class: u8,
     /// Address formula.
-    pub kind: mgz_annotations_schema::sidecar::SiteKind,
+    pub kind: SiteKind,
     /// `SiteFlags`.
     pub flags: u8,
     /// `reason::*`.
@@ -85,6 +88,37 @@ pub struct SitePlan {
     pub scale: u8,
     /// Displacement in the formula.
     pub disp: i64,
+}
+
+impl SitePlan {
+    /// A site whose address is not recorded yet.
+    pub fn of(insn: InsnId, access: &Access, class: Class, store: bool) -> SitePlan {
+        let mut site = SitePlan {
+            insn,
+            class: class.class,
+            kind: SiteKind::Plain,
+            flags: 0,
+            reason: reason::NONE,
+            size: access.size,
+            stride: class.stride.unwrap_or(0),
+            origin: 0,
+            origin_insn: None,
+            a: NO_RECORD,
+            b: NO_RECORD,
+            scale: 1,
+            disp: 0,
+        };
+        if class.stride.is_some() {
+            site.flags |= SiteFlags::STRIDE_KNOWN;
+        }
+        if store {
+            site.flags |= SiteFlags::STORE;
+        }
+        if access.read && access.write {
+            site.flags |= SiteFlags::RMW;
+        }
+        site
+    }
 }
 
 /// A piece of a basic block, see `mgz_annotations_schema::abi`: its records are committed together,

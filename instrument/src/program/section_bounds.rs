@@ -33,19 +33,7 @@ pub struct Bounds {
 impl Bounds {
     /// Finds the bounds of a file.
     pub fn of(elf: &Elf, input: &Input, imports: &Imports) -> Bounds {
-        let segments = elf.loads().filter(|s| s.flags & elf::PF_X.0 != 0);
-        let sections = elf.sections.iter().filter(|s| {
-            s.is_alloc() && s.flags & elf::SHF_EXECINSTR.0 != 0 && s.kind == elf::SHT_PROGBITS.0
-        });
-        let code: Vec<Range<u64>> = segments
-            .map(|s| s.vaddr..s.vaddr + s.filesz)
-            .chain(
-                sections
-                    .filter(|s| elf.at(s.addr).is_some())
-                    .map(|s| s.range()),
-            )
-            .filter(|r| !r.is_empty())
-            .collect();
+        let code = code_ranges(elf);
         let base = elf
             .loads()
             .next()
@@ -57,18 +45,37 @@ impl Bounds {
                 .any(|s| s.is_alloc() && s.addr == *at && s.size > 0)
                 || elf.loads().any(|s| s.vaddr == *at)
         };
-        let starts: BTreeSet<u64> = code.iter().map(|r| r.start).chain(base).collect();
-        let ends: BTreeSet<u64> = code
+        let around = code
             .iter()
-            .map(|r| r.end)
-            .filter(|at| !begins(at))
-            .collect();
+            .map(|r| r.start)
+            .min()
+            .zip(code.iter().map(|r| r.end).max());
+        let mut bounds = Bounds {
+            starts: code.iter().map(|r| r.start).chain(base).collect(),
+            ends: code
+                .iter()
+                .map(|r| r.end)
+                .filter(|at| !begins(at))
+                .collect(),
+            around: around.map_or(0..0, |(start, end)| start..end.saturating_add(1)),
+            functions: known_functions(elf, input, imports),
+            relocator: relocator(elf, input),
+            ..Bounds::default()
+        };
+        bounds.words = bounds.find_words(elf, input);
+        bounds.table = bounds.find_table(input);
+        bounds
+    }
+
+    /// Words of the file that hold bounds, by address.
+    fn find_words(&self, elf: &Elf, input: &Input) -> HashMap<u64, u64> {
+        let (starts, ends) = (&self.starts, &self.ends);
         let low = starts.first().copied().unwrap_or(0);
         let high = starts.last().copied().max(ends.last().copied());
         let is_bound = |at: u64| {
             (low..=high.unwrap_or(0)).contains(&at) && (starts.contains(&at) || ends.contains(&at))
         };
-        let words: HashMap<u64, u64> = if input.pie {
+        if input.pie {
             let relative = elf
                 .relocations()
                 .into_iter()
@@ -89,52 +96,24 @@ impl Bounds {
             .filter(|w| is_bound(w.0))
             .map(|(word, at)| (at, word))
             .collect()
-        };
-        let table = words
+        }
+    }
+
+    /// See [`Bounds::table`].
+    fn find_table(&self, input: &Input) -> Option<(u64, Range<u64>)> {
+        self.words
             .iter()
-            .filter(|w| ends.contains(w.1))
+            .filter(|w| self.ends.contains(w.1))
             .filter_map(|(&at, &end)| {
                 let around = (at.saturating_sub(NEAR)..=at.saturating_add(NEAR)).step_by(8);
                 let others =
-                    around.filter_map(|at| words.get(&at).copied().or_else(|| input.word(at)));
+                    around.filter_map(|at| self.words.get(&at).copied().or_else(|| input.word(at)));
                 let start = others
-                    .filter(|&at| at < end && (starts.contains(&at) || input.is_code(at)))
+                    .filter(|&at| at < end && (self.starts.contains(&at) || input.is_code(at)))
                     .min()?;
                 Some((at, start..end))
             })
-            .min_by_key(|(at, _)| *at);
-        let imported = imports.slots.iter().chain(&imports.stubs);
-        let imported = imported.filter_map(|(&at, name)| Some((at, known(name)?)));
-        let own = input
-            .symbols
-            .iter()
-            .filter_map(|s| Some((s.addr, known(&s.name)?)));
-        // Functions chosen when the program starts are the C library's string and memory functions,
-        // which take no functions as arguments.
-        let relocations = elf.relocations();
-        let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
-        let chosen: BTreeSet<u64> = chosen.map(|r| r.at).collect();
-        // (A static executable has no other entries.)
-        let is_static = elf.is_static_executable();
-        let stubs = [".plt", ".iplt"]
-            .into_iter()
-            .flat_map(|name| elf.ranges_named(name))
-            .flat_map(|range| stubs_of(input, &range, |slot| is_static || chosen.contains(&slot)))
-            .map(|at| (at, Known::Reads(0x3f)));
-        let around = code
-            .iter()
-            .map(|r| r.start)
-            .min()
-            .zip(code.iter().map(|r| r.end).max());
-        Bounds {
-            around: around.map_or(0..0, |(start, end)| start..end.saturating_add(1)),
-            functions: stubs.chain(own).chain(imported).collect(),
-            starts,
-            ends,
-            words,
-            table,
-            relocator: relocator(elf, input),
-        }
+            .min_by_key(|(at, _)| *at)
     }
 
     /// True if an address that code may take is a bound, or lies in code.
@@ -166,6 +145,46 @@ impl Bounds {
                 )
             })
     }
+}
+
+/// Ranges of executable segments and of executable sections.
+fn code_ranges(elf: &Elf) -> Vec<Range<u64>> {
+    let segments = elf.loads().filter(|s| s.flags & elf::PF_X.0 != 0);
+    let sections = elf.sections.iter().filter(|s| {
+        s.is_alloc() && s.flags & elf::SHF_EXECINSTR.0 != 0 && s.kind == elf::SHT_PROGBITS.0
+    });
+    segments
+        .map(|s| s.vaddr..s.vaddr + s.filesz)
+        .chain(
+            sections
+                .filter(|s| elf.at(s.addr).is_some())
+                .map(|s| s.range()),
+        )
+        .filter(|r| !r.is_empty())
+        .collect()
+}
+
+/// See [`Bounds::functions`].
+fn known_functions(elf: &Elf, input: &Input, imports: &Imports) -> HashMap<u64, Known> {
+    let imported = imports.slots.iter().chain(&imports.stubs);
+    let imported = imported.filter_map(|(&at, name)| Some((at, known(name)?)));
+    let own = input
+        .symbols
+        .iter()
+        .filter_map(|s| Some((s.addr, known(&s.name)?)));
+    // Functions chosen when the program starts are the C library's string and memory functions,
+    // which take no functions as arguments.
+    let relocations = elf.relocations();
+    let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
+    let chosen: BTreeSet<u64> = chosen.map(|r| r.at).collect();
+    // (A static executable has no other entries.)
+    let is_static = elf.is_static_executable();
+    let stubs = [".plt", ".iplt"]
+        .into_iter()
+        .flat_map(|name| elf.ranges_named(name))
+        .flat_map(|range| stubs_of(input, &range, |slot| is_static || chosen.contains(&slot)))
+        .map(|at| (at, Known::Reads(0x3f)));
+    stubs.chain(own).chain(imported).collect()
 }
 
 /// The function that a position-independent executable without a loader begins with: its entry

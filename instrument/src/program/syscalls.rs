@@ -200,98 +200,10 @@ pub fn entry(at: u64, original: u64) -> Vec<u8> {
         plain: Vec::new(),
         bad: Vec::new(),
     };
-    let name = |from: usize| {
-        STATIC_ENV[from..]
-            .iter()
-            .take(8)
-            .rev()
-            .fold(0u64, |v, &b| v << 8 | u64::from(b))
-    };
-    code.put(&[0x48, 0x8b, 0x04, 0x24]); // mov rax, [rsp]
-    code.put(&[0x48, 0x8d, 0x7c, 0xc4, 0x10]); // lea rdi, [rsp + 8*rax + 16]: the environment
-    let next = code.bytes.len();
-    code.put(&[0x48, 0x8b, 0x37]); // mov rsi, [rdi]
-    code.put(&[0x48, 0x83, 0xc7, 0x08]); // add rdi, 8
-    code.put(&[0x48, 0x85, 0xf6]); // test rsi, rsi
-    code.branch(0x84, false); // je plain
-    code.put(&[0x48, 0xb8]); // mov rax, the name's first eight bytes
-    code.put(&name(0).to_le_bytes());
-    code.put(&[0x48, 0x3b, 0x06]); // cmp rax, [rsi]
-    code.back(0x75, next); // jne next
-    code.put(&[0x81, 0x7e, 0x08]); // cmp dword [rsi + 8], the other four
-    code.put(&(name(8) as u32).to_le_bytes());
-    code.back(0x75, next); // jne next
-    code.put(&[0x48, 0x8d, 0x7e, 0x0c]); // lea rdi, [rsi + 12]: the path
-    code.put(&[0xbe, 0x02, 0x00, 0x08, 0x00]); // mov esi, O_RDWR | O_CLOEXEC
-    code.put(&[0xb8, 2, 0, 0, 0, 0x0f, 0x05]); // open
-    code.put(&[0x85, 0xc0]); // test eax, eax
-    code.branch(0x88, false); // js plain
-    code.put(&[0x48, 0x83, 0xec, 0x40]); // sub rsp, 64
-    code.put(&[0x89, 0xc7]); // mov edi, eax
-    code.put(&[0x48, 0x89, 0xe6]); // mov rsi, rsp
-    code.put(&[0xba, 0x28, 0, 0, 0]); // mov edx, 40
-    code.put(&[0x41, 0xba]); // mov r10d, STATIC_AT
-    code.put(&STATIC_AT.to_le_bytes());
-    code.put(&[0xb8, 17, 0, 0, 0, 0x0f, 0x05]); // pread64
-    code.put(&[0x41, 0x89, 0xf8]); // mov r8d, edi
-    code.put(&[0x31, 0xdb]); // xor ebx, ebx
-    code.put(&[0x48, 0xb8]); // mov rax, STATIC_MAGIC
-    code.put(&STATIC_MAGIC.to_le_bytes());
-    code.put(&[0x48, 0x3b, 0x04, 0x24]); // cmp rax, [rsp]
-    let skip = code.bytes.len();
-    code.put(&[0x75, 0]); // jne close
-    code.put(&[0x31, 0xff]); // xor edi, edi
-    code.put(&[0x48, 0x8b, 0x74, 0x24, 0x10]); // mov rsi, [rsp + 16]: length
-    code.put(&[0xba, 7, 0, 0, 0]); // mov edx, PROT_READ | PROT_WRITE | PROT_EXEC
-    code.put(&[0x41, 0xba, 0x42, 0, 0, 0]); // mov r10d, MAP_PRIVATE | MAP_32BIT
-    code.put(&[0x4c, 0x8b, 0x4c, 0x24, 0x08]); // mov r9, [rsp + 8]: offset
-    code.put(&[0xb8, 9, 0, 0, 0, 0x0f, 0x05]); // mmap
-    code.put(&[0x48, 0x89, 0xc3]); // mov rbx, rax
-    code.bytes[skip + 1] = (code.bytes.len() - skip - 2) as u8;
-    code.put(&[0x44, 0x89, 0xc7]); // close: mov edi, r8d
-    code.put(&[0xb8, 3, 0, 0, 0, 0x0f, 0x05]); // close
-    code.put(&[0x48, 0x8d, 0x43, 0xff]); // lea rax, [rbx - 1]
-    code.put(&[0x48, 0x3d, 0xfe, 0xef, 0xff, 0xff]); // cmp rax, -4098
-    code.branch(0x87, true); // ja bad: 0 or −errno
-    code.put(&[0x48, 0x8b, 0x44, 0x24, 0x18]); // mov rax, [rsp + 24]: entry
-    code.put(&[0x48, 0x8b, 0x4c, 0x24, 0x20]); // mov rcx, [rsp + 32]: relocations
-    code.put(&[0x48, 0x83, 0xc4, 0x40]); // add rsp, 64
-    code.put(&[0x48, 0x89, 0xe7]); // mov rdi, rsp
-    code.put(&[0x48, 0x8d, 0x15]); // lea rdx, [at]
-    let here = code.bytes.len() as i32 + 4;
-    code.put(&(-here).to_le_bytes());
-    code.put(&[0x41, 0xb8]); // mov r8d, at
-    code.put(&(at as u32).to_le_bytes());
-    code.put(&[0x4c, 0x29, 0xc2]); // sub rdx, r8: the load bias
-    code.put(&[0xbe]); // mov esi, original
-    code.put(&(original as u32).to_le_bytes());
-    code.put(&[0x48, 0x01, 0xd6]); // add rsi, rdx
-    code.put(&[0x48, 0x01, 0xd8]); // add rax, rbx
-    code.put(&[0xff, 0xe0]); // jmp rax
-    code.here(true);
-    code.put(&[0x48, 0x83, 0xc4, 0x40]); // bad: add rsp, 64
-    code.here(false);
-    for clear in [
-        [0x31, 0xc0],
-        [0x31, 0xdb],
-        [0x31, 0xc9],
-        [0x31, 0xd2],
-        [0x31, 0xf6],
-        [0x31, 0xff],
-    ] {
-        code.put(&clear); // plain: xor eax, eax and so on, as the kernel leaves them
-    }
-    for clear in [
-        [0x45, 0x31, 0xc0],
-        [0x45, 0x31, 0xc9],
-        [0x45, 0x31, 0xd2],
-        [0x45, 0x31, 0xdb],
-    ] {
-        code.put(&clear); // xor r8d, r8d to r11d
-    }
-    code.put(&[0xe9]); // jmp original
-    let end = at + code.bytes.len() as u64 + 4;
-    code.put(&(original.wrapping_sub(end) as i32).to_le_bytes());
+    code.find_variable();
+    code.map_runtime();
+    code.enter_runtime(at, original);
+    code.enter_program(at, original);
     debug_assert!(code.bytes.len() <= ENTRY_BYTES);
     code.bytes.resize(ENTRY_BYTES, 0xcc);
     code.bytes
@@ -331,6 +243,116 @@ impl Code {
             let distance = (self.bytes.len() - field - 4) as u32;
             self.bytes[field..field + 4].copy_from_slice(&distance.to_le_bytes());
         }
+    }
+
+    /// Looks for the runtime's variable in the environment. Leaves the path behind it in rdi.
+    fn find_variable(&mut self) {
+        let name = |from: usize| {
+            STATIC_ENV[from..]
+                .iter()
+                .take(8)
+                .rev()
+                .fold(0u64, |v, &b| v << 8 | u64::from(b))
+        };
+        self.put(&[0x48, 0x8b, 0x04, 0x24]); // mov rax, [rsp]
+        self.put(&[0x48, 0x8d, 0x7c, 0xc4, 0x10]); // lea rdi, [rsp + 8*rax + 16]: the environment
+        let next = self.bytes.len();
+        self.put(&[0x48, 0x8b, 0x37]); // mov rsi, [rdi]
+        self.put(&[0x48, 0x83, 0xc7, 0x08]); // add rdi, 8
+        self.put(&[0x48, 0x85, 0xf6]); // test rsi, rsi
+        self.branch(0x84, false); // je plain
+        self.put(&[0x48, 0xb8]); // mov rax, the name's first eight bytes
+        self.put(&name(0).to_le_bytes());
+        self.put(&[0x48, 0x3b, 0x06]); // cmp rax, [rsi]
+        self.back(0x75, next); // jne next
+        self.put(&[0x81, 0x7e, 0x08]); // cmp dword [rsi + 8], the other four
+        self.put(&(name(8) as u32).to_le_bytes());
+        self.back(0x75, next); // jne next
+        self.put(&[0x48, 0x8d, 0x7e, 0x0c]); // lea rdi, [rsi + 12]: the path
+    }
+
+    /// Opens the file in rdi and maps the runtime's image. Leaves the address in rbx, and what was
+    /// read of the file on the stack.
+    fn map_runtime(&mut self) {
+        self.put(&[0xbe, 0x02, 0x00, 0x08, 0x00]); // mov esi, O_RDWR | O_CLOEXEC
+        self.put(&[0xb8, 2, 0, 0, 0, 0x0f, 0x05]); // open
+        self.put(&[0x85, 0xc0]); // test eax, eax
+        self.branch(0x88, false); // js plain
+        self.put(&[0x48, 0x83, 0xec, 0x40]); // sub rsp, 64
+        self.put(&[0x89, 0xc7]); // mov edi, eax
+        self.put(&[0x48, 0x89, 0xe6]); // mov rsi, rsp
+        self.put(&[0xba, 0x28, 0, 0, 0]); // mov edx, 40
+        self.put(&[0x41, 0xba]); // mov r10d, STATIC_AT
+        self.put(&STATIC_AT.to_le_bytes());
+        self.put(&[0xb8, 17, 0, 0, 0, 0x0f, 0x05]); // pread64
+        self.put(&[0x41, 0x89, 0xf8]); // mov r8d, edi
+        self.put(&[0x31, 0xdb]); // xor ebx, ebx
+        self.put(&[0x48, 0xb8]); // mov rax, STATIC_MAGIC
+        self.put(&STATIC_MAGIC.to_le_bytes());
+        self.put(&[0x48, 0x3b, 0x04, 0x24]); // cmp rax, [rsp]
+        let skip = self.bytes.len();
+        self.put(&[0x75, 0]); // jne close
+        self.put(&[0x31, 0xff]); // xor edi, edi
+        self.put(&[0x48, 0x8b, 0x74, 0x24, 0x10]); // mov rsi, [rsp + 16]: length
+        self.put(&[0xba, 7, 0, 0, 0]); // mov edx, PROT_READ | PROT_WRITE | PROT_EXEC
+        self.put(&[0x41, 0xba, 0x42, 0, 0, 0]); // mov r10d, MAP_PRIVATE | MAP_32BIT
+        self.put(&[0x4c, 0x8b, 0x4c, 0x24, 0x08]); // mov r9, [rsp + 8]: offset
+        self.put(&[0xb8, 9, 0, 0, 0, 0x0f, 0x05]); // mmap
+        self.put(&[0x48, 0x89, 0xc3]); // mov rbx, rax
+        self.bytes[skip + 1] = (self.bytes.len() - skip - 2) as u8;
+        self.put(&[0x44, 0x89, 0xc7]); // close: mov edi, r8d
+        self.put(&[0xb8, 3, 0, 0, 0, 0x0f, 0x05]); // close
+        self.put(&[0x48, 0x8d, 0x43, 0xff]); // lea rax, [rbx - 1]
+        self.put(&[0x48, 0x3d, 0xfe, 0xef, 0xff, 0xff]); // cmp rax, -4098
+        self.branch(0x87, true); // ja bad: 0 or −errno
+    }
+
+    /// Jumps to the runtime.
+    fn enter_runtime(&mut self, at: u64, original: u64) {
+        self.put(&[0x48, 0x8b, 0x44, 0x24, 0x18]); // mov rax, [rsp + 24]: entry
+        self.put(&[0x48, 0x8b, 0x4c, 0x24, 0x20]); // mov rcx, [rsp + 32]: relocations
+        self.put(&[0x48, 0x83, 0xc4, 0x40]); // add rsp, 64
+        self.put(&[0x48, 0x89, 0xe7]); // mov rdi, rsp
+        self.put(&[0x48, 0x8d, 0x15]); // lea rdx, [at]
+        let here = self.bytes.len() as i32 + 4;
+        self.put(&(-here).to_le_bytes());
+        self.put(&[0x41, 0xb8]); // mov r8d, at
+        self.put(&(at as u32).to_le_bytes());
+        self.put(&[0x4c, 0x29, 0xc2]); // sub rdx, r8: the load bias
+        self.put(&[0xbe]); // mov esi, original
+        self.put(&(original as u32).to_le_bytes());
+        self.put(&[0x48, 0x01, 0xd6]); // add rsi, rdx
+        self.put(&[0x48, 0x01, 0xd8]); // add rax, rbx
+        self.put(&[0xff, 0xe0]); // jmp rax
+    }
+
+    /// Jumps to the program's own entry point, with registers as the kernel leaves them. Branches
+    /// lead here if there is no runtime.
+    fn enter_program(&mut self, at: u64, original: u64) {
+        self.here(true);
+        self.put(&[0x48, 0x83, 0xc4, 0x40]); // bad: add rsp, 64
+        self.here(false);
+        for clear in [
+            [0x31, 0xc0],
+            [0x31, 0xdb],
+            [0x31, 0xc9],
+            [0x31, 0xd2],
+            [0x31, 0xf6],
+            [0x31, 0xff],
+        ] {
+            self.put(&clear); // plain: xor eax, eax and so on, as the kernel leaves them
+        }
+        for clear in [
+            [0x45, 0x31, 0xc0],
+            [0x45, 0x31, 0xc9],
+            [0x45, 0x31, 0xd2],
+            [0x45, 0x31, 0xdb],
+        ] {
+            self.put(&clear); // xor r8d, r8d to r11d
+        }
+        self.put(&[0xe9]); // jmp original
+        let end = at + self.bytes.len() as u64 + 4;
+        self.put(&(original.wrapping_sub(end) as i32).to_le_bytes());
     }
 }
 

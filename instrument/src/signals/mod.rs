@@ -46,7 +46,7 @@ pub use crate::signals::sigaction_calls::{THROUGH, Wrapped};
 pub use memory::own;
 
 use crate::discover::recover::recover;
-use crate::discover::scan::pads_of;
+use crate::discover::scanner::pads_of;
 use crate::ir::cfg::{Cfg, Entries};
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program, SegmentBytes};
@@ -99,21 +99,8 @@ fn is_installer(name: &str) -> bool {
 /// so they do not count.
 fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
-    if imports.taken.iter().any(|n| is_installer(n)) {
-        return Some(Finding {
-            at: 0,
-            why: Why::SigactionInData,
-        });
-    }
-    if let Some(&(at, _)) = imports
-        .strange
-        .iter()
-        .find(|s| is_installer(&s.1) || s.1 == "syscall")
-    {
-        return Some(Finding {
-            at,
-            why: Why::StrangeLinkage,
-        });
+    if let Some(finding) = strange_use(&imports) {
+        return Some(finding);
     }
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
     let mut targets = imports.reach(sought);
@@ -143,40 +130,10 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
         let places = first_places
             .take()
             .unwrap_or_else(|| places(input, &targets));
-        let functions: BTreeSet<usize> = places
-            .iter()
-            .filter_map(|&p| program.function_at(p))
-            .map(|f| f.0 as usize)
-            .collect();
-        if let Some(&at) = places.iter().find(|&&p| {
-            program.function_at(p).is_none() && is_reference(input, p) && !input.is_plt(p)
-        }) {
-            return Some(Finding {
-                at,
-                why: Why::NoKnownFunction,
-            });
-        }
-        let mut seen = Noted::default();
-        // Most only have bytes that look like a system call, and nothing in them installs anything.
-        let concerned = |f: &usize| {
-            body(input, program, *f).is_none_or(|body| {
-                body.insns
-                    .iter()
-                    .any(|i| kinds.of(&i.inst, &own) != Kind::None)
-            })
+        let seen = match one_round(&search, &places, &own) {
+            Ok(seen) => seen,
+            Err(finding) => return Some(finding),
         };
-        let functions: Vec<usize> = functions.into_par_iter().filter(concerned).collect();
-        for f in functions {
-            if let Err(finding) = search.sites(f, &own, &mut seen) {
-                let range = &program.functions[f].range;
-                let mut inside = places.iter().filter(|p| range.contains(p));
-                if finding.why != Why::NotUnderstood
-                    || !inside.all(|&p| is_other_system_call(input, p))
-                {
-                    return Some(finding);
-                }
-            }
-        }
         if seen.hand_on.is_in(&own) {
             return seen.unexplained(|| crate::signals::stored_actions::find(input, program));
         }
@@ -206,14 +163,67 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
                 .map(|w| *w.0),
         );
         targets.extend(found);
-        own.installers.extend(seen.hand_on.installers);
-        own.calls.extend(seen.hand_on.calls);
-        seen.hand_on
-            .savers
-            .iter()
-            .for_each(|(f, set)| *own.savers.entry(*f).or_default() |= set);
+        own.extend(seen.hand_on);
         search.asked.borrow_mut().clear();
     }
+}
+
+/// Finds a use of `sigaction` or `syscall` that is no call.
+fn strange_use(imports: &Imports) -> Option<Finding> {
+    if imports.taken.iter().any(|n| is_installer(n)) {
+        return Some(Finding {
+            at: 0,
+            why: Why::SigactionInData,
+        });
+    }
+    let mut strange = imports.strange.iter();
+    let found = strange.find(|s| is_installer(&s.1) || s.1 == "syscall")?;
+    Some(Finding {
+        at: found.0,
+        why: Why::StrangeLinkage,
+    })
+}
+
+/// Looks at the functions that hold some places. `own`: functions of the file that are known to
+/// install handlers.
+fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Finding> {
+    let Search { input, program, .. } = *search;
+    let functions: BTreeSet<usize> = places
+        .iter()
+        .filter_map(|&p| program.function_at(p))
+        .map(|f| f.0 as usize)
+        .collect();
+    if let Some(&at) = places
+        .iter()
+        .find(|&&p| program.function_at(p).is_none() && is_reference(input, p) && !input.is_plt(p))
+    {
+        return Err(Finding {
+            at,
+            why: Why::NoKnownFunction,
+        });
+    }
+    let mut seen = Noted::default();
+    // Most only have bytes that look like a system call, and nothing in them installs anything.
+    let kinds = search.kinds;
+    let concerned = |f: &usize| {
+        body(input, program, *f).is_none_or(|body| {
+            body.insns
+                .iter()
+                .any(|i| kinds.of(&i.inst, own) != Kind::None)
+        })
+    };
+    let functions: Vec<usize> = functions.into_par_iter().filter(concerned).collect();
+    for f in functions {
+        if let Err(finding) = search.sites(f, own, &mut seen) {
+            let range = &program.functions[f].range;
+            let mut inside = places.iter().filter(|p| range.contains(p));
+            if finding.why != Why::NotUnderstood || !inside.all(|&p| is_other_system_call(input, p))
+            {
+                return Err(finding);
+            }
+        }
+    }
+    Ok(seen)
 }
 
 /// Finds the reason why calls of `sigaction` may not be seen at all, if there is one: they reach it
@@ -321,6 +331,15 @@ impl Own {
                 .keys()
                 .all(|f| other.installers.contains_key(f))
             && self.calls.keys().all(|f| other.calls.contains_key(f))
+    }
+
+    /// Adds others.
+    fn extend(&mut self, other: Own) {
+        self.installers.extend(other.installers);
+        self.calls.extend(other.calls);
+        for (f, set) in other.savers {
+            *self.savers.entry(f).or_default() |= set;
+        }
     }
 
     /// The actions of a function: the argument that is an action to install, and the arguments that

@@ -205,21 +205,11 @@ impl Follow<'_> {
         }
     }
 
+    /// Executes an instruction. Values may be known to derive from others.
     fn execute(&self, state: &mut State, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         use Mnemonic as M;
         if inst.mnemonic() == M::Syscall {
-            // The kernel writes through its arguments and replaces rax, rcx and r11.
-            if [7, 6, 2, 10, 8, 9]
-                .iter()
-                .any(|&r: &usize| matches!(state.regs[r], Value::Frame(_)))
-            {
-                state.forget_all(self.uses);
-            }
-            state.forget_statics();
-            for r in [0, 1, 11] {
-                state.regs[r] = Value::ANY;
-            }
-            return;
+            return self.system_call(state);
         }
         if matches!(
             inst.flow_control(),
@@ -238,16 +228,7 @@ impl Follow<'_> {
         };
         let general = inst.op0_kind() == OpKind::Memory || inst.op0_register().is_gpr();
         match inst.mnemonic() {
-            M::Mov | M::Movzx if general => {
-                let v = self
-                    .operand(state, inst, 1)
-                    .low(if inst.op1_kind() == OpKind::Register {
-                        inst.op1_register().size() as u32
-                    } else {
-                        size.max(1)
-                    });
-                self.assign(state, inst, v);
-            }
+            M::Mov | M::Movzx if general => self.move_value(state, inst, size),
             M::Movsx | M::Movsxd if general => {
                 let v = match self.operand(state, inst, 1) {
                     half @ Value::Half(_) if inst.mnemonic() == M::Movsxd => half,
@@ -287,19 +268,7 @@ impl Follow<'_> {
                 self.assign(state, inst, v.low(size));
             }
             M::Shl | M::Shr if general && two && inst.op1_kind() == OpKind::Immediate8 => {
-                let n = u32::from(inst.immediate8()) & if size == 8 { 63 } else { 31 };
-                let v = match self.operand(state, inst, 0).low(size) {
-                    Value::Bits { zero, one } if inst.mnemonic() == M::Shl => Value::Bits {
-                        zero: zero << n | ((1u64 << n) - 1),
-                        one: one << n,
-                    },
-                    Value::Bits { zero, one } => Value::Bits {
-                        zero: zero >> n | !(u64::MAX >> n),
-                        one: one >> n,
-                    },
-                    other => Value::from_taint(other.taint()),
-                };
-                self.assign(state, inst, v.low(size));
+                self.shift(state, inst, size)
             }
             m if is_set(m) => self.assign(state, inst, Value::Bits { zero: 0xfe, one: 0 }),
             m if is_conditional_move(m) => {
@@ -310,30 +279,80 @@ impl Follow<'_> {
                 self.assign(state, inst, v);
             }
             M::Cmp | M::Test | M::Nop | M::Endbr64 => {}
-            M::Push => {
-                let v = self.operand(state, inst, 0);
-                let rsp = state.regs[usize::from(RSP.0)].add(Value::constant(8), true);
-                state.regs[usize::from(RSP.0)] = rsp;
-                self.store(state, rsp, 8, v);
-            }
-            M::Pop | M::Leave => {
-                if inst.mnemonic() == M::Leave {
-                    state.regs[usize::from(RSP.0)] = state.regs[usize::from(RBP.0)];
-                }
-                let rsp = state.regs[usize::from(RSP.0)];
-                let v = if let Value::Frame(at) = rsp {
-                    state.read(at, 8)
-                } else {
-                    Value::ANY
-                };
-                state.regs[usize::from(RSP.0)] = rsp.add(Value::constant(8), false);
-                if inst.mnemonic() == M::Leave {
-                    state.regs[usize::from(RBP.0)] = v
-                } else {
-                    self.assign(state, inst, v)
-                }
-            }
+            M::Push => self.push(state, inst),
+            M::Pop | M::Leave => self.pop(state, inst),
             _ => self.other(state, inst, size, factory),
+        }
+    }
+
+    /// Makes a system call.
+    fn system_call(&self, state: &mut State) {
+        // The kernel writes through its arguments and replaces rax, rcx and r11.
+        if [7, 6, 2, 10, 8, 9]
+            .iter()
+            .any(|&r: &usize| matches!(state.regs[r], Value::Frame(_)))
+        {
+            state.forget_all(self.uses);
+        }
+        state.forget_statics();
+        for r in [0, 1, 11] {
+            state.regs[r] = Value::ANY;
+        }
+    }
+
+    /// Copies a value, and clears the bits above.
+    fn move_value(&self, state: &mut State, inst: &Instruction, size: u32) {
+        let v = self
+            .operand(state, inst, 1)
+            .low(if inst.op1_kind() == OpKind::Register {
+                inst.op1_register().size() as u32
+            } else {
+                size.max(1)
+            });
+        self.assign(state, inst, v);
+    }
+
+    /// Shifts a value by a number.
+    fn shift(&self, state: &mut State, inst: &Instruction, size: u32) {
+        let n = u32::from(inst.immediate8()) & if size == 8 { 63 } else { 31 };
+        let v = match self.operand(state, inst, 0).low(size) {
+            Value::Bits { zero, one } if inst.mnemonic() == Mnemonic::Shl => Value::Bits {
+                zero: zero << n | ((1u64 << n) - 1),
+                one: one << n,
+            },
+            Value::Bits { zero, one } => Value::Bits {
+                zero: zero >> n | !(u64::MAX >> n),
+                one: one >> n,
+            },
+            other => Value::from_taint(other.taint()),
+        };
+        self.assign(state, inst, v.low(size));
+    }
+
+    /// Puts a value on the stack.
+    fn push(&self, state: &mut State, inst: &Instruction) {
+        let v = self.operand(state, inst, 0);
+        let rsp = state.regs[usize::from(RSP.0)].add(Value::constant(8), true);
+        state.regs[usize::from(RSP.0)] = rsp;
+        self.store(state, rsp, 8, v);
+    }
+
+    /// Takes a value from the stack.
+    fn pop(&self, state: &mut State, inst: &Instruction) {
+        if inst.mnemonic() == Mnemonic::Leave {
+            state.regs[usize::from(RSP.0)] = state.regs[usize::from(RBP.0)];
+        }
+        let rsp = state.regs[usize::from(RSP.0)];
+        let v = if let Value::Frame(at) = rsp {
+            state.read(at, 8)
+        } else {
+            Value::ANY
+        };
+        state.regs[usize::from(RSP.0)] = rsp.add(Value::constant(8), false);
+        if inst.mnemonic() == Mnemonic::Leave {
+            state.regs[usize::from(RBP.0)] = v
+        } else {
+            self.assign(state, inst, v)
         }
     }
 

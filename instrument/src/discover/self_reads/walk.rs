@@ -253,6 +253,7 @@ impl Walk<'_, '_, '_> {
         }
     }
 
+    /// Executes an instruction.
     pub(super) fn step(&mut self, insn: &Insn) {
         use Mnemonic::*;
         let inst = &insn.inst;
@@ -275,116 +276,137 @@ impl Walk<'_, '_, '_> {
         let whole = inst.op0_register().size() >= 4 || inst.op0_kind() == OpKind::Memory;
         match inst.mnemonic() {
             Nop | Endbr64 | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchnta => {}
-            Lea => {
-                let mut value = self
-                    .reg(inst.memory_base())
-                    .with(self.reg(inst.memory_index()));
-                if self.is_fixed(inst) {
-                    let origin = self.origin(inst.memory_displacement64());
-                    value = value.with(origin);
-                } else if let Some(slot) = self.slot(inst) {
-                    value.fact = Fact::Frame(slot);
-                }
-                self.put(inst, value);
-            }
-            Mov | Movzx | Movsx | Movsxd if inst.op_count() == 2 => {
-                let mut value = self.operand(inst, 1, OpAccess::Read);
-                if inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::RSP {
-                    let top = self.state.depth.map(|depth| -depth);
-                    value.fact = top.map_or(Fact::None, Fact::Frame);
-                }
-                if inst.op0_kind() == OpKind::Memory && self.slot(inst).is_none() {
-                    self.memory(inst, OpAccess::Write);
-                }
-                self.put(inst, if whole { value } else { Value::default() });
-            }
-            Push => {
-                let value = self.operand(inst, 0, OpAccess::Read);
-                self.uses.stored |= value.from;
-                self.move_stack(inst);
-                if let Some(depth) = self.state.depth {
-                    self.state.keep(-depth, value);
-                }
-            }
-            Pop => {
-                let top = self.state.depth.map(|depth| -depth);
-                let value = top.and_then(|top| self.state.slot(top));
-                self.put(inst, value.unwrap_or_default());
-                self.move_stack(inst);
-            }
-            Cmp | Test | And => {
-                let (a, b) = (
-                    self.operand(inst, 0, OpAccess::Read),
-                    self.operand(inst, 1, OpAccess::Read),
-                );
-                let bits = inst.try_immediate(1).unwrap_or(0);
-                let at = inst.memory_displacement64();
-                let is_flags = a.kind & FLAGS != 0;
-                match inst.mnemonic() {
-                    Cmp => {
-                        self.pair(a, b);
-                        // (The same numbers are kinds of headers.)
-                        let in_place = inst.op0_kind() == OpKind::Memory && at % 56 == 4;
-                        self.uses.asks_flags |= is_flags && in_place && matches!(bits, 5 | 7);
-                    }
-                    _ => {
-                        // (Both words are looked at together.)
-                        let second = [a, b].iter().find_map(|v| v.number()).unwrap_or(0) >> 32;
-                        let both = (a.kind | b.kind) & SEGMENT != 0 && second & 1 == 1;
-                        self.uses.asks_flags |= is_flags && bits & 1 == 1 || both;
-                    }
-                }
-                if inst.mnemonic() == And {
-                    // Rounded down, it is an address still.
-                    let rounded = (bits as i64) < 0 && (bits as i64) > -(1 << 21);
-                    let kept = if rounded || is_flags {
-                        a.moved()
-                    } else {
-                        Value::default()
-                    };
-                    self.put(inst, kept);
-                }
-            }
-            Add | Inc | Dec | Sub if whole => {
-                let a = self.operand(inst, 0, OpAccess::ReadWrite);
-                let value = if inst.op_count() < 2 {
-                    a.moved()
-                } else {
-                    let b = self.operand(inst, 1, OpAccess::Read);
-                    if inst.mnemonic() == Sub {
-                        self.pair(a, b);
-                    }
-                    match inst.mnemonic() {
-                        Add => a.with(b),
-                        _ if b.from != 0 || inst.op1_kind() == OpKind::Register => Value::default(),
-                        _ => a.moved(),
-                    }
-                };
-                self.put(inst, value);
-            }
+            Lea => self.load_address(inst),
+            Mov | Movzx | Movsx | Movsxd if inst.op_count() == 2 => self.move_value(inst, whole),
+            Push => self.push(inst),
+            Pop => self.pop(inst),
+            Cmp | Test | And => self.compare(inst),
+            Add | Inc | Dec | Sub if whole => self.add(inst),
             _ if inst.condition_code() != iced_x86::ConditionCode::None && inst.op_count() == 2 => {
                 let value = self.operand(inst, 1, OpAccess::Read);
                 let own = self.operand(inst, 0, OpAccess::Read);
                 self.put(inst, own.join(value));
             }
+            _ => self.other(inst),
+        }
+    }
+
+    /// Computes an address.
+    fn load_address(&mut self, inst: &Instruction) {
+        let mut value = self
+            .reg(inst.memory_base())
+            .with(self.reg(inst.memory_index()));
+        if self.is_fixed(inst) {
+            let origin = self.origin(inst.memory_displacement64());
+            value = value.with(origin);
+        } else if let Some(slot) = self.slot(inst) {
+            value.fact = Fact::Frame(slot);
+        }
+        self.put(inst, value);
+    }
+
+    /// Copies a value. `whole`: all of it is copied.
+    fn move_value(&mut self, inst: &Instruction, whole: bool) {
+        let mut value = self.operand(inst, 1, OpAccess::Read);
+        if inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::RSP {
+            let top = self.state.depth.map(|depth| -depth);
+            value.fact = top.map_or(Fact::None, Fact::Frame);
+        }
+        if inst.op0_kind() == OpKind::Memory && self.slot(inst).is_none() {
+            self.memory(inst, OpAccess::Write);
+        }
+        self.put(inst, if whole { value } else { Value::default() });
+    }
+
+    /// Puts a value on the stack.
+    fn push(&mut self, inst: &Instruction) {
+        let value = self.operand(inst, 0, OpAccess::Read);
+        self.uses.stored |= value.from;
+        self.move_stack(inst);
+        if let Some(depth) = self.state.depth {
+            self.state.keep(-depth, value);
+        }
+    }
+
+    /// Takes a value from the stack.
+    fn pop(&mut self, inst: &Instruction) {
+        let top = self.state.depth.map(|depth| -depth);
+        let value = top.and_then(|top| self.state.slot(top));
+        self.put(inst, value.unwrap_or_default());
+        self.move_stack(inst);
+    }
+
+    /// Compares two values, or keeps some bits of one.
+    fn compare(&mut self, inst: &Instruction) {
+        let (a, b) = (
+            self.operand(inst, 0, OpAccess::Read),
+            self.operand(inst, 1, OpAccess::Read),
+        );
+        let bits = inst.try_immediate(1).unwrap_or(0);
+        let at = inst.memory_displacement64();
+        let is_flags = a.kind & FLAGS != 0;
+        match inst.mnemonic() {
+            Mnemonic::Cmp => {
+                self.pair(a, b);
+                // (The same numbers are kinds of headers.)
+                let in_place = inst.op0_kind() == OpKind::Memory && at % 56 == 4;
+                self.uses.asks_flags |= is_flags && in_place && matches!(bits, 5 | 7);
+            }
             _ => {
-                let memory = (0..inst.op_count()).find(|&o| inst.op_kind(o) == OpKind::Memory);
-                let mut factory = self.search.factory.borrow_mut();
-                let access = memory.map(|op| registers(&mut factory, inst).op_access(op));
-                let clobber = uses(&mut factory, inst).clobber;
-                drop(factory);
-                self.spoil_vector(inst);
-                if let Some(access) = access {
-                    self.memory(inst, access);
-                    if access != OpAccess::Read {
-                        self.put(inst, Value::default());
-                    }
-                }
-                clobber
-                    .iter()
-                    .for_each(|r| self.state.regs[usize::from(r.0)] = Value::default());
+                // (Both words are looked at together.)
+                let second = [a, b].iter().find_map(|v| v.number()).unwrap_or(0) >> 32;
+                let both = (a.kind | b.kind) & SEGMENT != 0 && second & 1 == 1;
+                self.uses.asks_flags |= is_flags && bits & 1 == 1 || both;
             }
         }
+        if inst.mnemonic() == Mnemonic::And {
+            // Rounded down, it is an address still.
+            let rounded = (bits as i64) < 0 && (bits as i64) > -(1 << 21);
+            let kept = if rounded || is_flags {
+                a.moved()
+            } else {
+                Value::default()
+            };
+            self.put(inst, kept);
+        }
+    }
+
+    /// Adds to a value, or subtracts from it.
+    fn add(&mut self, inst: &Instruction) {
+        let a = self.operand(inst, 0, OpAccess::ReadWrite);
+        let value = if inst.op_count() < 2 {
+            a.moved()
+        } else {
+            let b = self.operand(inst, 1, OpAccess::Read);
+            if inst.mnemonic() == Mnemonic::Sub {
+                self.pair(a, b);
+            }
+            match inst.mnemonic() {
+                Mnemonic::Add => a.with(b),
+                _ if b.from != 0 || inst.op1_kind() == OpKind::Register => Value::default(),
+                _ => a.moved(),
+            }
+        };
+        self.put(inst, value);
+    }
+
+    /// Executes an instruction whose results are not followed.
+    fn other(&mut self, inst: &Instruction) {
+        let memory = (0..inst.op_count()).find(|&o| inst.op_kind(o) == OpKind::Memory);
+        let mut factory = self.search.factory.borrow_mut();
+        let access = memory.map(|op| registers(&mut factory, inst).op_access(op));
+        let clobber = uses(&mut factory, inst).clobber;
+        drop(factory);
+        self.spoil_vector(inst);
+        if let Some(access) = access {
+            self.memory(inst, access);
+            if access != OpAccess::Read {
+                self.put(inst, Value::default());
+            }
+        }
+        clobber
+            .iter()
+            .for_each(|r| self.state.regs[usize::from(r.0)] = Value::default());
     }
 
     /// The words of an operand of a move into or out of vector registers.

@@ -122,6 +122,137 @@ fn detour(from: usize, to: usize) -> i32 {
     if from + 1 == to { 0 } else { DETOUR }
 }
 
+/// The area of one register while it grows and shrinks.
+struct Growing<'a> {
+    finder: &'a Finder<'a>,
+    /// Prices of stretches with records.
+    prices: &'a [Price],
+    /// Cost of a way in.
+    entry: i32,
+    /// Cost of a way out.
+    exit: i32,
+    /// 1 if the register is restored on ways out, else 0.
+    restores: i32,
+    members: Vec<Member>,
+    /// Stretches that may have to change sides.
+    look: Marked,
+}
+
+impl Growing<'_> {
+    /// Cost of a stretch inside.
+    fn cost(&self, b: usize) -> i32 {
+        let price = if self.finder.pieces[b].records {
+            self.prices[b]
+        } else {
+            self.finder.price(b)
+        };
+        price.always
+            + self.entry * price.entries
+            + self.exit * price.exits
+            + self.restores * price.detours
+    }
+
+    /// Cost saved because edges between stretches of the area are neither ways in nor out. `end`:
+    /// only stretches before it count as inside.
+    fn saved(&self, b: usize, end: usize) -> i32 {
+        let (finder, members) = (self.finder, &self.members);
+        let both = self.entry + self.exit;
+        let mut saved = 0;
+        for &p in finder.preds.of(b) {
+            let p = p as usize;
+            if members[p].inside && p < end && p != b && !finder.pieces[p].end.parts {
+                saved += both + detour(p, b);
+            }
+        }
+        if finder.pieces[b].end.parts {
+            return saved;
+        }
+        for &t in finder.succs.of(b) {
+            let t = t as usize;
+            if members[t].inside && t < end && t != b {
+                saved += both + self.restores * detour(b, t);
+            }
+        }
+        saved
+    }
+
+    /// Moves a stretch in or out, and marks the neighbours that may change sides because of it.
+    fn turn(&mut self, b: usize, comes: bool) {
+        self.members[b].inside = comes;
+        for edges in [&self.finder.preds, &self.finder.succs] {
+            for &neighbour in edges.of(b) {
+                let neighbour = neighbour as usize;
+                let member = &mut self.members[neighbour];
+                if member.may && neighbour != b {
+                    member.near = if comes {
+                        member.near + 1
+                    } else {
+                        member.near - 1
+                    };
+                    if member.eager || member.inside || member.near > 1 {
+                        self.look.add(neighbour);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins with all stretches that have records and may be inside.
+    fn begin(&mut self, recorded: &[u32]) {
+        for b in recorded.iter().map(|&b| b as usize) {
+            if self.members[b].may {
+                self.look.add(b);
+                self.turn(b, true);
+            }
+        }
+    }
+
+    /// Lets stretches change sides as long as that saves something.
+    fn settle(&mut self) {
+        for _ in 0..PASSES {
+            let mut changed = false;
+            let mut from = 0;
+            while let Some(b) = self.look.take_from(from) {
+                from = b + 1;
+                let Member {
+                    near,
+                    eager,
+                    inside,
+                    ..
+                } = self.members[b];
+                let better = (eager || near > 1) && {
+                    let cost = self.cost(b);
+                    cost < 0 || near > 0 && cost < self.saved(b, usize::MAX)
+                };
+                if inside != better {
+                    changed = true;
+                    self.turn(b, better);
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+    }
+
+    /// The stretches inside.
+    fn inside(&self) -> Vec<u32> {
+        (0..self.members.len())
+            .filter(|&b| self.members[b].inside)
+            .map(|b| b as u32)
+            .collect()
+    }
+
+    /// Cost that the area saves.
+    fn gain(&self, inside: &[u32]) -> i32 {
+        // Summed up one stretch after the other, so that each edge counts once.
+        inside
+            .iter()
+            .map(|&b| self.saved(b as usize, b as usize) - self.cost(b as usize))
+            .sum()
+    }
+}
+
 impl Finder<'_> {
     /// Adds an area of stretches that are in no residency yet.
     pub(crate) fn areas(&self, allowed: &[bool], residencies: &mut Residencies) {
@@ -275,105 +406,27 @@ impl Finder<'_> {
         recorded: &[u32],
         prices: &[Price],
     ) -> Option<Area> {
+        for (b, member) in members.iter_mut().enumerate() {
+            member.may &= self.serves(kept, b);
+        }
         let (entry, exit) = if kept.spilled {
             (LOAD + MOVE, MOVE)
         } else {
             (LOAD, 0)
         };
-        let (restores, both) = (i32::from(exit > 0), entry + exit);
-        let cost = |b: usize| {
-            let price = if self.pieces[b].records {
-                prices[b]
-            } else {
-                self.price(b)
-            };
-            price.always + entry * price.entries + exit * price.exits + restores * price.detours
+        let mut growing = Growing {
+            finder: self,
+            prices,
+            entry,
+            exit,
+            restores: i32::from(exit > 0),
+            look: Marked::new(members.len()),
+            members,
         };
-        // Cost saved because edges between stretches of the area are neither ways in nor out.
-        // `end`: only stretches before it count as inside.
-        let saved = |b: usize, members: &[Member], end: usize| {
-            let mut saved = 0;
-            for &p in self.preds.of(b) {
-                let p = p as usize;
-                if members[p].inside && p < end && p != b && !self.pieces[p].end.parts {
-                    saved += both + detour(p, b);
-                }
-            }
-            if self.pieces[b].end.parts {
-                return saved;
-            }
-            for &t in self.succs.of(b) {
-                let t = t as usize;
-                if members[t].inside && t < end && t != b {
-                    saved += both + restores * detour(b, t);
-                }
-            }
-            saved
-        };
-        let mut look = Marked::new(members.len());
-        // Looked at are stretches that may change sides because of it.
-        let turn = |b: usize, comes: bool, members: &mut [Member], look: &mut Marked| {
-            for edges in [&self.preds, &self.succs] {
-                for &neighbour in edges.of(b) {
-                    let neighbour = neighbour as usize;
-                    let member = &mut members[neighbour];
-                    if member.may && neighbour != b {
-                        member.near = if comes {
-                            member.near + 1
-                        } else {
-                            member.near - 1
-                        };
-                        if member.eager || member.inside || member.near > 1 {
-                            look.add(neighbour);
-                        }
-                    }
-                }
-            }
-        };
-        for (b, member) in members.iter_mut().enumerate() {
-            member.may &= self.serves(kept, b);
-        }
-        for b in recorded.iter().map(|&b| b as usize) {
-            if members[b].may {
-                members[b].inside = true;
-                look.add(b);
-                turn(b, true, &mut members, &mut look);
-            }
-        }
-        for _ in 0..PASSES {
-            let mut changed = false;
-            let mut from = 0;
-            while let Some(b) = look.take_from(from) {
-                from = b + 1;
-                let Member {
-                    near,
-                    eager,
-                    inside,
-                    ..
-                } = members[b];
-                let better = (eager || near > 1) && {
-                    let cost = cost(b);
-                    cost < 0 || near > 0 && cost < saved(b, &members, usize::MAX)
-                };
-                if inside != better {
-                    members[b].inside = better;
-                    changed = true;
-                    turn(b, better, &mut members, &mut look);
-                }
-            }
-            if !changed {
-                break;
-            }
-        }
-        let inside: Vec<u32> = (0..members.len())
-            .filter(|&b| members[b].inside)
-            .map(|b| b as u32)
-            .collect();
-        // Summed up one stretch after the other, so that each edge counts once.
-        let gain = inside
-            .iter()
-            .map(|&b| saved(b as usize, &members, b as usize) - cost(b as usize))
-            .sum();
+        growing.begin(recorded);
+        growing.settle();
+        let inside = growing.inside();
+        let gain = growing.gain(&inside);
         (gain > 0).then_some(Area { kept, inside, gain })
     }
 

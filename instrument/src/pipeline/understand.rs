@@ -1,0 +1,383 @@
+//! Facts that concern a program as a whole, and the refusals that follow from them.
+
+use crate::common::skip_reason::LeftReason;
+use crate::discover::scan::discover;
+use crate::discover::{flag_writes, gs_base, memory_files, self_reads, state_calls};
+use crate::ir::FunctionId;
+use crate::pipeline::rewrite::{function_symbols, of_parts};
+use crate::program::fixed_memory::FaultPolicy;
+use crate::program::sanitizers::Sanitizer;
+use crate::program::shown_returns::ShownReturns;
+use crate::program::{Input, Options, Program, markers, packed, sanitizers, shown_returns};
+use crate::signals;
+use crate::signals::{Finding, Wrapped};
+use crate::unwind::Tables;
+use iced_x86::{Decoder, DecoderOptions, OpKind};
+use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_elf::image::Elf;
+use mgz_elf::library_search::is_c_library;
+use mgz_elf::payload::Payload;
+use mgz_elf::{Refusal, payload};
+use twox_hash::XxHash3_64;
+
+/// The pt flavour: calls that install handlers which may look at faults, so that
+/// [`crate::link::fault_shim`] can show them the original's places.
+fn shown_by(
+    elf: &Elf,
+    input: &Input,
+    program: &Program,
+    finding: &Finding,
+) -> Result<Wrapped, Refusal> {
+    signals::wrapped(elf, input, program).ok_or_else(|| {
+        Refusal::declined(format!(
+            "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft{}",
+            finding.why,
+            finding.at,
+            if elf.is_static_executable() {
+                ", or link it dynamically"
+            } else {
+                ""
+            }
+        ))
+    })
+}
+
+/// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a
+/// file with others, and where the signals of `burst` may come in between.
+fn leave_users_of_gs(
+    elf: &Elf,
+    input: &Input,
+    program: &mut Program,
+    options: &Options,
+) -> Result<(), Refusal> {
+    let declined = |place: &str, at: u64, remedy: &str| {
+        Refusal::declined(format!(
+            "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
+        ))
+    };
+    let name_of = |function: Option<FunctionId>| {
+        let name = function.map(|f| &program.function(f).name);
+        let name = name.filter(|name| !name.is_empty());
+        name.map_or_else(String::new, |name| format!("in {name}, "))
+    };
+    // (The C library's own functions obey their callers.)
+    if !is_c_library(elf.soname())
+        && let Some(at) = state_calls::find(input, program, &state_calls::SETS_GS)
+    {
+        return Err(declined(&name_of(program.function_at(at)), at, "use"));
+    }
+    if program.uses_gs.is_empty() {
+        return Ok(());
+    }
+    let is_quiet = gs_base::has_no_handlers(elf, input);
+    let mut kept = Vec::new();
+    for &at in &program.uses_gs {
+        let function = program.function_at(at);
+        let puts_back = function.filter(|&f| is_quiet && gs_base::puts_back(input, program, f));
+        match puts_back {
+            Some(f) if !options.translated => kept.push(f.0 as usize),
+            _ => {
+                let remedy = match puts_back {
+                    Some(_) => "use --for ring, since only the signals of burst may come there, or",
+                    None => "use",
+                };
+                return Err(declined(&name_of(function), at, remedy));
+            }
+        }
+    }
+    for f in kept {
+        program.functions[f].left.get_or_insert(LeftReason::UsesGs);
+    }
+    Ok(())
+}
+
+/// Demand of a program on its threads that only `burst` leaves intact: a thread may not have it
+/// while it runs a clone.
+pub struct ThreadDemand {
+    /// Act of the program, with its place.
+    pub what: String,
+    /// It sees how many instructions are executed, and where.
+    counts_steps: bool,
+    /// It cannot be recorded without changes to a static executable's code either.
+    needs_original: bool,
+    /// It is none in the PT flavour.
+    soft_only: bool,
+}
+
+/// Leaves the functions alone that set flags with which no clone may run. Returns the file's demand
+/// on its threads.
+fn thread_demand(
+    elf: &Elf,
+    input: &Input,
+    program: &mut Program,
+    options: &Options,
+) -> Option<ThreadDemand> {
+    let has_handlers = !gs_base::has_no_handlers(elf, input);
+    let flags = flag_writes::leave(input, program, has_handlers);
+    let dispatches = || {
+        (options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname()))
+            .then(|| state_calls::find(input, program, &state_calls::DISPATCHES_CALLS))
+            .flatten()
+    };
+    if let Some(at) = flags.steps {
+        return Some(ThreadDemand {
+            what: format!("it sets the trap flag (at {at:#x}), by which it steps through itself"),
+            counts_steps: true,
+            needs_original: true,
+            soft_only: false,
+        });
+    }
+    if let Some(at) = dispatches() {
+        return Some(ThreadDemand {
+            what: format!(
+                "it has its own system calls handed back to it (PR_SET_SYSCALL_USER_DISPATCH, at {at:#x})"
+            ),
+            counts_steps: false,
+            needs_original: true,
+            soft_only: true,
+        });
+    }
+    flags.alignment.map(|at| ThreadDemand {
+        what: format!(
+            "it sets the flag for alignment checks (at {at:#x}), with which accesses of probes would fail"
+        ),
+        counts_steps: false,
+        needs_original: false,
+        soft_only: true,
+    })
+}
+
+/// Declines a file with such a demand, where it cannot be met.
+pub fn check_demand(elf: &Elf, demand: &ThreadDemand, options: &Options) -> Result<(), Refusal> {
+    let remedy = if options.flavour == FLAVOUR_PT && demand.soft_only {
+        return Ok(());
+    } else if demand.needs_original && elf.is_static_executable() {
+        "a static executable is changed in all modes: link it dynamically, and use"
+    } else if options.flavour == FLAVOUR_PT || !options.translated {
+        "use"
+    } else {
+        return Ok(());
+    };
+    let steps = if demand.counts_steps {
+        ", and sees where clones and entry jumps lead"
+    } else {
+        ""
+    };
+    Err(Refusal::declined(format!(
+        "{}{steps}; {remedy} --backend soft --for burst, and record with --mode burst, where such threads run the original",
+        demand.what
+    )))
+}
+
+/// The pt flavour: declines a file in which somebody looks at return addresses, which are those of
+/// clones there.
+fn check_return_readers(readers: &ShownReturns, options: &Options) -> Result<(), Refusal> {
+    if options.flavour != FLAVOUR_PT || !readers.matters {
+        return Ok(());
+    }
+    Err(Refusal::declined(format!(
+        "{} looks at return addresses (-pg, -finstrument-functions, or __builtin_return_address), and with the pt backend would find those of rewritten code; use --backend soft, whose calls then push the original's",
+        readers.first
+    )))
+}
+
+/// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
+/// both.
+fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
+    let Some(remedy) = remedy_for_readers(elf, options) else {
+        return Ok(());
+    };
+    Err(Refusal::declined(format!(
+        "it reads its own code as data (seen at {by:#x}; a checksum, or code that it copies), and would find entry jumps there; {remedy} use --backend soft --for burst, and record with --mode burst"
+    )))
+}
+
+/// The same for one that may read its code past all protections.
+fn check_memory_files(
+    elf: &Elf,
+    finding: memory_files::Finding,
+    options: &Options,
+) -> Result<(), Refusal> {
+    let Some(remedy) = remedy_for_readers(elf, options) else {
+        return Ok(());
+    };
+    let memory_files::Finding { what, at } = finding;
+    let seen = if at == 0 {
+        String::new()
+    } else {
+        format!(" (seen at {at:#x})")
+    };
+    Err(Refusal::declined(format!(
+        "it may read or change its own code by {what}{seen}, and would find entry jumps there, or change what its clones do not follow; {remedy} use --backend soft --for burst, and record with --mode burst"
+    )))
+}
+
+/// Start of the advice for a file that reads its own code: it tells where the code is changed.
+/// `None` if the code is not changed.
+fn remedy_for_readers(elf: &Elf, options: &Options) -> Option<&'static str> {
+    if elf.is_static_executable() {
+        Some("a static executable's is changed in all modes: link it dynamically, and")
+    } else if options.flavour == FLAVOUR_PT {
+        Some("the pt backend's are in the file:")
+    } else if !options.translated {
+        Some("those of full and ring are written when it runs:")
+    } else {
+        None
+    }
+}
+
+/// Declines a file that knows where its payload begins, or how long the file is: it may read to its
+/// end, or compare.
+fn check_payload(
+    elf: &Elf,
+    payload: &Payload,
+    input: &Input,
+    program: &Program,
+) -> Result<(), Refusal> {
+    let immediates = program
+        .functions
+        .iter()
+        .filter_map(|f| Some(numbers(f.range.start, input.slice(&f.range)?)))
+        .flatten();
+    let Some((at, number)) = payload::known_offset(elf, payload, immediates) else {
+        return Ok(());
+    };
+    let what = if number == payload.range.start {
+        "the offset at which it begins"
+    } else {
+        "the length of the whole file"
+    };
+    let (start, end) = (payload.range.start, payload.range.end);
+    Err(Refusal::declined(format!(
+        "it carries a payload of {} bytes, and holds {what} ({number}, at {at:#x}): a rewritten file is longer, so that it would read more, or find another length; instrument the program before the payload is appended (head -c {start}), or its libraries only",
+        end - start,
+    )))
+}
+
+/// The numbers in code that are no addresses, with the instructions' addresses.
+fn numbers(at: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+    decoder.into_iter().flat_map(|inst| {
+        let is_near = |o: &u32| inst.op_kind(*o) != OpKind::Memory;
+        let immediates = (0..inst.op_count())
+            .filter(is_near)
+            .filter_map(|o| inst.try_immediate(o).ok());
+        let displacement = (!inst.is_ip_rel_memory_operand()).then(|| inst.memory_displacement64());
+        immediates
+            .chain(displacement)
+            .map(|number| (inst.ip(), number))
+            .collect::<Vec<_>>()
+    })
+}
+
+/// Facts known of a file and its program before functions are analysed one by one.
+pub struct Understood<'a> {
+    /// Its unwind tables.
+    pub unwind: Tables<'a>,
+    /// Relation of the file to a sanitizer.
+    pub sanitizer: Sanitizer,
+    /// The file.
+    pub input: Input<'a>,
+    /// Its functions.
+    pub program: Program,
+    /// Form in which handlers see faults.
+    pub faults: FaultPolicy,
+    /// Hash of the file.
+    pub hash: u64,
+    /// Address where it opens its own file.
+    pub opens_itself: Option<u64>,
+    /// Means by which it may read its own memory past all protections.
+    pub(crate) opens_memory: Option<memory_files::Finding>,
+    /// Address where it opens the list of its own mappings.
+    pub opens_maps: Option<u64>,
+    /// Its demand on threads that only `burst` leaves intact.
+    pub demand: Option<ThreadDemand>,
+    /// Data that it carries apart from its ELF content.
+    pub payload: Option<Payload>,
+    /// Calls through which handlers that are shown faults are installed.
+    pub wrapped: Option<Wrapped>,
+}
+
+/// Pass 1 and all work that concerns the program as a whole. Declines files that cannot be
+/// rewritten safely.
+pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>, Refusal> {
+    let unwind = || Tables::read(elf).map(|unwind| (unwind.ranges(), unwind));
+    let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
+        let symbols = function_symbols(elf);
+        let sanitizer = Sanitizer::of(elf, symbols.iter().map(|s| &*s.name));
+        (symbols, elf.check_instrumentable(), sanitizer)
+    });
+    checked?;
+    let sanitizer = sanitizer?;
+    let (ranges, unwind) = unwind?;
+    let discovered = || {
+        let mut input = of_parts(elf, ranges, symbols);
+        if sanitizer.watches && options.flavour == FLAVOUR_SOFT {
+            input.shows_returns = true;
+            input.reports = sanitizers::reports(elf, &input);
+        }
+        input.has_sanitizer = sanitizer.linked_in;
+        // The runtime's wrappers meet the system calls of a C library with a loader.
+        input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
+        if options.flavour == FLAVOUR_SOFT {
+            input.markers = markers::find(elf, &input);
+        }
+        let program = discover(&input, options);
+        (input, program)
+    };
+    // The first steps keep one core busy, so another can go through the input meanwhile.
+    let ((mut input, mut program), hash) =
+        rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    packed::check(elf, &input, &program, unwind.fdes.is_empty())?;
+    if options.flavour == FLAVOUR_SOFT {
+        leave_users_of_gs(elf, &input, &mut program, options)?;
+    }
+    let readers = shown_returns::find_readers(elf, &input, &program, &unwind, sanitizer.watches);
+    if let Some(readers) = readers.filter(|_| !sanitizer.linked_in) {
+        check_return_readers(&readers, options)?;
+        input.shows_returns |= options.flavour == FLAVOUR_SOFT;
+        input.return_readers = readers;
+    }
+    if let Some(by) = program.reads_code {
+        check_reader(elf, by, options)?;
+    }
+    let opens_memory = memory_files::find(elf, &input, &program);
+    if let Some(finding) = opens_memory {
+        check_memory_files(elf, finding, options)?;
+    }
+    let demand = thread_demand(elf, &input, &mut program, options);
+    let opens_itself = self_reads::opens_itself(&input);
+    let opens_maps = self_reads::opens_maps(&input);
+    let payload = payload::find(elf);
+    if let Some(payload) = &payload {
+        check_payload(elf, payload, &input, &program)?;
+    }
+    let inspected = signals::inspected_faults(elf, &input, &program);
+    let faults = match &inspected {
+        Some(_) => FaultPolicy {
+            shows_faults: true,
+            own: signals::own(elf, &input, &program),
+        },
+        None => FaultPolicy::default(),
+    };
+    let wrapped = match inspected {
+        Some(finding) if options.flavour == FLAVOUR_PT => {
+            Some(shown_by(elf, &input, &program, &finding)?)
+        }
+        _ => None,
+    };
+    Ok(Understood {
+        unwind,
+        sanitizer,
+        input,
+        program,
+        faults,
+        hash,
+        opens_itself,
+        opens_memory,
+        opens_maps,
+        demand: demand.filter(|demand| options.flavour == FLAVOUR_SOFT || !demand.soft_only),
+        payload,
+        wrapped,
+    })
+}
