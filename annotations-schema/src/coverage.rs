@@ -169,7 +169,7 @@ fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
 /// Code that the trace lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lack {
-    /// What it is, and what takes it in; a sentence without a full stop.
+    /// The code and its remedy; a sentence without a full stop.
     pub text: String,
     /// The argument of `--libs` that takes it in; empty if none does.
     pub libraries: Vec<String>,

@@ -4,7 +4,6 @@ use crate::common::skip_reason::LeftReason;
 use crate::emit::Rows;
 use crate::link::layout::{Placed, Sizes};
 use crate::plan::types::ImplicitLoads;
-use crate::unwind::Tables;
 use mgz_abi::module_note::FLAVOUR_PT;
 use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::{
@@ -200,14 +199,13 @@ fn kind_name(kind: u8) -> &'static str {
 
 impl Report {
     /// Fills in the figures of the input.
-    pub fn new(elf: &Elf, unwind: &Tables, flavour: u32) -> Report {
+    pub fn new(elf: &Elf, flavour: u32) -> Report {
         let named = |name: &str| elf.section(name).map_or(0, |s| s.size);
         // A damaged section header may claim any size.
         let unwinding = [".eh_frame", ".eh_frame_hdr", ".gcc_except_table"]
             .iter()
             .map(|n| named(n).min(elf.data.len() as u64))
             .sum();
-        let _ = unwind;
         Report {
             backend: if flavour == FLAVOUR_PT { "pt" } else { "soft" }.into(),
             text_bytes: elf.code_ranges().iter().map(|r| r.end - r.start).sum(),

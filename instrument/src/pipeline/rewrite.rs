@@ -404,7 +404,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
         Ok(Analysed {
             elf,
             options,
-            report: Report::new(elf, unwind, options.flavour),
+            report: Report::new(elf, options.flavour),
             understood,
             translated,
             debug,
