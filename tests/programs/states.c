@@ -341,7 +341,9 @@ static void on_trap(int s, siginfo_t *i, void *c) {
     (void)s, (void)i;
     uintptr_t at = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP];
     seen++;
-    places = places * 31 + (at - (uintptr_t)&__executable_start) + *(unsigned char *)at + *(unsigned char *)(at + 3);
+    places = places * 31 + (at - (uintptr_t)&__executable_start) + *(unsigned char *)at;
+    // The operand of a long `nop`.
+    if (*(unsigned char *)at == 0x0f) places += ((unsigned char *)at)[4];
 }
 
 __attribute__((noinline)) static uint64_t breaks(uint64_t a) {
