@@ -204,153 +204,198 @@ impl Tables {
     }
 
     fn add(&mut self, sidecar: &Sidecar) -> Result<(), SidecarError> {
-        let damaged = |what: String| Err(SidecarError::Damaged(what));
-        let records = self.records.len() as u32;
-        let regions = self.regions.len() as u32;
-        let gathers = self.gathers.len() as u32;
+        let layout = Layout {
+            sidecar,
+            records: self.records.len() as u32,
+            regions: self.regions.len() as u32,
+            gathers: self.gathers.len() as u32,
+        };
         self.modules.push(Ids {
             first: sidecar.header.id_first,
             count: sidecar.records.len() as u32,
-            records,
+            records: layout.records,
         });
         if u64::from(sidecar.header.id_first) + sidecar.records.len() as u64
             > u64::from(mgz_abi::slot::MARK_FIRST)
         {
-            return damaged("its record ids reach into those of markers".into());
+            return Err(damaged("its record ids reach into those of markers".into()));
         }
         self.gathers.extend_from_slice(&sidecar.gathers);
         self.plain.truncate(self.rows.len());
-        let has_no_ring = sidecar.header.flavour == "pt";
         for (number, region) in sidecar.regions.iter().enumerate() {
-            let members = region.first_record as usize
-                ..region.first_record as usize + region.record_count as usize;
-            // In the ring (which the PT flavour has none of), and once each record has one: two
-            // share one at most.
-            let count = |least: u32| {
-                sidecar.records[members.clone()]
-                    .iter()
-                    .map(|r| u64::from(r.slots.max(least)))
-                    .sum::<u64>()
-            };
-            let (slots, apart) = (count(0), count(1));
-            let fits = slots <= MAX_REGION_SLOTS as u64 && apart <= 2 * slots
-                || has_no_ring && apart <= 2 * MAX_REGION_SLOTS as u64;
-            if !fits {
-                return damaged(format!(
-                    "region {number} has {slots} slots, {apart} once no records share any: the most are {MAX_REGION_SLOTS}, for two records each"
-                ));
-            }
-            let first_row = self.rows.len() as u32;
-            let first_implied = self.implied.len() as u32;
-            let mut short = sidecar.records[members.clone()]
-                .iter()
-                .all(|r| r.slots <= 1);
-            let records_of = &sidecar.records[members];
-            for site in region.first_site..region.first_site + region.site_count {
-                let s = &sidecar.sites[site as usize];
-                if s.region != number as u32 || s.flags & SiteFlags::UNRECORDED != 0 {
-                    continue;
-                }
-                if s.flags & SiteFlags::IMPLIED != 0 {
-                    self.implied.push(Point {
-                        ip: s.ip,
-                        clone_ip: s.clone_ip,
-                    });
-                    continue;
-                }
-                let kind = SiteKind::from_u8(s.kind).unwrap_or(SiteKind::Plain);
-                short &= kind == SiteKind::Plain;
-                let gather = match sidecar.gathers.binary_search_by_key(&site, |g| g.site) {
-                    Ok(found) if kind == SiteKind::Gather => gathers + found as u32,
-                    _ if kind == SiteKind::Gather => {
-                        return damaged(format!("the gather at site {site} is not described"));
-                    }
-                    _ => NONE,
-                };
-                self.has_stores |= s.flags & SiteFlags::STORE != 0;
-                self.rows.push(Row {
-                    disp: s.disp as u64,
-                    bias_mask: if s.flags & SiteFlags::STATIC != 0 {
-                        u64::MAX
-                    } else {
-                        0
-                    },
-                    address_mask: match s.flags & SiteFlags::ADDR32 {
-                        0 if [s.a, s.b]
-                            .iter()
-                            .any(|&record| shares_slot(records_of, record)) =>
-                        {
-                            (1 << PAIR_BITS) - 1
-                        }
-                        0 => u64::MAX,
-                        _ => u64::from(u32::MAX),
-                    },
-                    ip: s.ip,
-                    clone_ip: s.clone_ip,
-                    site,
-                    size: s.size,
-                    gather,
-                    implied: if self.rows.len() as u32 == first_row {
-                        region.implied_const.min(u32::from(u16::MAX)) as u16
-                    } else {
-                        0
-                    },
-                    class: s.class,
-                    store: s.flags & SiteFlags::STORE != 0,
-                    kind,
-                    a: s.a,
-                    b: s.b,
-                    scale: s.scale,
-                    index64: s.flags & SiteFlags::INDEX64 != 0,
-                });
-                self.plain
-                    .push(self.rows[self.rows.len() - 1].in_short_pass(region.record_count));
-            }
-            self.regions.push(Region {
-                first_record: records + region.first_record,
-                records: region.record_count as u8,
-                short,
-                rows: first_row..self.rows.len() as u32,
-                implied: region.implied_const,
-                implied_points: first_implied..self.implied.len() as u32,
-            });
+            layout.check_slots(number, region)?;
+            layout.add_region(self, number as u32, region)?;
         }
-        for (number, r) in sidecar.records.iter().enumerate() {
-            let first = sidecar.regions[r.region as usize].first_record;
-            let index = number as u32 - first;
-            let offset = match self.records.last() {
-                Some(before) if index > 0 => before.offset + before.slots,
-                _ => 0,
-            };
-            self.has_raw |= r.slots > 1;
-            let region = &self.regions[regions as usize + r.region as usize];
-            let (rows, count) = (region.rows.len(), region.records as usize);
-            let fits = index == 0
-                && region.short
-                && (1..=FEW).contains(&rows)
-                && (1..=FEW).contains(&count);
-            let head = u16::try_from(region.implied)
-                .ok()
-                .filter(|_| fits)
-                .map(|implied| Head {
-                    row: region.rows.start,
-                    implied,
-                    rows: rows as u8,
-                    records: count as u8,
-                });
-            self.heads.push(head.unwrap_or_default());
-            self.records.push(Record {
-                region: regions + r.region,
-                index: index as u8,
-                slots: r.slots.max(1) as u8,
-                offset,
-                point: Point {
-                    ip: r.ip,
-                    clone_ip: r.clone_ip,
-                },
-            });
+        for (number, record) in sidecar.records.iter().enumerate() {
+            layout.add_record(self, number as u32, record);
         }
         self.plain.resize(self.rows.len() + FEW, Plain::default());
         Ok(())
     }
+}
+
+fn damaged(what: String) -> SidecarError {
+    SidecarError::Damaged(what)
+}
+
+/// A sidecar that is added to the tables, and the tables' lengths before it.
+struct Layout<'s> {
+    sidecar: &'s Sidecar,
+    records: u32,
+    regions: u32,
+    gathers: u32,
+}
+
+impl<'s> Layout<'s> {
+    fn records_of(&self, region: &sidecar::Region) -> &'s [sidecar::Record] {
+        let first = region.first_record as usize;
+        &self.sidecar.records[first..first + region.record_count as usize]
+    }
+
+    /// Refuses a region that has more slots than a pass may have.
+    fn check_slots(&self, number: usize, region: &sidecar::Region) -> Result<(), SidecarError> {
+        let has_no_ring = self.sidecar.header.flavour == "pt";
+        // In the ring (which the PT flavour has none of), and once each record has one: two
+        // share one at most.
+        let count = |least: u32| {
+            self.records_of(region)
+                .iter()
+                .map(|r| u64::from(r.slots.max(least)))
+                .sum::<u64>()
+        };
+        let (slots, apart) = (count(0), count(1));
+        let fits = slots <= MAX_REGION_SLOTS as u64 && apart <= 2 * slots
+            || has_no_ring && apart <= 2 * MAX_REGION_SLOTS as u64;
+        if !fits {
+            return Err(damaged(format!(
+                "region {number} has {slots} slots, {apart} once no records share any: the most are {MAX_REGION_SLOTS}, for two records each"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Adds a region with its rows and implied loads.
+    fn add_region(
+        &self,
+        tables: &mut Tables,
+        number: u32,
+        region: &sidecar::Region,
+    ) -> Result<(), SidecarError> {
+        let first_row = tables.rows.len() as u32;
+        let first_implied = tables.implied.len() as u32;
+        let mut short = self.records_of(region).iter().all(|r| r.slots <= 1);
+        for site in region.first_site..region.first_site + region.site_count {
+            let s = &self.sidecar.sites[site as usize];
+            if s.region != number || s.flags & SiteFlags::UNRECORDED != 0 {
+                continue;
+            }
+            if s.flags & SiteFlags::IMPLIED != 0 {
+                tables.implied.push(Point {
+                    ip: s.ip,
+                    clone_ip: s.clone_ip,
+                });
+                continue;
+            }
+            let mut row = self.row(site, region)?;
+            if tables.rows.len() as u32 == first_row {
+                row.implied = region.implied_const.min(u32::from(u16::MAX)) as u16;
+            }
+            short &= row.kind == SiteKind::Plain;
+            tables.has_stores |= row.store;
+            tables.plain.push(row.in_short_pass(region.record_count));
+            tables.rows.push(row);
+        }
+        tables.regions.push(Region {
+            first_record: self.records + region.first_record,
+            records: region.record_count as u8,
+            short,
+            rows: first_row..tables.rows.len() as u32,
+            implied: region.implied_const,
+            implied_points: first_implied..tables.implied.len() as u32,
+        });
+        Ok(())
+    }
+
+    /// The row of a site, as if it was not the first of its region.
+    fn row(&self, site: u32, region: &sidecar::Region) -> Result<Row, SidecarError> {
+        let s = &self.sidecar.sites[site as usize];
+        let records = self.records_of(region);
+        let kind = SiteKind::from_u8(s.kind).unwrap_or(SiteKind::Plain);
+        let gather = match self.sidecar.gathers.binary_search_by_key(&site, |g| g.site) {
+            Ok(found) if kind == SiteKind::Gather => self.gathers + found as u32,
+            _ if kind == SiteKind::Gather => {
+                return Err(damaged(format!(
+                    "the gather at site {site} is not described"
+                )));
+            }
+            _ => NONE,
+        };
+        let shares = |record: &u8| shares_slot(records, *record);
+        Ok(Row {
+            disp: s.disp as u64,
+            bias_mask: if s.flags & SiteFlags::STATIC != 0 {
+                u64::MAX
+            } else {
+                0
+            },
+            address_mask: match s.flags & SiteFlags::ADDR32 {
+                0 if [s.a, s.b].iter().any(shares) => (1 << PAIR_BITS) - 1,
+                0 => u64::MAX,
+                _ => u64::from(u32::MAX),
+            },
+            ip: s.ip,
+            clone_ip: s.clone_ip,
+            site,
+            size: s.size,
+            gather,
+            implied: 0,
+            class: s.class,
+            store: s.flags & SiteFlags::STORE != 0,
+            kind,
+            a: s.a,
+            b: s.b,
+            scale: s.scale,
+            index64: s.flags & SiteFlags::INDEX64 != 0,
+        })
+    }
+
+    /// Adds a record, whose region has been added, with its head.
+    fn add_record(&self, tables: &mut Tables, number: u32, record: &sidecar::Record) {
+        let index = number - self.sidecar.regions[record.region as usize].first_record;
+        let offset = match tables.records.last() {
+            Some(before) if index > 0 => before.offset + before.slots,
+            _ => 0,
+        };
+        tables.has_raw |= record.slots > 1;
+        let region = self.regions + record.region;
+        let head = match index {
+            0 => head(&tables.regions[region as usize]),
+            _ => None,
+        };
+        tables.heads.push(head.unwrap_or_default());
+        tables.records.push(Record {
+            region,
+            index: index as u8,
+            slots: record.slots.max(1) as u8,
+            offset,
+            point: Point {
+                ip: record.ip,
+                clone_ip: record.clone_ip,
+            },
+        });
+    }
+}
+
+/// The head of a region's first record. It is `None` if the region is not short enough.
+fn head(region: &Region) -> Option<Head> {
+    let (rows, records) = (region.rows.len(), region.records as usize);
+    if !region.short || !(1..=FEW).contains(&rows) || !(1..=FEW).contains(&records) {
+        return None;
+    }
+    Some(Head {
+        row: region.rows.start,
+        implied: u16::try_from(region.implied).ok()?,
+        rows: rows as u8,
+        records: records as u8,
+    })
 }

@@ -239,6 +239,49 @@ pub fn decode_alone(bytes: &[u8], out: &mut Vec<Slot>) -> Result<SegmentHeader, 
     Ok(segment.header)
 }
 
+/// The streams of a segment whose check value is right.
+struct Streams<'a> {
+    control: &'a [u8],
+    ids: &'a [u8],
+    data: &'a [u8],
+    aux: &'a [u8],
+}
+
+impl<'a> Streams<'a> {
+    /// Takes a segment apart. The error is the fault of the segment.
+    fn of(file: &'a [u8], segment: &Segment) -> Result<Streams<'a>, &'static str> {
+        let total =
+            segment.header_bytes + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
+        let start = segment.offset as usize;
+        let bytes = file
+            .get(start..)
+            .and_then(|rest| rest.get(..total))
+            .ok_or("is cut off")?;
+        let (header, streams) = bytes.split_at(segment.header_bytes);
+        let (control, streams) = streams.split_at(segment.lengths[0] as usize);
+        let (ids, streams) = streams.split_at(segment.lengths[1] as usize);
+        let (data, aux) = streams.split_at(segment.lengths[2] as usize);
+        let mut check = Check::new();
+        let mut bare = [0u8; SEGMENT_HEADER];
+        let bare = &mut bare[..header.len()];
+        bare.copy_from_slice(header);
+        bare[48..56].fill(0);
+        check.part(bare);
+        [control, ids, data, aux]
+            .iter()
+            .for_each(|stream| check.part(stream));
+        if check.value() != u64_at(header, 48) {
+            return Err("does not match its check value");
+        }
+        Ok(Streams {
+            control,
+            ids,
+            data,
+            aux,
+        })
+    }
+}
+
 pub(crate) fn decode(
     file: &[u8],
     segment: &Segment,
@@ -249,28 +292,12 @@ pub(crate) fn decode(
         offset: segment.offset,
         what,
     };
-    let total = segment.header_bytes + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
-    let start = segment.offset as usize;
-    let bytes = file
-        .get(start..)
-        .and_then(|rest| rest.get(..total))
-        .ok_or_else(|| damaged("is cut off"))?;
-    let (header, streams) = bytes.split_at(segment.header_bytes);
-    let (control, streams) = streams.split_at(segment.lengths[0] as usize);
-    let (ids, streams) = streams.split_at(segment.lengths[1] as usize);
-    let (data, aux) = streams.split_at(segment.lengths[2] as usize);
-    let mut check = Check::new();
-    let mut bare = [0u8; SEGMENT_HEADER];
-    let bare = &mut bare[..header.len()];
-    bare.copy_from_slice(header);
-    bare[48..56].fill(0);
-    check.part(bare);
-    [control, ids, data, aux]
-        .iter()
-        .for_each(|stream| check.part(stream));
-    if check.value() != u64_at(header, 48) {
-        return Err(damaged("does not match its check value"));
-    }
+    let Streams {
+        control,
+        mut ids,
+        data,
+        aux,
+    } = Streams::of(file, segment).map_err(damaged)?;
     // The check holds, so from here on only a faulty writer is to be feared: still no panic, no
     // wild size.
     let slots = segment.header.slots as usize;
@@ -286,7 +313,6 @@ pub(crate) fn decode(
         &mut predictor.next[..=mask],
     );
     let (mut previous, mut id) = (0, 0u32);
-    let mut ids = ids;
     let mut words = control
         .chunks_exact(8)
         .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));

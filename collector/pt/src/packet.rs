@@ -362,91 +362,85 @@ fn decode_any(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize),
 /// Packets that begin with `02`.
 #[inline]
 fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
-    let code = *bytes.get(1).ok_or(Fault::Cut)?;
-    if code & 0x1f == 0x12 {
-        let ip = code & 0x80 != 0;
-        return match code >> 5 & 3 {
-            0 => Ok((
-                Packet::Ptw {
-                    payload: number::<4>(bytes, 2)?,
-                    wide: false,
-                    ip,
-                },
-                6,
-            )),
-            1 => Ok((
-                Packet::Ptw {
-                    payload: number::<8>(bytes, 2)?,
-                    wide: true,
-                    ip,
-                },
-                10,
-            )),
-            _ => Err(Fault::Bad),
-        };
-    }
-    let byte = |at: usize| bytes.get(at).copied().ok_or(Fault::Cut);
+    let code = byte(bytes, 1)?;
     Ok(match code {
-        0x82 => {
-            let present = bytes.len().min(PSB.len());
-            if bytes[..present] != PSB[..present] {
-                return Err(Fault::Bad);
-            }
-            if present < PSB.len() {
-                return Err(Fault::Cut);
-            }
-            (Packet::Psb, 16)
-        }
+        _ if code & 0x1f == 0x12 => return ptwrite(bytes, code),
+        0x82 => return psb(bytes),
         0x23 => (Packet::PsbEnd, 2),
         0x03 => {
-            byte(3)?;
-            (Packet::Cbr(byte(2)?), 4)
+            byte(bytes, 3)?;
+            (Packet::Cbr(byte(bytes, 2)?), 4)
         }
         0xa3 => {
             let (bits, count) = stop_bit(number::<6>(bytes, 2)?)
                 .filter(|(_, count)| *count > 0)
                 .ok_or(Fault::Bad)?;
-            (
-                Packet::Tnt {
-                    bits,
-                    count,
-                    long: true,
-                },
-                8,
-            )
+            let long = true;
+            (Packet::Tnt { bits, count, long }, 8)
         }
         0x43 => {
             let value = number::<6>(bytes, 2)?;
-            (
-                Packet::Pip {
-                    cr3: value >> 1 << 5,
-                    guest: value & 1 == 1,
-                },
-                8,
-            )
+            let (cr3, guest) = (value >> 1 << 5, value & 1 == 1);
+            (Packet::Pip { cr3, guest }, 8)
         }
         0xc8 => (Packet::Vmcs(number::<5>(bytes, 2)? << 12), 7),
         0x83 => (Packet::TraceStop, 2),
         0xf3 => (Packet::Ovf, 2),
         0x73 => {
             let fast = number::<2>(bytes, 5)? as u16;
-            if fast > 0x1ff || byte(4)? != 0 {
+            if fast > 0x1ff || byte(bytes, 4)? != 0 {
                 return Err(Fault::Bad);
             }
-            (
-                Packet::Tma {
-                    ctc: number::<2>(bytes, 2)? as u16,
-                    fast,
-                },
-                7,
-            )
+            let ctc = number::<2>(bytes, 2)? as u16;
+            (Packet::Tma { ctc, fast }, 7)
         }
         0xc3 => {
-            if byte(2)? != 0x88 {
+            if byte(bytes, 2)? != 0x88 {
                 return Err(Fault::Bad);
             }
             (Packet::Mnt(number::<8>(bytes, 3)?), 11)
         }
+        0xc2 | 0x22 | 0xa2 | 0x62 | 0xe2 => return power(bytes, code),
+        0x63 | 0x33 | 0xb3 | 0x13 | 0x53 => return block_or_event(bytes, code),
+        _ => return Err(Fault::Bad),
+    })
+}
+
+/// One byte at `at`.
+#[inline]
+fn byte(bytes: &[u8], at: usize) -> Result<u8, Fault> {
+    bytes.get(at).copied().ok_or(Fault::Cut)
+}
+
+/// A `ptwrite` of either width.
+#[inline]
+fn ptwrite(bytes: &[u8], code: u8) -> Result<(Packet, usize), Fault> {
+    let ip = code & 0x80 != 0;
+    let (payload, wide, length) = match code >> 5 & 3 {
+        0 => (number::<4>(bytes, 2)?, false, 6),
+        1 => (number::<8>(bytes, 2)?, true, 10),
+        _ => return Err(Fault::Bad),
+    };
+    Ok((Packet::Ptw { payload, wide, ip }, length))
+}
+
+/// A PSB, whose bytes are all known.
+#[inline]
+fn psb(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
+    let present = bytes.len().min(PSB.len());
+    if bytes[..present] != PSB[..present] {
+        return Err(Fault::Bad);
+    }
+    if present < PSB.len() {
+        return Err(Fault::Cut);
+    }
+    Ok((Packet::Psb, 16))
+}
+
+/// Packets about power states and pauses of execution.
+#[inline]
+fn power(bytes: &[u8], code: u8) -> Result<(Packet, usize), Fault> {
+    Ok(match code {
         0xc2 => {
             let value = number::<8>(bytes, 2)?;
             (
@@ -459,11 +453,10 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
         }
         0x22 => {
             let value = number::<2>(bytes, 2)?;
-            let state = (value >> 12 & 0xf) as u8;
             (
                 Packet::Pwre {
                     hardware: value >> 7 & 1 == 1,
-                    state,
+                    state: (value >> 12 & 0xf) as u8,
                     sub_state: (value >> 8 & 0xf) as u8,
                 },
                 4,
@@ -481,31 +474,35 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
                 7,
             )
         }
-        0x62 => (Packet::ExStop { ip: false }, 2),
-        0xe2 => (Packet::ExStop { ip: true }, 2),
+        _ => (
+            Packet::ExStop {
+                ip: code & 0x80 != 0,
+            },
+            2,
+        ),
+    })
+}
+
+/// Packets that begin and end blocks, and those of control flow events.
+#[inline]
+fn block_or_event(bytes: &[u8], code: u8) -> Result<(Packet, usize), Fault> {
+    Ok(match code {
         0x63 => {
-            let kind = byte(2)?;
+            let kind = byte(bytes, 2)?;
             let item = if kind & 0x80 != 0 {
                 BlockItem::Bytes4
             } else {
                 BlockItem::Bytes8
             };
-            (
-                Packet::Bbp {
-                    kind: kind & 0x1f,
-                    item,
-                },
-                3,
-            )
+            let kind = kind & 0x1f;
+            (Packet::Bbp { kind, item }, 3)
         }
-        0x33 => (Packet::Bep { ip: false }, 2),
-        0xb3 => (Packet::Bep { ip: true }, 2),
         0x13 => {
-            let kind = byte(2)?;
+            let kind = byte(bytes, 2)?;
             (
                 Packet::Cfe {
                     kind: kind & 0x1f,
-                    vector: byte(3)?,
+                    vector: byte(bytes, 3)?,
                     ip: kind & 0x80 != 0,
                 },
                 4,
@@ -513,12 +510,17 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
         }
         0x53 => (
             Packet::Evd {
-                kind: byte(2)? & 0x3f,
+                kind: byte(bytes, 2)? & 0x3f,
                 payload: number::<8>(bytes, 3)?,
             },
             11,
         ),
-        _ => return Err(Fault::Bad),
+        _ => (
+            Packet::Bep {
+                ip: code & 0x80 != 0,
+            },
+            2,
+        ),
     })
 }
 

@@ -10,10 +10,10 @@ use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_annotations_schema::spill::{SegmentKind, SpillError, SpillFile, ThreadKey};
+use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillError, SpillFile, ThreadKey};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// Rows of a row group.
@@ -133,36 +133,19 @@ impl Source {
         })
     }
 
-    /// Number of stores among the rows from `first` on.
-    fn stores(&self, rows: &Staged, first: usize) -> u64 {
-        match self.tables.has_stores() {
-            true => rows.stores(&self.tables, first..rows.len()),
-            false => 0,
-        }
-    }
-
     /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have
     /// fewer). When it returns false the work is given up.
     pub(crate) fn expand(
         &self,
         group_rows: usize,
         pool: &Pool,
-        mut emit: impl FnMut(Group) -> bool,
+        emit: impl FnMut(Group) -> bool,
     ) -> Outcome {
-        let mut outcome = Outcome {
-            windows: self.windows.clone(),
-            ..Outcome::default()
-        };
         let mut carried = self
             .carried
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let mut next_sample = carried.as_ref().map_or(0, |c| c.next_sample);
-        let mut group = Group::default();
-        let mut slots: Vec<Slot> = Vec::new();
-        let mut placements: Vec<Placement> = Vec::new();
-        let mut now: Vec<Placement> = Vec::new();
         let mut threads: BTreeMap<ThreadKey, &[(ThreadKey, PathBuf)]> = self
             .files
             .chunk_by(|a, b| a.0 == b.0)
@@ -172,128 +155,220 @@ impl Source {
         if let Some(carried) = &carried {
             threads.entry(carried.key).or_default();
         }
-        let mut stretches = Stretches::default();
+        let mut expansion = Expansion {
+            source: self,
+            group_rows,
+            pool,
+            emit,
+            outcome: Outcome {
+                windows: self.windows.clone(),
+                ..Outcome::default()
+            },
+            next_sample: carried.as_ref().map_or(0, |c| c.next_sample),
+            group: Group::default(),
+            slots: Vec::new(),
+            placements: Vec::new(),
+            now: Vec::new(),
+            stretches: Stretches::default(),
+        };
         for (key, files) in threads {
-            self.modules.at(key.process, u64::MAX, &mut placements);
-            let mut in_flight = None;
-            let mut expander = match carried.take_if(|c| c.key == key) {
-                Some(carried) => {
-                    in_flight = Some(carried.next_slot);
-                    outcome.stores += carried.stores;
-                    outcome.damaged_segments += carried.damaged;
-                    let mut expander = carried.expander.with_tables(&self.tables);
-                    expander.place(&placements);
-                    expander
-                }
-                None => Expander::new(&self.tables, &placements),
-            };
-            for (_, path) in files {
-                let Some(file) = open(key, path, &mut outcome) else {
-                    continue;
-                };
-                // A spill file without write permission is read all the same.
-                let mut release = match self.release {
-                    true => Release::new(path).ok(),
-                    false => None,
-                };
-                // The file continues the loads in flight, unless it begins before them. Then they
-                // were all of an earlier thread.
-                let first_slot = file.segments().first().map_or(0, |s| s.header.first_slot);
-                if in_flight.take().is_some_and(|next| first_slot < next) {
-                    let first = group.rows.len();
-                    expander.finish_staged(&mut group.rows);
-                    outcome.stores += self.stores(&group.rows, first);
-                }
-                for segment in file.segments() {
-                    if let Err(error) = file.decode(segment, &mut slots) {
-                        outcome.damaged_segments += 1;
-                        outcome.problem(format!("{}: {error}; it is left out", path.display()));
-                        continue;
-                    }
-                    self.modules
-                        .at(key.process, segment.header.end_ns, &mut now);
-                    if now != placements {
-                        expander.place(&now);
-                        std::mem::swap(&mut now, &mut placements);
-                    }
-                    if let Some(release) = &mut release {
-                        release.upto(segment.end());
-                    }
-                    let first = group.rows.len();
-                    expander.stage(&segment.header, &slots, &mut next_sample, &mut group.rows);
-                    outcome.stores += self.stores(&group.rows, first);
-                    if segment.header.kind == SegmentKind::Window
-                        && let Some(sample) = group.rows.sample_of(first)
-                    {
-                        outcome.samples.push(SampleSeen {
-                            thread: key,
-                            sample,
-                            first_slot: segment.header.first_slot,
-                            end_ns: segment.header.end_ns,
-                        });
-                    }
-                    if segment.header.kind == SegmentKind::Full {
-                        stretches.segment(
-                            &group.rows,
-                            first,
-                            SampleSeen {
-                                thread: key,
-                                // The last that was begun.
-                                sample: next_sample.wrapping_sub(1),
-                                first_slot: segment.header.first_slot,
-                                end_ns: segment.header.end_ns,
-                            },
-                            &mut outcome.samples,
-                        );
-                    }
-                    if let Some(windows) = &mut outcome.windows {
-                        windows.add(key, &segment.header, &self.tables, &group.rows, first);
-                    }
-                    if group.rows.len() >= group_rows && !send(&mut group, key, pool, &mut emit) {
-                        return outcome;
-                    }
-                }
-                // The next file of the same ids is another thread.
-                let first = group.rows.len();
-                expander.finish_staged(&mut group.rows);
-                outcome.stores += self.stores(&group.rows, first);
-                stretches.finish(&group.rows, first, &mut outcome.samples);
+            if !expansion.thread(key, files, carried.take_if(|c| c.key == key)) {
+                return expansion.outcome;
             }
-            if files.is_empty() {
-                let first = group.rows.len();
-                expander.finish_staged(&mut group.rows);
-                outcome.stores += self.stores(&group.rows, first);
-            }
-            let counters = expander.counters();
-            outcome.counters.add(counters);
-            outcome.threads.insert(
-                key,
-                ThreadRows {
-                    rows: counters.rows,
-                    samples: counters.samples,
-                    records: counters.records,
-                },
-            );
-            group.belongs_to(key);
         }
-        if !group.rows.is_empty() {
-            emit(group);
+        if !expansion.group.rows.is_empty() {
+            (expansion.emit)(expansion.group);
         }
-        outcome
+        expansion.outcome
     }
 }
 
-fn send(
-    group: &mut Group,
-    key: ThreadKey,
-    pool: &Pool,
-    emit: &mut impl FnMut(Group) -> bool,
-) -> bool {
-    group.belongs_to(key);
-    emit(std::mem::replace(group, pool.take()))
+/// An expansion that is under way.
+struct Expansion<'a, F> {
+    source: &'a Source,
+    group_rows: usize,
+    pool: &'a Pool,
+    emit: F,
+    outcome: Outcome,
+    next_sample: u32,
+    /// Rows that are not emitted yet.
+    group: Group,
+    /// Slots of the current segment.
+    slots: Vec<Slot>,
+    /// Places of the modules that the expander knows.
+    placements: Vec<Placement>,
+    /// Places of the modules at the end of the current segment.
+    now: Vec<Placement>,
+    stretches: Stretches,
 }
 
-fn open(key: ThreadKey, path: &std::path::Path, outcome: &mut Outcome) -> Option<SpillFile> {
+/// The thread whose files are expanded.
+struct CurrentThread<'a> {
+    key: ThreadKey,
+    expander: Expander<'a>,
+    /// The next slot, if records before these files were expanded.
+    in_flight: Option<u64>,
+}
+
+impl<'a, F: FnMut(Group) -> bool> Expansion<'a, F> {
+    /// Expands the files of one key. The result is false if the work is given up.
+    fn thread(
+        &mut self,
+        key: ThreadKey,
+        files: &[(ThreadKey, PathBuf)],
+        carried: Option<Carried>,
+    ) -> bool {
+        let mut thread = self.begin(key, carried);
+        for (_, path) in files {
+            if !self.file(&mut thread, path) {
+                return false;
+            }
+        }
+        if files.is_empty() {
+            self.finish(&mut thread);
+        }
+        let counters = thread.expander.counters();
+        self.outcome.counters.add(counters);
+        self.outcome.threads.insert(
+            key,
+            ThreadRows {
+                rows: counters.rows,
+                samples: counters.samples,
+                records: counters.records,
+            },
+        );
+        self.group.belongs_to(key);
+        true
+    }
+
+    /// Makes the expander of a thread, or takes over the one that was carried.
+    fn begin(&mut self, key: ThreadKey, carried: Option<Carried>) -> CurrentThread<'a> {
+        let source = self.source;
+        source
+            .modules
+            .at(key.process, u64::MAX, &mut self.placements);
+        let Some(carried) = carried else {
+            return CurrentThread {
+                key,
+                expander: Expander::new(&source.tables, &self.placements),
+                in_flight: None,
+            };
+        };
+        self.outcome.stores += carried.stores;
+        self.outcome.damaged_segments += carried.damaged;
+        let mut expander = carried.expander.with_tables(&source.tables);
+        expander.place(&self.placements);
+        CurrentThread {
+            key,
+            expander,
+            in_flight: Some(carried.next_slot),
+        }
+    }
+
+    /// Expands one file. The result is false if the work is given up.
+    fn file(&mut self, thread: &mut CurrentThread<'_>, path: &Path) -> bool {
+        let Some(file) = open(thread.key, path, &mut self.outcome) else {
+            return true;
+        };
+        // A spill file without write permission is read all the same.
+        let mut release = match self.source.release {
+            true => Release::new(path).ok(),
+            false => None,
+        };
+        // The file continues the loads in flight, unless it begins before them. Then they were all
+        // of an earlier thread.
+        let first_slot = file.segments().first().map_or(0, |s| s.header.first_slot);
+        if thread
+            .in_flight
+            .take()
+            .is_some_and(|next| first_slot < next)
+        {
+            self.finish(thread);
+        }
+        for segment in file.segments() {
+            if let Err(error) = file.decode(segment, &mut self.slots) {
+                self.outcome.damaged_segments += 1;
+                self.outcome
+                    .problem(format!("{}: {error}; it is left out", path.display()));
+                continue;
+            }
+            if let Some(release) = &mut release {
+                release.upto(segment.end());
+            }
+            if !self.segment(thread, &segment.header) {
+                return false;
+            }
+        }
+        // The next file of the same ids is another thread.
+        let first = self.finish(thread);
+        self.stretches
+            .finish(&self.group.rows, first, &mut self.outcome.samples);
+        true
+    }
+
+    /// Expands the decoded segment. The result is false if the work is given up.
+    fn segment(&mut self, thread: &mut CurrentThread<'_>, header: &SegmentHeader) -> bool {
+        let key = thread.key;
+        let source = self.source;
+        source.modules.at(key.process, header.end_ns, &mut self.now);
+        if self.now != self.placements {
+            thread.expander.place(&self.now);
+            std::mem::swap(&mut self.now, &mut self.placements);
+        }
+        let first = self.group.rows.len();
+        thread.expander.stage(
+            header,
+            &self.slots,
+            &mut self.next_sample,
+            &mut self.group.rows,
+        );
+        self.count_stores(first);
+        let seen = |sample| SampleSeen {
+            thread: key,
+            sample,
+            first_slot: header.first_slot,
+            end_ns: header.end_ns,
+        };
+        let rows = &self.group.rows;
+        let samples = &mut self.outcome.samples;
+        match header.kind {
+            SegmentKind::Window => samples.extend(rows.sample_of(first).map(seen)),
+            SegmentKind::Full => {
+                // The last that was begun.
+                let seen = seen(self.next_sample.wrapping_sub(1));
+                self.stretches.segment(rows, first, seen, samples);
+            }
+        }
+        if let Some(windows) = &mut self.outcome.windows {
+            windows.add(key, header, &source.tables, rows, first);
+        }
+        self.group.rows.len() < self.group_rows || self.send(key)
+    }
+
+    /// Adds the rows that the expander still holds. The result is the number of the first.
+    fn finish(&mut self, thread: &mut CurrentThread<'_>) -> usize {
+        let first = self.group.rows.len();
+        thread.expander.finish_staged(&mut self.group.rows);
+        self.count_stores(first);
+        first
+    }
+
+    /// Counts the stores among the rows from `first` on.
+    fn count_stores(&mut self, first: usize) {
+        let (tables, rows) = (&self.source.tables, &self.group.rows);
+        if tables.has_stores() {
+            self.outcome.stores += rows.stores(tables, first..rows.len());
+        }
+    }
+
+    /// Emits the group and takes an empty one.
+    fn send(&mut self, key: ThreadKey) -> bool {
+        self.group.belongs_to(key);
+        (self.emit)(std::mem::replace(&mut self.group, self.pool.take()))
+    }
+}
+
+fn open(key: ThreadKey, path: &Path, outcome: &mut Outcome) -> Option<SpillFile> {
     let file = match SpillFile::open(path) {
         Ok(file) => file,
         Err(error) => {

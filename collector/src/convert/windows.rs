@@ -4,7 +4,6 @@ use crate::convert::ConvertError;
 use crate::convert::speed::measure;
 use crate::convert::speed::measure::{Executed, ExecutedLoads, Speed};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
-use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::expand::{Staged, Tables};
 use mgz_annotations_schema::manifest::{Manifest, WINDOWS};
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -246,116 +245,167 @@ fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
 /// Triggers that cost more than this share of a thread's time would not let it get anywhere.
 const MOST_TOLL: f64 = 0.9;
 
-/// Writes the file into a trace folder (mode 0600); returns what it tells of the loads that were
-/// executed.
+/// Windows with the estimates of each, in their order.
+struct Estimates<'a> {
+    list: &'a [Window],
+    each: Option<PerWindow>,
+    speeds: Vec<Option<Speed>>,
+    /// See [`measure::called_time`].
+    called: f64,
+    /// See [`times`].
+    times: Vec<Option<(f64, f64)>>,
+    /// Windows' loads that a window stands for.
+    stand_for: Vec<Option<f64>>,
+    /// Relative errors of these.
+    errors: Vec<Option<f64>>,
+}
+
+impl<'a> Estimates<'a> {
+    fn new(list: &'a [Window], each: Option<PerWindow>) -> Estimates<'a> {
+        let outside = match each {
+            Some(PerWindow::Time { outside, .. }) => outside,
+            _ => 0.0,
+        };
+        let speeds = measure::speeds(list, outside);
+        let called = measure::called_time(outside);
+        let times: Vec<Option<(f64, f64)>> = times(list, each);
+        let stand_for: Vec<Option<f64>> = match each {
+            Some(PerWindow::Time { .. }) => list
+                .iter()
+                .zip(&speeds)
+                .zip(&times)
+                .map(|((w, s), time)| {
+                    let (ns, toll) = (*time)?;
+                    measure::stands_for(w, s.as_ref(), (ns, toll), called)
+                })
+                .collect(),
+            Some(PerWindow::Loads { loads, .. }) => list
+                .iter()
+                .map(|w| Some((loads / f64::from(w.loads.max(1))).max(1.0)))
+                .collect(),
+            None => vec![None; list.len()],
+        };
+        let errors: Vec<Option<f64>> = speeds
+            .iter()
+            .zip(&times)
+            .map(|(speed, time)| Some(measure::stands_for_error(speed.as_ref()?, (*time)?, called)))
+            .collect();
+        Estimates {
+            list,
+            each,
+            speeds,
+            called,
+            times,
+            stand_for,
+            errors,
+        }
+    }
+
+    /// The file's content.
+    fn table(&self) -> Result<RecordBatch, ConvertError> {
+        let list = self.list;
+        let u32s = |of: &dyn Fn(&Window) -> u32| {
+            Arc::new(list.iter().map(of).collect::<UInt32Array>()) as ArrayRef
+        };
+        let u64s = |of: &dyn Fn(&Window) -> u64| {
+            Arc::new(list.iter().map(of).collect::<UInt64Array>()) as ArrayRef
+        };
+        let texts = |of: &dyn Fn(&Window) -> &'static str| {
+            Arc::new(list.iter().map(|w| Some(of(w))).collect::<StringArray>()) as ArrayRef
+        };
+        let floats = |values: &mut dyn Iterator<Item = Option<f64>>| {
+            Arc::new(values.collect::<Float64Array>()) as ArrayRef
+        };
+        let known = |of: &dyn Fn(&Speed) -> f64| {
+            floats(&mut self.speeds.iter().map(|s| s.as_ref().map(of)))
+        };
+        let sources = self.speeds.iter().map(|s| s.as_ref().map(|s| s.source));
+        let columns = [
+            ("process", u32s(&|w| w.key.process), false),
+            ("thread", u32s(&|w| w.key.thread), false),
+            ("sample", u32s(&|w| w.sample), false),
+            ("records", u32s(&|w| w.records), false),
+            ("loads", u32s(&|w| w.loads), false),
+            ("begin_ns", u64s(&|w| w.begin_ns), false),
+            ("end_ns", u64s(&|w| w.end_ns), false),
+            ("cause", texts(&|w| cause::name(w.cause)), false),
+            ("pace", texts(&|w| measure::name(w.pace.kind)), false),
+            ("pace_records", u32s(&|w| w.pace.records), false),
+            ("pace_ns", u32s(&|w| w.pace.ns), false),
+            ("ns_per_load", known(&|s| s.ns_per_load), true),
+            ("ns_per_load_error", known(&|s| s.error), true),
+            (
+                "ns_per_load_source",
+                Arc::new(sources.collect::<StringArray>()) as ArrayRef,
+                true,
+            ),
+            (
+                "stands_for",
+                floats(&mut self.stand_for.iter().copied()),
+                true,
+            ),
+            (
+                "stands_for_error",
+                floats(&mut self.errors.iter().copied()),
+                true,
+            ),
+            (
+                "time_ns",
+                floats(&mut self.times.iter().map(|t| t.map(|t| t.0))),
+                true,
+            ),
+        ];
+        RecordBatch::try_from_iter_with_nullable(columns)
+            .map_err(|e| ConvertError::Encode(e.into()))
+    }
+
+    /// The number of loads that were executed.
+    fn executed(&self) -> ExecutedLoads {
+        match self.each {
+            Some(PerWindow::Loads { loads, error }) => ExecutedLoads {
+                known: (!self.list.is_empty()).then_some(Executed {
+                    loads: loads * self.list.len() as f64,
+                    error,
+                }),
+                assumed: None,
+            },
+            Some(PerWindow::Time { .. }) => {
+                let (ns, toll) = self
+                    .times
+                    .iter()
+                    .flatten()
+                    .fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1));
+                ExecutedLoads {
+                    known: measure::known(
+                        self.list,
+                        &self.stand_for,
+                        (&self.speeds, &self.errors),
+                        &self.times,
+                    ),
+                    assumed: measure::assumed(
+                        self.list,
+                        &self.stand_for,
+                        &self.speeds,
+                        measure::toll_error(ns, toll) + self.called - 1.0,
+                    ),
+                }
+            }
+            None => ExecutedLoads::default(),
+        }
+    }
+}
+
+/// Writes the file into a trace folder (mode 0600). The result tells how many loads were executed.
 pub(crate) fn write(
     folder: &Path,
     list: &[Window],
     each: Option<PerWindow>,
 ) -> Result<ExecutedLoads, ConvertError> {
     use std::os::unix::fs::OpenOptionsExt;
-    let outside = match each {
-        Some(PerWindow::Time { outside, .. }) => outside,
-        _ => 0.0,
-    };
-    let speeds = measure::speeds(list, outside);
-    let called = measure::called_time(outside);
-    let times: Vec<Option<(f64, f64)>> = times(list, each);
-    let stand_for: Vec<Option<f64>> = match each {
-        Some(PerWindow::Time { .. }) => list
-            .iter()
-            .zip(&speeds)
-            .zip(&times)
-            .map(|((w, s), time)| {
-                let (ns, toll) = (*time)?;
-                measure::stands_for(w, s.as_ref(), (ns, toll), called)
-            })
-            .collect(),
-        Some(PerWindow::Loads { loads, .. }) => list
-            .iter()
-            .map(|w| Some((loads / f64::from(w.loads.max(1))).max(1.0)))
-            .collect(),
-        None => vec![None; list.len()],
-    };
-    let errors: Vec<Option<f64>> = speeds
-        .iter()
-        .zip(&times)
-        .map(|(speed, time)| Some(measure::stands_for_error(speed.as_ref()?, (*time)?, called)))
-        .collect();
+    let estimates = Estimates::new(list, each);
+    let table = estimates.table()?;
     let path = folder.join(WINDOWS);
     let temporary = folder.join(format!("{WINDOWS}.tmp"));
-    let fields = [
-        ("process", DataType::UInt32),
-        ("thread", DataType::UInt32),
-        ("sample", DataType::UInt32),
-        ("records", DataType::UInt32),
-        ("loads", DataType::UInt32),
-        ("begin_ns", DataType::UInt64),
-        ("end_ns", DataType::UInt64),
-        ("cause", DataType::Utf8),
-        ("pace", DataType::Utf8),
-        ("pace_records", DataType::UInt32),
-        ("pace_ns", DataType::UInt32),
-    ];
-    let mut fields: Vec<Field> = fields
-        .into_iter()
-        .map(|(name, kind)| Field::new(name, kind, false))
-        .collect();
-    fields.push(Field::new("ns_per_load", DataType::Float64, true));
-    fields.push(Field::new("ns_per_load_error", DataType::Float64, true));
-    fields.push(Field::new("ns_per_load_source", DataType::Utf8, true));
-    fields.push(Field::new("stands_for", DataType::Float64, true));
-    fields.push(Field::new("stands_for_error", DataType::Float64, true));
-    fields.push(Field::new("time_ns", DataType::Float64, true));
-    let u32s = |of: &dyn Fn(&Window) -> u32| {
-        Arc::new(list.iter().map(of).collect::<UInt32Array>()) as ArrayRef
-    };
-    let u64s = |of: &dyn Fn(&Window) -> u64| {
-        Arc::new(list.iter().map(of).collect::<UInt64Array>()) as ArrayRef
-    };
-    let texts = |of: &dyn Fn(&Window) -> &'static str| {
-        Arc::new(list.iter().map(|w| Some(of(w))).collect::<StringArray>()) as ArrayRef
-    };
-    let known = |of: &dyn Fn(&Speed) -> f64| {
-        Arc::new(
-            speeds
-                .iter()
-                .map(|s| s.as_ref().map(of))
-                .collect::<Float64Array>(),
-        ) as ArrayRef
-    };
-    let columns = vec![
-        u32s(&|w| w.key.process),
-        u32s(&|w| w.key.thread),
-        u32s(&|w| w.sample),
-        u32s(&|w| w.records),
-        u32s(&|w| w.loads),
-        u64s(&|w| w.begin_ns),
-        u64s(&|w| w.end_ns),
-        texts(&|w| cause::name(w.cause)),
-        texts(&|w| measure::name(w.pace.kind)),
-        u32s(&|w| w.pace.records),
-        u32s(&|w| w.pace.ns),
-        known(&|s| s.ns_per_load),
-        known(&|s| s.error),
-        Arc::new(
-            speeds
-                .iter()
-                .map(|s| s.as_ref().map(|s| s.source))
-                .collect::<StringArray>(),
-        ) as ArrayRef,
-        Arc::new(stand_for.iter().copied().collect::<Float64Array>()) as ArrayRef,
-        Arc::new(errors.iter().copied().collect::<Float64Array>()) as ArrayRef,
-        Arc::new(
-            times
-                .iter()
-                .map(|t| t.map(|t| t.0))
-                .collect::<Float64Array>(),
-        ) as ArrayRef,
-    ];
-    let schema = Arc::new(Schema::new(fields));
-    let batch = RecordBatch::try_new(schema.clone(), columns)
-        .map_err(|e| ConvertError::Encode(e.into()))?;
     let file = std::fs::OpenOptions::new()
         .write(true)
         .create(true)
@@ -366,33 +416,9 @@ pub(crate) fn write(
     let properties = WriterProperties::builder()
         .set_compression(Compression::LZ4_RAW)
         .build();
-    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
-    writer.write(&batch)?;
+    let mut writer = ArrowWriter::try_new(file, table.schema(), Some(properties))?;
+    writer.write(&table)?;
     writer.close()?;
     std::fs::rename(&temporary, &path).map_err(crate::convert::io(&path))?;
-    Ok(match each {
-        Some(PerWindow::Loads { loads, error }) => ExecutedLoads {
-            known: (!list.is_empty()).then_some(Executed {
-                loads: loads * list.len() as f64,
-                error,
-            }),
-            assumed: None,
-        },
-        Some(PerWindow::Time { .. }) => {
-            let (ns, toll) = times
-                .iter()
-                .flatten()
-                .fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1));
-            ExecutedLoads {
-                known: measure::known(list, &stand_for, (&speeds, &errors), &times),
-                assumed: measure::assumed(
-                    list,
-                    &stand_for,
-                    &speeds,
-                    measure::toll_error(ns, toll) + called - 1.0,
-                ),
-            }
-        }
-        None => ExecutedLoads::default(),
-    })
+    Ok(estimates.executed())
 }

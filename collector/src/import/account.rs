@@ -6,7 +6,7 @@ use crate::util::text::{bytes, count};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_perf::data_file::Session;
-use mgz_perf::data_file::session::Sampling;
+use mgz_perf::data_file::session::{FileLoss, Sampling};
 
 /// A manifest with the facts that the file gives about itself.
 pub fn begin(session: &Session<'_>) -> Manifest {
@@ -138,13 +138,14 @@ fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
     list
 }
 
-/// Counts and sentences about missing data.
-fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
-    let (totals, file) = (&outcome.totals, &session.loss);
+/// A key of the manifest's losses, their number, and a sentence about them if they are unusual.
+type Loss = (&'static str, u64, &'static str);
+
+/// Losses in PT data. Losses at the ends of every window are usual, so they have no sentence.
+fn in_pt_data(outcome: &Outcome) -> Vec<Loss> {
+    let totals = &outcome.totals;
     let loss = &totals.loss;
-    manifest.problems.extend(shares(session, outcome));
-    // Losses at the ends of every window are usual, so they have no sentence.
-    let counts = [
+    vec![
         ("bytes_before_psb", loss.before_psb_bytes, ""),
         ("ptwrites_before_psb", totals.before_psb_ptwrites, ""),
         ("torn_pairs", loss.torn + loss.torn_at_end, ""),
@@ -173,6 +174,12 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
             outcome.doubtful,
             "ptwrites are of files that two sidecars fit",
         ),
+    ]
+}
+
+/// Losses in the rest of the file.
+fn in_file(file: &FileLoss) -> Vec<Loss> {
+    vec![
         (
             "aux_truncated",
             file.aux_truncated,
@@ -232,8 +239,14 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
             file.cut_bytes,
             "bytes of the file are in no whole record",
         ),
-    ];
-    for (key, n, sentence) in counts {
+    ]
+}
+
+/// Counts and sentences about missing data.
+fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
+    let (totals, file) = (&outcome.totals, &session.loss);
+    manifest.problems.extend(shares(session, outcome));
+    for (key, n, sentence) in in_pt_data(outcome).into_iter().chain(in_file(file)) {
         if n > 0 {
             manifest.totals.dropped.insert(key.into(), n);
             if !sentence.is_empty() {

@@ -34,7 +34,6 @@ impl fmt::Display for RawReport {
             empty_samples,
             bytes,
             events,
-            loss,
             ..
         } = self.totals;
         let unit = if self.full { "pieces" } else { "samples" };
@@ -45,160 +44,173 @@ impl fmt::Display for RawReport {
         if self.without_ptw {
             writeln!(f, "{WITHOUT_PTW}")?;
         }
+        let lines = self.in_pt_data().into_iter().chain(self.in_file());
+        for (_, line) in lines.filter(|(count, _)| *count > 0) {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+impl RawReport {
+    /// Losses in PT data, each with a line for the user. A loss of 0 is none.
+    fn in_pt_data(&self) -> Vec<(u64, String)> {
         let totals = &self.totals;
-        let mut line = |count: u64, text: String| {
-            if count > 0 {
-                writeln!(f, "{text}")
-            } else {
-                Ok(())
-            }
-        };
-        line(
-            loss.before_psb_bytes,
-            format!(
-                "before the first PSB: {} bytes with about {} ptwrites could not be read",
-                loss.before_psb_bytes, totals.before_psb_ptwrites
+        let loss = &totals.loss;
+        vec![
+            (
+                loss.before_psb_bytes,
+                format!(
+                    "before the first PSB: {} bytes with about {} ptwrites could not be read",
+                    loss.before_psb_bytes, totals.before_psb_ptwrites
+                ),
             ),
-        )?;
-        line(
-            loss.bad_packets,
-            format!(
-                "bad packets: {} ({} bytes skipped)",
-                loss.bad_packets, loss.bad_bytes
+            (
+                loss.bad_packets,
+                format!(
+                    "bad packets: {} ({} bytes skipped)",
+                    loss.bad_packets, loss.bad_bytes
+                ),
             ),
-        )?;
-        line(
-            loss.overflows,
-            format!(
-                "overflows: the hardware lost packets {} times",
-                loss.overflows
+            (
+                loss.overflows,
+                format!(
+                    "overflows: the hardware lost packets {} times",
+                    loss.overflows
+                ),
             ),
-        )?;
-        line(
-            loss.torn_at_end,
-            format!(
-                "torn at a window's end: {} ptwrites without IP, dropped",
-                loss.torn_at_end
+            (
+                loss.torn_at_end,
+                format!(
+                    "torn at a window's end: {} ptwrites without IP, dropped",
+                    loss.torn_at_end
+                ),
             ),
-        )?;
-        line(
-            loss.torn,
-            format!(
-                "torn inside a window: {} ptwrites without IP, dropped",
-                loss.torn
+            (
+                loss.torn,
+                format!(
+                    "torn inside a window: {} ptwrites without IP, dropped",
+                    loss.torn
+                ),
             ),
-        )?;
-        line(
-            totals.torn_by_switch,
-            format!(
-                "torn by a context switch: {} ptwrites, dropped",
-                totals.torn_by_switch
+            (
+                totals.torn_by_switch,
+                format!(
+                    "torn by a context switch: {} ptwrites, dropped",
+                    totals.torn_by_switch
+                ),
             ),
-        )?;
-        line(
-            loss.cut_bytes,
-            format!("cut packets at a window's end: {} bytes", loss.cut_bytes),
-        )?;
-        line(
-            totals.overlaps,
-            format!(
-                "overlaps: {} windows repeat {} bytes with {} ptwrites, counted once",
-                totals.overlaps, totals.overlap_bytes, totals.overlap_events
+            (
+                loss.cut_bytes,
+                format!("cut packets at a window's end: {} bytes", loss.cut_bytes),
             ),
-        )?;
-        line(
-            totals.holes,
-            format!("holes in a full trace: {}", totals.holes),
-        )?;
+            (
+                totals.overlaps,
+                format!(
+                    "overlaps: {} windows repeat {} bytes with {} ptwrites, counted once",
+                    totals.overlaps, totals.overlap_bytes, totals.overlap_events
+                ),
+            ),
+            (
+                totals.holes,
+                format!("holes in a full trace: {}", totals.holes),
+            ),
+        ]
+    }
+
+    /// Losses in the rest of the file, in the same form.
+    fn in_file(&self) -> Vec<(u64, String)> {
         let file = &self.file;
-        line(
-            u64::from(file.incomplete),
-            "the file is not complete: perf did not finish it, or it was cut".into(),
-        )?;
-        line(
-            file.cut_bytes,
-            format!(
-                "{} bytes of the file are in no whole record",
-                file.cut_bytes
+        vec![
+            (
+                u64::from(file.incomplete),
+                "the file is not complete: perf did not finish it, or it was cut".into(),
             ),
-        )?;
-        line(
-            file.stopped_at.map_or(0, |_| 1),
-            format!(
-                "a record of impossible size at offset {:#x}: what follows was not read",
-                file.stopped_at.unwrap_or(0)
+            (
+                file.cut_bytes,
+                format!(
+                    "{} bytes of the file are in no whole record",
+                    file.cut_bytes
+                ),
             ),
-        )?;
-        line(
-            file.bad_compressed,
-            format!(
-                "{} compressed records could not be unpacked",
-                file.bad_compressed
+            (
+                file.stopped_at.map_or(0, |_| 1),
+                format!(
+                    "a record of impossible size at offset {:#x}: what follows was not read",
+                    file.stopped_at.unwrap_or(0)
+                ),
             ),
-        )?;
-        line(
-            file.bad_records,
-            format!("{} records are malformed", file.bad_records),
-        )?;
-        line(
-            file.unknown_ids,
-            format!("{} records name an unknown event", file.unknown_ids),
-        )?;
-        line(
-            file.bad_sections,
-            format!(
-                "{} sections of the file's header are cut off or lie outside of it",
-                file.bad_sections
+            (
+                file.bad_compressed,
+                format!(
+                    "{} compressed records could not be unpacked",
+                    file.bad_compressed
+                ),
             ),
-        )?;
-        line(
-            file.guest_samples + file.guest_mappings,
-            format!(
-                "of virtual machines, left out: {} samples, {} mappings",
-                file.guest_samples, file.guest_mappings
+            (
+                file.bad_records,
+                format!("{} records are malformed", file.bad_records),
             ),
-        )?;
-        line(
-            file.odd_samples,
-            format!(
-                "{} samples have fields that are not known",
-                file.odd_samples
+            (
+                file.unknown_ids,
+                format!("{} records name an unknown event", file.unknown_ids),
             ),
-        )?;
-        line(
-            file.lost_records,
-            format!("the kernel lost {} records", file.lost_records),
-        )?;
-        line(
-            file.lost_samples,
-            format!("the kernel lost {} samples", file.lost_samples),
-        )?;
-        line(
-            file.throttled,
-            format!("sampling was throttled {} times", file.throttled),
-        )?;
-        line(
-            file.aux_truncated,
-            format!(
-                "PT data was lost {} times because perf did not keep up",
-                file.aux_truncated
+            (
+                file.bad_sections,
+                format!(
+                    "{} sections of the file's header are cut off or lie outside of it",
+                    file.bad_sections
+                ),
             ),
-        )?;
-        line(
-            file.aux_empty,
-            format!(
-                "{} of these times no size was told: there was no room at all, or a buffer filled up at once and all of it is missing",
-                file.aux_empty
+            (
+                file.guest_samples + file.guest_mappings,
+                format!(
+                    "of virtual machines, left out: {} samples, {} mappings",
+                    file.guest_samples, file.guest_mappings
+                ),
             ),
-        )?;
-        line(
-            file.aux_partial,
-            format!("PT data has gaps in {} places", file.aux_partial),
-        )?;
-        line(
-            file.noted_errors,
-            format!("perf noted {} errors while recording", file.noted_errors),
-        )
+            (
+                file.odd_samples,
+                format!(
+                    "{} samples have fields that are not known",
+                    file.odd_samples
+                ),
+            ),
+            (
+                file.lost_records,
+                format!("the kernel lost {} records", file.lost_records),
+            ),
+            (
+                file.lost_samples,
+                format!("the kernel lost {} samples", file.lost_samples),
+            ),
+            (
+                file.throttled,
+                format!("sampling was throttled {} times", file.throttled),
+            ),
+            (
+                file.aux_truncated,
+                format!(
+                    "PT data was lost {} times because perf did not keep up",
+                    file.aux_truncated
+                ),
+            ),
+            (
+                file.aux_empty,
+                format!(
+                    "{} of these times no size was told: there was no room at all, or a buffer filled up at once and all of it is missing",
+                    file.aux_empty
+                ),
+            ),
+            (
+                file.aux_partial,
+                format!("PT data has gaps in {} places", file.aux_partial),
+            ),
+            (
+                file.noted_errors,
+                format!("perf noted {} errors while recording", file.noted_errors),
+            ),
+        ]
     }
 }
 

@@ -139,7 +139,7 @@ pub enum Backend {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::capabilities::Missing;
+    use crate::machine::missing::Missing;
     use mgz_abi::module_note::{FLAVOUR_SOFT, ModuleNote};
 
     fn module(path: &str, flavour: u32) -> Instrumented {

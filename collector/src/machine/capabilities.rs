@@ -5,11 +5,10 @@
 //! The files are read below a given root, so that tests can show the module a machine that is not
 //! there.
 
+use crate::machine::missing::{Missing, pt_missing};
+use crate::machine::trials::{Trials, trials};
 use crate::machine::trigger;
 use crate::pt::known::Known;
-use crate::pt::plan::{Keep, Machine, Request, Role, Timing, Trigger, plan};
-use mgz_perf::attr::{Attr, TYPE_SOFTWARE, action, flag};
-use mgz_perf::kernel::Kernel as Events;
 use mgz_perf::kernel_linux::Linux;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -76,144 +75,6 @@ pub struct Rights {
     pub ipc_lock: bool,
     /// Limit of locked memory, bytes; `None` if unlimited.
     pub memlock: Option<u64>,
-}
-
-/// Answers of `perf_event_open` to this process, for one event at a time: `None` if it was not
-/// tried, an empty text if it was granted, else the error.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Trials {
-    /// The clock of `--hot`, user code only.
-    pub clock: Option<String>,
-    /// The PT event that recording uses.
-    pub pt: Option<String>,
-    /// The same, to be paused and resumed by other events.
-    pub pause: Option<String>,
-    /// The event that counts retired loads, by core PMU.
-    pub loads: BTreeMap<String, String>,
-}
-
-impl Trials {
-    fn granted(trial: &Option<String>) -> Option<bool> {
-        trial.as_ref().map(String::is_empty)
-    }
-}
-
-/// Opens and closes the events that recording would use. They count nothing.
-pub fn trials(kernel: &mut dyn Events) -> Trials {
-    let Ok(machine) = Machine::read(kernel) else {
-        return Trials::default();
-    };
-    let Some(&cpu) = machine.cpus.first() else {
-        return Trials::default();
-    };
-    let mut trials = Trials::default();
-    let open = |kernel: &mut dyn Events, attr: &Attr, cpu: u32| {
-        let attr = Attr {
-            flags: attr.flags | flag::DISABLED,
-            ..*attr
-        };
-        let mut opened = kernel.open(&attr, 0, cpu as i32, None);
-        // As recording does.
-        if opened
-            .as_ref()
-            .is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL))
-        {
-            let with_guests = Attr {
-                flags: attr.flags & !flag::EXCLUDE_GUEST,
-                ..attr
-            };
-            opened = kernel.open(&with_guests, 0, cpu as i32, None);
-        }
-        let text = opened.err().map_or(String::new(), |e| e.to_string());
-        kernel.close_all();
-        text
-    };
-    let request = |pause| Request {
-        keep: Keep::Windows {
-            bytes: 4096,
-            trigger: Trigger::Loads(1_000_000),
-            pause,
-        },
-        timing: Timing::default(),
-        filter: String::new(),
-        guests: false,
-        stacks: false,
-    };
-    let alone = Machine {
-        pt: None,
-        ..machine.clone()
-    };
-    for event in plan(&alone, &request(false))
-        .map(|p| p.events)
-        .unwrap_or_default()
-    {
-        match (event.role, event.attr.kind) {
-            (Role::Sample, TYPE_SOFTWARE) => {
-                trials.clock = Some(open(
-                    kernel,
-                    &event.attr,
-                    event.cpus.first().copied().unwrap_or(cpu),
-                ))
-            }
-            (Role::Sample, kind) => {
-                let name = machine
-                    .cores
-                    .iter()
-                    .find(|c| c.kind == kind)
-                    .map_or_else(String::new, |c| c.name.clone());
-                let text = open(
-                    kernel,
-                    &event.attr,
-                    event.cpus.first().copied().unwrap_or(cpu),
-                );
-                trials.loads.insert(name, text);
-            }
-            _ => {}
-        }
-    }
-    if trials.clock.is_none() {
-        let clock = Request {
-            keep: Keep::Windows {
-                bytes: 4096,
-                trigger: Trigger::Clock(1_000_003),
-                pause: false,
-            },
-            ..request(false)
-        };
-        let events = plan(&alone, &clock).map(|p| p.events).unwrap_or_default();
-        trials.clock = events.first().map(|event| open(kernel, &event.attr, cpu));
-    }
-    for pause in [false, true] {
-        let Ok(made) = plan(&machine, &request(pause)) else {
-            continue;
-        };
-        let Some(event) = made.events.iter().find(|e| e.role == Role::Trace) else {
-            continue;
-        };
-        // Any action is refused by kernels that have none.
-        let attr = Attr {
-            aux_action: if pause { action::START_PAUSED } else { 0 },
-            ..event.attr
-        };
-        let text = open(kernel, &attr, cpu);
-        *(if pause {
-            &mut trials.pause
-        } else {
-            &mut trials.pt
-        }) = Some(text);
-    }
-    trials
-}
-
-/// Something that is missing, with the remedy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Missing {
-    /// Without it, nothing can be recorded this way; else it is only worse.
-    pub required: bool,
-    /// The missing capability.
-    pub what: String,
-    /// Remedy.
-    pub remedy: String,
 }
 
 /// Everything [`probe`] found.
@@ -296,121 +157,6 @@ pub fn report(processor: Processor, kernel: Kernel, rights: Rights, trials: Tria
         backend: backend.into(),
         ..ProbeReport::default()
     }
-}
-
-fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights, trials: &Trials) -> Vec<Missing> {
-    let mut list = Vec::new();
-    let mut missing = |required: bool, what: String, remedy: &str| {
-        list.push(Missing {
-            required,
-            what,
-            remedy: remedy.into(),
-        })
-    };
-    const OTHER_CPU: &str = "use the software backend, or a CPU with ptwrite: Goldmont Plus, Tremont, Gracemont; Alder Lake and newer; Sapphire Rapids and newer";
-    if !cpu.intel_pt {
-        let who = if cpu.vendor.is_empty() {
-            "this processor"
-        } else {
-            &cpu.vendor
-        };
-        missing(true, format!("CPUID shows no Intel PT ({who})"), OTHER_CPU);
-    } else if !cpu.ptwrite {
-        missing(
-            true,
-            "Intel PT is there, but CPUID shows no ptwrite".into(),
-            OTHER_CPU,
-        );
-    }
-    if cpu.ptwrite && cpu.ptwrite_runs == Some(false) {
-        missing(
-            true,
-            "ptwrite is in CPUID but raises SIGILL".into(),
-            "a hypervisor seems to forbid it: record on the host itself",
-        );
-    }
-    if cpu.intel_pt && !kernel.intel_pt {
-        missing(
-            true,
-            "the kernel has no intel_pt PMU".into(),
-            "use a kernel with perf events; in a guest, the host must pass PT on, which KVM of Linux 6.12 and newer (and of stable releases since November 2024) no longer does: record on the host itself, or use the software backend",
-        );
-    }
-    if kernel.intel_pt && kernel.caps.get("ptwrite").is_some_and(|v| v == "0") {
-        missing(
-            true,
-            "the intel_pt PMU reports no ptwrite".into(),
-            OTHER_CPU,
-        );
-    }
-    if kernel.intel_pt
-        && let [what, remedy] = &kernel.erratum[..]
-    {
-        missing(false, what.clone(), remedy);
-    }
-    let paranoid = kernel.paranoid.unwrap_or(2);
-    if paranoid > 2 && !rights.perfmon {
-        missing(
-            true,
-            format!("perf_event_paranoid is {paranoid}"),
-            "sysctl kernel.perf_event_paranoid=2, or give mgz-record CAP_PERFMON",
-        );
-    }
-    if let Some(error) = trials
-        .pt
-        .as_ref()
-        .filter(|error| !error.is_empty() && (paranoid <= 2 || rights.perfmon))
-    {
-        missing(
-            true,
-            format!("the kernel refuses the PT event ({error})"),
-            "end other recordings that use Intel PT; in a container, let seccomp allow perf_event_open",
-        );
-    }
-    if kernel.intel_pt && !kernel.aux_sampling {
-        missing(
-            false,
-            format!("Linux {} cannot put PT data into samples", kernel.release),
-            "use Linux 5.5 or newer; until then full traces and snapshots only",
-        );
-    }
-    let counts_loads = trials.loads.values().any(String::is_empty)
-        || trials.loads.is_empty() && !kernel.load_events.is_empty();
-    if kernel.intel_pt && !counts_loads {
-        missing(
-            false,
-            "no PMU event counts loads".into(),
-            "samples are taken by CPU time instead; in a guest, let the host pass the PMU on",
-        );
-    }
-    if kernel.intel_pt && !Trials::granted(&trials.pause).unwrap_or(kernel.aux_pause) {
-        missing(
-            false,
-            format!("Linux {} cannot pause PT between samples", kernel.release),
-            "use Linux 6.13 or newer; until then PT slows the program all the time",
-        );
-    }
-    if kernel.intel_pt && kernel.address_filters == 0 {
-        missing(
-            false,
-            "there are no address filters".into(),
-            "choose functions with mgz-instrument --functions, not with mgz-record --functions",
-        );
-    }
-    let limit = rights
-        .memlock
-        .map(|bytes| bytes >> 10)
-        .map(|kb| kb + kernel.mlock_kb.unwrap_or(516));
-    if let Some(kb) =
-        limit.filter(|&kb| kb < 4096 && paranoid >= 0 && !rights.perfmon && !rights.ipc_lock)
-    {
-        missing(
-            false,
-            format!("only {kb} KiB of memory may be locked for buffers"),
-            "ulimit -l unlimited, or sysctl kernel.perf_event_mlock_kb=65536",
-        );
-    }
-    list
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -576,8 +322,24 @@ fn rights(root: &Path) -> Rights {
 
 impl fmt::Display for ProbeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let yes = |b: bool| if b { "yes" } else { "no" };
-        let (cpu, kernel, rights) = (&self.processor, &self.kernel, &self.rights);
+        self.machine(f)?;
+        self.permissions(f)?;
+        self.verdicts(f)?;
+        if !self.trigger.is_empty() {
+            writeln!(f, "bursts      by {} ({})", self.trigger, self.trigger_why)?;
+        }
+        writeln!(f, "--backend auto takes: {}", self.backend)
+    }
+}
+
+fn yes(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
+}
+
+impl ProbeReport {
+    /// The processor, the kernel and its PMUs.
+    fn machine(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (cpu, kernel) = (&self.processor, &self.kernel);
         let trial = cpu.ptwrite_runs.map_or("not tried", yes);
         writeln!(
             f,
@@ -618,7 +380,12 @@ impl fmt::Display for ProbeReport {
             "PMUs        {}; load events: {}",
             list(&kernel.core_pmus),
             list(&kernel.load_events)
-        )?;
+        )
+    }
+
+    /// The rights of this process, and the events that it was granted.
+    fn permissions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kernel, rights) = (&self.kernel, &self.rights);
         let number = |n: Option<String>| n.unwrap_or_else(|| "unknown".into());
         let locked = rights
             .memlock
@@ -658,7 +425,11 @@ impl fmt::Display for ProbeReport {
         writeln!(
             f,
             "events      clock {clock}, PT {pt}, PT with pauses {pause}{loads}"
-        )?;
+        )
+    }
+
+    /// The ways to record, each with what it lacks.
+    fn verdicts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, missing) in [
             ("Intel PT", &self.pt_missing),
             ("software", &self.soft_missing),
@@ -679,10 +450,7 @@ impl fmt::Display for ProbeReport {
                 )?;
             }
         }
-        if !self.trigger.is_empty() {
-            writeln!(f, "bursts      by {} ({})", self.trigger, self.trigger_why)?;
-        }
-        writeln!(f, "--backend auto takes: {}", self.backend)
+        Ok(())
     }
 }
 
@@ -968,33 +736,6 @@ mod tests {
                 "Linux 6.13.2-generic cannot pause PT between samples"
             ]
         );
-    }
-
-    #[test]
-    fn trials_open_what_recording_opens_and_close_it() {
-        let mut fake = mgz_perf::kernel_fake::Fake::new(mgz_perf::kernel_fake::machine(
-            "0-1",
-            &[("cpu_core", 4, "0"), ("cpu_atom", 10, "1")],
-        ));
-        fake.refuse = Box::new(|attr, cpu| {
-            assert!(attr.flags & flag::DISABLED != 0 && (attr.kind != 10 || cpu == 1));
-            (attr.aux_action != 0).then_some(libc::EINVAL)
-        });
-        let found = trials(&mut fake);
-        assert_eq!(
-            (found.clock.as_deref(), found.pt.as_deref()),
-            (Some(""), Some(""))
-        );
-        assert!(found.pause.is_some_and(|e| e.contains("Invalid argument")));
-        assert_eq!(
-            found.loads,
-            [
-                ("cpu_atom".to_string(), String::new()),
-                ("cpu_core".into(), String::new())
-            ]
-            .into()
-        );
-        assert!(fake.events.is_empty() && fake.closed >= 5);
     }
 
     #[test]

@@ -4,5 +4,7 @@ pub mod backend;
 pub mod caches;
 pub mod capabilities;
 pub mod counters;
+pub mod missing;
 pub mod signal_cost;
+pub mod trials;
 pub mod trigger;

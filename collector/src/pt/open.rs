@@ -310,88 +310,26 @@ pub fn open(
     pid: u32,
     sizes: Sizes,
 ) -> Result<Opened, OpenError> {
-    let (mut request, mut machine) = (request.clone(), machine.clone());
-    if let Some(file) = unmatched(kernel, &machine, &request.filter) {
+    if let Some(file) = unmatched(kernel, machine, &request.filter) {
         return Err(OpenError::Overlay { file });
     }
-    let asked = Extras {
-        guests_out: !request.guests,
-        pause: matches!(request.keep, Keep::Windows { pause: true, .. }),
-        stacks: request.stacks && request.keep != Keep::Everything,
-    };
-    let mut extras = asked;
-    let mut notes = Vec::new();
-    let (plan, handles) = loop {
-        request.guests = !extras.guests_out;
-        request.stacks = extras.stacks;
-        if let Keep::Windows { pause, .. } = &mut request.keep {
-            *pause = extras.pause;
-        }
-        let plan = plan(&machine, &request)?;
-        match open_all(kernel, &plan, pid) {
-            Ok(handles) => break (plan, handles),
-            Err(failed) => {
-                kernel.close_all();
-                let given_up = concede(
-                    kernel,
-                    &failed,
-                    &mut request,
-                    &mut machine,
-                    &mut extras,
-                    asked,
-                );
-                match given_up {
-                    Some(note) => notes.extend(Some(note).filter(|n| !n.is_empty())),
-                    None => {
-                        let remedy = remedy(&failed, kernel);
-                        return Err(OpenError::Refused {
-                            event: failed.name,
-                            error: failed.error,
-                            remedy,
-                        });
-                    }
-                }
-            }
-        }
-    };
-    if asked.stacks && !extras.stacks {
-        notes.push("the kernel refuses call chains, so that windows have no call paths".into());
-    }
-    let (cpus, sizes) = map_all(kernel, &plan, &handles, &machine.cpus, &request, sizes)?;
-    let plan = Plan {
-        notes: [notes, plan.notes].concat(),
-        ..plan
-    };
-    let other = |what| move |error| OpenError::Other { what, error };
-    for handle in &handles {
-        let Some(owner) = cpus
-            .iter()
-            .find(|c| c.cpu == handle.cpu)
-            .map(|c| c.leader)
-            .filter(|&leader| leader != handle.id)
-        else {
-            continue;
-        };
-        kernel
-            .control(handle.id, &Control::Output(owner))
-            .map_err(other("joining events in one ring"))?;
-    }
-    if !request.filter.is_empty() {
-        for trace in cpus.iter().filter_map(|c| c.trace) {
-            let set = kernel.control(trace, &Control::Filter(request.filter.clone()));
-            set.map_err(|error| OpenError::Filter {
-                filter: request.filter.clone(),
-                error,
-            })?;
-        }
-    }
+    let Granted {
+        plan,
+        handles,
+        request,
+        cpus,
+    } = negotiate(kernel, machine.clone(), request.clone(), pid)?;
+    let (cpus, sizes) = map_all(kernel, &plan, &handles, &cpus, &request, sizes)?;
+    join(kernel, &handles, &cpus)?;
+    set_filter(kernel, &cpus, &request.filter)?;
     let mut ids = vec![Vec::new(); plan.events.len()];
     let mut events = vec![Vec::new(); plan.events.len()];
     let mut counters = Vec::new();
     for handle in &handles {
-        let id = kernel
-            .id(handle.id)
-            .map_err(other("asking for an event's id"))?;
+        let id = kernel.id(handle.id).map_err(|error| OpenError::Other {
+            what: "asking for an event's id",
+            error,
+        })?;
         ids[handle.event].push(id);
         events[handle.event].push(handle.id);
         let ring = cpus.iter().position(|c| c.cpu == handle.cpu).unwrap_or(0) as u32;
@@ -409,6 +347,109 @@ pub fn open(
         counters,
         sizes,
     })
+}
+
+/// The events that the kernel granted, after all concessions.
+struct Granted {
+    plan: Plan,
+    handles: Vec<Handle>,
+    request: Request,
+    cpus: Vec<u32>,
+}
+
+/// Opens the events, and concedes a feature after each refusal.
+fn negotiate(
+    kernel: &mut dyn Kernel,
+    mut machine: Machine,
+    mut request: Request,
+    pid: u32,
+) -> Result<Granted, OpenError> {
+    let asked = Extras {
+        guests_out: !request.guests,
+        pause: matches!(request.keep, Keep::Windows { pause: true, .. }),
+        stacks: request.stacks && request.keep != Keep::Everything,
+    };
+    let mut extras = asked;
+    let mut notes = Vec::new();
+    let (plan, handles) = loop {
+        request.guests = !extras.guests_out;
+        request.stacks = extras.stacks;
+        if let Keep::Windows { pause, .. } = &mut request.keep {
+            *pause = extras.pause;
+        }
+        let plan = plan(&machine, &request)?;
+        let failed = match open_all(kernel, &plan, pid) {
+            Ok(handles) => break (plan, handles),
+            Err(failed) => failed,
+        };
+        kernel.close_all();
+        let given_up = concede(
+            kernel,
+            &failed,
+            &mut request,
+            &mut machine,
+            &mut extras,
+            asked,
+        );
+        let Some(note) = given_up else {
+            let remedy = remedy(&failed, kernel);
+            return Err(OpenError::Refused {
+                event: failed.name,
+                error: failed.error,
+                remedy,
+            });
+        };
+        notes.extend(Some(note).filter(|n| !n.is_empty()));
+    };
+    if asked.stacks && !extras.stacks {
+        notes.push("the kernel refuses call chains, so that windows have no call paths".into());
+    }
+    let plan = Plan {
+        notes: [notes, plan.notes].concat(),
+        ..plan
+    };
+    Ok(Granted {
+        plan,
+        handles,
+        request,
+        cpus: machine.cpus,
+    })
+}
+
+/// Joins the events of each CPU in the ring of their leader.
+fn join(kernel: &mut dyn Kernel, handles: &[Handle], cpus: &[CpuEvents]) -> Result<(), OpenError> {
+    for handle in handles {
+        let Some(owner) = cpus
+            .iter()
+            .find(|c| c.cpu == handle.cpu)
+            .map(|c| c.leader)
+            .filter(|&leader| leader != handle.id)
+        else {
+            continue;
+        };
+        kernel
+            .control(handle.id, &Control::Output(owner))
+            .map_err(|error| OpenError::Other {
+                what: "joining events in one ring",
+                error,
+            })?;
+    }
+    Ok(())
+}
+
+/// Sets the address filter of the PT events, if there is one.
+fn set_filter(kernel: &mut dyn Kernel, cpus: &[CpuEvents], filter: &str) -> Result<(), OpenError> {
+    if filter.is_empty() {
+        return Ok(());
+    }
+    for trace in cpus.iter().filter_map(|c| c.trace) {
+        let set = kernel.control(trace, &Control::Filter(filter.to_owned()));
+        set.map_err(|error| OpenError::Filter {
+            filter: filter.to_owned(),
+            error,
+        })?;
+    }
+    Ok(())
 }
 
 /// A file of a filter that the kernel will not find in the program's mappings.

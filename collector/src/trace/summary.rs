@@ -50,98 +50,10 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     } else {
         &manifest.program_status
     };
-    let mut line = format!("mgz-record: {how}: ");
-    match (t.loads_executed, t.loads_executed_estimate) {
-        (Some(exact), _) if manifest.mode == TraceMode::Count => {
-            let at_least = match is_complete(manifest) {
-                true => "",
-                false => "at least ",
-            };
-            let _ = write!(line, "{at_least}{} loads counted, ", count(exact as f64));
-        }
-        (None, None) if manifest.mode == TraceMode::Count => {
-            line.push_str("loads executed unknown, ")
-        }
-        (Some(exact), _) => {
-            let at_least = match is_complete(manifest) {
-                true => "",
-                false => "at least ",
-            };
-            let _ = write!(line, "{at_least}{} loads executed, ", count(exact as f64));
-        }
-        (None, Some(estimate)) if manifest.mode == TraceMode::Burst => {
-            let error = t
-                .loads_executed_error
-                .map_or(String::new(), |e| format!(", {}", within(e)));
-            let basis = if manifest.triggers_by_loads() {
-                "by the number of triggers"
-            } else {
-                "by how fast the code of the windows runs"
-            };
-            let _ = write!(
-                line,
-                "~{} loads executed ({basis}{error}), ",
-                count(estimate)
-            );
-        }
-        // An import knows only how often a sample was taken.
-        (None, Some(estimate)) if t.records_executed == 0 => {
-            let every = match manifest.period {
-                0 => manifest.trigger_why.clone(),
-                period => format!("a sample every {} of them", count(period as f64)),
-            };
-            let _ = write!(
-                line,
-                "~{} loads executed in all code ({every}), ",
-                count(estimate)
-            );
-        }
-        (None, None)
-            if manifest.mode == TraceMode::Burst && manifest.data != "spill" && t.rows > 0 =>
-        {
-            line.push_str(
-                "loads executed unknown (how fast the code runs was not measured in all of it; `mgz-record --calibrate` counts them), ",
-            );
-        }
-        (None, None) if t.records_executed == 0 && t.records_kept > 0 => {
-            line.push_str("loads executed unknown, ")
-        }
-        (None, Some(estimate)) => {
-            let basis = format!(
-                "{} records × the {:.2} loads per record in the windows",
-                count(t.records_executed as f64),
-                estimate / (t.records_executed.max(1)) as f64
-            );
-            let _ = write!(line, "~{} loads executed ({basis}), ", count(estimate));
-        }
-        (None, None) => {
-            let _ = write!(
-                line,
-                "{} records written by probes, ",
-                count(t.records_executed as f64)
-            );
-        }
-    }
-    if manifest.data == "spill" {
-        let _ = write!(line, "{} records kept", count(t.records_kept as f64));
-    } else {
-        let stores = t.stores.unwrap_or(0);
-        let loads = t.rows.saturating_sub(stores);
-        let _ = write!(line, "{} recorded", count(loads as f64));
-        if t.implied_const > 0 {
-            let _ = write!(
-                line,
-                " (+ {} implied constant)",
-                count(t.implied_const as f64)
-            );
-        }
-        if stores > 0 {
-            let _ = write!(line, ", {} stores recorded", count(stores as f64));
-        }
-    }
-    let _ = write!(
-        line,
-        ", {} sample{}",
+    let mut line = format!(
+        "mgz-record: {how}: {}, {}, {} sample{}",
+        executed(manifest),
+        recorded(manifest),
         count(t.samples as f64),
         if t.samples == 1 { "" } else { "s" }
     );
@@ -175,6 +87,86 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         );
     }
     line
+}
+
+/// The number of loads that were executed, as far as it is known.
+fn executed(manifest: &Manifest) -> String {
+    let t = &manifest.totals;
+    let is_count = manifest.mode == TraceMode::Count;
+    let is_burst = manifest.mode == TraceMode::Burst;
+    let unknown = "loads executed unknown";
+    match (t.loads_executed, t.loads_executed_estimate) {
+        (Some(exact), _) => {
+            let at_least = match is_complete(manifest) {
+                true => "",
+                false => "at least ",
+            };
+            let how = if is_count { "counted" } else { "executed" };
+            format!("{at_least}{} loads {how}", count(exact as f64))
+        }
+        (None, None) if is_count => unknown.into(),
+        (None, Some(estimate)) => estimated(manifest, estimate),
+        (None, None) if is_burst && manifest.data != "spill" && t.rows > 0 => format!(
+            "{unknown} (how fast the code runs was not measured in all of it; `mgz-record --calibrate` counts them)"
+        ),
+        (None, None) if t.records_executed == 0 && t.records_kept > 0 => unknown.into(),
+        (None, None) => format!(
+            "{} records written by probes",
+            count(t.records_executed as f64)
+        ),
+    }
+}
+
+/// The estimated number of loads that were executed, with its basis.
+fn estimated(manifest: &Manifest, estimate: f64) -> String {
+    let t = &manifest.totals;
+    let loads = format!("~{} loads executed", count(estimate));
+    if manifest.mode == TraceMode::Burst {
+        let error = t
+            .loads_executed_error
+            .map_or(String::new(), |e| format!(", {}", within(e)));
+        let basis = if manifest.triggers_by_loads() {
+            "by the number of triggers"
+        } else {
+            "by how fast the code of the windows runs"
+        };
+        return format!("{loads} ({basis}{error})");
+    }
+    // An import knows only how often a sample was taken.
+    if t.records_executed == 0 {
+        let every = match manifest.period {
+            0 => manifest.trigger_why.clone(),
+            period => format!("a sample every {} of them", count(period as f64)),
+        };
+        return format!("{loads} in all code ({every})");
+    }
+    format!(
+        "{loads} ({} records × the {:.2} loads per record in the windows)",
+        count(t.records_executed as f64),
+        estimate / t.records_executed as f64
+    )
+}
+
+/// The number of loads and stores that were recorded.
+fn recorded(manifest: &Manifest) -> String {
+    let t = &manifest.totals;
+    if manifest.data == "spill" {
+        return format!("{} records kept", count(t.records_kept as f64));
+    }
+    let stores = t.stores.unwrap_or(0);
+    let loads = t.rows.saturating_sub(stores);
+    let mut text = format!("{} recorded", count(loads as f64));
+    if t.implied_const > 0 {
+        let _ = write!(
+            text,
+            " (+ {} implied constant)",
+            count(t.implied_const as f64)
+        );
+    }
+    if stores > 0 {
+        let _ = write!(text, ", {} stores recorded", count(stores as f64));
+    }
+    text
 }
 
 /// True if no load of an instrumented file's functions can have been executed unseen.

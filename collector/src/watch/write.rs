@@ -8,121 +8,102 @@ use crate::watch::run::Row;
 use arrow_array::{
     ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
-use arrow_schema::{Field, Schema};
 use mgz_annotations_schema::manifest::WATCH;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Rows with the code of their two accesses.
+struct Columns<'a> {
+    rows: &'a [Row],
+    codes: Vec<[Code; 2]>,
+}
+
+impl<'a> Columns<'a> {
+    fn new(rows: &'a [Row], maps: &Maps) -> Columns<'a> {
+        let mut names = Names::default();
+        let codes = rows
+            .iter()
+            .map(|row| {
+                let reused = if row.pair.reuse_ip == 0 {
+                    Code::default()
+                } else {
+                    names.code(maps, row.reused)
+                };
+                [names.code(maps, row.used), reused]
+            })
+            .collect();
+        Columns { rows, codes }
+    }
+
+    fn numbers(&self, of: impl Fn(&Row) -> u64) -> ArrayRef {
+        Arc::new(self.rows.iter().map(of).collect::<UInt64Array>())
+    }
+
+    fn maybe_numbers(&self, of: impl Fn(&Row) -> Option<u64>) -> ArrayRef {
+        Arc::new(self.rows.iter().map(of).collect::<UInt64Array>())
+    }
+
+    fn ids(&self, of: impl Fn(&Row) -> u32) -> ArrayRef {
+        Arc::new(self.rows.iter().map(of).collect::<UInt32Array>())
+    }
+
+    fn names(&self, of: impl Fn(&Row) -> &'static str) -> ArrayRef {
+        let names = self.rows.iter().map(|r| Some(of(r)));
+        Arc::new(names.collect::<StringArray>())
+    }
+
+    fn texts(&self, which: usize, of: impl Fn(&Code) -> &str) -> ArrayRef {
+        let texts = self.codes.iter().map(|c| Some(of(&c[which])));
+        Arc::new(texts.collect::<StringArray>())
+    }
+
+    fn lines(&self, which: usize) -> ArrayRef {
+        let lines = self.codes.iter().map(|c| c[which].line as i32);
+        Arc::new(lines.collect::<Int32Array>())
+    }
+
+    fn writes(&self) -> ArrayRef {
+        let writes = self.rows.iter().map(|r| Some(r.pair.write));
+        Arc::new(writes.collect::<BooleanArray>())
+    }
+}
+
 /// Writes the file, and `call_paths.parquet`, into a trace folder, mode 0600.
 pub fn write(folder: &Path, rows: &[Row], maps: &Maps, paths: &Named) -> anyhow::Result<()> {
     let path = |node: u32| paths.of_node.get(node as usize).copied().unwrap_or(0);
-    let mut names = Names::default();
-    let codes: Vec<[Code; 2]> = rows
-        .iter()
-        .map(|row| {
-            let reused = if row.pair.reuse_ip == 0 {
-                Code::default()
-            } else {
-                names.code(maps, row.reused)
-            };
-            [names.code(maps, row.used), reused]
-        })
-        .collect();
-    let numbers = |of: &dyn Fn(&Row) -> u64| {
-        Arc::new(rows.iter().map(of).collect::<UInt64Array>()) as ArrayRef
-    };
-    let ids = |of: &dyn Fn(&Row) -> i32| {
-        Arc::new(rows.iter().map(|r| of(r) as u32).collect::<UInt32Array>()) as ArrayRef
-    };
-    let texts = |which: usize, of: &dyn Fn(&Code) -> &str| {
-        Arc::new(
-            codes
-                .iter()
-                .map(|c| Some(of(&c[which])))
-                .collect::<StringArray>(),
-        ) as ArrayRef
-    };
-    let lines = |which: usize| {
-        Arc::new(
-            codes
-                .iter()
-                .map(|c| c[which].line as i32)
-                .collect::<Int32Array>(),
-        ) as ArrayRef
-    };
-    let columns: Vec<(&str, ArrayRef)> = vec![
-        ("process", ids(&|r| r.process)),
-        ("thread", ids(&|r| r.thread)),
-        ("sample", numbers(&|r| r.pair.sample)),
-        ("until", numbers(&|r| r.pair.until)),
+    let c = Columns::new(rows, maps);
+    let loads = c.maybe_numbers(|r| r.pair.counted.map(|c| c.loads));
+    let stores = c.maybe_numbers(|r| r.pair.counted.map(|c| c.stores));
+    let columns = [
+        ("process", c.ids(|r| r.process as u32), false),
+        ("thread", c.ids(|r| r.thread as u32), false),
+        ("sample", c.numbers(|r| r.pair.sample), false),
+        ("until", c.numbers(|r| r.pair.until), false),
+        ("outcome", c.names(|r| r.pair.outcome.name()), false),
+        ("address", c.numbers(|r| r.pair.address), false),
+        ("write", c.writes(), false),
+        ("counts", c.names(|r| r.pair.counts.name()), false),
+        ("stepped_loads", c.numbers(|r| r.pair.stepped.loads), false),
         (
-            "outcome",
-            Arc::new(
-                rows.iter()
-                    .map(|r| Some(r.pair.outcome.name()))
-                    .collect::<StringArray>(),
-            ),
+            "stepped_stores",
+            c.numbers(|r| r.pair.stepped.stores),
+            false,
         ),
-        ("address", numbers(&|r| r.pair.address)),
-        (
-            "write",
-            Arc::new(
-                rows.iter()
-                    .map(|r| Some(r.pair.write))
-                    .collect::<BooleanArray>(),
-            ),
-        ),
-        (
-            "counts",
-            Arc::new(
-                rows.iter()
-                    .map(|r| Some(r.pair.counts.name()))
-                    .collect::<StringArray>(),
-            ),
-        ),
-        ("stepped_loads", numbers(&|r| r.pair.stepped.loads)),
-        ("stepped_stores", numbers(&|r| r.pair.stepped.stores)),
-        ("cpu_ns", numbers(&|r| r.pair.cpu_ns)),
-        (
-            "loads",
-            Arc::new(
-                rows.iter()
-                    .map(|r| r.pair.counted.map(|c| c.loads))
-                    .collect::<UInt64Array>(),
-            ),
-        ),
-        (
-            "stores",
-            Arc::new(
-                rows.iter()
-                    .map(|r| r.pair.counted.map(|c| c.stores))
-                    .collect::<UInt64Array>(),
-            ),
-        ),
-        ("use_module", texts(0, &|c| &c.module)),
-        ("use_function", texts(0, &|c| &c.function)),
-        ("use_file", texts(0, &|c| &c.file)),
-        ("use_line", lines(0)),
-        ("reuse_module", texts(1, &|c| &c.module)),
-        ("reuse_function", texts(1, &|c| &c.function)),
-        ("reuse_file", texts(1, &|c| &c.file)),
-        ("reuse_line", lines(1)),
-        ("use_path", ids(&|r| path(r.pair.use_path) as i32)),
-        ("reuse_path", ids(&|r| path(r.pair.reuse_path) as i32)),
+        ("cpu_ns", c.numbers(|r| r.pair.cpu_ns), false),
+        ("loads", loads, true),
+        ("stores", stores, true),
+        ("use_module", c.texts(0, |c| &c.module), false),
+        ("use_function", c.texts(0, |c| &c.function), false),
+        ("use_file", c.texts(0, |c| &c.file), false),
+        ("use_line", c.lines(0), false),
+        ("reuse_module", c.texts(1, |c| &c.module), false),
+        ("reuse_function", c.texts(1, |c| &c.function), false),
+        ("reuse_file", c.texts(1, |c| &c.file), false),
+        ("reuse_line", c.lines(1), false),
+        ("use_path", c.ids(|r| path(r.pair.use_path)), false),
+        ("reuse_path", c.ids(|r| path(r.pair.reuse_path)), false),
     ];
-    let fields: Vec<Field> = columns
-        .iter()
-        .map(|(name, column)| {
-            Field::new(
-                *name,
-                column.data_type().clone(),
-                matches!(*name, "loads" | "stores"),
-            )
-        })
-        .collect();
-    let schema = Arc::new(Schema::new(fields));
-    let columns = columns.into_iter().map(|c| c.1).collect();
-    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(Into::into);
-    small_table::write(folder, WATCH, schema, [batch])?;
+    let batch = RecordBatch::try_from_iter_with_nullable(columns)?;
+    small_table::write(folder, WATCH, batch.schema(), [Ok(batch)])?;
     calls(folder, &paths.calls)
 }

@@ -92,111 +92,133 @@ const REGISTERS_64: u64 = 2;
 
 /// Reads a sample's body; `None` if it contradicts its attribute.
 pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
-    const HW_INDEX: u64 = 1 << 17;
-    const COUNTERS: u64 = 1 << 19;
-    let has = |bit: u64| attr.sample_type & bit != 0;
     let mut walk = Walk { body, at: 0 };
     let mut sample = Sample::default();
-    let who = &mut sample.identity;
-    if has(bits::IDENTIFIER) {
-        who.id = Some(walk.word()?);
-    }
-    if has(bits::IP) {
-        sample.ip = Some(walk.word()?);
-    }
-    if has(bits::TID) {
-        who.task = Some(walk.pair()?);
-    }
-    if has(bits::TIME) {
-        who.time = Some(walk.word()?);
-    }
-    if has(bits::ADDR) {
-        walk.word()?;
-    }
-    if has(bits::ID) {
-        who.id = Some(walk.word()?);
-    }
-    if has(bits::STREAM_ID) {
-        walk.word()?;
-    }
-    if has(bits::CPU) {
-        who.cpu = Some(walk.pair()?.0);
-    }
-    if has(bits::PERIOD) {
-        sample.period = Some(walk.word()?);
-    }
-    if has(bits::READ) {
-        walk.read(attr.read_format)?;
-    }
-    if has(bits::CALLCHAIN) {
-        let count = walk.word()?;
-        let from = walk.at;
-        walk.words(count)?;
-        sample.callchain = Some(from..walk.at);
-    }
-    if has(bits::RAW) {
-        let size = u32_at(body, walk.at)?;
-        // The size field and the data fill whole words together.
-        walk.skip((u64::from(size) + 4).next_multiple_of(8))?;
-    }
-    if has(bits::BRANCH_STACK) {
-        let count = walk.word()?;
-        if attr.branch_sample_type & HW_INDEX != 0 {
-            walk.word()?;
-        }
-        let from = walk.at;
-        walk.words(count.checked_mul(3)?)?;
-        sample.branches = Some(from..walk.at);
-        if attr.branch_sample_type & COUNTERS != 0 {
-            walk.words(count)?;
-        }
-    }
-    if has(bits::REGS_USER) {
-        let from = walk.at;
-        walk.registers(attr.regs_user)?;
-        let is_64 = u64_at(body, from) == Some(REGISTERS_64);
-        sample.registers = is_64.then_some(from + 8..walk.at);
-    }
-    if has(bits::STACK_USER) {
-        let size = walk.word()?;
-        if size > 0 {
-            let from = walk.at;
-            walk.skip(size)?;
-            let (to, filled) = (walk.at, walk.word()?);
-            let filled = usize::try_from(filled).unwrap_or(usize::MAX);
-            sample.stack = Some(from..from.saturating_add(filled).min(to));
-        }
-    }
-    for bit in [
-        bits::WEIGHT | bits::WEIGHT_STRUCT,
-        bits::DATA_SRC,
-        bits::TRANSACTION,
-    ] {
-        if has(bit) {
-            walk.word()?;
-        }
-    }
-    if has(bits::REGS_INTR) {
-        walk.registers(attr.regs_intr)?;
-    }
-    for bit in [
-        bits::PHYS_ADDR,
-        bits::CGROUP,
-        bits::DATA_PAGE_SIZE,
-        bits::CODE_PAGE_SIZE,
-    ] {
-        if has(bit) {
-            walk.word()?;
-        }
-    }
-    if has(bits::AUX) {
-        let size = walk.word()?;
-        let from = walk.at;
-        walk.skip(size)?;
-        sample.aux = Some(from..walk.at);
-    }
+    walk.numbers(attr, &mut sample)?;
+    walk.lists(attr, &mut sample)?;
+    walk.rest(attr, &mut sample)?;
     sample.rest = body.len() - walk.at;
     Some(sample)
+}
+
+impl Walk<'_> {
+    /// The fields up to the counters' values.
+    fn numbers(&mut self, attr: &Attr, sample: &mut Sample) -> Option<()> {
+        let has = |bit: u64| attr.sample_type & bit != 0;
+        let who = &mut sample.identity;
+        if has(bits::IDENTIFIER) {
+            who.id = Some(self.word()?);
+        }
+        if has(bits::IP) {
+            sample.ip = Some(self.word()?);
+        }
+        if has(bits::TID) {
+            who.task = Some(self.pair()?);
+        }
+        if has(bits::TIME) {
+            who.time = Some(self.word()?);
+        }
+        if has(bits::ADDR) {
+            self.word()?;
+        }
+        if has(bits::ID) {
+            who.id = Some(self.word()?);
+        }
+        if has(bits::STREAM_ID) {
+            self.word()?;
+        }
+        if has(bits::CPU) {
+            who.cpu = Some(self.pair()?.0);
+        }
+        if has(bits::PERIOD) {
+            sample.period = Some(self.word()?);
+        }
+        if has(bits::READ) {
+            self.read(attr.read_format)?;
+        }
+        Some(())
+    }
+
+    /// The fields from the call chain to the user's stack.
+    fn lists(&mut self, attr: &Attr, sample: &mut Sample) -> Option<()> {
+        const HW_INDEX: u64 = 1 << 17;
+        const COUNTERS: u64 = 1 << 19;
+        let has = |bit: u64| attr.sample_type & bit != 0;
+        if has(bits::CALLCHAIN) {
+            let count = self.word()?;
+            let from = self.at;
+            self.words(count)?;
+            sample.callchain = Some(from..self.at);
+        }
+        if has(bits::RAW) {
+            let size = u32_at(self.body, self.at)?;
+            // The size field and the data fill whole words together.
+            self.skip((u64::from(size) + 4).next_multiple_of(8))?;
+        }
+        if has(bits::BRANCH_STACK) {
+            let count = self.word()?;
+            if attr.branch_sample_type & HW_INDEX != 0 {
+                self.word()?;
+            }
+            let from = self.at;
+            self.words(count.checked_mul(3)?)?;
+            sample.branches = Some(from..self.at);
+            if attr.branch_sample_type & COUNTERS != 0 {
+                self.words(count)?;
+            }
+        }
+        if has(bits::REGS_USER) {
+            let from = self.at;
+            self.registers(attr.regs_user)?;
+            let is_64 = u64_at(self.body, from) == Some(REGISTERS_64);
+            sample.registers = is_64.then_some(from + 8..self.at);
+        }
+        if has(bits::STACK_USER) {
+            let size = self.word()?;
+            if size > 0 {
+                let from = self.at;
+                self.skip(size)?;
+                let (to, filled) = (self.at, self.word()?);
+                let filled = usize::try_from(filled).unwrap_or(usize::MAX);
+                sample.stack = Some(from..from.saturating_add(filled).min(to));
+            }
+        }
+        Some(())
+    }
+
+    /// The fields behind the user's stack.
+    fn rest(&mut self, attr: &Attr, sample: &mut Sample) -> Option<()> {
+        let has = |bit: u64| attr.sample_type & bit != 0;
+        for bit in [
+            bits::WEIGHT | bits::WEIGHT_STRUCT,
+            bits::DATA_SRC,
+            bits::TRANSACTION,
+        ] {
+            if has(bit) {
+                self.word()?;
+            }
+        }
+        if has(bits::REGS_INTR) {
+            self.registers(attr.regs_intr)?;
+        }
+        for bit in [
+            bits::PHYS_ADDR,
+            bits::CGROUP,
+            bits::DATA_PAGE_SIZE,
+            bits::CODE_PAGE_SIZE,
+        ] {
+            if has(bit) {
+                self.word()?;
+            }
+        }
+        if has(bits::AUX) {
+            let size = self.word()?;
+            let from = self.at;
+            self.skip(size)?;
+            sample.aux = Some(from..self.at);
+        }
+        Some(())
+    }
 }
 
 /// Reads the identity at the end of another record's body.

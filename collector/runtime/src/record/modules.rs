@@ -244,28 +244,10 @@ fn parse_note(note: &[u8]) -> Option<ModuleNote> {
 
 /// Tells the recorder of a module and installs its patches.
 fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<usize> {
-    let mut path = [0u8; PATH_BYTES];
-    // SAFETY: the loader's name is zero-terminated.
-    let name = unsafe { process::c_bytes(info.name) };
-    if name.is_empty() {
-        read_link(c"/proc/self/exe".as_ptr().cast(), &mut path);
-    } else {
-        let n = name.len().min(PATH_BYTES - 1);
-        path[..n].copy_from_slice(&name[..n]);
-    }
-    let (mut sidecar, mut kept) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
+    let (mut path, mut sidecar) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
+    module_path(info, &mut path);
     sidecar_path(info, note, &path, &mut sidecar);
-    let (result, map) = match check(note) {
-        MODULE_OK => match open_sidecar(&sidecar, note) {
-            (MODULE_NO_SIDECAR | MODULE_OTHER_SIDECAR, _) if kept_sidecar(note, &mut kept) => {
-                sidecar = kept;
-                open_sidecar(&sidecar, note)
-            }
-            opened => opened,
-        },
-        bad => (bad, &[][..]),
-    };
-    let mut result = result;
+    let (mut result, map) = open_map(note, &mut sidecar);
     let patches = if result == MODULE_OK {
         // SAFETY: the module is loaded, and its tables are those of this version.
         unsafe { Patches::of(info.addr, note) }
@@ -302,35 +284,12 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             counts: note.features & mgz_abi::module_note::FEATURE_COUNTS != 0,
             displacements: displacements(info.addr, note),
         };
-        let end = module.clone_end;
-        // SAFETY: the lock is held; nobody looks at the entry before its end is there.
-        unsafe {
-            (&raw mut MODULES[place]).write(Module {
-                clone_end: 0,
-                ..module
-            });
-            compiler_fence(Ordering::Release);
-            (&raw mut MODULES[place].clone_end).write_volatile(end);
-        }
+        put(place, module);
         LEN.store(len.max(place + 1), Ordering::Release);
     }
-    let done = match process::header().map_or(MODE_OFF, |h| h.mode) {
-        MODE_OFF => true,
-        // Without its map nobody knows what is what in its clones: the original runs.
-        _ if result != MODULE_OK => false,
-        MODE_BURST => catch_calls(info, headers, note),
-        _ if note.features & mgz_abi::module_note::FEATURE_READS_CODE != 0 => {
-            result = MODULE_READS_CODE;
-            false
-        }
-        _ if note.features & mgz_abi::module_note::FEATURE_BURST_ONLY != 0 => {
-            result = MODULE_BURST_ONLY;
-            false
-        }
-        _ => patches.install(headers),
-    };
-    if result == MODULE_OK && !done {
-        result = MODULE_UNPATCHED;
+    // Without its map nobody knows what is what in its clones: the original runs.
+    if result == MODULE_OK {
+        result = install(info, headers, note, &patches);
     }
     // The recorder must know the module before its first record arrives. None of its code has run
     // yet.
@@ -348,6 +307,74 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         }
     }
     place.filter(|_| result == MODULE_OK)
+}
+
+/// Writes the path of a module.
+#[inline(always)]
+fn module_path(info: &PhdrInfo, path: &mut [u8; PATH_BYTES]) {
+    // SAFETY: the loader's name is zero-terminated.
+    let name = unsafe { process::c_bytes(info.name) };
+    if name.is_empty() {
+        read_link(c"/proc/self/exe".as_ptr().cast(), path);
+    } else {
+        let n = name.len().min(PATH_BYTES - 1);
+        path[..n].copy_from_slice(&name[..n]);
+    }
+}
+
+/// Checks a note and opens its sidecar. If the recorder keeps the sidecar, the path becomes that of
+/// the kept one.
+#[inline(always)]
+fn open_map(note: &ModuleNote, sidecar: &mut [u8; PATH_BYTES]) -> (u32, &'static [u8]) {
+    let bad = check(note);
+    if bad != MODULE_OK {
+        return (bad, &[]);
+    }
+    let mut kept = [0u8; PATH_BYTES];
+    match open_sidecar(sidecar, note) {
+        (MODULE_NO_SIDECAR | MODULE_OTHER_SIDECAR, _) if kept_sidecar(note, &mut kept) => {
+            *sidecar = kept;
+            open_sidecar(sidecar, note)
+        }
+        opened => opened,
+    }
+}
+
+/// Writes a module into a free place of the table. The lock is held.
+#[inline(always)]
+fn put(place: usize, module: Module) {
+    let end = module.clone_end;
+    // SAFETY: the lock is held; nobody looks at the entry before its end is there.
+    unsafe {
+        (&raw mut MODULES[place]).write(Module {
+            clone_end: 0,
+            ..module
+        });
+        compiler_fence(Ordering::Release);
+        (&raw mut MODULES[place].clone_end).write_volatile(end);
+    }
+}
+
+/// Installs the patches that the mode needs. The result says whether that was possible.
+#[inline(always)]
+fn install(
+    info: &PhdrInfo,
+    headers: &[ProgramHeader],
+    note: &ModuleNote,
+    patches: &Patches,
+) -> u32 {
+    let done = match process::header().map_or(MODE_OFF, |h| h.mode) {
+        MODE_OFF => true,
+        MODE_BURST => catch_calls(info, headers, note),
+        _ if note.features & mgz_abi::module_note::FEATURE_READS_CODE != 0 => {
+            return MODULE_READS_CODE;
+        }
+        _ if note.features & mgz_abi::module_note::FEATURE_BURST_ONLY != 0 => {
+            return MODULE_BURST_ONLY;
+        }
+        _ => patches.install(headers),
+    };
+    if done { MODULE_OK } else { MODULE_UNPATCHED }
 }
 
 /// Number to add to the payload of each of a module's records.

@@ -230,10 +230,10 @@ global_asm!(
 
 /// The address of a label of the hooks.
 macro_rules! label {
-    ($name:literal) => {{
+    ($($name:literal)+) => {{
         let address: usize;
         // SAFETY: computes an address.
-        unsafe { core::arch::asm!(concat!("lea {}, [rip + ", $name, "]"), out(reg) address, options(nomem, nostack, preserves_flags)) };
+        unsafe { core::arch::asm!(concat!("lea {}, [rip + ", $($name,)+ "]"), out(reg) address, options(nomem, nostack, preserves_flags)) };
         address as u64
     }};
 }
@@ -519,79 +519,80 @@ pub fn settle(context: &mut Context) -> bool {
         end(ring, control, recording, kind, context, target);
         return true;
     }
-    let starts = [
-        (
-            RETURN,
-            label!("mgz_return"),
-            [
-                label!("mgz_return_1"),
-                label!("mgz_return_2"),
-                label!("mgz_return_3"),
-                label!("mgz_return_4"),
-            ],
-        ),
-        (
-            CALL,
-            label!("mgz_call"),
-            [
-                label!("mgz_call_1"),
-                label!("mgz_call_2"),
-                label!("mgz_call_3"),
-                label!("mgz_call_4"),
-            ],
-        ),
-        (
-            JUMP,
-            label!("mgz_jump"),
-            [
-                label!("mgz_jump_1"),
-                label!("mgz_jump_2"),
-                label!("mgz_jump_3"),
-                label!("mgz_jump_4"),
-            ],
-        ),
-        (
-            BACK,
-            label!("mgz_back"),
-            [
-                label!("mgz_back_1"),
-                label!("mgz_back_2"),
-                label!("mgz_back_3"),
-                label!("mgz_back_4"),
-            ],
-        ),
-    ];
     if rip >= label!("mgz_plain_return") {
-        if rip == label!("mgz_plain_return") {
-            let stack = *context.register(4);
-            // SAFETY: a return address is about to be popped.
-            context.registers[RIP] = unsafe { (stack as *const u64).read() };
-            *context.register(4) = stack + 8;
-        } else {
-            context.registers[RIP] = target;
-            if rip == label!("mgz_plain_call") {
-                refuse(context, target);
-            }
-        }
+        end_plain(context, target);
         return true;
     }
-    let Some(&(kind, _, at)) = starts.iter().rev().find(|s| rip >= s.1) else {
+    let Some(Hook { kind, steps, .. }) = Hook::at(rip) else {
         return false;
     };
-    if rip >= at[0] {
+    if rip >= steps[0] {
         *context.register(0) = control.hold[0].get();
     }
-    if rip >= at[1] {
+    if rip >= steps[1] {
         *context.register(1) = control.hold[1].get();
     }
-    if rip >= at[2] {
+    if rip >= steps[2] {
         restore_flags(control, context);
     }
-    if rip >= at[3] && matches!(kind, RETURN | BACK) {
+    if rip >= steps[3] && matches!(kind, RETURN | BACK) {
         *context.register(4) -= 8;
     }
     end(ring, control, recording, kind, context, target);
     true
+}
+
+/// The addresses of a hook's labels.
+struct Hook {
+    kind: u64,
+    start: u64,
+    /// rax is saved; rcx; the flags; the stack pointer is that of the target.
+    steps: [u64; 4],
+}
+
+impl Hook {
+    /// The hook that contains an address.
+    #[inline(always)]
+    fn at(rip: u64) -> Option<Hook> {
+        macro_rules! hook {
+            ($kind:ident, $name:literal) => {
+                Hook {
+                    kind: $kind,
+                    start: label!($name),
+                    steps: [
+                        label!($name "_1"),
+                        label!($name "_2"),
+                        label!($name "_3"),
+                        label!($name "_4"),
+                    ],
+                }
+            };
+        }
+        let hooks = [
+            hook!(RETURN, "mgz_return"),
+            hook!(CALL, "mgz_call"),
+            hook!(JUMP, "mgz_jump"),
+            hook!(BACK, "mgz_back"),
+        ];
+        hooks.into_iter().rfind(|hook| rip >= hook.start)
+    }
+}
+
+/// Brings a hook that leads on in the original to its end.
+#[inline(always)]
+fn end_plain(context: &mut Context, target: u64) {
+    let rip = context.registers[RIP];
+    if rip == label!("mgz_plain_return") {
+        let stack = *context.register(4);
+        // SAFETY: a return address is about to be popped.
+        context.registers[RIP] = unsafe { (stack as *const u64).read() };
+        *context.register(4) = stack + 8;
+    } else {
+        context.registers[RIP] = target;
+        if rip == label!("mgz_plain_call") {
+            refuse(context, target);
+        }
+    }
 }
 
 /// Brings a hook to its end by changing the registers.

@@ -197,9 +197,19 @@ pub fn attach(
         let functions = process::definitions(&process, &modules, &wanted);
         let held = Held::all(pid)?;
         let cpu = process.cpu_ticks().unwrap_or(0);
-        match take_in(
-            &process, &held, &modules, &functions, arena, runtime, &flat, signal,
-        ) {
+        let stop = Stop {
+            request: Request {
+                process: &process,
+                modules: &modules,
+                functions: &functions,
+                arena,
+                runtime,
+            },
+            held: &held,
+            flat: &flat,
+            signal,
+        };
+        match stop.take_in() {
             Ok((image, problems)) => {
                 let mut wrappers = wrappers(image.base)?;
                 for name in stood_in_for(&process, &modules) {
@@ -344,106 +354,136 @@ fn out_of_reach(pid: i32) -> Refused {
     ))
 }
 
-#[expect(clippy::too_many_arguments, reason = "all that one stop needs")]
-fn take_in(
-    process: &Process,
-    held: &Held,
-    modules: &[Module],
-    functions: &BTreeMap<String, u64>,
-    arena: &Arena,
-    runtime: &RuntimeImage,
-    flat: &Flat,
+/// A stop of all threads, in which a process is taken in.
+struct Stop<'a> {
+    request: Request<'a>,
+    held: &'a Held,
+    flat: &'a Flat,
     signal: u32,
-) -> Result<(Image, Vec<String>), Failed> {
-    let pid = process.pid;
-    let no = |what: &str, error: io::Error| {
-        Failed::Refused(Refused(format!("process {pid}: {what}: {error}")))
-    };
-    if !process.is_consistent() || modules_of(process)? != modules {
-        return Err(Failed::Busy);
+}
+
+impl Stop<'_> {
+    fn take_in(&self) -> Result<(Image, Vec<String>), Failed> {
+        let process = self.request.process;
+        let earlier = self.earlier_image()?;
+        let instruction = find_system_call(process).ok_or_else(|| {
+            Refused(format!(
+                "process {}: it has no vDSO, by which it could be told to make system calls",
+                process.pid
+            ))
+        })?;
+        let mut first = Borrowed::new(self.held.threads[0])
+            .map_err(|e| self.no("its registers cannot be read", e))?;
+        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+        let scratch = first
+            .system_call(
+                instruction,
+                libc::SYS_mmap,
+                [0, SCRATCH, protection, flags, u64::MAX, 0],
+            )
+            .map_err(|e| self.no("it cannot map memory", e))?;
+        let base = match earlier {
+            Some(base) => base,
+            None => map_image(
+                process,
+                &mut first,
+                instruction,
+                scratch,
+                self.request.arena,
+                self.flat,
+            )?,
+        };
+        let image = self.start(&mut first, base, scratch)?;
+        drop(first);
+        let problems = self.take_threads(image, scratch + SCRATCH - 64);
+        if let Ok(mut first) = Borrowed::new(self.held.threads[0]) {
+            let _ = first.system_call(
+                instruction,
+                libc::SYS_munmap,
+                [scratch, SCRATCH, 0, 0, 0, 0],
+            );
+        }
+        Ok((image, problems?))
     }
-    let earlier = process.image(flat)?;
-    let mut clones: Vec<(u64, u64)> = earlier
-        .iter()
-        .map(|&base| (base, base + flat.bytes.len() as u64))
-        .collect();
-    for module in modules {
-        if let Ok(Some(note)) = instrumented_note(&process.path(&module.path)) {
-            clones.push((
-                note.clone_start.wrapping_add(module.bias),
-                note.clone_end.wrapping_add(module.bias),
-            ));
+
+    fn no(&self, what: &str, error: io::Error) -> Refused {
+        let pid = self.request.process.pid;
+        Refused(format!("process {pid}: {what}: {error}"))
+    }
+
+    /// The image that an earlier recorder left, if there is one. The error says that the process
+    /// cannot be taken in now.
+    fn earlier_image(&self) -> Result<Option<u64>, Failed> {
+        let Request {
+            process, modules, ..
+        } = self.request;
+        if !process.is_consistent() || modules_of(process)? != modules {
+            return Err(Failed::Busy);
+        }
+        let earlier = process.image(self.flat)?;
+        let mut clones: Vec<(u64, u64)> = earlier
+            .iter()
+            .map(|&base| (base, base + self.flat.bytes.len() as u64))
+            .collect();
+        for module in modules {
+            if let Ok(Some(note)) = instrumented_note(&process.path(&module.path)) {
+                clones.push((
+                    note.clone_start.wrapping_add(module.bias),
+                    note.clone_end.wrapping_add(module.bias),
+                ));
+            }
+        }
+        let mut threads = self.held.threads.iter();
+        if !threads.all(|&t| is_free(process, t, &clones)) {
+            return Err(Failed::Busy);
+        }
+        Ok(earlier)
+    }
+
+    /// Starts the runtime at `base`.
+    fn start(&self, first: &mut Borrowed, base: u64, scratch: u64) -> Result<Image, Refused> {
+        let image = Image {
+            base,
+            length: self.flat.bytes.len() as u64,
+            attach_thread: entry("mgz_attach_thread")?,
+        };
+        let request = self
+            .request
+            .write(scratch)
+            .map_err(|e| self.no("its memory cannot be written", e))?;
+        let result = first
+            .call(
+                base + entry("mgz_attach")?,
+                [request, 0],
+                scratch + SCRATCH - 64,
+            )
+            .map_err(|e| self.no("the runtime could not be started", e))?;
+        match refusal(self.request.process.pid, result) {
+            Some(refused) => Err(refused),
+            None => Ok(image),
         }
     }
-    if !held.threads.iter().all(|&t| is_free(process, t, &clones)) {
-        return Err(Failed::Busy);
-    }
-    let instruction = find_system_call(process).ok_or_else(|| {
-        Refused(format!(
-            "process {pid}: it has no vDSO, by which it could be told to make system calls"
-        ))
-    })?;
-    let mut first =
-        Borrowed::new(held.threads[0]).map_err(|e| no("its registers cannot be read", e))?;
-    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let scratch = first
-        .system_call(
-            instruction,
-            libc::SYS_mmap,
-            [0, SCRATCH, protection, flags, u64::MAX, 0],
-        )
-        .map_err(|e| no("it cannot map memory", e))?;
-    let base = match earlier {
-        Some(base) => base,
-        None => map_image(process, &mut first, instruction, scratch, arena, flat)?,
-    };
-    let image = Image {
-        base,
-        length: flat.bytes.len() as u64,
-        attach_thread: entry("mgz_attach_thread")?,
-    };
-    let request = Request {
-        process,
-        modules,
-        functions,
-        arena,
-        runtime,
-    }
-    .write(scratch)
-    .map_err(|e| no("its memory cannot be written", e))?;
-    let result = first
-        .call(
-            base + entry("mgz_attach")?,
-            [request, 0],
-            scratch + SCRATCH - 64,
-        )
-        .map_err(|e| no("the runtime could not be started", e))?;
-    if let Some(refused) = refusal(pid, result) {
-        return Err(refused.into());
-    }
-    drop(first);
-    let mut problems = Vec::new();
-    let mut taken = 0;
-    for &thread in &held.threads {
-        match take_thread(image, thread, scratch + SCRATCH - 64, signal) {
-            Ok(0) => taken += 1,
-            Ok(result) => problems.extend(
-                refusal(pid, result).map(|r| format!("thread {thread} is not recorded: {r}")),
-            ),
-            Err(error) => problems.push(format!("thread {thread} is not recorded: {error}")),
+
+    /// Lets all threads set their rings up. The result names those that are not recorded; if none
+    /// is recorded, it is an error.
+    fn take_threads(&self, image: Image, stack: u64) -> Result<Vec<String>, Refused> {
+        let mut problems = Vec::new();
+        let mut taken = 0;
+        for &thread in &self.held.threads {
+            match take_thread(image, thread, stack, self.signal) {
+                Ok(0) => taken += 1,
+                Ok(result) => problems.extend(
+                    refusal(self.request.process.pid, result)
+                        .map(|r| format!("thread {thread} is not recorded: {r}")),
+                ),
+                Err(error) => problems.push(format!("thread {thread} is not recorded: {error}")),
+            }
         }
-    }
-    if let Ok(mut first) = Borrowed::new(held.threads[0]) {
-        let _ = first.system_call(
-            instruction,
-            libc::SYS_munmap,
-            [scratch, SCRATCH, 0, 0, 0, 0],
-        );
-    }
-    match problems.first() {
-        Some(problem) if taken == 0 => Err(Refused(problem.clone()).into()),
-        _ => Ok((image, problems)),
+        match problems.first() {
+            Some(problem) if taken == 0 => Err(Refused(problem.clone())),
+            _ => Ok(problems),
+        }
     }
 }
 

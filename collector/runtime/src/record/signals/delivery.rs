@@ -7,6 +7,7 @@ use crate::record::signals::{actions, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, transfer_hooks, trigger, window};
 use crate::sys::signal_frame::{Context, FLAGS, Info, RAX, REGISTERS, RIP, RSP};
+use crate::sys::syscall::KernelAction;
 use crate::sys::{flags, process, rseq_area, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
@@ -69,8 +70,8 @@ pub(crate) unsafe extern "C" fn deliver(
     // SAFETY: as above.
     unsafe { choose_way_back(context) };
     // SAFETY: as above.
-    let code = unsafe { (*info).code };
-    if s == SIGTRAP && code == TRAP_TRACE {
+    let is_step = s == SIGTRAP && unsafe { (*info).code } == TRAP_TRACE;
+    if is_step {
         flags::program_steps_itself();
         // A stand-in for a function of the C library, or for the way into one, is no code of the
         // program.
@@ -82,14 +83,10 @@ pub(crate) unsafe extern "C" fn deliver(
     let ring = own_ring();
     let action = actions::of(s);
     let came = c.registers[RIP];
-    if let Some(ring) = ring {
-        let here = context as usize;
-        if here.wrapping_sub(ring.hook_stack())
-            < thread_ring::HOOK_STACK + thread_ring::SIGNAL_STACK
-        {
-            transfer_hooks::settle(c);
-            return program_stack::move_frame(context, &action);
-        }
+    const OWN_STACKS: usize = thread_ring::HOOK_STACK + thread_ring::SIGNAL_STACK;
+    if ring.is_some_and(|r| (context as usize).wrapping_sub(r.hook_stack()) < OWN_STACKS) {
+        transfer_hooks::settle(c);
+        return program_stack::move_frame(context, &action);
     }
     if action.flags & SA_RESETHAND != 0 {
         actions::reset(s);
@@ -98,69 +95,24 @@ pub(crate) unsafe extern "C" fn deliver(
         // Changed by another thread since the kernel chose this handler.
         return 0;
     }
-    if ring.is_some() {
+    if let Some(ring) = ring {
         transfer_hooks::settle(c);
+        leave_window(ring, c);
     }
-    if let Some(ring) = ring
-        && burst()
-        && syscall::gs() == ring.address
-    {
-        if window::keeps_out(c.registers[FLAGS]) {
-            // Its way back must not lead to a clone.
-            window::leave_for_good(ring);
-        }
-        window::leave(ring, c, window::Why::Signal);
-    }
-    let rip = c.registers[RIP];
-    if s == SIGTRAP && code == TRAP_TRACE && modules::in_clone(rip) {
+    if is_step && modules::in_clone(c.registers[RIP]) {
         process::count(count::STEPS_IN_CLONES, 1);
     }
     // In the spare ring nothing counts, but what a probe has borrowed must come back all the same.
     let recording = ring.is_some_and(|r| syscall::gs() == r.address);
-    let interrupted = match ring {
-        Some(ring) if modules::in_clone(rip) => {
-            let place = modules::place(rip);
-            if place.is_none() {
-                process::count(count::LOST_STATES, 1);
-            }
-            place.map(|p| (ring, p))
-        }
-        _ => None,
-    };
+    let interrupted = interrupted(ring, c.registers[RIP]);
     let mut before = [0u64; REGISTERS];
     before.copy_from_slice(&c.registers[..REGISTERS]);
-    let mut spill = [0u64; mgz_abi::probe::SPILL_SLOTS];
-    let mut shown = before;
-    let mut begun = RingSlot::default();
+    let mut clone = InClone::default();
     if let Some((ring, place)) = &interrupted {
-        let control = if recording {
-            ring.control()
-        } else {
-            ring.spare()
-        };
-        spill = control.spilled();
-        commit(control, c, &place.state);
-        if recording {
-            begun = self::begun(control);
-            commit_half(control, place);
-            append(
-                *ring,
-                RingSlot {
-                    payload: place.orig,
-                    id: mgz_abi::slot::MARK_SIGNAL_ENTER,
-                    aux: mgz_abi::slot::mark_aux(signal as u32, place.clone),
-                },
-            );
-        }
-        for [register, slot] in place.state.saved {
-            if register != mgz_abi::address_map::NO_REG {
-                *c.register(register) = spill[slot as usize % mgz_abi::probe::SPILL_SLOTS];
-            }
-        }
-        take_back(c, &place.state);
-        c.registers[RIP] = place.orig;
-        shown.copy_from_slice(&c.registers[..REGISTERS]);
+        clone = show_original(signal, *ring, place, recording, c);
     }
+    let mut shown = [0u64; REGISTERS];
+    shown.copy_from_slice(&c.registers[..REGISTERS]);
     modules::show(c.registers[RIP]);
     // SAFETY: the kernel's frame.
     let info = unsafe { &mut *info };
@@ -168,30 +120,15 @@ pub(crate) unsafe extern "C" fn deliver(
         // The address is the instruction's own.
         info.address = c.registers[RIP];
     }
-    let own = if action.flags & SA_NODEFER != 0 {
-        0
-    } else {
-        1u64 << (s - 1)
-    };
-    let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
-    let mut mask = came_from | action.mask | own;
+    let mut mask = handler_mask(ring, c, &action, s);
     // Unwinders find no frames for a runtime that no loader knows, so it must leave none behind.
     // (Executables without a loader have code to call handlers from.) A handler of a thread without
     // a ring needs no work after its return either.
     let direct =
         ring.is_none() || crate::record::attachment::is_attached() && interrupted.is_none();
     if let Some(ring) = ring {
-        let private = ring.private();
         if !direct {
-            if segv_mask::is_blocked(private, c.registers[RSP] as usize) {
-                c.mask |= SEGV_BIT;
-            }
-            if private.trigger_blocked.get() {
-                c.mask |= trigger::bit();
-            }
-            // (A handler begins with the frame's first word as its return address.)
-            let outer = segv_mask::raise(private, frame + 8, mask);
-            program_stack::show_stack(ring, c);
+            let outer = show_program(ring, c, mask);
             kept::keep(
                 ring,
                 frame,
@@ -201,9 +138,9 @@ pub(crate) unsafe extern "C" fn deliver(
                     interrupted,
                     before,
                     shown,
-                    spill,
+                    spill: clone.spill,
                     outer,
-                    begun,
+                    begun: clone.begun,
                 },
             );
         }
@@ -220,6 +157,107 @@ pub(crate) unsafe extern "C" fn deliver(
         Some(_) => THROUGH_FILE,
         None => 1,
     }
+}
+
+/// Leaves the window of a thread that records one.
+#[inline(always)]
+fn leave_window(ring: Ring, c: &mut Context) {
+    if !burst() || syscall::gs() != ring.address {
+        return;
+    }
+    if window::keeps_out(c.registers[FLAGS]) {
+        // Its way back must not lead to a clone.
+        window::leave_for_good(ring);
+    }
+    window::leave(ring, c, window::Why::Signal);
+}
+
+/// The place in a clone at which the thread was interrupted.
+#[inline(always)]
+fn interrupted(ring: Option<Ring>, rip: u64) -> Option<(Ring, modules::ClonePoint)> {
+    let ring = ring.filter(|_| modules::in_clone(rip))?;
+    let place = modules::place(rip);
+    if place.is_none() {
+        process::count(count::LOST_STATES, 1);
+    }
+    place.map(|p| (ring, p))
+}
+
+/// State of a probe in an interrupted clone.
+#[derive(Default)]
+struct InClone {
+    spill: [u64; mgz_abi::probe::SPILL_SLOTS],
+    begun: RingSlot,
+}
+
+/// Changes the registers to those of the original. The result is the state of the clone's probe.
+#[inline(always)]
+fn show_original(
+    signal: i32,
+    ring: Ring,
+    place: &modules::ClonePoint,
+    recording: bool,
+    c: &mut Context,
+) -> InClone {
+    let control = if recording {
+        ring.control()
+    } else {
+        ring.spare()
+    };
+    let mut clone = InClone {
+        spill: control.spilled(),
+        begun: RingSlot::default(),
+    };
+    commit(control, c, &place.state);
+    if recording {
+        clone.begun = begun(control);
+        commit_half(control, place);
+        append(
+            ring,
+            RingSlot {
+                payload: place.orig,
+                id: mgz_abi::slot::MARK_SIGNAL_ENTER,
+                aux: mgz_abi::slot::mark_aux(signal as u32, place.clone),
+            },
+        );
+    }
+    for [register, slot] in place.state.saved {
+        if register != mgz_abi::address_map::NO_REG {
+            *c.register(register) = clone.spill[slot as usize % mgz_abi::probe::SPILL_SLOTS];
+        }
+    }
+    take_back(c, &place.state);
+    c.registers[RIP] = place.orig;
+    clone
+}
+
+/// Shows the handler the program's own signal mask and stack. The result is the shield before it.
+#[inline(always)]
+fn show_program(ring: Ring, c: &mut Context, mask: u64) -> Shield {
+    let private = ring.private();
+    let frame = &raw const *c as usize - 8;
+    if segv_mask::is_blocked(private, c.registers[RSP] as usize) {
+        c.mask |= SEGV_BIT;
+    }
+    if private.trigger_blocked.get() {
+        c.mask |= trigger::bit();
+    }
+    // (A handler begins with the frame's first word as its return address.)
+    let outer = segv_mask::raise(private, frame + 8, mask);
+    program_stack::show_stack(ring, c);
+    outer
+}
+
+/// Signals to block while the handler runs.
+#[inline(always)]
+fn handler_mask(ring: Option<Ring>, c: &Context, action: &KernelAction, signal: usize) -> u64 {
+    let own = if action.flags & SA_NODEFER != 0 {
+        0
+    } else {
+        1u64 << (signal - 1)
+    };
+    let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
+    came_from | action.mask | own
 }
 
 /// The mask with which the thread waited, if the signal has ended such a call: it holds for the
