@@ -7,15 +7,15 @@ pub(crate) static ALL_SIGNALS: u64 = !0;
 /// Moves the stack pointer to the top of the thread's stack of handlers, so that the runtime takes
 /// nothing of the program's stack, of which there may be no more than the program needs itself.
 /// All signals must be blocked; rbx is an address on the stack that is in use: of the
-/// kernel's frame, or of what was pushed; `$slot` a word that may be overwritten there. Changes all registers but
-/// rbx, rbp and r12 to r15.
+/// kernel's frame, or of what was pushed; `$slot` a word that may be overwritten there. Changes all
+/// registers but rbx, rbp and r12 to r15.
 ///
 /// The stack pointer stays where it is on that stack already (the rest of it is below),
 /// where the thread has no ring, and where the ring is its creator's: a thread that nobody has met
 /// yet, since a system call has made it just now. In a child that is new the control page is not
 /// mapped, but the stack is its own: it takes its ring over before it makes threads
-/// ([`provide`](crate::record::thread_ring::provide)). The stack pointer also stays where system calls may be handed back to the
-/// program ([`crate::sys::dispatch`]), since this makes some.
+/// ([`provide`](crate::record::thread_ring::provide)). The stack pointer also stays where system
+/// calls may be handed back to the program ([`crate::sys::dispatch`]), since this makes some.
 macro_rules! to_own_stack {
     ($slot:literal) => {
         concat!(

@@ -8,7 +8,7 @@ use crate::record::thread_ring::{
 };
 use crate::sys::syscall::map;
 use crate::sys::{own_memory, process, syscall};
-use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::*;
 
 /// Bytes of the mirrored ring.

@@ -82,7 +82,7 @@ pub struct Private {
     /// its bytes.
     pub executing: Cell<(bool, usize, usize)>,
     /// Preparations for the seccomp filter that the thread is about to install.
-    pub restricting: Cell<Option<crate::wrap::seccomp::Prepared>>,
+    pub restricting: Cell<Option<crate::sys::seccomp_state::Prepared>>,
     /// Which handlers of the program are under way.
     pub kept: Cell<crate::record::signals::KeptPlaces>,
     /// Known bounds of the thread's own stack.

@@ -283,12 +283,14 @@ pub fn close_in_hook(ring: Ring, why: Why) {
     }
 }
 
-/// Ends the window of a thread that stands in code without a clone and will never come back to one: it returns to the original.
+/// Ends the window of a thread that stands in code without a clone and will never come back to one:
+/// it returns to the original.
 pub fn leave_for_good(ring: Ring) {
     let window = ring.private().window.get();
     let slot = window.slot as *mut u64;
     if window.open && window.away {
-        // SAFETY: a return address of the thread's own stack, which is still to be returned to unless something else stands there by now.
+        // SAFETY: a return address of the thread's own stack, which is still to be returned to unless
+        // something else stands there by now.
         unsafe {
             if syscall::is_readable(slot as usize, 8)
                 && slot.read() == window.back
@@ -301,7 +303,8 @@ pub fn leave_for_good(ring: Ring) {
     close_in_hook(ring, Why::Outside);
 }
 
-/// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a clone. All signals are blocked.
+/// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a
+/// clone. All signals are blocked.
 pub fn leave(ring: Ring, context: &mut Context, why: Why) {
     leave_at(ring, context, why, syscall::now_ns());
 }

@@ -14,6 +14,20 @@ pub(crate) static FILTERED: AtomicBool = AtomicBool::new(false);
 /// A call that a new ring needs is refused.
 pub(crate) static NO_RINGS: AtomicBool = AtomicBool::new(false);
 
+/// Preparations for a filter, to be finished by [`settle`](crate::wrap::seccomp::settle) when the
+/// kernel has answered.
+#[derive(Clone, Copy)]
+pub struct Prepared {
+    /// Recording has ended for it.
+    pub sealed: bool,
+    /// The thread's trigger was stopped.
+    pub quiet: bool,
+    /// New threads and children can get rings.
+    pub rings: bool,
+    /// Handlers can return by the kernel.
+    pub returns: bool,
+}
+
 /// Ends recording: from now on the runtime makes no system call.
 pub fn seal() {
     SEALED_NS.store(crate::sys::syscall::now_ns(), Ordering::Relaxed);

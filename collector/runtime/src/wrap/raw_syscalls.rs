@@ -54,7 +54,8 @@ macro_rules! hook {
         /// Only the code around a system call may jump here: registers are as that leaves them.
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
-            // The code around may use the red zone and every register but rcx and r11, which the system call overwrites anyway.
+            // The code around may use the red zone and every register but rcx and r11, which the
+            // system call overwrites anyway.
             $crate::record::own_stack::asm_with_own_stack!(
                 "lea rsp, [rsp - 128]",
                 $crate::sys::flags::push_flags!(),

@@ -5,7 +5,9 @@
 use crate::record::{entry_patches, reuse_watch, signals, thread_ring, trigger, window};
 use crate::sys::libc_symbols::{fail, library, next};
 use crate::sys::seccomp_eval::Instruction;
-use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_filtered, is_sealed};
+use crate::sys::seccomp_state::{
+    FILTERED, NO_RECORDING, NO_RINGS, Prepared, is_filtered, is_sealed,
+};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{clock, process, seccomp_eval, seccomp_state};
 use crate::wrap::raw_syscalls::REST;
@@ -126,19 +128,6 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
 struct Program {
     length: u16,
     filter: *const Instruction,
-}
-
-/// Preparations for a filter, to be finished by [`settle`] when the kernel has answered.
-#[derive(Clone, Copy)]
-pub struct Prepared {
-    /// Recording has ended for it.
-    sealed: bool,
-    /// The thread's trigger was stopped.
-    quiet: bool,
-    /// New threads and children can get rings.
-    rings: bool,
-    /// Handlers can return by the kernel.
-    returns: bool,
 }
 
 /// Prepares for a filter before the kernel installs it, perhaps for all threads at once.
