@@ -21,7 +21,7 @@ use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::misses::{Predicted, caches};
 use crate::report::counted::reweighted;
-use crate::report::{Analysis, build, build_with_code, threads};
+use crate::report::{Analysis, Material, build, threads};
 use crate::stages::footprint::FootprintSet;
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::Visit;
@@ -555,14 +555,17 @@ pub fn examine(
     let bounds = bounds.unwrap_or_default();
     let (built, found) = rayon::join(
         || {
-            build_with_code(
+            let material = Material {
                 manifest,
-                &trace.code,
-                &outcome,
-                (questions.block, questions.estimator, detail),
-                (&bounds, predicted.as_ref()),
-                warnings,
-            )
+                code: &trace.code,
+                outcome: &outcome,
+                block: questions.block,
+                estimator: questions.estimator,
+                detail,
+                bounds: &bounds,
+                predicted: predicted.as_ref(),
+            };
+            material.build(warnings)
         },
         || {
             findings::find(
