@@ -14,6 +14,7 @@ mod row_misses;
 mod set_conflicts;
 mod survival_bounds;
 mod survival_curve;
+mod visit_order;
 mod visit_table;
 mod walk_laps;
 mod watch_survival;
