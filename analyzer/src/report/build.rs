@@ -1,5 +1,6 @@
 //! From an opened trace and the options to the whole result.
 
+use crate::data::call_paths::CallPaths;
 use crate::data::code_map::Target;
 use crate::data::counts::Counts;
 use crate::data::detail::Detail;
@@ -12,7 +13,8 @@ use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
 use crate::findings::caches::Caches;
-use crate::findings::{self, FindingList};
+use crate::findings::windows::Window;
+use crate::findings::{self, FindingList, Findings};
 use crate::input;
 use crate::input::counted::Counted;
 use crate::input::objects::read;
@@ -21,7 +23,7 @@ use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::misses::{Predicted, caches};
 use crate::report::counted::reweighted;
-use crate::report::{Analysis, Material, build, threads};
+use crate::report::{Analysis, Built, Material, build, threads};
 use crate::stages::footprint::FootprintSet;
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::Visit;
@@ -29,10 +31,10 @@ use crate::stages::pages::{self, UnitEntry};
 use crate::stages::reuse::by_page::Wanted;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::views::context::Basis;
-use crate::views::objects::{ObjectRow, add_fields, bounds, table};
+use crate::views::objects::{Bounds, add_fields, bounds, table};
 use crate::views::time_tree::{Look, TimeZoom};
 use crate::views::{ByCode, by_path, call_paths, heat_map, location, time_tree};
-use mgz_annotations_schema::manifest::Cache;
+use mgz_annotations_schema::manifest::{Cache, Manifest};
 use std::sync::Arc;
 
 /// Questions for the analysis.
@@ -393,49 +395,135 @@ impl Plan {
     }
 }
 
-/// Results of the pass that tables of memory and time are made of.
+/// Results of the pass, and what else the tables are made of.
 struct RowCounts<'a> {
     trace: &'a Trace,
+    questions: &'a Questions,
     plan: &'a Plan,
     source: &'a dyn Source,
+    /// Manifest of the part that was asked for.
+    manifest: &'a Manifest,
     outcome: &'a Outcome,
-    basis: &'a Basis<'a>,
+    detail: Detail,
     objects: Option<&'a Resolver>,
+    predicted: Option<&'a Predicted>,
+    windows: &'a [Window],
+    paths: Option<&'a CallPaths>,
 }
 
 impl RowCounts<'_> {
     /// Sums by unit of memory.
     fn entries(&self) -> impl Iterator<Item = UnitEntry> {
-        entries_of(self.outcome)
+        let sums = self.outcome.buckets[0].reuse.zoom.as_deref();
+        sums.into_iter().flat_map(|sums| sums.units.entries())
     }
 
-    fn object_table(&self, mixed: &FootprintSet, objects: &Resolver) -> Vec<ObjectRow> {
-        table(
-            self.entries(),
-            (self.basis, mixed, &self.outcome.samples),
-            &self.outcome.spaces,
-            objects,
-            &self.trace.code,
-            self.plan.wanted.unit_shift,
+    /// Sizes of the objects that code has touched.
+    fn bounds(&self) -> Bounds {
+        let objects = self.objects.filter(|_| self.plan.sampled);
+        let of = |objects| {
+            let (spaces, unit) = (&self.outcome.spaces, self.plan.wanted.unit_shift);
+            bounds(self.entries(), spaces, objects, &self.trace.code, unit)
+        };
+        objects.map(of).unwrap_or_default()
+    }
+
+    /// Makes the tables of code, and the findings.
+    fn tables_and_findings(&self, warnings: Vec<String>) -> (Built, Findings) {
+        let (trace, questions) = (self.trace, self.questions);
+        let material = Material {
+            manifest: self.manifest,
+            code: &trace.code,
+            outcome: self.outcome,
+            block: questions.block,
+            estimator: questions.estimator,
+            detail: self.detail,
+            bounds: &self.bounds(),
+            predicted: self.predicted,
+        };
+        rayon::join(
+            || material.build(warnings),
+            || {
+                findings::find(
+                    &trace.code,
+                    (self.objects, self.paths),
+                    self.windows,
+                    (self.outcome, self.predicted),
+                    trace.manifest.triggers_by_time(),
+                    Caches::of(&levels(trace, questions)),
+                )
+            },
         )
+    }
+
+    /// Adds the tables of threads and processes.
+    fn add_threads(&self, analysis: &mut Analysis, basis: &Basis<'_>, aids: Aids) {
+        let options = Options {
+            zoom: None,
+            ..self.plan.options
+        };
+        (analysis.threads, analysis.processes) = threads::tables(
+            (self.source, options),
+            self.manifest,
+            (&self.trace.code, basis),
+            (self.outcome, &analysis.summary),
+            aids,
+        );
+    }
+
+    /// Adds the table of objects, if they are known. A screen only shows if they are known by where
+    /// they were allocated.
+    fn add_objects(&self, analysis: &mut Analysis, basis: &Basis<'_>, mixed: &FootprintSet) {
+        let is_listed = |o: &&Resolver| self.detail.is_all() || o.knows_allocations();
+        if let Some(objects) = self.objects.filter(is_listed) {
+            analysis.objects = table(
+                self.entries(),
+                (basis, mixed, &self.outcome.samples),
+                &self.outcome.spaces,
+                objects,
+                &self.trace.code,
+                self.plan.wanted.unit_shift,
+            );
+        }
+    }
+
+    /// Adds the tables of call paths.
+    fn add_call_paths(&self, analysis: &mut Analysis, basis: &Basis<'_>) {
+        let questions = self.questions;
+        if let Some(paths) = self.paths.filter(|_| self.detail.is_all()) {
+            analysis.call_paths = call_paths::table(
+                &self.trace.manifest.call_paths,
+                paths,
+                &self.outcome.samples,
+                basis.times.as_ref(),
+                Some(self.windows).filter(|_| questions.call_paths),
+            );
+        }
+        if questions.by_path {
+            let rows = self.paths.map(|paths| {
+                let names = (self.objects, paths);
+                by_path::tables(&self.trace.code, names, self.windows, basis.times.as_ref())
+            });
+            analysis.by_path = Some(rows.unwrap_or_default());
+        }
     }
 
     /// Adds the heat map and the zooms in space and time.
     fn add_zooms(
         &self,
         analysis: &mut Analysis,
-        questions: &Questions,
+        basis: &Basis<'_>,
         (whole, by_code): (Counts, &ByCode),
         first: Option<time_tree::Taken>,
     ) {
-        let (outcome, options) = (self.outcome, self.plan.options);
+        let (outcome, options, questions) = (self.outcome, self.plan.options, self.questions);
         let sizes = location::Sizes {
             block: self.plan.wanted.block_shift,
             unit: self.plan.wanted.unit_shift,
         };
         let regions = location::zoom(
             || self.entries(),
-            (self.basis, &analysis.summary.hats),
+            (basis, &analysis.summary.hats),
             (&outcome.spaces, &outcome.samples),
             &self.trace.code,
             sizes,
@@ -457,7 +545,7 @@ impl RowCounts<'_> {
             options,
             &self.trace.code,
             &outcome.samples,
-            self.basis,
+            basis,
             (&whole, by_code),
             &questions.look,
             first,
@@ -469,9 +557,58 @@ impl RowCounts<'_> {
     }
 }
 
-fn entries_of(outcome: &Outcome) -> impl Iterator<Item = UnitEntry> {
-    let sums = outcome.buckets[0].reuse.zoom.as_deref();
-    sums.into_iter().flat_map(|sums| sums.units.entries())
+/// Sentences about what is missing.
+struct Messages {
+    /// Data that could not be read.
+    damage: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Messages {
+    /// Reads the data objects, if counts by block are wanted.
+    fn objects(
+        &mut self,
+        trace: &Trace,
+        questions: &Questions,
+        plan: &Plan,
+    ) -> Option<Arc<Resolver>> {
+        let objects = match plan.by_block.then(|| read(&trace.folder)) {
+            Some(Ok(objects)) => objects.map(Arc::new),
+            Some(Err(sentence)) => {
+                self.damage.push(sentence);
+                None
+            }
+            None => None,
+        };
+        if questions.objects && objects.is_none() && self.damage.is_empty() {
+            self.warnings.push("the trace tells of no data objects (it has no objects.parquet), so there is no table of them".into());
+        }
+        objects
+    }
+
+    /// Reads the data that is looked up while rows are counted.
+    fn aids(&mut self, trace: &Trace, questions: &Questions, plan: &Plan) -> Aids {
+        let with_pairs = plan.sampled && questions.misses && !is_thinned(questions);
+        Aids {
+            objects: self.objects(trace, questions, plan),
+            heat: None,
+            weights: weights(trace, questions.counted.clone(), &mut self.warnings),
+            pairs: with_pairs
+                .then(|| pairs(trace, &questions.filter, &mut self.warnings))
+                .flatten(),
+        }
+    }
+
+    /// Adds those of the pass.
+    fn add_pass(&mut self, trace: &Trace, source: &dyn Source, outcome: &Outcome) {
+        self.damage.extend(outcome.damage.iter().cloned());
+        let damage = trace.damage.iter().chain(&self.damage);
+        self.warnings.extend(damage.cloned());
+        self.warnings.extend(source.notes());
+        if outcome.spilled.is_none() {
+            self.warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
+        }
+    }
 }
 
 /// The analysis, and descriptions of damage. `progress` receives the number of rows done. A filter
@@ -485,34 +622,17 @@ pub fn examine(
     let conditions = &questions.filter;
     let source = trace.source(ColumnSet { time: plan.timed });
     let source = &*source;
-    let (mut damage, mut warnings) = (Vec::new(), trace.warnings.clone());
-    let objects: Option<Arc<Resolver>> = match plan.by_block.then(|| read(&trace.folder)) {
-        Some(Ok(objects)) => objects.map(Arc::new),
-        Some(Err(sentence)) => {
-            damage.push(sentence);
-            None
-        }
-        None => None,
+    let mut messages = Messages {
+        damage: Vec::new(),
+        warnings: trace.warnings.clone(),
     };
-    if questions.objects && objects.is_none() && damage.is_empty() {
-        warnings.push("the trace tells of no data objects (it has no objects.parquet), so there is no table of them".into());
-    }
-    let aids = Aids {
-        objects: objects.clone(),
-        heat: None,
-        weights: weights(trace, questions.counted.clone(), &mut warnings),
-        pairs: (plan.sampled && questions.misses && !is_thinned(questions))
-            .then(|| pairs(trace, conditions, &mut warnings))
-            .flatten(),
-    };
+    let aids = messages.aids(trace, questions, &plan);
+    let objects = aids.objects.as_deref();
     let filter = (!conditions.is_empty())
-        .then(|| {
-            let objects = objects.as_deref();
-            Filter::new(conditions, &trace.manifest, &trace.code, objects, source)
-        })
+        .then(|| Filter::new(conditions, &trace.manifest, &trace.code, objects, source))
         .transpose()?;
     let filtered = filter.as_ref().map(|filter| {
-        let (objects, weights) = (objects.clone(), aids.weights.clone());
+        let (objects, weights) = (aids.objects.clone(), aids.weights.clone());
         Filtered::new(source, filter, &trace.code, objects, weights)
     });
     let source = filtered.as_ref().map_or(source, |f| f as &dyn Source);
@@ -524,12 +644,11 @@ pub fn examine(
         }
         None => &trace.manifest,
     };
-    damage.extend(outcome.damage.iter().cloned());
-    warnings.extend(trace.damage.iter().chain(&damage).cloned());
-    warnings.extend(source.notes());
-    if outcome.spilled.is_none() {
-        warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
-    }
+    messages.add_pass(trace, source, &outcome);
+    let Messages {
+        mut damage,
+        mut warnings,
+    } = messages;
     // If there are no loads for a screen, everything is shown.
     let detail = match outcome.census.loads {
         0 => Detail::All,
@@ -538,9 +657,9 @@ pub fn examine(
     let (predicted, windows) = rayon::join(
         || {
             let asked = (questions, detail);
-            predicted(trace, &outcome, asked, objects.as_deref(), &mut warnings)
+            predicted(trace, &outcome, asked, objects, &mut warnings)
         },
-        || findings::windows::read(source, objects.as_deref()),
+        || findings::windows::read(source, objects),
     );
     let (paths, no_paths) = match input::call_paths::read(&trace.folder) {
         Ok(paths) => (paths, None),
@@ -548,88 +667,35 @@ pub fn examine(
     };
     let zoom = outcome.buckets[0].reuse.zoom.as_mut();
     let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
-    let bounds = objects.as_deref().filter(|_| plan.sampled).map(|objects| {
-        let (spaces, unit) = (&outcome.spaces, plan.wanted.unit_shift);
-        bounds(entries_of(&outcome), spaces, objects, &trace.code, unit)
-    });
-    let bounds = bounds.unwrap_or_default();
-    let (built, found) = rayon::join(
-        || {
-            let material = Material {
-                manifest,
-                code: &trace.code,
-                outcome: &outcome,
-                block: questions.block,
-                estimator: questions.estimator,
-                detail,
-                bounds: &bounds,
-                predicted: predicted.as_ref(),
-            };
-            material.build(warnings)
-        },
-        || {
-            findings::find(
-                &trace.code,
-                (objects.as_deref(), paths.as_ref()),
-                &windows,
-                (&outcome, predicted.as_ref()),
-                trace.manifest.triggers_by_time(),
-                Caches::of(&levels(trace, questions)),
-            )
-        },
-    );
+    let counted = RowCounts {
+        trace,
+        questions,
+        plan: &plan,
+        source,
+        manifest,
+        outcome: &outcome,
+        detail,
+        objects,
+        predicted: predicted.as_ref(),
+        windows: &windows,
+        paths: paths.as_ref(),
+    };
+    let (built, found) = counted.tables_and_findings(warnings);
     let mut analysis = built.analysis;
     analysis.filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
     let basis = Basis::new(&outcome, &trace.code, built.places, built.times)
         .with_misses(predicted.as_ref());
     if detail.is_all() {
-        let options = Options {
-            zoom: None,
-            ..plan.options
-        };
-        (analysis.threads, analysis.processes) = threads::tables(
-            (source, options),
-            manifest,
-            (&trace.code, &basis),
-            (&outcome, &analysis.summary),
-            aids,
-        );
+        counted.add_threads(&mut analysis, &basis, aids.clone());
     }
-    let counted = RowCounts {
-        trace,
-        plan: &plan,
-        source,
-        outcome: &outcome,
-        basis: &basis,
-        objects: objects.as_deref(),
-    };
-    // A screen only shows if objects are known by where they were allocated.
-    let listed = |o: &&Resolver| detail.is_all() || o.knows_allocations();
-    if let Some(objects) = counted.objects.filter(listed) {
-        analysis.objects = counted.object_table(&mixed, objects);
-    }
+    counted.add_objects(&mut analysis, &basis, &mixed);
     if questions.zoom {
         let counts = (built.whole, &built.by_code);
-        counted.add_zooms(&mut analysis, questions, counts, first);
+        counted.add_zooms(&mut analysis, &basis, counts, first);
     }
     analysis.warnings.extend(no_paths.clone());
     damage.extend(no_paths);
-    if let Some(paths) = paths.as_ref().filter(|_| detail.is_all()) {
-        analysis.call_paths = call_paths::table(
-            &trace.manifest.call_paths,
-            paths,
-            &outcome.samples,
-            basis.times.as_ref(),
-            Some(&windows[..]).filter(|_| questions.call_paths),
-        );
-    }
-    if questions.by_path {
-        let rows = paths.as_ref().map(|paths| {
-            let names = (objects.as_deref(), paths);
-            by_path::tables(&trace.code, names, &windows, basis.times.as_ref())
-        });
-        analysis.by_path = Some(rows.unwrap_or_default());
-    }
+    counted.add_call_paths(&mut analysis, &basis);
     add_fields(&mut analysis.objects, found.fields);
     analysis.summary.trace.not_recorded.extend(found.lacks);
     analysis.findings = FindingList {
