@@ -554,8 +554,8 @@ impl Judge {
         })
     }
 
-    /// Decides shares, which add up: what has changed most is set aside, and the others are compared
-    /// as shares of the rest.
+    /// Decides shares, which add up. The one that has changed most is set aside, and the others are
+    /// compared as shares of the rest.
     fn decide_shares(&mut self, kind: Kind, mut left: Vec<usize>) {
         let tests = self.tests as f64;
         let mut gone = (0.0, 0.0);

@@ -158,8 +158,8 @@ impl Driver {
     }
 }
 
-/// The whole run, and its parts, whose reuse the whole has counted. `sets`: footprints and counts of
-/// the parts.
+/// Makes the whole run and its parts, whose reuse the whole has counted. `sets`: footprints and
+/// counts of the parts.
 fn in_parts(
     reuse: ReuseTotals,
     sets: Vec<(FootprintSet, Vec<GroupCount>)>,

@@ -79,7 +79,8 @@ impl<'a> Strata<'a> {
             irregular: self.irregular(group),
             ..Stratum::default()
         };
-        // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and fewer.
+        // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and
+        // fewer.
         let mut starts: Vec<(u32, u32)> = seen
             .touched
             .iter()

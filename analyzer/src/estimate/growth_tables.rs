@@ -287,8 +287,9 @@ struct Curves<'a> {
     /// The samples that have marks. Windows consist of these.
     marked: Order,
     design: Design,
-    /// Mean loads of a sample over the run, like the footprints, and from one with marks to the next.
+    /// Mean loads of a sample over the run, like the footprints.
     size: f64,
+    /// Mean loads from a sample with marks to the next.
     step: f64,
 }
 

@@ -101,7 +101,7 @@ fn by_time(
     ByTime { shares, executed }
 }
 
-/// How the samples stand for the run.
+/// Share of the run that the samples stand for, and their weights.
 struct Sampling<'a> {
     rho: Option<f64>,
     rho_source: &'static str,

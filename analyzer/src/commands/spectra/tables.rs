@@ -96,7 +96,8 @@ impl Rows {
 
     /// Puts the tables into the document.
     pub(super) fn put(mut self, sizes: &[u64], document: &mut Document) {
-        // Hottest regions first; the program stays on top. Where nothing was reused there is no advice.
+        // Hottest regions first; the program stays on top. Where nothing was reused there is no
+        // advice.
         if let Some(regions) = self.advice.get_mut(1..) {
             regions.sort_by_key(|row| std::cmp::Reverse(row[2].as_u64()));
         } else {
