@@ -128,7 +128,7 @@ pub fn curve(
         weighed: order.is_weighed(),
         ..Curve::default()
     };
-    let mut strata = Strata::new(blocks, order, (sample, period), design, scale);
+    let mut strata = Strata::new(blocks, order, sample, period, design, scale);
     for group in groups(blocks, shift, &ends) {
         curve.strata.push(strata.measure(&group));
     }

@@ -49,7 +49,8 @@ impl<'a> Strata<'a> {
     pub(crate) fn new(
         blocks: &'a Blocks,
         order: &'a Order,
-        (sample, period): (f64, f64),
+        sample: f64,
+        period: f64,
         design: Design,
         scale: f64,
     ) -> Strata<'a> {
