@@ -6,8 +6,8 @@ use crate::data::reuse_pairs::WatchEnd;
 use crate::data::samples::SampleInfo;
 use crate::misses::crowded_sets::{self, Crowded, LateVisit};
 use crate::misses::reuse_distance::Near;
+use crate::misses::sample_places::{Threads, samples_of_threads};
 use crate::misses::survival_curve::{Far, RADII};
-use crate::misses::visit_order::{Ordered, Threads, samples_of_threads, sorted};
 use crate::misses::walk_laps::{self, Lap};
 use crate::misses::watch_survival::LineOverWord;
 use crate::misses::watched_reuses::{self, CellVisits, Code, InSamples, ObjectWatch, Unit, Watch};
@@ -54,6 +54,39 @@ pub(crate) struct VisitTable<'a> {
     pub(super) units: Vec<Unit>,
     /// Number of watches in these units.
     pub(super) used: u64,
+}
+
+/// A visit in the form that is sorted: line, address space, thread, place of the sample in the
+/// thread, cell.
+type Ordered = (u64, u32, u32, u32, Late);
+
+/// The cell of a visit, with one bit for visits in sequence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Late(u32);
+
+impl Late {
+    /// The visit lies inside the reach, so it is not late.
+    const NOT: u32 = u32::MAX >> 1;
+    /// The visit's cell is too rare to be kept apart.
+    const OTHER: u32 = Late::NOT - 1;
+
+    fn new(cell: u32, sequence: bool) -> Late {
+        Late(cell << 1 | u32::from(sequence))
+    }
+
+    /// The cell of a late visit. The outer option is none if the visit is not late, the inner one
+    /// if its cell is too rare to be kept apart.
+    fn cell(self) -> Option<Option<u32>> {
+        match self.0 >> 1 {
+            Late::NOT => None,
+            Late::OTHER => Some(None),
+            cell => Some(Some(cell)),
+        }
+    }
+
+    fn sequence(self) -> bool {
+        self.0 & 1 == 1
+    }
 }
 
 /// For each of the [`RADII`]: neighbouring samples of a sample, and those of them that met a line.
@@ -173,6 +206,27 @@ fn most_frequent(keys: &[Option<Key>]) -> Vec<Key> {
     frequent.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
     frequent.truncate(CELLS);
     frequent.into_iter().map(|(key, _)| key).collect()
+}
+
+/// Sorts visits by line, then in the order of samples. `keys`: the cells of late visits;
+/// `numbers`: the cells that are kept apart.
+fn sorted(
+    lines: &LineVisits,
+    keys: &[Option<Key>],
+    numbers: &HashMap<Key, u32, Mixed>,
+    threads: &Threads,
+) -> Vec<Ordered> {
+    let ordered = |(v, key): (&Visit, &Option<Key>)| -> Option<Ordered> {
+        let (thread, at) = threads.place(v.sample)?;
+        let cell = key.map_or(Late::NOT, |key| {
+            numbers.get(&key).copied().unwrap_or(Late::OTHER)
+        });
+        Some((v.line, v.space, thread, at, Late::new(cell, v.sequence)))
+    };
+    let visits = lines.visits.par_iter().zip(keys);
+    let mut visits: Vec<Ordered> = visits.filter_map(ordered).collect();
+    visits.par_sort_unstable();
+    visits
 }
 
 impl<'a> VisitTable<'a> {
