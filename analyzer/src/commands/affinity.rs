@@ -172,6 +172,15 @@ fn hottest(
 }
 
 fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
+    document.tables.extend([
+        places_table(hot, affinity),
+        pairs_table(hot, affinity),
+        matrix_table(hot, affinity),
+    ]);
+}
+
+/// Lists the places, each with itself.
+fn places_table(hot: &[Hot], affinity: &Affinity) -> Table {
     let places = hot.iter().enumerate().map(|(i, h)| {
         vec![
             Value::from(i),
@@ -184,7 +193,7 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
             maybe(affinity.density(i, i)),
         ]
     });
-    document.tables.push(Table {
+    Table {
         name: "places",
         title: "Hot places (SA, SI, SD of a place with itself: reuse, interval, density)".into(),
         columns: vec![
@@ -199,7 +208,11 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
         ],
         rows: places.collect(),
         text_rows: usize::MAX,
-    });
+    }
+}
+
+/// Lists the pairs of a process by how much they would save.
+fn pairs_table(hot: &[Hot], affinity: &Affinity) -> Table {
     let mut pairs = Vec::new();
     for x in 0..hot.len() {
         for y in x + 1..hot.len() {
@@ -225,7 +238,7 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
             maybe(affinity.interval(y, x)),
         ]
     });
-    document.tables.push(Table {
+    Table {
         name: "pairs",
         title:
             "Pairs by what lying together would save (accesses that would find their place at hand)"
@@ -244,7 +257,11 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
         ],
         rows: rows.collect(),
         text_rows: usize::MAX,
-    });
+    }
+}
+
+/// Lists all pairs.
+fn matrix_table(hot: &[Hot], affinity: &Affinity) -> Table {
     let mut matrix = Vec::new();
     for x in 0..hot.len() {
         for y in 0..hot.len() {
@@ -266,11 +283,11 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
         Column("SD", Unit::Number),
         Column("saved", Unit::Count),
     ];
-    document.tables.push(Table {
+    Table {
         name: "matrix",
         title: String::new(),
         columns,
         rows: matrix,
         text_rows: 0,
-    });
+    }
 }

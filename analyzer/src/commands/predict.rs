@@ -209,24 +209,9 @@ fn measure(
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("predict");
-    let mut damaged = false;
-    let model = match &arguments.model {
-        Some(file) => read_model(file)?,
-        None => {
-            let (model, bad) = train(arguments, &mut document)?;
-            damaged |= bad;
-            if let Some(file) = &arguments.save {
-                let mut bytes = serde_json::to_vec(&model)?;
-                bytes.push(b'\n');
-                std::fs::write(file, bytes).with_context(|| {
-                    format!(
-                        "{}: cannot write the model; choose another place with --save",
-                        file.display()
-                    )
-                })?;
-            }
-            model
-        }
+    let (model, mut damaged) = match &arguments.model {
+        Some(file) => (read_model(file)?, false),
+        None => train_and_save(arguments, &mut document)?,
     };
     document.put("block", Unit::Bytes, model.block);
     document.put("training_runs", Unit::Count, model.sizes.len());
@@ -250,25 +235,86 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
         results.predict(&model, size, "size", arguments);
     }
     for folder in &arguments.test {
-        let (measured, bad) = measure(
-            folder,
-            model.block,
-            model.stores,
-            &arguments.common,
-            &mut document,
-        )?;
-        damaged |= bad;
-        same_program(&model.program, &measured.program, folder)?;
-        let (size, known) = input_size(&model, &measured).with_context(|| {
+        let of = SizedRun::read(&model, folder, &arguments.common, &mut document)?;
+        let (size, known) = of.size.with_context(|| {
             format!(
                 "{}: the sampled input size does not show in this run; train with --size-from data",
                 folder.display()
             )
         })?;
+        damaged |= of.damaged;
         let name = folder.display().to_string();
         results.predict(&model, size, &name, arguments);
-        results.compare(&model, size, known, &name, &measured);
+        results.compare(&model, size, known, &name, &of.measured);
     }
+    damaged |= predict_beginnings(arguments, &model, &mut results, &mut document)?;
+    results.finish(&mut document);
+    if !arguments.level.is_empty() {
+        let asked = ByCode {
+            train: &arguments.train,
+            test: &arguments.test,
+            levels: &arguments.level,
+            stores: model.stores,
+            block: model.block,
+            common: &arguments.common,
+        };
+        by_code(&asked, &mut document)?;
+    }
+    Ok((document, damaged))
+}
+
+/// Trains a model, and writes it where that is asked for.
+fn train_and_save(
+    arguments: &PredictArguments,
+    document: &mut Document,
+) -> anyhow::Result<(ModelFile, bool)> {
+    let (model, damaged) = train(arguments, document)?;
+    if let Some(file) = &arguments.save {
+        let mut bytes = serde_json::to_vec(&model)?;
+        bytes.push(b'\n');
+        std::fs::write(file, bytes).with_context(|| {
+            format!(
+                "{}: cannot write the model; choose another place with --save",
+                file.display()
+            )
+        })?;
+    }
+    Ok((model, damaged))
+}
+
+/// A run of the model's program.
+struct SizedRun {
+    measured: Measured,
+    /// Its input size, and the accesses after which that was shown.
+    size: anyhow::Result<(f64, u64)>,
+    damaged: bool,
+}
+
+impl SizedRun {
+    fn read(
+        model: &ModelFile,
+        folder: &Path,
+        common: &Common,
+        document: &mut Document,
+    ) -> anyhow::Result<SizedRun> {
+        let (measured, damaged) = measure(folder, model.block, model.stores, common, document)?;
+        same_program(&model.program, &measured.program, folder)?;
+        Ok(SizedRun {
+            size: input_size(model, &measured),
+            measured,
+            damaged,
+        })
+    }
+}
+
+/// Predicts runs of which the beginning is known. Tells whether something could not be read.
+fn predict_beginnings(
+    arguments: &PredictArguments,
+    model: &ModelFile,
+    results: &mut Results,
+    document: &mut Document,
+) -> anyhow::Result<bool> {
+    let mut damaged = false;
     let mut begun = Vec::new();
     for folder in &arguments.beginning {
         anyhow::ensure!(
@@ -276,23 +322,21 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
             "{}: the beginning of a run does not show how many blocks it will touch, which is the model's input size; train with --size-from sampling",
             folder.display()
         );
-        let (block, stores) = (model.block, model.stores);
-        let (measured, bad) = measure(folder, block, stores, &arguments.common, &mut document)?;
-        damaged |= bad;
-        same_program(&model.program, &measured.program, folder)?;
-        let (size, known) = input_size(&model, &measured).with_context(|| {
+        let of = SizedRun::read(model, folder, &arguments.common, document)?;
+        damaged |= of.damaged;
+        let (size, known) = of.size.with_context(|| {
             format!(
                 "{}: the sampled input size does not show yet; record more of the run",
                 folder.display()
             )
         })?;
         let name = folder.display().to_string();
-        results.predict(&model, size, &name, arguments);
+        results.predict(model, size, &name, arguments);
         begun.push(vec![
             Value::from(name),
             value(size),
             Value::from(known),
-            Value::from(measured.accesses),
+            Value::from(of.measured.accesses),
         ]);
     }
     if !begun.is_empty() {
@@ -310,19 +354,7 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
             text_rows: usize::MAX,
         });
     }
-    results.finish(&mut document);
-    if !arguments.level.is_empty() {
-        let asked = ByCode {
-            train: &arguments.train,
-            test: &arguments.test,
-            levels: &arguments.level,
-            stores: model.stores,
-            block: model.block,
-            common: &arguments.common,
-        };
-        by_code(&asked, &mut document)?;
-    }
-    Ok((document, damaged))
+    Ok(damaged)
 }
 
 fn same_program(

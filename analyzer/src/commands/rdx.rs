@@ -5,7 +5,7 @@ use crate::commands::reuse::{Engine, ReuseArguments, histogram_rows};
 use crate::commands::stream::Accesses;
 use crate::commands::{open, require_full, visit, warn_of_gaps};
 use crate::data::code_map::CodeMap;
-use crate::input::{ColumnSet, manifest_of};
+use crate::input::{ColumnSet, Trace, manifest_of};
 use crate::output::document::{Column, Document, Table, Unit, value};
 use clap::ValueEnum;
 use mgz_annotations_schema::TraceMode;
@@ -97,38 +97,13 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "RDX on a trace", "")?;
     warn_of_gaps(&trace, &mut document);
-    let shift = arguments.block.trailing_zeros();
-    let mut watcher = Watcher::new(
-        arguments.period,
-        arguments.watchpoints as usize,
-        arguments.seed,
-    );
-    let mut exact = arguments
-        .compare
-        .then(|| (Engine::new(shift, None), Truth::new()));
-    let mut buffer = Accesses::default();
-    let damaged = visit(
-        &trace,
-        ColumnSet::default(),
-        &mut document,
-        &mut |segment| {
-            if segment.starts {
-                watcher.cut();
-                if let Some((engine, truth)) = &mut exact {
-                    engine.begin();
-                    truth.begin();
-                }
-            }
-            let view = segment.accesses(arguments.stores, &mut buffer);
-            for ((&address, &size), &group) in view.address.iter().zip(view.size).zip(view.group) {
-                let last = address.saturating_add(u64::from(size.max(1)) - 1);
-                watcher.access(address >> shift, last >> shift, group / 4);
-            }
-            if let Some((engine, truth)) = &mut exact {
-                engine.run(view, truth);
-            }
-        },
-    );
+    let mut exact = (arguments.compare).then(|| {
+        (
+            Engine::new(arguments.block.trailing_zeros(), None),
+            Truth::new(),
+        )
+    });
+    let (watcher, damaged) = watch(&trace, arguments, &mut exact, &mut document);
     let (observations, accesses) = watcher.finish();
     ensure_accesses(accesses, &trace)?;
     anyhow::ensure!(
@@ -186,6 +161,41 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         false,
     ));
     Ok((document, damaged))
+}
+
+/// Goes over the rows with watchpoints. `exact`: measures them all, too. Also tells whether
+/// something could not be read.
+fn watch(
+    trace: &Trace,
+    arguments: &ReuseArguments,
+    exact: &mut Option<(Engine, Truth)>,
+    document: &mut Document,
+) -> (Watcher, bool) {
+    let shift = arguments.block.trailing_zeros();
+    let mut watcher = Watcher::new(
+        arguments.period,
+        arguments.watchpoints as usize,
+        arguments.seed,
+    );
+    let mut buffer = Accesses::default();
+    let damaged = visit(trace, ColumnSet::default(), document, &mut |segment| {
+        if segment.starts {
+            watcher.cut();
+            if let Some((engine, truth)) = exact {
+                engine.begin();
+                truth.begin();
+            }
+        }
+        let view = segment.accesses(arguments.stores, &mut buffer);
+        for ((&address, &size), &group) in view.address.iter().zip(view.size).zip(view.group) {
+            let last = address.saturating_add(u64::from(size.max(1)) - 1);
+            watcher.access(address >> shift, last >> shift, group / 4);
+        }
+        if let Some((engine, truth)) = exact {
+            engine.run(view, truth);
+        }
+    });
+    (watcher, damaged)
 }
 
 /// Similarities to the truth: on the paper's scale (4 KiB of blocks in the first bin, 20 bins) and

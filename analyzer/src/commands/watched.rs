@@ -14,7 +14,7 @@ use crate::output::document::{Document, Table, Unit, value};
 use anyhow::Context;
 use mgz_annotations_schema::manifest::{CALL_PATHS, Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
-use mgz_models::sampling::rdx::{Observation, estimate};
+use mgz_models::sampling::rdx::{Estimate, Observation, estimate};
 use polars::prelude::DataFrame;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -83,70 +83,34 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
     let estimated = estimate(&observations, arguments.attribution.into());
     let total = accesses.unwrap_or(observations.len() as u64);
     let (times, distances) = histograms(&observations, &estimated, total);
-    document.put("method", Unit::Text, "RDX, hardware watchpoints");
-    document.put(
-        "time",
-        Unit::Text,
-        match time {
-            Time::Counted => "accesses, counted by the PMU",
-            Time::Rate(_) => "accesses: stepped ones exactly, others from CPU time",
-            Time::Cpu => "ns of CPU time",
-        },
-    );
-    document.put("samples_by", Unit::Text, manifest.trigger.as_str());
-    document.put(
-        "counted",
-        Unit::Text,
-        if arguments.stores {
-            "loads and stores"
-        } else {
-            "loads"
-        },
-    );
-    document.put("block", Unit::Bytes, WORD);
-    document.put(
-        "A_hat",
-        Unit::Count,
-        accesses.map_or(Value::Null, Value::from),
-    );
-    if let Time::Rate(rate) = time {
-        document.put("accesses_per_second_hat", Unit::Number, value(rate * 1e9));
-    }
-    document.put("cpu_seconds", Unit::Number, value(manifest.cpu_seconds));
-    document.put("samples", Unit::Count, observations.len());
-    document.put(
-        "samples_reused",
-        Unit::Count,
-        observations.iter().filter(|o| o.reuse.is_some()).count(),
-    );
-    document.put(
-        "samples_reused_while_stepped",
-        Unit::Count,
-        rows.iter().filter(|r| r.near).count(),
-    );
-    document.put(
-        "never_reused_share_hat",
-        Unit::Share,
-        value(estimated.never / observations.len() as f64),
-    );
+    let watched = Watched {
+        arguments,
+        manifest,
+        rows: &rows,
+        time: &time,
+        accesses,
+        observations: &observations,
+    };
+    watched.put_summary(&estimated, &mut document);
     if let Some(exact) = &exact {
         compare(&mut document, WORD, (&times, &distances), &exact.truth);
     }
     let spread = jackknife(&observations, arguments.attribution.into(), total);
+    let samples = observations.len();
     if !matches!(time, Time::Cpu) {
         document.tables.push(with_interval(
             "distances",
             "Reuse distance D, in blocks of 8 bytes (estimate by Shen's model)",
             &distances,
             &spread.1,
-            observations.len(),
+            samples,
         ));
         document.tables.push(with_interval(
             "intervals",
             "Reuse interval, in accesses (estimate)",
             &times,
             &spread.0,
-            observations.len(),
+            samples,
         ));
     } else {
         document.tables.push(with_interval(
@@ -154,29 +118,82 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
             "Reuse interval, in ns of CPU time (estimate; [0, 1) are those that were stepped)",
             &times,
             &spread.0,
-            observations.len(),
+            samples,
         ));
         document.tables.push(near(&rows));
     }
-    // Contexts are call paths; for people pairs are summed by line.
-    let lines: Vec<Observation> = observations
-        .iter()
-        .map(|o| Observation {
-            context: contexts.line(o.context),
-            reuse: o.reuse.map(|reuse| contexts.line(reuse)),
-            ..*o
-        })
-        .collect();
-    document.tables.push(pair_table(
-        &lines,
-        &estimated,
-        &|line| contexts.name(line),
-        matches!(time, Time::Cpu),
-    ));
-    document
-        .tables
-        .extend(contexts.table(&observations, &estimated));
+    watched.add_pairs(&contexts, &estimated, &mut document);
     Ok((document, false))
+}
+
+/// The samples of a watched run.
+struct Watched<'a> {
+    arguments: &'a ReuseArguments,
+    manifest: &'a Manifest,
+    rows: &'a [Row],
+    time: &'a Time,
+    /// Accesses of the run, if their number is known.
+    accesses: Option<u64>,
+    observations: &'a [Observation],
+}
+
+impl Watched<'_> {
+    /// Writes the numbers of the whole run.
+    fn put_summary(&self, estimated: &Estimate, document: &mut Document) {
+        let (manifest, samples) = (self.manifest, self.observations.len());
+        document.put("method", Unit::Text, "RDX, hardware watchpoints");
+        document.put(
+            "time",
+            Unit::Text,
+            match self.time {
+                Time::Counted => "accesses, counted by the PMU",
+                Time::Rate(_) => "accesses: stepped ones exactly, others from CPU time",
+                Time::Cpu => "ns of CPU time",
+            },
+        );
+        document.put("samples_by", Unit::Text, manifest.trigger.as_str());
+        let counted = if self.arguments.stores {
+            "loads and stores"
+        } else {
+            "loads"
+        };
+        document.put("counted", Unit::Text, counted);
+        document.put("block", Unit::Bytes, WORD);
+        let accesses = self.accesses.map_or(Value::Null, Value::from);
+        document.put("A_hat", Unit::Count, accesses);
+        if let Time::Rate(rate) = self.time {
+            document.put("accesses_per_second_hat", Unit::Number, value(rate * 1e9));
+        }
+        document.put("cpu_seconds", Unit::Number, value(manifest.cpu_seconds));
+        document.put("samples", Unit::Count, samples);
+        let reused = self.observations.iter().filter(|o| o.reuse.is_some());
+        document.put("samples_reused", Unit::Count, reused.count());
+        let near = self.rows.iter().filter(|r| r.near);
+        document.put("samples_reused_while_stepped", Unit::Count, near.count());
+        let never = value(estimated.never / samples as f64);
+        document.put("never_reused_share_hat", Unit::Share, never);
+    }
+
+    /// Adds the tables of pairs. Contexts are call paths; for people pairs are summed by line.
+    fn add_pairs(&self, contexts: &Contexts, estimated: &Estimate, document: &mut Document) {
+        let lines: Vec<Observation> = self
+            .observations
+            .iter()
+            .map(|o| Observation {
+                context: contexts.line(o.context),
+                reuse: o.reuse.map(|reuse| contexts.line(reuse)),
+                ..*o
+            })
+            .collect();
+        document.tables.push(pair_table(
+            &lines,
+            estimated,
+            &|line| contexts.name(line),
+            matches!(self.time, Time::Cpu),
+        ));
+        let tables = contexts.table(self.observations, estimated);
+        document.tables.extend(tables);
+    }
 }
 
 /// Reason why distances in accesses are unknown.

@@ -7,6 +7,7 @@ use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::misses::Misses;
 use crate::report::{Analysis, Loads};
+use crate::views::objects::ObjectRow;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -363,13 +364,33 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
         };
         of_loads(&row.loads, exact, entry)
     });
+    RunEntries {
+        path: path.into(),
+        exact,
+        arguments: summary.trace.command.iter().skip(1).cloned().collect(),
+        samples: summary.samples,
+        cpu_seconds,
+        tables: BTreeMap::from([
+            (Kind::Run, vec![run]),
+            (Kind::Function, functions.collect()),
+            (Kind::Line, lines.collect()),
+            (Kind::Loop, loops.collect()),
+            (Kind::Object, of_objects(analysis, exact)),
+        ]),
+        warnings: analysis.warnings.clone(),
+        picture: picture::of(path, analysis),
+    }
+}
+
+/// The entries of objects.
+fn of_objects(analysis: &Analysis, exact: bool) -> Vec<Entry> {
     let rows = analysis.objects.iter();
     let names = object_names(
         &rows
             .map(|o| (o.object.as_str(), o.largest))
             .collect::<Vec<_>>(),
     );
-    let objects = analysis.objects.iter().zip(names).map(|(row, name)| {
+    let of = |(row, name): (&ObjectRow, String)| {
         let mut entry = Entry {
             name,
             module: row.module.clone(),
@@ -392,23 +413,8 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
         let size = row.largest.map(|bytes| Cell::exact(bytes as f64));
         entry.cells.extend(size.map(|cell| (Metric::Size, cell)));
         entry
-    });
-    RunEntries {
-        path: path.into(),
-        exact,
-        arguments: summary.trace.command.iter().skip(1).cloned().collect(),
-        samples: summary.samples,
-        cpu_seconds,
-        tables: BTreeMap::from([
-            (Kind::Run, vec![run]),
-            (Kind::Function, functions.collect()),
-            (Kind::Line, lines.collect()),
-            (Kind::Loop, loops.collect()),
-            (Kind::Object, objects.collect()),
-        ]),
-        warnings: analysis.warnings.clone(),
-        picture: picture::of(path, analysis),
-    }
+    };
+    analysis.objects.iter().zip(names).map(of).collect()
 }
 
 /// Names by which objects of two runs can be matched. Memory with only an address as its name lies

@@ -467,126 +467,173 @@ fn prepare(
     })
 }
 
+/// The result of a test of one of the comparisons.
+#[derive(Clone, Copy)]
+struct Tested {
+    /// Index of the comparison.
+    at: usize,
+    /// Probability of the difference by chance.
+    chance: f64,
+    test: Test,
+    /// Standard error, if intervals are known.
+    error: Option<f64>,
+}
+
+/// Comparisons that are being judged.
+struct Judge {
+    pending: Vec<Pending>,
+    /// Number of different tests.
+    tests: usize,
+}
+
 /// Judges what is exact, then everything else together.
 fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
     for one in pending.iter_mut().filter(|p| p.base.exact && p.new.exact) {
         exact(one);
     }
-    let open = |p: &Pending| p.change.test != Test::Exact;
     // Equal numbers give the same test.
-    let different: BTreeSet<Figures> = pending
-        .iter()
-        .filter(|p| open(p))
-        .map(|p| figures(&p.change))
-        .collect();
-    let tests = different.len();
-    out.tests = tests;
-    let ranked = |p: &Pending| {
-        let (n, m) = (p.base.values.len(), p.new.values.len());
-        n >= RANKED && m >= RANKED && smallest_p(n, m) * tests as f64 <= WRONG
+    let open = pending.iter().filter(|p| p.is_open());
+    let different: BTreeSet<Figures> = open.map(|p| figures(&p.change)).collect();
+    let mut judge = Judge {
+        tests: different.len(),
+        pending,
     };
-    out.too_few_runs = pending.iter().any(|p| {
-        open(p) && p.base.values.len() >= RANKED && p.new.values.len() >= RANKED && !ranked(p)
+    out.tests = judge.tests;
+    out.too_few_runs = judge.pending.iter().any(|p| {
+        let enough = |s: &Sample| s.values.len() >= RANKED;
+        p.is_open() && enough(&p.base) && enough(&p.new) && !judge.is_ranked(p)
     });
-    let test = |p: &Pending, base: &Sample, new: &Sample| -> Option<(f64, Test, Option<f64>)> {
-        let intervals = by_intervals(base, new);
-        let error = intervals.map(|i| i.1);
-        if ranked(p) {
-            return Some((mann_whitney(&base.values, &new.values)?, Test::Ranks, error));
-        }
-        Some((intervals?.0, Test::Intervals, error))
-    };
-    // Shares add up: what has changed most is set aside, and the others are compared as shares of the rest.
     let mut alone: Vec<usize> = Vec::new();
     for kind in [Kind::Function, Kind::Loop, Kind::Line, Kind::Object] {
-        let rows: Vec<usize> = (0..pending.len())
+        let rows: Vec<usize> = (0..judge.pending.len())
             .filter(|&i| {
-                pending[i].change.kind == kind
-                    && pending[i].change.metric.is_share()
-                    && open(&pending[i])
+                let p = &judge.pending[i];
+                p.change.kind == kind && p.change.metric.is_share() && p.is_open()
             })
             .collect();
         alone.extend(&rows);
-        let mut left = rows;
-        let (mut gone_base, mut gone_new) = (0.0, 0.0);
+        judge.decide_shares(kind, rows);
+    }
+    judge.decide_others(&alone);
+    out.changes = judge.pending.into_iter().map(|p| p.change).collect();
+}
+
+impl Pending {
+    fn is_open(&self) -> bool {
+        self.change.test != Test::Exact
+    }
+
+    /// Difference of the shares of what is left without others that take `gone` percent.
+    fn difference_of_rest(&self, gone: (f64, f64)) -> f64 {
+        (self.new.of_rest(gone.1).value - self.base.of_rest(gone.0).value).abs()
+    }
+}
+
+impl Judge {
+    /// True if there are enough runs to compare ranks.
+    fn is_ranked(&self, p: &Pending) -> bool {
+        let (n, m) = (p.base.values.len(), p.new.values.len());
+        n >= RANKED && m >= RANKED && smallest_p(n, m) * self.tests as f64 <= WRONG
+    }
+
+    /// Tests whether a comparison differs by chance. `base` and `new` are its numbers, or shares of
+    /// the rest.
+    fn test(&self, at: usize, base: &Sample, new: &Sample) -> Option<Tested> {
+        let intervals = by_intervals(base, new);
+        let error = intervals.map(|i| i.1);
+        let (chance, test) = if self.is_ranked(&self.pending[at]) {
+            (mann_whitney(&base.values, &new.values)?, Test::Ranks)
+        } else {
+            (intervals?.0, Test::Intervals)
+        };
+        Some(Tested {
+            at,
+            chance,
+            test,
+            error,
+        })
+    }
+
+    /// Decides shares, which add up. The one that has changed most is set aside, and the others are
+    /// compared as shares of the rest.
+    fn decide_shares(&mut self, kind: Kind, mut left: Vec<usize>) {
+        let tests = self.tests as f64;
+        let mut gone = (0.0, 0.0);
         // Loops lie inside each other, so that their shares do not add up.
         let adds_up = kind != Kind::Loop;
         loop {
-            let mut results: Vec<(usize, f64, Test, Option<f64>)> = Vec::new();
-            for &i in &left {
-                let p = &pending[i];
-                let (a, b) = (p.base.of_rest(gone_base), p.new.of_rest(gone_new));
-                if let Some((chance, test, error)) = test(p, &a, &b) {
-                    results.push((i, chance, test, error));
-                }
-            }
-            let next = results
-                .iter()
-                .filter(|r| r.1 * tests as f64 <= WRONG)
-                .min_by(|a, b| {
-                    let by = |r: &(usize, f64, Test, Option<f64>)| {
-                        let p = &pending[r.0];
-                        -(p.new.of_rest(gone_new).value - p.base.of_rest(gone_base).value).abs()
-                    };
-                    // Chances that are both next to nothing say nothing of which is the cause.
-                    let clear = |p: f64| p.max(1e-12);
-                    // A new or removed entry is a cause of its own.
-                    let stays = |r: &(usize, f64, Test, Option<f64>)| {
-                        pending[r.0].base.value > 0.0 && pending[r.0].new.value > 0.0
-                    };
-                    (stays(a).cmp(&stays(b)))
-                        .then(clear(a.1).total_cmp(&clear(b.1)))
-                        .then(by(a).total_cmp(&by(b)))
-                })
-                .copied();
+            let of_rest = |&i: &usize| {
+                let p = &self.pending[i];
+                self.test(i, &p.base.of_rest(gone.0), &p.new.of_rest(gone.1))
+            };
+            let results: Vec<Tested> = left.iter().filter_map(of_rest).collect();
+            let next = self.most_changed(&results, gone);
             let judged = match next {
                 Some(next) if adds_up => vec![next],
                 Some(_) | None => results,
             };
-            let ends = next.is_none() || !adds_up;
-            for &(i, chance, test, error) in &judged {
-                let scale = (100.0 - gone_new).max(1.0) / 100.0;
-                let corrected = (chance * tests as f64).min(1.0);
+            for tested in judged {
+                let scale = (100.0 - gone.1).max(1.0) / 100.0;
                 conclude(
-                    &mut pending[i],
-                    corrected,
-                    test,
-                    error.map(|e| e * scale),
-                    (gone_base, gone_new),
+                    &mut self.pending[tested.at],
+                    (tested.chance * tests).min(1.0),
+                    tested.test,
+                    tested.error.map(|e| e * scale),
+                    gone,
                 );
             }
-            if ends {
+            let Some(next) = next.filter(|_| adds_up) else {
                 break;
-            }
-            if let Some((i, ..)) = next {
-                gone_base = (gone_base + pending[i].base.value).min(99.9);
-                gone_new = (gone_new + pending[i].new.value).min(99.9);
-                left.retain(|&l| l != i);
-            }
+            };
+            let p = &self.pending[next.at];
+            gone.0 = (gone.0 + p.base.value).min(99.9);
+            gone.1 = (gone.1 + p.new.value).min(99.9);
+            left.retain(|&l| l != next.at);
         }
     }
-    let others: Vec<(usize, f64, Test, Option<f64>)> = (0..pending.len())
-        .filter(|i| open(&pending[*i]) && !alone.contains(i))
-        .filter_map(|i| {
-            test(&pending[i], &pending[i].base, &pending[i].new).map(|t| (i, t.0, t.1, t.2))
-        })
-        .collect();
-    // Those of shares count as tests too: they are the least significant ones here.
-    let mut distinct: BTreeMap<Figures, f64> = BTreeMap::new();
-    for (i, chance, ..) in &others {
-        distinct.insert(figures(&pending[*i].change), *chance);
-    }
-    let mut chances: Vec<f64> = distinct.values().copied().collect();
-    chances.resize(chances.len().max(tests), 1.0);
-    let corrected: BTreeMap<Figures, f64> = distinct.into_keys().zip(holm(&chances)).collect();
-    for (i, chance, test, error) in others {
-        let chance = corrected
-            .get(&figures(&pending[i].change))
+
+    /// Finds what has changed most, and not by chance.
+    fn most_changed(&self, results: &[Tested], gone: (f64, f64)) -> Option<Tested> {
+        let by = |r: &Tested| -self.pending[r.at].difference_of_rest(gone);
+        // Chances that are both next to nothing say nothing of which is the cause.
+        let clear = |p: f64| p.max(1e-12);
+        // A new or removed entry is a cause of its own.
+        let stays = |r: &Tested| {
+            let p = &self.pending[r.at];
+            p.base.value > 0.0 && p.new.value > 0.0
+        };
+        results
+            .iter()
+            .filter(|r| r.chance * self.tests as f64 <= WRONG)
+            .min_by(|a, b| {
+                (stays(a).cmp(&stays(b)))
+                    .then(clear(a.chance).total_cmp(&clear(b.chance)))
+                    .then(by(a).total_cmp(&by(b)))
+            })
             .copied()
-            .unwrap_or(chance);
-        conclude(&mut pending[i], chance, test, error, (0.0, 0.0));
     }
-    out.changes = pending.into_iter().map(|p| p.change).collect();
+
+    /// Decides what is no share. `alone`: shares, which are decided already.
+    fn decide_others(&mut self, alone: &[usize]) {
+        let others: Vec<Tested> = (0..self.pending.len())
+            .filter(|i| self.pending[*i].is_open() && !alone.contains(i))
+            .filter_map(|i| self.test(i, &self.pending[i].base, &self.pending[i].new))
+            .collect();
+        // Those of shares count as tests too: they are the least significant ones here.
+        let mut distinct: BTreeMap<Figures, f64> = BTreeMap::new();
+        for tested in &others {
+            distinct.insert(figures(&self.pending[tested.at].change), tested.chance);
+        }
+        let mut chances: Vec<f64> = distinct.values().copied().collect();
+        chances.resize(chances.len().max(self.tests), 1.0);
+        let corrected: BTreeMap<Figures, f64> = distinct.into_keys().zip(holm(&chances)).collect();
+        for tested in others {
+            let one = &mut self.pending[tested.at];
+            let chance = corrected.get(&figures(&one.change)).copied();
+            let chance = chance.unwrap_or(tested.chance);
+            conclude(one, chance, tested.test, tested.error, (0.0, 0.0));
+        }
+    }
 }
 
 /// Exact numbers differ or do not; of several runs, if their ranges lie apart.

@@ -266,11 +266,10 @@ fn homes(
 }
 
 /// Lines or loops by function, file and depth.
-fn by_place(
-    entries: &[Entry],
-    homes: &HashMap<(String, String), usize>,
-) -> BTreeMap<(usize, String, u32), Vec<usize>> {
-    let mut places: BTreeMap<(usize, String, u32), Vec<usize>> = BTreeMap::new();
+type Places = BTreeMap<(usize, String, u32), Vec<usize>>;
+
+fn by_place(entries: &[Entry], homes: &HashMap<(String, String), usize>) -> Places {
+    let mut places = Places::new();
     for (at, entry) in entries.iter().enumerate() {
         if let Some(&home) = homes.get(&(entry.module.clone(), entry.name.clone())) {
             let key = (home, base(&entry.file).to_string(), entry.depth);
@@ -323,43 +322,58 @@ pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
 
     for kind in [Kind::Line, Kind::Loop] {
         let (ours, theirs) = (table(base_run, kind), table(new_run, kind));
-        let mut found: Vec<Option<usize>> = vec![None; ours.len()];
         let (at_base, at_new) = (by_place(&ours, &base_homes), by_place(&theirs, &new_homes));
-        for (place, list) in &at_base {
-            let Some(others) = at_new.get(place) else {
-                continue;
+        out.insert(kind, partners_by_place(&ours, &theirs, &at_base, &at_new));
+    }
+    let (ours, theirs) = (table(base_run, Kind::Object), table(new_run, Kind::Object));
+    out.insert(Kind::Object, partners_of_objects(&ours, &theirs));
+    out
+}
+
+/// Finds the partners of lines or loops. `at_base` and `at_new`: their places.
+fn partners_by_place(
+    ours: &[Entry],
+    theirs: &[Entry],
+    at_base: &Places,
+    at_new: &Places,
+) -> Vec<Option<usize>> {
+    let mut found: Vec<Option<usize>> = vec![None; ours.len()];
+    for (place, list) in at_base {
+        let Some(others) = at_new.get(place) else {
+            continue;
+        };
+        let lines = |entries: &[Entry], list: &[usize]| {
+            let mut lines: Vec<u32> = list.iter().map(|&at| entries[at].line).collect();
+            lines.sort_unstable();
+            lines.dedup();
+            lines
+        };
+        for (a, b) in align(&lines(ours, list), &lines(theirs, others)) {
+            // If several are in one line, they are paired by weight.
+            let of = |entries: &[Entry], list: &[usize], line: u32| -> Vec<usize> {
+                list.iter()
+                    .copied()
+                    .filter(|&at| entries[at].line == line)
+                    .collect()
             };
-            let lines = |entries: &[Entry], list: &[usize]| {
-                let mut lines: Vec<u32> = list.iter().map(|&at| entries[at].line).collect();
-                lines.sort_unstable();
-                lines.dedup();
-                lines
-            };
-            for (a, b) in align(&lines(&ours, list), &lines(&theirs, others)) {
-                // If several are in one line, they are paired by weight.
-                let of = |entries: &[Entry], list: &[usize], line: u32| -> Vec<usize> {
-                    list.iter()
-                        .copied()
-                        .filter(|&at| entries[at].line == line)
-                        .collect()
-                };
-                for (at, other) in of(&ours, list, a).into_iter().zip(of(&theirs, others, b)) {
-                    found[at] = Some(other);
-                }
+            for (at, other) in of(ours, list, a).into_iter().zip(of(theirs, others, b)) {
+                found[at] = Some(other);
             }
         }
-        out.insert(kind, found);
     }
+    found
+}
 
-    let (ours, theirs) = (table(base_run, Kind::Object), table(new_run, Kind::Object));
+/// Finds the partners of objects.
+fn partners_of_objects(ours: &[Entry], theirs: &[Entry]) -> Vec<Option<usize>> {
     let mut found = vec![None; ours.len()];
     let mut taken = BTreeSet::new();
     let key = |e: &Entry| (e.name.clone(), e.sort.clone());
-    pair(&ours, &theirs, &mut found, &mut taken, |_, e| {
+    pair(ours, theirs, &mut found, &mut taken, |_, e| {
         Some((key(e), e.chain.clone()))
     });
-    pair(&ours, &theirs, &mut found, &mut taken, |_, e| Some(key(e)));
-    pair(&ours, &theirs, &mut found, &mut taken, |_, e| {
+    pair(ours, theirs, &mut found, &mut taken, |_, e| Some(key(e)));
+    pair(ours, theirs, &mut found, &mut taken, |_, e| {
         Some(e.name.clone())
     });
     // Allocation sites that have moved: in the order of their lines, where there are as many of them.
@@ -391,12 +405,11 @@ pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
             list.sort_by_key(|&at| line_number(&entries[at].name));
             list
         };
-        for (at, other) in by_line(&ours, a).into_iter().zip(by_line(&theirs, b)) {
+        for (at, other) in by_line(ours, a).into_iter().zip(by_line(theirs, b)) {
             found[at] = Some(other);
         }
     }
-    out.insert(Kind::Object, found);
-    out
+    found
 }
 
 fn line_number(name: &str) -> u64 {

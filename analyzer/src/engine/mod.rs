@@ -11,6 +11,7 @@ mod batch;
 mod census;
 pub(crate) mod outcome;
 pub mod partial;
+mod task_runner;
 
 use crate::data::object_map::Resolver;
 use crate::data::reuse_pairs::{ReusePair, ReusePairs};
@@ -23,14 +24,15 @@ use crate::stages::footprint::{Budget, Footprints, Store};
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::LineVisits;
 use crate::stages::pages::BlockStore;
+use crate::stages::reuse::SampleReuse;
 use crate::stages::reuse::by_page::{Wanted, ZoomSums};
 use crate::stages::reuse::by_region::HeatRegions;
-use crate::stages::reuse::{SampleOrigin, SampleReuse};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
-use batch::{Handover, SampleRows, Span, Task, is_short};
+use batch::{Handover, SampleRows, Span};
 use std::sync::{Arc, Mutex};
+use task_runner::TaskRunner;
 
 pub use crate::stages::reuse::{REUSE_LEVELS, ReuseTotals};
 pub use census::Census;
@@ -468,10 +470,15 @@ impl Driver {
             before.lines.put(open.lines);
         }
         let tasks = self.tasks(chunks, &spans);
-        let (this, before, after) = (&*self, &before, &after);
+        let runner = &TaskRunner {
+            driver: self,
+            chunks,
+            before: &before,
+            after: &after,
+        };
         rayon::scope_fifo(|scope| {
             for task in tasks {
-                scope.spawn_fifo(move |_| this.run(task, chunks, before, after, progress));
+                scope.spawn_fifo(move |_| runner.run(task, progress));
             }
         });
 
@@ -507,172 +514,5 @@ impl Driver {
                 lines,
             });
         }
-    }
-
-    fn run(
-        &self,
-        task: Task<'_>,
-        chunks: &[Chunk],
-        before: &Handover,
-        after: &Handover,
-        progress: &(dyn Fn(u64) + Sync),
-    ) {
-        let mut worker = self.worker();
-        let (with_windows, with_incidence) = (
-            self.options.windows,
-            self.options.incidence != Collect::Nothing,
-        );
-        let rows = |part: &SampleRows| chunks[part.chunk].loads.rows().slice(part.rows.clone());
-        let sites = |part: &SampleRows| chunks[part.chunk].loads.sites(part.rows.clone());
-        let place = |span: &Span, part: &SampleRows| SampleOrigin {
-            space: span.space,
-            process: span.run.process,
-            objects: self.objects.clone(),
-            stack: self.objects.as_ref().map_or_else(Default::default, |o| {
-                o.own_stack(span.run.process, span.run.thread, part.time.0)
-            }),
-            clock: (
-                part.time.0,
-                part.time.1.saturating_sub(part.time.0) as f64
-                    / part.rows.len().saturating_sub(1).max(1) as f64,
-            ),
-            heat: self.heat.clone(),
-            column: part.column,
-            part: part.bucket,
-        };
-        match task {
-            Task::Footprint(rows, space, bucket) => {
-                worker.bucket(bucket).footprints.add(&rows, space);
-                progress(rows.len() as u64);
-            }
-            Task::Short(spans) => {
-                for same in spans.chunk_by(|a, b| self.home(&a.run) == self.home(&b.run)) {
-                    let bucket = self.home(&same[0].run);
-                    worker.bucket(bucket);
-                    let Worker {
-                        buckets,
-                        windows,
-                        strides,
-                        fetches,
-                        incidence,
-                        lines,
-                        sample,
-                        ..
-                    } = &mut worker;
-                    let reuse = &mut buckets[bucket as usize].reuse;
-                    for span in same {
-                        sample.begin(span.run.sample, reuse);
-                        windows.begin(self.weight(span.run.sample));
-                        strides.begin();
-                        if let Some(caches) = &self.options.lines {
-                            let sample = span.run.sample;
-                            lines.begin(span.space, sample, caches, self.watched(sample));
-                        }
-                        for part in &span.parts {
-                            let rows = rows(part);
-                            sample.run(&rows, &place(span, part), reuse);
-                            if with_windows {
-                                windows.run_in_blocks(
-                                    &rows,
-                                    sample.blocks(rows.len()).filter(|_| span.parts.len() == 1),
-                                    self.options.block_shift,
-                                );
-                                strides.run(rows.address, sites(part), self.options.sites);
-                                fetches.run(&rows);
-                            }
-                            if with_incidence {
-                                incidence.add(&rows, span.space, span.run.sample);
-                            }
-                            if self.options.lines.is_some() {
-                                lines.run(&rows, sites(part));
-                            }
-                        }
-                        fetches.finish();
-                        if self.options.lines.is_some() {
-                            lines.finish();
-                        }
-                    }
-                    sample.finish(reuse);
-                }
-            }
-            Task::Reuse(span) => {
-                let continued = if span.continues {
-                    before.reuse.take()
-                } else {
-                    None
-                };
-                let reuse = &mut worker.bucket(self.home(&span.run)).reuse;
-                let mut sample = continued.unwrap_or_else(|| {
-                    let mut sample =
-                        SampleReuse::new(self.options.block_shift, self.weights.clone());
-                    sample.begin(span.run.sample, reuse);
-                    sample
-                });
-                for part in &span.parts {
-                    sample.run(&rows(part), &place(span, part), reuse);
-                }
-                if span.open {
-                    after.reuse.put(sample);
-                } else {
-                    sample.finish(reuse);
-                }
-            }
-            Task::Windows(span) => {
-                let continued = if span.continues {
-                    before.windows.take().zip(before.strides.take())
-                } else {
-                    None
-                };
-                let mut fetches = Some(span)
-                    .filter(|span| span.continues)
-                    .and_then(|_| before.fetches.take())
-                    .unwrap_or_default();
-                let (mut windows, mut strides) = continued.unwrap_or_else(|| {
-                    let (mut windows, mut strides) = (WindowEngine::default(), Strides::default());
-                    windows.begin(self.weight(span.run.sample));
-                    strides.begin();
-                    (windows, strides)
-                });
-                let begun = (span.continues).then(|| before.lines.take()).flatten();
-                let mut lines = begun.unwrap_or_else(|| {
-                    let mut lines = LineVisits::default();
-                    if let Some(caches) = &self.options.lines {
-                        let sample = span.run.sample;
-                        lines.begin(span.space, sample, caches, self.watched(sample));
-                    }
-                    lines
-                });
-                for part in &span.parts {
-                    let rows = rows(part);
-                    if self.options.lines.is_some() && is_short(lines.pending() + rows.len() as u64)
-                    {
-                        lines.run(&rows, sites(part));
-                    } else {
-                        lines.skip();
-                    }
-                    if with_windows {
-                        windows.run(&rows);
-                        strides.run(rows.address, sites(part), self.options.sites);
-                        fetches.run(&rows);
-                    }
-                    if with_incidence {
-                        worker.incidence.add(&rows, span.space, span.run.sample);
-                    }
-                }
-                if span.open {
-                    after.windows.put(windows);
-                    after.strides.put(strides);
-                    after.fetches.put(fetches);
-                    after.lines.put(lines);
-                } else {
-                    lines.finish();
-                    worker.lines.merge(lines);
-                    worker.windows.merge(&windows);
-                    worker.strides.merge(strides);
-                    worker.fetches.merge(fetches);
-                }
-            }
-        }
-        self.give_back(worker);
     }
 }

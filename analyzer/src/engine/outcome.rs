@@ -88,7 +88,6 @@ impl Driver {
         let (mut strides, mut incidence) = (Vec::new(), Vec::new());
         let mut fetches = Vec::new();
         let mut lines = LineVisits::default();
-        let parted = self.options.zoom.is_some_and(|z| z.parts);
         let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
         let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
         for worker in workers {
@@ -127,58 +126,18 @@ impl Driver {
             || FootprintSet::of_buckets(tables),
             || rayon::join(|| collected(incidence), || merged(strides)),
         );
-        let mut buckets: Vec<BucketOutcome> = Vec::new();
-        let mut parts = Vec::new();
-        let mut reuse = reuse.into_iter();
-        if parted {
-            let mut whole = BucketOutcome {
-                footprint: FootprintSet::default(),
-                counts: Vec::new(),
-                reuse: reuse.next().unwrap_or_else(|| ReuseTotals::new(None)),
-            };
-            let mut groups = whole
-                .reuse
-                .zoom
-                .as_mut()
-                .map(|z| std::mem::take(&mut z.parts))
-                .unwrap_or_default()
-                .into_iter();
-            let mut distances = whole
-                .reuse
-                .zoom
-                .as_mut()
-                .map(|z| std::mem::take(&mut z.part_distances))
-                .unwrap_or_default()
-                .into_iter();
-            for (footprint, counts) in sets {
-                crate::stages::footprint::add_counts(&mut whole.counts, &counts);
-                // Distances are not told apart by group here: they count as one.
-                let (groups, distances) = (
-                    groups.next().unwrap_or_default(),
-                    vec![distances.next().unwrap_or_default()],
-                );
-                parts.push(BucketOutcome {
-                    footprint,
-                    counts,
-                    reuse: ReuseTotals {
-                        groups,
-                        distances,
-                        ..ReuseTotals::new(None)
-                    },
-                });
-            }
-            buckets.push(whole);
+        let (buckets, parts) = if self.options.zoom.is_some_and(|z| z.parts) {
+            let whole = reuse.into_iter().next();
+            let (whole, parts) = in_parts(whole.unwrap_or_else(|| ReuseTotals::new(None)), sets);
+            (vec![whole], parts)
         } else {
-            buckets.extend(
-                sets.into_iter()
-                    .zip(reuse)
-                    .map(|((footprint, counts), reuse)| BucketOutcome {
-                        footprint,
-                        counts,
-                        reuse,
-                    }),
-            );
-        }
+            let of = |((footprint, counts), reuse)| BucketOutcome {
+                footprint,
+                counts,
+                reuse,
+            };
+            (sets.into_iter().zip(reuse).map(of).collect(), Vec::new())
+        };
         Outcome {
             buckets,
             parts,
@@ -197,6 +156,41 @@ impl Driver {
             spilled,
         }
     }
+}
+
+/// Makes the whole run and its parts, whose reuse the whole has counted. `sets`: footprints and
+/// counts of the parts.
+fn in_parts(
+    reuse: ReuseTotals,
+    sets: Vec<(FootprintSet, Vec<GroupCount>)>,
+) -> (BucketOutcome, Vec<BucketOutcome>) {
+    let mut whole = BucketOutcome {
+        footprint: FootprintSet::default(),
+        counts: Vec::new(),
+        reuse,
+    };
+    let zoom = whole.reuse.zoom.as_mut();
+    let taken = zoom.map(|z| {
+        let groups = std::mem::take(&mut z.parts);
+        (groups, std::mem::take(&mut z.part_distances))
+    });
+    let (groups, distances) = taken.unwrap_or_default();
+    let (mut groups, mut distances) = (groups.into_iter(), distances.into_iter());
+    let mut parts = Vec::new();
+    for (footprint, counts) in sets {
+        crate::stages::footprint::add_counts(&mut whole.counts, &counts);
+        parts.push(BucketOutcome {
+            footprint,
+            counts,
+            reuse: ReuseTotals {
+                groups: groups.next().unwrap_or_default(),
+                // Distances are not told apart by group here: they count as one.
+                distances: vec![distances.next().unwrap_or_default()],
+                ..ReuseTotals::new(None)
+            },
+        });
+    }
+    (whole, parts)
 }
 
 /// Counts of each group, from the stages.

@@ -50,10 +50,17 @@
 pub use crate::estimate::curve_order::Order;
 pub use crate::estimate::curve_points::{Curve, CurvePoint};
 
-use crate::estimate::curve_points::{Spread, Stratum};
-use crate::estimate::curve_sightings::{LEVELS, Once, Together, Weighed, varies};
-use crate::estimate::recapture::{Tally, together};
-use crate::estimate::{Blocks, Design, Estimate, params};
+use crate::estimate::curve_points::Spread;
+use crate::estimate::curve_strata::Strata;
+use crate::estimate::recapture::together;
+use crate::estimate::{Blocks, Design, Estimate};
+
+/// Blocks of a stratum that were seen by so many times as many samples are another stratum.
+const OFTEN: u32 = 8;
+/// Such parts, at most: the logarithm of 2³² to that base.
+const OCTAVES: usize = 11;
+/// Strata, at most.
+const MOST: usize = 4096;
 
 /// Cuts blocks at gaps of 64 KiB and at the estimator's cuts (`ends`). Smaller gaps may be parts of
 /// one object that no sample has seen.
@@ -74,6 +81,23 @@ fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
     }
 }
 
+/// Blocks by stratum, as indices. `ends`: the estimator's cuts.
+fn groups(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<Vec<u32>> {
+    let list = &blocks.listed.blocks;
+    let mut from = 0;
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    for end in gaps(blocks, shift, ends) {
+        // Data in constant use may lie beside data that was used once.
+        let mut octaves: [Vec<u32>; OCTAVES] = Default::default();
+        for (at, block) in (from..end).zip(&list[from..end]) {
+            octaves[block.samples.max(1).ilog(OFTEN) as usize].push(at as u32);
+        }
+        groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
+        from = end;
+    }
+    groups
+}
+
 /// Calculates the curve. `inside`: exact means of windows inside samples, ascending. `order`: for
 /// each sample its thread and its number there. `sample` and `period`: rows of a sample, and rows
 /// from sample to sample. `shift`: log2 of the bytes of a block. `scale` as for
@@ -87,235 +111,34 @@ pub fn curve(
     design: Design,
     scale: f64,
 ) -> Curve {
-    let lengths = order.lengths();
-    let longest = f64::from(lengths.iter().copied().max().unwrap_or(0)) * period;
-    let longest = if order.is_weighed() {
-        (0..)
-            .zip(lengths)
-            .map(|(thread, &length)| order.loads(thread, 0, length))
-            .fold(0.0, f64::max)
-    } else {
-        longest
-    };
-    let list = &blocks.listed.blocks;
+    let seen = blocks.listed.blocks.len() as f64;
     let parts = blocks.listed.strata(design);
     let ends: Vec<usize> = parts.iter().map(|p| p.end).collect();
     let whole = if design.complete() {
-        Estimate::exact(list.len() as f64)
+        Estimate::exact(seen)
     } else {
-        together(parts, 1.0, list.len() as f64)
+        together(parts, 1.0, seen)
     };
     let mut curve = Curve {
         inside: inside.to_vec(),
         sample,
         period,
-        longest,
+        longest: longest(order, period),
         growth: growth_at_end(inside),
         weighed: order.is_weighed(),
         ..Curve::default()
     };
-    let mut from = 0;
-    let mut groups: Vec<Vec<u32>> = Vec::new();
-    for end in gaps(blocks, shift, &ends) {
-        // Data in constant use may lie beside data that was used once.
-        let mut octaves: [Vec<u32>; params::MAX_PARTS_OF_STRATUM] = Default::default();
-        for (at, block) in (from..end).zip(&list[from..end]) {
-            octaves[block.samples.max(1).ilog(params::SAMPLES_RATIO_OF_PARTS) as usize]
-                .push(at as u32);
-        }
-        groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
-        from = end;
+    let mut strata = Strata::new(blocks, order, sample, period, design, scale);
+    for group in groups(blocks, shift, &ends) {
+        curve.strata.push(strata.measure(&group));
     }
-    // Total weight of the windows of each number of samples, over all threads.
-    let windows: Vec<f64> = (0..LEVELS)
-        .map(|level| order.windows(level))
-        .take_while(|&w| w > 0.0)
+    curve.far = (1..strata.windows.len())
+        .map(|level| curve.far_at((1u64 << level) as f64 * period))
         .collect();
-    // Standard deviation of the logarithm of the samples' weights.
-    let speeds = design.weights.map_or(0.0, |error| {
-        error.ln_1p() / params::NORMAL_QUANTILE_OF_95_PCT
-    });
-    let mut met = 0.0;
-    let mut once = Once::new(lengths);
-    let mut places: Vec<(u32, u32)> = Vec::new();
-    for group in groups {
-        let mut touched: Vec<u64> = Vec::new();
-        let mut sightings = 0u64;
-        let mut together = Together::new();
-        let mut weighed = Weighed {
-            levels: vec![[0.0; 4]; if curve.weighed { windows.len() } else { 0 }],
-        };
-        once.begin();
-        for &at in &group {
-            places.clear();
-            places.extend(
-                blocks
-                    .samples(at as usize)
-                    .iter()
-                    .filter_map(|&s| order.get(s)),
-            );
-            if !places.is_sorted() {
-                places.sort_unstable();
-            }
-            sightings += places.len() as u64;
-            touched.extend(
-                places
-                    .iter()
-                    .filter(|p| once.is_new(**p))
-                    .map(|p| u64::from(p.0) << 32 | u64::from(p.1)),
-            );
-            if curve.weighed {
-                weighed.add(&places, order);
-            } else {
-                together.add(&places, lengths);
-            }
-        }
-        touched.sort_unstable();
-        let counts: Vec<[f64; 4]> = if curve.weighed {
-            weighed.levels
-        } else {
-            together.levels().take(windows.len()).collect()
-        };
-        let irregular = group
-            .iter()
-            .filter(|&&at| list[at as usize].irregular)
-            .count() as f64
-            / group.len() as f64;
-        let mut varies = varies(&touched, order);
-        let mut stratum = Stratum {
-            irregular,
-            ..Stratum::default()
-        };
-        // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and fewer.
-        let mut starts: Vec<(u32, u32)> = touched
-            .iter()
-            .map(|&t| ((t >> 32) as u32, t as u32))
-            .collect();
-        for (level, ([seen, singles, pairs, triples], &windows)) in
-            counts.into_iter().zip(&windows).enumerate()
-        {
-            if level > 0 {
-                starts.iter_mut().for_each(|w| w.1 /= 2);
-                starts.dedup();
-            }
-            // A last, incomplete one does not count.
-            let whole = starts
-                .iter()
-                .filter(|w| w.1 < lengths[w.0 as usize] >> level);
-            let (weights, squares) = whole
-                .map(|w| order.weight(w.0, w.1, level))
-                .fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
-            if level == 0 {
-                stratum.per_sample = if curve.weighed {
-                    seen / weights.max(1e-300)
-                } else {
-                    sightings as f64 / touched.len().max(1) as f64
-                };
-            }
-            if weights <= 0.0 && curve.weighed {
-                // No windows so long that touch it.
-                break;
-            }
-            stratum.active.push(weights / windows);
-            if level == 0 {
-                // The error of the speeds does not matter for a stratum that all loads of the run
-                // touch.
-                varies += (speeds * (1.0 - weights / windows)).powi(2);
-            }
-            // Mean loads of a window that touches the stratum, and the weight of one. The evidence
-            // equals that of (Σw)²/Σw² equal windows.
-            let (size, each) = if curve.weighed {
-                (squares / weights, squares / weights)
-            } else {
-                ((1u64 << level) as f64 * period, 1.0)
-            };
-            let marked = design.marked();
-            let share = if curve.weighed {
-                ((1u64 << level) as f64 * sample / size).clamp(f64::MIN_POSITIVE, 1.0)
-            } else {
-                marked.share
-            };
-            let here = Design {
-                samples: 1 << level,
-                share,
-                ..marked
-            };
-            let unseen = if level == 0 {
-                Estimate::exact(0.0)
-            } else {
-                Tally::pooled(
-                    [singles, pairs, triples].map(|n| n / each),
-                    stratum.per_sample,
-                    irregular,
-                    here,
-                )
-                .unseen(here)
-            };
-            let unseen = Estimate {
-                value: unseen.value * each,
-                lo: unseen.lo * each,
-                hi: unseen.hi * each,
-            };
-            let value = (seen + unseen.value) * scale / windows;
-            let by_time = value * value * varies;
-            if level == 0 {
-                met += by_time;
-            }
-            if level == 1 && weights > 0.0 {
-                stratum.nearby = (seen + unseen.value) * scale / weights;
-            }
-            let z = params::NORMAL_QUANTILE_OF_95_PCT;
-            let below = ((unseen.value - unseen.lo) * scale / windows).powi(2) + z * z * by_time;
-            let above = ((unseen.hi - unseen.value) * scale / windows).powi(2) + z * z * by_time;
-            stratum.levels.push((
-                size,
-                Spread {
-                    value,
-                    below,
-                    above,
-                },
-            ));
-        }
-        if stratum.nearby == 0.0 {
-            stratum.nearby = stratum.per_sample;
-        }
-        stratum.per_sample *= scale;
-        curve.strata.push(stratum);
+    if order.lengths().iter().filter(|&&l| l > 0).count() == 1 {
+        curve.end_with(whole.times(scale));
     }
-    let far = |level: usize| {
-        let size = (1u64 << level) as f64 * period;
-        let mut all = Spread::default();
-        curve
-            .strata
-            .iter()
-            .for_each(|s| all.add(curve.far_of(s, size)));
-        (size, all.estimate())
-    };
-    curve.far = (1..windows.len()).map(far).collect();
-    // The whole run, if it is one thread's.
-    if lengths.iter().filter(|&&l| l > 0).count() == 1 {
-        curve.far.retain(|f| f.0 < curve.longest * (1.0 - 1e-9));
-        let of = |value: f64| value * scale;
-        curve.far.push((
-            curve.longest,
-            Estimate {
-                value: of(whole.value),
-                lo: of(whole.lo),
-                hi: of(whole.hi),
-            },
-        ));
-    }
-    // A longer window touches no less, and its estimate has more evidence. The samples of one lap
-    // of a loop never overlap, so windows of few laps look larger than they are.
-    for at in (1..curve.far.len()).rev() {
-        let longer = curve.far[at].1;
-        let here = &mut curve.far[at - 1].1;
-        *here = Estimate {
-            value: here.value.min(longer.value),
-            lo: here.lo.min(longer.lo),
-            hi: here.hi.min(longer.hi),
-        };
-    }
+    curve.bound_by_longer();
     curve.at_sample = curve.model(sample);
     let seen: f64 = curve
         .strata
@@ -323,8 +146,52 @@ pub fn curve(
         .filter_map(|s| s.levels.first())
         .map(|l| l.1.value)
         .sum();
-    curve.met = met.sqrt() / seen.max(1e-300);
+    curve.met = strata.met.sqrt() / seen.max(1e-300);
     curve
+}
+
+/// Loads of the longest thread.
+fn longest(order: &Order, period: f64) -> f64 {
+    let lengths = order.lengths();
+    if !order.is_weighed() {
+        return f64::from(lengths.iter().copied().max().unwrap_or(0)) * period;
+    }
+    (0..)
+        .zip(lengths)
+        .map(|(thread, &length)| order.loads(thread, 0, length))
+        .fold(0.0, f64::max)
+}
+
+impl Curve {
+    /// The footprint of windows of `size` rows, two periods or more, summed over the strata.
+    fn far_at(&self, size: f64) -> (f64, Estimate) {
+        let mut all = Spread::default();
+        self.strata
+            .iter()
+            .for_each(|s| all.add(self.far_of(s, size)));
+        (size, all.estimate())
+    }
+
+    /// Makes the whole run the last point. Only a run of one thread is such a window.
+    fn end_with(&mut self, whole: Estimate) {
+        self.far.retain(|f| f.0 < self.longest * (1.0 - 1e-9));
+        self.far.push((self.longest, whole));
+    }
+
+    /// Bounds each far size by the longer ones. A longer window touches no less, and its estimate
+    /// has more evidence. The samples of one lap of a loop never overlap, so windows of few laps
+    /// look larger than they are.
+    fn bound_by_longer(&mut self) {
+        for at in (1..self.far.len()).rev() {
+            let longer = self.far[at].1;
+            let here = &mut self.far[at - 1].1;
+            *here = Estimate {
+                value: here.value.min(longer.value),
+                lo: here.lo.min(longer.lo),
+                hi: here.hi.min(longer.hi),
+            };
+        }
+    }
 }
 
 /// Growth at the end of samples divided by their mean growth. (Neighbouring sizes do not show it,
@@ -348,6 +215,7 @@ fn growth_at_end(inside: &[(f64, f64)]) -> f64 {
 mod tests {
     use super::*;
     use crate::data::rows::Rows;
+    use crate::estimate::curve_sightings::Together;
     use crate::stages::incidence::Incidence;
     use std::collections::HashMap;
 

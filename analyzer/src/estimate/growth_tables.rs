@@ -280,6 +280,112 @@ fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
     of(loads) / of(0).max(f64::MIN_POSITIVE)
 }
 
+/// Makes curves of a sampled trace.
+struct Curves<'a> {
+    outcome: &'a Outcome,
+    shares: Option<&'a Shares>,
+    /// The samples that have marks. Windows consist of these.
+    marked: Order,
+    design: Design,
+    /// Mean loads of a sample over the run, like the footprints.
+    size: f64,
+    /// Mean loads from a sample with marks to the next.
+    step: f64,
+}
+
+impl Curves<'_> {
+    /// Means of windows inside samples.
+    fn inside(&self, of: fn(&WindowSums) -> u64) -> Vec<(f64, f64)> {
+        // Samples have equally many records, but some code has more loads per record than other
+        // code. The few samples that are longer than the others are all of such code.
+        let most = (MIN_LEVEL..=MAX_LEVEL)
+            .rev()
+            .find(|&level| long_enough(self.outcome, self.shares, 1 << level) >= 0.5);
+        (MIN_LEVEL..=most.unwrap_or(MIN_LEVEL))
+            .map(|level| (level, self.outcome.windows.sums_of_run(level)))
+            .filter(|(_, s)| s.windows > 0)
+            .map(|(level, s)| ((1u64 << level) as f64, of(&s) as f64 / s.windows as f64))
+            .collect()
+    }
+
+    /// Mean footprint of samples. They are windows as well, of the mean size that most powers of
+    /// two are far from.
+    fn of_samples(&self, blocks: &Blocks) -> f64 {
+        let (outcome, shares) = (self.outcome, self.shares);
+        let counts = blocks.by_sample();
+        let loads = |s: &SampleInfo| shares.map_or(1.0, |shares| shares.loads(s.sample));
+        let of = |s: &SampleInfo| f64::from(counts.get(&s.sample).copied().unwrap_or(0));
+        let all = || {
+            outcome
+                .samples
+                .iter()
+                .filter(|s| s.loads > 0 && outcome.incidence.has(s.sample))
+        };
+        all().map(|s| loads(s) * of(s)).sum::<f64>() * outcome.incidence.scale()
+            / all().map(loads).sum::<f64>().max(f64::MIN_POSITIVE)
+    }
+
+    /// Makes a curve from means inside samples and from blocks of `1 << shift` addresses.
+    fn make(&self, mut inside: Vec<(f64, f64)>, blocks: &Blocks, shift: u32) -> Curve {
+        if inside.last().is_some_and(|i| i.0 < self.size) {
+            inside.push((self.size, self.of_samples(blocks)));
+        }
+        curve(
+            &inside,
+            blocks,
+            &self.marked,
+            (self.size, self.step),
+            shift,
+            self.design,
+            self.outcome.incidence.scale(),
+        )
+    }
+}
+
+/// The curves of the table.
+struct GrowthCurves {
+    all: Curve,
+    strided: Curve,
+    irregular: Curve,
+    pages: Curve,
+}
+
+impl GrowthCurves {
+    fn rows(&self) -> Vec<GrowthRow> {
+        (MIN_LEVEL..63)
+            .map(|level| (1u64 << level) as f64)
+            .take_while(|&size| size <= self.all.end())
+            .filter_map(|size| self.row(size))
+            .collect()
+    }
+
+    fn row(&self, size: f64) -> Option<GrowthRow> {
+        // (The sum of nothing is -0.)
+        let plain = |x: f64| x + 0.0;
+        let point = self.all.at(size)?;
+        let of = |curve: &Curve| curve.at(size).map(|p| p.footprint);
+        let (strided, irregular, pages) = (of(&self.strided), of(&self.irregular), of(&self.pages));
+        let vague = |e: Option<Estimate>| e.is_some_and(|e| e.value > 0.0 && e.vague());
+        Some(GrowthRow {
+            size: size as u64,
+            footprint: Some(point.footprint.value),
+            footprint_lo: Some(point.footprint.lo),
+            footprint_hi: Some(point.footprint.hi),
+            footprint_undersampled: point.footprint.vague(),
+            strided: strided.map(|e| plain(e.value)),
+            strided_lo: strided.map(|e| plain(e.lo)),
+            strided_hi: strided.map(|e| plain(e.hi)),
+            strided_undersampled: vague(strided),
+            irregular: irregular.map(|e| plain(e.value)),
+            irregular_lo: irregular.map(|e| plain(e.lo)),
+            irregular_hi: irregular.map(|e| plain(e.hi)),
+            irregular_undersampled: vague(irregular),
+            pages: pages.map(|e| plain(e.value)),
+            measured: point.measured,
+        })
+    }
+}
+
 /// The tables of a sampled trace; none for a complete trace. `shares`: the weights of samples, if
 /// these differ, and the relative error of the weights.
 pub fn tables(
@@ -294,116 +400,47 @@ pub fn tables(
     else {
         return (Vec::new(), None);
     };
-    // Windows consist of the samples that have marks.
     let kept = kept(outcome);
-    let order = self::order(outcome, shares.map(|s| (s, 1.0)), |_| true);
-    let marked = self::order(outcome, shares.map(|s| (s, s.marked())), |sample| {
-        outcome.incidence.has(sample)
-    });
     let design = Design::new(rho, census.samples)
         .weighted(error)
         .keeping(kept)
-        .standing_for(shares.map(|s| s.windows(self::marked(outcome))));
-    // Loads that samples represent, and their size as a mean over the run, like the footprints.
+        .standing_for(shares.map(|s| s.windows(marked(outcome))));
     let mean_rows = census.loads as f64 / census.samples as f64;
+    // Loads that samples represent.
     let period = shares.map_or(rho * mean_rows, |s| s.all() / census.samples as f64);
-    let size = shares.map_or(mean_rows, |s| s.mean_rows(&outcome.samples));
-    let scale = outcome.incidence.scale();
-    // Samples have equally many records, but some code has more loads per record than other code.
-    // The few samples that are longer than the others are all of such code.
-    let most = (MIN_LEVEL..=MAX_LEVEL).rev().find(|&level| {
-        long_enough(outcome, shares, 1 << level) >= params::MIN_SAMPLE_SHARE_OF_WINDOW_SIZE
-    });
-    let inside = |of: fn(&WindowSums) -> u64| -> Vec<(f64, f64)> {
-        (MIN_LEVEL..=most.unwrap_or(MIN_LEVEL))
-            .map(|level| (level, outcome.windows.sums_of_run(level)))
-            .filter(|(_, s)| s.windows > 0)
-            .map(|(level, s)| ((1u64 << level) as f64, of(&s) as f64 / s.windows as f64))
-            .collect()
+    let curves = Curves {
+        outcome,
+        shares,
+        marked: order(outcome, shares.map(|s| (s, s.marked())), |sample| {
+            outcome.incidence.has(sample)
+        }),
+        design,
+        size: shares.map_or(mean_rows, |s| s.mean_rows(&outcome.samples)),
+        step: period / kept,
     };
-    // Samples themselves are windows as well, of the mean size that most powers of two are far from.
-    let whole = |blocks: &Blocks| {
-        let counts = blocks.by_sample();
-        let loads = |s: &SampleInfo| shares.map_or(1.0, |shares| shares.loads(s.sample));
-        let of = |s: &SampleInfo| f64::from(counts.get(&s.sample).copied().unwrap_or(0));
-        let all = || {
-            outcome
-                .samples
-                .iter()
-                .filter(|s| s.loads > 0 && outcome.incidence.has(s.sample))
-        };
-        all().map(|s| loads(s) * of(s)).sum::<f64>() * scale
-            / all().map(loads).sum::<f64>().max(f64::MIN_POSITIVE)
-    };
-    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| {
-        let mut inside = inside.to_vec();
-        if inside.last().is_some_and(|i| i.0 < size) {
-            inside.push((size, whole(blocks)));
-        }
-        curve(
-            &inside,
-            blocks,
-            &marked,
-            (size, period / kept),
-            shift,
-            design,
-            scale,
-        )
-    };
-    let pages = &seen.pages;
+    let make = |of: fn(&WindowSums) -> u64, blocks| curves.make(curves.inside(of), blocks, 0);
     let (all, (strided, irregular)) = rayon::join(
-        || make(&inside(|s| s.footprint), &seen.all, 0),
+        || make(|s| s.footprint, &seen.all),
         || {
             rayon::join(
-                || make(&inside(|s| s.strided), &seen.strided, 0),
-                || make(&inside(|s| s.irregular), &seen.irregular, 0),
+                || make(|s| s.strided, &seen.strided),
+                || make(|s| s.irregular, &seen.irregular),
             )
         },
     );
-    let pages_per_sample = pages.sightings(shares) * scale / design.windows();
-    let page_curve = make(
-        &[(1.0, 1.0), (size, pages_per_sample.max(1.0))],
-        pages,
-        PAGE_SHIFT,
-    );
-    // (The sum of nothing is -0.)
-    let plain = |x: f64| x + 0.0;
-    let value = |curve: &Curve, size: f64| curve.at(size).map(|p| plain(p.footprint.value));
-    let rows = (MIN_LEVEL..63)
-        .map(|level| (1u64 << level) as f64)
-        .take_while(|&size| size <= all.end())
-        .filter_map(|size| {
-            let point = all.at(size)?;
-            let of_class = |curve: &Curve| curve.at(size).map(|p| p.footprint);
-            let (strided, irregular) = (of_class(&strided), of_class(&irregular));
-            let vague = |e: Option<Estimate>| e.is_some_and(|e| e.value > 0.0 && e.vague());
-            Some(GrowthRow {
-                size: size as u64,
-                footprint: Some(point.footprint.value),
-                footprint_lo: Some(point.footprint.lo),
-                footprint_hi: Some(point.footprint.hi),
-                footprint_undersampled: point.footprint.vague(),
-                strided: strided.map(|e| plain(e.value)),
-                strided_lo: strided.map(|e| plain(e.lo)),
-                strided_hi: strided.map(|e| plain(e.hi)),
-                strided_undersampled: vague(strided),
-                irregular: irregular.map(|e| plain(e.value)),
-                irregular_lo: irregular.map(|e| plain(e.lo)),
-                irregular_hi: irregular.map(|e| plain(e.hi)),
-                irregular_undersampled: vague(irregular),
-                pages: value(&page_curve, size),
-                measured: point.measured,
-            })
-        })
-        .collect();
-    let inter = inter_sample(
-        pages,
-        &order,
-        period,
-        &page_curve,
-        pages_per_sample / mean_rows,
-    );
-    (rows, Some(inter))
+    let pages = &seen.pages;
+    let of_sample = pages.sightings(shares) * outcome.incidence.scale() / design.windows();
+    let inside = vec![(1.0, 1.0), (curves.size, of_sample.max(1.0))];
+    let curves = GrowthCurves {
+        all,
+        strided,
+        irregular,
+        pages: curves.make(inside, pages, PAGE_SHIFT),
+    };
+    let order = order(outcome, shares.map(|s| (s, 1.0)), |_| true);
+    let growth = of_sample / mean_rows;
+    let inter = inter_sample(pages, &order, period, &curves.pages, growth);
+    (curves.rows(), Some(inter))
 }
 
 /// Reuse of pages between samples: from one sighting to the next in the same thread.

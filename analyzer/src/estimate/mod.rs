@@ -51,6 +51,7 @@ pub(crate) mod curve;
 pub(crate) mod curve_order;
 pub(crate) mod curve_points;
 pub(crate) mod curve_sightings;
+pub(crate) mod curve_strata;
 pub(crate) mod groups;
 pub mod growth_tables;
 pub(crate) mod params;
@@ -165,6 +166,15 @@ impl Estimate {
             value,
             lo: value,
             hi: value,
+        }
+    }
+
+    /// Multiplies value and bounds by a known factor.
+    pub(crate) fn times(self, factor: f64) -> Estimate {
+        Estimate {
+            value: self.value * factor,
+            lo: self.lo * factor,
+            hi: self.hi * factor,
         }
     }
 

@@ -3,9 +3,9 @@
 
 use crate::commands::cache::evaluate::space;
 use crate::commands::ordered::Ordered;
-use crate::commands::stream::segments;
+use crate::commands::stream::{Segment, segments};
 use crate::data::code_map::CLASS_STORE;
-use crate::data::rows::Run;
+use crate::data::rows::{Chunk, Rows, Run};
 use crate::input::{ColumnSet, Trace};
 use anyhow::Context;
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -269,7 +269,22 @@ fn file_of(format: Format, path: &Path, run: &Run, several: bool) -> PathBuf {
     }
 }
 
-/// Thread after thread, as rows are sorted.
+/// Writes rows in the order in which they are sorted.
+struct RowWriter<'a> {
+    format: Format,
+    path: Option<&'a Path>,
+    behind: &'a [LevelSpec],
+    /// The trace has several threads.
+    several: bool,
+    /// Addresses of instructions by their number.
+    instructions: Vec<u64>,
+    caches: Filter,
+    thread: Option<(u32, u32)>,
+    out: Box<dyn Write + Send>,
+    written: &'a mut Written,
+}
+
+/// Writes a trace's accesses thread after thread.
 fn in_rows(
     trace: &Trace,
     format: Format,
@@ -277,7 +292,6 @@ fn in_rows(
     behind: &[LevelSpec],
     written: &mut Written,
 ) -> anyhow::Result<()> {
-    let several = trace.manifest.threads.len() > 1;
     if format == Format::Drmemtrace {
         let folder = path
             .context("drmemtrace is a folder: give it with -o")?
@@ -285,103 +299,128 @@ fn in_rows(
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
     }
-    let instructions = instructions(trace);
     let source = trace.source(ColumnSet::default());
-    let (mut caches, mut thread) = (Filter::new(behind, 1)?, None);
-    let mut out: Box<dyn Write + Send> = Box::new(std::io::sink());
-    let mut last = None;
-    let end = |out: &mut dyn Write, thread: Option<(u32, u32)>| -> std::io::Result<()> {
-        if let (Format::Drmemtrace, Some((_, thread))) = (format, thread) {
-            dr_record(out, dr::THREAD_EXIT, 0, thread.into())?;
-            dr_record(out, dr::FOOTER, 0, 0)?;
-        }
-        out.flush()
+    let mut writer = RowWriter {
+        format,
+        path,
+        behind,
+        several: trace.manifest.threads.len() > 1,
+        instructions: instructions(trace),
+        caches: Filter::new(behind, 1)?,
+        thread: None,
+        out: Box::new(std::io::sink()),
+        written,
     };
+    let mut last = None;
     for piece in 0..source.pieces() {
         for chunk in source.read(&[piece]) {
             let chunk = match chunk {
                 Ok(chunk) => chunk,
                 Err((sentence, _)) => {
-                    written.notes.push(sentence);
-                    written.damaged = true;
+                    writer.written.notes.push(sentence);
+                    writer.written.damaged = true;
                     continue;
                 }
             };
             for segment in segments(&chunk, &mut last) {
-                let run = segment.run;
-                if thread != Some((run.process, run.thread)) {
-                    end(&mut *out, thread)?;
-                    thread = Some((run.process, run.thread));
-                    if format.by_thread() && several {
-                        // Each has caches of its own.
-                        caches = Filter::new(behind, 1)?;
-                    }
-                    if format.by_thread() || written.files.is_empty() {
-                        out = match path {
-                            Some(path) => {
-                                let file = file_of(format, path, run, several);
-                                written.files.push(file.clone());
-                                create(&file)?
-                            }
-                            None => Box::new(std::io::BufWriter::new(std::io::stdout())),
-                        };
-                    }
-                    if format == Format::Drmemtrace {
-                        dr_begin(&mut *out, run)?;
-                    }
-                }
-                written.implied += segment.implied();
-                let (loads, stores) = (
-                    chunk.loads.sites(run.loads.clone()),
-                    chunk.stores.sites(run.stores.clone()),
-                );
-                let site = |sites: &[u32], at: usize| sites.get(at).copied().unwrap_or(u32::MAX);
-                let ip = |site: u32| instructions.get(site as usize).copied().unwrap_or(0);
-                let before = chunk
-                    .loads_before
-                    .get(run.stores.clone())
-                    .unwrap_or_default();
-                let base = run.loads.start as u32;
-                let mut store = 0;
-                for load in 0..=segment.loads.len() {
-                    while before
-                        .get(store)
-                        .is_some_and(|&b| b.saturating_sub(base) as usize <= load)
-                    {
-                        let site = site(stores, store);
-                        let access = Access {
-                            address: segment.stores.address[store],
-                            size: segment.stores.size[store],
-                            store: true,
-                            ip: ip(site),
-                        };
-                        store += 1;
-                        if let Some(access) = caches.pass(0, 0, site, access) {
-                            written.stores += 1;
-                            write(&mut *out, format, access)?;
-                        }
-                    }
-                    if load == segment.loads.len() {
-                        break;
-                    }
-                    let site = site(loads, load);
-                    let access = Access {
-                        address: segment.loads.address[load],
-                        size: segment.loads.size[load],
-                        store: false,
-                        ip: ip(site),
-                    };
-                    if let Some(access) = caches.pass(0, 0, site, access) {
-                        written.loads += 1;
-                        write(&mut *out, format, access)?;
-                    }
-                }
+                writer.segment(&chunk, &segment)?;
             }
         }
     }
-    end(&mut *out, thread)?;
+    writer.end_thread()?;
     written.notes.extend(source.notes());
     Ok(())
+}
+
+impl RowWriter<'_> {
+    fn end_thread(&mut self) -> std::io::Result<()> {
+        if let (Format::Drmemtrace, Some((_, thread))) = (self.format, self.thread) {
+            dr_record(&mut *self.out, dr::THREAD_EXIT, 0, thread.into())?;
+            dr_record(&mut *self.out, dr::FOOTER, 0, 0)?;
+        }
+        self.out.flush()
+    }
+
+    fn begin_thread(&mut self, run: &Run) -> anyhow::Result<()> {
+        self.end_thread()?;
+        self.thread = Some((run.process, run.thread));
+        if self.format.by_thread() && self.several {
+            // Each has caches of its own.
+            self.caches = Filter::new(self.behind, 1)?;
+        }
+        if self.format.by_thread() || self.written.files.is_empty() {
+            self.out = match self.path {
+                Some(path) => {
+                    let file = file_of(self.format, path, run, self.several);
+                    self.written.files.push(file.clone());
+                    create(&file)?
+                }
+                None => Box::new(std::io::BufWriter::new(std::io::stdout())),
+            };
+        }
+        if self.format == Format::Drmemtrace {
+            dr_begin(&mut *self.out, run)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the accesses of a segment. Stores come between the loads that they ran between.
+    fn segment(&mut self, chunk: &Chunk, segment: &Segment<'_>) -> anyhow::Result<()> {
+        let run = segment.run;
+        if self.thread != Some((run.process, run.thread)) {
+            self.begin_thread(run)?;
+        }
+        self.written.implied += segment.implied();
+        let (loads, stores) = (
+            chunk.loads.sites(run.loads.clone()),
+            chunk.stores.sites(run.stores.clone()),
+        );
+        let before = chunk
+            .loads_before
+            .get(run.stores.clone())
+            .unwrap_or_default();
+        let base = run.loads.start as u32;
+        let mut store = 0;
+        for load in 0..=segment.loads.len() {
+            while before
+                .get(store)
+                .is_some_and(|&b| b.saturating_sub(base) as usize <= load)
+            {
+                self.access(&segment.stores, store, stores, true)?;
+                store += 1;
+            }
+            if load < segment.loads.len() {
+                self.access(&segment.loads, load, loads, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an access, unless it ends in the caches.
+    fn access(
+        &mut self,
+        rows: &Rows<'_>,
+        at: usize,
+        sites: &[u32],
+        store: bool,
+    ) -> std::io::Result<()> {
+        let site = sites.get(at).copied().unwrap_or(u32::MAX);
+        let ip = self.instructions.get(site as usize).copied();
+        let access = Access {
+            address: rows.address[at],
+            size: rows.size[at],
+            store,
+            ip: ip.unwrap_or(0),
+        };
+        let Some(access) = self.caches.pass(0, 0, site, access) else {
+            return Ok(());
+        };
+        match store {
+            true => self.written.stores += 1,
+            false => self.written.loads += 1,
+        }
+        write(&mut *self.out, self.format, access)
+    }
 }
 
 /// All threads in the order of their times.

@@ -3,7 +3,7 @@
 use crate::commands::stream::Segment;
 use crate::commands::visit;
 use crate::data::code_map::{CodeMap, LineName};
-use crate::data::object_map::{Object, Recent, UNKNOWN};
+use crate::data::object_map::{Object, Recent, Resolver, UNKNOWN};
 use crate::data::rows::Run;
 use crate::input::{ColumnSet, Trace, objects};
 use crate::output::document::Document;
@@ -201,7 +201,17 @@ impl Building {
         place
     }
 
-    fn slice(&mut self, thread: usize, run: &Run, starts: bool, from_ns: u64) -> &mut Slice {
+    /// The number of a thread. Rows are sorted by thread: it is nearly always the last one.
+    fn thread(&mut self, id: (u32, u32)) -> usize {
+        let known = self.threads.iter().rposition(|t| *t == id);
+        known.unwrap_or_else(|| {
+            self.threads.push(id);
+            self.threads.len() - 1
+        })
+    }
+
+    /// Begins a slice where one is due.
+    fn slice(&mut self, thread: usize, run: &Run, starts: bool, from_ns: u64) {
         let full = self.rows.0 >= self.rows.1;
         let other = self.slices.last().is_none_or(|s| s.thread != thread);
         if other || full || starts {
@@ -216,8 +226,131 @@ impl Building {
                 loads: Vec::new(),
             });
         }
-        let last = self.slices.len() - 1;
-        &mut self.slices[last]
+    }
+
+    /// Adds loads to the open slice.
+    fn add_to_slice(&mut self, by_place: Vec<(usize, u64)>, last_time: u64) {
+        let Some(slice) = self.slices.last_mut() else {
+            return;
+        };
+        slice.to_ns = last_time.max(slice.from_ns);
+        for (place, loads) in by_place {
+            match slice.loads.iter_mut().find(|p| p.0 == place) {
+                Some(known) => known.1 += loads,
+                None => slice.loads.push((place, loads)),
+            }
+        }
+    }
+}
+
+/// Reads the rows of a trace into a profile.
+struct Reading<'a> {
+    trace: &'a Trace,
+    profile: Profile,
+    building: Building,
+    resolver: Option<Resolver>,
+    recent: Recent,
+    /// Rows of each thread, by process and thread.
+    rows_of: HashMap<(u32, u32), u64>,
+}
+
+impl Reading<'_> {
+    /// Adds the rows of a segment.
+    fn add(&mut self, segment: &Segment<'_>) {
+        let run = segment.run;
+        let id = (run.process, run.thread);
+        let thread = self.building.thread(id);
+        if segment.starts {
+            self.building.met.clear();
+        }
+        self.building.rows.1 = match self.profile.mode.has_all_loads() {
+            true => (self.rows_of.get(&id).copied().unwrap_or(0) / SLICES).max(1 << 12),
+            false => u64::MAX,
+        };
+        let all = segment.loads.len();
+        let step = run.last_time.saturating_sub(run.first_time) as f64 / (all.max(2) - 1) as f64;
+        let time = |row: usize| run.first_time + (row as f64 * step) as u64;
+        let mut starts = segment.starts;
+        let mut at = 0;
+        while at < all {
+            self.building.slice(thread, run, starts, time(at));
+            starts = false;
+            let room = self.building.rows.1 - self.building.rows.0;
+            let end = all.min(at + usize::try_from(room).unwrap_or(usize::MAX));
+            let mut by_place: Vec<(usize, u64)> = Vec::new();
+            for row in at..end {
+                let (place, loads) = self.add_row(segment, row, thread, time(row));
+                match by_place.iter_mut().rev().find(|p| p.0 == place) {
+                    Some(known) => known.1 += loads,
+                    None => by_place.push((place, loads)),
+                }
+            }
+            self.building.rows.0 += (end - at) as u64;
+            self.building.add_to_slice(by_place, run.last_time);
+            at = end;
+        }
+    }
+
+    /// Adds a row to its sample. Returns its place and its loads.
+    fn add_row(
+        &mut self,
+        segment: &Segment<'_>,
+        row: usize,
+        thread: usize,
+        time: u64,
+    ) -> (usize, u64) {
+        let rows = &segment.loads;
+        let (group, address, size) = (rows.group[row], rows.address[row], rows.size[row]);
+        let loads = 1 + u64::from(rows.implied[row]);
+        let object = self.resolver.as_ref().map_or(UNKNOWN, |resolver| {
+            resolver.find_recent(&mut self.recent, segment.run.process, address, time)
+        });
+        let reuses = self.building.reuses(address, size);
+        let key = (group, object, thread as u32);
+        let entry = self.building.samples.entry(key).or_default();
+        entry.loads += loads;
+        entry.bytes += u64::from(size);
+        entry.addresses.insert(address);
+        entry.reuses += reuses;
+        let place = self
+            .building
+            .place(&self.trace.code, &mut self.profile, group);
+        (place, loads)
+    }
+
+    /// Lists threads, samples and slices.
+    fn finish(self) -> Profile {
+        let (mut profile, building) = (self.profile, self.building);
+        let told = self.trace.manifest.threads.iter();
+        let names: HashMap<(u32, u32), &str> = told
+            .map(|t| ((t.process, t.thread), t.name.as_str()))
+            .collect();
+        profile.threads = building
+            .threads
+            .iter()
+            .map(|&(process, thread)| ThreadName {
+                process,
+                thread,
+                name: names.get(&(process, thread)).unwrap_or(&"").to_string(),
+            })
+            .collect();
+        let mut samples: Vec<((u32, u32, u32), Counted)> = building.samples.into_iter().collect();
+        samples.sort_unstable_by_key(|s| s.0);
+        for ((group, object, thread), counted) in samples {
+            let place = building.of_piece[group as usize / 4].unwrap_or(0);
+            profile.samples.push(Sample {
+                place,
+                class: group & 3,
+                object,
+                thread: thread as usize,
+                loads: counted.loads,
+                bytes: counted.bytes,
+                footprint: counted.addresses.len() as u64,
+                reuses: counted.reuses,
+            });
+        }
+        profile.slices = building.slices;
+        profile
     }
 }
 
@@ -243,118 +376,26 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
             ..Object::default()
         }],
     };
-    let full = manifest.mode.has_all_loads();
-    let mut building = Building::default();
     let mut rows_of: HashMap<(u32, u32), u64> = HashMap::new();
     for thread in &manifest.threads {
         *rows_of.entry((thread.process, thread.thread)).or_default() += thread.rows;
     }
-    let mut recent = Recent::default();
+    let mut reading = Reading {
+        trace,
+        profile,
+        building: Building::default(),
+        resolver,
+        recent: Recent::default(),
+        rows_of,
+    };
     let mut document = Document::new("export");
-    let code = &trace.code;
     let columns = ColumnSet { time: true };
-    profile.damaged = visit(trace, columns, &mut document, &mut |segment: &Segment<
-        '_,
-    >| {
-        let run = segment.run;
-        let id = (run.process, run.thread);
-        let thread = match building.threads.last() {
-            Some(last) if *last == id => building.threads.len() - 1,
-            _ => match building.threads.iter().position(|t| *t == id) {
-                Some(at) => at,
-                None => {
-                    building.threads.push(id);
-                    building.threads.len() - 1
-                }
-            },
-        };
-        let rows = segment.loads;
-        if segment.starts {
-            building.met.clear();
-        }
-        building.rows.1 = match full {
-            true => (rows_of.get(&id).copied().unwrap_or(0) / SLICES).max(1 << 12),
-            false => u64::MAX,
-        };
-        let step =
-            run.last_time.saturating_sub(run.first_time) as f64 / (rows.len().max(2) - 1) as f64;
-        let mut starts = segment.starts;
-        let mut at = 0;
-        while at < rows.len() {
-            let from_ns = run.first_time + (at as f64 * step) as u64;
-            building.slice(thread, run, starts, from_ns);
-            starts = false;
-            let room = building.rows.1 - building.rows.0;
-            let end = rows
-                .len()
-                .min(at + usize::try_from(room).unwrap_or(usize::MAX));
-            let mut by_place: Vec<(usize, u64)> = Vec::new();
-            for row in at..end {
-                let group = rows.group[row];
-                let loads = 1 + u64::from(rows.implied[row]);
-                let object = resolver.as_ref().map_or(UNKNOWN, |resolver| {
-                    let time = run.first_time + (row as f64 * step) as u64;
-                    resolver.find_recent(&mut recent, run.process, rows.address[row], time)
-                });
-                let reuses = building.reuses(rows.address[row], rows.size[row]);
-                let entry = building
-                    .samples
-                    .entry((group, object, thread as u32))
-                    .or_default();
-                entry.loads += loads;
-                entry.bytes += u64::from(rows.size[row]);
-                entry.addresses.insert(rows.address[row]);
-                entry.reuses += reuses;
-                let place = building.place(code, &mut profile, group);
-                match by_place.iter_mut().rev().find(|p| p.0 == place) {
-                    Some(known) => known.1 += loads,
-                    None => by_place.push((place, loads)),
-                }
-            }
-            building.rows.0 += (end - at) as u64;
-            if let Some(slice) = building.slices.last_mut() {
-                slice.to_ns = run.last_time.max(slice.from_ns);
-                for (place, loads) in by_place {
-                    match slice.loads.iter_mut().find(|p| p.0 == place) {
-                        Some(known) => known.1 += loads,
-                        None => slice.loads.push((place, loads)),
-                    }
-                }
-            }
-            at = end;
-        }
+    let damaged = visit(trace, columns, &mut document, &mut |segment| {
+        reading.add(segment)
     });
+    let mut profile = reading.finish();
+    profile.damaged = damaged;
     profile.notes.extend(document.warnings);
-    let names: HashMap<(u32, u32), &str> = manifest
-        .threads
-        .iter()
-        .map(|t| ((t.process, t.thread), t.name.as_str()))
-        .collect();
-    profile.threads = building
-        .threads
-        .iter()
-        .map(|&(process, thread)| ThreadName {
-            process,
-            thread,
-            name: names.get(&(process, thread)).unwrap_or(&"").to_string(),
-        })
-        .collect();
-    let mut samples: Vec<((u32, u32, u32), Counted)> = building.samples.into_iter().collect();
-    samples.sort_unstable_by_key(|s| s.0);
-    for ((group, object, thread), counted) in samples {
-        let place = building.of_piece[group as usize / 4].unwrap_or(0);
-        profile.samples.push(Sample {
-            place,
-            class: group & 3,
-            object,
-            thread: thread as usize,
-            loads: counted.loads,
-            bytes: counted.bytes,
-            footprint: counted.addresses.len() as u64,
-            reuses: counted.reuses,
-        });
-    }
-    profile.slices = building.slices;
     costs(&mut profile, analysis, manifest.cpu_seconds);
     profile
 }

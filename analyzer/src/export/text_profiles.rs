@@ -92,104 +92,164 @@ impl Strings {
     }
 }
 
+/// Functions of the frames.
+#[derive(Default)]
+struct Functions {
+    /// Texts.
+    names: Vec<usize>,
+    files: Vec<Value>,
+    modules: Vec<usize>,
+    /// By frame.
+    of_frame: Vec<usize>,
+}
+
+/// Stacks as a tree.
+struct Nodes {
+    prefix: Vec<Option<usize>>,
+    frame: Vec<usize>,
+    /// By stack: its innermost node.
+    leaves: Vec<Option<usize>>,
+}
+
+impl Nodes {
+    fn new(stacks: &[Vec<usize>]) -> Nodes {
+        let mut nodes: HashMap<(Option<usize>, usize), usize> = HashMap::new();
+        let (mut prefix, mut node_frame): (Vec<Option<usize>>, Vec<usize>) = Default::default();
+        let mut leaf = |stack: &Vec<usize>| {
+            let mut parent = None;
+            for &frame in stack {
+                let next = prefix.len();
+                let node = *nodes.entry((parent, frame)).or_insert(next);
+                if node == next {
+                    prefix.push(parent);
+                    node_frame.push(frame);
+                }
+                parent = Some(node);
+            }
+            parent
+        };
+        let leaves = stacks.iter().map(&mut leaf).collect();
+        Nodes {
+            prefix,
+            frame: node_frame,
+            leaves,
+        }
+    }
+}
+
+/// Data that all threads of a file of the Firefox profiler share.
+struct Firefox<'a> {
+    profile: &'a Profile,
+    frames: Vec<&'a Frame>,
+    stacks: Vec<Vec<usize>>,
+    /// Sorted.
+    modules: Vec<&'a str>,
+    /// Begin of the first slice.
+    first_ns: u64,
+}
+
+impl Firefox<'_> {
+    fn ms(&self, ns: u64) -> f64 {
+        ns.saturating_sub(self.first_ns) as f64 / 1e6
+    }
+
+    /// Lists the functions of the frames, each once.
+    fn functions(&self, strings: &mut Strings) -> Functions {
+        let mut known: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut out = Functions::default();
+        for frame in &self.frames {
+            let next = out.names.len();
+            let function = *known.entry((&frame.function, &frame.file)).or_insert(next);
+            if function == next {
+                out.names.push(strings.get(&frame.function));
+                out.files.push(match frame.file.is_empty() {
+                    true => Value::Null,
+                    false => strings.get(&frame.file).into(),
+                });
+                let module = self.modules.binary_search(&frame.module.as_str());
+                out.modules.push(module.unwrap_or(0));
+            }
+            out.of_frame.push(function);
+        }
+        out
+    }
+
+    /// Makes the value of a thread.
+    fn thread(&self, at: usize) -> Value {
+        let mut strings = Strings::default();
+        let functions = self.functions(&mut strings);
+        let nodes = Nodes::new(&self.stacks);
+        let (mut stack, mut time, mut weight) = (Vec::new(), Vec::new(), Vec::new());
+        let mut last = 0;
+        for slice in self.profile.slices.iter().filter(|s| s.thread == at) {
+            for &(place, loads) in &slice.loads {
+                stack.push(nodes.leaves[place]);
+                time.push(self.ms(slice.from_ns));
+                weight.push(loads);
+            }
+            last = last.max(slice.to_ns);
+        }
+        let resource_names: Vec<usize> = self.modules.iter().map(|m| strings.get(m)).collect();
+        let zeros = |n: usize| vec![0; n];
+        let nulls = |n: usize| vec![Value::Null; n];
+        let (nf, nn) = (self.frames.len(), nodes.prefix.len());
+        let (nfu, nm) = (functions.names.len(), self.modules.len());
+        let thread = &self.profile.threads[at];
+        let name = match thread.name.is_empty() {
+            true => thread.thread.to_string(),
+            false => thread.name.clone(),
+        };
+        json!({
+            "processType": "default",
+            "processName": self.profile.command,
+            "processStartupTime": 0,
+            "processShutdownTime": null,
+            "registerTime": 0,
+            "unregisterTime": self.ms(last),
+            "pausedRanges": [],
+            "name": name,
+            "isMainThread": thread.process == thread.thread,
+            "pid": thread.process.to_string(),
+            "tid": thread.thread,
+            "samples": {"length": stack.len(), "stack": stack, "time": time, "weight": weight, "weightType": "samples"},
+            "markers": {"length": 0, "data": [], "name": [], "startTime": [], "endTime": [], "phase": [], "category": []},
+            "stackTable": {"length": nn, "prefix": nodes.prefix, "frame": nodes.frame, "category": zeros(nn), "subcategory": zeros(nn)},
+            "frameTable": {
+                "length": nf, "address": vec![-1; nf], "inlineDepth": zeros(nf), "category": zeros(nf), "subcategory": zeros(nf),
+                "func": functions.of_frame, "nativeSymbol": nulls(nf), "innerWindowID": nulls(nf), "implementation": nulls(nf),
+                "line": self.frames.iter().map(|f| if f.line == 0 { Value::Null } else { f.line.into() }).collect::<Vec<_>>(),
+                "column": nulls(nf),
+            },
+            "funcTable": {
+                "length": nfu, "name": functions.names, "isJS": vec![false; nfu], "relevantForJS": vec![false; nfu],
+                "resource": functions.modules, "fileName": functions.files, "lineNumber": nulls(nfu), "columnNumber": nulls(nfu),
+            },
+            "resourceTable": {
+                "length": nm, "lib": (0..nm).collect::<Vec<_>>(), "name": resource_names,
+                "host": nulls(nm), "type": vec![1; nm],
+            },
+            "nativeSymbols": {"length": 0, "libIndex": [], "address": [], "name": [], "functionSize": []},
+            "stringArray": strings.list,
+        })
+    }
+}
+
 /// The processed format of the Firefox profiler: samples are weighted by loads.
 pub fn firefox(profile: &Profile) -> Value {
     let (frames, stacks) = stacks(profile);
-    let first = profile.slices.iter().map(|s| s.from_ns).min().unwrap_or(0);
-    let ms = |ns: u64| ns.saturating_sub(first) as f64 / 1e6;
     let mut modules: Vec<&str> = frames.iter().map(|f| f.module.as_str()).collect();
     modules.sort_unstable();
     modules.dedup();
-    let module = |name: &str| modules.binary_search(&name).unwrap_or(0);
-    let threads: Vec<Value> = (0..profile.threads.len())
-        .map(|at| {
-            let mut strings = Strings::default();
-            let mut funcs: HashMap<(&str, &str), usize> = HashMap::new();
-            let (mut func_name, mut func_file, mut func_resource) = (Vec::new(), Vec::new(), Vec::new());
-            let mut frame_func = Vec::new();
-            for frame in &frames {
-                let next = func_name.len();
-                let func = *funcs.entry((&frame.function, &frame.file)).or_insert(next);
-                if func == next {
-                    func_name.push(strings.get(&frame.function));
-                    func_file.push(match frame.file.is_empty() {
-                        true => Value::Null,
-                        false => strings.get(&frame.file).into(),
-                    });
-                    func_resource.push(module(&frame.module));
-                }
-                frame_func.push(func);
-            }
-            let mut nodes: HashMap<(Option<usize>, usize), usize> = HashMap::new();
-            let (mut prefix, mut node_frame): (Vec<Option<usize>>, Vec<usize>) = (Vec::new(), Vec::new());
-            let mut leaf = |stack: &[usize]| {
-                let mut parent = None;
-                for &frame in stack {
-                    let next = prefix.len();
-                    let node = *nodes.entry((parent, frame)).or_insert(next);
-                    if node == next {
-                        prefix.push(parent);
-                        node_frame.push(frame);
-                    }
-                    parent = Some(node);
-                }
-                parent
-            };
-            let leaves: Vec<Option<usize>> = stacks.iter().map(|s| leaf(s)).collect();
-            let (mut stack, mut time, mut weight) = (Vec::new(), Vec::new(), Vec::new());
-            let mut last = 0;
-            for slice in profile.slices.iter().filter(|s| s.thread == at) {
-                for &(place, loads) in &slice.loads {
-                    stack.push(leaves[place]);
-                    time.push(ms(slice.from_ns));
-                    weight.push(loads);
-                }
-                last = last.max(slice.to_ns);
-            }
-            let resource_names: Vec<usize> = modules.iter().map(|m| strings.get(m)).collect();
-            let zeros = |n: usize| vec![0; n];
-            let nulls = |n: usize| vec![Value::Null; n];
-            let (nf, nn, nfu) = (frames.len(), prefix.len(), func_name.len());
-            let thread = &profile.threads[at];
-            let name = match thread.name.is_empty() {
-                true => thread.thread.to_string(),
-                false => thread.name.clone(),
-            };
-            json!({
-                "processType": "default",
-                "processName": profile.command,
-                "processStartupTime": 0,
-                "processShutdownTime": null,
-                "registerTime": 0,
-                "unregisterTime": ms(last),
-                "pausedRanges": [],
-                "name": name,
-                "isMainThread": thread.process == thread.thread,
-                "pid": thread.process.to_string(),
-                "tid": thread.thread,
-                "samples": {"length": stack.len(), "stack": stack, "time": time, "weight": weight, "weightType": "samples"},
-                "markers": {"length": 0, "data": [], "name": [], "startTime": [], "endTime": [], "phase": [], "category": []},
-                "stackTable": {"length": nn, "prefix": prefix, "frame": node_frame, "category": zeros(nn), "subcategory": zeros(nn)},
-                "frameTable": {
-                    "length": nf, "address": vec![-1; nf], "inlineDepth": zeros(nf), "category": zeros(nf), "subcategory": zeros(nf),
-                    "func": frame_func, "nativeSymbol": nulls(nf), "innerWindowID": nulls(nf), "implementation": nulls(nf),
-                    "line": frames.iter().map(|f| if f.line == 0 { Value::Null } else { f.line.into() }).collect::<Vec<_>>(),
-                    "column": nulls(nf),
-                },
-                "funcTable": {
-                    "length": nfu, "name": func_name, "isJS": vec![false; nfu], "relevantForJS": vec![false; nfu],
-                    "resource": func_resource, "fileName": func_file, "lineNumber": nulls(nfu), "columnNumber": nulls(nfu),
-                },
-                "resourceTable": {
-                    "length": modules.len(), "lib": (0..modules.len()).collect::<Vec<_>>(), "name": resource_names,
-                    "host": nulls(modules.len()), "type": vec![1; modules.len()],
-                },
-                "nativeSymbols": {"length": 0, "libIndex": [], "address": [], "name": [], "functionSize": []},
-                "stringArray": strings.list,
-            })
-        })
-        .collect();
-    let libs: Vec<Value> = modules
+    let of = Firefox {
+        profile,
+        frames,
+        stacks,
+        modules,
+        first_ns: profile.slices.iter().map(|s| s.from_ns).min().unwrap_or(0),
+    };
+    let threads: Vec<Value> = (0..profile.threads.len()).map(|at| of.thread(at)).collect();
+    let libs: Vec<Value> = of
+        .modules
         .iter()
         .map(|name| json!({"arch": "x86_64", "name": name, "path": name, "debugName": name, "debugPath": name, "breakpadId": "", "codeId": null}))
         .collect();

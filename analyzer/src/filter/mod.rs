@@ -6,17 +6,19 @@
 //! another object, represents none of the remaining time.
 
 mod conditions;
+mod narrowing;
 
 use crate::data::code_map::CodeMap;
 use crate::data::object_map::{Recent, Resolver};
-use crate::data::rows::{Chunk, RowColumns, Run};
-use crate::data::samples::{Beginning, NO_LOAD, SampleInfo};
+use crate::data::rows::{Chunk, Run};
+use crate::data::samples::{Beginning, SampleInfo};
 use crate::estimate::time_shares::{TimeShare, TimeShares, counts_for};
 use crate::input::selection;
 use crate::input::source::Source;
-use crate::input::weights::{UNIT, Weights};
+use crate::input::weights::Weights;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
+use narrowing::Narrowing;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -221,121 +223,11 @@ impl<'a> Filtered<'a> {
 
     /// Leaves rows of a piece out.
     fn narrow(&self, chunk: Chunk, piece: usize) -> Chunk {
-        let filter = self.filter;
-        let mut met = Met::default();
-        let mut recent = Recent::default();
-        let mut kept = [
-            vec![false; chunk.loads.group.len()],
-            vec![false; chunk.stores.group.len()],
-        ];
-        let mut runs: Vec<(Run, Option<Beginning>)> = Vec::new();
-        for (at, run) in chunk.runs.iter().enumerate() {
-            let begin = chunk.begin(at).filter(|b| b.first.group != NO_LOAD);
-            let begins = begin.is_some_and(|begin| self.begins(run, begin, &mut recent));
-            if let Some(begin) = begin {
-                let mut window = Vec::new();
-                SampleInfo::append(&mut window, run, Some(begin), piece, false);
-                met.windows
-                    .extend(window.into_iter().map(|sample| (sample, begins)));
-            }
-            let wanted = filter.has_thread(run.process, run.thread)
-                && run.first_time <= filter.to
-                && run.last_time >= filter.from;
-            // A load's time, if loads are spread evenly.
-            let step = run.last_time.saturating_sub(run.first_time) as f64
-                / run.loads.len().saturating_sub(1).max(1) as f64;
-            let weight = self.weights.as_ref().map_or(UNIT, |w| w.of(run.sample));
-            let mut ends: Option<(u64, u64)> = None;
-            let parts = [(&chunk.loads, &run.loads), (&chunk.stores, &run.stores)];
-            for (kind, (rows, range)) in parts.into_iter().enumerate() {
-                for row in range.clone() {
-                    let load = if kind == 0 {
-                        row
-                    } else {
-                        chunk.loads_before.get(row).map_or(0, |&n| n as usize)
-                    };
-                    let ahead = load.saturating_sub(run.loads.start) as f64 * step;
-                    let time = (run.first_time + ahead as u64).min(run.last_time);
-                    let group = rows.group[row];
-                    let by_code = filter.has_group(group);
-                    let function = self.code.pieces.get(group as usize / 4);
-                    if filter.code.is_some()
-                        && kind == 0
-                        && let Some(piece) = function
-                    {
-                        *met.functions.entry(piece.function).or_default() += 1;
-                    }
-                    let by_object = filter.objects.is_none() || {
-                        let object = self.object(run, rows.address[row], time, &mut recent);
-                        if kind == 0 {
-                            *met.objects.entry(object).or_default() += 1;
-                        }
-                        filter.has_object(object)
-                    };
-                    let by_place = by_object && filter.has_address(rows.address[row]);
-                    let keep = wanted && filter.has_time(time) && by_code && by_place;
-                    kept[kind][row] = keep;
-                    let implied = rows.implied.get(row).copied().unwrap_or(0);
-                    let sum = if kind == 0 {
-                        Sum {
-                            loads: 1,
-                            implied: implied.into(),
-                            stores: 0,
-                            weighted: u128::from(weight) * (1 + u128::from(implied)),
-                        }
-                    } else {
-                        Sum {
-                            stores: 1,
-                            ..Sum::default()
-                        }
-                    };
-                    met.all.add(&sum);
-                    if keep {
-                        met.kept.add(&sum);
-                        let (first, last) = ends.unwrap_or((time, time));
-                        ends = Some((first.min(time), last.max(time)));
-                    }
-                }
-            }
-            // A sample without remaining rows still counts as a sample.
-            if wanted {
-                let mut run = run.clone();
-                if let Some((first, last)) = ends {
-                    (run.first_time, run.last_time) = (first, last);
-                }
-                let begin = if begins {
-                    begin
-                } else {
-                    begin.map(|_| Beginning::NONE)
-                };
-                runs.push((run, begin));
-            }
-        }
+        let mut narrowing = Narrowing::new(self, &chunk, piece);
+        (0..chunk.runs.len()).for_each(|at| narrowing.run(at));
+        let (met, left) = narrowing.finish();
         self.met().insert(piece, met);
-        let before = kept.each_ref().map(|k| prefix(k));
-        let [loads, stores] = &kept;
-        let new_range = |range: &std::ops::Range<usize>, before: &[u32]| {
-            before[range.start] as usize..before[range.end] as usize
-        };
-        let loads_before = chunk.loads_before.iter().zip(stores);
-        Chunk {
-            loads_before: loads_before
-                .filter(|(_, keep)| **keep)
-                .map(|(&n, _)| before[0].get(n as usize).copied().unwrap_or(0))
-                .collect(),
-            begins: runs.iter().map(|r| r.1).collect(),
-            runs: runs
-                .into_iter()
-                .map(|(run, _)| Run {
-                    loads: new_range(&run.loads, &before[0]),
-                    stores: new_range(&run.stores, &before[1]),
-                    ..run
-                })
-                .collect(),
-            loads: gather(&chunk.loads, loads),
-            stores: gather(&chunk.stores, stores),
-            ..chunk
-        }
+        left.of(chunk)
     }
 
     /// Description of the remaining rows after a pass over all pieces. `rows_by_loads`: rows have
@@ -459,33 +351,6 @@ impl<'a> Filtered<'a> {
                 there.join("; ")
             },
         })
-    }
-}
-
-/// Number of set flags before each, and in all.
-fn prefix(kept: &[bool]) -> Vec<u32> {
-    let mut sum = 0;
-    let mut sums = Vec::with_capacity(kept.len() + 1);
-    sums.push(0);
-    sums.extend(kept.iter().map(|&keep| {
-        sum += u32::from(keep);
-        sum
-    }));
-    sums
-}
-
-/// Some of the rows.
-fn gather(rows: &RowColumns, kept: &[bool]) -> RowColumns {
-    fn some<T: Copy>(values: &[T], kept: &[bool]) -> Vec<T> {
-        let pairs = values.iter().zip(kept);
-        pairs.filter(|(_, keep)| **keep).map(|(&v, _)| v).collect()
-    }
-    RowColumns {
-        address: some(&rows.address, kept).into(),
-        size: some(&rows.size, kept).into(),
-        group: some(&rows.group, kept),
-        implied: some(&rows.implied, kept).into(),
-        site: some(&rows.site, kept).into(),
     }
 }
 

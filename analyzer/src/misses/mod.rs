@@ -12,6 +12,7 @@ mod pace_bias;
 mod params;
 mod reuse_distance;
 mod row_misses;
+mod sample_places;
 mod set_conflicts;
 mod survival_bounds;
 mod survival_curve;

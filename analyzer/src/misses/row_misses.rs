@@ -10,8 +10,8 @@ use crate::misses::cell_misses::ByGroup;
 use crate::misses::load_weights::{self, LoadWeights, Part};
 use crate::misses::visit_table::VisitTable;
 use crate::misses::watched_reuses::{self, Code, WatchedReuses};
-use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias, params};
-use crate::stages::line_visits::{PARTS, Visit, part};
+use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias};
+use crate::stages::line_visits::{LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::manifest::Cache;
@@ -118,6 +118,34 @@ fn sizes(caches: &[Cache], curve: u32) -> Vec<u64> {
         .collect()
 }
 
+/// Estimates from all samples, then with one replicate left out each.
+fn with_replicates(table: &VisitTable<'_>, capacities: &[f64], levels: &[usize]) -> Vec<ByGroup> {
+    (0..=PARTS)
+        .into_par_iter()
+        .map(|p| table.estimate(capacities, levels, p.checked_sub(1)))
+        .collect()
+}
+
+/// Replaces the misses of these levels by those of another estimate, which has no other levels.
+fn replace_levels(mine: &mut ByGroup, theirs: &ByGroup, levels: &[usize]) {
+    for (group, of_group) in mine.iter_mut() {
+        let Some(other) = theirs.get(group) else {
+            continue;
+        };
+        for (from, &to) in levels.iter().enumerate() {
+            of_group.ratio[to] = other.ratio[from];
+            of_group.least[to] = other.least[from];
+            of_group.most[to] = other.most[from];
+        }
+        for (object, ratios) in &mut of_group.objects {
+            if let Some((_, other)) = other.objects.iter().find(|o| o.0 == *object) {
+                let levels = levels.iter().enumerate();
+                levels.for_each(|(from, &to)| ratios[to] = other[from]);
+            }
+        }
+    }
+}
+
 impl Predicted {
     /// Predicts misses from samples. `detail`: selects whether curves are computed; `by_time`:
     /// windows were taken by time; `function`: the function of a group; `object`: the object that a
@@ -170,40 +198,16 @@ impl Predicted {
         if let Some(seen) = &mut seen {
             seen.used = private.used;
         }
-        let mut estimates: Vec<ByGroup> = (0..=PARTS)
-            .into_par_iter()
-            .map(|p| private.estimate(&capacities, &levels, p.checked_sub(1)))
-            .collect();
+        let mut estimates = with_replicates(&private, &capacities, &levels);
         // All threads of a process fill a shared level.
         let shared: Vec<usize> = (0..levels.len())
             .filter(|&c| caches[c].shared_by > 1 && outcome.census.threads > 1)
             .collect();
         if !shared.is_empty() {
             let of: Vec<f64> = shared.iter().map(|&c| capacities[c]).collect();
-            let together = table(true);
-            let others: Vec<ByGroup> = (0..=PARTS)
-                .into_par_iter()
-                .map(|p| together.estimate(&of, &shared, p.checked_sub(1)))
-                .collect();
+            let others = with_replicates(&table(true), &of, &shared);
             for (mine, theirs) in estimates.iter_mut().zip(&others) {
-                for (group, of_group) in mine.iter_mut() {
-                    let Some(other) = theirs.get(group) else {
-                        continue;
-                    };
-                    for (from, &to) in shared.iter().enumerate() {
-                        of_group.ratio[to] = other.ratio[from];
-                        of_group.least[to] = other.least[from];
-                        of_group.most[to] = other.most[from];
-                    }
-                    for (object, ratios) in &mut of_group.objects {
-                        if let Some((_, other)) = other.objects.iter().find(|o| o.0 == *object) {
-                            shared
-                                .iter()
-                                .enumerate()
-                                .for_each(|(from, &to)| ratios[to] = other[from]);
-                        }
-                    }
-                }
+                replace_levels(mine, theirs, &shared);
             }
         }
         let mut predicted = Predicted {
@@ -212,6 +216,19 @@ impl Predicted {
             watched: seen,
             ..Predicted::default()
         };
+        predicted.weigh(lines, &weights, function);
+        let slower = match by_time && !weights.are_counted() {
+            true => pace_bias::speed_factors(&private),
+            false => HashMap::default(),
+        };
+        predicted.add_estimates(estimates, &slower)?;
+        predicted.add_sequences(&private);
+        predicted.whole();
+        Some(predicted)
+    }
+
+    /// Adds the loads of groups, with the errors of their weights.
+    fn weigh(&mut self, lines: &LineVisits, weights: &LoadWeights, function: impl Fn(u32) -> u32) {
         // By group: loads, and the sum of loads times the error of their weight.
         let mut errors: HashMap<u32, (f64, f64), Mixed> = HashMap::default();
         for of in &lines.samples {
@@ -219,26 +236,31 @@ impl Predicted {
             let sums = errors.entry(of.group).or_default();
             let here = weight * f64::from(of.accesses + of.implied);
             *sums = (sums.0 + here, sums.1 + here * error);
-            let weighed = &mut predicted.groups.entry(of.group).or_default().0;
+            let weighed = &mut self.groups.entry(of.group).or_default().0;
             weighed.accesses[at] += weight * f64::from(of.accesses);
-            weighed.loads[at] += weight * f64::from(of.accesses + of.implied);
+            weighed.loads[at] += here;
         }
-        predicted.paces = errors
+        self.paces = errors
             .into_iter()
             .map(|(group, (all, error))| {
                 let error = error / all.max(f64::MIN_POSITIVE);
                 (group, (function(group), error))
             })
             .collect();
+    }
+
+    /// Adds the misses of groups and of their objects. `estimates`: of all samples, then of all
+    /// replicates. `slower`: as of [`pace_bias::speed_factors`].
+    fn add_estimates(
+        &mut self,
+        estimates: Vec<ByGroup>,
+        slower: &HashMap<u32, [f64; 2], Mixed>,
+    ) -> Option<()> {
         let mut estimates = estimates.into_iter();
         // Sums of fractions depend on their order.
         let mut value: Vec<_> = estimates.next()?.into_iter().collect();
         value.sort_unstable_by_key(|v| v.0);
         let replicates: Vec<ByGroup> = estimates.collect();
-        let slower = match by_time && !weights.are_counted() {
-            true => pace_bias::speed_factors(&private),
-            false => HashMap::default(),
-        };
         for (group, of) in value {
             let [less, likely] = slower.get(&group).copied().unwrap_or([1.0; 2]);
             let scale = |ratios: &[f64]| ratios.iter().map(|r| r * likely).collect::<Vec<f64>>();
@@ -257,7 +279,7 @@ impl Predicted {
                     most: scaled(&value, &of.most, &of.ratio),
                     value,
                 };
-                let list = predicted.objects.entry(object).or_default();
+                let list = self.objects.entry(object).or_default();
                 list.push((group, ratios));
             }
             let ratios = Ratios {
@@ -271,21 +293,24 @@ impl Predicted {
                 value: scale(&of.ratio),
                 most: of.most,
             };
-            if let Some(entry) = predicted.groups.get_mut(&group) {
+            if let Some(entry) = self.groups.get_mut(&group) {
                 entry.1 = ratios;
             }
         }
-        for ((group, object), part, all) in private.sequences() {
+        Some(())
+    }
+
+    /// Adds late visits in sequence, and all late visits.
+    fn add_sequences(&mut self, table: &VisitTable<'_>) {
+        for ((group, object), part, all) in table.sequences() {
             for sums in [
-                predicted.sequences.entry(group).or_default(),
-                predicted.of_objects.entry(object).or_default(),
+                self.sequences.entry(group).or_default(),
+                self.of_objects.entry(object).or_default(),
             ] {
                 sums.0 += part;
                 sums.1 += all;
             }
         }
-        predicted.whole();
-        Some(predicted)
     }
 
     /// Counts the misses of a complete trace from its reuse distances in lines.

@@ -7,7 +7,8 @@ use crate::data::samples::SampleInfo;
 use crate::misses::crowded_sets::{self, Crowded, LateVisit};
 use crate::misses::params;
 use crate::misses::reuse_distance::Near;
-use crate::misses::survival_curve::Far;
+use crate::misses::sample_places::{Threads, samples_of_threads};
+use crate::misses::survival_curve::{Far, RADII};
 use crate::misses::walk_laps::{self, Lap};
 use crate::misses::watch_survival::LineOverWord;
 use crate::misses::watched_reuses::{self, CellVisits, Code, InSamples, ObjectWatch, Unit, Watch};
@@ -76,6 +77,96 @@ impl Late {
     }
 }
 
+/// For each of the [`RADII`]: neighbouring samples of a sample, and those of them that met a line.
+type SeenNearby = [(usize, usize); RADII.len()];
+
+/// Counts the samples near each of the visits of a line by a thread. The visits are asked for in
+/// their order.
+struct Nearby<'a> {
+    visits: &'a [Ordered],
+    /// Number of samples of the thread.
+    length: usize,
+    /// For each radius: the visits in reach.
+    ends: [(usize, usize); RADII.len()],
+}
+
+impl<'a> Nearby<'a> {
+    fn new(visits: &'a [Ordered], length: usize) -> Nearby<'a> {
+        Nearby {
+            visits,
+            length,
+            ends: [(0, 0); RADII.len()],
+        }
+    }
+
+    fn of(&mut self, place: usize) -> SeenNearby {
+        let visits = self.visits;
+        let mut seen = [(0, 0); RADII.len()];
+        for ((radius, ends), seen) in RADII.iter().zip(&mut self.ends).zip(&mut seen) {
+            let first = place.saturating_sub(*radius);
+            let last = place.saturating_add(*radius).min(self.length - 1);
+            while (visits[ends.0].3 as usize) < first {
+                ends.0 += 1;
+            }
+            while ends.1 < visits.len() && visits[ends.1].3 as usize <= last {
+                ends.1 += 1;
+            }
+            // A line has at most one visit in each sample.
+            *seen = (last - first, ends.1 - ends.0 - 1);
+        }
+        seen
+    }
+}
+
+/// Finds the length of watches by time.
+struct WatchTiming<'t> {
+    reach: &'t HashMap<u32, u64, Mixed>,
+    threads: &'t Threads,
+    /// By sample: number of samples of its own thread.
+    own: HashMap<u32, f64, Mixed>,
+    code: &'t dyn Fn(u32) -> Code,
+}
+
+impl WatchTiming<'_> {
+    /// A watch by its object, with its length in sample lengths.
+    fn of(&self, watch: &Watch, object: impl FnOnce() -> u32) -> Option<ObjectWatch> {
+        let (thread, _) = self.threads.place(watch.used.sample)?;
+        // If the table merges threads, samples of all of them pass in the same time.
+        let samples = self.threads.samples[thread as usize].len() as f64;
+        let times = samples / self.own.get(&watch.used.sample)?;
+        let reach = self.reach.get(&watch.used.group).copied().unwrap_or(0) as f64;
+        // Survival is counted from the reach on.
+        let beyond = watch.rest * (1.0 - reach / watch.after.max(1.0)).max(0.0);
+        Some(ObjectWatch {
+            part: part(watch.used.sample),
+            object: object(),
+            beyond: times * beyond,
+            length: times * watch.length,
+            otherwise: matches!(watch.end, WatchEnd::Other),
+            by: match watch.end {
+                WatchEnd::Load(group) => Some((self.code)(group)),
+                WatchEnd::Other | WatchEnd::GivenUp => None,
+            },
+        })
+    }
+}
+
+/// The cells of visits that are late; none for others.
+fn late_keys(
+    lines: &LineVisits,
+    reach: &HashMap<u32, u64, Mixed>,
+    object: &(impl Fn(&Visit, &mut Recent) -> u32 + Sync),
+) -> Vec<Option<Key>> {
+    let is_late = |v: &Visit| u64::from(v.before) >= reach.get(&v.group).copied().unwrap_or(0);
+    lines
+        .visits
+        .par_iter()
+        .map_init(Recent::default, |recent, v| {
+            is_late(v).then(|| (v.group, object(v, recent)))
+        })
+        .collect()
+}
+
 /// Counts each key. Equal keys mostly follow one another.
 fn frequencies(keys: impl Iterator<Item = Key>) -> HashMap<Key, u32, Mixed> {
     let mut frequency: HashMap<Key, u32, Mixed> = HashMap::default();
@@ -96,14 +187,34 @@ fn frequencies(keys: impl Iterator<Item = Key>) -> HashMap<Key, u32, Mixed> {
     frequency
 }
 
-/// The samples of each thread, or of each process, in the order of time.
-fn threads(samples: &[SampleInfo], by_process: bool) -> Vec<Vec<u32>> {
-    let mut all: Vec<&SampleInfo> = samples.iter().filter(|s| s.loads > 0).collect();
-    let thread = |s: &SampleInfo| (s.process, if by_process { 0 } else { s.thread });
-    all.sort_by_key(|s| (thread(s), s.first_time, s.sample));
-    all.chunk_by(|a, b| thread(a) == thread(b))
-        .map(|same| same.iter().map(|s| s.sample).collect())
-        .collect()
+/// The most frequent cells, which are kept apart.
+fn most_frequent(keys: &[Option<Key>]) -> Vec<Key> {
+    let mut frequent: Vec<(Key, u32)> =
+        (frequencies(keys.iter().flatten().copied()).into_iter()).collect();
+    frequent.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
+    frequent.truncate(CELLS);
+    frequent.into_iter().map(|(key, _)| key).collect()
+}
+
+/// Sorts visits by line, then in the order of samples. `keys`: the cells of late visits;
+/// `numbers`: the cells that are kept apart.
+fn sorted(
+    lines: &LineVisits,
+    keys: &[Option<Key>],
+    numbers: &HashMap<Key, u32, Mixed>,
+    threads: &Threads,
+) -> Vec<Ordered> {
+    let ordered = |(v, key): (&Visit, &Option<Key>)| -> Option<Ordered> {
+        let (thread, at) = threads.place(v.sample)?;
+        let cell = key.map_or(Late::NOT, |key| {
+            numbers.get(&key).copied().unwrap_or(Late::OTHER)
+        });
+        Some((v.line, v.space, thread, at, Late::new(cell, v.sequence)))
+    };
+    let visits = lines.visits.par_iter().zip(keys);
+    let mut visits: Vec<Ordered> = visits.filter_map(ordered).collect();
+    visits.par_sort_unstable();
+    visits
 }
 
 impl<'a> VisitTable<'a> {
@@ -124,199 +235,162 @@ impl<'a> VisitTable<'a> {
             .iter()
             .map(|&g| (g, near_of(lines, g, None).reach))
             .collect();
-        let threads = threads(samples, by_process);
-        // The most frequent cells are kept apart.
-        let is_late = |v: &Visit| u64::from(v.before) >= reach.get(&v.group).copied().unwrap_or(0);
-        let keys: Vec<Option<Key>> = lines
-            .visits
-            .par_iter()
-            .map_init(Recent::default, |recent, v| {
-                is_late(v).then(|| (v.group, object(v, recent)))
-            })
-            .collect();
-        let mut frequent: Vec<(Key, u32)> =
-            (frequencies(keys.iter().flatten().copied()).into_iter()).collect();
-        frequent.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
-        frequent.truncate(params::MAX_CELLS_KEPT_APART);
-        let mut numbers: HashMap<Key, u32, Mixed> = HashMap::default();
-        let mut cells: Vec<(Key, Far)> = Vec::new();
-        for (key, _) in frequent {
-            numbers.insert(key, cells.len() as u32);
-            cells.push((key, Far::default()));
-        }
-        let mut sequence = vec![(0.0, 0.0); cells.len()];
-        let end = samples.iter().map(|s| s.sample + 1).max().unwrap_or(0) as usize;
-        // Visits are sorted by line, then in the order of samples.
-        let mut place = vec![(u32::MAX, 0); end];
-        for (samples, thread) in threads.iter().zip(0..) {
-            (samples.iter().zip(0..)).for_each(|(&s, at)| place[s as usize] = (thread, at));
-        }
-        let ordered = |(v, key): (&Visit, &Option<Key>)| -> Option<Ordered> {
-            let &(thread, at) = place.get(v.sample as usize).filter(|p| p.0 != u32::MAX)?;
-            let cell = key.map_or(Late::NOT, |key| {
-                numbers.get(&key).copied().unwrap_or(Late::OTHER)
-            });
-            Some((v.line, v.space, thread, at, Late::new(cell, v.sequence)))
+        let threads = Threads::new(samples, by_process);
+        let keys = late_keys(lines, &reach, &object);
+        let kept = most_frequent(&keys);
+        let numbers: HashMap<Key, u32, Mixed> = kept.iter().copied().zip(0..).collect();
+        let mut table = VisitTable {
+            lines,
+            sequence: vec![(0.0, 0.0); kept.len()],
+            cells: kept.into_iter().map(|key| (key, Far::default())).collect(),
+            beside: vec![Vec::new(); threads.end()],
+            distinct: vec![0.0; threads.end()],
+            reach,
+            laps: Vec::new(),
+            caches: *caches,
+            crowded: Crowded::default(),
+            groups,
+            units: Vec::new(),
+            used: 0,
         };
-        let visits = lines.visits.par_iter().zip(&keys);
-        let mut visits: Vec<Ordered> = visits.filter_map(ordered).collect();
-        visits.par_sort_unstable();
-        let mut beside: Vec<Vec<(u32, f64)>> = vec![Vec::new(); end];
-        let mut distinct = vec![0.0; end];
-        let scale = (1u64 << lines.level) as f64;
-        for visit in &lines.visits {
-            if let Some(of_sample) = distinct.get_mut(visit.sample as usize) {
+        table.count_lines();
+        let late = table.add_visits(&sorted(lines, &keys, &numbers, &threads), &threads);
+        let late_of_cells = late_of(&table.beside, table.cells.len());
+        for of_sample in &mut table.beside {
+            of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            of_sample.truncate(BESIDE);
+        }
+        let timing = WatchTiming {
+            reach: &table.reach,
+            threads: &threads,
+            own: samples_of_threads(samples),
+            code,
+        };
+        let mut recent = Recent::default();
+        let watched: Vec<ObjectWatch> = watches
+            .iter()
+            .filter_map(|watch| timing.of(watch, || object(&watch.used, &mut recent)))
+            .collect();
+        table.add_watches(code, &late_of_cells, &watched);
+        table.add_laps(walk_laps::of_cells(&lines.walks, &numbers, object));
+        table.crowded = crowded_sets::find(lines, caches, &late, table.cells.len());
+        table
+    }
+
+    /// Counts the lines of each sample.
+    fn count_lines(&mut self) {
+        let scale = (1u64 << self.lines.level) as f64;
+        for visit in &self.lines.visits {
+            if let Some(of_sample) = self.distinct.get_mut(visit.sample as usize) {
                 *of_sample += scale;
             }
         }
+    }
+
+    /// Adds the late visits to their cells and samples, and lists them. `visits` are sorted.
+    fn add_visits(&mut self, visits: &[Ordered], threads: &Threads) -> Vec<LateVisit> {
         let mut late: Vec<LateVisit> = Vec::new();
         for same in visits.chunk_by(|a, b| (a.0, a.1, a.2) == (b.0, b.1, b.2)) {
-            let samples = &threads[same[0].2 as usize];
-            let length = samples.len();
-            let mut ends = [(0usize, 0usize); params::SEARCH_RADII.len()];
+            let thread = same[0].2;
+            let samples = &threads.samples[thread as usize];
+            let mut nearby = Nearby::new(same, samples.len());
             for &(line, .., place, late_visit) in same {
                 let Some(cell) = late_visit.cell() else {
                     continue;
                 };
                 let sample = samples[place as usize];
-                let mut seen = [(0, 0); params::SEARCH_RADII.len()];
-                for ((radius, ends), seen) in
-                    params::SEARCH_RADII.iter().zip(&mut ends).zip(&mut seen)
-                {
-                    let first = (place as usize).saturating_sub(*radius);
-                    let last = (place as usize).saturating_add(*radius).min(length - 1);
-                    while (same[ends.0].3 as usize) < first {
-                        ends.0 += 1;
-                    }
-                    while ends.1 < same.len() && same[ends.1].3 as usize <= last {
-                        ends.1 += 1;
-                    }
-                    // A line has at most one visit in each sample.
-                    *seen = (last - first, ends.1 - ends.0 - 1);
-                }
+                let seen = nearby.of(place as usize);
                 late.push(LateVisit {
                     line,
                     part: part(sample),
-                    thread: same[0].2,
-                    samples: length,
-                    met: seen[params::SEARCH_RADII.len() - 1].1 + 1,
+                    thread,
+                    samples: samples.len(),
+                    met: seen[RADII.len() - 1].1 + 1,
                     cell,
                 });
-                let Some(cell) = cell else {
-                    continue;
-                };
-                let cell = cell as usize;
-                cells[cell].1.add(part(sample), &seen);
-                sequence[cell].0 += f64::from(u8::from(late_visit.sequence()));
-                sequence[cell].1 += 1.0;
-                let of_sample = &mut beside[sample as usize];
-                match of_sample.iter_mut().find(|c| c.0 == cell as u32) {
-                    Some(there) => there.1 += 1.0,
-                    None => of_sample.push((cell as u32, 1.0)),
+                if let Some(cell) = cell {
+                    self.add_visit(cell, sample, late_visit.sequence(), &seen);
                 }
             }
         }
-        let late_of_cells = late_of(&beside, cells.len());
-        for of_sample in &mut beside {
-            of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-            of_sample.truncate(params::MAX_RELATED_CELLS_OF_SAMPLE);
+        late
+    }
+
+    /// Adds a late visit of a cell that is kept apart. `seen` as for [`Far::add`].
+    fn add_visit(&mut self, cell: u32, sample: u32, in_sequence: bool, seen: &SeenNearby) {
+        let at = cell as usize;
+        self.cells[at].1.add(part(sample), seen);
+        self.sequence[at].0 += f64::from(u8::from(in_sequence));
+        self.sequence[at].1 += 1.0;
+        let of_sample = &mut self.beside[sample as usize];
+        match of_sample.iter_mut().find(|c| c.0 == cell) {
+            Some(there) => there.1 += 1.0,
+            None => of_sample.push((cell, 1.0)),
         }
-        let watched = {
-            let mut recent = Recent::default();
-            let own = samples_of_threads(samples);
-            let watch = |watch: &Watch| -> Option<ObjectWatch> {
-                let &(thread, _) =
-                    (place.get(watch.used.sample as usize)).filter(|p| p.0 != u32::MAX)?;
-                // If the table merges threads, samples of all of them pass in the same time.
-                let times = threads[thread as usize].len() as f64 / own.get(&watch.used.sample)?;
-                let reach = reach.get(&watch.used.group).copied().unwrap_or(0) as f64;
-                // Survival is counted from the reach on.
-                let beyond = watch.rest * (1.0 - reach / watch.after.max(1.0)).max(0.0);
-                Some(ObjectWatch {
-                    part: part(watch.used.sample),
-                    object: object(&watch.used, &mut recent),
-                    beyond: times * beyond,
-                    length: times * watch.length,
-                    otherwise: matches!(watch.end, WatchEnd::Other),
-                    by: match watch.end {
-                        WatchEnd::Load(group) => Some(code(group)),
-                        WatchEnd::Other | WatchEnd::GivenUp => None,
-                    },
-                })
-            };
-            watches
-                .iter()
-                .filter_map(watch)
-                .collect::<Vec<ObjectWatch>>()
-        };
+    }
+
+    /// Groups watches into units. `late`: as of [`late_of`].
+    fn add_watches(
+        &mut self,
+        code: &dyn Fn(u32) -> Code,
+        late: &[[f64; PARTS]],
+        watched: &[ObjectWatch],
+    ) {
         let cell = |((key, _), late): (&(Key, Far), &[f64; PARTS])| CellVisits {
             code: code(key.0),
             object: key.1,
             late: *late,
         };
-        let of_cells: Vec<CellVisits> = cells.iter().zip(&late_of_cells).map(cell).collect();
-        let (units, used) = watched_reuses::units(&of_cells, &watched, &|of: Code| {
-            let same = (lines.groups.iter()).filter(|((group, _), _)| code(*group) == of);
-            let (again, same_word) = same.fold((0.0, 0.0), |sum, (_, lines)| {
-                (
-                    sum.0 + f64::from(lines.again),
-                    sum.1 + f64::from(lines.same_word),
-                )
-            });
-            let same = reach.iter().filter(|(group, _)| code(**group) == of);
-            let (mut reuses, mut exposed) = (0.0, 0.0);
-            for &group in same.map(|s| s.0) {
-                let of_group =
-                    near_of(lines, group, None).late_reuses(params::LATEST_REUSES_REACH_SHARE);
-                (reuses, exposed) = (reuses + of_group.0, exposed + of_group.1);
-            }
-            InSamples {
-                times: LineOverWord::new(again, same_word),
-                reuses,
-                hazard: reuses / f64::max(exposed, 1.0)
-                    * lines_of(lines, &distinct, |g| code(g) == of),
-            }
+        let of_cells: Vec<CellVisits> = self.cells.iter().zip(late).map(cell).collect();
+        let in_samples = |of: Code| self.in_samples(|group| code(group) == of);
+        (self.units, self.used) = watched_reuses::units(&of_cells, watched, &in_samples);
+    }
+
+    /// Sums the reuses inside samples over the groups of some code.
+    fn in_samples(&self, is_of: impl Fn(u32) -> bool) -> InSamples {
+        let same = (self.lines.groups.iter()).filter(|((group, _), _)| is_of(*group));
+        let (again, same_word) = same.fold((0.0, 0.0), |sum, (_, lines)| {
+            (
+                sum.0 + f64::from(lines.again),
+                sum.1 + f64::from(lines.same_word),
+            )
         });
-        let mut laps = walk_laps::of_cells(&lines.walks, &numbers, object);
-        let mut sums = vec![(0.0, 0.0); cells.len()];
-        for (of_sample, lines) in beside.iter().zip(&distinct) {
+        let same = self.reach.iter().filter(|(group, _)| is_of(**group));
+        let (mut reuses, mut exposed) = (0.0, 0.0);
+        for &group in same.map(|s| s.0) {
+            let of_group = near_of(self.lines, group, None).late_reuses(LATEST);
+            (reuses, exposed) = (reuses + of_group.0, exposed + of_group.1);
+        }
+        InSamples {
+            times: LineOverWord::new(again, same_word),
+            reuses,
+            hazard: reuses / f64::max(exposed, 1.0) * lines_of(self.lines, &self.distinct, is_of),
+        }
+    }
+
+    /// Adds the walks that return, by cell. Samples see short laps from end to end, so the reuses
+    /// of these are already counted.
+    fn add_laps(&mut self, mut laps: Vec<Vec<Lap>>) {
+        let mut sums = vec![(0.0, 0.0); self.cells.len()];
+        for (of_sample, lines) in self.beside.iter().zip(&self.distinct) {
             for &(cell, weight) in of_sample {
                 let sum = &mut sums[cell as usize];
                 *sum = (sum.0 + weight, sum.1 + weight * lines);
             }
         }
-        // Samples see short laps from end to end, so their reuses are already counted.
         for (cell, laps) in laps.iter_mut().enumerate() {
+            let (key, far) = &self.cells[cell];
             let of_sample = sums[cell].1 / f64::max(sums[cell].0, 1.0);
-            let reach = reach.get(&cells[cell].0.0).copied().unwrap_or(0) as f64;
-            laps.retain(|lap| lap.samples * of_sample > params::MIN_LAP_OVER_REACH * reach);
+            let reach = self.reach.get(&key.0).copied().unwrap_or(0) as f64;
+            laps.retain(|lap| lap.samples * of_sample > LONG * reach);
             // If walks return in several ways and lines have different rates, the laps may be over
             // different data. Only laps that are the sole way are kept then.
-            let spread = || {
-                cells[cell]
-                    .1
-                    .fit(params::SEARCH_RADII.len() - 1, None)
-                    .spread
-            };
-            if laps.iter().any(|lap| !lap.sole) && spread() > params::MAX_RATE_SPREAD_OF_SAME_DATA {
+            let spread = || far.fit(RADII.len() - 1, None).spread;
+            if laps.iter().any(|lap| !lap.sole) && spread() > ALIKE {
                 laps.retain(|lap| lap.sole);
             }
         }
-        let crowded = crowded_sets::find(lines, caches, &late, cells.len());
-        VisitTable {
-            lines,
-            cells,
-            beside,
-            distinct,
-            sequence,
-            reach,
-            laps,
-            caches: *caches,
-            crowded,
-            groups,
-            units,
-            used,
-        }
+        self.laps = laps;
     }
 
     /// By cell: late visits in sequence, and all late visits.
@@ -350,18 +424,6 @@ fn late_of(beside: &[Vec<(u32, f64)>], cells: usize) -> Vec<[f64; PARTS]> {
         }
     }
     late
-}
-
-/// By sample: number of samples of its thread.
-fn samples_of_threads(samples: &[SampleInfo]) -> HashMap<u32, f64, Mixed> {
-    let of_thread = |same: Vec<u32>| {
-        let count = same.len() as f64;
-        same.into_iter().map(move |sample| (sample, count))
-    };
-    threads(samples, false)
-        .into_iter()
-        .flat_map(of_thread)
-        .collect()
 }
 
 /// Counts of a group, without one of the replicates.

@@ -12,4 +12,5 @@ pub(crate) mod names;
 pub mod screen;
 pub mod text;
 pub(crate) mod text_parts;
+mod text_summary;
 pub(crate) mod text_threads;

@@ -6,12 +6,10 @@ use crate::estimate::time_shares::TimeShare;
 use crate::output::names;
 use crate::report::{Analysis, Loads};
 use crate::stages::observed_class::ClassPair;
-use crate::util::human::{bytes, count, counted, number, percent};
+use crate::util::human::{bytes, count, number, percent};
 use crate::views::location::{CodePart, LocationZoom, Region};
 use crate::views::time_tree::{Kind, Node, TimeZoom};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
-use mgz_annotations_schema::TraceMode;
-use mgz_annotations_schema::manifest::within;
 
 /// Layout of tables.
 #[derive(Clone, Copy, Debug)]
@@ -234,7 +232,7 @@ pub(crate) fn head(text: &str, most: usize) -> String {
 /// The text of the whole analysis: findings, then every table.
 pub fn render(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
-    summary(analysis, &mut out);
+    crate::output::text_summary::summary(analysis, &mut out);
     if let Some(row) = &analysis.filter {
         crate::output::text_threads::filter(row, &mut out);
     }
@@ -519,230 +517,6 @@ pub(crate) fn push(out: &mut String, table: &Table) {
     for line in table.lines() {
         out.push_str(line.trim_end());
         out.push('\n');
-    }
-}
-
-/// `, 95 % interval 1.2M to 3.4M`.
-fn interval(lo: Option<f64>, hi: Option<f64>) -> String {
-    match (lo, hi) {
-        (Some(lo), Some(hi)) if lo == hi => ", exact".into(),
-        (Some(lo), None) => format!(", at least {}, upper end unknown", number(Some(lo))),
-        (Some(lo), Some(hi)) => format!(
-            ", 95 % interval {} to {}",
-            number(Some(lo)),
-            number(Some(hi))
-        ),
-        _ => ", without interval".into(),
-    }
-}
-
-fn summary(analysis: &Analysis, out: &mut String) {
-    let s = &analysis.summary;
-    let m = &s.metrics;
-    let t = &s.trace;
-    let mut line = |name: &str, text: String| out.push_str(&format!("{name:<16}{text}\n"));
-    line("command", t.command.join(" "));
-    let sampling = match (t.period, t.window) {
-        (0, _) => String::new(),
-        // Windows of so many bytes hold any number of records.
-        (period, 0) => format!(
-            ", a window every {} {}",
-            count(period),
-            if t.unit == "cpu-clock" {
-                "ns of CPU time"
-            } else {
-                &t.unit
-            }
-        ),
-        (period, window) if t.mode == TraceMode::Burst => format!(
-            ", a window of {} records every {} loads",
-            count(window),
-            count(period)
-        ),
-        (period, window) => format!(
-            ", window {} of every {} records",
-            count(window),
-            count(period)
-        ),
-    };
-    line(
-        "recording",
-        format!(
-            "{} backend, mode {}{sampling}, {}; program: {}",
-            t.backend,
-            t.mode,
-            t.state,
-            if t.program_status.is_empty() {
-                "?"
-            } else {
-                &t.program_status
-            }
-        ),
-    );
-    for sentence in &t.not_recorded {
-        line("not recorded", sentence.clone());
-    }
-    line(
-        "samples",
-        format!(
-            "{}{}, {}, {}",
-            count(s.samples),
-            match (s.sample_min, s.sample_max) {
-                _ if s.samples == 0 => String::new(),
-                (least, most) if least == most => format!(" of {}", counted(most, "load", "loads")),
-                (least, most) => format!(" of {} to {} loads", count(least), count(most)),
-            },
-            counted(s.threads, "thread", "threads"),
-            counted(s.processes, "process", "processes")
-        ),
-    );
-    let measured = m.accesses > 0;
-    line(
-        "loads  A",
-        if measured {
-            format!(
-                "{} recorded + {} implied Constant ({} %), κ {}",
-                count(m.accesses),
-                count(m.implied),
-                percent(m.implied_pct),
-                number(m.kappa)
-            )
-        } else {
-            "none recorded: there is nothing to measure".into()
-        },
-    );
-    line(
-        "executed",
-        match (t.loads_executed, t.loads_executed_estimate, s.rho) {
-            (Some(n), _, _) if !measured => counted(n, "load", "loads"),
-            (Some(n), _, _) => format!("{}, ρ {}", counted(n, "load", "loads"), number(s.rho)),
-            (None, Some(n), _) if let Some(from) = &t.weights_from => {
-                let how = if from.exact {
-                    "counted"
-                } else {
-                    "by a sample of each thread's records"
-                };
-                let error = match t.loads_executed_error {
-                    Some(e) if e >= 0.001 => format!(", {}", within(e)),
-                    _ => String::new(),
-                };
-                format!(
-                    "{} loads ({how} in {}, mode {}{error}), ρ {}",
-                    number(Some(n)),
-                    from.trace,
-                    from.mode,
-                    number(s.rho)
-                )
-            }
-            (None, Some(n), _) => {
-                let error = t
-                    .loads_executed_error
-                    .map_or(String::new(), |e| format!(", {}", within(e)));
-                format!(
-                    "≈ {} loads (estimate{error}), ρ {}",
-                    number(Some(n)),
-                    number(s.rho)
-                )
-            }
-            (None, None, None) if t.mode == TraceMode::Burst => {
-                "unknown: how fast code runs was not measured in all of it, so shares are of time; mgz-record --calibrate counts"
-                    .into()
-            }
-            (None, None, _) if !measured => "unknown".into(),
-            (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
-        },
-    );
-    let vague = if s.hats.footprint_undersampled {
-        "; too vague to act on"
-    } else {
-        ""
-    };
-    if measured {
-        line(
-            "footprint  F",
-            format!(
-                "{}, {} in {} of 64 B; in the whole run ≈ {} ({} estimator{}){vague}",
-                counted(m.footprint, "address", "addresses"),
-                bytes(m.bytes),
-                counted(m.lines64, "line", "lines"),
-                number(s.hats.footprint),
-                s.estimator,
-                interval(s.hats.footprint_lo, s.hats.footprint_hi)
-            ),
-        );
-        line(
-            "growth  ΔF",
-            format!(
-                "{} new addresses per load; {} % Strided, {} % Irregular",
-                number(m.growth),
-                percent(m.growth_strided_pct),
-                percent(m.growth_irregular_pct)
-            ),
-        );
-        line(
-            "C and S",
-            format!(
-                "{} with reuse, {} without",
-                counted(m.captures, "address", "addresses"),
-                count(m.survivals)
-            ),
-        );
-        line(
-            "distance  D",
-            format!(
-                "{} ({}, {}, inside samples)",
-                match m.distance_max {
-                    Some(most) => format!(
-                        "mean {}, max {} blocks of {}; mean interval {} loads",
-                        number(m.distance_mean),
-                        count(most),
-                        bytes(s.block),
-                        number(m.interval_mean)
-                    ),
-                    None => format!("none: no block of {} was used twice", bytes(s.block)),
-                },
-                counted(m.reuses, "reuse", "reuses"),
-                counted(
-                    m.first_touches,
-                    "first touch of a block",
-                    "first touches of blocks"
-                )
-            ),
-        );
-    }
-    if let Some(misses) = &s.misses {
-        line("misses", crate::output::misses::summary(misses));
-    }
-    if let Some(stores) = &s.store_footprint {
-        line(
-            "stores",
-            format!(
-                "{} recorded, F {}, {}",
-                count(stores.rows),
-                counted(stores.footprint, "address", "addresses"),
-                bytes(stores.bytes)
-            ),
-        );
-    }
-    if !t.dropped.is_empty() {
-        line(
-            "dropped",
-            t.dropped
-                .iter()
-                .map(|(k, v)| format!("{k} {}", count(*v)))
-                .collect::<Vec<_>>()
-                .join(", "),
-        );
-    }
-    if !t.truncated_windows.is_empty() {
-        line(
-            "short windows",
-            t.truncated_windows
-                .iter()
-                .map(|(k, v)| format!("{k} {}", count(*v)))
-                .collect::<Vec<_>>()
-                .join(", "),
-        );
     }
 }
 

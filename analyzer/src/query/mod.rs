@@ -19,7 +19,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::tell;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, Rows};
 use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -136,28 +136,58 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
     if arguments.format == Format::Parquet && arguments.output.is_none() {
         bail!("--format parquet is no text; give a file with -o");
     }
+    let database = open(arguments.memory)?;
+    let trace = Trace::open(folder, true)?;
+    let damaged = !trace.damage.is_empty();
+    add_tables(&database, trace, arguments)?;
+    database.pragma_update(None, "query_only", true)?;
+    let mut statement = database.prepare(&arguments.sql).map_err(|e| {
+        anyhow!(
+            "the query cannot be run: {e}; docs/reference/query.md has the tables and their columns"
+        )
+    })?;
+    if statement.column_count() == 0 || !statement.readonly() {
+        bail!("only queries (SELECT) can be run: the trace is not changed");
+    }
+    let columns: Vec<String> = statement.column_names().map(String::from).collect();
+    let found = statement.query([])?;
+    write_result(arguments, Found { columns, found })?;
+    Ok(if damaged {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Opens a database in memory. `memory`: MiB that sorting and grouping may take.
+fn open(memory: u64) -> anyhow::Result<Connection> {
     let database = Connection::open_in_memory()?;
     database.pragma_update(None, "temp_store", 1)?;
     // Negative numbers are KiB.
-    database.pragma_update(None, "cache_size", -(arguments.memory as i64) * 1024)?;
-    database.pragma_update(
-        Some("temp"),
-        "cache_size",
-        -(arguments.memory as i64) * 1024,
-    )?;
-    let trace = Trace::open(folder, true)?;
+    let size = -(memory as i64) * 1024;
+    database.pragma_update(None, "cache_size", size)?;
+    database.pragma_update(Some("temp"), "cache_size", size)?;
+    Ok(database)
+}
+
+/// Adds the tables that the query names.
+fn add_tables(
+    database: &Connection,
+    trace: Trace,
+    arguments: &QueryArguments,
+) -> anyhow::Result<()> {
+    let folder = &arguments.trace;
     let asked = words(&arguments.sql);
     let names = |table: &str| asked.iter().any(|w| w == table);
     if tables::ANALYSED.iter().any(|t| names(t)) {
         let analysis = analysis(&trace, arguments.misses)?;
         for table in tables::ANALYSED.iter().filter(|t| names(t)) {
-            tables::add(&database, table, &analysis)?;
+            tables::add(database, table, &analysis)?;
         }
     }
     if names("samples") {
-        tables::add_samples(&database, &trace)?;
+        tables::add_samples(database, &trace)?;
     }
-    let damaged = !trace.damage.is_empty();
     for sentence in trace.warnings.iter().chain(&trace.damage) {
         tell!("mgz-analyze: warning: {sentence}");
     }
@@ -169,19 +199,27 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
                 folder.display()
             );
         }
-        rows::add(&database, Arc::new(rows::Source { trace, objects }))?;
+        rows::add(database, Arc::new(rows::Source { trace, objects }))?;
     }
-    database.pragma_update(None, "query_only", true)?;
-    let mut statement = database.prepare(&arguments.sql).map_err(|e| {
-        anyhow!(
-            "the query cannot be run: {e}; docs/reference/query.md has the tables and their columns"
-        )
-    })?;
-    if statement.column_count() == 0 || !statement.readonly() {
-        bail!("only queries (SELECT) can be run: the trace is not changed");
+    Ok(())
+}
+
+/// The result of a query.
+struct Found<'a> {
+    columns: Vec<String>,
+    found: Rows<'a>,
+}
+
+impl Found<'_> {
+    fn next(&mut self) -> anyhow::Result<Option<Vec<Value>>> {
+        let row = self.found.next();
+        let row = row.map_err(|e| anyhow!("the query failed: {e}"))?;
+        row.map(|row| values(row, self.columns.len())).transpose()
     }
-    let columns: Vec<String> = statement.column_names().map(String::from).collect();
-    let mut found = statement.query([])?;
+}
+
+/// Writes the result in the format that was asked for.
+fn write_result(arguments: &QueryArguments, mut found: Found<'_>) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = match &arguments.output {
         Some(file) if arguments.format != Format::Parquet => Box::new(std::io::BufWriter::new(
             std::fs::File::create(file)
@@ -189,74 +227,78 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
         )),
         _ => Box::new(std::io::BufWriter::new(std::io::stdout().lock())),
     };
-    let mut next = || -> anyhow::Result<Option<Vec<Value>>> {
-        let row = found.next().map_err(|e| anyhow!("the query failed: {e}"))?;
-        row.map(|row| values(row, columns.len())).transpose()
-    };
     match arguments.format {
-        Format::Csv => {
-            let line = |cells: &mut dyn Iterator<Item = String>| {
-                cells.map(|c| csv(&c)).collect::<Vec<_>>().join(",")
-            };
-            writeln!(out, "{}", line(&mut columns.iter().cloned()))?;
-            while let Some(row) = next()? {
-                writeln!(out, "{}", line(&mut row.iter().map(plain)))?;
-            }
-        }
-        Format::Json => {
-            write!(out, "[")?;
-            let mut separator = "\n";
-            while let Some(row) = next()? {
-                // In the order of the query, which a map of serde_json does not keep.
-                let cells = columns.iter().zip(row);
-                let cells: Vec<String> = cells
-                    .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
-                    .collect();
-                write!(out, "{separator}{{{}}}", cells.join(","))?;
-                separator = ",\n";
-            }
-            writeln!(out, "\n]")?;
-        }
-        Format::Table => {
-            let most = if arguments.rows == 0 {
-                usize::MAX
-            } else {
-                arguments.rows
-            };
-            let (mut shown, mut more) = (Vec::new(), 0u64);
-            while let Some(row) = next()? {
-                if shown.len() < most {
-                    shown.push(row);
-                } else {
-                    more += 1;
-                }
-            }
-            // As other tables: a file or a pipe has no width.
-            let to_terminal = arguments.output.is_none() && std::io::stdout().is_terminal();
-            let width = to_terminal
-                .then(|| comfy_table::Table::new().width())
-                .flatten();
-            write!(out, "{}", text(&columns, &shown, width))?;
-            if more > 0 {
-                writeln!(out, "… {more} more (--rows 0 shows all)")?;
-            }
-        }
+        Format::Csv => write_csv(&mut out, &mut found)?,
+        Format::Json => write_json(&mut out, &mut found)?,
+        Format::Table => write_table(&mut out, &mut found, arguments)?,
         Format::Parquet => {
             let mut rows = Vec::new();
-            while let Some(row) = next()? {
+            while let Some(row) = found.next()? {
                 rows.push(row);
             }
             if let Some(file) = &arguments.output {
-                parquet(&columns, &rows, file)?;
+                parquet(&found.columns, &rows, file)?;
             }
         }
     }
-    out.flush()?;
-    Ok(if damaged {
-        ExitCode::from(1)
+    Ok(out.flush()?)
+}
+
+fn write_csv(out: &mut dyn Write, found: &mut Found<'_>) -> anyhow::Result<()> {
+    let line = |cells: &mut dyn Iterator<Item = String>| {
+        cells.map(|c| csv(&c)).collect::<Vec<_>>().join(",")
+    };
+    writeln!(out, "{}", line(&mut found.columns.iter().cloned()))?;
+    while let Some(row) = found.next()? {
+        writeln!(out, "{}", line(&mut row.iter().map(plain)))?;
+    }
+    Ok(())
+}
+
+fn write_json(out: &mut dyn Write, found: &mut Found<'_>) -> anyhow::Result<()> {
+    write!(out, "[")?;
+    let mut separator = "\n";
+    while let Some(row) = found.next()? {
+        // In the order of the query, which a map of serde_json does not keep.
+        let cells = found.columns.iter().zip(row);
+        let cells: Vec<String> = cells
+            .map(|(name, value)| format!("{}:{value}", Value::from(name.as_str())))
+            .collect();
+        write!(out, "{separator}{{{}}}", cells.join(","))?;
+        separator = ",\n";
+    }
+    writeln!(out, "\n]")?;
+    Ok(())
+}
+
+fn write_table(
+    out: &mut dyn Write,
+    found: &mut Found<'_>,
+    arguments: &QueryArguments,
+) -> anyhow::Result<()> {
+    let most = if arguments.rows == 0 {
+        usize::MAX
     } else {
-        ExitCode::SUCCESS
-    })
+        arguments.rows
+    };
+    let (mut shown, mut more) = (Vec::new(), 0u64);
+    while let Some(row) = found.next()? {
+        if shown.len() < most {
+            shown.push(row);
+        } else {
+            more += 1;
+        }
+    }
+    // As other tables: a file or a pipe has no width.
+    let to_terminal = arguments.output.is_none() && std::io::stdout().is_terminal();
+    let width = to_terminal
+        .then(|| comfy_table::Table::new().width())
+        .flatten();
+    write!(out, "{}", text(&found.columns, &shown, width))?;
+    if more > 0 {
+        writeln!(out, "… {more} more (--rows 0 shows all)")?;
+    }
+    Ok(())
 }
 
 /// Columns narrower than this on average are no use: the table is turned then.

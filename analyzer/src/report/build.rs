@@ -1,7 +1,6 @@
 //! From an opened trace and the options to the whole result.
 
 use crate::data::code_map::Target;
-use crate::data::counts::Counts;
 use crate::data::detail::Detail;
 use crate::data::memory_units::LINE_BYTES;
 use crate::data::object_map::{Recent, Resolver, UNKNOWN};
@@ -11,7 +10,6 @@ use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
-use crate::findings::caches::Caches;
 use crate::findings::{self, FindingList};
 use crate::input;
 use crate::input::counted::Counted;
@@ -21,17 +19,15 @@ use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::misses::{Predicted, caches};
 use crate::report::counted::reweighted;
-use crate::report::{Analysis, build, build_with_code, threads};
-use crate::stages::footprint::FootprintSet;
+use crate::report::row_counts::{Plan, RowCounts};
+use crate::report::{Analysis, build};
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::Visit;
-use crate::stages::pages::{self, UnitEntry};
-use crate::stages::reuse::by_page::Wanted;
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::views::context::Basis;
-use crate::views::objects::{ObjectRow, add_fields, bounds, table};
-use crate::views::time_tree::{Look, TimeZoom};
-use crate::views::{ByCode, by_path, call_paths, heat_map, location, time_tree};
+use crate::views::location;
+use crate::views::objects::add_fields;
+use crate::views::time_tree::Look;
 use mgz_annotations_schema::manifest::Cache;
 use std::sync::Arc;
 
@@ -211,31 +207,8 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
     analysis
 }
 
-/// Missing part of the requested path.
-fn missing(tree: &TimeZoom, look: &Look) -> Option<String> {
-    let id = |way: &[usize]| {
-        way.iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join(".")
-    };
-    let there = (1..=look.node.len())
-        .take_while(|&depth| tree.path.get(depth - 1) == Some(&id(&look.node[..depth])))
-        .count();
-    let wanted = look.node.get(..=there)?;
-    Some(format!(
-        "there is no node {}; the way goes {} instead",
-        id(wanted),
-        match tree.path.get(there) {
-            Some(node) => format!("through {node}"),
-            None if there == 0 => "no further than the run".into(),
-            None => format!("no further than {}", id(&look.node[..there])),
-        }
-    ))
-}
-
 /// The caches that are asked for, or those of the machine, or common ones.
-fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
+pub(super) fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
     let mut levels = questions.caches.clone();
     if levels.is_empty() {
         levels.clone_from(&trace.manifest.caches);
@@ -248,7 +221,7 @@ fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
 }
 
 /// Sets of the caches.
-fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
+pub(super) fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
     let mut sets = [Sets::default(); LEVELS];
     for (to, of) in sets.iter_mut().zip(levels(trace, questions)) {
         *to = Sets::new(of.size, of.ways);
@@ -257,7 +230,7 @@ fn sets(trace: &Trace, questions: &Questions) -> [Sets; LEVELS] {
 }
 
 /// True if loads between others are left out. The remaining ones say nothing about caches.
-fn is_thinned(questions: &Questions) -> bool {
+pub(super) fn is_thinned(questions: &Questions) -> bool {
     !questions.filter.functions.is_empty() || !questions.filter.objects.is_empty()
 }
 
@@ -300,178 +273,58 @@ fn predicted(
     predicted
 }
 
-/// Settings of the pass over the rows, from the questions and the trace.
-struct Plan {
-    /// True if the trace has samples of the run, and not all of it.
-    sampled: bool,
-    /// True if counts by memory block are wanted: for objects, zooms or bounds of footprints.
-    by_block: bool,
-    /// True if the time of rows is wanted.
-    timed: bool,
-    /// Sums by block.
-    wanted: Wanted,
-    /// Settings of the engine. A pass over all rows adds `lines`.
-    options: Options,
+/// Sentences about what is missing.
+struct Messages {
+    /// Data that could not be read.
+    damage: Vec<String>,
+    warnings: Vec<String>,
 }
 
-impl Plan {
-    fn new(trace: &Trace, questions: &Questions) -> Plan {
-        let conditions = &questions.filter;
-        let sampled = !trace.manifest.mode.has_all_loads();
-        // Samples have few rows, and the touched blocks limit their footprints.
-        let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
-        let by_block =
-            questions.zoom || questions.objects || bounded || !conditions.objects.is_empty();
-        let block_shift = questions.block.trailing_zeros();
-        let stop = if questions.zoom {
-            questions.stop
-        } else {
-            location::STOP
-        };
-        let wanted = Wanted {
-            block_shift,
-            unit_shift: pages::unit_shift(block_shift, stop),
-            parts: questions.zoom,
-        };
-        let incidence = if sampled {
-            Collect::ForEstimates
-        } else {
-            Collect::Nothing
-        };
-        Plan {
-            sampled,
-            by_block,
-            timed: by_block || conditions.from.is_some() || conditions.to.is_some(),
-            wanted,
-            options: Options {
-                zoom: by_block.then_some(wanted),
-                samples: questions.zoom || sampled,
-                incidence,
-                sites: trace.code.site_pieces().len() as u32,
-                footprint_bytes: questions.footprint_bytes,
-                windows: questions.detail.is_all(),
-                ..Options::new(block_shift)
-            },
-        }
-    }
-
-    /// The pass over the rows, and the first level of the time tree if the zooms are wanted.
-    fn count(
-        &self,
-        (trace, questions): (&Trace, &Questions),
-        source: &dyn Source,
-        aids: &Aids,
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> (Outcome, Option<time_tree::Taken>) {
-        let lines = self.sampled && !is_thinned(questions);
-        let options = Options {
-            lines: lines.then(|| sets(trace, questions)),
-            ..self.options
-        };
-        if !questions.zoom {
-            let mut outcome = analyse_with(source, options, aids.clone(), progress);
-            outcome.unite();
-            return (outcome, None);
-        }
-        let first = time_tree::First::new(source, &questions.look);
-        let mut outcome = analyse_with(&first.rows(source), options, aids.clone(), progress);
-        let first = first.take(&outcome, &trace.code);
-        outcome.unite();
-        if first.is_none() {
-            // Some rows could not be read, so the remaining rows are divided in another way.
-            let wanted = Wanted {
-                parts: false,
-                ..self.wanted
-            };
-            let options = Options {
-                zoom: Some(wanted),
-                ..options
-            };
-            outcome = analyse_with(source, options, aids.clone(), progress);
-        }
-        (outcome, first)
-    }
-}
-
-/// Results of the pass that tables of memory and time are made of.
-struct RowCounts<'a> {
-    trace: &'a Trace,
-    plan: &'a Plan,
-    source: &'a dyn Source,
-    outcome: &'a Outcome,
-    basis: &'a Basis<'a>,
-    objects: Option<&'a Resolver>,
-}
-
-impl RowCounts<'_> {
-    /// Sums by unit of memory.
-    fn entries(&self) -> impl Iterator<Item = UnitEntry> {
-        entries_of(self.outcome)
-    }
-
-    fn object_table(&self, mixed: &FootprintSet, objects: &Resolver) -> Vec<ObjectRow> {
-        table(
-            self.entries(),
-            (self.basis, mixed, &self.outcome.samples),
-            &self.outcome.spaces,
-            objects,
-            &self.trace.code,
-            self.plan.wanted.unit_shift,
-        )
-    }
-
-    /// Adds the heat map and the zooms in space and time.
-    fn add_zooms(
-        &self,
-        analysis: &mut Analysis,
+impl Messages {
+    /// Reads the data objects, if counts by block are wanted.
+    fn objects(
+        &mut self,
+        trace: &Trace,
         questions: &Questions,
-        (whole, by_code): (Counts, &ByCode),
-        first: Option<time_tree::Taken>,
-    ) {
-        let (outcome, options) = (self.outcome, self.plan.options);
-        let sizes = location::Sizes {
-            block: self.plan.wanted.block_shift,
-            unit: self.plan.wanted.unit_shift,
+        plan: &Plan,
+    ) -> Option<Arc<Resolver>> {
+        let objects = match plan.by_block.then(|| read(&trace.folder)) {
+            Some(Ok(objects)) => objects.map(Arc::new),
+            Some(Err(sentence)) => {
+                self.damage.push(sentence);
+                None
+            }
+            None => None,
         };
-        let regions = location::zoom(
-            || self.entries(),
-            (self.basis, &analysis.summary.hats),
-            (&outcome.spaces, &outcome.samples),
-            &self.trace.code,
-            sizes,
-            (questions.tau, questions.stop),
-            self.objects,
-        );
-        let sums = outcome.buckets[0].reuse.zoom.as_deref();
-        let sums = sums.filter(|_| first.is_some());
-        let plan = heat_map::Plan::new(&outcome.samples, &regions, sizes.block);
-        analysis.heat_map = plan.map(|plan| match sums {
-            Some(sums) => plan
-                .of_units(&sums.heat, &outcome.spaces, sizes.unit)
-                .unwrap_or_else(|plan| plan.count(self.source, options, &outcome.samples)),
-            None => plan.count(self.source, options, &outcome.samples),
-        });
-        let whole = time_tree::IntervalCounts::of_whole(whole, &outcome.buckets[0]);
-        let tree = time_tree::zoom(
-            self.source,
-            options,
-            &self.trace.code,
-            &outcome.samples,
-            self.basis,
-            (&whole, by_code),
-            &questions.look,
-            first,
-        );
-        analysis.warnings.extend(missing(&tree, &questions.look));
-        // Without samples there is no tree.
-        analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
-        analysis.location_zoom = Some(regions).filter(|_| outcome.census.loads > 0);
+        if questions.objects && objects.is_none() && self.damage.is_empty() {
+            self.warnings.push("the trace tells of no data objects (it has no objects.parquet), so there is no table of them".into());
+        }
+        objects
     }
-}
 
-fn entries_of(outcome: &Outcome) -> impl Iterator<Item = UnitEntry> {
-    let sums = outcome.buckets[0].reuse.zoom.as_deref();
-    sums.into_iter().flat_map(|sums| sums.units.entries())
+    /// Reads the data that is looked up while rows are counted.
+    fn aids(&mut self, trace: &Trace, questions: &Questions, plan: &Plan) -> Aids {
+        let with_pairs = plan.sampled && questions.misses && !is_thinned(questions);
+        Aids {
+            objects: self.objects(trace, questions, plan),
+            heat: None,
+            weights: weights(trace, questions.counted.clone(), &mut self.warnings),
+            pairs: with_pairs
+                .then(|| pairs(trace, &questions.filter, &mut self.warnings))
+                .flatten(),
+        }
+    }
+
+    /// Adds those of the pass.
+    fn add_pass(&mut self, trace: &Trace, source: &dyn Source, outcome: &Outcome) {
+        self.damage.extend(outcome.damage.iter().cloned());
+        let damage = trace.damage.iter().chain(&self.damage);
+        self.warnings.extend(damage.cloned());
+        self.warnings.extend(source.notes());
+        if outcome.spilled.is_none() {
+            self.warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
+        }
+    }
 }
 
 /// The analysis, and descriptions of damage. `progress` receives the number of rows done. A filter
@@ -485,34 +338,17 @@ pub fn examine(
     let conditions = &questions.filter;
     let source = trace.source(ColumnSet { time: plan.timed });
     let source = &*source;
-    let (mut damage, mut warnings) = (Vec::new(), trace.warnings.clone());
-    let objects: Option<Arc<Resolver>> = match plan.by_block.then(|| read(&trace.folder)) {
-        Some(Ok(objects)) => objects.map(Arc::new),
-        Some(Err(sentence)) => {
-            damage.push(sentence);
-            None
-        }
-        None => None,
+    let mut messages = Messages {
+        damage: Vec::new(),
+        warnings: trace.warnings.clone(),
     };
-    if questions.objects && objects.is_none() && damage.is_empty() {
-        warnings.push("the trace tells of no data objects (it has no objects.parquet), so there is no table of them".into());
-    }
-    let aids = Aids {
-        objects: objects.clone(),
-        heat: None,
-        weights: weights(trace, questions.counted.clone(), &mut warnings),
-        pairs: (plan.sampled && questions.misses && !is_thinned(questions))
-            .then(|| pairs(trace, conditions, &mut warnings))
-            .flatten(),
-    };
+    let aids = messages.aids(trace, questions, &plan);
+    let objects = aids.objects.as_deref();
     let filter = (!conditions.is_empty())
-        .then(|| {
-            let objects = objects.as_deref();
-            Filter::new(conditions, &trace.manifest, &trace.code, objects, source)
-        })
+        .then(|| Filter::new(conditions, &trace.manifest, &trace.code, objects, source))
         .transpose()?;
     let filtered = filter.as_ref().map(|filter| {
-        let (objects, weights) = (objects.clone(), aids.weights.clone());
+        let (objects, weights) = (aids.objects.clone(), aids.weights.clone());
         Filtered::new(source, filter, &trace.code, objects, weights)
     });
     let source = filtered.as_ref().map_or(source, |f| f as &dyn Source);
@@ -524,12 +360,11 @@ pub fn examine(
         }
         None => &trace.manifest,
     };
-    damage.extend(outcome.damage.iter().cloned());
-    warnings.extend(trace.damage.iter().chain(&damage).cloned());
-    warnings.extend(source.notes());
-    if outcome.spilled.is_none() {
-        warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
-    }
+    messages.add_pass(trace, source, &outcome);
+    let Messages {
+        mut damage,
+        mut warnings,
+    } = messages;
     // If there are no loads for a screen, everything is shown.
     let detail = match outcome.census.loads {
         0 => Detail::All,
@@ -538,9 +373,9 @@ pub fn examine(
     let (predicted, windows) = rayon::join(
         || {
             let asked = (questions, detail);
-            predicted(trace, &outcome, asked, objects.as_deref(), &mut warnings)
+            predicted(trace, &outcome, asked, objects, &mut warnings)
         },
-        || findings::windows::read(source, objects.as_deref()),
+        || findings::windows::read(source, objects),
     );
     let (paths, no_paths) = match input::call_paths::read(&trace.folder) {
         Ok(paths) => (paths, None),
@@ -548,85 +383,35 @@ pub fn examine(
     };
     let zoom = outcome.buckets[0].reuse.zoom.as_mut();
     let mixed = zoom.map(|z| z.mixed.finish()).unwrap_or_default();
-    let bounds = objects.as_deref().filter(|_| plan.sampled).map(|objects| {
-        let (spaces, unit) = (&outcome.spaces, plan.wanted.unit_shift);
-        bounds(entries_of(&outcome), spaces, objects, &trace.code, unit)
-    });
-    let bounds = bounds.unwrap_or_default();
-    let (built, found) = rayon::join(
-        || {
-            build_with_code(
-                manifest,
-                &trace.code,
-                &outcome,
-                (questions.block, questions.estimator, detail),
-                (&bounds, predicted.as_ref()),
-                warnings,
-            )
-        },
-        || {
-            findings::find(
-                &trace.code,
-                (objects.as_deref(), paths.as_ref()),
-                &windows,
-                (&outcome, predicted.as_ref()),
-                trace.manifest.triggers_by_time(),
-                Caches::of(&levels(trace, questions)),
-            )
-        },
-    );
+    let counted = RowCounts {
+        trace,
+        questions,
+        plan: &plan,
+        source,
+        manifest,
+        outcome: &outcome,
+        detail,
+        objects,
+        predicted: predicted.as_ref(),
+        windows: &windows,
+        paths: paths.as_ref(),
+    };
+    let (built, found) = counted.tables_and_findings(warnings);
     let mut analysis = built.analysis;
     analysis.filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
     let basis = Basis::new(&outcome, &trace.code, built.places, built.times)
         .with_misses(predicted.as_ref());
     if detail.is_all() {
-        let options = Options {
-            zoom: None,
-            ..plan.options
-        };
-        (analysis.threads, analysis.processes) = threads::tables(
-            (source, options),
-            manifest,
-            (&trace.code, &basis),
-            (&outcome, &analysis.summary),
-            aids,
-        );
+        counted.add_threads(&mut analysis, &basis, aids.clone());
     }
-    let counted = RowCounts {
-        trace,
-        plan: &plan,
-        source,
-        outcome: &outcome,
-        basis: &basis,
-        objects: objects.as_deref(),
-    };
-    // A screen only shows if objects are known by where they were allocated.
-    let listed = |o: &&Resolver| detail.is_all() || o.knows_allocations();
-    if let Some(objects) = counted.objects.filter(listed) {
-        analysis.objects = counted.object_table(&mixed, objects);
-    }
+    counted.add_objects(&mut analysis, &basis, &mixed);
     if questions.zoom {
         let counts = (built.whole, &built.by_code);
-        counted.add_zooms(&mut analysis, questions, counts, first);
+        counted.add_zooms(&mut analysis, &basis, counts, first);
     }
     analysis.warnings.extend(no_paths.clone());
     damage.extend(no_paths);
-    if let Some(paths) = paths.as_ref().filter(|_| detail.is_all()) {
-        analysis.call_paths = call_paths::table(
-            &trace.manifest.call_paths,
-            paths,
-            &outcome.samples,
-            basis.times.as_ref(),
-            Some(&windows[..]).filter(|_| questions.call_paths),
-        );
-    }
-    if questions.by_path {
-        let rows = paths.as_ref().map(|paths| {
-            let names = (objects.as_deref(), paths);
-            by_path::tables(&trace.code, names, &windows, basis.times.as_ref())
-        });
-        analysis.by_path = Some(rows.unwrap_or_default());
-    }
+    counted.add_call_paths(&mut analysis, &basis);
     add_fields(&mut analysis.objects, found.fields);
     analysis.summary.trace.not_recorded.extend(found.lacks);
     analysis.findings = FindingList {

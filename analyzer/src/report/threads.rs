@@ -6,6 +6,7 @@
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::counts::Metrics;
 use crate::data::rows::Chunk;
+use crate::data::samples::SampleInfo;
 use crate::engine::{Aids, BucketOutcome, Collect, Options, Outcome, ReuseTotals, analyse_with};
 use crate::estimate::row_estimates::{Hats, RegionEstimator};
 use crate::estimate::time_shares::TimeShare;
@@ -253,6 +254,138 @@ impl Maker<'_> {
     }
 }
 
+/// The samples of the threads and processes that have rows.
+struct Places {
+    buckets: Buckets,
+    processes: Vec<u32>,
+    /// By sample: its bucket and its process.
+    of_sample: HashMap<u32, (u32, u32), Mixed>,
+    /// By thread: its bucket.
+    threads: HashMap<(u32, u32), u32>,
+}
+
+impl Places {
+    fn new(buckets: Buckets, samples: &[SampleInfo]) -> Places {
+        let mut processes: Vec<u32> = buckets.list.iter().map(|b| b.0).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        let mut of_sample: HashMap<u32, (u32, u32), Mixed> = HashMap::default();
+        let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
+        for sample in samples {
+            let key = (sample.process, sample.thread);
+            let own = buckets.own.get(&key);
+            let Some(&bucket) = own.or_else(|| buckets.rest.get(&sample.process)) else {
+                continue;
+            };
+            let process = processes.binary_search(&sample.process).unwrap_or(0) as u32;
+            of_sample.insert(sample.sample, (bucket, process));
+            threads.insert(key, bucket);
+        }
+        Places {
+            buckets,
+            processes,
+            of_sample,
+            threads,
+        }
+    }
+
+    fn of(&self, sample: u32) -> Option<(u32, u32)> {
+        self.of_sample.get(&sample).copied()
+    }
+
+    /// Addresses that the samples of each bucket, or of each process, have seen.
+    fn seen(&self, basis: &Basis<'_>, of: fn((u32, u32)) -> u32) -> Grouped {
+        let all: Vec<u32> = (0..self.buckets.list.len() as u32).collect();
+        Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |_, mark| {
+            let place = self.of(mark.sample);
+            place.map_or(&[][..], |p| std::slice::from_ref(&all[of(p) as usize]))
+        })
+    }
+}
+
+type Names = BTreeMap<(u32, u32), String>;
+
+impl Maker<'_> {
+    /// Makes the rows of threads. `seen`: addresses by bucket.
+    fn thread_rows(
+        &self,
+        places: &Places,
+        found: &[BucketOutcome],
+        seen: &Grouped,
+        names: &Names,
+    ) -> Vec<ThreadRow> {
+        let mut rows = Vec::new();
+        for (number, (bucket, &(process, thread))) in
+            (0..).zip(found.iter().zip(&places.buckets.list))
+        {
+            let of = places.threads.values().filter(|&&b| b == number).count();
+            if of == 0 {
+                continue;
+            }
+            let loads = self.row(
+                bucket,
+                &|s| places.of(s).is_some_and(|p| p.0 == number),
+                &|p, t| places.threads.get(&(p, t)) == Some(&number),
+                seen.of(number),
+            );
+            if loads.is_empty() {
+                continue;
+            }
+            rows.push(ThreadRow {
+                process,
+                thread,
+                name: match thread {
+                    Some(thread) => names.get(&(process, thread)).cloned().unwrap_or_default(),
+                    None => format!("{of} other threads"),
+                },
+                loads,
+            });
+        }
+        rows
+    }
+
+    /// Makes the rows of processes. `seen`: addresses by process.
+    fn process_rows(
+        &self,
+        places: &Places,
+        found: Vec<BucketOutcome>,
+        seen: &Grouped,
+        names: &Names,
+    ) -> Vec<ProcessRow> {
+        let processes = &places.processes;
+        let mut of_processes: Vec<Vec<BucketOutcome>> = Vec::new();
+        of_processes.resize_with(processes.len(), Vec::new);
+        for (bucket, &(process, _)) in found.into_iter().zip(&places.buckets.list) {
+            if let Ok(at) = processes.binary_search(&process) {
+                of_processes[at].push(bucket);
+            }
+        }
+        let mut rows = Vec::new();
+        for (number, (of, &process)) in (0..).zip(of_processes.into_iter().zip(processes)) {
+            let count = places.threads.keys().filter(|t| t.0 == process).count();
+            if count == 0 {
+                continue;
+            }
+            let loads = self.row(
+                &united(of),
+                &|s| places.of(s).is_some_and(|p| p.1 == number),
+                &|p, t| p == process && places.threads.contains_key(&(p, t)),
+                seen.of(number),
+            );
+            if loads.is_empty() {
+                continue;
+            }
+            rows.push(ProcessRow {
+                process,
+                name: process_name(names, process).to_string(),
+                threads: count as u64,
+                loads,
+            });
+        }
+        rows
+    }
+}
+
 /// Makes the tables of threads and processes, the greatest share first.
 pub(crate) fn tables(
     (source, options): (&dyn Source, Options),
@@ -261,6 +394,9 @@ pub(crate) fn tables(
     (outcome, summary): (&Outcome, &Summary),
     aids: Aids,
 ) -> (Vec<ThreadRow>, Vec<ProcessRow>) {
+    if outcome.census.threads <= 1 {
+        return alone(manifest, outcome, summary, basis.times.is_some());
+    }
     let dealt = Dealt {
         source,
         buckets: Mutex::new(Buckets::new(manifest)),
@@ -272,11 +408,7 @@ pub(crate) fn tables(
         incidence: Collect::Nothing,
         ..options
     };
-    let found = if outcome.census.threads > 1 {
-        analyse_with(&dealt, options, aids, &|_| ())
-    } else {
-        return alone(manifest, outcome, summary, basis.times.is_some());
-    };
+    let found = analyse_with(&dealt, options, aids, &|_| ());
     let buckets = dealt
         .buckets
         .into_inner()
@@ -287,88 +419,13 @@ pub(crate) fn tables(
         basis,
         outcome,
     };
-    let mut processes: Vec<u32> = buckets.list.iter().map(|b| b.0).collect();
-    processes.sort_unstable();
-    processes.dedup();
-    // By sample, its bucket and its process; by bucket, threads.
-    let mut of_sample: HashMap<u32, (u32, u32), Mixed> = HashMap::default();
-    let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
-    for sample in &found.samples {
-        let key = (sample.process, sample.thread);
-        let own = buckets.own.get(&key);
-        let Some(&bucket) = own.or_else(|| buckets.rest.get(&sample.process)) else {
-            continue;
-        };
-        let process = processes.binary_search(&sample.process).unwrap_or(0) as u32;
-        of_sample.insert(sample.sample, (bucket, process));
-        threads.insert(key, bucket);
-    }
-    let all: Vec<u32> = (0..buckets.list.len() as u32).collect();
-    let place = |sample: u32| of_sample.get(&sample).copied();
-    let seen = |of: fn((u32, u32)) -> u32| {
-        Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |_, mark| {
-            place(mark.sample).map_or(&[][..], |p| std::slice::from_ref(&all[of(p) as usize]))
-        })
-    };
-    let (by_thread, by_process) = rayon::join(|| seen(|p| p.0), || seen(|p| p.1));
-    let mut rows = Vec::new();
-    for (number, bucket) in found.buckets.iter().enumerate() {
-        let number = number as u32;
-        let Some(&(process, thread)) = buckets.list.get(number as usize) else {
-            continue;
-        };
-        let of = threads.values().filter(|&&b| b == number).count();
-        if of == 0 {
-            continue;
-        }
-        let loads = maker.row(
-            bucket,
-            &|s| place(s).is_some_and(|p| p.0 == number),
-            &|p, t| threads.get(&(p, t)) == Some(&number),
-            by_thread.of(number),
-        );
-        if loads.is_empty() {
-            continue;
-        }
-        rows.push(ThreadRow {
-            process,
-            thread,
-            name: match thread {
-                Some(thread) => names.get(&(process, thread)).cloned().unwrap_or_default(),
-                None => format!("{of} other threads"),
-            },
-            loads,
-        });
-    }
-    let mut of_processes: Vec<Vec<BucketOutcome>> = processes.iter().map(|_| Vec::new()).collect();
-    for (bucket, &(process, _)) in found.buckets.into_iter().zip(&buckets.list) {
-        if let Ok(at) = processes.binary_search(&process) {
-            of_processes[at].push(bucket);
-        }
-    }
-    let mut process_rows = Vec::new();
-    for (number, of) in of_processes.into_iter().enumerate() {
-        let (process, number) = (processes[number], number as u32);
-        let count = threads.keys().filter(|t| t.0 == process).count();
-        if count == 0 {
-            continue;
-        }
-        let loads = maker.row(
-            &united(of),
-            &|s| place(s).is_some_and(|p| p.1 == number),
-            &|p, t| p == process && threads.contains_key(&(p, t)),
-            by_process.of(number),
-        );
-        if loads.is_empty() {
-            continue;
-        }
-        process_rows.push(ProcessRow {
-            process,
-            name: process_name(&names, process).to_string(),
-            threads: count as u64,
-            loads,
-        });
-    }
+    let places = Places::new(buckets, &found.samples);
+    let (by_thread, by_process) = rayon::join(
+        || places.seen(basis, |p| p.0),
+        || places.seen(basis, |p| p.1),
+    );
+    let mut rows = maker.thread_rows(&places, &found.buckets, &by_thread, &names);
+    let mut process_rows = maker.process_rows(&places, found.buckets, &by_process, &names);
     shares(rows.iter_mut().map(|r| &mut r.loads).collect());
     shares(process_rows.iter_mut().map(|r| &mut r.loads).collect());
     let rank = |a: &ByThread, b: &ByThread| {

@@ -10,6 +10,7 @@
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::reuse_pairs::ReusePair;
 use crate::data::rows::Rows;
+use crate::stages::last_accesses::LastAccesses;
 use crate::stages::set_conflicts::{Conflicts, LEVELS, Sets, touch};
 use crate::stages::walks::Walks;
 use crate::util::fast_hash::Mixed;
@@ -216,10 +217,7 @@ pub struct LineVisits {
 #[derive(Clone, Default)]
 struct Work {
     skipped: bool,
-    /// Line plus one (0: free), position of the last access; open addressing.
-    table: Vec<(u64, u32)>,
-    /// Fenwick tree over positions: lines whose last access is there.
-    tree: Vec<u32>,
+    last: LastAccesses,
     /// By set of the first-level cache: lines in the order of their last accesses.
     in_set: Vec<Vec<u64>>,
     /// Rows of the sample.
@@ -230,14 +228,117 @@ struct Work {
     site: Vec<u32>,
     /// True for the first row in each line.
     first: Vec<bool>,
-    /// By group of the sample, see [`LineVisits::sample`].
-    local: HashMap<u32, (GroupLines, u64, i64, u32, u32), Mixed>,
+    /// By group of the sample.
+    local: HashMap<u32, GroupInSample, Mixed>,
     caches: [Sets; LEVELS],
     conflicts: Conflicts,
     /// Words that are watched behind the sample: which watch, and where.
     pairs: Vec<(u32, u64)>,
     sample: u32,
     space: u32,
+}
+
+/// A group of code in the current sample.
+#[derive(Clone, Default)]
+struct GroupInSample {
+    /// Its counts, taken out while they grow.
+    counts: GroupLines,
+    /// Its last new line, and the step to that.
+    line: u64,
+    step: i64,
+    /// Its loads.
+    accesses: u32,
+    implied: u32,
+}
+
+impl Work {
+    /// Counts an access of a group. Returns the visit if the access is the first one of its line.
+    /// `last`: line of the access before.
+    fn access(&mut self, at: usize, of: &mut GroupInSample, last: u64) -> Option<Visit> {
+        let line = self.address[at] >> LINE_SHIFT;
+        let distinct = self.last.lines();
+        let late = u32::from(2 * at >= self.address.len());
+        let counts = &mut of.counts;
+        counts.before.add(distinct);
+        counts.late += late;
+        counts.times[2].add(at as u64);
+        let time = bin(at as u64);
+        if counts.lines.len() <= time {
+            counts.lines.resize(time + 1, 0);
+        }
+        counts.lines[time] += distinct;
+        let place = self.last.find(line);
+        let is_new = place.before.is_none();
+        self.first.push(is_new);
+        let sets = self.in_set.len() as u64;
+        let in_set = &mut self.in_set[(line % sets) as usize];
+        counts.in_set[2].add(in_set.len() as u64);
+        let others = touch(in_set, line, is_new);
+        counts.in_set[usize::from(is_new)].add(others as u64);
+        let visit = match place.before {
+            Some(before) => {
+                counts.times[0].add((at - before) as u64);
+                if line == last {
+                    counts.known.add(0);
+                } else {
+                    let since = self.last.since(before);
+                    counts.known.add(since);
+                    if since >= PASSED {
+                        counts.again += 1;
+                        let last_word = self.address[before] / WORD;
+                        counts.same_word += u32::from(self.address[at] / WORD == last_word);
+                    }
+                }
+                None
+            }
+            None => {
+                counts.censored.add(distinct);
+                counts.times[1].add(at as u64);
+                counts.late_firsts += late;
+                Some(self.visit(at, of))
+            }
+        };
+        self.last.put(place, line, at);
+        visit
+    }
+
+    /// The first touch of a line.
+    fn visit(&self, at: usize, of: &mut GroupInSample) -> Visit {
+        let line = self.address[at] >> LINE_SHIFT;
+        let step = line.wrapping_sub(of.line) as i64;
+        let has = |line: u64| self.last.find(line).before.is_some();
+        let sequence = has(line.wrapping_add(1))
+            || has(line.wrapping_sub(1))
+            || step == of.step && step.unsigned_abs() <= NEAR;
+        (of.line, of.step) = (line, step);
+        Visit {
+            line,
+            sample: self.sample,
+            space: self.space,
+            group: self.group[at],
+            before: self.last.lines().min(u64::from(u16::MAX)) as u16,
+            sequence,
+        }
+    }
+
+    /// Counts conflicts in the sets of the other levels.
+    fn count_conflicts(&mut self, local: &mut HashMap<u32, GroupInSample, Mixed>) {
+        let (address, groups) = (&self.address, &self.group);
+        self.conflicts.of_sample(
+            &self.caches,
+            address.len(),
+            |row| address[row] >> LINE_SHIFT,
+            &self.first,
+            |row, level, again| {
+                if let Some(of) = local.get_mut(&groups[row]) {
+                    match again {
+                        true => of.counts.conflicts[level] += 1,
+                        false => of.counts.full[level] += 1,
+                    }
+                }
+            },
+        );
+    }
 }
 
 fn kept(line: u64, space: u32, level: u32) -> bool {
@@ -327,145 +428,55 @@ impl LineVisits {
         if n == 0 {
             return;
         }
-        let size = (4 * n).next_power_of_two();
-        let mask = size - 1;
-        work.table.clear();
-        work.table.resize(size, (0, 0));
-        work.tree.clear();
-        work.tree.resize(n + 1, 0);
-        let slot = |table: &[(u64, u32)], line: u64| {
-            let mut at = spread(line) as usize >> 20 & mask;
-            while table[at].0 != 0 && table[at].0 != line + 1 {
-                at = (at + 1) & mask;
-            }
-            at
-        };
-        let add = |tree: &mut [u32], mut at: usize, by: i32| {
-            at += 1;
-            while at <= n {
-                tree[at] = tree[at].wrapping_add_signed(by);
-                at += at & at.wrapping_neg();
-            }
-        };
-        let upto = |tree: &[u32], mut at: usize| {
-            let mut sum = 0;
-            while at > 0 {
-                sum += tree[at];
-                at &= at - 1;
-            }
-            sum
-        };
+        work.last.begin(n);
         let of_part = part(work.sample) as u32;
-        // By group: its counts, taken out while they grow; its last new line and step, its loads.
         let mut local = std::mem::take(&mut work.local);
         let counts = &mut self.groups;
-        let (mut distinct, mut last) = (0u64, u64::MAX);
+        let mut last = u64::MAX;
         for at in 0..n {
-            let (line, group) = (work.address[at] >> LINE_SHIFT, work.group[at]);
-            let of = local.entry(group).or_insert_with(|| {
-                let counts = counts.get_mut(&(group, of_part)).map(std::mem::take);
-                (counts.unwrap_or_default(), 0, 0, 0, 0)
+            let group = work.group[at];
+            let of = local.entry(group).or_insert_with(|| GroupInSample {
+                counts: (counts.get_mut(&(group, of_part)).map(std::mem::take)).unwrap_or_default(),
+                ..GroupInSample::default()
             });
-            of.3 += 1;
-            of.4 += u32::from(work.implied[at]);
-            of.0.before.add(distinct);
-            of.0.late += u32::from(2 * at >= n);
-            of.0.times[2].add(at as u64);
-            let time = bin(at as u64);
-            if of.0.lines.len() <= time {
-                of.0.lines.resize(time + 1, 0);
-            }
-            of.0.lines[time] += distinct;
-            let place = slot(&work.table, line);
-            let (there, before) = work.table[place];
-            work.first.push(there == 0);
-            let sets = work.in_set.len() as u64;
-            let in_set = &mut work.in_set[(line % sets) as usize];
-            of.0.in_set[2].add(in_set.len() as u64);
-            let others = touch(in_set, line, there == 0);
-            of.0.in_set[usize::from(there == 0)].add(others as u64);
-            if there == 0 {
-                let has = |line: u64| work.table[slot(&work.table, line)].0 != 0;
-                let step = line.wrapping_sub(of.1) as i64;
-                let sequence = has(line.wrapping_add(1))
-                    || has(line.wrapping_sub(1))
-                    || step == of.2 && step.unsigned_abs() <= NEAR;
-                (of.1, of.2) = (line, step);
-                of.0.censored.add(distinct);
-                of.0.times[1].add(at as u64);
-                of.0.late_firsts += u32::from(2 * at >= n);
-                if kept(line, work.space, self.level) {
-                    self.visits.push(Visit {
-                        line,
-                        sample: work.sample,
-                        space: work.space,
-                        group,
-                        before: distinct.min(u64::from(u16::MAX)) as u16,
-                        byte: Visit::byte_of(work.address[at]),
-                        sequence,
-                    });
-                }
-                distinct += 1;
-            } else if line == last {
-                of.0.known.add(0);
-                of.0.times[0].add((at - before as usize) as u64);
-            } else {
-                of.0.times[0].add((at - before as usize) as u64);
-                let since = distinct - u64::from(upto(&work.tree, before as usize + 1));
-                of.0.known.add(since);
-                if since >= PASSED {
-                    of.0.again += 1;
-                    let last_word = work.address[before as usize] / WORD;
-                    of.0.same_word += u32::from(work.address[at] / WORD == last_word);
-                }
-            }
-            if there != 0 {
-                add(&mut work.tree, before as usize, -1);
-            }
-            add(&mut work.tree, at, 1);
-            work.table[place] = (line + 1, at as u32);
-            last = line;
+            of.accesses += 1;
+            of.implied += u32::from(work.implied[at]);
+            let visit = work.access(at, of, last);
+            let is_kept = |v: &Visit| kept(v.line, v.space, self.level);
+            self.visits.extend(visit.filter(is_kept));
+            last = work.address[at] >> LINE_SHIFT;
         }
-        for &(pair, word) in &work.pairs {
-            let (there, at) = work.table[slot(&work.table, word >> LINE_SHIFT)];
-            // Another word of the line, or none, came last: the watch is not what it seems.
-            if there == 0 || work.address[at as usize] & !(WORD - 1) != word {
-                continue;
-            }
-            let (at, group) = (at as usize, work.group[at as usize]);
-            self.watched.push(WatchedUse {
-                pair,
-                space: work.space,
-                group,
-                rest: (n - 1 - at) as f32 / n as f32,
-                after: distinct as u32 - upto(&work.tree, at + 1),
-            });
-        }
-        let (address, groups) = (&work.address, &work.group);
-        work.conflicts.of_sample(
-            &work.caches,
-            n,
-            |row| address[row] >> LINE_SHIFT,
-            &work.first,
-            |row, level, again| {
-                if let Some((lines, ..)) = local.get_mut(&groups[row]) {
-                    match again {
-                        true => lines.conflicts[level] += 1,
-                        false => lines.full[level] += 1,
-                    }
-                }
-            },
-        );
-        for (group, (lines, _, _, accesses, implied)) in local.drain() {
-            self.groups.insert((group, of_part), lines);
+        self.check_watches(work);
+        work.count_conflicts(&mut local);
+        for (group, of) in local.drain() {
+            self.groups.insert((group, of_part), of.counts);
             self.samples.push(SampleGroup {
                 sample: work.sample,
                 group,
-                accesses,
-                implied,
+                accesses: of.accesses,
+                implied: of.implied,
             });
         }
         work.local = local;
+    }
+
+    /// Adds the uses of watched words that the rows agree with.
+    fn check_watches(&mut self, work: &Work) {
+        let n = work.address.len();
+        for &(pair, word) in &work.pairs {
+            // Another word of the line, or none, came last: the watch is not what it seems.
+            let last = work.last.find(word >> LINE_SHIFT).before;
+            let Some(at) = last.filter(|&at| work.address[at] & !(WORD - 1) == word) else {
+                continue;
+            };
+            self.watched.push(WatchedUse {
+                pair,
+                space: work.space,
+                group: work.group[at],
+                rest: (n - 1 - at) as f32 / n as f32,
+                after: work.last.since(at) as u32,
+            });
+        }
     }
 
     /// Sorts the counts by sample and group, since sums of fractions depend on their order.

@@ -3,6 +3,7 @@
 pub mod fetches;
 pub mod footprint;
 pub mod incidence;
+mod last_accesses;
 pub mod line_visits;
 pub mod observed_class;
 pub mod pages;

@@ -104,6 +104,49 @@ struct Sum {
     own: u64,
 }
 
+/// Sums of all calls.
+struct Sums {
+    calls: Vec<Sum>,
+    all: Sum,
+    /// Windows whose path is known, at least in part.
+    known: Sum,
+    /// Number of these whose outermost callers are unknown.
+    partial: u64,
+}
+
+impl Sums {
+    fn new(paths: &CallPaths, samples: &[SampleInfo]) -> Sums {
+        let mut sums = vec![Sum::default(); paths.calls.len()];
+        let (mut all, mut known) = (Sum::default(), Sum::default());
+        let mut partial = 0;
+        for sample in samples.iter().filter(|s| s.loads > 0) {
+            all.windows += 1;
+            all.loads += sample.loads;
+            let leaf = paths.of(sample.sample);
+            if leaf == 0 {
+                continue;
+            }
+            known.windows += 1;
+            sums[leaf as usize].own += sample.loads;
+            let mut last = 0;
+            for call in paths.outwards(leaf) {
+                let sum = &mut sums[call as usize];
+                sum.windows += 1;
+                sum.loads += sample.loads;
+                last = call;
+            }
+            // (What stands for unknown callers is in no file.)
+            partial += u64::from(paths.calls[last as usize].module.is_empty());
+        }
+        Sums {
+            calls: sums,
+            all,
+            known,
+            partial,
+        }
+    }
+}
+
 /// The table. `times`: where windows come by time.
 pub fn table(
     told: &manifest::CallPaths,
@@ -112,29 +155,12 @@ pub fn table(
     times: Option<&TimeShares>,
     rows: Option<&[Window]>,
 ) -> CallPathTable {
-    let used: Vec<&SampleInfo> = samples.iter().filter(|s| s.loads > 0).collect();
-    let mut sums = vec![Sum::default(); paths.calls.len()];
-    let (mut all, mut known) = (Sum::default(), Sum::default());
-    let mut partial = 0;
-    for sample in &used {
-        all.windows += 1;
-        all.loads += sample.loads;
-        let leaf = paths.of(sample.sample);
-        if leaf == 0 {
-            continue;
-        }
-        known.windows += 1;
-        sums[leaf as usize].own += sample.loads;
-        let mut last = 0;
-        for call in paths.outwards(leaf) {
-            let sum = &mut sums[call as usize];
-            sum.windows += 1;
-            sum.loads += sample.loads;
-            last = call;
-        }
-        // (What stands for unknown callers is in no file.)
-        partial += u64::from(paths.calls[last as usize].module.is_empty());
-    }
+    let Sums {
+        calls: sums,
+        all,
+        known,
+        partial,
+    } = Sums::new(paths, samples);
     let seen = sums.iter().filter(|s| s.windows > 0).count();
     let kept = kept(&sums, all.windows);
     let numbers: HashMap<u32, usize, Mixed> = kept.iter().copied().zip(0..).collect();

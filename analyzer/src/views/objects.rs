@@ -1,7 +1,7 @@
 //! The table of objects: what each was loaded, and how far apart.
 
 use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
-use crate::data::counts::Metrics;
+use crate::data::counts::{Counts, Metrics};
 use crate::data::object_map::{OwnStack, Recent, Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
@@ -213,33 +213,36 @@ fn begun(
         .collect()
 }
 
-/// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several
-/// objects share.
-pub fn table(
-    entries: impl Iterator<Item = UnitEntry>,
-    (basis, mixed, samples): (&Basis<'_>, &FootprintSet, &[SampleInfo]),
-    spaces: &[u32],
-    resolver: &Resolver,
-    code: &CodeMap,
-    unit_shift: u32,
-) -> Vec<ObjectRow> {
-    #[derive(Default)]
-    struct ObjectSums {
-        sums: Sums,
-        irregular: u64,
-        blocks: u64,
-        by_group: ByGroup,
+/// Sums of the entries of an object.
+#[derive(Default)]
+struct ObjectSums {
+    sums: Sums,
+    irregular: u64,
+    blocks: u64,
+    by_group: ByGroup,
+}
+
+impl ObjectSums {
+    /// Loads of each group of code.
+    fn starts(&self) -> impl Iterator<Item = (u32, u64)> + Clone {
+        let groups = self.by_group.iter();
+        groups.map(|(&group, sums)| (group, sums.starts))
     }
+}
+
+/// Sums entries by object. `object`: the object of an entry.
+fn sums_by_object(
+    entries: impl Iterator<Item = UnitEntry>,
+    object: impl Fn(&UnitEntry) -> u32,
+) -> BTreeMap<u32, ObjectSums> {
     let mut parts: BTreeMap<u32, ObjectSums> = BTreeMap::new();
-    let mut total = 0;
     // The object of a unit's entries, and the blocks that these touched.
     let mut known: HashMap<(u32, u64, u32), (u32, u64), Mixed> = HashMap::default();
     for entry in entries.filter(|e| e.group & 3 != CLASS_STORE) {
         let (object, blocks) = known
             .entry((entry.space, entry.unit, entry.object))
-            .or_insert_with(|| (object_of(&entry, spaces, resolver, unit_shift), 0));
+            .or_insert_with(|| (object(&entry), 0));
         *blocks |= entry.blocks;
-        total += entry.starts;
         let part = parts.entry(*object).or_default();
         part.sums.add(&entry);
         part.irregular += if entry.group & 3 == 2 {
@@ -257,89 +260,111 @@ pub fn table(
     for ((.., object), blocks) in touched {
         parts.entry(object).or_default().blocks += u64::from(blocks.count_ones());
     }
-    let mean = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
-    let pct = |part: u64, whole: u64| mean(part, whole).map(|x| x * 100.0);
+    parts
+}
+
+/// Data from which rows are made.
+struct Maker<'a> {
+    basis: &'a Basis<'a>,
+    resolver: &'a Resolver,
+    code: &'a CodeMap,
+    /// Loads of all objects.
+    total: u64,
+    /// By object.
+    footprints: Vec<Counts>,
+    seen: Grouped,
+    /// By sample, see [`begun`].
+    begun: HashMap<u32, u32, Mixed>,
+}
+
+impl Maker<'_> {
+    /// Makes the row of an object.
+    fn row(&self, number: u32, part: &ObjectSums) -> ObjectRow {
+        let (basis, resolver, at) = (self.basis, self.resolver, number as usize);
+        let mean = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
+        let pct = |part: u64, whole: u64| mean(part, whole).map(|x| x * 100.0);
+        let object = resolver.objects.get(at).cloned().unwrap_or_default();
+        let mut counts = self.footprints.get(at).copied().unwrap_or_default();
+        counts.add_rows(&part.sums.counts());
+        basis.add_fetches(&mut counts, part.starts());
+        let time = basis.time(|sample, _| self.begun.get(&sample) == Some(&number));
+        let bytes = resolver.bytes.get(at).copied().unwrap_or(0);
+        let hats = self.hats(number, part, &counts, bytes);
+        let starts = part.sums.starts;
+        let (by_function, by_line) = by_function_and_line(self.code, &part.by_group);
+        let stack = object.stack.split(" < ").filter(|s| !s.is_empty());
+        let sampled = resolver.samples.get(&number);
+        ObjectRow {
+            object: object.name,
+            kind: object.kind,
+            of_type: object.of_type,
+            module: object.module,
+            stack: stack.map(str::to_string).collect(),
+            instances: resolver.instances.get(at).copied().unwrap_or(0),
+            bytes,
+            time,
+            share: pct(starts, self.total).filter(|_| basis.times.is_none()),
+            blocks: part.blocks,
+            accesses_per_block: mean(starts, part.blocks),
+            irregular_share: pct(part.irregular, starts),
+            metrics: counts.metrics().without_stores(),
+            hats: if basis.times.is_some() {
+                hats.marked_by(time)
+            } else {
+                hats
+            },
+            strides: basis.strides.of(part.starts(), STRIDES),
+            functions: code_parts(self.code, &by_function, false, starts),
+            lines: code_parts(self.code, &by_line, true, starts),
+            misses: basis.misses(number, part.starts()),
+            element_bytes: 0,
+            fields: Vec::new(),
+            largest: resolver.largest(number),
+            number,
+            sampled: sampled.map(|seen| AllBlocks::of(*seen, starts, part.blocks)),
+        }
+    }
+
+    /// Estimates for an object of so many bytes.
+    fn hats(&self, number: u32, part: &ObjectSums, counts: &Counts, bytes: u64) -> Hats {
+        let basis = self.basis;
+        let of = part.by_group.iter();
+        let loads = of.map(|(&group, sums)| (group, sums.starts + sums.implied));
+        basis.places.make(
+            self.seen.of(number),
+            basis.incidence.scale(),
+            counts,
+            basis.executed(loads),
+            (bytes > 0 && number != UNKNOWN).then_some(bytes),
+        )
+    }
+}
+
+/// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several
+/// objects share.
+pub fn table(
+    entries: impl Iterator<Item = UnitEntry>,
+    (basis, mixed, samples): (&Basis<'_>, &FootprintSet, &[SampleInfo]),
+    spaces: &[u32],
+    resolver: &Resolver,
+    code: &CodeMap,
+    unit_shift: u32,
+) -> Vec<ObjectRow> {
+    let object = |entry: &UnitEntry| object_of(entry, spaces, resolver, unit_shift);
+    let parts = sums_by_object(entries, object);
+    let total = parts.values().map(|part| part.sums.starts).sum();
     let pages = WholePages::new(resolver, spaces);
-    let footprints = of_objects(basis.footprint, mixed, &pages);
-    let seen = seen(basis, samples, resolver, &pages);
-    let begun = begun(basis, samples, resolver);
-    let mut rows: Vec<ObjectRow> = parts
-        .into_iter()
-        .map(|(number, part)| {
-            let object = resolver
-                .objects
-                .get(number as usize)
-                .cloned()
-                .unwrap_or_default();
-            let mut counts = footprints.get(number as usize).copied().unwrap_or_default();
-            counts.add_rows(&part.sums.counts());
-            let starts = part
-                .by_group
-                .iter()
-                .map(|(&group, sums)| (group, sums.starts));
-            basis.add_fetches(&mut counts, starts);
-            let loads = || {
-                let of = part.by_group.iter();
-                of.map(|(&group, sums)| (group, sums.starts + sums.implied))
-            };
-            let time = basis.time(|sample, _| begun.get(&sample) == Some(&number));
-            let size = resolver.bytes.get(number as usize).copied().unwrap_or(0);
-            let hats = basis.places.make(
-                seen.of(number),
-                basis.incidence.scale(),
-                &counts,
-                basis.executed(loads()),
-                (size > 0 && number != UNKNOWN).then_some(size),
-            );
-            let (by_function, by_line) = by_function_and_line(code, &part.by_group);
-            ObjectRow {
-                object: object.name,
-                kind: object.kind,
-                of_type: object.of_type,
-                module: object.module,
-                stack: object
-                    .stack
-                    .split(" < ")
-                    .filter(|s| !s.is_empty())
-                    .map(str::to_string)
-                    .collect(),
-                instances: resolver
-                    .instances
-                    .get(number as usize)
-                    .copied()
-                    .unwrap_or(0),
-                bytes: size,
-                time,
-                share: pct(part.sums.starts, total).filter(|_| basis.times.is_none()),
-                blocks: part.blocks,
-                accesses_per_block: mean(part.sums.starts, part.blocks),
-                irregular_share: pct(part.irregular, part.sums.starts),
-                metrics: counts.metrics().without_stores(),
-                hats: if basis.times.is_some() {
-                    hats.marked_by(time)
-                } else {
-                    hats
-                },
-                strides: basis.strides.of(
-                    part.by_group
-                        .iter()
-                        .map(|(&group, sums)| (group, sums.starts)),
-                    STRIDES,
-                ),
-                functions: code_parts(code, &by_function, false, part.sums.starts),
-                lines: code_parts(code, &by_line, true, part.sums.starts),
-                misses: basis.misses(number, part.by_group.iter().map(|(&g, s)| (g, s.starts))),
-                element_bytes: 0,
-                fields: Vec::new(),
-                largest: resolver.largest(number),
-                number,
-                sampled: resolver
-                    .samples
-                    .get(&number)
-                    .map(|seen| AllBlocks::of(*seen, part.sums.starts, part.blocks)),
-            }
-        })
-        .collect();
+    let maker = Maker {
+        basis,
+        resolver,
+        code,
+        total,
+        footprints: of_objects(basis.footprint, mixed, &pages),
+        seen: seen(basis, samples, resolver, &pages),
+        begun: begun(basis, samples, resolver),
+    };
+    let rows = parts.iter().map(|(&number, part)| maker.row(number, part));
+    let mut rows: Vec<ObjectRow> = rows.collect();
     heap_samples::divide(&mut rows, total);
     let time = |row: &ObjectRow| row.time.value.unwrap_or(0.0);
     rows.sort_by(|a, b| {

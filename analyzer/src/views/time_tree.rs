@@ -565,107 +565,117 @@ pub fn zoom(
     look: &Look,
     first: Option<Taken>,
 ) -> TimeZoom {
-    let describer = Describer {
-        samples,
-        basis,
-        all: whole.counts.accesses + whole.counts.implied,
+    let tree = Tree {
+        describer: Describer {
+            samples,
+            basis,
+            all: whole.counts.accesses + whole.counts.implied,
+        },
+        code,
+        options: Options {
+            zoom: None,
+            windows: false,
+            samples: false,
+            incidence: Collect::Nothing,
+            ..options
+        },
+        held: Held::new(source),
     };
     let mut extent = Extent::Samples(by_time(samples));
-    let options = Options {
-        zoom: None,
-        windows: false,
-        samples: false,
-        incidence: Collect::Nothing,
-        ..options
-    };
-    let held = Held::new(source);
-    let count = |extents: &[Extent]| {
-        let chosen = Chosen::new(
-            &held,
-            samples,
-            extents.iter().enumerate().map(|(k, e)| (e, k as u32, 0)),
-            false,
-        );
-        held.narrow(chosen.numbers());
-        analyse(&chosen, options, &|_| ()).buckets
-    };
+    let mut root = tree.root(&extent, whole);
+    tree.put_on_path(&mut root, whole, by_code);
     let mut level = first.map(|f| f.level);
     // Marks of the divided node. Its children need no others.
     let mut narrowed: Option<Incidence> = None;
-    let mut root = describer.node(
-        String::new(),
-        &extent,
-        whole,
-        seen(
-            basis.incidence,
-            basis.shares.as_ref(),
-            samples,
-            std::slice::from_ref(&extent),
-        )
-        .of(0),
-    );
-    root.hot = describer.all > 0;
-    root.on_path = true;
-    root.functions = top_functions(&whole.counts, &by_code.functions, code, FUNCTIONS);
-    root.loops = top_loops(&whole.counts, &by_code.loops, code, FUNCTIONS);
     let mut path = Vec::new();
     let mut at = &mut root;
     let mut way = look.node.iter().copied();
     loop {
         let asked = way.next();
-        let Level {
-            extents,
-            parts,
-            hot,
-            next,
-        } = match level.take() {
-            Some(level) => level,
-            None => {
-                let extents = extent.divide(samples);
-                let buckets = if extents.is_empty() {
-                    Vec::new()
-                } else {
-                    count(&extents)
-                };
-                Level::new(extents, &buckets, code, asked)
-            }
-        };
-        if extents.is_empty() {
+        let level = level.take().unwrap_or_else(|| tree.level(&extent, asked));
+        if level.extents.is_empty() {
             break;
         }
-        let id = |k: usize| {
-            if at.id.is_empty() {
-                k.to_string()
-            } else {
-                format!("{}.{k}", at.id)
-            }
-        };
         let marks = narrowed.as_ref().unwrap_or(basis.incidence);
-        let seen = seen(marks, basis.shares.as_ref(), samples, &extents);
-        let describe = |(k, ((e, part), hot)): (usize, ((&Extent, &IntervalCounts), bool))| Node {
-            hot,
-            ..describer.node(id(k), e, part, seen.of(k as u32))
+        at.children = tree.children(&at.id, &level, marks);
+        let Some((next, by_code)) = level.next else {
+            break;
         };
-        at.children = extents
-            .iter()
-            .zip(&parts)
-            .zip(hot)
-            .enumerate()
-            .map(describe)
-            .collect();
-        let Some((next, by_code)) = next else { break };
         at = &mut at.children[next];
-        at.on_path = true;
-        at.functions = top_functions(&parts[next].counts, &by_code.functions, code, FUNCTIONS);
-        at.loops = top_loops(&parts[next].counts, &by_code.loops, code, FUNCTIONS);
+        tree.put_on_path(at, &level.parts[next], &by_code);
         path.push(at.id.clone());
-        extent = extents[next].clone();
+        extent = level.extents[next].clone();
         narrowed = Some(marks.of_samples(&numbers(samples, &extent.samples())));
     }
     TimeZoom {
         fanout: FANOUT,
         path,
         root,
+    }
+}
+
+/// Counts and describes nodes.
+struct Tree<'a> {
+    describer: Describer<'a>,
+    code: &'a CodeMap,
+    options: Options,
+    held: Held<'a>,
+}
+
+impl Tree<'_> {
+    /// Describes the whole run.
+    fn root(&self, extent: &Extent, whole: &IntervalCounts) -> Node {
+        let Describer { samples, basis, .. } = self.describer;
+        let extents = std::slice::from_ref(extent);
+        let seen = seen(basis.incidence, basis.shares.as_ref(), samples, extents);
+        let root = self
+            .describer
+            .node(String::new(), extent, whole, seen.of(0));
+        Node {
+            hot: self.describer.all > 0,
+            ..root
+        }
+    }
+
+    /// Divides an extent, and counts its children. `asked`: the child that was asked for.
+    fn level(&self, extent: &Extent, asked: Option<usize>) -> Level {
+        let samples = self.describer.samples;
+        let extents = extent.divide(samples);
+        let buckets = if extents.is_empty() {
+            Vec::new()
+        } else {
+            let numbered = extents.iter().enumerate().map(|(k, e)| (e, k as u32, 0));
+            let chosen = Chosen::new(&self.held, samples, numbered, false);
+            self.held.narrow(chosen.numbers());
+            analyse(&chosen, self.options, &|_| ()).buckets
+        };
+        Level::new(extents, &buckets, self.code, asked)
+    }
+
+    /// Describes the children of a node. `marks`: what its samples have seen.
+    fn children(&self, parent: &str, level: &Level, marks: &Incidence) -> Vec<Node> {
+        let Describer { samples, basis, .. } = self.describer;
+        let seen = seen(marks, basis.shares.as_ref(), samples, &level.extents);
+        let describe = |(k, (extent, part)): (usize, (&Extent, &IntervalCounts))| {
+            let id = if parent.is_empty() {
+                k.to_string()
+            } else {
+                format!("{parent}.{k}")
+            };
+            Node {
+                hot: level.hot[k],
+                ..self.describer.node(id, extent, part, seen.of(k as u32))
+            }
+        };
+        let children = level.extents.iter().zip(&level.parts);
+        children.enumerate().map(describe).collect()
+    }
+
+    /// Puts a node on the path, and lists its code.
+    fn put_on_path(&self, node: &mut Node, part: &IntervalCounts, by_code: &ByCode) {
+        node.on_path = true;
+        node.functions = top_functions(&part.counts, &by_code.functions, self.code, FUNCTIONS);
+        node.loops = top_loops(&part.counts, &by_code.loops, self.code, FUNCTIONS);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `mgz-analyze cache`: hit rates of caches by exact simulation, and by the stack-distance cache
 //! model (Barai et al. 2019).
 
+mod arranged;
 pub(crate) mod evaluate;
 mod exact;
 mod levels;
@@ -13,14 +14,12 @@ use crate::commands::beside;
 use crate::commands::cache::exact::Counted;
 use crate::commands::cache::levels::{LevelRows, Of};
 use crate::commands::cache::spec::{TlbSpec, check_hierarchy, full_level, tlb_level};
-use crate::commands::mimic::{Mimic, aligned, in_phases, mimic};
-use crate::commands::private_data::PrivateData;
-use crate::commands::threads::{Thread, load, recorded};
+use crate::commands::threads::{load, recorded};
 use crate::commands::{Common, open, open_nameless, open_rest, require_full, size, warn_of_gaps};
-use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::input::Trace;
-use crate::output::document::{Document, Unit, value};
-use anyhow::{Context, bail};
+use crate::output::document::{Document, Unit};
+use anyhow::Context;
+use arranged::Arranged;
 use clap::{Args, Parser, ValueEnum};
 use evaluate::{Outcome, Setup};
 use mgz_models::cache::{LevelSpec, Seen, Shape};
@@ -293,15 +292,14 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         }
         return Ok((document, found.damaged));
     }
-    let damaged = arranged(
+    let arranged = Arranged {
         arguments,
-        &trace,
-        &levels,
+        trace: &trace,
+        levels: &levels,
         shared,
         follow,
-        rows,
-        &mut document,
-    )?;
+    };
+    let damaged = arranged.run(rows, &mut document)?;
     Ok((document, damaged))
 }
 
@@ -344,178 +342,4 @@ fn put_counted(document: &mut Document, arguments: &CacheArguments, counted: Cou
         Unit::Count,
         arguments.stack_reads.map_or(Value::Null, Value::from),
     );
-}
-
-/// Threads that take turns, or more threads than have run. Also tells whether something could not be read.
-fn arranged(
-    arguments: &CacheArguments,
-    trace: &Trace,
-    levels: &[LevelSpec],
-    shared: usize,
-    follow: Option<u64>,
-    mut rows: LevelRows,
-    document: &mut Document,
-) -> anyhow::Result<bool> {
-    let (threads, implied, damaged) = load(trace, arguments.stores, document)?;
-    let accesses: u64 = threads
-        .iter()
-        .map(|t| t.accesses.address.len() as u64)
-        .sum();
-    let stores = threads.iter().flat_map(|t| &t.accesses.group);
-    let stores = stores.filter(|&g| g & 3 == CLASS_STORE).count() as u64;
-    document.put("A", Unit::Count, accesses);
-    document.put("A_const", Unit::Count, implied);
-    document.put("threads", Unit::Count, threads.len());
-    let counted = Counted {
-        rows: accesses,
-        loads: accesses - stores,
-        stores,
-        implied,
-    };
-    put_counted(document, arguments, counted);
-    if let Some(turns) = arguments.turns.filter(|_| arguments.mimic.is_empty()) {
-        let setup = Setup {
-            shared: if threads.len() > 1 { shared } else { 0 },
-            levels: levels.to_vec(),
-            follow,
-            simulate: true,
-        };
-        let aligned = aligned(&threads, &trace.code);
-        if threads.len() > 1 {
-            document.put("regions", Unit::Count, aligned.regions);
-            document.put("aligned", Unit::Flag, aligned.regions > 0);
-        }
-        let turns = turns.turns(arguments.chunk);
-        let order = |next: &mut dyn FnMut(usize, usize)| in_phases(&aligned.phases, turns, next);
-        let outcomes = evaluate::evaluate(&threads, &order, &setup).map_err(anyhow::Error::msg)?;
-        let run = Of {
-            threads: threads.len() as u64,
-            order: &turns_name(arguments, "recorded"),
-            accesses,
-            implied,
-            modelled: follow.map(|_| accesses),
-        };
-        rows.push(&run, &setup, &outcomes, None);
-    } else {
-        if threads.len() != 1 {
-            bail!(
-                "{}: --mimic needs a run with one thread, and this trace has {}; record it with OMP_NUM_THREADS=1",
-                arguments.trace.display(),
-                threads.len()
-            );
-        }
-        let (own, problem) = PrivateData::read(&arguments.trace);
-        document.warnings.extend(problem);
-        // Prediction without any knowledge of threads: the rate of one thread.
-        let setup = Setup {
-            shared: 0,
-            levels: levels.to_vec(),
-            follow,
-            simulate: false,
-        };
-        let order = |next: &mut dyn FnMut(usize, usize)| {
-            (0..accesses as usize).for_each(|i| next(0, i));
-        };
-        let one = evaluate::evaluate(&threads, &order, &setup).map_err(anyhow::Error::msg)?;
-        let null: Vec<f64> = one
-            .iter()
-            .map(|o| o.alone as f64 / accesses as f64)
-            .collect();
-        for &n in &arguments.mimic {
-            let Mimicked {
-                outcomes,
-                setup,
-                made,
-            } = mimicked(
-                &threads[0],
-                &trace.code,
-                n as usize,
-                arguments,
-                Setup {
-                    shared,
-                    levels: levels.to_vec(),
-                    follow,
-                    simulate: true,
-                },
-                &own,
-            )?;
-            if made.regions == 0 {
-                bail!(
-                    "{}: no OpenMP region was found (functions named *._omp_fn.* or *omp_outlined*); compile with -fopenmp and symbols, and instrument that file",
-                    arguments.trace.display()
-                );
-            }
-            let divided: u64 = made
-                .threads
-                .iter()
-                .map(|t| t.accesses.address.len() as u64)
-                .sum();
-            if n == arguments.mimic[0] {
-                document.put("regions", Unit::Count, made.regions);
-                document.put(
-                    "parallel_share",
-                    Unit::Share,
-                    value(made.parallel as f64 / divided as f64),
-                );
-                document.put(
-                    "private_share",
-                    Unit::Share,
-                    value(made.private as f64 / made.parallel.max(1) as f64),
-                );
-                document.put(
-                    "private_heap_share",
-                    Unit::Share,
-                    value(made.private_heap as f64 / made.parallel.max(1) as f64),
-                );
-            }
-            let run = Of {
-                threads: n,
-                order: &turns_name(arguments, "round-robin"),
-                accesses: divided,
-                implied,
-                modelled: Some(divided),
-            };
-            rows.push(&run, &setup, &outcomes, Some(&null));
-        }
-    }
-    rows.tables(document);
-    if let ([thread], true) = (&threads[..], follow.is_some()) {
-        let shapes: Vec<Shape> = levels.iter().map(|l| l.shape).collect();
-        pieces::pieces(thread, trace, &shapes, arguments, document)?;
-    }
-    Ok(damaged)
-}
-
-struct Mimicked {
-    outcomes: Vec<Outcome>,
-    setup: Setup,
-    made: Mimic,
-}
-
-fn mimicked(
-    thread: &Thread,
-    code: &CodeMap,
-    n: usize,
-    arguments: &CacheArguments,
-    setup: Setup,
-    own: &PrivateData,
-) -> anyhow::Result<Mimicked> {
-    let made = mimic(thread, code, n, arguments.schedule, own);
-    let turns = arguments
-        .turns
-        .map_or(Turns::RoundRobin, |t| t.turns(arguments.chunk));
-    let order = |next: &mut dyn FnMut(usize, usize)| in_phases(&made.phases, turns, next);
-    let outcomes = evaluate::evaluate(&made.threads, &order, &setup).map_err(anyhow::Error::msg)?;
-    Ok(Mimicked {
-        outcomes,
-        setup,
-        made,
-    })
-}
-
-fn turns_name(arguments: &CacheArguments, default: &str) -> String {
-    arguments
-        .turns
-        .and_then(|t| t.to_possible_value().map(|v| v.get_name().to_string()))
-        .unwrap_or_else(|| default.into())
 }

@@ -24,6 +24,22 @@ struct PieceReuse {
     hits: Vec<u64>,
 }
 
+impl PieceReuse {
+    fn touches(&self) -> u64 {
+        self.distances.count() + self.first
+    }
+
+    /// Hit rates in each level, given that the piece runs.
+    fn rates(&self, levels: &[Shape]) -> Rates {
+        let all = self.touches() as f64;
+        let of = |(shape, &hits): (&Shape, &u64)| {
+            let expected = expected_hits(self.distances.bins(), shape);
+            (expected / all, hits as f64 / all)
+        };
+        levels.iter().zip(&self.hits).map(of).collect()
+    }
+}
+
 /// Distances and hits by piece.
 struct Groups {
     parts: Vec<Option<Box<PieceReuse>>>,
@@ -91,27 +107,10 @@ pub fn pieces(
     };
     let view = thread.accesses.view();
     engine.run(view.address, view.size, view.group, &mut groups);
-    let touches = |p: &PieceReuse| p.distances.count() + p.first;
-    let total: u64 = groups.parts.iter().flatten().map(|p| touches(p)).sum();
-    // Hit rates of a group in each level, given that it runs.
-    let rates: Vec<Option<Rates>> = groups
-        .parts
-        .iter()
-        .map(|part| {
-            part.as_ref().map(|p| {
-                let all = touches(p) as f64;
-                levels
-                    .iter()
-                    .zip(&p.hits)
-                    .map(|(shape, &hits)| {
-                        (
-                            expected_hits(p.distances.bins(), shape) / all,
-                            hits as f64 / all,
-                        )
-                    })
-                    .collect()
-            })
-        })
+    let total: u64 = groups.parts.iter().flatten().map(|p| p.touches()).sum();
+    let rates = groups.parts.iter();
+    let rates: Vec<Option<Rates>> = rates
+        .map(|part| part.as_ref().map(|p| p.rates(levels)))
         .collect();
     let mut rows: Vec<(u64, Vec<Value>)> = Vec::new();
     for (group, (part, rate)) in groups.parts.iter().zip(&rates).enumerate() {
@@ -120,7 +119,7 @@ pub fn pieces(
         };
         let piece = &trace.code.pieces[group / 4];
         let place = &trace.code.lines[piece.line as usize];
-        let touches = touches(part);
+        let touches = part.touches();
         let mut row = vec![
             Value::from(
                 trace.code.functions[piece.function as usize]

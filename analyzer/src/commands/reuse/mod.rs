@@ -197,33 +197,43 @@ impl Engine {
     }
 }
 
+/// Refuses options that do not go with rows on standard input.
+fn refuse_beside(arguments: &ReuseArguments) {
+    beside::refuse(&[
+        (arguments.rdx, "--rdx"),
+        (arguments.together, "--together"),
+        (
+            !arguments.no_objects,
+            "data objects; leave them out with --no-objects",
+        ),
+    ]);
+}
+
+/// Shows the pairs in a trace of `--mode watch`.
+fn run_watched(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
+    let asked = [
+        (arguments.together, "--together"),
+        (arguments.windows.is_some(), "--windows"),
+        (arguments.relative_error.is_some(), "--relative-error"),
+        (arguments.absolute_error.is_some(), "--absolute-error"),
+    ];
+    if let Some((_, option)) = asked.iter().find(|a| a.0) {
+        return Err(crate::commands::refuse_watched(&arguments.trace, option));
+    }
+    crate::commands::note_watched(&arguments.trace);
+    crate::commands::rdx::run(arguments)
+}
+
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     if arguments.online {
-        beside::refuse(&[
-            (arguments.rdx, "--rdx"),
-            (arguments.together, "--together"),
-            (
-                !arguments.no_objects,
-                "data objects; leave them out with --no-objects",
-            ),
-        ]);
+        refuse_beside(arguments);
     }
     if arguments.rdx {
         return crate::commands::rdx::run(arguments);
     }
     if !arguments.online && crate::commands::is_watched(&arguments.trace) {
-        let asked = [
-            (arguments.together, "--together"),
-            (arguments.windows.is_some(), "--windows"),
-            (arguments.relative_error.is_some(), "--relative-error"),
-            (arguments.absolute_error.is_some(), "--absolute-error"),
-        ];
-        if let Some((_, option)) = asked.iter().find(|a| a.0) {
-            return Err(crate::commands::refuse_watched(&arguments.trace, option));
-        }
-        crate::commands::note_watched(&arguments.trace);
-        return crate::commands::rdx::run(arguments);
+        return run_watched(arguments);
     }
     let mut document = Document::new("reuse");
     let scale = scale(arguments)?;
@@ -242,14 +252,13 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         )?;
     }
     warn_of_gaps(&trace, &mut document);
-    let bound = bound(arguments);
     let mut engine = Engine::of(arguments);
     let mut counts = Counts::new();
     let mut owners = match arguments.no_objects {
         true => Owners::default(),
         false => Owners::open(&trace, &mut document),
     };
-    let measured = if arguments.together {
+    let mut measured = if arguments.together {
         together(
             &trace,
             arguments,
@@ -269,68 +278,62 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
             &mut document,
         )
     };
-    let Measured {
-        accesses,
-        implied,
-        samples,
-        nodes,
-        damaged,
-    } = measured;
-    ensure_accesses(accesses, &trace)?;
-    let touches = counts.distances.count() + counts.firsts;
-    document.put("method", Unit::Text, method(bound));
-    document.put("block", Unit::Bytes, arguments.block);
-    document.put("A", Unit::Count, accesses);
-    document.put("A_const", Unit::Count, implied);
-    document.put("threads", Unit::Count, counts.threads.len());
-    document.put("windows", Unit::Count, samples);
-    document.put("touches", Unit::Count, touches);
-    document.put("reuses", Unit::Count, counts.distances.count());
-    document.put("first_touches", Unit::Count, counts.firsts);
-    document.put("D_mean", Unit::Number, maybe(counts.distances.mean()));
-    document.put(
-        "D_max",
-        Unit::Count,
-        counts.distances.max().map_or(Value::Null, Value::from),
-    );
-    document.put(
-        "interval_mean",
-        Unit::Number,
-        maybe(counts.intervals.mean()),
-    );
-    document.put(
-        "interval_max",
-        Unit::Count,
-        counts.intervals.max().map_or(Value::Null, Value::from),
-    );
-    if bound.is_some() {
-        let nodes = nodes.max(engine.most_nodes());
-        document.put("tree_nodes", Unit::Count, nodes);
+    measured.nodes = measured.nodes.max(engine.most_nodes());
+    ensure_accesses(measured.accesses, &trace)?;
+    put_summary(arguments, &counts, &measured, &mut document);
+    for (name, title, of) in [
+        (
+            "distances",
+            "Reuse distance D, in blocks",
+            &counts.distances,
+        ),
+        (
+            "intervals",
+            "Reuse interval, in accesses",
+            &counts.intervals,
+        ),
+    ] {
+        document.tables.push(histogram(name, title, of, &scale)?);
     }
-    document.tables.push(histogram(
-        "distances",
-        "Reuse distance D, in blocks",
-        &counts.distances,
-        &scale,
-    )?);
-    document.tables.push(histogram(
-        "intervals",
-        "Reuse interval, in accesses",
-        &counts.intervals,
-        &scale,
-    )?);
-    document
-        .tables
-        .push(reference(&counts.distances, arguments.partitions as usize));
-    document
-        .tables
-        .push(miss_ratios(&counts, implied, arguments));
+    let partitions = arguments.partitions as usize;
+    document.tables.extend([
+        reference(&counts.distances, partitions),
+        miss_ratios(&counts, measured.implied, arguments),
+    ]);
     tables_of_code(&counts, &trace, &mut document);
     if owners.known() {
         objects(&counts, &owners, &mut document);
     }
     threads(&counts, &mut document);
-    Ok((document, damaged))
+    Ok((document, measured.damaged))
+}
+
+/// Writes the numbers of the whole trace.
+fn put_summary(
+    arguments: &ReuseArguments,
+    counts: &Counts,
+    measured: &Measured,
+    document: &mut Document,
+) {
+    let bound = bound(arguments);
+    let (distances, intervals) = (&counts.distances, &counts.intervals);
+    let count = |value: Option<u64>| value.map_or(Value::Null, Value::from);
+    document.put("method", Unit::Text, method(bound));
+    document.put("block", Unit::Bytes, arguments.block);
+    document.put("A", Unit::Count, measured.accesses);
+    document.put("A_const", Unit::Count, measured.implied);
+    document.put("threads", Unit::Count, counts.threads.len());
+    document.put("windows", Unit::Count, measured.samples);
+    document.put("touches", Unit::Count, distances.count() + counts.firsts);
+    document.put("reuses", Unit::Count, distances.count());
+    document.put("first_touches", Unit::Count, counts.firsts);
+    document.put("D_mean", Unit::Number, maybe(distances.mean()));
+    document.put("D_max", Unit::Count, count(distances.max()));
+    document.put("interval_mean", Unit::Number, maybe(intervals.mean()));
+    document.put("interval_max", Unit::Count, count(intervals.max()));
+    if bound.is_some() {
+        document.put("tree_nodes", Unit::Count, measured.nodes);
+    }
 }
 
 /// Sums over the trace.
@@ -339,7 +342,7 @@ struct Measured {
     implied: u64,
     /// Runs or windows.
     samples: u64,
-    /// The most nodes of trees other than the engine's.
+    /// The most nodes of a tree.
     nodes: usize,
     damaged: bool,
 }

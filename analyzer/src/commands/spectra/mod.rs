@@ -2,6 +2,7 @@
 
 mod bands;
 mod parts;
+mod tables;
 mod verdict;
 
 use crate::cli::trace;
@@ -11,15 +12,14 @@ use crate::commands::stream::{Accesses, Segment};
 use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
 use crate::data::code_map::CodeMap;
 use crate::input::ColumnSet;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::output::document::{Document, Unit};
 use bands::{BINS, Band, CHUNK, Signature, chunk_of};
 use clap::Args;
-use mgz_models::emd;
 use parts::{NOBODY, Part, Parts, Place};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use verdict::judge;
+use tables::Rows;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -136,7 +136,11 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
         band.counts.touched.dedup();
     }
     document.put("A", Unit::Count, accesses);
-    results(&sizes, &bands, &owners, &parts, &trace.code, &mut document);
+    let mut rows = Rows::default();
+    for found in &places(&sizes, &bands, &owners, &parts, &trace.code) {
+        rows.add(found, &sizes);
+    }
+    rows.put(&sizes, &mut document);
     Ok((document, damaged))
 }
 
@@ -334,14 +338,14 @@ fn of_parts(sizes: &[u64], bands: &[Band], parts: &Parts, code: &CodeMap) -> Vec
     parts.list().into_iter().map(found).collect()
 }
 
-fn results(
+/// All places that have signatures: the program, its regions, objects, functions and intervals.
+fn places(
     sizes: &[u64],
     bands: &[Band],
     owners: &Owners,
     parts: &Parts,
     code: &CodeMap,
-    document: &mut Document,
-) {
+) -> Vec<Found> {
     let name = |r: &Region| {
         // An end behind the address space does not fit into 64 bits.
         let end = u128::from(r.last + 1) << CHUNK;
@@ -368,145 +372,7 @@ fn results(
         all.extend(of_objects(sizes, bands, owners, parts));
     }
     all.extend(of_parts(sizes, bands, parts, code));
-    let mut signatures = Vec::new();
-    let mut footprints = Vec::new();
-    let mut moves = Vec::new();
-    let mut advice = Vec::new();
-    for Found {
-        name,
-        process,
-        signatures: found,
-        bytes,
-    } in &all
-    {
-        let reuses: f64 = found.first().map_or(0.0, |s| s.iter().sum());
-        for ((signature, &size), &footprint) in found.iter().zip(sizes).zip(bytes) {
-            let total: f64 = signature.iter().sum();
-            let last = signature
-                .iter()
-                .rposition(|&n| n > 0.0)
-                .map_or(0, |l| l + 1);
-            for (i, n) in signature.iter().enumerate().take(last) {
-                let from = if i == 0 { 0u64 } else { 2 << i };
-                signatures.push(vec![
-                    name.clone(),
-                    process.clone(),
-                    Value::from(size),
-                    Value::from(from),
-                    Value::from(4u64 << i),
-                    value(*n),
-                    value(n / total),
-                ]);
-            }
-            // If other objects touched its blocks first, an object has none of its own.
-            let normalised = (bytes[0] > 0).then(|| footprint as f64 / bytes[0] as f64);
-            footprints.push(vec![
-                name.clone(),
-                process.clone(),
-                Value::from(size),
-                Value::from(footprint / size),
-                Value::from(footprint),
-                maybe(normalised),
-                maybe(normalised.map(|n| 1.0 / n)),
-            ]);
-        }
-        // Without reuses there is nothing to move.
-        for i in (1..found.len()).filter(|_| reuses > 0.0) {
-            moves.push(vec![
-                name.clone(),
-                process.clone(),
-                Value::from(sizes[i - 1]),
-                Value::from(sizes[i]),
-                maybe(emd::distance(&found[i - 1], &found[i])),
-                maybe(emd::shift(&found[i - 1], &found[i])),
-            ]);
-        }
-        if reuses > 0.0 {
-            let verdict = judge(sizes, found, bytes);
-            let cells = [
-                Value::from(verdict.prototype),
-                Value::from(verdict.page),
-                value(verdict.utilisation),
-                Value::from(verdict.text),
-            ];
-            advice.push(
-                [
-                    vec![
-                        name.clone(),
-                        process.clone(),
-                        Value::from(reuses as u64),
-                        Value::from(bytes[0]),
-                    ],
-                    cells.to_vec(),
-                ]
-                .concat(),
-            );
-        }
-    }
-    // Hottest regions first; the program stays on top. Where nothing was reused there is no advice.
-    if let Some(regions) = advice.get_mut(1..) {
-        regions.sort_by_key(|row| std::cmp::Reverse(row[2].as_u64()));
-    } else {
-        document.warnings.push(format!(
-            "no block of {} bytes was used twice, so there are no distances and no advice",
-            sizes[0]
-        ));
-    }
-    let whose = [Column("where", Unit::Text), Column("process", Unit::Id)];
-    let table = |name, title: &str, columns: &[Column], rows: Vec<Vec<Value>>, text_rows| Table {
-        name,
-        title: title.into(),
-        columns: whose.iter().chain(columns).copied().collect(),
-        rows,
-        text_rows,
-    };
-    document.tables.push(table(
-        "advice",
-        "Advice (footprint in the smallest blocks; utilisation of the page size advised)",
-        &[
-            Column("reuses", Unit::Count),
-            Column("footprint", Unit::Bytes),
-            Column("prototype", Unit::Text),
-            Column("page", Unit::Bytes),
-            Column("utilisation", Unit::Share),
-            Column("advice", Unit::Text),
-        ],
-        advice,
-        usize::MAX,
-    ));
-    document.tables.push(table(
-        "emd",
-        "Earth Mover's Distance between neighbouring block sizes, in bins (shift: signed; negative is towards short distances)",
-        &[Column("from", Unit::Bytes), Column("to", Unit::Bytes), Column("emd", Unit::Number), Column("shift", Unit::Number)],
-        moves,
-        usize::MAX,
-    ));
-    document.tables.push(table(
-        "footprints",
-        "Footprint by block size (normalised to the smallest)",
-        &[
-            Column("granularity", Unit::Bytes),
-            Column("blocks", Unit::Count),
-            Column("bytes", Unit::Bytes),
-            Column("normalised", Unit::Number),
-            Column("utilisation", Unit::Share),
-        ],
-        footprints,
-        usize::MAX,
-    ));
-    document.tables.push(table(
-        "signatures",
-        "Reuse signatures (distances in blocks)",
-        &[
-            Column("granularity", Unit::Bytes),
-            Column("from", Unit::Number),
-            Column("to", Unit::Number),
-            Column("count", Unit::Number),
-            Column("share", Unit::Share),
-        ],
-        signatures,
-        96,
-    ));
+    all
 }
 
 #[cfg(test)]

@@ -1,0 +1,307 @@
+//! The pass over the rows, and the tables that are made of its counts.
+
+use crate::data::call_paths::CallPaths;
+use crate::data::counts::Counts;
+use crate::data::detail::Detail;
+use crate::data::object_map::Resolver;
+use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
+use crate::findings::caches::Caches;
+use crate::findings::windows::Window;
+use crate::findings::{self, Findings};
+use crate::input;
+use crate::input::Trace;
+use crate::input::source::Source;
+use crate::misses::Predicted;
+use crate::report::build::{Questions, is_thinned, levels, sets};
+use crate::report::{Analysis, Built, Material, threads};
+use crate::stages::footprint::FootprintSet;
+use crate::stages::pages::{self, UnitEntry};
+use crate::stages::reuse::by_page::Wanted;
+use crate::views::context::Basis;
+use crate::views::objects::{Bounds, bounds, table};
+use crate::views::time_tree::{Look, TimeZoom};
+use crate::views::{ByCode, by_path, call_paths, heat_map, location, time_tree};
+use mgz_annotations_schema::manifest::Manifest;
+
+/// Settings of the pass over the rows, from the questions and the trace.
+pub(super) struct Plan {
+    /// True if the trace has samples of the run, and not all of it.
+    pub(super) sampled: bool,
+    /// True if counts by memory block are wanted: for objects, zooms or bounds of footprints.
+    pub(super) by_block: bool,
+    /// True if the time of rows is wanted.
+    pub(super) timed: bool,
+    /// Sums by block.
+    pub(super) wanted: Wanted,
+    /// Settings of the engine. A pass over all rows adds `lines`.
+    pub(super) options: Options,
+}
+
+impl Plan {
+    pub(super) fn new(trace: &Trace, questions: &Questions) -> Plan {
+        let conditions = &questions.filter;
+        let sampled = !trace.manifest.mode.has_all_loads();
+        // Samples have few rows, and the touched blocks limit their footprints.
+        let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
+        let by_block =
+            questions.zoom || questions.objects || bounded || !conditions.objects.is_empty();
+        let block_shift = questions.block.trailing_zeros();
+        let stop = if questions.zoom {
+            questions.stop
+        } else {
+            location::STOP
+        };
+        let wanted = Wanted {
+            block_shift,
+            unit_shift: pages::unit_shift(block_shift, stop),
+            parts: questions.zoom,
+        };
+        let incidence = if sampled {
+            Collect::ForEstimates
+        } else {
+            Collect::Nothing
+        };
+        Plan {
+            sampled,
+            by_block,
+            timed: by_block || conditions.from.is_some() || conditions.to.is_some(),
+            wanted,
+            options: Options {
+                zoom: by_block.then_some(wanted),
+                samples: questions.zoom || sampled,
+                incidence,
+                sites: trace.code.site_pieces().len() as u32,
+                footprint_bytes: questions.footprint_bytes,
+                windows: questions.detail.is_all(),
+                ..Options::new(block_shift)
+            },
+        }
+    }
+
+    /// The pass over the rows, and the first level of the time tree if the zooms are wanted.
+    pub(super) fn count(
+        &self,
+        (trace, questions): (&Trace, &Questions),
+        source: &dyn Source,
+        aids: &Aids,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> (Outcome, Option<time_tree::Taken>) {
+        let lines = self.sampled && !is_thinned(questions);
+        let options = Options {
+            lines: lines.then(|| sets(trace, questions)),
+            ..self.options
+        };
+        if !questions.zoom {
+            let mut outcome = analyse_with(source, options, aids.clone(), progress);
+            outcome.unite();
+            return (outcome, None);
+        }
+        let first = time_tree::First::new(source, &questions.look);
+        let mut outcome = analyse_with(&first.rows(source), options, aids.clone(), progress);
+        let first = first.take(&outcome, &trace.code);
+        outcome.unite();
+        if first.is_none() {
+            // Some rows could not be read, so the remaining rows are divided in another way.
+            let wanted = Wanted {
+                parts: false,
+                ..self.wanted
+            };
+            let options = Options {
+                zoom: Some(wanted),
+                ..options
+            };
+            outcome = analyse_with(source, options, aids.clone(), progress);
+        }
+        (outcome, first)
+    }
+}
+
+/// Results of the pass, and what else the tables are made of.
+pub(super) struct RowCounts<'a> {
+    pub(super) trace: &'a Trace,
+    pub(super) questions: &'a Questions,
+    pub(super) plan: &'a Plan,
+    pub(super) source: &'a dyn Source,
+    /// Manifest of the part that was asked for.
+    pub(super) manifest: &'a Manifest,
+    pub(super) outcome: &'a Outcome,
+    pub(super) detail: Detail,
+    pub(super) objects: Option<&'a Resolver>,
+    pub(super) predicted: Option<&'a Predicted>,
+    pub(super) windows: &'a [Window],
+    pub(super) paths: Option<&'a CallPaths>,
+}
+
+impl RowCounts<'_> {
+    /// Sums by unit of memory.
+    fn entries(&self) -> impl Iterator<Item = UnitEntry> {
+        let sums = self.outcome.buckets[0].reuse.zoom.as_deref();
+        sums.into_iter().flat_map(|sums| sums.units.entries())
+    }
+
+    /// Sizes of the objects that code has touched.
+    fn bounds(&self) -> Bounds {
+        let objects = self.objects.filter(|_| self.plan.sampled);
+        let of = |objects| {
+            let (spaces, unit) = (&self.outcome.spaces, self.plan.wanted.unit_shift);
+            bounds(self.entries(), spaces, objects, &self.trace.code, unit)
+        };
+        objects.map(of).unwrap_or_default()
+    }
+
+    /// Makes the tables of code, and the findings.
+    pub(super) fn tables_and_findings(&self, warnings: Vec<String>) -> (Built, Findings) {
+        let (trace, questions) = (self.trace, self.questions);
+        let material = Material {
+            manifest: self.manifest,
+            code: &trace.code,
+            outcome: self.outcome,
+            block: questions.block,
+            estimator: questions.estimator,
+            detail: self.detail,
+            bounds: &self.bounds(),
+            predicted: self.predicted,
+        };
+        rayon::join(
+            || material.build(warnings),
+            || {
+                findings::find(
+                    &trace.code,
+                    (self.objects, self.paths),
+                    self.windows,
+                    (self.outcome, self.predicted),
+                    trace.manifest.triggers_by_time(),
+                    Caches::of(&levels(trace, questions)),
+                )
+            },
+        )
+    }
+
+    /// Adds the tables of threads and processes.
+    pub(super) fn add_threads(&self, analysis: &mut Analysis, basis: &Basis<'_>, aids: Aids) {
+        let options = Options {
+            zoom: None,
+            ..self.plan.options
+        };
+        (analysis.threads, analysis.processes) = threads::tables(
+            (self.source, options),
+            self.manifest,
+            (&self.trace.code, basis),
+            (self.outcome, &analysis.summary),
+            aids,
+        );
+    }
+
+    /// Adds the table of objects, if they are known. A screen only shows if they are known by where
+    /// they were allocated.
+    pub(super) fn add_objects(
+        &self,
+        analysis: &mut Analysis,
+        basis: &Basis<'_>,
+        mixed: &FootprintSet,
+    ) {
+        let is_listed = |o: &&Resolver| self.detail.is_all() || o.knows_allocations();
+        if let Some(objects) = self.objects.filter(is_listed) {
+            analysis.objects = table(
+                self.entries(),
+                (basis, mixed, &self.outcome.samples),
+                &self.outcome.spaces,
+                objects,
+                &self.trace.code,
+                self.plan.wanted.unit_shift,
+            );
+        }
+    }
+
+    /// Adds the tables of call paths.
+    pub(super) fn add_call_paths(&self, analysis: &mut Analysis, basis: &Basis<'_>) {
+        let questions = self.questions;
+        if let Some(paths) = self.paths.filter(|_| self.detail.is_all()) {
+            analysis.call_paths = call_paths::table(
+                &self.trace.manifest.call_paths,
+                paths,
+                &self.outcome.samples,
+                basis.times.as_ref(),
+                Some(self.windows).filter(|_| questions.call_paths),
+            );
+        }
+        if questions.by_path {
+            let rows = self.paths.map(|paths| {
+                let names = (self.objects, paths);
+                by_path::tables(&self.trace.code, names, self.windows, basis.times.as_ref())
+            });
+            analysis.by_path = Some(rows.unwrap_or_default());
+        }
+    }
+
+    /// Adds the heat map and the zooms in space and time.
+    pub(super) fn add_zooms(
+        &self,
+        analysis: &mut Analysis,
+        basis: &Basis<'_>,
+        (whole, by_code): (Counts, &ByCode),
+        first: Option<time_tree::Taken>,
+    ) {
+        let (outcome, options, questions) = (self.outcome, self.plan.options, self.questions);
+        let sizes = location::Sizes {
+            block: self.plan.wanted.block_shift,
+            unit: self.plan.wanted.unit_shift,
+        };
+        let regions = location::zoom(
+            || self.entries(),
+            (basis, &analysis.summary.hats),
+            (&outcome.spaces, &outcome.samples),
+            &self.trace.code,
+            sizes,
+            (questions.tau, questions.stop),
+            self.objects,
+        );
+        let sums = outcome.buckets[0].reuse.zoom.as_deref();
+        let sums = sums.filter(|_| first.is_some());
+        let plan = heat_map::Plan::new(&outcome.samples, &regions, sizes.block);
+        analysis.heat_map = plan.map(|plan| match sums {
+            Some(sums) => plan
+                .of_units(&sums.heat, &outcome.spaces, sizes.unit)
+                .unwrap_or_else(|plan| plan.count(self.source, options, &outcome.samples)),
+            None => plan.count(self.source, options, &outcome.samples),
+        });
+        let whole = time_tree::IntervalCounts::of_whole(whole, &outcome.buckets[0]);
+        let tree = time_tree::zoom(
+            self.source,
+            options,
+            &self.trace.code,
+            &outcome.samples,
+            basis,
+            (&whole, by_code),
+            &questions.look,
+            first,
+        );
+        analysis.warnings.extend(missing(&tree, &questions.look));
+        // Without samples there is no tree.
+        analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
+        analysis.location_zoom = Some(regions).filter(|_| outcome.census.loads > 0);
+    }
+}
+
+/// Missing part of the requested path.
+fn missing(tree: &TimeZoom, look: &Look) -> Option<String> {
+    let id = |way: &[usize]| {
+        way.iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(".")
+    };
+    let there = (1..=look.node.len())
+        .take_while(|&depth| tree.path.get(depth - 1) == Some(&id(&look.node[..depth])))
+        .count();
+    let wanted = look.node.get(..=there)?;
+    Some(format!(
+        "there is no node {}; the way goes {} instead",
+        id(wanted),
+        match tree.path.get(there) {
+            Some(node) => format!("through {node}"),
+            None if there == 0 => "no further than the run".into(),
+            None => format!("no further than {}", id(&look.node[..there])),
+        }
+    ))
+}
