@@ -52,15 +52,9 @@ pub use crate::estimate::curve_points::{Curve, CurvePoint};
 
 use crate::estimate::curve_points::Spread;
 use crate::estimate::curve_strata::Strata;
+use crate::estimate::params;
 use crate::estimate::recapture::together;
 use crate::estimate::{Blocks, Design, Estimate};
-
-/// Blocks of a stratum that were seen by so many times as many samples are another stratum.
-const OFTEN: u32 = 8;
-/// Such parts, at most: the logarithm of 2³² to that base.
-const OCTAVES: usize = 11;
-/// Strata, at most.
-const MOST: usize = 4096;
 
 /// Cuts blocks at gaps of 64 KiB and at the estimator's cuts (`ends`). Smaller gaps may be parts of
 /// one object that no sample has seen.
@@ -88,9 +82,10 @@ fn groups(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<Vec<u32>> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     for end in gaps(blocks, shift, ends) {
         // Data in constant use may lie beside data that was used once.
-        let mut octaves: [Vec<u32>; OCTAVES] = Default::default();
+        let mut octaves: [Vec<u32>; params::MAX_PARTS_OF_STRATUM] = Default::default();
         for (at, block) in (from..end).zip(&list[from..end]) {
-            octaves[block.samples.max(1).ilog(OFTEN) as usize].push(at as u32);
+            octaves[block.samples.max(1).ilog(params::SAMPLES_RATIO_OF_PARTS) as usize]
+                .push(at as u32);
         }
         groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
         from = end;

@@ -4,7 +4,7 @@ use crate::estimate::curve_order::Order;
 use crate::estimate::curve_points::{Spread, Stratum};
 use crate::estimate::curve_sightings::{LEVELS, Once, Together, Weighed, varies};
 use crate::estimate::recapture::Tally;
-use crate::estimate::{Blocks, Design, Estimate, Z};
+use crate::estimate::{Blocks, Design, Estimate, params};
 
 /// Samples that have seen the blocks of a stratum.
 struct Seen {
@@ -66,7 +66,9 @@ impl<'a> Strata<'a> {
                 .map(|level| order.windows(level))
                 .take_while(|&w| w > 0.0)
                 .collect(),
-            speeds: design.weights.map_or(0.0, |error| error.ln_1p() / Z),
+            speeds: design.weights.map_or(0.0, |error| {
+                error.ln_1p() / params::NORMAL_QUANTILE_OF_95_PCT
+            }),
             met: 0.0,
             once: Once::new(order.lengths()),
         }
@@ -228,7 +230,10 @@ impl<'a> Strata<'a> {
         if level == 1 && touching.weights > 0.0 {
             stratum.nearby = (seen + unseen.value) * self.scale / touching.weights;
         }
-        let off = |by: f64| (by * self.scale / windows).powi(2) + Z * Z * by_time;
+        let off = |by: f64| {
+            (by * self.scale / windows).powi(2)
+                + params::NORMAL_QUANTILE_OF_95_PCT * params::NORMAL_QUANTILE_OF_95_PCT * by_time
+        };
         stratum.levels.push((
             size,
             Spread {

@@ -298,9 +298,10 @@ impl Curves<'_> {
     fn inside(&self, of: fn(&WindowSums) -> u64) -> Vec<(f64, f64)> {
         // Samples have equally many records, but some code has more loads per record than other
         // code. The few samples that are longer than the others are all of such code.
-        let most = (MIN_LEVEL..=MAX_LEVEL)
-            .rev()
-            .find(|&level| long_enough(self.outcome, self.shares, 1 << level) >= 0.5);
+        let most = (MIN_LEVEL..=MAX_LEVEL).rev().find(|&level| {
+            long_enough(self.outcome, self.shares, 1 << level)
+                >= params::MIN_SAMPLE_SHARE_OF_WINDOW_SIZE
+        });
         (MIN_LEVEL..=most.unwrap_or(MIN_LEVEL))
             .map(|level| (level, self.outcome.windows.sums_of_run(level)))
             .filter(|(_, s)| s.windows > 0)

@@ -8,6 +8,7 @@ use crate::engine::Outcome;
 use crate::estimate::Estimate;
 use crate::misses::cell_misses::ByGroup;
 use crate::misses::load_weights::{self, LoadWeights, Part};
+use crate::misses::params;
 use crate::misses::visit_table::VisitTable;
 use crate::misses::watched_reuses::{self, Code, WatchedReuses};
 use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias};

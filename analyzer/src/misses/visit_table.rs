@@ -8,7 +8,7 @@ use crate::misses::crowded_sets::{self, Crowded, LateVisit};
 use crate::misses::params;
 use crate::misses::reuse_distance::Near;
 use crate::misses::sample_places::{Threads, samples_of_threads};
-use crate::misses::survival_curve::{Far, RADII};
+use crate::misses::survival_curve::Far;
 use crate::misses::walk_laps::{self, Lap};
 use crate::misses::watch_survival::LineOverWord;
 use crate::misses::watched_reuses::{self, CellVisits, Code, InSamples, ObjectWatch, Unit, Watch};
@@ -77,8 +77,8 @@ impl Late {
     }
 }
 
-/// For each of the [`RADII`]: neighbouring samples of a sample, and those of them that met a line.
-type SeenNearby = [(usize, usize); RADII.len()];
+/// For each of the [`params::SEARCH_RADII`]: neighbouring samples of a sample, and those of them that met a line.
+type SeenNearby = [(usize, usize); params::SEARCH_RADII.len()];
 
 /// Counts the samples near each of the visits of a line by a thread. The visits are asked for in
 /// their order.
@@ -87,7 +87,7 @@ struct Nearby<'a> {
     /// Number of samples of the thread.
     length: usize,
     /// For each radius: the visits in reach.
-    ends: [(usize, usize); RADII.len()],
+    ends: [(usize, usize); params::SEARCH_RADII.len()],
 }
 
 impl<'a> Nearby<'a> {
@@ -95,14 +95,18 @@ impl<'a> Nearby<'a> {
         Nearby {
             visits,
             length,
-            ends: [(0, 0); RADII.len()],
+            ends: [(0, 0); params::SEARCH_RADII.len()],
         }
     }
 
     fn of(&mut self, place: usize) -> SeenNearby {
         let visits = self.visits;
-        let mut seen = [(0, 0); RADII.len()];
-        for ((radius, ends), seen) in RADII.iter().zip(&mut self.ends).zip(&mut seen) {
+        let mut seen = [(0, 0); params::SEARCH_RADII.len()];
+        for ((radius, ends), seen) in params::SEARCH_RADII
+            .iter()
+            .zip(&mut self.ends)
+            .zip(&mut seen)
+        {
             let first = place.saturating_sub(*radius);
             let last = place.saturating_add(*radius).min(self.length - 1);
             while (visits[ends.0].3 as usize) < first {
@@ -192,7 +196,7 @@ fn most_frequent(keys: &[Option<Key>]) -> Vec<Key> {
     let mut frequent: Vec<(Key, u32)> =
         (frequencies(keys.iter().flatten().copied()).into_iter()).collect();
     frequent.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
-    frequent.truncate(CELLS);
+    frequent.truncate(params::MAX_CELLS_KEPT_APART);
     frequent.into_iter().map(|(key, _)| key).collect()
 }
 
@@ -258,7 +262,7 @@ impl<'a> VisitTable<'a> {
         let late_of_cells = late_of(&table.beside, table.cells.len());
         for of_sample in &mut table.beside {
             of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-            of_sample.truncate(BESIDE);
+            of_sample.truncate(params::MAX_RELATED_CELLS_OF_SAMPLE);
         }
         let timing = WatchTiming {
             reach: &table.reach,
@@ -305,7 +309,7 @@ impl<'a> VisitTable<'a> {
                     part: part(sample),
                     thread,
                     samples: samples.len(),
-                    met: seen[RADII.len() - 1].1 + 1,
+                    met: seen[params::SEARCH_RADII.len() - 1].1 + 1,
                     cell,
                 });
                 if let Some(cell) = cell {
@@ -358,7 +362,8 @@ impl<'a> VisitTable<'a> {
         let same = self.reach.iter().filter(|(group, _)| is_of(**group));
         let (mut reuses, mut exposed) = (0.0, 0.0);
         for &group in same.map(|s| s.0) {
-            let of_group = near_of(self.lines, group, None).late_reuses(LATEST);
+            let of_group =
+                near_of(self.lines, group, None).late_reuses(params::LATEST_REUSES_REACH_SHARE);
             (reuses, exposed) = (reuses + of_group.0, exposed + of_group.1);
         }
         InSamples {
@@ -382,11 +387,11 @@ impl<'a> VisitTable<'a> {
             let (key, far) = &self.cells[cell];
             let of_sample = sums[cell].1 / f64::max(sums[cell].0, 1.0);
             let reach = self.reach.get(&key.0).copied().unwrap_or(0) as f64;
-            laps.retain(|lap| lap.samples * of_sample > LONG * reach);
+            laps.retain(|lap| lap.samples * of_sample > params::MIN_LAP_OVER_REACH * reach);
             // If walks return in several ways and lines have different rates, the laps may be over
             // different data. Only laps that are the sole way are kept then.
-            let spread = || far.fit(RADII.len() - 1, None).spread;
-            if laps.iter().any(|lap| !lap.sole) && spread() > ALIKE {
+            let spread = || far.fit(params::SEARCH_RADII.len() - 1, None).spread;
+            if laps.iter().any(|lap| !lap.sole) && spread() > params::MAX_RATE_SPREAD_OF_SAME_DATA {
                 laps.retain(|lap| lap.sole);
             }
         }

@@ -317,6 +317,7 @@ impl Work {
             space: self.space,
             group: self.group[at],
             before: self.last.lines().min(u64::from(u16::MAX)) as u16,
+            byte: Visit::byte_of(self.address[at]),
             sequence,
         }
     }
