@@ -77,7 +77,8 @@ impl Late {
     }
 }
 
-/// For each of the [`params::SEARCH_RADII`]: neighbouring samples of a sample, and those of them that met a line.
+/// For each of the [`params::SEARCH_RADII`]: neighbouring samples of a sample, and those of them that
+/// met a line.
 type SeenNearby = [(usize, usize); params::SEARCH_RADII.len()];
 
 /// Counts the samples near each of the visits of a line by a thread. The visits are asked for in
