@@ -8,6 +8,7 @@ use crate::estimate::time_shares::TimeShare;
 use crate::misses::Misses;
 use crate::report::{Analysis, Loads};
 use crate::views::objects::ObjectRow;
+use mgz_annotations_schema::manifest::Manifest;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -43,7 +44,9 @@ impl Kind {
 /// A number that is compared. All are better if smaller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Metric {
-    /// Share of the CPU time, percent.
+    /// CPU seconds of a part of the program.
+    Seconds,
+    /// Share of the CPU time, percent: where the seconds are unknown.
     Time,
     /// Share of the loads, percent.
     Share,
@@ -70,7 +73,7 @@ impl Metric {
     /// As it stands in `--fail-if` and in JSON.
     pub fn name(&self) -> String {
         match self {
-            Metric::Time => "time".into(),
+            Metric::Seconds | Metric::Time => "time".into(),
             Metric::Share => "share".into(),
             Metric::Cpu => "cpu".into(),
             Metric::Loads => "loads".into(),
@@ -87,7 +90,7 @@ impl Metric {
         match self {
             Metric::Time => "% of the time",
             Metric::Share => "% of the loads",
-            Metric::Cpu => "CPU seconds",
+            Metric::Seconds | Metric::Cpu => "CPU seconds",
             Metric::Loads => "loads",
             Metric::Footprint => "addresses",
             Metric::Growth => "addresses per load",
@@ -178,6 +181,8 @@ pub struct RunEntries {
     pub samples: u64,
     /// CPU seconds of the program; 0 is unknown.
     pub cpu_seconds: f64,
+    /// CPU seconds of its instrumented code, if they are known.
+    pub instrumented_seconds: Option<f64>,
     /// By kind.
     pub tables: BTreeMap<Kind, Vec<Entry>>,
     /// Warnings about missing or doubtful data.
@@ -189,6 +194,8 @@ pub struct RunEntries {
 /// The numbers of a row.
 struct Numbers<'a> {
     time: TimeShare,
+    /// CPU seconds of all instrumented code, which shares of time are of, if they are known.
+    whole_seconds: Option<f64>,
     share: Option<f64>,
     hats: &'a Hats,
     distances: &'a [Bin],
@@ -209,7 +216,14 @@ impl Numbers<'_> {
         };
         // The sides are different runs, whose phases may differ.
         let (lo, hi) = self.time.of_runs.unzip();
-        put(Metric::Time, Cell::of(self.time.value, lo, hi));
+        let share = Cell::of(self.time.value, lo, hi);
+        put(Metric::Time, share);
+        let seconds = share.zip(self.whole_seconds).map(|(share, whole)| Cell {
+            value: share.value / 100.0 * whole,
+            lo: share.lo.map(|lo| lo / 100.0 * whole),
+            hi: share.hi.map(|hi| hi / 100.0 * whole),
+        });
+        put(Metric::Seconds, seconds);
         // Known loads say more than shares, which all change if one does.
         if self.time.value.is_none() && self.hats.accesses.is_none() {
             let ends = self.share.filter(|_| self.exact);
@@ -286,10 +300,31 @@ fn quantile(bins: &[Bin], all: u64, share: f64) -> f64 {
     bins.last().map_or(0.0, |b| b.to as f64)
 }
 
-fn of_loads(loads: &Loads, exact: bool, mut entry: Entry) -> Entry {
+/// Facts about a whole run.
+#[derive(Clone, Copy)]
+struct Whole {
+    /// Every load was recorded or counted.
+    exact: bool,
+    /// CPU seconds of instrumented code, if they are known.
+    seconds: Option<f64>,
+}
+
+/// CPU seconds of instrumented code: all, without the share of triggers that came elsewhere.
+fn instrumented_seconds(manifest: &Manifest) -> Option<f64> {
+    let triggers = |what: &str| manifest.totals.triggers.get(what).copied().unwrap_or(0) as f64;
+    let elsewhere = match triggers("came") {
+        0.0 => 0.0,
+        came => (triggers("outside") / came).min(1.0),
+    };
+    let seconds = manifest.cpu_seconds * (1.0 - elsewhere);
+    (manifest.triggers_by_time() && seconds > 0.0).then_some(seconds)
+}
+
+fn of_loads(loads: &Loads, whole: Whole, mut entry: Entry) -> Entry {
     entry.weight = loads.weight();
     Numbers {
         time: loads.time,
+        whole_seconds: whole.seconds,
         share: loads.share,
         hats: &loads.hats,
         distances: &loads.distances,
@@ -299,23 +334,30 @@ fn of_loads(loads: &Loads, exact: bool, mut entry: Entry) -> Entry {
             loads.metrics.distance_p99,
         ],
         misses: loads.misses.as_ref(),
-        exact,
+        exact: whole.exact,
     }
     .cells(&mut entry);
     entry
 }
 
 /// The entries of an analysis.
-pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries {
+pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntries {
     let summary = &analysis.summary;
+    let cpu_seconds = manifest.cpu_seconds;
     let exact =
         summary.trace.mode.has_all_loads() && summary.rho.is_none_or(|rho| rho < 1.0 + 1e-9);
+    let whole = Whole {
+        exact,
+        // Recording every load takes a time of its own.
+        seconds: instrumented_seconds(manifest).filter(|_| !exact),
+    };
     let mut run = Entry {
         weight: 100.0,
         ..Entry::default()
     };
     Numbers {
         time: TimeShare::default(),
+        whole_seconds: None,
         share: None,
         hats: &summary.hats,
         distances: &summary.distances,
@@ -328,7 +370,6 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
         exact,
     }
     .cells(&mut run);
-    // Recording every load takes a time of its own.
     if cpu_seconds > 0.0 && !exact {
         let seconds = Cell::of(Some(cpu_seconds), None, None);
         run.cells.extend(seconds.map(|cell| (Metric::Cpu, cell)));
@@ -339,7 +380,7 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
             module: row.module.clone(),
             ..Entry::default()
         };
-        of_loads(&row.loads, exact, entry)
+        of_loads(&row.loads, whole, entry)
     });
     let lines = analysis.lines.iter().map(|row| {
         let entry = Entry {
@@ -350,7 +391,7 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
             chain: row.inlined_into.first().cloned().unwrap_or_default(),
             ..Entry::default()
         };
-        of_loads(&row.loads, exact, entry)
+        of_loads(&row.loads, whole, entry)
     });
     let loops = analysis.loops.iter().map(|row| {
         let entry = Entry {
@@ -362,7 +403,7 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
             chain: row.inlined_into.clone(),
             ..Entry::default()
         };
-        of_loads(&row.loads, exact, entry)
+        of_loads(&row.loads, whole, entry)
     });
     RunEntries {
         path: path.into(),
@@ -370,12 +411,13 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
         arguments: summary.trace.command.iter().skip(1).cloned().collect(),
         samples: summary.samples,
         cpu_seconds,
+        instrumented_seconds: whole.seconds,
         tables: BTreeMap::from([
             (Kind::Run, vec![run]),
             (Kind::Function, functions.collect()),
             (Kind::Line, lines.collect()),
             (Kind::Loop, loops.collect()),
-            (Kind::Object, of_objects(analysis, exact)),
+            (Kind::Object, of_objects(analysis, whole)),
         ]),
         warnings: analysis.warnings.clone(),
         picture: picture::of(path, analysis),
@@ -383,7 +425,7 @@ pub fn entries(path: &str, analysis: &Analysis, cpu_seconds: f64) -> RunEntries 
 }
 
 /// The entries of objects.
-fn of_objects(analysis: &Analysis, exact: bool) -> Vec<Entry> {
+fn of_objects(analysis: &Analysis, whole: Whole) -> Vec<Entry> {
     let rows = analysis.objects.iter();
     let names = object_names(
         &rows
@@ -401,12 +443,13 @@ fn of_objects(analysis: &Analysis, exact: bool) -> Vec<Entry> {
         };
         Numbers {
             time: row.time,
+            whole_seconds: whole.seconds,
             share: row.share,
             hats: &row.hats,
             distances: &[],
             percentiles: [None; 3],
             misses: row.misses.as_ref(),
-            exact,
+            exact: whole.exact,
         }
         .cells(&mut entry);
         // Not an estimate: it was logged, or stands in the file.

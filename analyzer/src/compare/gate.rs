@@ -213,7 +213,7 @@ pub struct Outcome {
 impl Condition {
     /// True if the condition applies to a comparison.
     pub fn is_about(&self, change: &Change) -> bool {
-        change.metric == self.metric && self.is_of(change)
+        change.metric.name() == self.metric.name() && self.is_of(change)
     }
 
     /// True if its name was compared at all, even by other numbers.

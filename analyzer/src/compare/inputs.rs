@@ -52,9 +52,9 @@ pub fn read(
     let shown = path.display().to_string();
     if path.is_file() {
         let partial = Partial::read(path)?;
-        let seconds = partial.manifest.cpu_seconds;
+        let manifest = partial.manifest.clone();
         let analysis = tables_of(partial, questions.estimator);
-        return Ok(entries(&shown, &analysis, seconds));
+        return Ok(entries(&shown, &analysis, &manifest));
     }
     let mode = manifest_of(path)?.mode;
     if mode == TraceMode::Watch {
@@ -74,7 +74,7 @@ pub fn read(
     let found = examine(&trace, &questions, &|rows| bar.inc(rows));
     bar.finish_and_clear();
     let (analysis, _) = found?;
-    Ok(entries(&shown, &analysis, trace.manifest.cpu_seconds))
+    Ok(entries(&shown, &analysis, &trace.manifest))
 }
 
 /// Loads by code, of a trace that has counted them.

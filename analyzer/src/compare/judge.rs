@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const WRONG: f64 = 0.05;
 /// Runs a side from which on ranks are compared.
 const RANKED: usize = 4;
+/// Half the 95 % interval of the CPU time of one run of a program, as a part of it. Source: Chosen;
+/// repetitions on an idle machine differ by 2 to 5 %.
+const RUN_TO_RUN: f64 = 0.10;
 /// Two numbers are the same if the interval of their ratio lies within this part around one.
 const SAME: f64 = 0.10;
 /// Shares that differ by less, percentage points, are the same too.
@@ -163,14 +166,37 @@ fn cells(row: &Runs<'_>, runs: &[RunEntries], metric: &Metric, per_load: bool) -
             Some(entry) if per_load => entry.per_load.get(metric).copied(),
             Some(entry) => entry.cells.get(metric).copied(),
             None if run.exact => Some(Cell::exact(0.0)),
-            None if *metric == Metric::Time && run.samples > 0 => Some(Cell {
-                value: 0.0,
-                lo: Some(0.0),
-                hi: Some((300.0 / run.samples as f64).min(100.0)),
-            }),
+            None if run.samples > 0 => {
+                // The rule of three.
+                let share = (3.0 / run.samples as f64).min(1.0);
+                let most = match metric {
+                    Metric::Time => 100.0 * share,
+                    Metric::Seconds => run.instrumented_seconds? * share,
+                    _ => return None,
+                };
+                Some(Cell {
+                    value: 0.0,
+                    lo: Some(0.0),
+                    hi: Some(most),
+                })
+            }
             None => None,
         })
         .collect()
+}
+
+/// Few runs do not show how much the CPU time differs from run to run: that is added to what the
+/// windows of each tell.
+fn with_run_to_run(mut cells: Vec<Cell>, metric: &Metric) -> Vec<Cell> {
+    if matches!(metric, Metric::Seconds | Metric::Cpu) && cells.len() < RANKED {
+        for cell in &mut cells {
+            let chance = RUN_TO_RUN * cell.value;
+            let ends = [cell.lo, cell.hi].map(|end| end.map_or(0.0, |end| end - cell.value));
+            cell.lo = Some((cell.value - ends[0].hypot(chance)).max(0.0));
+            cell.hi = Some(cell.value + ends[1].hypot(chance));
+        }
+    }
+    cells
 }
 
 /// Numbers of a side and what is known of their mean.
@@ -358,15 +384,29 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
                 } else {
                     out.only_base.push(alone);
                 }
-                // For an entry that is gone or new, its share and its loads are enough.
+                // Data that moved to another object are neither better nor worse for that.
+                if kind == Kind::Object && !wanted.contains(&named.name) {
+                    continue;
+                }
+                // For an entry that is gone or new, its time and its loads are enough.
             }
             let metrics: BTreeSet<&Metric> = [a, b]
                 .into_iter()
                 .flatten()
                 .flat_map(|e| e.cells.keys().chain(e.per_load.keys()))
                 .collect();
+            let in_seconds = [(a, base), (b, new)]
+                .iter()
+                .all(|(entry, runs)| match entry {
+                    Some(entry) => entry.cells.contains_key(&Metric::Seconds),
+                    None => runs.iter().all(|run| run.instrumented_seconds.is_some()),
+                });
             for metric in metrics {
-                if (a.is_none() || b.is_none()) && !matches!(metric, Metric::Time | Metric::Loads) {
+                let is_time = matches!(metric, Metric::Seconds | Metric::Time);
+                if (a.is_none() || b.is_none()) && !is_time && *metric != Metric::Loads
+                    || *metric == Metric::Time && in_seconds
+                    || *metric == Metric::Seconds && !in_seconds
+                {
                     continue;
                 }
                 pending.extend(prepare(
@@ -424,8 +464,8 @@ fn prepare(
     (named, other): (&Entry, Option<&&Entry>),
 ) -> Option<Pending> {
     let sides = |per_load: bool| {
-        let a = cells(ours.0, ours.1, metric, per_load);
-        let b = cells(theirs.0, theirs.1, metric, per_load);
+        let a = with_run_to_run(cells(ours.0, ours.1, metric, per_load), metric);
+        let b = with_run_to_run(cells(theirs.0, theirs.1, metric, per_load), metric);
         Some((Sample::new(&a)?, Sample::new(&b)?))
     };
     let (per_load, (base, new)) = match sides(false) {
@@ -676,7 +716,7 @@ fn least(change: &Change, test: Test, loads: f64) -> f64 {
         Metric::Loads | Metric::Footprint | Metric::Distance(_) | Metric::Size => 1.0,
         Metric::Time | Metric::Share => 0.1,
         Metric::Growth => 1e-9,
-        Metric::Cpu => 0.001,
+        Metric::Seconds | Metric::Cpu => 0.001,
     }
 }
 

@@ -290,7 +290,12 @@ pub fn smaller_is_better(comparison: &Comparison) -> Value {
         let wanted = match (&change.metric, change.kind) {
             (_, Kind::Line | Kind::Loop) => false,
             (
-                Metric::Time | Metric::Loads | Metric::Footprint | Metric::Cpu | Metric::Misses(_),
+                Metric::Seconds
+                | Metric::Time
+                | Metric::Loads
+                | Metric::Footprint
+                | Metric::Cpu
+                | Metric::Misses(_),
                 _,
             ) => true,
             (_, kind) => kind == Kind::Run,

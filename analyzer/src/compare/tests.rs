@@ -170,3 +170,46 @@ fn few_misses_are_no_news() {
     assert_eq!(verdict(run(4.0, 1.0)), Verdict::Same);
     assert_eq!(verdict(run(5e7, 1e6)), Verdict::Worse);
 }
+
+/// A program that became faster: its functions are compared by seconds, so that those which stayed
+/// as they were are not worse. Objects of one side alone are no news.
+#[test]
+fn a_faster_program_is_better() {
+    let by_shares = shares;
+    let run = |kernel: f64, rest: f64, object: &str| {
+        let whole = kernel + rest;
+        let shares = [
+            ("kernel", 100.0 * kernel / whole),
+            ("rest", 100.0 * rest / whole),
+        ];
+        let mut run = by_shares(&shares, 3.0);
+        run.instrumented_seconds = Some(whole);
+        let seconds = [kernel, rest].map(|s| cell(s, 0.03 * whole));
+        let functions = run.tables.get_mut(&Kind::Function).unwrap();
+        for (entry, seconds) in functions.iter_mut().zip(seconds) {
+            entry.cells.insert(Metric::Seconds, seconds);
+        }
+        let mut data = functions[0].clone();
+        data.name = object.into();
+        run.tables.insert(Kind::Object, vec![data]);
+        let mut all = Entry::default();
+        let cpu = Cell {
+            value: whole,
+            lo: None,
+            hi: None,
+        };
+        all.cells.insert(Metric::Cpu, cpu);
+        run.tables.insert(Kind::Run, vec![all]);
+        run
+    };
+    let found = judged(&[run(3.6, 0.4, "old")], &[run(0.2, 0.4, "new")]);
+    let verdict = |metric: &Metric, name: &str| {
+        let is = |c: &&Change| c.metric == *metric && c.name == name;
+        found.changes.iter().find(is).map(|c| c.verdict)
+    };
+    assert_eq!(verdict(&Metric::Cpu, ""), Some(Verdict::Better));
+    assert_eq!(verdict(&Metric::Seconds, "kernel"), Some(Verdict::Better));
+    assert_ne!(verdict(&Metric::Seconds, "rest"), Some(Verdict::Worse));
+    assert!(!found.changes.iter().any(|c| c.verdict == Verdict::Worse));
+    assert!(!found.changes.iter().any(|c| c.metric == Metric::Time));
+}

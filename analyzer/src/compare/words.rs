@@ -96,7 +96,9 @@ pub fn sentence(of: &Change) -> String {
     match &of.metric {
         Metric::Time => format!("{subject} takes {new} of the time instead of {old}"),
         Metric::Share => format!("{subject} has {new} of the loads instead of {old}"),
-        Metric::Cpu => format!("{subject} takes {new} CPU seconds instead of {old}{pct}"),
+        Metric::Seconds | Metric::Cpu => {
+            format!("{subject} takes {new} CPU seconds instead of {old}{pct}")
+        }
         Metric::Loads if of.kind == Kind::Object => {
             format!("{subject} is loaded {new} times instead of {old}{pct}")
         }
@@ -131,7 +133,7 @@ fn importance(change: &Change) -> f64 {
     let of = match (change.kind, &change.metric) {
         // Everything else is a part of it.
         (Kind::Run, Metric::Cpu) => return f64::INFINITY,
-        (_, Metric::Time | Metric::Share) => {
+        (_, Metric::Seconds | Metric::Time | Metric::Share) => {
             return 1000.0 + (change.new.value - change.base.value).abs();
         }
         (Kind::Run, Metric::Growth | Metric::Distance(_)) => 1.0,

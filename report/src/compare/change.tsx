@@ -22,7 +22,7 @@ export function Word({ row }: { row: Obj }) {
 }
 
 const METRICS: Record<string, [string, string]> = {
-  time: ["share of time", "Share of the CPU time."],
+  time: ["time", "CPU seconds, or the share of the CPU time where seconds are unknown."],
   share: ["share of loads", "Share of the loads."],
   cpu: ["CPU seconds", "CPU time of the program."],
   loads: ["loads", "Executed loads."],
@@ -41,10 +41,8 @@ export function metricName(metric: string): [string, string] {
   return [metric.replaceAll("_", " "), "A number that is compared."];
 }
 
-export const isShare = (metric: string): boolean => metric === "time" || metric === "share";
-
 /** Returns the formatter for the number of a row. */
-export const shower = (row: Obj): ((x: number | null) => string) => (isShare(str(row["metric"])) ? percent : count);
+export const shower = (row: Obj): ((x: number | null) => string) => (str(row["unit"]).startsWith("%") ? percent : count);
 
 export function cell(v: unknown): Estimate {
   const c = obj(v);
