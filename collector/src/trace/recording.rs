@@ -89,7 +89,7 @@ pub(crate) struct Recording {
     pub(crate) names: ThreadNames,
 }
 
-/// Beginning of the problem that a later conversion removes.
+/// Beginning of the problem that [`Recording::expand`] states, and that a later conversion removes.
 pub(crate) const NOT_CONVERTED: &str = "the records stay in ";
 
 impl Recording {
@@ -482,7 +482,7 @@ impl Recording {
                     error if error.no_space() => format!("the disk is full: free space there and {again}; mgz-analyze reads the spill files as well"),
                     _ => format!("mgz-analyze may read the spill files all the same; once the cause is gone, {again}"),
                 };
-                self.problem(format!("{NOT_CONVERTED}{SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"));
+                self.problem(format!("the records stay in {SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"));
             }
         }
     }

@@ -247,7 +247,6 @@ pub fn finish<'a, W: Send>(
             id_count: placed.record_count,
             ..header(elf, options, settings, hash)?
         },
-        ..Annotations::default()
     };
     Ok(Rewritten {
         begun,

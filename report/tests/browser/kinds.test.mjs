@@ -33,7 +33,7 @@ test("a comparison says first what changed, draws both sides, and asks for nothi
   // An interval that is not known is not drawn.
   assert.match(await page.locator(".tr", { hasText: "distance, 90 %" }).innerText(), /130 interval not known/);
   // The two sides of a row have one scale.
-  const bands = await page.locator(".tr", { hasText: "share of time" }).first().locator(".interval-bar .band").evaluateAll((all) => all.slice(0, 2).map((r) => Number(r.getAttribute("x")) + Number(r.getAttribute("width"))));
+  const bands = await page.locator(".tr", { hasText: "time" }).first().locator(".interval-bar .band").evaluateAll((all) => all.slice(0, 2).map((r) => Number(r.getAttribute("x")) + Number(r.getAttribute("width"))));
   assert.ok(Math.abs(bands[0] / bands[1] - 33 / 49.5) < 0.01, String(bands));
   await page.locator(".tbody .tr", { hasText: "function_1" }).first().click();
   assert.match(await page.evaluate(() => location.hash), /^#changes\?tab=function/);
