@@ -175,14 +175,13 @@ fn few_misses_are_no_news() {
 /// as they were are not worse. Objects of one side alone are no news.
 #[test]
 fn a_faster_program_is_better() {
-    let by_shares = shares;
     let run = |kernel: f64, rest: f64, object: &str| {
         let whole = kernel + rest;
-        let shares = [
+        let parts = [
             ("kernel", 100.0 * kernel / whole),
             ("rest", 100.0 * rest / whole),
         ];
-        let mut run = by_shares(&shares, 3.0);
+        let mut run = shares(&parts, 3.0);
         run.instrumented_seconds = Some(whole);
         let seconds = [kernel, rest].map(|s| cell(s, 0.03 * whole));
         let functions = run.tables.get_mut(&Kind::Function).unwrap();
@@ -192,7 +191,10 @@ fn a_faster_program_is_better() {
         let mut data = functions[0].clone();
         data.name = object.into();
         run.tables.insert(Kind::Object, vec![data]);
-        let mut all = Entry::default();
+        let mut all = Entry {
+            weight: 100.0,
+            ..Entry::default()
+        };
         let cpu = Cell {
             value: whole,
             lo: None,

@@ -50,9 +50,9 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     } else {
         &manifest.program_status
     };
+    let executed = executed(manifest).map_or(String::new(), |loads| loads + ", ");
     let mut line = format!(
-        "mgz-record: {how}: {}, {}, {} sample{}",
-        executed(manifest),
+        "mgz-record: {how}: {executed}{}, {} sample{}",
         recorded(manifest),
         count(t.samples as f64),
         if t.samples == 1 { "" } else { "s" }
@@ -74,28 +74,22 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     };
     let _ = write!(line, ", {} in {trace}", bytes(size));
     if !manifest.program_status.is_empty() {
-        let _ = write!(line, ", {:.2} s, {}", manifest.wall_seconds, cost(manifest));
+        let _ = write!(line, ", {:.2} s{}", manifest.wall_seconds, cost(manifest));
     }
     if let Some(phases) = &manifest.phases {
         let _ = write!(line, ", {}", of_phases(phases, manifest.cpu_seconds));
     }
-    if !manifest.backend_why.is_empty() {
-        let _ = write!(
-            line,
-            ", backend {} ({})",
-            manifest.backend, manifest.backend_why
-        );
-    }
     line
 }
 
-/// The number of loads that were executed, as far as it is known.
-fn executed(manifest: &Manifest) -> String {
+/// The number of loads that were executed, as far as it is known. `None`: windows by time do not
+/// show it.
+fn executed(manifest: &Manifest) -> Option<String> {
     let t = &manifest.totals;
     let is_count = manifest.mode == TraceMode::Count;
     let is_burst = manifest.mode == TraceMode::Burst;
     let unknown = "loads executed unknown";
-    match (t.loads_executed, t.loads_executed_estimate) {
+    Some(match (t.loads_executed, t.loads_executed_estimate) {
         (Some(exact), _) => {
             let at_least = match is_complete(manifest) {
                 true => "",
@@ -106,15 +100,13 @@ fn executed(manifest: &Manifest) -> String {
         }
         (None, None) if is_count => unknown.into(),
         (None, Some(estimate)) => estimated(manifest, estimate),
-        (None, None) if is_burst && manifest.data != "spill" && t.rows > 0 => format!(
-            "{unknown} (how fast the code runs was not measured in all of it; `mgz-record --calibrate` counts them)"
-        ),
+        (None, None) if is_burst && manifest.data != "spill" && t.rows > 0 => return None,
         (None, None) if t.records_executed == 0 && t.records_kept > 0 => unknown.into(),
         (None, None) => format!(
             "{} records written by probes",
             count(t.records_executed as f64)
         ),
-    }
+    })
 }
 
 /// The estimated number of loads that were executed, with its basis.
@@ -204,15 +196,15 @@ fn slowdown(manifest: &Manifest) -> Option<f64> {
     (manifest.recording_seconds > 0.0 && own > 0.0).then(|| manifest.recording_seconds / own)
 }
 
-/// Cost of the recording.
+/// Cost of the recording, if it was measured, behind a comma.
 fn cost(manifest: &Manifest) -> String {
     match slowdown(manifest) {
         Some(share) => format!(
-            "recording cost about {:.1}% ({:.0} ms of CPU time, estimated)",
+            ", recording cost about {:.1}% ({:.0} ms of CPU time, estimated)",
             100.0 * share,
             1e3 * manifest.recording_seconds
         ),
-        None => "slowdown unknown (not measured)".to_owned(),
+        None => String::new(),
     }
 }
 
@@ -276,7 +268,7 @@ mod tests {
         };
         assert_eq!(
             text(&m, "trace"),
-            "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s, slowdown unknown (not measured)"
+            "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s"
         );
         m.modules = vec![Module::default()];
         m.modules[0].not_instrumented.functions = 1;
@@ -288,13 +280,6 @@ mod tests {
                 .ends_with(", 1.25 s, recording cost about 1.0% (12 ms of CPU time, estimated)")
         );
         m.recording_seconds = 0.0;
-        m.backend = "soft".into();
-        m.backend_why = "so it is".into();
-        assert!(
-            text(&m, "trace")
-                .ends_with(", slowdown unknown (not measured), backend soft (so it is)")
-        );
-        m.backend_why.clear();
         m.totals.loads_executed = None;
         m.totals.loads_executed_estimate = Some(1250.0);
         m.totals.dropped.insert("no_space".into(), 7);
@@ -322,6 +307,8 @@ mod tests {
         );
         m.totals.loads_executed_estimate = None;
         assert!(text(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
+        m.mode = TraceMode::Burst;
+        assert!(text(&m, "trace").contains("exit 0: 1,000 recorded"));
         m.program_status.clear();
         m.state = "interrupted".into();
         assert!(
