@@ -176,38 +176,8 @@ pub fn find(
         if score < params::MIN_COST_OF_FINDING_PCT {
             continue;
         }
-        let told = (cause.rule.tell)(&context, cause);
-        let named = objects::named(&context, cause);
-        let called = paths::of(&context, cause);
-        let place = |l: &crate::data::code_map::LineName| format!("{}:{}", l.file, l.line);
-        list.push(Finding {
-            kind: cause.rule.kind,
-            title: mechanisms::title(cause).into(),
-            score,
-            time,
-            loads,
-            function: cause.line.function.clone(),
-            module: cause.line.module.clone(),
-            file: cause.line.file.clone(),
-            line: cause.line.line,
-            also: cause
-                .lines
-                .iter()
-                .filter(|l| l.line > 0)
-                .take(params::MAX_OTHER_LINES_OF_FINDING)
-                .map(place)
-                .collect(),
-            object: named.name,
-            allocated: named.allocated,
-            path: called.calls,
-            path_pct: called.share,
-            working_set: cause.set.bytes,
-            misses: predicted.and_then(|p| misses(&context, cause, p)),
-            finding: told.finding,
-            advice: told.advice,
-            layout: told.layout,
-            is_upper_bound: false,
-        });
+        let cost = Cost { score, time, loads };
+        list.push(finding(&context, cause, cost, predicted));
         kept.push(cause);
     }
     fusion::join(&kept, &mut list);
@@ -235,6 +205,49 @@ pub fn find(
         none,
         fields,
         lacks: sharing::suspected(&context),
+    }
+}
+
+/// The cost of a cause: its score, and its shares of time and loads in percent.
+struct Cost {
+    score: f64,
+    time: TimeShare,
+    loads: f64,
+}
+
+/// A cause in words and numbers.
+fn finding(context: &Context, cause: &Cause, cost: Cost, predicted: Option<&Predicted>) -> Finding {
+    let told = (cause.rule.tell)(context, cause);
+    let named = objects::named(context, cause);
+    let called = paths::of(context, cause);
+    let place = |l: &crate::data::code_map::LineName| format!("{}:{}", l.file, l.line);
+    Finding {
+        kind: cause.rule.kind,
+        title: mechanisms::title(cause).into(),
+        score: cost.score,
+        time: cost.time,
+        loads: cost.loads,
+        function: cause.line.function.clone(),
+        module: cause.line.module.clone(),
+        file: cause.line.file.clone(),
+        line: cause.line.line,
+        also: cause
+            .lines
+            .iter()
+            .filter(|l| l.line > 0)
+            .take(params::MAX_OTHER_LINES_OF_FINDING)
+            .map(place)
+            .collect(),
+        object: named.name,
+        allocated: named.allocated,
+        path: called.calls,
+        path_pct: called.share,
+        working_set: cause.set.bytes,
+        misses: predicted.and_then(|p| misses(context, cause, p)),
+        finding: told.finding,
+        advice: told.advice,
+        layout: told.layout,
+        is_upper_bound: false,
     }
 }
 

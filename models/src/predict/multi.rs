@@ -99,41 +99,41 @@ struct Landing {
     share: f64,
 }
 
-fn solve(
+/// The cell that a distance's cell is counted in. The coarse basis has coarser targets: bins of an
+/// octave are spread evenly only on average.
+fn target_cell(cell: usize, basis: Basis) -> usize {
+    match (basis, cell) {
+        (Basis::Log, 0..16) => (usize::BITS - cell.leading_zeros()) as usize,
+        (Basis::Log, _) => (cell - 16) / 8 + 5,
+        _ => cell,
+    }
+}
+
+/// The shares of a run's distances by cell.
+fn measured_cells(run: &Profile, basis: Basis) -> Vec<f64> {
+    let total: f64 = run.bins.iter().map(|b| b.count).sum();
+    let mut cells = Vec::new();
+    for bin in &run.bins {
+        let piece = Segment {
+            from: bin.from,
+            to: bin.to,
+            share: bin.count / total.max(1e-300),
+        };
+        spread(&piece, |c, share| {
+            add(&mut cells, target_cell(c, basis), share)
+        });
+    }
+    cells
+}
+
+/// Where each source lands in each run under each pattern.
+fn landings(
     runs: &[Profile],
     size: f64,
     sources: &[Segment],
     patterns: &[Pattern],
     basis: Basis,
-) -> MultiModel {
-    // Coarser targets for the coarse basis: bins of an octave are spread evenly only on average.
-    let merge = |c: usize| {
-        if basis == Basis::Log {
-            if c < 16 {
-                (usize::BITS - c.leading_zeros()) as usize
-            } else {
-                (c - 16) / 8 + 5
-            }
-        } else {
-            c
-        }
-    };
-    let measured: Vec<Vec<f64>> = runs
-        .iter()
-        .map(|run| {
-            let total: f64 = run.bins.iter().map(|b| b.count).sum();
-            let mut cells = Vec::new();
-            for bin in &run.bins {
-                let piece = Segment {
-                    from: bin.from,
-                    to: bin.to,
-                    share: bin.count / total.max(1e-300),
-                };
-                spread(&piece, |c, share| add(&mut cells, merge(c), share));
-            }
-            cells
-        })
-        .collect();
+) -> Vec<Landing> {
     let mut landings = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         for (m, pattern) in patterns.iter().enumerate() {
@@ -147,8 +147,8 @@ fn solve(
                 );
                 let mut cells: Vec<(usize, f64)> = Vec::new();
                 spread(&moved, |c, share| match cells.last_mut() {
-                    Some(last) if last.0 == merge(c) => last.1 += share,
-                    _ => cells.push((merge(c), share)),
+                    Some(last) if last.0 == target_cell(c, basis) => last.1 += share,
+                    _ => cells.push((target_cell(c, basis), share)),
                 });
                 landings.extend(
                     cells
@@ -164,6 +164,18 @@ fn solve(
             }
         }
     }
+    landings
+}
+
+fn solve(
+    runs: &[Profile],
+    size: f64,
+    sources: &[Segment],
+    patterns: &[Pattern],
+    basis: Basis,
+) -> MultiModel {
+    let measured: Vec<Vec<f64>> = runs.iter().map(|run| measured_cells(run, basis)).collect();
+    let landings = landings(runs, size, sources, patterns, basis);
     // A part that the runs cannot distinguish keeps its first weight: constant, unless the data
     // contradict it.
     let weight = |m: usize| {
