@@ -582,7 +582,7 @@ fn opened_through_the_search_path_of_its_caller() {
         let real = std::fs::canonicalize(&opened).unwrap();
         let option = format!("--libs={}", real.display());
         assert!(
-            said.contains(&format!("`mgz-instrument {option}`")),
+            said.contains(&format!("`{option}`")),
             "{tags}: {said}"
         );
         for (form, mode) in [
