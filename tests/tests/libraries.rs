@@ -581,10 +581,7 @@ fn opened_through_the_search_path_of_its_caller() {
         let said = record(&alone, &["--mode", "ring"], "200000");
         let real = std::fs::canonicalize(&opened).unwrap();
         let option = format!("--libs={}", real.display());
-        assert!(
-            said.contains(&format!("`{option}`")),
-            "{tags}: {said}"
-        );
+        assert!(said.contains(&format!("`{option}`")), "{tags}: {said}");
         for (form, mode) in [
             ("ring", &["--mode", "ring"][..]),
             ("burst", &["--mode", "burst"]),
