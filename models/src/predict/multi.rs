@@ -126,7 +126,7 @@ fn measured_cells(run: &Profile, basis: Basis) -> Vec<f64> {
     cells
 }
 
-/// Where each source lands in each run under each pattern.
+/// The cells that each source lands in, by run and pattern.
 fn landings(
     runs: &[Profile],
     size: f64,
