@@ -490,19 +490,52 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     }
 }
 
-/// The word at a fixed address that an instruction takes from memory, and whether it is that and no
-/// sum with it.
-pub fn read(inst: &Instruction) -> Option<(u64, bool)> {
+/// The words at a fixed address that an instruction takes from memory, and whether it takes them as
+/// they are and not a sum with them. A vector register takes several.
+pub fn read(inst: &Instruction) -> Option<(Range<u64>, bool)> {
+    let is_vector = inst.op0_register().is_vector_register() && carries(inst.mnemonic());
     let is_whole = match inst.mnemonic() {
         Mnemonic::Mov => true,
         Mnemonic::Add => false,
+        _ if is_vector => true,
         _ => return None,
     };
     let slot = Slot::of(inst)
         .filter(|s| matches!(s.base, Register::RIP | Register::None) && !s.indexed)?;
-    inst.op0_register()
-        .is_gpr64()
-        .then_some((slot.disp, is_whole))
+    let size = inst.memory_size().size() as u64;
+    (is_vector || inst.op0_register().is_gpr64())
+        .then(|| (slot.disp..slot.disp.saturating_add(size), is_whole))
+}
+
+/// True if the instruction copies words, into a register or out of it.
+fn carries(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::*;
+    matches!(
+        mnemonic,
+        Mov | Movq
+            | Vmovq
+            | Movaps
+            | Movups
+            | Movdqa
+            | Movdqu
+            | Movapd
+            | Movupd
+            | Vmovaps
+            | Vmovups
+            | Vmovdqa
+            | Vmovdqu
+            | Vmovapd
+            | Vmovupd
+            | Punpcklqdq
+            | Vpunpcklqdq
+            | Pinsrq
+            | Vpinsrq
+            | Movhps
+            | Vmovhps
+            | Movlps
+            | Vinserti128
+            | Vinsertf128
+    )
 }
 
 /// Source of the target of `jump`. `before`: the instructions before it in its block.
@@ -592,28 +625,7 @@ fn followed(
             && inst.op0_kind() == OpKind::Register
             && held.has(inst.op0_register());
         let chooses = inst.op_count() == 2 && inst.condition_code() != ConditionCode::None;
-        let carries = chooses
-            || matches!(
-                inst.mnemonic(),
-                Mov | Movq
-                    | Vmovq
-                    | Movaps
-                    | Movups
-                    | Movdqa
-                    | Movdqu
-                    | Vmovaps
-                    | Vmovups
-                    | Vmovdqa
-                    | Vmovdqu
-                    | Punpcklqdq
-                    | Vpunpcklqdq
-                    | Pinsrq
-                    | Vpinsrq
-                    | Movhps
-                    | Vmovhps
-                    | Movlps
-                    | Vinserti128
-            );
+        let carries = chooses || carries(inst.mnemonic());
         let packs = matches!(inst.mnemonic(), Punpcklqdq | Pinsrq | Movhps);
         match inst.mnemonic() {
             Push if here => return or_read(Fate::Pushed),

@@ -156,10 +156,13 @@ impl Scan {
                 && !input.is_object(at)
                 && (!input.pie || inst.is_ip_rel_memory_operand())
         };
-        let taken = takes.or_else(|| {
-            code_or_data::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole)))
-        });
-        if let Some((at, whole)) = taken.filter(|t| is_other(t.0)) {
+        let (words, is_whole) = match (takes, code_or_data::read(inst)) {
+            (None, Some(read)) => read,
+            _ => (0..0, false),
+        };
+        let read = words.step_by(8).filter_map(|at| input.word(at));
+        let taken = takes.into_iter().chain(read.map(|at| (at, is_whole)));
+        for (at, whole) in taken.filter(|t| is_other(t.0)) {
             self.rare_mut().others.push(code_or_data::used(
                 inst,
                 at,
@@ -580,22 +583,21 @@ impl<'a> Scanner<'a> {
             if skimmed.ip_relative {
                 let at = next.wrapping_add(displacement);
                 let is_near = self.is_near(at) || range.contains(&at);
-                let word = || {
-                    if skimmed.loads_word() {
-                        input.bounds.word(at).or_else(|| input.word(at))
-                    } else {
-                        None
-                    }
+                let is_near_word = |at| {
+                    let word = input.bounds.word(at).or_else(|| input.word(at));
+                    word.is_some_and(|w| self.is_near(w))
                 };
+                let mut words = (0..skimmed.loaded_words()).map(|n| at.wrapping_add(8 * n));
                 return is_near
                     || skimmed.constant != 0
                     || skimmed.takes_address() && leads_on(at)
-                    || word().is_some_and(|w| self.is_near(w));
+                    || words.any(is_near_word);
             }
             if is_context_flags(displacement) {
                 return true;
             }
-            let is_word = skimmed.no_base && (skimmed.takes_address() || skimmed.loads_word());
+            let is_word =
+                skimmed.no_base && (skimmed.takes_address() || skimmed.loaded_words() > 0);
             if !input.pie
                 && (self.is_near(displacement) || is_word && self.all.contains(&displacement))
             {

@@ -60,6 +60,8 @@ pub struct Skimmed {
     opcode: u8,
     modrm: u8,
     wide: bool,
+    /// The instruction may copy words from memory to a vector register.
+    fills_vector: bool,
 }
 
 impl Skimmed {
@@ -79,6 +81,7 @@ impl Skimmed {
             opcode: ESCAPE,
             modrm: 0,
             wide: no,
+            fills_vector: no,
         }
     }
 
@@ -102,9 +105,13 @@ impl Skimmed {
         self.opcode == LEA
     }
 
-    /// True if the instruction moves eight bytes from memory to a register, or adds them.
-    pub fn loads_word(&self) -> bool {
-        self.wide && matches!(self.opcode, 0x03 | 0x8b)
+    /// Number of words of eight bytes that the instruction may move from memory to a register, or
+    /// add.
+    pub fn loaded_words(&self) -> u64 {
+        match self.fills_vector {
+            true => 2,
+            false => u64::from(self.wide && matches!(self.opcode, 0x03 | 0x8b)),
+        }
     }
 
     /// True if the instruction moves, pushes, adds or subtracts its four-byte constant.
@@ -422,7 +429,11 @@ fn two(code: &[u8; WINDOW], at: usize, prefix: u8, is_bare: bool) -> Skimmed {
     if fact & SPECIAL != 0 && code[at % WINDOW] >> 3 & 7 < 4 {
         return Skimmed::UNKNOWN;
     }
-    with_operand(code, at, usize::from(fact & BYTE))
+    Skimmed {
+        // movups, movaps, punpcklqdq, movq, movdqa, movq, and those with other prefixes.
+        fills_vector: matches!(opcode, 0x10 | 0x28 | 0x6c | 0x6e | 0x6f | 0x7e),
+        ..with_operand(code, at, usize::from(fact & BYTE))
+    }
 }
 
 /// An instruction whose ModRM byte is at `at`, and that ends with a constant of so many bytes.
@@ -581,7 +592,11 @@ mod tests {
         let loads = matches!(inst.mnemonic(), Mnemonic::Mov | Mnemonic::Add)
             && inst.op0_register().is_gpr64()
             && inst.op1_kind() == OpKind::Memory;
-        assert!(skimmed.loads_word() || !loads, "{}", context());
+        assert!(skimmed.loaded_words() > 0 || !loads, "{}", context());
+        if let Some((words, _)) = crate::discover::code_or_data::read(inst) {
+            let size = words.end.wrapping_sub(words.start);
+            assert!(size <= 8 * skimmed.loaded_words(), "{}", context());
+        }
         let last = inst.op_count().wrapping_sub(1);
         let constant = if last < 5 {
             inst.op_kind(last)

@@ -133,19 +133,19 @@ fn shared_table(a: Value, b: Value) -> Fact {
     }
 }
 
-/// The two words of a vector register that addresses may be in.
-pub(super) type Lanes = [Value; 2];
+/// The words of a vector register of up to 32 bytes. Addresses may be in them.
+pub(super) type Lanes = [Value; 4];
 
 /// Made of the words of both, each of all.
 pub(super) fn mixed(a: Lanes, b: Lanes) -> Lanes {
-    let value = a[0].with(a[1]).with(b[0]).with(b[1]);
-    [value; 2]
+    let all = a.into_iter().chain(b);
+    [all.fold(Value::default(), Value::with); 4]
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) regs: [Value; 16],
-    /// Vector registers, in which two addresses may be on their way to the frame. `None`: they hold
+    /// Vector registers, in which addresses may be on their way to the frame. `None`: they hold
     /// nothing.
     vectors: Option<Rc<[Lanes; 16]>>,
     /// Words of the frame, by their distance from where the return address lies.
@@ -224,7 +224,7 @@ impl State {
         if self.vectors != other.vectors {
             for n in 0..16 {
                 let (own, other) = (self.vector(n), other.vector(n));
-                self.put_vector(n, [own[0].join(other[0]), own[1].join(other[1])]);
+                self.put_vector(n, std::array::from_fn(|w| own[w].join(other[w])));
             }
         }
         if self.depth != other.depth {

@@ -412,30 +412,33 @@ impl Walk<'_, '_, '_> {
     /// The words of an operand of a move into or out of vector registers.
     fn lanes(&mut self, inst: &Instruction, op: u32) -> Lanes {
         let register = inst.op_register(op);
+        let mut lanes = Lanes::default();
         match inst.op_kind(op) {
             OpKind::Register => match vector_number(register) {
-                Some(n) => self.state.vector(n),
-                None => [self.reg(register), Value::default()],
+                Some(n) => lanes = self.state.vector(n),
+                None => lanes[0] = self.reg(register),
             },
             OpKind::Memory => {
-                let first = self.memory(inst, OpAccess::Read);
-                if inst.memory_size().size() != 16 {
-                    return [first, Value::default()];
-                }
+                lanes[0] = self.memory(inst, OpAccess::Read);
                 let slot = self.slot(inst);
-                let second = match slot.and_then(|slot| self.state.slot(slot + 8)) {
-                    None if self.is_fixed(inst) => {
-                        self.word(inst.memory_displacement64().wrapping_add(8))
-                    }
-                    second => second.unwrap_or_default(),
-                };
-                [first, second]
+                let words = (inst.memory_size().size() / 8).min(lanes.len());
+                for (word, lane) in lanes.iter_mut().enumerate().take(words).skip(1) {
+                    let offset = 8 * word as u64;
+                    *lane = match slot {
+                        Some(slot) => self.state.slot(slot + offset as i64).unwrap_or_default(),
+                        None if self.is_fixed(inst) => {
+                            self.word(inst.memory_displacement64().wrapping_add(offset))
+                        }
+                        None => Value::default(),
+                    };
+                }
             }
-            _ => Lanes::default(),
+            _ => {}
         }
+        lanes
     }
 
-    /// Moves of two words at a time, as compilers fill objects. Returns whether it was one.
+    /// Moves of several words at a time, as compilers fill objects. Returns whether it was one.
     pub(super) fn vector(&mut self, inst: &Instruction) -> bool {
         use Mnemonic::*;
         let is_move = matches!(
@@ -492,11 +495,12 @@ impl Walk<'_, '_, '_> {
             self.lanes(inst, last),
         );
         let is_half = matches!(inst.mnemonic(), Movlps | Movlpd);
+        let low = |first, second| [first, second, Value::default(), Value::default()];
         let value = match inserts {
-            true if inst.try_immediate(last + 1).is_ok_and(|n| n & 1 == 0) => [from[0], own[1]],
-            true => [own[0], from[0]],
-            false if second => [own[0], from[0]],
-            false if is_half => [from[0], own[1]],
+            true if inst.try_immediate(last + 1).is_ok_and(|n| n & 1 == 0) => low(from[0], own[1]),
+            true => low(own[0], from[0]),
+            false if second => low(own[0], from[0]),
+            false if is_half => low(from[0], own[1]),
             false => from,
         };
         self.state.put_vector(target, value);
@@ -591,7 +595,8 @@ impl Walk<'_, '_, '_> {
     }
 }
 
-/// The number of a vector register whose two words are followed.
+/// The number of a vector register whose words are followed.
 fn vector_number(register: Register) -> Option<usize> {
-    (register.is_xmm() && register.number() < 16).then(|| register.number())
+    let is_followed = register.is_xmm() || register.is_ymm();
+    (is_followed && register.number() < 16).then(|| register.number())
 }
