@@ -143,7 +143,8 @@ impl Numbers {
 }
 
 impl Sums {
-    /// Sums over all blocks of a list, as in [`RareBlocks::sides`], but without a list of the rare ones.
+    /// Sums over all blocks of a list, as in [`RareBlocks::sides`], but without a list of the rare
+    /// ones.
     pub(crate) fn new(blocks: &[Block]) -> Sums {
         let (mut numbers, _) = Numbers::new(blocks);
         let mut counts: Vec<u64> = Vec::new();

@@ -3,7 +3,7 @@
 use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use crate::ranks::groups::{clusters, list_of, outliers};
 use crate::ranks::spread::RankSpread;
-use crate::ranks::{METRICS, Metric, RankName, Ranks, RowNames, Spreads};
+use crate::ranks::{Gap, METRICS, Metric, RankName, Ranks, RowNames, Spreads};
 use crate::util::human::count;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -307,6 +307,23 @@ fn missing(ranks: &Ranks) -> Vec<u32> {
         .collect()
 }
 
+/// Inputs without a result, and the reasons.
+fn gaps_table(gaps: &[Gap]) -> DocumentTable {
+    DocumentTable {
+        name: "gaps",
+        title: "What has no result".into(),
+        columns: vec![
+            DocumentColumn("input", ColumnUnit::Text),
+            DocumentColumn("why", ColumnUnit::Text),
+        ],
+        rows: gaps
+            .iter()
+            .map(|gap| vec![gap.input.as_str().into(), gap.why.as_str().into()])
+            .collect(),
+        text_rows: usize::MAX,
+    }
+}
+
 /// All tables.
 pub fn document(ranks: &Ranks) -> Document {
     let mut document = Document::new("ranks");
@@ -328,20 +345,7 @@ pub fn document(ranks: &Ranks) -> Document {
     document.put("gaps", ColumnUnit::Count, ranks.gaps.len() as u64);
     let findings = findings(ranks, &spreads[0]);
     document.tables.push(findings);
-    document.tables.push(DocumentTable {
-        name: "gaps",
-        title: "What has no result".into(),
-        columns: vec![
-            DocumentColumn("input", ColumnUnit::Text),
-            DocumentColumn("why", ColumnUnit::Text),
-        ],
-        rows: ranks
-            .gaps
-            .iter()
-            .map(|g| vec![g.input.as_str().into(), g.why.as_str().into()])
-            .collect(),
-        text_rows: usize::MAX,
-    });
+    document.tables.push(gaps_table(&ranks.gaps));
     let rows = METRICS
         .iter()
         .zip(&spreads)

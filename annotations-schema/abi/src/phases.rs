@@ -42,7 +42,8 @@ pub const BEGINS_OFF: u32 = 2;
 pub const TURNED_ON: u32 = 3;
 /// [`PhaseEvent::what`]: a process has met a stop marker, and records no more.
 pub const TURNED_OFF: u32 = 4;
-/// [`PhaseEvent::what`]: the function that was asked for was entered, and the process records from here.
+/// [`PhaseEvent::what`]: the function that was asked for was entered, and the process records from
+/// here.
 pub const ENTERED: u32 = 5;
 /// [`PhaseEvent::what`]: the gate has opened by loads.
 pub const GATE_OPENED: u32 = 6;

@@ -22,8 +22,9 @@ pub fn source_lines(lines: &[Value], manifest: &Value) -> Value {
     excerpts(lines.iter(), recorded, &mut left)
 }
 
-/// Those of both sides of a comparison (`base` and `new`), as [`source_lines`] gives them. The base has no lines of
-/// files that were changed since: they are not what was recorded, and the new side has them.
+/// Those of both sides of a comparison (`base` and `new`), as [`source_lines`] gives them. The base
+/// has no lines of files that were changed since: they are not what was recorded, and the new side
+/// has them.
 pub fn of_comparison(found: &Value) -> Value {
     let mut left = ALL_BYTES;
     let mut side = |name: &str| {
