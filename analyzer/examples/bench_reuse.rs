@@ -4,7 +4,7 @@
 //! machine disturbs less. Memory of one run is reused by the next: the cost of new memory depends
 //! on the machine, and belongs to whole analyses.
 
-use mgz_analyzer::data::rows::Rows;
+use mgz_analyzer::data::rows::ColumnSlices;
 use mgz_analyzer::reuse::{ReuseEngine, ReuseSink};
 use mgz_analyzer::stages::footprint::Footprints;
 use mgz_analyzer::stages::windows::WindowEngine;
@@ -137,7 +137,7 @@ fn main() {
         let address: Vec<u64> = stream.iter().map(|b| b * 64 + 0x7f00_0000_0000).collect();
         let (size, group, implied) = (vec![8u32; n], vec![5u32; n], vec![0u16; n]);
         let window = if name.starts_with("windows") { 1000 } else { n };
-        let rows = Rows {
+        let rows = ColumnSlices {
             address: &address,
             size: &size,
             group: &group,

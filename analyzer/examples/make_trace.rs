@@ -3,7 +3,7 @@
 #[path = "../tests/integration/common/mod.rs"]
 mod common;
 
-use common::{Random, Row, manifest, sidecar, write_recorded_part};
+use common::{SampleRow, TestRandom, manifest, sidecar, write_recorded_part};
 use parquet::basic::Compression;
 
 fn main() {
@@ -28,7 +28,7 @@ fn main() {
         manifest.totals.loads_executed = Some(rows);
     }
     common::write_trace(folder, &manifest, &sidecar, &[], 1);
-    let mut random = Random(1);
+    let mut random = TestRandom(1);
     let blocks = 1_000_000u64;
     let part_rows = 8 << 20;
     let mut part = Vec::new();
@@ -51,7 +51,7 @@ fn main() {
             random.below(8)
         };
         let site = (block % 50 * 40 + random.below(4)) as u32 % sites;
-        part.push(Row {
+        part.push(SampleRow {
             process: 1,
             thread: 1,
             seq: i,

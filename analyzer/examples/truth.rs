@@ -12,9 +12,9 @@
 //! independent of the program.
 
 use mgz_analyzer::data::rows::{Chunk, RowColumns, Run};
-use mgz_analyzer::engine::{Collect, Options, analyse};
+use mgz_analyzer::engine::{Collect, EngineOptions, analyse};
 use mgz_analyzer::estimate::row_estimates::Estimator;
-use mgz_analyzer::input::source::Source;
+use mgz_analyzer::input::source::ChunkSource;
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::report::build;
 use mgz_analyzer::util::fast_hash::Mixed;
@@ -36,7 +36,7 @@ struct Sampled<'a> {
     window: usize,
 }
 
-impl Source for Sampled<'_> {
+impl ChunkSource for Sampled<'_> {
     fn pieces(&self) -> usize {
         1
     }
@@ -110,10 +110,10 @@ fn sampling(
     };
     let outcome = analyse(
         &source,
-        Options {
+        EngineOptions {
             samples: true,
             incidence: Collect::ForEstimates,
-            ..Options::new(6)
+            ..EngineOptions::new(6)
         },
         &|_| (),
     );

@@ -40,7 +40,7 @@ Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wr
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Text tables on stdout.
     Table,
     /// One JSON document on stdout.
@@ -72,8 +72,8 @@ pub struct Arguments {
     #[arg(long, default_value_t = 64, value_parser = block)]
     pub block: u64,
     /// Format of the result.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    pub format: OutputFormat,
     /// Folder for --format csv and parquet; made if need be. With json: also write DIR/analysis.json.
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -268,7 +268,7 @@ impl Arguments {
             self.by_path,
             self.report_data.is_some(),
         ];
-        match self.format == Format::Table && !more.contains(&true) {
+        match self.format == OutputFormat::Table && !more.contains(&true) {
             true => Detail::Screen(self.rows.min(screen::ROWS)),
             false => Detail::All,
         }

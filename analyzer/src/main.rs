@@ -2,19 +2,19 @@
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use mgz_analyzer::cli::{Arguments, Command, Format};
+use mgz_analyzer::cli::{Arguments, Command, OutputFormat};
 use mgz_analyzer::commands::counted::is_counted;
 use mgz_analyzer::commands::{
     Common, is_watched, progress_bar, refuse_watched, show_counted, show_watched,
 };
 use mgz_analyzer::input::counted::of_trace;
 use mgz_analyzer::input::{ColumnSet, Trace};
-use mgz_analyzer::output::export::{FileFormat, write};
+use mgz_analyzer::output::export::{FileFormat, write_tables};
 use mgz_analyzer::output::screen::screen;
 use mgz_analyzer::output::text::{Style, asked, render};
 use mgz_analyzer::report::Analysis;
 use mgz_analyzer::report::build::{Questions, examine, merge_all, partial, tables_of};
-use mgz_analyzer::report::counted::find;
+use mgz_analyzer::report::counted::find_counts;
 use mgz_annotations_schema::tell;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -88,13 +88,15 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     }
     match &arguments.command {
         None => {}
-        Some(Command::Model(command)) => return mgz_analyzer::commands::run(command),
-        Some(Command::Compare(arguments)) => return mgz_analyzer::compare::run(arguments),
+        Some(Command::Model(command)) => return mgz_analyzer::commands::run_subcommand(command),
+        Some(Command::Compare(arguments)) => return mgz_analyzer::compare::run_compare(arguments),
         Some(Command::Export(arguments)) => return mgz_analyzer::export::run(arguments),
-        Some(Command::Import(arguments)) => return mgz_analyzer::import::run(arguments),
-        Some(Command::Query(arguments)) => return mgz_analyzer::query::run(arguments),
+        Some(Command::Import(arguments)) => return mgz_analyzer::import::run_import(arguments),
+        Some(Command::Query(arguments)) => return mgz_analyzer::query::run_query(arguments),
     }
-    if matches!(arguments.format, Format::Csv | Format::Parquet) && arguments.output.is_none() {
+    if matches!(arguments.format, OutputFormat::Csv | OutputFormat::Parquet)
+        && arguments.output.is_none()
+    {
         Arguments::command()
             .error(
                 clap::error::ErrorKind::MissingRequiredArgument,
@@ -210,7 +212,7 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec
     };
     let given = arguments.weights_from.as_deref();
     if questions.filter.is_empty() {
-        questions.counted = find(trace, given).map_err(anyhow::Error::msg)?;
+        questions.counted = find_counts(trace, given).map_err(anyhow::Error::msg)?;
     } else if given.is_some() {
         anyhow::bail!(
             "--weights-from: what another run has counted is of the whole run, and a filter leaves a part of it; leave one of the two out"
@@ -232,12 +234,12 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
             .with_context(|| format!("{}: cannot write", file.display()))?;
     }
     // Why nothing was recorded has been said, and mgz knows what its user can do.
-    let is_for_report = arguments.report_data.is_some() && arguments.format == Format::Table;
+    let is_for_report = arguments.report_data.is_some() && arguments.format == OutputFormat::Table;
     if is_for_report && analysis.summary.metrics.accesses == 0 {
         return print(b"no loads were recorded\n").map(|_| ());
     }
     match arguments.format {
-        Format::Table => {
+        OutputFormat::Table => {
             let width = if std::io::stdout().is_terminal() {
                 comfy_table::Table::new().width()
             } else {
@@ -272,7 +274,7 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
             }
             print(text.as_bytes())?;
         }
-        Format::Json => {
+        OutputFormat::Json => {
             let mut bytes = serde_json::to_vec_pretty(analysis)?;
             bytes.push(b'\n');
             if let Some(folder) = &arguments.output {
@@ -284,14 +286,14 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
             }
             print(&bytes)?;
         }
-        Format::Csv | Format::Parquet => {
-            let format = if arguments.format == Format::Csv {
+        OutputFormat::Csv | OutputFormat::Parquet => {
+            let format = if arguments.format == OutputFormat::Csv {
                 FileFormat::Csv
             } else {
                 FileFormat::Parquet
             };
             let folder = arguments.output.as_deref().context("no folder given")?;
-            for file in write(analysis, folder, format)? {
+            for file in write_tables(analysis, folder, format)? {
                 print(format!("{}\n", file.display()).as_bytes())?;
             }
         }

@@ -5,7 +5,8 @@
 mod common;
 
 use common::{
-    Random, Row, manifest, sidecar, write_lives, write_plain_part, write_recorded_part, write_trace,
+    SampleRow, TestRandom, manifest, sidecar, write_lives, write_plain_part, write_recorded_part,
+    write_trace,
 };
 use parquet::basic::Compression;
 use serde_json::Value;
@@ -27,8 +28,8 @@ fn analyze(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn row(seq: u64, thread: u32, address: u64, size: u32) -> Row {
-    Row {
+fn row(seq: u64, thread: u32, address: u64, size: u32) -> SampleRow {
+    SampleRow {
         process: 7,
         thread,
         seq,
@@ -40,13 +41,13 @@ fn row(seq: u64, thread: u32, address: u64, size: u32) -> Row {
         size,
         class: 1 + (seq % 2) as u8,
         ip: 0x1000,
-        ..Row::default()
+        ..SampleRow::default()
     }
 }
 
 /// Large accesses of two threads at odd places that overlap each other in part, in whole and not at
 /// all, divided by small ones.
-fn rows(random: &mut Random) -> Vec<Row> {
+fn rows(random: &mut TestRandom) -> Vec<SampleRow> {
     let base = 0x7f00_0000_0123;
     let mut rows = Vec::new();
     for thread in [8u32, 9] {
@@ -77,7 +78,7 @@ fn rows(random: &mut Random) -> Vec<Row> {
 
 /// Touches of a thread's accesses: the block, and its distance and interval, `None` for first
 /// touches.
-fn touches(accesses: &[&Row], shift: u32) -> Vec<(u64, Option<(u64, u64)>)> {
+fn touches(accesses: &[&SampleRow], shift: u32) -> Vec<(u64, Option<(u64, u64)>)> {
     let mut last: HashMap<u64, usize> = HashMap::new();
     let mut blocks_of = vec![0u64; accesses.len()];
     let mut out = Vec::new();
@@ -104,7 +105,7 @@ fn touches(accesses: &[&Row], shift: u32) -> Vec<(u64, Option<(u64, u64)>)> {
     out
 }
 
-fn of_thread(rows: &[Row], thread: u32) -> Vec<&Row> {
+fn of_thread(rows: &[SampleRow], thread: u32) -> Vec<&SampleRow> {
     rows.iter().filter(|r| r.thread == thread).collect()
 }
 
@@ -125,7 +126,7 @@ fn near(found: &Value, expected: f64, what: &str) {
 #[test]
 fn counts_of_large_accesses_agree_with_their_definitions() {
     for seed in [3, 14] {
-        let rows = rows(&mut Random(seed));
+        let rows = rows(&mut TestRandom(seed));
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         let trace = path.to_str().unwrap();
@@ -306,7 +307,7 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
             "windows",
         );
         // Both threads on one stack, in the order of their times: they take turns.
-        let mut order: Vec<&Row> = rows.iter().collect();
+        let mut order: Vec<&SampleRow> = rows.iter().collect();
         order.sort_by_key(|r| (r.time_ns, r.thread));
         let together = touches(&order, 6);
         let found = analyze(&["reuse", trace, "--together"]);
@@ -393,7 +394,7 @@ fn every_command_takes_linear_time_for_accesses_of_64_mib() {
     let folder = tempfile::tempdir().unwrap();
     let trace_of = |name: &str, bytes: u32| {
         let path = folder.path().join(name);
-        let rows: Vec<Row> = (0..12u64)
+        let rows: Vec<SampleRow> = (0..12u64)
             .map(|i| match i % 3 {
                 0 => row(i, 8, 0x7f00_0000_0011, bytes),
                 1 => row(i, 8, 0x7f00_0000_0011 + u64::from(bytes) / 2, bytes),
@@ -453,9 +454,9 @@ fn what_has_been_read_of_a_trace_is_let_go() {
     let dir = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
     write_trace(dir.path(), &manifest("full", &sidecar), &sidecar, &[], 1);
-    let mut random = Random(5);
+    let mut random = TestRandom(5);
     // Few lines, so that what is known of them is small.
-    let rows: Vec<Row> = (0..1 << 20)
+    let rows: Vec<SampleRow> = (0..1 << 20)
         .map(|seq| row(seq, 8, 0x7f00_0000_0000 + random.below(1 << 18), 8))
         .collect();
     let part = |number: u64| dir.path().join(format!("samples/part-{number:05}.parquet"));
@@ -490,8 +491,8 @@ fn a_simulation_of_caches_takes_little_memory() {
     let dir = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
     write_trace(dir.path(), &manifest("full", &sidecar), &sidecar, &[], 1);
-    let mut random = Random(5);
-    let rows: Vec<Row> = (0..1 << 20)
+    let mut random = TestRandom(5);
+    let rows: Vec<SampleRow> = (0..1 << 20)
         .map(|seq| row(seq, 8, 0x7f00_0000_0000 + random.below(1 << 24), 8))
         .collect();
     let part = |number: u64| dir.path().join(format!("samples/part-{number:05}.parquet"));

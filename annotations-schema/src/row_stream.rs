@@ -24,7 +24,7 @@ const MOST: usize = 1 << 24;
 
 /// Code that rows are of, by one of its instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Code {
+pub struct RowCode {
     /// Index into the manifest's modules.
     pub module: u16,
     /// Site number in the module's sidecar.
@@ -45,7 +45,7 @@ pub struct Batch {
     /// Number of the sample in its thread.
     pub sample: u32,
     /// Codes that are met for the first time; they get the next numbers.
-    pub codes: Vec<Code>,
+    pub codes: Vec<RowCode>,
     /// Start address.
     pub address: Vec<u64>,
     /// Bytes.
@@ -223,7 +223,7 @@ impl<R: Read> RowReader<R> {
         let codes = self.word()?;
         self.fill(codes as usize, CODE)?;
         out.codes
-            .extend(self.buffer.chunks_exact(CODE).map(|c| Code {
+            .extend(self.buffer.chunks_exact(CODE).map(|c| RowCode {
                 module: u16::from_le_bytes([c[0], c[1]]),
                 site: u32::from_le_bytes([c[2], c[3], c[4], c[5]]),
                 class: c[6],
@@ -291,7 +291,7 @@ mod tests {
 
     fn written() -> (Vec<u8>, [Batch; 2]) {
         let mut sent = [batch(1, 0..1000), batch(2, 70_000..70_001)];
-        let code = |site: u32| Code {
+        let code = |site: u32| RowCode {
             module: 3,
             site,
             class: site as u8,

@@ -27,7 +27,9 @@ pub fn is_own(source: &str) -> bool {
 /// Windows of a function share one measurement, and functions share the time that recording adds,
 /// so errors do not cancel out: all windows are taken to be at the same end of their intervals.
 /// Code of badly known speed counts by its possible share of the sum.
-pub fn executed(windows: impl Iterator<Item = (f64, Option<(f64, f64)>)>) -> Option<(f64, f64)> {
+pub fn loads_of_windows(
+    windows: impl Iterator<Item = (f64, Option<(f64, f64)>)>,
+) -> Option<(f64, f64)> {
     let (mut loads, mut most, mut least) = (0.0, 0.0, 0.0);
     let (mut known, mut unknown) = (0.0, 0.0);
     for (time, window) in windows {
@@ -71,14 +73,20 @@ mod tests {
     fn loads_are_known_where_nearly_all_windows_were_measured() {
         let known = [(1.0, Some((10.0, 0.5))), (1.0, Some((30.0, 2.0)))];
         // All are at the same end of their intervals.
-        let (loads, error) = executed(known.into_iter()).unwrap();
+        let (loads, error) = loads_of_windows(known.into_iter()).unwrap();
         assert!(loads == 40.0 && (error - (105.0 / 40.0 - 1.0)).abs() < 1e-9);
-        assert_eq!(executed(known.into_iter().chain([(1.0, None)])), None);
+        assert_eq!(
+            loads_of_windows(known.into_iter().chain([(1.0, None)])),
+            None
+        );
         // A little that was not measured widens the interval.
-        let (more, wider) = executed(known.into_iter().chain([(0.1, None)])).unwrap();
+        let (more, wider) = loads_of_windows(known.into_iter().chain([(0.1, None)])).unwrap();
         assert!((more - 42.0).abs() < 1e-9 && (wider - (125.0 / 42.0 - 1.0)).abs() < 1e-9);
-        assert_eq!(executed(known.into_iter().chain([(0.0, None)])), None);
-        assert_eq!(executed(std::iter::empty()), None);
+        assert_eq!(
+            loads_of_windows(known.into_iter().chain([(0.0, None)])),
+            None
+        );
+        assert_eq!(loads_of_windows(std::iter::empty()), None);
         assert!(is_own("lap") && is_own("watched") && is_own("alike") && !is_own("others"));
         assert_eq!(both(1.0, 0.0), 1.0);
     }

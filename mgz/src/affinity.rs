@@ -20,7 +20,7 @@ pub fn part(trace: &Path, manifest: &Value) -> Option<Part> {
     if rows == 0 || rows > ROWS {
         return None;
     }
-    let found = Command::new(tools::find("mgz-analyze").ok()?)
+    let found = Command::new(tools::find_tool("mgz-analyze").ok()?)
         .args(["affinity", "--hot", "24", "--format", "json"])
         .arg(std::path::absolute(trace).ok()?)
         .stdin(Stdio::null())

@@ -21,7 +21,7 @@ const SOURCES: &str = "sources.json";
 
 /// A file that an entry was made of, beside the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct SourceFile {
     /// Path.
     pub path: PathBuf,
     /// Its size.
@@ -30,11 +30,11 @@ pub struct Source {
     pub modified: i128,
 }
 
-impl Source {
+impl SourceFile {
     /// The file as it is now.
-    pub fn of(path: &Path) -> std::io::Result<Source> {
+    pub fn of(path: &Path) -> std::io::Result<SourceFile> {
         let file = std::fs::metadata(path)?;
-        Ok(Source {
+        Ok(SourceFile {
             path: path.to_path_buf(),
             bytes: file.len(),
             modified: i128::from(file.mtime()) * 1_000_000_000 + i128::from(file.mtime_nsec()),
@@ -75,8 +75,8 @@ pub fn look_up(entry: &Path) -> bool {
     let file = entry.join(SOURCES);
     let sources = std::fs::read(&file)
         .ok()
-        .and_then(|bytes| serde_json::from_slice::<Vec<Source>>(&bytes).ok());
-    let is_same = |s: &Source| Source::of(&s.path).is_ok_and(|now| now == *s);
+        .and_then(|bytes| serde_json::from_slice::<Vec<SourceFile>>(&bytes).ok());
+    let is_same = |s: &SourceFile| SourceFile::of(&s.path).is_ok_and(|now| now == *s);
     if !sources.is_some_and(|sources| sources.iter().all(is_same)) {
         return false;
     }
@@ -88,7 +88,7 @@ pub fn look_up(entry: &Path) -> bool {
 /// Makes an entry: `fill` writes the files into a folder, and says what they were made of.
 pub fn make(
     entry: &Path,
-    fill: impl FnOnce(&Path) -> anyhow::Result<Vec<Source>>,
+    fill: impl FnOnce(&Path) -> anyhow::Result<Vec<SourceFile>>,
 ) -> anyhow::Result<()> {
     let folder = entry.parent().context("the cache has no folder")?;
     std::fs::create_dir_all(folder)
@@ -185,7 +185,7 @@ mod tests {
         assert!(!look_up(&entry));
         let fill = |folder: &Path| {
             std::fs::write(folder.join("app"), "code")?;
-            Ok(vec![Source::of(&source)?])
+            Ok(vec![SourceFile::of(&source)?])
         };
         make(&entry, fill).unwrap();
         assert!(look_up(&entry) && entry.join("app").exists());

@@ -190,10 +190,10 @@ pub struct Rest {
 /// Does what the command line says. Returns the exit status.
 pub fn main(cli: Cli) -> i32 {
     let (done, failed) = match cli.command {
-        Command::Run(run) => (run::run(&run), FAILED),
+        Command::Run(run) => (run::run_program(&run), FAILED),
         Command::Report(report) => (report::command(&report), 1),
         Command::Serve(served) => (serve::command(&served), 1),
-        Command::Doctor => (doctor::run(), 1),
+        Command::Doctor => (doctor::run_doctor(), 1),
         Command::Instrument(rest) => (tools::become_tool("mgz-instrument", &rest.arguments), 1),
         Command::Record(rest) => (tools::become_tool("mgz-record", &rest.arguments), FAILED),
         Command::Analyze(rest) => (tools::become_tool("mgz-analyze", &rest.arguments), 1),

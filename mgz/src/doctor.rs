@@ -13,7 +13,7 @@ struct Finding {
 }
 
 /// Prints all. Status 0 if programs can be recorded here.
-pub fn run() -> anyhow::Result<i32> {
+pub fn run_doctor() -> anyhow::Result<i32> {
     let report = capabilities::probe();
     let findings = findings(Path::new("/"));
     let mut text = String::new();
@@ -53,7 +53,7 @@ fn read(path: &Path) -> String {
 }
 
 fn tool(name: &str) -> Finding {
-    let state = match tools::find(name) {
+    let state = match tools::find_tool(name) {
         Err(error) => Err((
             error.to_string(),
             "install all commands into one folder: cargo install, or copy them beside mgz",

@@ -1,6 +1,6 @@
 //! The instrumented form of a program: out of the cache, or made by `mgz-instrument`.
 
-use crate::cache::{self, Source};
+use crate::cache::{self, SourceFile};
 use crate::{elsewhere, shell, tools};
 use anyhow::Context;
 use mgz_annotations_schema::tell;
@@ -26,7 +26,7 @@ pub struct Asked<'a> {
 }
 
 /// Result of the instrumenter.
-pub enum Outcome {
+pub enum InstrumentOutcome {
     /// The file to be run.
     Ready {
         /// The file.
@@ -79,7 +79,7 @@ impl Modules {
     /// Finds the instrumenter and the cache.
     pub fn new() -> anyhow::Result<Modules> {
         Ok(Modules {
-            tool: tools::find("mgz-instrument")?,
+            tool: tools::find_tool("mgz-instrument")?,
             cache: cache::folder()?,
             was_told: false,
         })
@@ -103,7 +103,7 @@ impl Modules {
             return Ok(Module::Left(why.into()));
         }
         let name = module.file_name().context("has no name")?;
-        let maker = format!("module {:?}", Source::of(&self.tool)?);
+        let maker = format!("module {:?}", SourceFile::of(&self.tool)?);
         let key = cache::key(&bytes, [module.as_os_str(), OsStr::new(&maker)]);
         let entry = self.cache.join(key);
         let file = entry.join(name);
@@ -123,7 +123,7 @@ impl Modules {
     }
 
     /// Writes the instrumented module into a folder, or why there is none.
-    fn fill(&self, module: &Path, folder: &Path, name: &OsStr) -> anyhow::Result<Vec<Source>> {
+    fn fill(&self, module: &Path, folder: &Path, name: &OsStr) -> anyhow::Result<Vec<SourceFile>> {
         let done = Command::new(&self.tool)
             .args(["--quiet", "--keep-origin", "-o"])
             .arg(folder.join(name))
@@ -148,7 +148,7 @@ impl Modules {
 }
 
 /// Instruments a program, or finds it instrumented.
-pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
+pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcome> {
     let program = std::fs::canonicalize(program)
         .with_context(|| format!("{}: cannot be found", program.display()))?;
     let bytes = std::fs::read(&program)
@@ -156,7 +156,7 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
     let note = instrumented_note(&program)
         .with_context(|| format!("{}: cannot be read", program.display()))?;
     if note.is_some() {
-        return Ok(Outcome::Ready {
+        return Ok(InstrumentOutcome::Ready {
             file: program,
             cached: true,
         });
@@ -165,11 +165,11 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
     if asked.beside || elsewhere::finds_libraries_beside_itself(&bytes) {
         return beside(&program, asked);
     }
-    let tool = tools::find("mgz-instrument")?;
+    let tool = tools::find_tool("mgz-instrument")?;
     let entry = cache::folder()?.join(entry_name(&program, &bytes, asked, &tool)?);
     let file = entry.join(name);
     if cache::look_up(&entry) && file.exists() {
-        return Ok(Outcome::Ready { file, cached: true });
+        return Ok(InstrumentOutcome::Ready { file, cached: true });
     }
     let mut refused = None;
     let made = cache::make(&entry, |folder| {
@@ -182,9 +182,9 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
         }
     });
     match (made, refused) {
-        (_, Some(status)) => Ok(Outcome::Refused(status)),
+        (_, Some(status)) => Ok(InstrumentOutcome::Refused(status)),
         (Err(error), None) => Err(error),
-        (Ok(()), None) => Ok(Outcome::Ready {
+        (Ok(()), None) => Ok(InstrumentOutcome::Ready {
             file,
             cached: false,
         }),
@@ -192,7 +192,7 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
 }
 
 fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyhow::Result<String> {
-    let maker = format!("{:?}", Source::of(tool)?);
+    let maker = format!("{:?}", SourceFile::of(tool)?);
     let libs = format!(
         "{:?} {} {} {}",
         asked.libs, asked.alone, asked.stores, asked.debuginfod
@@ -209,18 +209,18 @@ fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyho
 }
 
 /// Makes `NAME.inst` beside the program. It is made anew each time, in which the instrumenter is quick.
-fn beside(program: &Path, asked: &Asked) -> anyhow::Result<Outcome> {
+fn beside(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcome> {
     let mut file = program.as_os_str().to_owned();
     file.push(".inst");
     let file = PathBuf::from(file);
-    let tool = tools::find("mgz-instrument")?;
+    let tool = tools::find_tool("mgz-instrument")?;
     Ok(
         match instrument_with_libraries(&tool, program, &file, asked)? {
-            Ok(_) => Outcome::Ready {
+            Ok(_) => InstrumentOutcome::Ready {
                 file,
                 cached: false,
             },
-            Err(status) => Outcome::Refused(status),
+            Err(status) => InstrumentOutcome::Refused(status),
         },
     )
 }
@@ -299,10 +299,10 @@ fn instrument(
 }
 
 /// The libraries that were rewritten as well.
-fn libraries(report: &Value) -> Vec<Source> {
+fn libraries(report: &Value) -> Vec<SourceFile> {
     let list = report["libraries"]["instrumented"].as_array();
     list.into_iter()
         .flatten()
-        .filter_map(|library| Source::of(Path::new(library["input"].as_str()?)).ok())
+        .filter_map(|library| SourceFile::of(Path::new(library["input"].as_str()?)).ok())
         .collect()
 }

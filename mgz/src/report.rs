@@ -2,7 +2,7 @@
 
 use crate::affinity;
 use crate::cli::Report;
-use crate::html::{self, Options};
+use crate::html::{self, HtmlOptions};
 use crate::run::{REPORT, TRACE, read_command};
 use crate::tools;
 use anyhow::{Context, bail};
@@ -21,9 +21,9 @@ pub struct Made {
 
 /// Runs the command.
 pub fn command(report: &Report) -> anyhow::Result<i32> {
-    let (trace, default) = place(&report.trace);
+    let (trace, default) = locate_report(&report.trace);
     let file = report.output.clone().unwrap_or(default);
-    let options = Options {
+    let options = HtmlOptions {
         source: !report.no_source,
         trace: Some(trace.clone()),
         command: read_command(&report.trace),
@@ -34,7 +34,7 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
 }
 
 /// The trace, and where its report goes.
-pub fn place(given: &Path) -> (PathBuf, PathBuf) {
+pub fn locate_report(given: &Path) -> (PathBuf, PathBuf) {
     let inner = given.join(TRACE);
     if !given.join("manifest.json").exists() && inner.join("manifest.json").exists() {
         return (inner, given.join(REPORT));
@@ -47,12 +47,17 @@ pub fn place(given: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it.
-pub fn make(trace: &Path, file: &Path, options: &Options, screen: Stdio) -> anyhow::Result<Made> {
+pub fn make(
+    trace: &Path,
+    file: &Path,
+    options: &HtmlOptions,
+    screen: Stdio,
+) -> anyhow::Result<Made> {
     let manifest = manifest(trace)?;
     let (analysis, damaged) = analysed(trace, options, screen)?;
     let mut parts = html::parts(&analysis, &manifest, options);
     parts.extend(affinity::part(trace, &manifest));
-    write(file, &html::page(&parts)?)?;
+    write_private(file, &html::page(&parts)?)?;
     Ok(Made {
         damaged,
         is_empty: analysis["summary"]["A"].as_u64() == Some(0),
@@ -81,21 +86,21 @@ pub fn manifest(trace: &Path) -> anyhow::Result<Value> {
 }
 
 /// Runs the analysis, which prints its own errors.
-fn analysed(trace: &Path, options: &Options, screen: Stdio) -> anyhow::Result<(Value, bool)> {
+fn analysed(trace: &Path, options: &HtmlOptions, screen: Stdio) -> anyhow::Result<(Value, bool)> {
     let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut command = analysis(trace, options, data.path())?;
     let status = command
         .stdout(screen)
         .status()
         .with_context(|| format!("{}: cannot be executed", command_name(&command)))?;
-    Ok((read(trace, data.path())?, !status.success()))
+    Ok((read_report_data(trace, data.path())?, !status.success()))
 }
 
 /// The command that analyses a trace, and writes all that a report shows to `data`.
-pub fn analysis(trace: &Path, options: &Options, data: &Path) -> anyhow::Result<Command> {
+pub fn analysis(trace: &Path, options: &HtmlOptions, data: &Path) -> anyhow::Result<Command> {
     // A folder named like a subcommand is a folder.
     let trace = std::path::absolute(trace)?;
-    let mut command = Command::new(tools::find("mgz-analyze")?);
+    let mut command = Command::new(tools::find_tool("mgz-analyze")?);
     command.arg("--report-data").arg(data);
     if !options.command.is_empty() {
         let words = serde_json::to_string(&options.command)?;
@@ -106,7 +111,7 @@ pub fn analysis(trace: &Path, options: &Options, data: &Path) -> anyhow::Result<
 }
 
 /// Reads what it has written.
-pub fn read(trace: &Path, data: &Path) -> anyhow::Result<Value> {
+pub fn read_report_data(trace: &Path, data: &Path) -> anyhow::Result<Value> {
     let bytes = std::fs::read(data).context("what mgz-analyze has written is gone")?;
     if bytes.is_empty() {
         bail!("{}: could not be analysed", trace.display());
@@ -119,7 +124,7 @@ fn command_name(command: &Command) -> String {
 }
 
 /// Writes a file that its user alone can read, as the trace is, and whole or not at all.
-pub fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn write_private(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot = || {
         format!(
             "{}: cannot write; choose a place that you may write to with -o",

@@ -1,8 +1,8 @@
 //! `mgz run`: from a program to a report.
 
 use crate::cli::{FAILED, Run};
-use crate::html::Options;
-use crate::instrumented::{self, Asked, Outcome};
+use crate::html::HtmlOptions;
+use crate::instrumented::{self, Asked, InstrumentOutcome};
 use crate::program::Program;
 use crate::python::{self, Hook};
 use crate::{elsewhere, nothing, report, signals, tools};
@@ -22,12 +22,15 @@ pub const TRACE: &str = "trace";
 pub const REPORT: &str = "report.html";
 
 /// Runs the program. Returns its exit status.
-pub fn run(run: &Run) -> anyhow::Result<i32> {
+pub fn run_program(run: &Run) -> anyhow::Result<i32> {
     let (name, rest) = run.program.split_first().context("no program given")?;
     let program = Program::find(name)?;
     let folder = folder(run.output.as_deref(), &program)?;
     // Before anything is run.
-    let (record, _) = (tools::find("mgz-record")?, tools::find("mgz-analyze")?);
+    let (record, _) = (
+        tools::find_tool("mgz-record")?,
+        tools::find_tool("mgz-analyze")?,
+    );
     if let Some(script) = &program.script {
         tell!(
             "mgz: {} is a script: what is recorded is its interpreter, {}; programs that it starts are recorded if they are instrumented",
@@ -43,13 +46,13 @@ pub fn run(run: &Run) -> anyhow::Result<i32> {
         debuginfod: run.debuginfod,
     };
     let file = match instrumented::prepare(&program.file, &asked)? {
-        Outcome::Ready { file, cached } => {
+        InstrumentOutcome::Ready { file, cached } => {
             if !cached {
                 tell!("mgz: {} is instrumented", program.file.display());
             }
             file
         }
-        Outcome::Refused(status) => return Ok(status),
+        InstrumentOutcome::Refused(status) => return Ok(status),
     };
     let trace = folder.join(TRACE);
     let hook = hook(run, &program, rest);
@@ -230,7 +233,7 @@ fn recorded(mut command: Command, trace: &Path) -> anyhow::Result<Recorded> {
 /// Analyses, writes the report, and says what was found.
 fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let file = folder.join(REPORT);
-    let options = Options {
+    let options = HtmlOptions {
         source: !run.no_source,
         trace: Some(trace.to_path_buf()),
         command: write_command(folder, &run.program)?,
@@ -249,7 +252,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let tables = format!("mgz-analyze {} --all", trace.display());
     tell!("mgz: every table: {tables}");
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {
-        open(file.as_os_str());
+        open_in_browser(file.as_os_str());
     }
     Ok(())
 }
@@ -263,7 +266,7 @@ pub fn has_display() -> bool {
 
 /// Opens the file in the user's browser, which keeps running. If that fails, the path has been
 /// printed.
-pub fn open(file: &OsStr) {
+pub fn open_in_browser(file: &OsStr) {
     if let Some(opener) = tools::in_path("xdg-open") {
         let _ = Command::new(opener)
             .arg(file)

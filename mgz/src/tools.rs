@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Path of a command: beside this one, else in a folder of PATH.
-pub fn find(name: &str) -> anyhow::Result<PathBuf> {
+pub fn find_tool(name: &str) -> anyhow::Result<PathBuf> {
     let beside = std::env::current_exe()
         .ok()
         .and_then(|own| Some(own.parent()?.join(name)))
@@ -40,7 +40,7 @@ pub fn is_executable(file: &Path) -> bool {
 
 /// Turns this process into the command. Returns only if that fails.
 pub fn become_tool(name: &str, arguments: &[OsString]) -> anyhow::Result<i32> {
-    let path = find(name)?;
+    let path = find_tool(name)?;
     let error = Command::new(&path).args(arguments).exec();
     Err(error).with_context(|| format!("{}: cannot be executed", path.display()))
 }

@@ -17,7 +17,7 @@ pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i
         return tools::become_tool("mgz-analyze", &all);
     };
     let source = name == "compare" && !take(&mut rest, "--no-source");
-    let tool = tools::find("mgz-analyze")?;
+    let tool = tools::find_tool("mgz-analyze")?;
     let data = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let mut command = Command::new(&tool);
     command.arg(name).arg("--report-data").arg(data.path());
@@ -37,7 +37,7 @@ pub fn command(name: &'static str, arguments: Vec<OsString>) -> anyhow::Result<i
     if source {
         html::add_sources(&mut found);
     }
-    report::write(&file, &html::page(&[(name, found)])?)?;
+    report::write_private(&file, &html::page(&[(name, found)])?)?;
     tell!("\nmgz: report: {}", file.display());
     Ok(code)
 }

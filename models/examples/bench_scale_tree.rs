@@ -11,7 +11,7 @@ use mgz_models::histogram::{Fine, Scale, WHOLE};
 use mgz_models::reuse::approx::ApproxEngine;
 use mgz_models::reuse::scale_tree::{Bound, ScaleTree};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
-use mgz_models::sampling::time_to_stack::{Spread, convert};
+use mgz_models::sampling::time_to_stack::{TimeBarSpread, convert};
 use shared::{Instant, stream};
 
 #[derive(Default)]
@@ -134,7 +134,7 @@ fn conversion() {
         ("log bins", fine.cut(&Scale::Log)),
     ] {
         let clock = Instant::now();
-        let got = convert(&bars, 1e5, 1e9, Spread::Binomial);
+        let got = convert(&bars, 1e5, 1e9, TimeBarSpread::Binomial);
         println!(
             "time to stack, {name}: {} bars up to 2^40, {:.3} s, {} bars out",
             bars.len(),

@@ -6,7 +6,7 @@
 //! and B.
 
 /// The distance of two histograms, each normalised to sum 1. `None` if one of them is empty.
-pub fn distance(a: &[f64], b: &[f64]) -> Option<f64> {
+pub fn earth_movers_distance(a: &[f64], b: &[f64]) -> Option<f64> {
     let (total_a, total_b) = (a.iter().sum::<f64>(), b.iter().sum::<f64>());
     if !(total_a > 0.0 && total_b > 0.0) {
         return None;
@@ -44,10 +44,10 @@ mod tests {
         far[Scale::CABRERA.index(32.0)] = 1.0;
         let mut near = vec![0.0; 5];
         near[Scale::CABRERA.index(0.0)] = 1.0;
-        assert_eq!(distance(&near, &far), Some(4.0));
+        assert_eq!(earth_movers_distance(&near, &far), Some(4.0));
         assert_eq!(shift(&far, &near), Some(-4.0));
-        assert_eq!(distance(&far, &far), Some(0.0));
-        assert_eq!(distance(&[], &far), None);
+        assert_eq!(earth_movers_distance(&far, &far), Some(0.0));
+        assert_eq!(earth_movers_distance(&[], &far), None);
     }
 
     /// Least cost by moving whole units along all ways: a transport problem of equal units is an
@@ -83,7 +83,7 @@ mod tests {
                 h
             };
             let want = by_assignment(&a, &b) as f64 / a.len() as f64;
-            prop_assert!((distance(&histogram(&a), &histogram(&b)).unwrap() - want).abs() < 1e-9);
+            prop_assert!((earth_movers_distance(&histogram(&a), &histogram(&b)).unwrap() - want).abs() < 1e-9);
             prop_assert!(shift(&histogram(&a), &histogram(&b)).unwrap().abs() <= want + 1e-9);
         }
     }

@@ -8,7 +8,7 @@ use mgz_models::cache::spec::{Inclusion, LevelSpec, check_levels};
 use mgz_models::cache::system::{Seen, System};
 use mgz_models::cache::tlb::{Tlb, TlbLevel};
 use mgz_models::cache::{Policy, Shape};
-use mgz_models::util::random::Random;
+use mgz_models::util::random::SplitMix;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ struct Plain {
     /// By set and stretch of ways: whether the upper half goes.
     upper: HashMap<(usize, usize, usize), bool>,
     clock: u64,
-    random: Random,
+    random: SplitMix,
 }
 
 impl Plain {
@@ -38,7 +38,7 @@ impl Plain {
             sets: vec![vec![None; spec.shape.ways as usize]; sets],
             upper: HashMap::new(),
             clock: 0,
-            random: Random::new(1),
+            random: SplitMix::new(1),
         }
     }
     fn set(&self, block: u64) -> usize {
@@ -458,7 +458,7 @@ impl Brute {
 type Access = (usize, u64, u32, bool, u32);
 
 /// Accesses that mix walks, few hot words, and anything.
-fn trace(random: &mut Random, cores: usize, length: usize, reach: u64) -> Vec<Access> {
+fn trace(random: &mut SplitMix, cores: usize, length: usize, reach: u64) -> Vec<Access> {
     let mut walks = [(0u64, 0i64); 6];
     let mut out = Vec::new();
     for _ in 0..length {
@@ -483,7 +483,7 @@ fn trace(random: &mut Random, cores: usize, length: usize, reach: u64) -> Vec<Ac
     out
 }
 
-fn levels(random: &mut Random) -> Vec<LevelSpec> {
+fn levels(random: &mut SplitMix) -> Vec<LevelSpec> {
     loop {
         let mut line = [8, 16, 32][random.below(3) as usize];
         let count = 1 + random.below(3);
@@ -515,7 +515,7 @@ fn levels(random: &mut Random) -> Vec<LevelSpec> {
 
 #[test]
 fn hierarchies_agree_with_a_second_simulator() {
-    let mut random = Random::new(42);
+    let mut random = SplitMix::new(42);
     // Counts of events in the traces, to verify that every case is tested.
     let (mut totals, mut shared) = (Seen::default(), Sharing::default());
     let mut met: BTreeMap<String, u32> = BTreeMap::new();
@@ -599,7 +599,7 @@ fn hierarchies_agree_with_a_second_simulator() {
 /// Simulation may begin before it is known how many threads there will be.
 #[test]
 fn a_core_that_was_alone_goes_on_as_one_of_several() {
-    let mut random = Random::new(7);
+    let mut random = SplitMix::new(7);
     let mut shared_lines = 0;
     for case in 0..2000 {
         let specs = levels(&mut random);
@@ -653,7 +653,7 @@ fn want_has(
 
 #[test]
 fn more_cores_than_bits_of_the_directory() {
-    let mut random = Random::new(7);
+    let mut random = SplitMix::new(7);
     let level = |blocks: u64, ways| LevelSpec::from(Shape::new(blocks * 64, ways, 64).unwrap());
     let specs = [level(4, 2), level(64, 4)];
     for _ in 0..20 {
@@ -711,7 +711,7 @@ fn false_sharing_is_told_from_true_sharing() {
 
 #[test]
 fn buffers_of_translations_are_lists_of_pages() {
-    let mut random = Random::new(3);
+    let mut random = SplitMix::new(3);
     for _ in 0..300 {
         let levels = [
             TlbLevel {

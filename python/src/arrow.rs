@@ -23,11 +23,11 @@ fn capsule<'py>(
 }
 
 /// A table.
-#[pyclass(frozen, module = "mgz._mgz")]
-pub(crate) struct Frame(pub(crate) DataFrame);
+#[pyclass(frozen, name = "Frame", module = "mgz._mgz")]
+pub(crate) struct PyFrame(pub(crate) DataFrame);
 
 #[pymethods]
-impl Frame {
+impl PyFrame {
     fn __len__(&self) -> usize {
         self.0.height()
     }

@@ -33,11 +33,11 @@ pub(crate) fn failed_by(sentence: impl Into<String>) -> PyErr {
 fn _mgz(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("Error", module.py().get_type::<Error>())?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<arrow::Frame>()?;
+    module.add_class::<arrow::PyFrame>()?;
     module.add_class::<arrow::Stream>()?;
     module.add_class::<trace::Trace>()?;
     module.add_class::<trace::Analysis>()?;
-    module.add_function(wrap_pyfunction!(trace::merge, module)?)?;
-    models::add(module)?;
-    ranks::add(module)
+    module.add_function(wrap_pyfunction!(trace::merge_partials, module)?)?;
+    models::add_models(module)?;
+    ranks::add_ranks(module)
 }

@@ -1,6 +1,6 @@
 //! The locality models on streams of addresses.
 
-use crate::arrow::Frame;
+use crate::arrow::PyFrame;
 use crate::buffer::{Numbers, block_shift};
 use crate::trace::Trace;
 use crate::{failed, failed_by};
@@ -65,10 +65,10 @@ impl Accesses {
     }
 }
 
-fn frame(columns: Vec<Series>) -> PyResult<Frame> {
+fn frame(columns: Vec<Series>) -> PyResult<PyFrame> {
     let columns = columns.into_iter().map(Column::from).collect();
     DataFrame::new_infer_height(columns)
-        .map(Frame)
+        .map(PyFrame)
         .map_err(|e| failed_by(e.to_string()))
 }
 
@@ -132,7 +132,7 @@ impl ReuseSink for Each {
 
 /// Distance and interval of each access of an array.
 #[pyfunction]
-fn reuse_distances(py: Python<'_>, addresses: Bound<'_, PyAny>, block: u64) -> PyResult<Frame> {
+fn reuse_distances(py: Python<'_>, addresses: Bound<'_, PyAny>, block: u64) -> PyResult<PyFrame> {
     let numbers = Numbers::of(&addresses)?;
     let shift = block_shift(block)?;
     py.detach(|| {
@@ -155,7 +155,7 @@ fn reuse_distances(py: Python<'_>, addresses: Bound<'_, PyAny>, block: u64) -> P
 
 /// Histogram of the distances; the last row has the first touches.
 #[pyfunction]
-fn reuse_histogram(py: Python<'_>, accesses: Bound<'_, PyAny>, block: u64) -> PyResult<Frame> {
+fn reuse_histogram(py: Python<'_>, accesses: Bound<'_, PyAny>, block: u64) -> PyResult<PyFrame> {
     let accesses = Accesses::of(&accesses)?;
     let shift = block_shift(block)?;
     py.detach(|| {
@@ -189,7 +189,7 @@ fn miss_ratio_curve(
     accesses: Bound<'_, PyAny>,
     sizes: Vec<u64>,
     block: u64,
-) -> PyResult<Frame> {
+) -> PyResult<PyFrame> {
     let accesses = Accesses::of(&accesses)?;
     let shift = block_shift(block)?;
     py.detach(|| {
@@ -213,7 +213,7 @@ fn footprint_curve(
     addresses: Bound<'_, PyAny>,
     windows: Vec<u64>,
     block: u64,
-) -> PyResult<Frame> {
+) -> PyResult<PyFrame> {
     let numbers = Numbers::of(&addresses)?;
     let shift = block_shift(block)?;
     py.detach(|| {
@@ -241,7 +241,7 @@ fn footprint(py: Python<'_>, addresses: Bound<'_, PyAny>, block: u64) -> PyResul
 
 /// Accesses and misses of a hierarchy of caches, whose levels are given as on the command line.
 #[pyfunction]
-fn simulate(py: Python<'_>, accesses: Bound<'_, PyAny>, levels: &str) -> PyResult<Frame> {
+fn simulate(py: Python<'_>, accesses: Bound<'_, PyAny>, levels: &str) -> PyResult<PyFrame> {
     let accesses = Accesses::of(&accesses)?;
     py.detach(|| {
         let levels = hierarchy(levels).map_err(failed_by)?;
@@ -305,11 +305,11 @@ fn simulate(py: Python<'_>, accesses: Bound<'_, PyAny>, levels: &str) -> PyResul
 /// Earth Mover's Distance of two signatures; none if one of them is empty.
 #[pyfunction]
 fn emd(a: Vec<f64>, b: Vec<f64>) -> Option<f64> {
-    mgz_models::emd::distance(&a, &b)
+    mgz_models::emd::earth_movers_distance(&a, &b)
 }
 
 /// Adds the functions.
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn add_models(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(reuse_distances, module)?)?;
     module.add_function(wrap_pyfunction!(reuse_histogram, module)?)?;
     module.add_function(wrap_pyfunction!(miss_ratio_curve, module)?)?;

@@ -1,6 +1,6 @@
 //! Many traces.
 
-use crate::arrow::Frame;
+use crate::arrow::PyFrame;
 use crate::{failed, failed_by};
 use mgz_analyzer::commands::ranks::{key_of, of_trace};
 use mgz_analyzer::ranks::view::{document, findings_text};
@@ -75,10 +75,13 @@ impl RanksResult {
     }
 
     /// The tables by name.
-    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, Frame)>> {
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, PyFrame)>> {
         py.detach(|| {
             let made = document(&self.0).frames().map_err(failed_by)?;
-            Ok(made.into_iter().map(|(name, t)| (name, Frame(t))).collect())
+            Ok(made
+                .into_iter()
+                .map(|(name, t)| (name, PyFrame(t)))
+                .collect())
         })
     }
 
@@ -93,7 +96,7 @@ impl RanksResult {
 }
 
 /// Adds the functions.
-pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+pub(crate) fn add_ranks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<RanksResult>()?;
     module.add_function(wrap_pyfunction!(ranks_partial, module)?)?;
     module.add_function(wrap_pyfunction!(ranks_merge, module)?)

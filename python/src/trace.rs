@@ -1,6 +1,6 @@
 //! Traces and what the analyzer finds in them.
 
-use crate::arrow::{Batch, Frame, Stream};
+use crate::arrow::{Batch, PyFrame, Stream};
 use crate::{failed, failed_by};
 use clap::Parser;
 use mgz_analyzer::cli::Arguments;
@@ -9,12 +9,12 @@ use mgz_analyzer::commands::row_batches::{ROW_COLUMNS, RowColumn, row_type, send
 use mgz_analyzer::commands::{is_watched, refuse_watched};
 use mgz_analyzer::filter::Conditions;
 use mgz_analyzer::input;
-use mgz_analyzer::output::export::tables;
+use mgz_analyzer::output::export::export_tables;
 use mgz_analyzer::output::screen::screen;
 use mgz_analyzer::output::text::{Style, render};
 use mgz_analyzer::report;
 use mgz_analyzer::report::build::{examine, merge_all, tables_of};
-use mgz_analyzer::report::counted::find;
+use mgz_analyzer::report::counted::find_counts;
 use mgz_annotations_schema::manifest::Cache;
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ impl Trace {
             }
             if questions.filter.is_empty() {
                 let given = arguments.weights_from.as_deref();
-                questions.counted = find(trace, given).map_err(failed_by)?;
+                questions.counted = find_counts(trace, given).map_err(failed_by)?;
             }
             let (analysis, _) =
                 examine(trace, &questions, &|_| ()).map_err(|e| failed(e.into()))?;
@@ -156,10 +156,13 @@ impl Analysis {
     }
 
     /// The tables by name.
-    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, Frame)>> {
+    fn tables(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, PyFrame)>> {
         py.detach(|| {
-            let made = tables(&self.0).map_err(failed_by)?;
-            Ok(made.into_iter().map(|(name, t)| (name, Frame(t))).collect())
+            let made = export_tables(&self.0).map_err(failed_by)?;
+            Ok(made
+                .into_iter()
+                .map(|(name, t)| (name, PyFrame(t)))
+                .collect())
         })
     }
 
@@ -194,7 +197,8 @@ impl Analysis {
 
 /// Partial results merged, as by `mgz-analyze --merge`.
 #[pyfunction]
-pub(crate) fn merge(
+#[pyo3(name = "merge")]
+pub(crate) fn merge_partials(
     py: Python<'_>,
     files: Vec<PathBuf>,
     to: Option<PathBuf>,

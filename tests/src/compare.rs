@@ -4,8 +4,8 @@
 //! at its place in the order, with its address and size. The exceptions are loads that the sidecar
 //! calls implied, and then the rows of their region must imply exactly as many.
 
-use crate::events::{Event, Kind, Watch};
-use crate::rows::Row;
+use crate::events::{EventKind, StepperEvent, WatchedCode};
+use crate::rows::RecordedRow;
 use anyhow::{Context, Result, bail, ensure};
 use mgz_annotations_schema::sidecar::{NO_RECORD, NONE, Sidecar, Site, SiteFlags, SiteKind};
 use std::collections::{BTreeMap, HashMap};
@@ -40,22 +40,22 @@ impl Summary {
 }
 
 /// The originals of the functions that are instrumented.
-pub fn watch_originals(path: &Path, sidecar: &Sidecar) -> Watch {
+pub fn watch_originals(path: &Path, sidecar: &Sidecar) -> WatchedCode {
     let ranges = sidecar
         .functions
         .iter()
         .filter(|f| f.left == NONE)
         .map(|f| (f.start, f.end, false))
         .collect();
-    Watch {
+    WatchedCode {
         path: path.into(),
         ranges,
-        ..Watch::default()
+        ..WatchedCode::default()
     }
 }
 
 /// Originals and clones, for the PT flavour.
-pub fn watch_clones(path: &Path, original: &Path, sidecar: &Sidecar) -> Watch {
+pub fn watch_clones(path: &Path, original: &Path, sidecar: &Sidecar) -> WatchedCode {
     let mut watch = watch_originals(path, sidecar);
     watch.ranges.extend(
         sidecar
@@ -78,8 +78,8 @@ pub fn watch_clones(path: &Path, original: &Path, sidecar: &Sidecar) -> Watch {
 }
 
 /// Events by thread.
-pub fn by_thread(events: &[Event]) -> BTreeMap<(u32, u32), Vec<Event>> {
-    let mut threads: BTreeMap<_, Vec<Event>> = BTreeMap::new();
+pub fn by_thread(events: &[StepperEvent]) -> BTreeMap<(u32, u32), Vec<StepperEvent>> {
+    let mut threads: BTreeMap<_, Vec<StepperEvent>> = BTreeMap::new();
     for event in events {
         threads
             .entry((event.process, event.thread))
@@ -180,8 +180,8 @@ impl Waiting {
 /// order.
 pub fn thread(
     sidecar: &Sidecar,
-    reference: &[Event],
-    rows: &[Row],
+    reference: &[StepperEvent],
+    rows: &[RecordedRow],
     lossy: bool,
 ) -> Result<Summary> {
     let mut sites = Sites::new(sidecar);
@@ -193,7 +193,7 @@ pub fn thread(
     let mut summary = Summary::default();
     let mut next = rows.iter().filter(|r| !r.store).enumerate().peekable();
     for (i, event) in reference.iter().enumerate() {
-        ensure!(event.kind == Kind::Original, "event {i} is {event:?}");
+        ensure!(event.kind == EventKind::Original, "event {i} is {event:?}");
         summary.loads += 1;
         let (id, site) = sites.next(event.ip)?;
         waiting.load(site);
@@ -466,10 +466,10 @@ fn expand(sidecar: &Sidecar, id: u32, pass: &Pass, bias: u64) -> Option<Vec<(u64
 
 /// The expected content of a PT-flavoured trace for one stepped thread: `(ip, address, size)` of
 /// each load that has a row, and the number of implied loads.
-pub fn recorded(sidecar: &Sidecar, events: &[Event]) -> Result<(Vec<(u64, u64, u32)>, u64)> {
+pub fn recorded(sidecar: &Sidecar, events: &[StepperEvent]) -> Result<(Vec<(u64, u64, u32)>, u64)> {
     let mut sites = Sites::new(sidecar);
     let (mut rows, mut implied) = (Vec::new(), 0);
-    for event in events.iter().filter(|e| e.kind == Kind::Clone) {
+    for event in events.iter().filter(|e| e.kind == EventKind::Clone) {
         let (_, site) = sites.next(event.ip)?;
         match site.flags & (SiteFlags::IMPLIED | SiteFlags::UNRECORDED) {
             0 => rows.push((event.ip, event.value, event.size)),
@@ -482,7 +482,12 @@ pub fn recorded(sidecar: &Sidecar, events: &[Event]) -> Result<(Vec<(u64, u64, u
 
 /// Checks one thread of a PT-flavoured program: the payloads of its `ptwrite`s must give the loads
 /// that its clones ran.
-pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> Result<Summary> {
+pub fn ptwrites(
+    sidecar: &Sidecar,
+    events: &[StepperEvent],
+    bias: u64,
+    lossy: bool,
+) -> Result<Summary> {
     let mut sites = Sites::new(sidecar);
     let mut passes = Passes {
         now: Pass {
@@ -495,22 +500,22 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
     let mut summary = Summary::default();
     // Rows of a gather that are still to come, and a repe/repne load that waits for its count.
     let mut coming: Vec<(u64, u32)> = Vec::new();
-    let mut waiting: Vec<(u32, Event)> = Vec::new();
+    let mut waiting: Vec<(u32, StepperEvent)> = Vec::new();
     for (i, event) in events.iter().enumerate() {
         match event.kind {
-            Kind::Module => continue,
-            Kind::Fault => passes.fault(event.ip),
-            Kind::Original if lossy => {
+            EventKind::Module => continue,
+            EventKind::Fault => passes.fault(event.ip),
+            EventKind::Original if lossy => {
                 summary.loads += 1;
                 summary.lost += 1;
             }
-            Kind::Original => bail!(
+            EventKind::Original => bail!(
                 "event {i}: a load in the original body of an instrumented function: {event:x?}"
             ),
-            Kind::Unlisted => {
+            EventKind::Unlisted => {
                 bail!("event {i}: a load in a clone that no site describes: {event:x?}")
             }
-            Kind::PtWrite => {
+            EventKind::PtWrite => {
                 let at = sidecar
                     .ptwrites
                     .binary_search_by_key(&event.ip, |p| p.ip)
@@ -533,7 +538,7 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
                     }
                 }
             }
-            Kind::Clone => {
+            EventKind::Clone => {
                 summary.loads += 1;
                 if !coming.is_empty() {
                     let row = coming.remove(0);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Code of one file in which loads are logged.
 #[derive(Clone, Debug, Default)]
-pub struct Watch {
+pub struct WatchedCode {
     /// The file as it is mapped.
     pub path: PathBuf,
     /// Link-time address ranges, with whether the range is a clone's.
@@ -18,8 +18,8 @@ pub struct Watch {
     pub original: Option<PathBuf>,
 }
 
-impl Watch {
-    /// Text form, read by [`Watch::parse`].
+impl WatchedCode {
+    /// Text form, read by [`WatchedCode::parse`].
     pub fn to_text(&self) -> String {
         let mut text = format!("file {}\n", self.path.display());
         if let Some(original) = &self.original {
@@ -39,14 +39,14 @@ impl Watch {
     }
 
     /// Reads any number of watches, one after the other.
-    pub fn parse(text: &str) -> Result<Vec<Watch>> {
-        let mut all: Vec<Watch> = Vec::new();
+    pub fn parse(text: &str) -> Result<Vec<WatchedCode>> {
+        let mut all: Vec<WatchedCode> = Vec::new();
         for line in text.lines() {
             let (word, rest) = line.split_once(' ').context("a line without a value")?;
             if word == "file" {
-                all.push(Watch {
+                all.push(WatchedCode {
                     path: rest.into(),
-                    ..Watch::default()
+                    ..WatchedCode::default()
                 });
                 continue;
             }
@@ -74,7 +74,7 @@ impl Watch {
 
 /// Kinds of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EventKind {
     /// A load in original code.
     Original,
     /// A load in a clone, at a site.
@@ -92,14 +92,14 @@ pub enum Kind {
 
 /// One thing that the stepper saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct StepperEvent {
     /// Process id.
     pub process: u32,
     /// Thread id.
     pub thread: u32,
     /// The kind of event.
-    pub kind: Kind,
-    /// Index of the [`Watch`].
+    pub kind: EventKind,
+    /// Index of the [`WatchedCode`].
     pub watch: u16,
     /// Bytes read.
     pub size: u32,
@@ -112,7 +112,7 @@ pub struct Event {
 /// Bytes of an event in the file.
 const EVENT_BYTES: usize = 32;
 
-impl Event {
+impl StepperEvent {
     /// Appends the event to a buffer.
     pub fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.process.to_le_bytes());
@@ -125,7 +125,7 @@ impl Event {
     }
 
     /// Reads all events of a file.
-    pub fn read(path: &Path) -> Result<Vec<Event>> {
+    pub fn read(path: &Path) -> Result<Vec<StepperEvent>> {
         let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
         if !bytes.len().is_multiple_of(EVENT_BYTES) {
             bail!("{} is cut off", path.display());
@@ -136,15 +136,15 @@ impl Event {
             |b: &[u8], i: usize| u64::from_le_bytes(b[i..i + 8].try_into().expect("eight bytes"));
         let event = |b: &[u8]| {
             let kinds = [
-                Kind::Original,
-                Kind::Clone,
-                Kind::Unlisted,
-                Kind::PtWrite,
-                Kind::Module,
-                Kind::Fault,
+                EventKind::Original,
+                EventKind::Clone,
+                EventKind::Unlisted,
+                EventKind::PtWrite,
+                EventKind::Module,
+                EventKind::Fault,
             ];
             let word = u32_at(b, 12);
-            Event {
+            StepperEvent {
                 process: u32_at(b, 0),
                 thread: u32_at(b, 4),
                 size: u32_at(b, 8),

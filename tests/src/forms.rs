@@ -14,7 +14,7 @@ const REFUSED: i32 = 125;
 
 /// The result of one form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum FormOutcome {
     /// It did what the original does.
     Same,
     /// `mgz-instrument` declined the file, for this reason.
@@ -48,8 +48,8 @@ pub fn run_all(
     args: &[&str],
     libs: Option<&str>,
     mut check: impl FnMut(&str, &serde_json::Value),
-) -> Result<Vec<(String, Outcome)>> {
-    let expected = tools::run(Command::new(original).args(args), LIMIT)?;
+) -> Result<Vec<(String, FormOutcome)>> {
+    let expected = tools::run_limited(Command::new(original).args(args), LIMIT)?;
     let mut outcomes = Vec::new();
     for (form, options, modes) in FORMS {
         let path = PathBuf::from(format!("{}.{form}", original.display()));
@@ -60,16 +60,16 @@ pub fn run_all(
             .arg(&path)
             .args(libs.map(|l| format!("--libs={l}")))
             .arg(original);
-        let done = tools::run(&mut command, LIMIT)?;
+        let done = tools::run_limited(&mut command, LIMIT)?;
         let message = |output: &std::process::Output| {
             String::from_utf8_lossy(&output.stderr).trim().to_owned()
         };
         if tools::code(&done) == DECLINED {
-            outcomes.push((form.to_owned(), Outcome::Declined(message(&done))));
+            outcomes.push((form.to_owned(), FormOutcome::Declined(message(&done))));
             continue;
         }
         if tools::code(&done) != 0 {
-            outcomes.push((form.to_owned(), Outcome::Differs(message(&done))));
+            outcomes.push((form.to_owned(), FormOutcome::Differs(message(&done))));
             continue;
         }
         check(form, &serde_json::from_slice(&done.stdout)?);
@@ -79,11 +79,11 @@ pub fn run_all(
             }
         }
         let mut run = |mode: &str, command: &mut Command| -> Result<()> {
-            let got = tools::run(command, LIMIT)?;
+            let got = tools::run_limited(command, LIMIT)?;
             let outcome = match same_result(mode, &expected, &got) {
-                Ok(()) => Outcome::Same,
-                Err(_) if tools::code(&got) == REFUSED => Outcome::Refused(message(&got)),
-                Err(error) => Outcome::Differs(error.to_string()),
+                Ok(()) => FormOutcome::Same,
+                Err(_) if tools::code(&got) == REFUSED => FormOutcome::Refused(message(&got)),
+                Err(error) => FormOutcome::Differs(error.to_string()),
             };
             outcomes.push((format!("{form} {mode}"), outcome));
             Ok(())
@@ -119,7 +119,10 @@ pub fn all_same(
     check: impl FnMut(&str, &serde_json::Value),
 ) {
     let outcomes = run_all(original, args, libs, check).unwrap();
-    let wrong: Vec<_> = outcomes.iter().filter(|o| o.1 != Outcome::Same).collect();
+    let wrong: Vec<_> = outcomes
+        .iter()
+        .filter(|o| o.1 != FormOutcome::Same)
+        .collect();
     assert!(
         wrong.is_empty(),
         "{} {args:?}: {wrong:#?}",

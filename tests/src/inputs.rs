@@ -4,12 +4,12 @@
 use std::fmt::Write as _;
 
 /// A small generator (xorshift), so that inputs are the same everywhere.
-pub struct Random(u64);
+pub struct XorShift(u64);
 
-impl Random {
+impl XorShift {
     /// Starts a sequence.
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    pub fn new(seed: u64) -> XorShift {
+        XorShift(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// Next 64 bits.
@@ -28,7 +28,7 @@ impl Random {
 
 /// Text with a Zipf-like vocabulary, mixed with runs, numbers and noise, about `bytes` long.
 pub fn mixed_data(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut random = Random::new(seed);
+    let mut random = XorShift::new(seed);
     let words: Vec<String> = (0..3000)
         .map(|_| {
             (0..2 + random.below(9))
@@ -77,7 +77,7 @@ pub fn mixed_data(bytes: usize, seed: u64) -> Vec<u8> {
 
 /// SQL that creates, fills, indexes and queries tables of about `rows` rows.
 pub fn sql(rows: u64) -> String {
-    let mut random = Random::new(77);
+    let mut random = XorShift::new(77);
     let mut out = String::from(
         "create table person(id integer primary key, name text, city text, age int, score real);\ncreate table visit(person int, place text, day int);\nbegin;\n",
     );
@@ -228,7 +228,7 @@ END { for (k in w) if (w[k] > best || (w[k] == best && k < name)) { best = w[k];
 
 /// A C file with `functions` functions of many kinds; it needs no header.
 pub fn c_source(functions: u32) -> String {
-    let mut random = Random::new(4242);
+    let mut random = XorShift::new(4242);
     let mut out = String::from(
         "typedef unsigned long size_t;\nextern int printf(const char *, ...);\nextern void *malloc(size_t);\n\
          struct node { struct node *next; int key; double weight; char name[24]; };\nstatic int counter;\n",

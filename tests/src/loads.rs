@@ -12,7 +12,7 @@
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 /// Registers at one moment of a stopped thread.
-pub trait State {
+pub trait RegisterState {
     /// Full value of a general purpose register, by hardware number.
     fn gpr(&self, number: usize) -> u64;
     /// Base of `fs` (`false`) or `gs` (`true`).
@@ -154,7 +154,7 @@ pub fn classify(insn: &Instruction, factory: &mut InstructionInfoFactory) -> Rea
 }
 
 /// Value of a general purpose register operand of any width, zero-extended.
-pub fn register(reg: Register, state: &dyn State) -> u64 {
+pub fn register(reg: Register, state: &dyn RegisterState) -> u64 {
     if reg == Register::None {
         return 0;
     }
@@ -172,7 +172,7 @@ pub fn register(reg: Register, state: &dyn State) -> u64 {
     }
 }
 
-fn segment(insn: &Instruction, state: &dyn State) -> u64 {
+fn segment(insn: &Instruction, state: &dyn RegisterState) -> u64 {
     match insn.memory_segment() {
         Register::FS => state.segment_base(false),
         Register::GS => state.segment_base(true),
@@ -181,7 +181,7 @@ fn segment(insn: &Instruction, state: &dyn State) -> u64 {
 }
 
 /// Base plus displacement (with `rip` resolved by the decoder), without index and segment.
-fn base(insn: &Instruction, state: &dyn State) -> u64 {
+fn base(insn: &Instruction, state: &dyn RegisterState) -> u64 {
     match insn.memory_base() {
         // The decoder already gives the absolute address.
         Register::RIP | Register::EIP | Register::None => insn.memory_displacement64(),
@@ -190,7 +190,7 @@ fn base(insn: &Instruction, state: &dyn State) -> u64 {
 }
 
 /// Effective address of the explicit operand of anything but a gather.
-pub fn effective(insn: &Instruction, state: &dyn State) -> u64 {
+pub fn effective(insn: &Instruction, state: &dyn RegisterState) -> u64 {
     let scaled =
         register(insn.memory_index(), state).wrapping_mul(u64::from(insn.memory_index_scale()));
     let mut offset = base(insn, state).wrapping_add(scaled);
@@ -212,7 +212,7 @@ fn lane(bytes: &[u8; 64], size: usize, i: usize) -> i64 {
     }
 }
 
-fn gather(insn: &Instruction, size: u64, state: &mut dyn State, out: &mut Vec<Read>) {
+fn gather(insn: &Instruction, size: u64, state: &mut dyn RegisterState, out: &mut Vec<Read>) {
     let index_size = if insn.is_vsib64() { 8 } else { 4 };
     let target = insn.op0_register();
     let lanes = (insn.memory_index().size() / index_size).min(target.size() / size as usize);
@@ -238,7 +238,12 @@ fn gather(insn: &Instruction, size: u64, state: &mut dyn State, out: &mut Vec<Re
 }
 
 /// Reads of one execution. For a string instruction: of one element, in the order rsi, rdi.
-pub fn evaluate(insn: &Instruction, reads: &Reads, state: &mut dyn State, out: &mut Vec<Read>) {
+pub fn evaluate(
+    insn: &Instruction,
+    reads: &Reads,
+    state: &mut dyn RegisterState,
+    out: &mut Vec<Read>,
+) {
     match *reads {
         Reads::None => {}
         Reads::Plain(size) => out.push(Read {
@@ -293,7 +298,7 @@ mod tests {
     use iced_x86::{Decoder, DecoderOptions};
 
     struct Fixed;
-    impl State for Fixed {
+    impl RegisterState for Fixed {
         fn gpr(&self, number: usize) -> u64 {
             0x1000 * (number as u64 + 1)
         }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// One row of `samples/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct RecordedRow {
     /// Sample number.
     pub sample: u32,
     /// Order within the thread.
@@ -38,7 +38,7 @@ pub struct Trace {
     /// `manifest.json`.
     pub manifest: Manifest,
     /// Rows of each `(process, thread)`, in file order.
-    pub threads: BTreeMap<(u32, u32), Vec<Row>>,
+    pub threads: BTreeMap<(u32, u32), Vec<RecordedRow>>,
 }
 
 impl Trace {
@@ -51,7 +51,7 @@ impl Trace {
     ///
     /// # Panics
     /// If no thread has a row.
-    pub fn first_thread(&self) -> &[Row] {
+    pub fn first_thread(&self) -> &[RecordedRow] {
         oldest_first(&self.threads)
             .first()
             .expect("no thread has a row")
@@ -90,7 +90,7 @@ pub fn weights(dir: &Path) -> Result<BTreeMap<u32, Option<f64>>> {
 }
 
 /// Reads a trace folder.
-pub fn read(dir: &Path) -> Result<Trace> {
+pub fn read_trace(dir: &Path) -> Result<Trace> {
     let text = std::fs::read(dir.join(MANIFEST))
         .with_context(|| format!("{}/{MANIFEST}", dir.display()))?;
     let manifest = serde_json::from_slice(&text)?;
@@ -99,7 +99,7 @@ pub fn read(dir: &Path) -> Result<Trace> {
         .collect::<Result<_, _>>()?;
     parts.retain(|p| p.extension().is_some_and(|e| e == "parquet"));
     parts.sort();
-    let mut threads: BTreeMap<(u32, u32), Vec<Row>> = BTreeMap::new();
+    let mut threads: BTreeMap<(u32, u32), Vec<RecordedRow>> = BTreeMap::new();
     for part in parts {
         let file = std::fs::File::open(&part)?;
         let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file)
@@ -127,7 +127,7 @@ pub fn read(dir: &Path) -> Result<Trace> {
                 threads
                     .entry((process.value(i), thread.value(i)))
                     .or_default()
-                    .push(Row {
+                    .push(RecordedRow {
                         sample: sample.value(i),
                         seq: seq.value(i),
                         module: module.value(i),

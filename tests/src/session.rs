@@ -2,7 +2,7 @@
 
 use crate::age::oldest_first;
 use crate::compare::{self, Summary};
-use crate::events::{Event, Kind, Watch};
+use crate::events::{EventKind, StepperEvent, WatchedCode};
 use crate::nop;
 use crate::rows::{self, Trace};
 use crate::tools::{self, LIMIT};
@@ -23,7 +23,7 @@ pub struct Instrumented {
 
 /// Options of a comparison of a program.
 #[derive(Clone, Copy, Default)]
-pub struct Options<'a> {
+pub struct SessionOptions<'a> {
     /// More arguments for `mgz-instrument`.
     pub instrument: &'a [&'a str],
     /// Loads may be lost to original code that cannot be patched.
@@ -111,11 +111,11 @@ pub fn record_command(options: &[&str], trace: &Path, program: &Path, args: &[&s
 /// Runs the stepper over a command in which `program` is stepped.
 pub fn step(
     dir: &Path,
-    watch: &Watch,
+    watch: &WatchedCode,
     program: &Path,
     flags: &[&str],
     command: &Command,
-) -> Result<(Output, Vec<Event>)> {
+) -> Result<(Output, Vec<StepperEvent>)> {
     let (watch_file, events) = (dir.join("watch"), dir.join("events"));
     std::fs::write(&watch_file, watch.to_text())?;
     let mut stepper = Command::new(tools::binary("mgz-stepper"));
@@ -132,13 +132,13 @@ pub fn step(
             .get_envs()
             .filter_map(|(name, value)| Some((name, value?))),
     );
-    let output = tools::run(&mut stepper, LIMIT)?;
+    let output = tools::run_limited(&mut stepper, LIMIT)?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(
         text.contains("mgz-stepper: status"),
         "the stepper failed: {text}"
     );
-    Ok((output, Event::read(&events)?))
+    Ok((output, StepperEvent::read(&events)?))
 }
 
 /// Checks that a run of an instrumented program gave what the original gives.
@@ -162,10 +162,10 @@ pub fn soft_addresses(
     dir: &Path,
     original: &Path,
     args: &[&str],
-    options: Options,
+    options: SessionOptions,
 ) -> Result<(Summary, Trace)> {
     let app = instrument(original, "soft", options.instrument)?;
-    let expected = tools::run(Command::new(original).args(args), LIMIT)?;
+    let expected = tools::run_limited(Command::new(original).args(args), LIMIT)?;
 
     let watch = compare::watch_originals(&app.path, &app.sidecar);
     let off = record_command(
@@ -178,31 +178,31 @@ pub fn soft_addresses(
     same_result("the reference run", &expected, &output)?;
 
     let trace = dir.join("trace.got");
-    let output = tools::run(
+    let output = tools::run_limited(
         &mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, args),
         LIMIT,
     )?;
     same_result("the recorded run", &expected, &output)?;
-    let trace = rows::read(&trace)?;
+    let trace = rows::read_trace(&trace)?;
     compare_threads(&app.sidecar, &events, &trace, options.lossy).map(|s| (s, trace))
 }
 
 fn compare_threads(
     sidecar: &Sidecar,
-    events: &[Event],
+    events: &[StepperEvent],
     trace: &Trace,
     lossy: bool,
 ) -> Result<Summary> {
-    let loads: Vec<Event> = events
+    let loads: Vec<StepperEvent> = events
         .iter()
-        .filter(|e| !matches!(e.kind, Kind::Module | Kind::Fault))
+        .filter(|e| !matches!(e.kind, EventKind::Module | EventKind::Fault))
         .copied()
         .collect();
     let reference = compare::by_thread(&loads);
     let module = trace
         .module(&sidecar.id_hex())
         .context("the manifest does not have the program's sidecar")?;
-    let mut recorded: Vec<Vec<rows::Row>> = oldest_first(&trace.threads)
+    let mut recorded: Vec<Vec<rows::RecordedRow>> = oldest_first(&trace.threads)
         .into_iter()
         .map(|(_, all)| all.iter().filter(|r| r.module == module).copied().collect())
         .collect();
@@ -233,10 +233,10 @@ pub fn pt_addresses(
     dir: &Path,
     original: &Path,
     args: &[&str],
-    options: Options,
+    options: SessionOptions,
 ) -> Result<Summary> {
     let app = instrument(original, "pt", options.instrument)?;
-    let expected = tools::run(Command::new(original).args(args), LIMIT)?;
+    let expected = tools::run_limited(Command::new(original).args(args), LIMIT)?;
     let watch = compare::watch_clones(&app.path, &app.original, &app.sidecar);
     let mut command = Command::new(&app.path);
     command.args(args);
@@ -244,7 +244,7 @@ pub fn pt_addresses(
     same_result("the stepped run", &expected, &output)?;
     let bias = events
         .iter()
-        .find(|e| e.kind == Kind::Module)
+        .find(|e| e.kind == EventKind::Module)
         .map_or(0, |e| e.value);
     let mut total = Summary::default();
     for (id, events) in compare::by_thread(&events) {

@@ -16,8 +16,8 @@
 mod image;
 mod process;
 
-use crate::events::{Event, Kind, Watch};
-use crate::loads::{self, Read, Reads, State};
+use crate::events::{EventKind, StepperEvent, WatchedCode};
+use crate::loads::{self, Read, Reads, RegisterState};
 use crate::tracee::{Memory, Registers};
 use anyhow::{Context, Result, bail};
 use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, OpKind};
@@ -28,16 +28,16 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 
 use image::{Image, linkage, original, same_form, segments};
-use process::{CodeAddress, Process, entry_point, find, group_of, parent_of};
+use process::{CodeAddress, Process, entry_point, find_watched, group_of, parent_of};
 
 /// The program to run and the code to watch.
-pub struct Options {
+pub struct StepperOptions {
     /// Command line.
     pub command: Vec<String>,
     /// The file whose process is stepped: the command itself, or a program that the command starts.
     pub program: PathBuf,
     /// Code under watch.
-    pub watches: Vec<Watch>,
+    pub watches: Vec<WatchedCode>,
     /// Switch address space randomisation off for the command.
     pub fixed_layout: bool,
     /// Step from the exec on, through the loader and all constructors; else from the program's entry point.
@@ -48,7 +48,7 @@ pub struct Options {
 
 /// The end of a stepped run.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome {
+pub struct StepperOutcome {
     /// Wait status of the command.
     pub status: i32,
     /// Instructions stepped.
@@ -63,7 +63,7 @@ struct Code {
     insn: Instruction,
     reads: Reads,
     place: CodeAddress,
-    kind: Kind,
+    kind: EventKind,
     /// Link-time address to log.
     ip: u64,
     /// In a clone: the operand's registers are not the original's.
@@ -96,7 +96,7 @@ enum At {
 struct Pending {
     address: u64,
     reads: Vec<Read>,
-    kind: Kind,
+    kind: EventKind,
     watch: usize,
     ip: u64,
     /// Count register before, if the instruction repeats.
@@ -119,7 +119,7 @@ struct Thread {
 
 /// The tracer.
 pub struct Stepper<W: Write> {
-    options: Options,
+    options: StepperOptions,
     program: PathBuf,
     images: Vec<Image>,
     processes: HashMap<i32, Process>,
@@ -155,7 +155,7 @@ fn event_message(tid: i32) -> std::io::Result<u64> {
 
 impl<W: Write> Stepper<W> {
     /// Prepares a run.
-    pub fn new(options: Options, out: W) -> Result<Stepper<W>> {
+    pub fn new(options: StepperOptions, out: W) -> Result<Stepper<W>> {
         let mut images = Vec::new();
         for watch in &options.watches {
             let bytes =
@@ -215,7 +215,7 @@ impl<W: Write> Stepper<W> {
     }
 
     /// Runs the command to its end.
-    pub fn run(mut self) -> Result<Outcome> {
+    pub fn run(mut self) -> Result<StepperOutcome> {
         let child = self.spawn()?;
         let root = child.id() as i32;
         let mut status = None;
@@ -271,7 +271,7 @@ impl<W: Write> Stepper<W> {
         self.out.write_all(&self.buffer)?;
         self.out.flush()?;
         let status = status.context("the command's end was not seen")?;
-        Ok(Outcome {
+        Ok(StepperOutcome {
             status,
             steps: self.steps,
             loads: self.loads,
@@ -366,7 +366,7 @@ impl<W: Write> Stepper<W> {
             .processes
             .get_mut(&pid)
             .context("a fault in an unknown process")?;
-        let place = find(
+        let place = find_watched(
             process,
             &self.program,
             &self.options.watches,
@@ -378,8 +378,8 @@ impl<W: Write> Stepper<W> {
             Some(place) => self.put(
                 tid,
                 pid,
-                Event {
-                    kind: Kind::Fault,
+                StepperEvent {
+                    kind: EventKind::Fault,
                     ip: ip.wrapping_sub(place.bias),
                     value: signal as u64,
                     ..blank(place.watch)
@@ -606,8 +606,8 @@ impl<W: Write> Stepper<W> {
                 self.put(
                     tid,
                     pid,
-                    Event {
-                        kind: Kind::PtWrite,
+                    StepperEvent {
+                        kind: EventKind::PtWrite,
                         value,
                         ip: code.ip,
                         ..blank(code.place.watch)
@@ -671,7 +671,7 @@ impl<W: Write> Stepper<W> {
         }
         for read in &pending.reads {
             self.loads += 1;
-            let event = Event {
+            let event = StepperEvent {
                 kind: pending.kind,
                 ip: pending.ip,
                 value: read.address,
@@ -683,8 +683,8 @@ impl<W: Write> Stepper<W> {
         }
     }
 
-    fn put(&mut self, tid: i32, pid: i32, event: Event) -> Result<()> {
-        Event {
+    fn put(&mut self, tid: i32, pid: i32, event: StepperEvent) -> Result<()> {
+        StepperEvent {
             process: pid as u32,
             thread: tid as u32,
             ..event
@@ -706,7 +706,7 @@ impl<W: Write> Stepper<W> {
         if let Some(known) = process.code.get(&ip) {
             return Ok(known.clone());
         }
-        let found = find(
+        let found = find_watched(
             process,
             &self.program,
             &self.options.watches,
@@ -726,8 +726,8 @@ impl<W: Write> Stepper<W> {
                     self.put(
                         tid,
                         pid,
-                        Event {
-                            kind: Kind::Module,
+                        StepperEvent {
+                            kind: EventKind::Module,
                             value: place.bias,
                             ..blank(place.watch)
                         },
@@ -761,7 +761,7 @@ impl<W: Write> Stepper<W> {
                 insn,
                 reads: Reads::None,
                 place,
-                kind: Kind::PtWrite,
+                kind: EventKind::PtWrite,
                 ip: ip - place.bias,
                 moved: false,
                 what: What::PtWrite,
@@ -773,7 +773,7 @@ impl<W: Write> Stepper<W> {
                 insn,
                 reads: Reads::None,
                 place,
-                kind: Kind::Clone,
+                kind: EventKind::Clone,
                 ip: ip - place.bias,
                 moved: false,
                 what: What::Lea,
@@ -803,9 +803,9 @@ impl<W: Write> Stepper<W> {
         }
         let (mut kind, mut at, mut moved) = (
             if place.clone {
-                Kind::Unlisted
+                EventKind::Unlisted
             } else {
-                Kind::Original
+                EventKind::Original
             },
             link,
             false,
@@ -814,7 +814,7 @@ impl<W: Write> Stepper<W> {
             let watch = &self.options.watches[place.watch];
             if let Ok(i) = watch.copies.binary_search_by_key(&link, |c| c.0) {
                 at = watch.copies[i].1;
-                kind = Kind::Clone;
+                kind = EventKind::Clone;
                 if let Some(original) = original(&self.images[place.watch], at, place.bias)
                     && !matches!(reads, Reads::Linkage(_))
                 {
@@ -876,11 +876,11 @@ fn gone(error: &anyhow::Error) -> bool {
         .is_some_and(|e| e.raw_os_error() == Some(libc::ESRCH))
 }
 
-fn blank(watch: usize) -> Event {
-    Event {
+fn blank(watch: usize) -> StepperEvent {
+    StepperEvent {
         process: 0,
         thread: 0,
-        kind: Kind::Original,
+        kind: EventKind::Original,
         watch: watch as u16,
         size: 0,
         ip: 0,

@@ -69,11 +69,11 @@ pub fn code(output: &Output) -> i32 {
 }
 
 /// Runs a command in its own session with a time limit; kills the whole session when it is over.
-pub fn run(command: &mut Command, limit: Duration) -> Result<Output> {
+pub fn run_limited(command: &mut Command, limit: Duration) -> Result<Output> {
     run_with(command, None, limit)
 }
 
-/// Like [`run`], with bytes on standard input.
+/// Like [`run_limited`], with bytes on standard input.
 pub fn run_with(command: &mut Command, input: Option<&[u8]>, limit: Duration) -> Result<Output> {
     run_beside(command, input, limit, |_| {})
 }
@@ -165,7 +165,7 @@ pub fn run_beside(
 
 /// Runs a command that must succeed.
 pub fn succeed(command: &mut Command, limit: Duration) -> Result<Output> {
-    let output = run(command, limit)?;
+    let output = run_limited(command, limit)?;
     if !output.status.success() {
         bail!(
             "{command:?}: status {}\n{}",
@@ -218,7 +218,7 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                        run(&mut Command::new("/bin/true"), LIMIT).unwrap();
+                        run_limited(&mut Command::new("/bin/true"), LIMIT).unwrap();
                     }
                 });
             }

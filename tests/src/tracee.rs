@@ -1,6 +1,6 @@
 //! Registers and memory of a stopped thread.
 
-use crate::loads::State;
+use crate::loads::RegisterState;
 use std::os::unix::fs::FileExt;
 
 /// Registers of a stopped thread; vector registers are read when first asked for.
@@ -92,7 +92,7 @@ impl Registers {
     }
 }
 
-impl State for Registers {
+impl RegisterState for Registers {
     fn gpr(&self, number: usize) -> u64 {
         let u = &self.user;
         [

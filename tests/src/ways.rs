@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Kind of executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExecutableKind {
     /// Position-independent, with a loader.
     Pie,
     /// At a fixed address, with a loader.
@@ -18,25 +18,25 @@ pub enum Kind {
     StaticPie,
 }
 
-impl Kind {
+impl ExecutableKind {
     /// Arguments for gcc and clang.
     pub fn flags(self) -> &'static [&'static str] {
         match self {
-            Kind::Pie => &["-fPIE", "-pie"],
-            Kind::NoPie => &["-fno-pie", "-no-pie"],
-            Kind::Static => &["-fno-pie", "-no-pie", "-static"],
-            Kind::StaticPie => &["-fPIE", "-static-pie"],
+            ExecutableKind::Pie => &["-fPIE", "-pie"],
+            ExecutableKind::NoPie => &["-fno-pie", "-no-pie"],
+            ExecutableKind::Static => &["-fno-pie", "-no-pie", "-static"],
+            ExecutableKind::StaticPie => &["-fPIE", "-static-pie"],
         }
     }
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for ExecutableKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Kind::Pie => "pie",
-            Kind::NoPie => "nopie",
-            Kind::Static => "static",
-            Kind::StaticPie => "staticpie",
+            ExecutableKind::Pie => "pie",
+            ExecutableKind::NoPie => "nopie",
+            ExecutableKind::Static => "static",
+            ExecutableKind::StaticPie => "staticpie",
         })
     }
 }
@@ -60,7 +60,7 @@ pub struct Way {
     /// Optimisation level, e.g. `2`.
     pub opt: &'static str,
     /// Kind of executable.
-    pub kind: Kind,
+    pub kind: ExecutableKind,
     /// The parts to strip.
     pub strip: Strip,
     /// More arguments.
@@ -87,11 +87,15 @@ impl std::fmt::Display for Way {
 
 /// All ways: {gcc, clang} × {-O0, -O1, -O2, -O3, -Os} × {PIE, not PIE, static} × {stripped, not},
 /// and a few static PIEs.
-pub fn all() -> Vec<Way> {
+pub fn all_ways() -> Vec<Way> {
     let mut all = Vec::new();
     for clang in [false, true] {
         for opt in ["0", "1", "2", "3", "s"] {
-            for kind in [Kind::Pie, Kind::NoPie, Kind::Static] {
+            for kind in [
+                ExecutableKind::Pie,
+                ExecutableKind::NoPie,
+                ExecutableKind::Static,
+            ] {
                 for strip in [Strip::No, Strip::Symbols] {
                     all.push(Way {
                         clang,
@@ -106,14 +110,14 @@ pub fn all() -> Vec<Way> {
         all.push(Way {
             clang,
             opt: "2",
-            kind: Kind::StaticPie,
+            kind: ExecutableKind::StaticPie,
             strip: Strip::Symbols,
             flags: &[],
         });
         all.push(Way {
             clang,
             opt: "0",
-            kind: Kind::StaticPie,
+            kind: ExecutableKind::StaticPie,
             strip: Strip::No,
             flags: &[],
         });
@@ -123,7 +127,7 @@ pub fn all() -> Vec<Way> {
 
 /// The ways for a program in this run of the tests.
 pub fn ways(program: &str) -> Vec<Way> {
-    let all = all();
+    let all = all_ways();
     if let Some(wanted) = std::env::var_os("MGZ_WAY") {
         let wanted = wanted.to_string_lossy().into_owned();
         return all
@@ -141,10 +145,10 @@ pub fn ways(program: &str) -> Vec<Way> {
     let mut picked: Vec<Way> = (0..2).map(|i| all[(shift + 23 * i) % all.len()]).collect();
     if !picked
         .iter()
-        .any(|w| matches!(w.kind, Kind::Static | Kind::StaticPie))
+        .any(|w| matches!(w.kind, ExecutableKind::Static | ExecutableKind::StaticPie))
     {
         let at = shift % picked.len();
-        picked[at].kind = Kind::Static;
+        picked[at].kind = ExecutableKind::Static;
     }
     picked
 }
@@ -194,10 +198,10 @@ impl Way {
         let mut command = Command::new(compiler);
         if kind == "rs" {
             let (model, crt) = match self.kind {
-                Kind::Pie => ("pic", "-crt-static"),
-                Kind::NoPie => ("static", "-crt-static"),
-                Kind::Static => ("static", "+crt-static"),
-                Kind::StaticPie => ("pic", "+crt-static"),
+                ExecutableKind::Pie => ("pic", "-crt-static"),
+                ExecutableKind::NoPie => ("static", "-crt-static"),
+                ExecutableKind::Static => ("static", "+crt-static"),
+                ExecutableKind::StaticPie => ("pic", "+crt-static"),
             };
             command
                 .args(["--edition", "2024", "-C"])

@@ -6,15 +6,15 @@
 
 use mgz_annotations_schema::sidecar::Function;
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::rows::{self, Row};
-use mgz_tests::session::{self, Options};
+use mgz_tests::rows::{self, RecordedRow};
+use mgz_tests::session::{self, SessionOptions};
 use mgz_tests::tools;
 use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn check(name: &str, args: &[&str], options: Options) {
+fn check(name: &str, args: &[&str], options: SessionOptions) {
     let mut failures = Vec::new();
     let mut variants = programs::variants(name);
     if ["f90", "rs"]
@@ -73,7 +73,7 @@ fn check(name: &str, args: &[&str], options: Options) {
 }
 
 macro_rules! programs {
-    ($($name:ident)*) => { $( #[test] fn $name() { check(stringify!($name), &[], Options::default()); } )* };
+    ($($name:ident)*) => { $( #[test] fn $name() { check(stringify!($name), &[], SessionOptions::default()); } )* };
 }
 
 programs! {
@@ -90,10 +90,10 @@ fn faults() {
     check(
         "faults",
         &["keep-registers"],
-        Options {
+        SessionOptions {
             lossy: true,
             soft_only: true,
-            ..Options::default()
+            ..SessionOptions::default()
         },
     );
 }
@@ -106,12 +106,12 @@ fn tables() {
     check(
         "tables",
         &[],
-        Options {
+        SessionOptions {
             instrument: &[
                 "--exclude",
                 "^(image_base|image_masked|bytes|words|backwards)$",
             ],
-            ..Options::default()
+            ..SessionOptions::default()
         },
     );
 }
@@ -124,9 +124,9 @@ fn code_that_cannot_be_patched() {
         check(
             name,
             &[],
-            Options {
+            SessionOptions {
                 lossy: true,
-                ..Options::default()
+                ..SessionOptions::default()
             },
         );
     }
@@ -139,9 +139,9 @@ fn panics() {
     check(
         "panics",
         &[],
-        Options {
+        SessionOptions {
             instrument: &["--functions", "panics"],
-            ..Options::default()
+            ..SessionOptions::default()
         },
     );
 }
@@ -165,7 +165,7 @@ fn records_that_handlers_interrupt_are_whole() {
             let loads = |name: &str, args: &[&str]| {
                 let trace = dir.path().join(format!("{name}-{variant}-{form}"));
                 let expected = tools::succeed(Command::new(&original).args(args), LIMIT).unwrap();
-                let got = tools::run(
+                let got = tools::run_limited(
                     &mut session::record_command(
                         &["--mode", "full", "--no-aslr"],
                         &trace,
@@ -176,9 +176,9 @@ fn records_that_handlers_interrupt_are_whole() {
                 )
                 .unwrap();
                 session::same_result("ticking", &expected, &got).unwrap();
-                let rows = rows::read(&trace).unwrap();
+                let rows = rows::read_trace(&trace).unwrap();
                 let of = |function: &Function| {
-                    let inside = |r: &&Row| (function.start..function.end).contains(&r.ip);
+                    let inside = |r: &&RecordedRow| (function.start..function.end).contains(&r.ip);
                     let rows = rows.first_thread().iter().filter(inside);
                     rows.map(|r| (r.ip, r.address)).collect::<Vec<_>>()
                 };

@@ -40,7 +40,7 @@ fn attach(pid: i32, trace: &Path, options: &[&str]) -> Output {
         ])
         .arg(trace)
         .args(options);
-    tools::run(&mut command, LIMIT).unwrap()
+    tools::run_limited(&mut command, LIMIT).unwrap()
 }
 
 fn succeeded(done: &Output) {
@@ -122,7 +122,7 @@ fn a_running_process_is_sampled_again_and_again() {
             String::from_utf8_lossy(&done.stderr)
         );
         for turn in 0..3 {
-            let trace = rows::read(&name(turn)).unwrap();
+            let trace = rows::read_trace(&name(turn)).unwrap();
             let m = &trace.manifest;
             assert!(
                 m.totals.samples > 10 && m.problems.is_empty() && m.totals.dropped.is_empty(),
@@ -172,7 +172,7 @@ fn attachments_that_follow_one_another_at_once() {
                     "-o",
                 ])
                 .arg(&trace);
-            succeeded(&tools::run(&mut command, LIMIT).unwrap());
+            succeeded(&tools::run_limited(&mut command, LIMIT).unwrap());
         }
     });
     let done = done.unwrap();
@@ -213,8 +213,8 @@ fn ends_of_processes_and_of_recorders() {
         "{}",
         String::from_utf8_lossy(&done.stderr)
     );
-    assert!(rows::read(&last).unwrap().manifest.totals.samples > 10);
-    let recovered = tools::run(
+    assert!(rows::read_trace(&last).unwrap().manifest.totals.samples > 10);
+    let recovered = tools::run_limited(
         tools::tool("mgz-record").arg("--recover").arg(&killed),
         LIMIT,
     )
@@ -225,7 +225,7 @@ fn ends_of_processes_and_of_recorders() {
         "{}",
         String::from_utf8_lossy(&recovered.stderr)
     );
-    assert!(rows::read(&killed).unwrap().manifest.totals.samples > 10);
+    assert!(rows::read_trace(&killed).unwrap().manifest.totals.samples > 10);
 }
 
 /// Processes that cannot be attached to are left as they are, with a reason.

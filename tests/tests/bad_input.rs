@@ -19,7 +19,7 @@ fn text(output: &Output) -> String {
 
 /// Checks a refusal: status, nothing on stdout, and an error that has all of `words`.
 fn refused(what: &str, command: &mut Command, statuses: &[i32], words: &[&str]) {
-    let output = tools::run(command, LIMIT).unwrap();
+    let output = tools::run_limited(command, LIMIT).unwrap();
     let stderr = text(&output);
     assert!(
         statuses.contains(&tools::code(&output)),
@@ -564,7 +564,7 @@ fn what_cannot_be_analyzed() {
         std::fs::write(part(&broken), bytes).unwrap();
         // The intact part is analysed; the status and a warning say that some of the trace is
         // missing.
-        let output = tools::run(&mut analyze(&broken), LIMIT).unwrap();
+        let output = tools::run_limited(&mut analyze(&broken), LIMIT).unwrap();
         let stderr = text(&output);
         assert_eq!(tools::code(&output), 1, "{what}: {stderr}");
         assert!(
@@ -577,7 +577,7 @@ fn what_cannot_be_analyzed() {
     // error, but no panic.
     let broken = copy("no-sidecars");
     std::fs::remove_dir_all(broken.join("annotations")).unwrap();
-    let output = tools::run(&mut analyze(&broken), LIMIT).unwrap();
+    let output = tools::run_limited(&mut analyze(&broken), LIMIT).unwrap();
     assert!(
         [0, 1].contains(&tools::code(&output)) && text(&output).contains(".mgza"),
         "{}",
@@ -588,7 +588,7 @@ fn what_cannot_be_analyzed() {
     let reports = dir.path().join("reports");
     std::fs::create_dir(&reports).unwrap();
     std::fs::write(reports.join("thesis.txt"), "years of work").unwrap();
-    let _ = tools::run(
+    let _ = tools::run_limited(
         analyze(&good).args(["--format", "csv", "-o"]).arg(&reports),
         LIMIT,
     )
@@ -619,7 +619,7 @@ fn a_closed_pipe_is_quiet() {
         tools::binary("mgz-analyze").display(),
         trace.display()
     );
-    let output = tools::run(Command::new("sh").arg("-c").arg(script), LIMIT).unwrap();
+    let output = tools::run_limited(Command::new("sh").arg("-c").arg(script), LIMIT).unwrap();
     assert_eq!(output.stdout.len(), 10);
     assert_eq!(text(&output), "");
 }
@@ -631,7 +631,7 @@ fn quiet_instrumentation_prints_errors_alone() {
     let run = |input: &str| {
         let mut command = tools::tool("mgz-instrument");
         command.arg("-q").arg("-o").arg(dir.path().join("out"));
-        tools::run(command.arg(input), LIMIT).unwrap()
+        tools::run_limited(command.arg(input), LIMIT).unwrap()
     };
     let well = run("/bin/true");
     assert_eq!(well.status.code(), Some(0));

@@ -3,7 +3,7 @@
 
 use mgz_annotations_schema::sidecar::SiteKind;
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::rows::{self, Row, Trace};
+use mgz_tests::rows::{self, RecordedRow, Trace};
 use mgz_tests::session::{self, record_command, same_result};
 use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn build(name: &str, variant: Variant, dir: &Path) -> Option<PathBuf> {
 /// Totals agree with rows, and rows are in order.
 fn consistent(trace: &Trace) {
     let totals = &trace.manifest.totals;
-    let rows: Vec<&Row> = trace.threads.values().flatten().collect();
+    let rows: Vec<&RecordedRow> = trace.threads.values().flatten().collect();
     assert_eq!(totals.rows, rows.len() as u64);
     let implied: u64 = rows.iter().map(|r| u64::from(r.implied_const)).sum();
     assert_eq!(totals.implied_const, implied);
@@ -52,21 +52,22 @@ fn run(name: &str, variant: Variant, args: &[&str]) -> Option<(Trace, Trace)> {
     let dir = tempfile::tempdir().unwrap();
     let original = build(name, variant, dir.path())?;
     let app = session::instrument(&original, "soft", &[]).unwrap();
-    let expected = tools::run(Command::new(&original).args(args), LIMIT).unwrap();
+    let expected = tools::run_limited(Command::new(&original).args(args), LIMIT).unwrap();
     let mut traces = Vec::new();
     for options in [
         &["--mode", "full"][..],
         &["--mode", "ring", "--period", "5000", "--window", "500"],
     ] {
         let trace = dir.path().join(options[1]);
-        let got = tools::run(&mut record_command(options, &trace, &app.path, args), LIMIT).unwrap();
+        let got = tools::run_limited(&mut record_command(options, &trace, &app.path, args), LIMIT)
+            .unwrap();
         same_result(
             &format!("{name} {args:?} {variant} {}", options[1]),
             &expected,
             &got,
         )
         .unwrap();
-        let trace = rows::read(&trace).unwrap();
+        let trace = rows::read_trace(&trace).unwrap();
         assert!(trace.rows() > 0, "{name} {args:?} {}: no rows", options[1]);
         consistent(&trace);
         traces.push(trace);
@@ -179,7 +180,7 @@ fn windows_are_pieces_of_the_whole() {
     let record = |options: &[&str], name: &str| {
         let trace = dir.path().join(name);
         tools::succeed(&mut record_command(options, &trace, &app.path, &[]), LIMIT).unwrap();
-        rows::read(&trace).unwrap()
+        rows::read_trace(&trace).unwrap()
     };
     let full = record(&["--mode", "full", "--no-aslr"], "full");
     let options = [
@@ -192,7 +193,7 @@ fn windows_are_pieces_of_the_whole() {
         "100",
     ];
     let (ring, again) = (record(&options, "ring"), record(&options, "again"));
-    let plain = |rows: &[Row]| -> Vec<(u64, u64, u32)> {
+    let plain = |rows: &[RecordedRow]| -> Vec<(u64, u64, u32)> {
         rows.iter().map(|r| (r.ip, r.address, r.size)).collect()
     };
     let all = plain(full.first_thread());
@@ -245,7 +246,7 @@ fn vectors_at_the_end_of_a_ring() {
                 LIMIT,
             )
             .unwrap();
-            rows::read(&trace)
+            rows::read_trace(&trace)
                 .unwrap()
                 .first_thread()
                 .iter()
@@ -264,14 +265,14 @@ fn vectors_at_the_end_of_a_ring() {
                 "--window",
                 window,
             ];
-            let got = tools::run(
+            let got = tools::run_limited(
                 &mut record_command(&options, &trace, &app.path, &["3000"]),
                 LIMIT,
             )
             .unwrap();
             same_result("gathers", &expected, &got).unwrap();
-            let trace = rows::read(&trace).unwrap();
-            let gathered: Vec<&Row> = trace
+            let trace = rows::read_trace(&trace).unwrap();
+            let gathered: Vec<&RecordedRow> = trace
                 .first_thread()
                 .iter()
                 .filter(|r| app.sidecar.sites[r.site as usize].kind == SiteKind::Gather as u8)
@@ -315,7 +316,7 @@ fn a_library_opened_at_run_time() {
     );
     let expected = tools::succeed(Command::new(&loader).arg(&plugin), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(
             &["--mode", "full"],
             &trace,
@@ -326,7 +327,7 @@ fn a_library_opened_at_run_time() {
     )
     .unwrap();
     same_result("loader", &expected, &got).unwrap();
-    let trace = rows::read(&trace).unwrap();
+    let trace = rows::read_trace(&trace).unwrap();
     let module = trace
         .module(&library.sidecar.id_hex())
         .expect("the library is in the manifest");
@@ -340,7 +341,7 @@ fn a_library_opened_at_run_time() {
 
     // A program whose code cannot be changed runs as it is.
     let options = ["--mode", "full", "--force"];
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(
             &options,
             &dir.path().join("trace"),
@@ -376,7 +377,7 @@ fn a_library_opened_at_run_time() {
     }
     let old = dir.path().join("libolder.so");
     std::fs::write(&old, older).unwrap();
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(
             &options,
             &dir.path().join("trace"),
@@ -427,17 +428,17 @@ fn a_library_that_the_program_is_linked_to() {
         same_result(
             "unrecorded",
             &expected,
-            &tools::run(&mut Command::new(&app.path), LIMIT).unwrap(),
+            &tools::run_limited(&mut Command::new(&app.path), LIMIT).unwrap(),
         )
         .unwrap();
         let trace = path.join("trace");
-        let got = tools::run(
+        let got = tools::run_limited(
             &mut record_command(&["--mode", "full", "--force"], &trace, &app.path, &[]),
             LIMIT,
         )
         .unwrap();
         same_result("recorded", &expected, &got).unwrap();
-        let trace = rows::read(&trace).unwrap();
+        let trace = rows::read_trace(&trace).unwrap();
         let mut rows = vec![0; trace.manifest.modules.len()];
         trace
             .threads
@@ -459,11 +460,11 @@ fn a_soft_file_runs_as_the_original_does_when_it_is_not_recorded() {
         return;
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
-    let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
     same_result(
         "unrecorded",
         &expected,
-        &tools::run(&mut Command::new(&app.path), LIMIT).unwrap(),
+        &tools::run_limited(&mut Command::new(&app.path), LIMIT).unwrap(),
     )
     .unwrap();
 }
@@ -484,8 +485,8 @@ fn children_that_are_not_instrumented_do_not_see_the_recorder() {
     )
     .unwrap();
     let app = session::instrument(&program, "soft", &[]).unwrap();
-    let expected = tools::run(&mut Command::new(&program), LIMIT).unwrap();
-    let got = tools::run(
+    let expected = tools::run_limited(&mut Command::new(&program), LIMIT).unwrap();
+    let got = tools::run_limited(
         &mut record_command(&["--mode", "full"], &dir.path().join("t"), &app.path, &[]),
         LIMIT,
     )
@@ -523,19 +524,20 @@ fn programs_that_others_start() {
                 vec!["-c".to_string(), line(p)]
             }
         };
-        let expected = tools::run(Command::new(starter).args(arguments(&program)), LIMIT).unwrap();
+        let expected =
+            tools::run_limited(Command::new(starter).args(arguments(&program)), LIMIT).unwrap();
         let trace = dir
             .path()
             .join(format!("{}.trace", starter.file_name().unwrap().display()));
         let own = arguments(&app.path);
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        let got = tools::run(
+        let got = tools::run_limited(
             &mut record_command(&["--mode", "full"], &trace, starter, &own),
             LIMIT,
         )
         .unwrap();
         same_result("started by another", &expected, &got).unwrap();
-        let trace = rows::read(&trace).unwrap();
+        let trace = rows::read_trace(&trace).unwrap();
         consistent(&trace);
         assert_eq!(trace.threads.len(), 2, "two processes");
     }
@@ -576,7 +578,7 @@ fn a_library_that_is_opened_and_closed_many_times() {
         session::instrument(&library, "soft", &[]).unwrap(),
     );
     let trace = path.join("trace");
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(
             &["--mode", "full"],
             &trace,
@@ -587,7 +589,7 @@ fn a_library_that_is_opened_and_closed_many_times() {
     )
     .unwrap();
     same_result("opened 700 times", &expected, &got).unwrap();
-    let trace = rows::read(&trace).unwrap();
+    let trace = rows::read_trace(&trace).unwrap();
     consistent(&trace);
     let calls = trace.threads.values().flatten().count();
     assert!(calls >= 700 * 80, "{calls} rows");
@@ -611,7 +613,7 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
         LIMIT,
     )
     .unwrap();
-    let expected = tools::run(&mut Command::new(&program), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&program), LIMIT).unwrap();
     for (mode, options) in [
         ("ring", ["--for", "ring"]),
         ("full", ["--for", "ring"]),
@@ -627,7 +629,7 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
             "cd {}; ./copy-*{mode}; ./copy-*{mode}",
             dir.path().display()
         );
-        let got = tools::run(
+        let got = tools::run_limited(
             &mut record_command(
                 &["--mode", mode],
                 &trace,
@@ -646,7 +648,7 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
         );
         let said = String::from_utf8_lossy(&got.stderr).into_owned();
         assert!(said.contains("its sidecar is missing"), "{mode}: {said}");
-        consistent(&rows::read(&trace).unwrap());
+        consistent(&rows::read_trace(&trace).unwrap());
     }
 }
 
@@ -714,7 +716,7 @@ fn the_pt_flavour_without_a_recorder() {
                 continue;
             };
             let out = dir.path().join("app.pt");
-            let done = tools::run(
+            let done = tools::run_limited(
                 tools::tool("mgz-instrument")
                     .args(["--backend", "pt", "-o"])
                     .arg(&out)
@@ -731,8 +733,8 @@ fn the_pt_flavour_without_a_recorder() {
             if !nop::executes_ptwrite() {
                 nop::replace(&out).unwrap();
             }
-            let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
-            let got = tools::run(&mut Command::new(&out), LIMIT).unwrap();
+            let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
+            let got = tools::run_limited(&mut Command::new(&out), LIMIT).unwrap();
             same_result(&format!("{name} {variant}"), &expected, &got).unwrap();
         }
     }
@@ -792,8 +794,8 @@ fn static_executables_of_the_pt_flavour() {
         if !nop::executes_ptwrite() {
             nop::replace(&out).unwrap();
         }
-        let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
-        let got = tools::run(&mut Command::new(&out), LIMIT).unwrap();
+        let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
+        let got = tools::run_limited(&mut Command::new(&out), LIMIT).unwrap();
         same_result(name, &expected, &got).unwrap();
     }
 }

@@ -3,8 +3,8 @@
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::within;
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::rows::{self, Row, Trace};
-use mgz_tests::session::{self, Instrumented, Options, record_command, same_result};
+use mgz_tests::rows::{self, RecordedRow, Trace};
+use mgz_tests::session::{self, Instrumented, SessionOptions, record_command, same_result};
 use mgz_tests::tools::{self, LIMIT};
 use std::collections::HashMap;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn full_traces_of_translated_clones() {
             let Some(built) = programs::build(name, variant, &[], dir.path()).unwrap() else {
                 continue;
             };
-            let options = Options {
+            let options = SessionOptions {
                 instrument: TRANSLATED,
                 lossy,
                 soft_only: true,
@@ -83,7 +83,7 @@ fn calls_to_functions_without_a_clone() {
             )
             .unwrap();
             let own = symbols(&app.original, &["main", "sum"]);
-            let mut rows = loads(rows::read(&trace).unwrap().first_thread());
+            let mut rows = loads(rows::read_trace(&trace).unwrap().first_thread());
             // (What runs before and after may tail-call such functions, which do not lead back.)
             rows.retain(|&(ip, ..)| own.iter().any(|&(from, to)| (from..to).contains(&ip)));
             rows
@@ -134,7 +134,7 @@ fn windows_go_on_through_every_linkage_table() {
             LIMIT,
         )
         .unwrap();
-        let totals = rows::read(&trace).unwrap().manifest.totals;
+        let totals = rows::read_trace(&trace).unwrap().manifest.totals;
         let ended = totals
             .truncated_windows
             .get("no_clone")
@@ -151,7 +151,7 @@ fn windows_go_on_through_every_linkage_table() {
 
 type Load = (u64, u64, u32);
 
-fn loads(rows: &[Row]) -> Vec<Load> {
+fn loads(rows: &[RecordedRow]) -> Vec<Load> {
     rows.iter().map(|r| (r.ip, r.address, r.size)).collect()
 }
 
@@ -166,7 +166,7 @@ struct Agreement {
 }
 
 /// Finds each window in the full trace; panics if one is not there.
-fn compare(what: &str, whole: &[Row], windows: &Trace) -> Agreement {
+fn compare(what: &str, whole: &[RecordedRow], windows: &Trace) -> Agreement {
     const KEY: usize = 3;
     /// Loads of one region at most.
     const REGION: usize = 128;
@@ -267,7 +267,7 @@ fn windows_are_pieces_of_the_whole() {
                 LIMIT,
             )
             .unwrap();
-            rows::read(&trace).unwrap()
+            rows::read_trace(&trace).unwrap()
         };
         let full = record(&["--mode", "full"]);
         for window in ["1000", "100", "16"] {
@@ -362,14 +362,15 @@ fn programs_do_not_notice() {
                 continue;
             };
             for args in runs {
-                let expected = tools::run(Command::new(&app.original).args(*args), LIMIT).unwrap();
+                let expected =
+                    tools::run_limited(Command::new(&app.original).args(*args), LIMIT).unwrap();
                 for i in 0..repetitions {
                     for (window, rate) in [("1000", "1000"), ("16", "10000")] {
                         let options = [
                             "--mode", "burst", "--force", "--window", window, "--rate", rate,
                         ];
                         let trace = dir.path().join("trace");
-                        let got = tools::run(
+                        let got = tools::run_limited(
                             &mut record_command(&options, &trace, &app.path, args),
                             LIMIT,
                         )
@@ -404,15 +405,15 @@ fn threads_of_static_executables() {
     .unwrap()
     .unwrap();
     let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
-    let expected = tools::run(Command::new(&original).arg("300000"), LIMIT).unwrap();
+    let expected = tools::run_limited(Command::new(&original).arg("300000"), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(&["--rate", "10000"], &trace, &app.path, &["300000"]),
         LIMIT,
     )
     .unwrap();
     same_result("static", &expected, &got).unwrap();
-    let manifest = rows::read(&trace).unwrap().manifest;
+    let manifest = rows::read_trace(&trace).unwrap().manifest;
     let sampled = manifest.threads.iter().filter(|t| t.samples > 0).count();
     assert!(
         sampled > 2
@@ -436,9 +437,9 @@ fn triggers_between_a_table_and_its_jump() {
     let Some(app) = app("dispatch", PLAIN, dir.path()) else {
         return;
     };
-    let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(
             &["--mode", "burst", "--rate", "20000", "--window", "16"],
             &trace,
@@ -449,7 +450,7 @@ fn triggers_between_a_table_and_its_jump() {
     )
     .unwrap();
     same_result("dispatch", &expected, &got).unwrap();
-    let totals = rows::read(&trace).unwrap().manifest.totals;
+    let totals = rows::read_trace(&trace).unwrap().manifest.totals;
     let count = |what: &str| totals.triggers.get(what).copied().unwrap_or(0);
     println!("{:?} {:?}", totals.triggers, totals.truncated_windows);
     assert!(count("came") > 100, "{:?}", totals.triggers);
@@ -493,7 +494,7 @@ fn no_room_in_the_queue_of_signals() {
                     }
                 })
             };
-            tools::run(command, LIMIT).unwrap()
+            tools::run_limited(command, LIMIT).unwrap()
         };
         let expected = limited(&mut Command::new(&app.original));
         let trace = dir.path().join("trace");
@@ -506,7 +507,7 @@ fn no_room_in_the_queue_of_signals() {
             &[],
         ));
         same_result(name, &expected, &got).unwrap();
-        let totals = rows::read(&trace).unwrap().manifest.totals;
+        let totals = rows::read_trace(&trace).unwrap().manifest.totals;
         assert!(
             totals.triggers["windows"] > 5,
             "{name}: {:?}",
@@ -595,7 +596,7 @@ fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
         for (sum, word) in time.iter_mut().zip(line.split(' ')) {
             *sum += word.parse::<f64>().unwrap();
         }
-        let rows = rows::read(&trace).unwrap();
+        let rows = rows::read_trace(&trace).unwrap();
         for first in rows
             .threads
             .values()
@@ -641,15 +642,15 @@ fn ticks_end_no_system_calls() {
         "--force",
     ];
     let args = ["60000"];
-    let expected = tools::run(Command::new(&polls.original).args(args), LIMIT).unwrap();
+    let expected = tools::run_limited(Command::new(&polls.original).args(args), LIMIT).unwrap();
     assert!(String::from_utf8_lossy(&expected.stdout).ends_with("interrupted 0 times\n"));
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(&options, &trace, &polls.path, &args),
         LIMIT,
     )
     .unwrap();
     same_result("polls", &expected, &got).unwrap();
-    let manifest = rows::read(&trace).unwrap().manifest;
+    let manifest = rows::read_trace(&trace).unwrap().manifest;
     let counted = |what| manifest.totals.triggers.get(what).copied().unwrap_or(0);
     assert!(manifest.trigger.contains("timers"), "{}", manifest.trigger);
     assert!(
@@ -674,7 +675,7 @@ fn ticks_end_no_system_calls() {
         .split(' ')
         .map(|word| word.parse::<f64>().unwrap())
         .sum();
-    let came = rows::read(&trace).unwrap().manifest.totals.triggers["came"] as f64;
+    let came = rows::read_trace(&trace).unwrap().manifest.totals.triggers["came"] as f64;
     let asked = ns / 1e9 * rate;
     // (Where others use the processor, too, ticks may be missing that the clock counts.)
     assert!(
@@ -714,7 +715,7 @@ fn time_of_others_is_no_time_of_windows() {
         LIMIT,
     )
     .unwrap();
-    let totals = rows::read(&trace).unwrap().manifest.totals;
+    let totals = rows::read_trace(&trace).unwrap().manifest.totals;
     let truth = 1000.0 * 382_805.0;
     let (estimate, error) = (
         totals.loads_executed_assumed.unwrap(),
@@ -748,7 +749,7 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
             LIMIT,
         )
         .unwrap();
-        let rows = rows::read(&trace).unwrap();
+        let rows = rows::read_trace(&trace).unwrap();
         let weights = rows::weights(&trace).unwrap();
         let mut loads = [0f64; 3];
         for row in rows.threads.values().flatten() {
@@ -864,9 +865,9 @@ fn triggers_that_count() {
     let Some(app) = app("touches", PLAIN, dir.path()) else {
         return;
     };
-    let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(
             &["--loads-event", "1:2", "--period", "250", "--window", "100"],
             &trace,
@@ -877,7 +878,7 @@ fn triggers_that_count() {
     )
     .unwrap();
     same_result("counted", &expected, &got).unwrap();
-    let read = rows::read(&trace).unwrap();
+    let read = rows::read_trace(&trace).unwrap();
     let (manifest, totals) = (&read.manifest, &read.manifest.totals);
     assert!(
         manifest.trigger.starts_with("loads (perf_event 1:0x2"),
@@ -911,7 +912,7 @@ fn triggers_that_count() {
         "{own} of {}",
         rows.len()
     );
-    let said = tools::run(
+    let said = tools::run_limited(
         &mut record_command(
             &["--loads-event", "1:2", "--rate", "5", "--force"],
             &trace,
@@ -947,7 +948,7 @@ fn callbacks_that_triggers_find() {
             LIMIT,
         )
         .unwrap();
-        let totals = rows::read(&trace).unwrap().manifest.totals;
+        let totals = rows::read_trace(&trace).unwrap().manifest.totals;
         found += totals
             .truncated_windows
             .get("callback")
@@ -968,10 +969,10 @@ fn threads_that_end_in_a_lap() {
     let Some(app) = app("lapend", PLAIN, dir.path()) else {
         return;
     };
-    let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
     for _ in 0..2 {
-        let got = tools::run(
+        let got = tools::run_limited(
             &mut record_command(
                 &["--mode", "burst", "--rate", "20000", "--force"],
                 &trace,
@@ -982,7 +983,7 @@ fn threads_that_end_in_a_lap() {
         )
         .unwrap();
         same_result("laps", &expected, &got).unwrap();
-        let manifest = rows::read(&trace).unwrap().manifest;
+        let manifest = rows::read_trace(&trace).unwrap().manifest;
         let totals = manifest.totals;
         // Threads live a twentieth of a millisecond. Few of them meet a trigger if the recorder
         // found signals too expensive for the requested rate, as under a high load of the machine.
@@ -1016,7 +1017,7 @@ fn clocks_that_are_refused() {
             &app.path,
             &[],
         );
-        let output = tools::run(
+        let output = tools::run_limited(
             Command::new(&deny)
                 .args(refused)
                 .arg("--")
@@ -1027,7 +1028,7 @@ fn clocks_that_are_refused() {
         .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(tools::code(&output), 0, "{said}");
-        let manifest = rows::read(&trace).unwrap().manifest;
+        let manifest = rows::read_trace(&trace).unwrap().manifest;
         let windows = manifest
             .totals
             .triggers

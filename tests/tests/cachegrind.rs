@@ -87,7 +87,7 @@ fn simulated(app: &Path, work: &str, dir: &Path) -> Misses {
         .args(["cache", "--format", "json", "--stores"])
         .args(["--level", "32K:8", "--level", "256K:8"])
         .arg(&trace);
-    let output = tools::run(&mut command, LIMIT).unwrap();
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
     if tools::code(&output) != 0 {
         // Without work a program may have no access.
         let said = String::from_utf8_lossy(&output.stderr);

@@ -257,7 +257,7 @@ fn damaged_paths_are_unknown() {
     let mut bytes = std::fs::read(&path).unwrap();
     bytes.truncate(bytes.len() / 2);
     std::fs::write(&path, &bytes).unwrap();
-    let output = tools::run(
+    let output = tools::run_limited(
         tools::tool("mgz-analyze")
             .arg(&trace)
             .args(["--format", "json"]),

@@ -2,7 +2,7 @@
 //! observed, with the share in the recorded addresses themselves.
 
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::rows::{self, Row};
+use mgz_tests::rows::{self, RecordedRow};
 use mgz_tests::session::{self, record_command};
 use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const POINTS: f64 = 10.0;
 
 /// Sites nine in ten of whose steps inside samples are the same, and none.
-fn strided(rows: &[&Row]) -> HashSet<(u16, u32)> {
+fn strided(rows: &[&RecordedRow]) -> HashSet<(u16, u32)> {
     let mut last: HashMap<(u16, u32), (u32, u64)> = HashMap::new();
     let mut steps: HashMap<(u16, u32), HashMap<i64, u64>> = HashMap::new();
     for row in rows {
@@ -38,7 +38,7 @@ fn strided(rows: &[&Row]) -> HashSet<(u16, u32)> {
 }
 
 /// Share of the distinct addresses, percent.
-fn share(rows: &[&Row], of: impl Fn(&Row) -> bool) -> f64 {
+fn share(rows: &[&RecordedRow], of: impl Fn(&RecordedRow) -> bool) -> f64 {
     let all: HashSet<u64> = rows.iter().map(|r| r.address).collect();
     let some: HashSet<u64> = rows.iter().filter(|r| of(r)).map(|r| r.address).collect();
     some.len() as f64 * 100.0 / all.len().max(1) as f64
@@ -78,21 +78,21 @@ fn strided_shares_are_those_of_the_addresses() {
             )
             .unwrap();
             let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-            let recorded = rows::read(&trace).unwrap();
+            let recorded = rows::read_trace(&trace).unwrap();
             std::fs::remove_dir_all(&trace).unwrap();
-            let loads: Vec<&Row> = recorded
+            let loads: Vec<&RecordedRow> = recorded
                 .first_thread()
                 .iter()
                 .filter(|r| !r.store)
                 .collect();
             let truth = strided(&loads);
-            let mut samples: BTreeMap<u32, Vec<&Row>> = BTreeMap::new();
+            let mut samples: BTreeMap<u32, Vec<&RecordedRow>> = BTreeMap::new();
             loads
                 .iter()
                 .for_each(|r| samples.entry(r.sample).or_default().push(r));
             samples.retain(|_, rows| rows.len() >= 500);
             assert!(samples.len() >= 5, "{what}: {} samples", samples.len());
-            let is_strided = |r: &Row| truth.contains(&(r.module, r.site));
+            let is_strided = |r: &RecordedRow| truth.contains(&(r.module, r.site));
             for (sample, rows) in &samples {
                 let (by_class, by_steps) = (share(rows, |r| r.class == 1), share(rows, is_strided));
                 assert!(by_steps > 5.0 && by_steps < 95.0, "{what}: {by_steps}");

@@ -73,7 +73,7 @@ impl TestFolder {
             .arg("compare")
             .args(arguments)
             .current_dir(self.dir.path());
-        tools::run(&mut command, LIMIT).unwrap()
+        tools::run_limited(&mut command, LIMIT).unwrap()
     }
 
     fn json(&self, arguments: &[&str]) -> (Value, i32) {
@@ -272,7 +272,7 @@ fn action(place: &TestFolder) {
             .env("MGZ_OUTPUT", "out")
             .env("GITHUB_STEP_SUMMARY", &summary)
             .env("GITHUB_OUTPUT", &outputs);
-        let output = tools::run(&mut step, LIMIT).unwrap();
+        let output = tools::run_limited(&mut step, LIMIT).unwrap();
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(code(&output), status, "{message}");
         assert!(

@@ -34,7 +34,7 @@ fn what_a_filter_kills_for_is_not_called() {
     let mut compared = 0;
     for (mode, refused) in cases {
         let arguments = [mode, "60", refused];
-        let want = tools::run(Command::new(&plain).args(arguments), LIMIT).unwrap();
+        let want = tools::run_limited(Command::new(&plain).args(arguments), LIMIT).unwrap();
         if tools::code(&want) != 15 {
             // The C library calls it.
             continue;
@@ -45,7 +45,7 @@ fn what_a_filter_kills_for_is_not_called() {
             &["--rate", "2000", "--no-reuse-pairs"],
         ] {
             let options = [&["--mode", "burst", "--force"], options].concat();
-            let got = tools::run(
+            let got = tools::run_limited(
                 &mut record_command(&options, &trace, &app.path, &arguments),
                 LIMIT,
             )
@@ -85,10 +85,10 @@ fn filters_of_all_kinds_of_programs() {
             let app = session::instrument(&plain, "soft", &["--for", purpose]).unwrap();
             for refused in refused {
                 let arguments = ["alone", "2", refused];
-                let want = tools::run(Command::new(&plain).args(arguments), LIMIT).unwrap();
+                let want = tools::run_limited(Command::new(&plain).args(arguments), LIMIT).unwrap();
                 assert_eq!(tools::code(&want), 15);
                 let options = ["--mode", mode, "--force"];
-                let got = tools::run(
+                let got = tools::run_limited(
                     &mut record_command(&options, &trace, &app.path, &arguments),
                     LIMIT,
                 )

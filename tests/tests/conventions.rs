@@ -64,7 +64,7 @@ fn check(compiler: &str, options: &[&str]) {
             let app = instrument_as(&program, form, libraries);
             let what = |mode: &str| format!("{compiler} {options:?} {form} {libraries:?} {mode}");
             if form == "pt" {
-                let got = tools::run(&mut Command::new(&app), LIMIT).unwrap();
+                let got = tools::run_limited(&mut Command::new(&app), LIMIT).unwrap();
                 same_result(&what("alone"), &expected, &got).unwrap();
                 continue;
             }
@@ -79,7 +79,7 @@ fn check(compiler: &str, options: &[&str]) {
                 let options: Vec<&str> =
                     ["--force", "--mode"].iter().chain(mode).copied().collect();
                 let mut command = record_command(&options, &dir.path().join("trace"), &app, &[]);
-                let got = tools::run(&mut command, LIMIT).unwrap();
+                let got = tools::run_limited(&mut command, LIMIT).unwrap();
                 same_result(&what(mode[0]), &expected, &got).unwrap();
             }
         }

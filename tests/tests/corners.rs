@@ -31,11 +31,11 @@ fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, 
     // Another user must be able to execute it.
     tools::succeed(Command::new("chmod").arg("755").arg(dir.path()), LIMIT).unwrap();
     for case in cases {
-        let expected = tools::run(Command::new(&original).arg(case), LIMIT).unwrap();
+        let expected = tools::run_limited(Command::new(&original).arg(case), LIMIT).unwrap();
         for options in MODES {
             let app = &flavours[usize::from(options[1] == "burst")];
             let trace = dir.path().join(format!("{case}-{}", options[1]));
-            let got = tools::run(
+            let got = tools::run_limited(
                 &mut record_command(options, &trace, &app.path, &[case]),
                 LIMIT,
             )
@@ -231,7 +231,7 @@ fn the_loader_is_left_alone() {
         int main(int argc, char **argv) { unsigned s = 0; for (int i = 0; i < 64; i++) s += t[i]; printf(\"%u %d\\n\", s, dlopen(argv[1], RTLD_NOW) != 0);\n\
         dlopen(\"/nowhere\", RTLD_NOW); close(-1); syscall(39); char *said = dlerror(); printf(\"%s\\n\", said ? said : \"nothing\"); return 0; }\n",
     );
-    let expected = tools::run(Command::new(&program).arg(&library), LIMIT).unwrap();
+    let expected = tools::run_limited(Command::new(&program).arg(&library), LIMIT).unwrap();
     for options in MODES {
         let app = session::instrument(
             &program,
@@ -246,7 +246,7 @@ fn the_loader_is_left_alone() {
             ],
         )
         .unwrap();
-        let got = tools::run(
+        let got = tools::run_limited(
             &mut record_command(
                 options,
                 &dir.path().join(options[1]),
@@ -280,9 +280,9 @@ fn programs_that_close_everything_are_sampled() {
     .unwrap();
     let app = session::instrument(&program, "soft", &["--for", "burst"]).unwrap();
     for way in ["range", "from", "loop"] {
-        let expected = tools::run(Command::new(&program).arg(way), LIMIT).unwrap();
+        let expected = tools::run_limited(Command::new(&program).arg(way), LIMIT).unwrap();
         let trace = dir.path().join(way);
-        let got = tools::run(
+        let got = tools::run_limited(
             &mut record_command(
                 &["--mode", "burst", "--rate", "1000"],
                 &trace,
@@ -293,7 +293,7 @@ fn programs_that_close_everything_are_sampled() {
         )
         .unwrap();
         same_result(way, &expected, &got).unwrap();
-        let samples = mgz_tests::rows::read(&trace)
+        let samples = mgz_tests::rows::read_trace(&trace)
             .unwrap()
             .manifest
             .totals
@@ -326,7 +326,7 @@ fn handlers_take_nothing_more_of_an_alternate_stack() {
             return;
         };
         let run = |command: &mut Command| {
-            let output = tools::run(command.current_dir(dir.path()), LIMIT).unwrap();
+            let output = tools::run_limited(command.current_dir(dir.path()), LIMIT).unwrap();
             assert!(output.status.success(), "{output:?}");
             String::from_utf8(output.stdout).unwrap()
         };

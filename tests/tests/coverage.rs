@@ -8,9 +8,9 @@
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::{NONE, Sidecar, SiteFlags};
 use mgz_tests::age::oldest_first;
-use mgz_tests::events::{Event, Kind, Watch};
+use mgz_tests::events::{EventKind, StepperEvent, WatchedCode};
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::rows::{self, Row, Trace};
+use mgz_tests::rows::{self, RecordedRow, Trace};
 use mgz_tests::session::{self, Instrumented, record_command, step};
 use mgz_tests::tools::{self, LIMIT};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
@@ -115,13 +115,13 @@ fn measure_in(
     dir: &Path,
     stray: i64,
 ) -> Coverage {
-    let watch = Watch {
+    let watch = WatchedCode {
         path: app.path.clone(),
         ranges: code(&app.original)
             .into_iter()
             .map(|(a, b)| (a, b, false))
             .collect(),
-        ..Watch::default()
+        ..WatchedCode::default()
     };
     let file = dir.join("input");
     std::fs::write(&file, input.unwrap_or_default()).unwrap();
@@ -146,7 +146,7 @@ fn measure_in(
     off.envs(fixed);
     let (_, events) = step(dir, &watch, &program.path, &[], &off).unwrap();
     let trace = dir.join("trace.got");
-    tools::run(
+    tools::run_limited(
         record_command(
             &["--mode", "full", "--no-aslr"],
             &trace,
@@ -161,7 +161,7 @@ fn measure_in(
         &app.sidecar,
         &linkage(&app.original),
         &events,
-        &rows::read(&trace).unwrap(),
+        &rows::read_trace(&trace).unwrap(),
         stray,
     )
 }
@@ -169,7 +169,7 @@ fn measure_in(
 fn count(
     sidecar: &Sidecar,
     linkage: &[(u64, u64)],
-    events: &[Event],
+    events: &[StepperEvent],
     trace: &Trace,
     stray: i64,
 ) -> Coverage {
@@ -188,7 +188,7 @@ fn count(
     let in_head = |ip: u64| linkage.iter().any(|r| (r.0..r.0 + HEAD).contains(&ip));
     // A direct call of an entry was counted with what the entry reads.
     let mut before: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
-    for event in events.iter().filter(|e| e.kind == Kind::Original) {
+    for event in events.iter().filter(|e| e.kind == EventKind::Original) {
         let last = before.insert((event.process, event.thread), (event.ip, event.value));
         if in_table(event.ip) && last.is_some_and(|l| l.1 == event.value && !in_table(l.0)) {
             continue;
@@ -385,7 +385,7 @@ fn what_is_left_alone_is_said() {
         let said = String::from_utf8_lossy(&said.stdout).into_owned();
         assert!(said.contains(&format!("{expected} left")), "{said}");
         let trace = dir.path().join(format!("trace-{expected}"));
-        let done = tools::run(
+        let done = tools::run_limited(
             &mut record_command(&["--mode", "full"], &trace, &out, &[]),
             LIMIT,
         )
@@ -444,7 +444,7 @@ fn a_function_that_borrows_gs_is_left_alone() {
         .unwrap();
         for form in ["ring", "burst"] {
             let out = dir.path().join(format!("{name}.{form}"));
-            let done = tools::run(
+            let done = tools::run_limited(
                 tools::tool("mgz-instrument")
                     .args(["--backend", "soft", "--for", form, "-o"])
                     .arg(&out)
@@ -473,21 +473,22 @@ fn a_function_that_borrows_gs_is_left_alone() {
                 tools::skip("the processor or the kernel has no rdgsbase");
                 continue;
             }
-            let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+            let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
             for options in [
                 &["--mode", "full"][..],
                 &["--mode", "ring", "--period", "300", "--window", "100"],
             ] {
                 let trace = dir.path().join(format!("{name}-{}", options[1]));
                 let got =
-                    tools::run(&mut record_command(options, &trace, &out, &[]), LIMIT).unwrap();
+                    tools::run_limited(&mut record_command(options, &trace, &out, &[]), LIMIT)
+                        .unwrap();
                 session::same_result(name, &expected, &got).unwrap();
                 let said = String::from_utf8_lossy(&got.stderr);
                 assert!(
                     said.contains("neither recorded nor counted: 1 function of"),
                     "{said}"
                 );
-                let rows: usize = rows::read(&trace)
+                let rows: usize = rows::read_trace(&trace)
                     .unwrap()
                     .threads
                     .values()
@@ -528,10 +529,10 @@ fn what_of_gs_the_soft_backend_takes() {
         ("filler", r#""nopw %%gs:(%1)""#),
     ] {
         let original = program(name, code);
-        let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+        let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
         let app = session::instrument(&original, "soft", &[]).unwrap();
         let trace = dir.path().join(format!("trace-{name}"));
-        let got = tools::run(
+        let got = tools::run_limited(
             &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
             LIMIT,
         )
@@ -544,7 +545,7 @@ fn what_of_gs_the_soft_backend_takes() {
         ("cleared", r#""xor %%eax, %%eax; mov %%eax, %%gs""#),
     ] {
         let original = program(name, code);
-        let done = tools::run(
+        let done = tools::run_limited(
             tools::tool("mgz-instrument")
                 .args(["--backend", "soft", "-o"])
                 .arg(dir.path().join("none"))
@@ -654,8 +655,8 @@ fn so_it_is_in_static_executables() {
 /// other, because the heap lies behind the file's last segment, which is longer with more records.
 fn same_loads(
     sidecar: &Sidecar,
-    shared: &[Row],
-    naive: &[Row],
+    shared: &[RecordedRow],
+    naive: &[RecordedRow],
     shifts: &mut BTreeMap<i64, u64>,
 ) -> Result<(), String> {
     let loads = || {
@@ -680,7 +681,7 @@ fn same_loads(
         .map(|s| (s.ip, sidecar.regions[s.region as usize].function))
         .collect();
     let mut balance: BTreeMap<u32, i64> = BTreeMap::new();
-    let mut book = |row: &Row, loads: i64| match functions.get(&row.ip) {
+    let mut book = |row: &RecordedRow, loads: i64| match functions.get(&row.ip) {
         Some(f) => {
             let _: () = *balance.entry(*f).or_default() += loads;
             Ok(())
@@ -694,7 +695,7 @@ fn same_loads(
             book(row, -1)?;
             continue;
         }
-        let what = |r: &Row| (r.ip, r.size, r.class, r.store);
+        let what = |r: &RecordedRow| (r.ip, r.size, r.class, r.store);
         match next.next() {
             Some((_, same)) if what(same) == what(row) => {
                 book(same, same.implied_const.into())?;
@@ -773,7 +774,7 @@ fn sharing_payloads_loses_nothing() {
                     LIMIT,
                 )
                 .unwrap();
-                (app.sidecar, rows::read(&dir.join("trace")).unwrap())
+                (app.sidecar, rows::read_trace(&dir.join("trace")).unwrap())
             };
             // (Paths of one length, so that the stack is the same.)
             let ((sidecar, shared), (_, naive)) =

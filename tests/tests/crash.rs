@@ -103,7 +103,7 @@ fn manifest(trace: &Path) -> serde_json::Value {
 
 /// The analyzer reads the trace; returns its JSON and what it says on stderr.
 fn analyze(trace: &Path) -> (serde_json::Value, String) {
-    let output = tools::run(
+    let output = tools::run_limited(
         tools::tool("mgz-analyze")
             .args(["--format", "json"])
             .arg(trace),
@@ -139,7 +139,7 @@ fn a_killed_recorder_of_a_program_with_handlers() {
         else {
             return;
         };
-        let expected = tools::run(Command::new(&original).arg(ROUNDS), LIMIT).unwrap();
+        let expected = tools::run_limited(Command::new(&original).arg(ROUNDS), LIMIT).unwrap();
         let app = session::instrument(&original, "soft", &[]).unwrap();
         for options in MODES {
             let out = dir.path().join("out");
@@ -225,7 +225,7 @@ fn a_loop_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
     let trace = dir.path().join("trace");
-    let out = tools::run(
+    let out = tools::run_limited(
         &mut record_command(MODES[0], &trace, &app.path, &["loop"]),
         LIMIT,
     )
@@ -259,7 +259,7 @@ fn a_loop_that_is_cancelled() {
     let Some(original) = programs::build("undone", PLAIN, &[], dir.path()).unwrap() else {
         return;
     };
-    let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
     assert!(
         String::from_utf8_lossy(&expected.stdout).ends_with("\n20 0\n"),
         "{expected:?}"
@@ -273,7 +273,8 @@ fn a_loop_that_is_cancelled() {
         };
         let app = session::instrument(&original, "soft", &["--for", kind]).unwrap();
         let trace = dir.path().join(options[1]);
-        let out = tools::run(&mut record_command(options, &trace, &app.path, &[]), LIMIT).unwrap();
+        let out = tools::run_limited(&mut record_command(options, &trace, &app.path, &[]), LIMIT)
+            .unwrap();
         session::same_result(options[1], &expected, &out).unwrap();
         if options[1] != "full" {
             continue;
@@ -376,7 +377,7 @@ fn a_full_disk() {
         .unwrap();
     let work = session::instrument(&original, "soft", &[]).unwrap();
     drop(app);
-    let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
     for (options, size) in [
         (MODES[0], "3m"),
         (
@@ -390,7 +391,8 @@ fn a_full_disk() {
         };
         let trace = disk.0.join("trace");
         let output =
-            tools::run(&mut record_command(options, &trace, &work.path, &[]), LIMIT).unwrap();
+            tools::run_limited(&mut record_command(options, &trace, &work.path, &[]), LIMIT)
+                .unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(
             output.stdout, expected.stdout,

@@ -181,7 +181,7 @@ fn without_ids(document: &[u8]) -> Vec<&[u8]> {
 fn beside_and_behind(app: &Path, arguments: &[&str], options: &str, dir: &Path) -> String {
     let trace = dir.join("trace");
     let mut record = record_command(&FULL, &trace, app, arguments);
-    let recorded = tools::run(&mut record, LIMIT).unwrap();
+    let recorded = tools::run_limited(&mut record, LIMIT).unwrap();
     let words: Vec<&str> = options.split(' ').collect();
     let through = analyse(&trace, &words);
     let (output, beside) = without_trace(app, arguments, options, dir);
@@ -562,13 +562,13 @@ fn a_program_ends_when_its_phase_is_recorded() {
     let trace = dir.path().join("trace");
     let record = |options: &[&str]| {
         let options = [options, &["--force", "--exit-after"]].concat();
-        let output = tools::run(
+        let output = tools::run_limited(
             &mut record_command(&options, &trace, &app, &FOR_HOURS),
             LIMIT,
         )
         .unwrap();
         assert_eq!(tools::code(&output), 0, "{options:?}: {}", said(&output));
-        let read = rows::read(&trace).unwrap();
+        let read = rows::read_trace(&trace).unwrap();
         assert_eq!(read.manifest.program_status, "ended by --exit-after");
         assert_eq!(read.manifest.state, "complete", "{}", said(&output));
         assert!(read.rows() > 0, "{options:?}: {}", said(&output));

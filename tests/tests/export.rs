@@ -73,7 +73,7 @@ impl TestFolder {
     }
 
     fn mgz(&self, arguments: &[&str]) -> Output {
-        tools::run(
+        tools::run_limited(
             tools::tool("mgz")
                 .args(arguments)
                 .current_dir(self.dir.path()),
@@ -510,7 +510,7 @@ fn traces_of_lackey_have_the_histogram_of_brute_force() {
             "./small",
         ])
         .current_dir(place.dir.path());
-    tools::run(&mut valgrind, LIMIT).unwrap();
+    tools::run_limited(&mut valgrind, LIMIT).unwrap();
     place.good(&[
         "import",
         "small.lackey",

@@ -127,8 +127,9 @@ fn the_program_does_the_same_with_and_without_a_log() {
         };
         let app = session::instrument(&original, "soft", &[]).unwrap().path;
         let trace = dir.path().join(format!("{name}.trace"));
-        let expected = tools::run(&mut std::process::Command::new(&original), LIMIT).unwrap();
-        let got = tools::run(
+        let expected =
+            tools::run_limited(&mut std::process::Command::new(&original), LIMIT).unwrap();
+        let got = tools::run_limited(
             &mut record_command(&["--mode", "ring", "--force", heap], &trace, &app, &[]),
             LIMIT,
         )
@@ -243,7 +244,8 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
     let app = session::instrument(&whole, "soft", &[]).unwrap().path;
     let trace = dir.path().join("trace");
     let refused = |options: &[&str], app: &std::path::Path, says: &[&str]| {
-        let output = tools::run(&mut record_command(options, &trace, app, &[]), LIMIT).unwrap();
+        let output =
+            tools::run_limited(&mut record_command(options, &trace, app, &[]), LIMIT).unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
             !output.status.success() && says.iter().all(|s| text.contains(s)),
@@ -258,7 +260,7 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
     refused(&["--heap", "--heap-hook", "pool_get"], &app, &["KIND=NAME"]);
     refused(&["--heap-hook", "alloc2=pool_get"], &app, &["--heap"]);
     let fixed = dir.path().join("static");
-    if tools::run(
+    if tools::run_limited(
         std::process::Command::new("gcc")
             .args(["-O1", "-static", "-DUSER", "-o"])
             .arg(&fixed)
@@ -352,9 +354,9 @@ fn a_sample_of_small_blocks_tells_of_all() {
         return;
     };
     let app = session::instrument(&original, "soft", &[]).unwrap().path;
-    let expected = tools::run(&mut std::process::Command::new(&original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut std::process::Command::new(&original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(
+    let got = tools::run_limited(
         &mut record_command(&["--mode", "full", "--heap"], &trace, &app, &[]),
         LIMIT,
     )

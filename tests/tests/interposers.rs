@@ -21,7 +21,7 @@ const MODES: [&[&str]; 3] = [
 
 /// Runs a program alone, in all modes, and by `mgz run`: output and status are the same.
 fn same(original: &Path, dir: &Path) {
-    let expected = tools::run(&mut Command::new(original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(original), LIMIT).unwrap();
     assert!(expected.status.success(), "{expected:?}");
     for options in MODES {
         // (Both kinds of file have the same name.)
@@ -33,7 +33,7 @@ fn same(original: &Path, dir: &Path) {
         let app = session::instrument(original, "soft", &["--for", purpose]).unwrap();
         let trace = dir.join(options[1]);
         let mut command = record_command(options, &trace, &app.path, &[]);
-        let got = tools::run(&mut command, LIMIT).unwrap();
+        let got = tools::run_limited(&mut command, LIMIT).unwrap();
         same_result(options[1], &expected, &got).unwrap();
     }
     let mut command = tools::tool("mgz");
@@ -42,7 +42,7 @@ fn same(original: &Path, dir: &Path) {
         .env("XDG_CACHE_HOME", dir.join("cache"))
         .args(["run", "-o", "out", "--"])
         .arg(original);
-    let got = tools::run(&mut command, LIMIT).unwrap();
+    let got = tools::run_limited(&mut command, LIMIT).unwrap();
     same_result("mgz run", &expected, &got).unwrap();
 }
 

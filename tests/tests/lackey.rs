@@ -222,7 +222,7 @@ fn compared(reads: &Reads) -> bool {
 
 /// Loads of a sidecar's file according to `mgz-record --count`.
 fn by_count(trace: &Path, original: &Path, sidecar: &Sidecar) -> Seen {
-    let module = rows::read(trace).unwrap().module(&sidecar.id_hex());
+    let module = rows::read_trace(trace).unwrap().module(&sidecar.id_hex());
     let module = module.expect("the file is in the manifest");
     let code = Code::read(original);
     let mut seen = Seen::default();
@@ -409,7 +409,7 @@ select b from t order by c desc limit 3;
     let args = ["-init", "/dev/null", ":memory:", &read];
     let app = session::instrument(&original, "soft", &["--libs=libsqlite3.so.0"]).unwrap();
     let trace = count(&app.path, &args, dir.path());
-    let manifest = rows::read(&trace).unwrap().manifest;
+    let manifest = rows::read_trace(&trace).unwrap().manifest;
     let module = manifest
         .modules
         .iter()
@@ -499,7 +499,7 @@ fn loads_that_run_unseen_are_told() {
             assert_ne!(last.contains(": at least "), complete, "{said}");
             let told = "where calls from other code execute loads before the first entry jump";
             assert_ne!(said.contains(told), complete, "{said}");
-            let manifest = rows::read(&trace).unwrap().manifest;
+            let manifest = rows::read_trace(&trace).unwrap().manifest;
             let late = manifest.modules[0].not_instrumented.entered_late;
             assert_eq!(late > 0, !complete, "{late}");
             let unseen = manifest.totals.dropped.get("jumps_unseen");

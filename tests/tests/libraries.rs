@@ -281,8 +281,8 @@ impl Runs<'_> {
             let trace = self.dir.join("trace");
             let args = [&[*rounds][..], self.args].concat();
             let got = match options {
-                [] => tools::run(Command::new(self.program).args(&args), LIMIT),
-                _ => tools::run(
+                [] => tools::run_limited(Command::new(self.program).args(&args), LIMIT),
+                _ => tools::run_limited(
                     &mut record_command(
                         &[options, &["--force"]].concat(),
                         &trace,
@@ -298,7 +298,7 @@ impl Runs<'_> {
             } else if let (Some(library), true) =
                 (&self.library, ["full", "ring", "bursts"].contains(&run))
             {
-                let trace = rows::read(&trace).unwrap();
+                let trace = rows::read_trace(&trace).unwrap();
                 wrong.extend(
                     lacking(&trace, library, run == "full").map(|why| format!("{what}: {why}")),
                 );
@@ -313,7 +313,7 @@ fn originals(program: &Path, args: &[&str]) -> Vec<(&'static str, Output)> {
         .map(|rounds| {
             (
                 rounds,
-                tools::run(Command::new(program).arg(rounds).args(args), LIMIT).unwrap(),
+                tools::run_limited(Command::new(program).arg(rounds).args(args), LIMIT).unwrap(),
             )
         })
         .into()
@@ -478,7 +478,7 @@ fn closed_while_another_thread_runs() {
                     &program,
                     &[plugin.to_str().unwrap()],
                 );
-                let got = tools::run(&mut command, LIMIT);
+                let got = tools::run_limited(&mut command, LIMIT);
                 wrong.extend(
                     got.and_then(|got| {
                         same_result(&format!("{form} {options:?}"), &expected, &got)
@@ -569,11 +569,11 @@ fn opened_through_the_search_path_of_its_caller() {
         gcc(&link, &program, MAIN);
 
         let record = |recorded: &Path, mode: &[&str], rounds: &str| {
-            let expected = tools::run(Command::new(&program).arg(rounds), LIMIT).unwrap();
+            let expected = tools::run_limited(Command::new(&program).arg(rounds), LIMIT).unwrap();
             assert_eq!(tools::code(&expected), 4);
             let options = [mode, &["--force"]].concat();
             let mut command = record_command(&options, &at("trace"), recorded, &[rounds]);
-            let got = tools::run(&mut command, LIMIT).unwrap();
+            let got = tools::run_limited(&mut command, LIMIT).unwrap();
             same_result(&format!("{tags} {mode:?}"), &expected, &got).unwrap();
             String::from_utf8_lossy(&got.stderr).into_owned()
         };

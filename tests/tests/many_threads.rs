@@ -26,7 +26,7 @@ fn app(dir: &Path) -> Option<Instrumented> {
 
 /// The original's result; `None` if this machine does not let it have so many threads.
 fn alone(app: &Instrumented, args: &[&str]) -> Option<Output> {
-    let output = tools::run(Command::new(&app.original).args(args), LIMIT).unwrap();
+    let output = tools::run_limited(Command::new(&app.original).args(args), LIMIT).unwrap();
     if tools::code(&output) == 3 {
         tools::skip(&format!("{} threads cannot be made here", args[0]));
         return None;
@@ -65,7 +65,8 @@ fn as_many_as_there_are() {
                 .path()
                 .join(format!("{}-{}-{}", options[1], args[0], args.len()));
             let got =
-                tools::run(&mut record_command(options, &trace, &app.path, args), LIMIT).unwrap();
+                tools::run_limited(&mut record_command(options, &trace, &app.path, args), LIMIT)
+                    .unwrap();
             same_result(&format!("{args:?} {options:?}"), &expected, &got).unwrap();
             let lost = threads_without_ring(&trace);
             assert_eq!(

@@ -72,7 +72,7 @@ impl TestFolder {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        tools::run(self.mgz().args(arguments), LIMIT).unwrap()
+        tools::run_limited(self.mgz().args(arguments), LIMIT).unwrap()
     }
 }
 
@@ -155,7 +155,7 @@ fn reports_are_opened_only_where_somebody_looks() {
         .env("DISPLAY", ":0")
         .args(["run", "-o", "out", "--"])
         .arg(program);
-    let output = tools::run(&mut command, LIMIT).unwrap();
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
     assert_eq!(code(&output), 7, "{}", stderr(&output));
     std::thread::sleep(Duration::from_millis(300));
     assert!(!place.path("opened").exists());
@@ -188,7 +188,7 @@ fn the_status_is_the_programs() {
 fn what_cannot_be_instrumented_is_refused_as_the_instrumenter_does() {
     let place = TestFolder::new();
     let file = place.script("broken", "\x7fELF and no more");
-    let own = tools::run(tools::tool("mgz-instrument").arg(&file), LIMIT).unwrap();
+    let own = tools::run_limited(tools::tool("mgz-instrument").arg(&file), LIMIT).unwrap();
     let output = place.run(&["run", "-o", "out", "--", "./broken"]);
     assert_eq!(code(&output), code(&own));
     assert_ne!(code(&output), 0);
@@ -323,7 +323,7 @@ fn the_single_commands_are_there() {
         ("record", "mgz-record"),
         ("analyze", "mgz-analyze"),
     ] {
-        let own = tools::run(tools::tool(tool).arg("--help"), LIMIT).unwrap();
+        let own = tools::run_limited(tools::tool(tool).arg("--help"), LIMIT).unwrap();
         let output = place.run(&[name, "--help"]);
         assert_eq!(code(&output), 0);
         assert_eq!(output.stdout, own.stdout, "{name}");

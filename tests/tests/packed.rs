@@ -1,7 +1,7 @@
 //! Packed and encrypted executables, whose file content is not the code that runs. They behave as
 //! the original does, or are declined.
 
-use mgz_tests::forms::{self, Outcome};
+use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::tools::{self, LIMIT};
 use object::elf;
@@ -200,7 +200,7 @@ fn stub(at: u64, image: u64, shape: Shape, dir: &Path) -> Vec<u8> {
 fn declined(program: &Path, reason: &str) {
     for (form, outcome) in forms::run_all(program, &[], None, |_, _| ()).unwrap() {
         assert!(
-            matches!(&outcome, Outcome::Declined(why) if why.contains(reason) && why.contains("npack")),
+            matches!(&outcome, FormOutcome::Declined(why) if why.contains(reason) && why.contains("npack")),
             "{form}: {outcome:?}"
         );
     }
@@ -288,7 +288,7 @@ fn functions_that_are_decrypted_in_place() {
             let sealed = section(&file, "sealed");
             Key(1).apply(&mut file[sealed]);
             tools::write_program(&program, &file).unwrap();
-            let ran = tools::run(&mut Command::new(&program), LIMIT).unwrap();
+            let ran = tools::run_limited(&mut Command::new(&program), LIMIT).unwrap();
             assert_eq!(tools::code(&ran), 6, "the original runs");
             forms::all_same(&program, &[], None, |form, report| {
                 let left = &report["functions"]["left"]["total"];

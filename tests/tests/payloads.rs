@@ -1,7 +1,7 @@
 //! Files that contain more than an ELF file. Programs find in their rewritten file everything that
 //! they find in the original, wherever they look for it.
 
-use mgz_tests::forms::{self, Outcome};
+use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::tools::{self, LIMIT};
 use std::fs::Permissions;
@@ -332,7 +332,7 @@ fn at_an_offset_that_the_program_knows() {
         let bundle = dir.path().join("bundle");
         executable(&bundle, &file);
         for (form, outcome) in forms::run_all(&bundle, &["fixed"], None, |_, _| ()).unwrap() {
-            let Outcome::Declined(why) = outcome else {
+            let FormOutcome::Declined(why) = outcome else {
                 panic!("{form}: {outcome:?}");
             };
             assert!(why.contains("the offset at which it begins"), "{why}");
@@ -367,7 +367,7 @@ fn at_an_offset_that_the_program_knows_as_text() {
             let found = tools::succeed(Command::new(&bundle).arg("text"), LIMIT).unwrap();
             assert!(found.stdout.starts_with(b"text"), "{found:?}");
             for (form, outcome) in forms::run_all(&bundle, &["text"], None, |_, _| ()).unwrap() {
-                let Outcome::Declined(why) = outcome else {
+                let FormOutcome::Declined(why) = outcome else {
                     panic!("{text} {form}: {outcome:?}");
                 };
                 assert!(why.contains("it carries a payload"), "{why}");

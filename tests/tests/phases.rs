@@ -54,7 +54,7 @@ fn record(app: &Path, options: &[&str], arguments: &[&str]) -> (Output, Trace, u
     let trace = dir.path().join("trace");
     let output = tools::succeed(&mut record_command(options, &trace, app, arguments), LIMIT)
         .unwrap_or_else(|e| panic!("{options:?}: {e:#}"));
-    let read = rows::read(&trace).unwrap_or_else(|e| panic!("{options:?}: {e:#}"));
+    let read = rows::read_trace(&trace).unwrap_or_else(|e| panic!("{options:?}: {e:#}"));
     let (hot, cold) = (
         loads(&read, &range(&output, "hot")),
         loads(&read, &range(&output, "cold")),
@@ -175,7 +175,7 @@ fn recording_begins_at_a_function_and_ends_after_an_amount() {
         "^nobody$",
     ];
     let trace = dir.path().join("none");
-    let output = tools::run(
+    let output = tools::run_limited(
         &mut record_command(&options, &trace, &app, &arguments),
         LIMIT,
     )
@@ -243,7 +243,7 @@ fn recording_begins_and_ends_by_time() {
     // Later than its end.
     let trace = dir.path().join("late");
     let options = ["--ignore-markers", "--start-after", "3min"];
-    let output = tools::run(
+    let output = tools::run_limited(
         &mut record_command(&options, &trace, &app, &["2", "1000"]),
         LIMIT,
     )
@@ -270,7 +270,7 @@ fn what_cannot_be_done_is_refused_with_the_remedy() {
         command
             .args(options)
             .args(["-o", "/nonexistent/trace", "--", "/bin/true"]);
-        let output = tools::run(&mut command, LIMIT).unwrap();
+        let output = tools::run_limited(&mut command, LIMIT).unwrap();
         assert_eq!(tools::code(&output), status, "{}", said(&output));
         assert!(said(&output).contains(why), "{}", said(&output));
     }
@@ -353,7 +353,7 @@ fn check_language(original: &Path) {
     )
     .unwrap();
     assert_eq!(output.stdout, plain.stdout);
-    let read = rows::read(&trace).unwrap();
+    let read = rows::read_trace(&trace).unwrap();
     let phases = read.manifest.phases.as_ref().unwrap();
     assert_eq!((phases.count, phases.markers), (1, 2), "{}", said(&output));
     // The phase loads 1000 numbers, and the program many more.

@@ -184,7 +184,7 @@ fn windows_of_ring_lie_anywhere_in_their_periods() {
             LIMIT,
         )
         .unwrap();
-        let trace = mgz_tests::rows::read(&trace).unwrap();
+        let trace = mgz_tests::rows::read_trace(&trace).unwrap();
         let rows = trace.first_thread();
         let mut firsts: Vec<u64> = rows
             .chunk_by(|a, b| a.sample == b.sample)
@@ -358,7 +358,7 @@ fn stores_on_request() {
             LIMIT,
         )
         .unwrap();
-        let trace = mgz_tests::rows::read(&trace).unwrap();
+        let trace = mgz_tests::rows::read_trace(&trace).unwrap();
         let totals = &trace.manifest.totals;
         let stores = trace.threads.values().flatten().filter(|r| r.store).count();
         // A store may stand for Constant loads.
@@ -395,7 +395,7 @@ fn hot_functions_can_be_given_to_functions() {
         .args(["--hot", "--"])
         .arg(&original)
         .arg("100000000");
-    let output = tools::run(&mut command, LIMIT).unwrap();
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
     let text = format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),

@@ -25,9 +25,9 @@ use mgz_annotations_schema::manifest::{MANIFEST, Manifest, SPILL_DIR};
 use mgz_annotations_schema::sidecar::{PtWrite, ptwrites};
 use mgz_annotations_schema::spill::{self, SegmentHeader, SpillFile, SpillWriter, ThreadKey};
 use mgz_tests::compare;
-use mgz_tests::events::{Event, Kind as Seen};
+use mgz_tests::events::{EventKind as Seen, StepperEvent};
 use mgz_tests::programs::{self, Variant};
-use mgz_tests::rows::{self, Row};
+use mgz_tests::rows::{self, RecordedRow};
 use mgz_tests::session::{self, record_command};
 use mgz_tests::tools::{self, LIMIT};
 use std::collections::{BTreeMap, HashMap};
@@ -277,7 +277,7 @@ impl Recorded {
             LIMIT,
         )
         .unwrap();
-        rows::read(&folder).unwrap()
+        rows::read_trace(&folder).unwrap()
     }
 }
 
@@ -295,7 +295,7 @@ fn import(bytes: &[u8], to: &Path, extra: &[&str]) -> (PathBuf, rows::Trace) {
     )
     .unwrap();
     println!("{}", String::from_utf8_lossy(&output.stderr));
-    (to.to_owned(), rows::read(to).unwrap())
+    (to.to_owned(), rows::read_trace(to).unwrap())
 }
 
 fn assert_same(got: &rows::Trace, expected: &rows::Trace, what: &str) {
@@ -400,7 +400,7 @@ fn a_full_trace_comes_back_whole() {
             _ => file.finish(),
         };
         let (folder, got) = recorded.import(&bytes, "imported");
-        let expected = rows::read(&recorded.converted).unwrap();
+        let expected = rows::read_trace(&recorded.converted).unwrap();
         assert_same(&got, &expected, &what);
         let totals = &got.manifest.totals;
         assert_eq!(
@@ -472,7 +472,11 @@ fn threads_that_move_between_cpus_come_back_whole() {
     }
     file.round();
     let (folder, got) = recorded.import(&file.finish(), "imported");
-    assert_same(&got, &rows::read(&recorded.converted).unwrap(), "two CPUs");
+    assert_same(
+        &got,
+        &rows::read_trace(&recorded.converted).unwrap(),
+        "two CPUs",
+    );
     assert_same_analysis(&folder, &recorded.converted, "two CPUs");
 }
 
@@ -743,7 +747,7 @@ fn a_stepped_program_gives_the_loads_that_it_executed() {
             .iter()
             .find(|e| e.kind == Seen::Module)
             .map_or(0, |e| e.value);
-        let threads: BTreeMap<(u32, u32), Vec<Event>> = compare::by_thread(&events)
+        let threads: BTreeMap<(u32, u32), Vec<StepperEvent>> = compare::by_thread(&events)
             .into_iter()
             .filter(|(_, all)| all.iter().any(|e| e.kind == Seen::PtWrite))
             .collect();
@@ -780,7 +784,7 @@ fn a_stepped_program_gives_the_loads_that_it_executed() {
             let shown: Vec<_> = rows
                 .iter()
                 .filter(|r| !r.store)
-                .map(|r: &Row| (r.ip, r.address, r.size))
+                .map(|r: &RecordedRow| (r.ip, r.address, r.size))
                 .collect();
             let differ = shown.iter().zip(&expected).position(|(a, b)| a != b);
             assert!(

@@ -169,7 +169,7 @@ impl Place {
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("PYTHONPATH", "modules")
             .env("XDG_CACHE_HOME", self.path("cache"));
-        tools::run(&mut command, LIMIT).unwrap()
+        tools::run_limited(&mut command, LIMIT).unwrap()
     }
 
     fn python(&self, arguments: &[&str]) -> Output {

@@ -22,7 +22,7 @@ int main(void) {
 "#;
 
 fn query(folder: &Path, arguments: &[&str]) -> Output {
-    tools::run(
+    tools::run_limited(
         tools::tool("mgz")
             .arg("query")
             .args(arguments)

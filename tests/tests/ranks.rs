@@ -29,7 +29,7 @@ fn rank(dir: &Path, app: &Path, variables: &[(&str, &str)], options: &[&str]) ->
         .arg("--")
         .arg(app)
         .envs(variables.iter().copied());
-    tools::run(&mut command, LIMIT).unwrap()
+    tools::run_limited(&mut command, LIMIT).unwrap()
 }
 
 fn manifest(trace: &Path) -> Value {
@@ -88,7 +88,7 @@ fn ranks_write_traces_of_their_own() {
 fn ranks_that_are_not_listed_run_as_they_are() {
     let dir = tempfile::tempdir().unwrap();
     let app = app(dir.path());
-    let expected = tools::run(&mut Command::new(&app), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&app), LIMIT).unwrap();
     for (own, recorded) in [("0", true), ("1", false), ("5", true)] {
         let done = rank(
             dir.path(),
@@ -128,7 +128,7 @@ fn a_launcher_starts_recorders() {
             .arg(tools::binary("mgz-record"))
             .arg("--")
             .arg(&app);
-        let done = tools::run(&mut command, LIMIT).unwrap();
+        let done = tools::run_limited(&mut command, LIMIT).unwrap();
         assert_eq!(tools::code(&done), 0, "{launcher}: {}", stderr(&done));
         for own in 0..3 {
             let manifest = manifest(&dir.path().join(format!("trace.{own}")));
@@ -165,7 +165,7 @@ fn a_recorder_lets_the_launcher_start_recorders() {
             .args(["env", "A=1"])
             .arg(&app)
             .arg(dies);
-        tools::run(&mut command, LIMIT).unwrap()
+        tools::run_limited(&mut command, LIMIT).unwrap()
     };
     let done = launch(&[], "none");
     assert_eq!(tools::code(&done), 0, "{}", stderr(&done));
@@ -188,7 +188,7 @@ fn a_recorder_lets_the_launcher_start_recorders() {
             .arg("ranks")
             .args(traces)
             .args(["--format", "json"]);
-        let done = tools::run(&mut command, LIMIT).unwrap();
+        let done = tools::run_limited(&mut command, LIMIT).unwrap();
         assert_eq!(tools::code(&done), 0, "{}", stderr(&done));
         serde_json::from_slice(&done.stdout).unwrap()
     };

@@ -1,7 +1,7 @@
 //! Programs that read their own code as data. They find the original's bytes in every form that
 //! runs, and the other forms are declined or refused.
 
-use mgz_tests::forms::{self, Outcome};
+use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
@@ -68,11 +68,13 @@ fn only_burst((name, way): (&str, &str), variant: Variant, static_too: bool, fie
     });
     for (form, outcome) in outcomes.unwrap() {
         let fits = match (&*form, &outcome) {
-            ("pt" | "soft", Outcome::Declined(why)) => {
+            ("pt" | "soft", FormOutcome::Declined(why)) => {
                 why.contains("its own code") && why.contains("--for burst")
             }
-            ("burst full" | "burst ring", Outcome::Refused(why)) => why.contains("--mode burst"),
-            ("burst bare" | "burst burst", outcome) => *outcome == Outcome::Same,
+            ("burst full" | "burst ring", FormOutcome::Refused(why)) => {
+                why.contains("--mode burst")
+            }
+            ("burst bare" | "burst burst", outcome) => *outcome == FormOutcome::Same,
             _ => false,
         };
         assert!(fits, "{way} {variant} {form}: {outcome:?}");
@@ -86,7 +88,7 @@ fn only_burst((name, way): (&str, &str), variant: Variant, static_too: bool, fie
     };
     for (form, outcome) in forms::run_all(&program, &[], None, |_, _| ()).unwrap() {
         assert!(
-            matches!(&outcome, Outcome::Declined(why) if why.contains("link it dynamically")),
+            matches!(&outcome, FormOutcome::Declined(why) if why.contains("link it dynamically")),
             "{way} {variant} -static {form}: {outcome:?}"
         );
     }

@@ -51,7 +51,7 @@ impl TestFolder {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        tools::run(&mut self.mgz(arguments), LIMIT).unwrap()
+        tools::run_limited(&mut self.mgz(arguments), LIMIT).unwrap()
     }
 
     /// Every load of a build with so many rounds, as the folder `NAME`. Tells where the first table was.
@@ -154,7 +154,7 @@ fn comparisons_and_ranks_become_reports_and_a_server_answers_its_user_alone() {
     let mut alone = tools::tool("mgz-analyze");
     alone.current_dir(place.dir.path());
     alone.args(["compare", "--html", "x.html", "base", "--", "new"]);
-    let alone = tools::run(&mut alone, LIMIT).unwrap();
+    let alone = tools::run_limited(&mut alone, LIMIT).unwrap();
     assert_eq!(code(&alone), 1);
     assert!(said(&alone).contains("call mgz compare --html x.html"));
 
@@ -228,7 +228,7 @@ fn loads_of_a_range_of_addresses_are_those_of_the_object_there() {
         command.current_dir(place.dir.path());
         command.args(["base/trace", "--objects", "--format", "json"]);
         command.args(more);
-        let done = tools::run(&mut command, LIMIT).unwrap();
+        let done = tools::run_limited(&mut command, LIMIT).unwrap();
         assert_eq!(code(&done), 0, "{}", said(&done));
         serde_json::from_slice(&done.stdout).unwrap()
     };

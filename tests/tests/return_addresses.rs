@@ -69,7 +69,8 @@ fn counts_of_calls(profile: &Path) -> BTreeMap<(u64, u64), u64> {
 fn differences(dir: &Path, program: &Path, what: &str) -> Vec<String> {
     let profile = dir.join("gmon.out");
     let rounds = "1000";
-    let expected = tools::run(Command::new(program).current_dir(dir).arg(rounds), LIMIT).unwrap();
+    let expected =
+        tools::run_limited(Command::new(program).current_dir(dir).arg(rounds), LIMIT).unwrap();
     let calls = counts_of_calls(&profile);
     let mut wrong = Vec::new();
     for form in ["ring", "burst", "count"] {
@@ -84,7 +85,7 @@ fn differences(dir: &Path, program: &Path, what: &str) -> Vec<String> {
             let _ = std::fs::remove_file(&profile);
             let options = [mode, &["--force"][..]].concat();
             let mut command = record_command(&options, &dir.join("trace"), &out, &[rounds]);
-            let got = tools::run(command.current_dir(dir), LIMIT).unwrap();
+            let got = tools::run_limited(command.current_dir(dir), LIMIT).unwrap();
             wrong.extend(
                 same_result(&what, &expected, &got)
                     .err()
@@ -126,7 +127,7 @@ fn return_addresses_are_the_original_s() {
         let mut pt = tools::tool("mgz-instrument");
         pt.args(["--backend", "pt", "-o"])
             .arg(dir.path().join("pt"));
-        let pt = tools::run(pt.arg(&program), LIMIT).unwrap();
+        let pt = tools::run_limited(pt.arg(&program), LIMIT).unwrap();
         let said = String::from_utf8_lossy(&pt.stderr);
         // (What backtrace shows with the PT backend is documented.)
         let is_walked = shape.by == "backtrace";

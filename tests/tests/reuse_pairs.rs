@@ -65,7 +65,7 @@ fn has_watchpoints(dir: &Path, program: &Path) -> bool {
         .arg(dir.join("probe"))
         .arg("--")
         .args([program.as_os_str(), "loads".as_ref(), "1".as_ref()]);
-    let output = tools::run(&mut command, LIMIT).unwrap();
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     let there = !(tools::code(&output) == 125 && text.contains("this machine"));
     if !there {

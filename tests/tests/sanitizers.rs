@@ -171,7 +171,7 @@ fn compile(name: &str, kind: Kind, dir: &Path) -> Option<PathBuf> {
         tools::skip(&format!("{kind}: its runtime is not installed"));
         return None;
     }
-    let works = tools::run(Command::new(&out).arg("brief"), LIMIT).unwrap();
+    let works = tools::run_limited(Command::new(&out).arg("brief"), LIMIT).unwrap();
     if tools::code(&works) != 0 {
         tools::skip(&format!(
             "{kind}: its programs do not run here: {}",
@@ -264,14 +264,14 @@ fn stable(what: &str, output: Output) -> Output {
 fn run(program: &Path, what: &str) -> Output {
     stable(
         what,
-        tools::run(Command::new(program).arg(what), LIMIT).unwrap(),
+        tools::run_limited(Command::new(program).arg(what), LIMIT).unwrap(),
     )
 }
 
 fn record(options: &[&str], trace: &Path, program: &Path, what: &str) -> Output {
     let options = [options, &["--force"]].concat();
     let mut command = record_command(&options, trace, program, &[what]);
-    stable(what, tools::run(&mut command, LIMIT).unwrap())
+    stable(what, tools::run_limited(&mut command, LIMIT).unwrap())
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn programs_without_mistakes_are_as_they_are() {
 
 /// The trace has all loads of the sums of each process and thread of `sanitized clean`.
 fn complete(name: &str, trace: &Path) {
-    let trace = rows::read(trace).unwrap();
+    let trace = rows::read_trace(trace).unwrap();
     let told = &trace.manifest.totals.dropped;
     assert!(told.is_empty(), "{name}: {told:?}");
     // The program, its child and the program that it executes: four threads each beside their own.
@@ -372,7 +372,7 @@ fn a_mistake_is_found_while_bursts_come_and_go() {
         let got = record(MODES[2], &trace, &app.path, "late");
         same_result(&kind.to_string(), &expected, &got).unwrap();
         assert_eq!(summary(&got.stderr), summary(&expected.stderr), "{kind}");
-        let trace = rows::read(&trace).unwrap();
+        let trace = rows::read_trace(&trace).unwrap();
         assert!(
             trace.manifest.totals.samples > 10 && trace.rows() > 5000,
             "{kind}: {:?}",
@@ -394,7 +394,7 @@ fn intel_pt_programs_are_as_they_are() {
             .args(["--backend", "pt", "-o"])
             .arg(&out)
             .arg(&original);
-        let done = tools::run(&mut instrument, LIMIT).unwrap();
+        let done = tools::run_limited(&mut instrument, LIMIT).unwrap();
         if kind.inside && tools::code(&done) == 3 {
             assert!(
                 text(&done.stderr).contains("--backend soft"),
@@ -442,7 +442,7 @@ fn runtimes_inside_of_programs_are_left_and_told_by_names_alone() {
         instrument
             .arg("-o")
             .args([dir.path().join("none"), stripped]);
-        let done = tools::run(&mut instrument, LIMIT).unwrap();
+        let done = tools::run_limited(&mut instrument, LIMIT).unwrap();
         assert_eq!(tools::code(&done), 3, "{kind}");
         let told = text(&done.stderr);
         assert!(
@@ -530,7 +530,7 @@ fn a_preloaded_library_that_must_be_first_is_first_and_is_asked_first() {
         let plain = |program: &Path| {
             let mut command = Command::new(program);
             command.env("LD_PRELOAD", &first);
-            tools::run(&mut command, LIMIT).unwrap()
+            tools::run_limited(&mut command, LIMIT).unwrap()
         };
         let expected = plain(&original);
         let told = text(&expected.stdout);
@@ -544,9 +544,9 @@ fn a_preloaded_library_that_must_be_first_is_first_and_is_asked_first() {
             let options = [options, &["--force"]].concat();
             let mut command = record_command(&options, &trace, Path::new("env"), &[]);
             command.arg(&preload).arg(&app.path);
-            let got = tools::run(&mut command, LIMIT).unwrap();
+            let got = tools::run_limited(&mut command, LIMIT).unwrap();
             same_result(&format!("{name} {options:?}"), &expected, &got).unwrap();
-            let rows = rows::read(&trace).unwrap().rows();
+            let rows = rows::read_trace(&trace).unwrap().rows();
             assert!(rows > 0 || options[1] == "burst", "{name} {options:?}");
         }
     }
@@ -565,7 +565,7 @@ fn a_needed_library_that_stands_in_for_the_c_library_is_asked_first() {
         return;
     };
     let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
-    let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+    let expected = tools::run_limited(&mut Command::new(&original), LIMIT).unwrap();
     let told = text(&expected.stdout);
     assert!(
         told.contains("actions") && !told.contains("threads 0"),
@@ -575,7 +575,7 @@ fn a_needed_library_that_stands_in_for_the_c_library_is_asked_first() {
         let trace = dir.path().join("trace");
         let options = [options, &["--force"]].concat();
         let mut command = record_command(&options, &trace, &app.path, &[]);
-        let got = tools::run(&mut command, LIMIT).unwrap();
+        let got = tools::run_limited(&mut command, LIMIT).unwrap();
         same_result(&format!("{options:?}"), &expected, &got).unwrap();
     }
 }
@@ -610,7 +610,8 @@ fn a_sanitizer_that_the_user_preloads_watches_a_library_alone() {
         let app = session::instrument(&main, "soft", libraries).unwrap();
         for what in ["right", "wrong"] {
             let mut plain = Command::new(&main);
-            let expected = tools::run(plain.arg(what).env("LD_PRELOAD", &asan), LIMIT).unwrap();
+            let expected =
+                tools::run_limited(plain.arg(what).env("LD_PRELOAD", &asan), LIMIT).unwrap();
             assert_eq!(tools::code(&expected), i32::from(what == "wrong"));
             for options in MODES {
                 let trace = dir.path().join("trace");
@@ -620,7 +621,7 @@ fn a_sanitizer_that_the_user_preloads_watches_a_library_alone() {
                     .arg(format!("LD_PRELOAD={asan}"))
                     .arg(&app.path)
                     .arg(what);
-                let got = tools::run(&mut command, LIMIT).unwrap();
+                let got = tools::run_limited(&mut command, LIMIT).unwrap();
                 let name = format!("{what} {libraries:?} {options:?}");
                 same_result(&name, &expected, &got).unwrap();
                 assert_eq!(summary(&got.stderr), summary(&expected.stderr), "{name}");
@@ -651,7 +652,7 @@ fn handlers_of_faults_that_the_c_library_does_not_know_of() {
                     let got = record(options, &trace, &app.path, way);
                     let name = format!("{variant} {way}, made for {flavour}, {options:?}");
                     same_result(&name, &expected, &got).unwrap();
-                    let trace = rows::read(&trace).unwrap();
+                    let trace = rows::read_trace(&trace).unwrap();
                     assert!(trace.rows() > 0 || options[1] == "burst", "{name}");
                 }
             }
@@ -678,7 +679,7 @@ fn what_was_preloaded_is_seen_as_it_was() {
         let environment = [&["-i", "A=1"][..], list, &fixed].concat();
         let mut plain = Command::new("env");
         plain.args(&environment).arg(&original);
-        let expected = tools::run(&mut plain, LIMIT).unwrap();
+        let expected = tools::run_limited(&mut plain, LIMIT).unwrap();
         assert_eq!(tools::code(&expected), 0, "{}", text(&expected.stderr));
         let mut command = Command::new("env");
         command
@@ -688,7 +689,7 @@ fn what_was_preloaded_is_seen_as_it_was() {
             .arg(dir.path().join("trace"))
             .arg("--")
             .arg(&app.path);
-        let got = tools::run(&mut command, LIMIT).unwrap();
+        let got = tools::run_limited(&mut command, LIMIT).unwrap();
         same_result(&format!("{list:?}"), &expected, &got).unwrap();
     }
 }
@@ -712,7 +713,7 @@ fn watched_programs_can_be_attached_to() {
                 .arg(pid.to_string())
                 .arg("-o")
                 .arg(&trace);
-            told = Some(tools::run(&mut command, LIMIT).unwrap());
+            told = Some(tools::run_limited(&mut command, LIMIT).unwrap());
         };
         let mut command = Command::new(&app.path);
         let got = tools::run_beside(command.arg("lasting"), None, LIMIT, attach).unwrap();
@@ -727,7 +728,7 @@ fn watched_programs_can_be_attached_to() {
             );
         } else {
             assert_eq!(tools::code(&told), 0, "{kind}: {}", text(&told.stderr));
-            assert!(rows::read(&trace).unwrap().rows() > 1000, "{kind}");
+            assert!(rows::read_trace(&trace).unwrap().rows() > 1000, "{kind}");
         }
     }
 }

@@ -2,7 +2,7 @@
 //! in which this shows are declined; if a library does it, recording ends before anything can go
 //! wrong.
 
-use mgz_tests::forms::{self, Outcome};
+use mgz_tests::forms::{self, FormOutcome};
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::{self, record_command};
 use mgz_tests::tools::{self, LIMIT};
@@ -40,12 +40,12 @@ fn declined(way: &str) {
             };
             for (form, outcome) in forms::run_all(&program, &[], None, |_, _| ()).unwrap() {
                 let fits = match &outcome {
-                    Outcome::Same => form.starts_with("pt"),
+                    FormOutcome::Same => form.starts_with("pt"),
                     // (`syscall` in the file itself may install handlers.)
-                    Outcome::Declined(why) if form == "pt" => {
+                    FormOutcome::Declined(why) if form == "pt" => {
                         extra.contains(&"-static") && why.contains("may install a handler")
                     }
-                    Outcome::Declined(why) => {
+                    FormOutcome::Declined(why) => {
                         why.contains("gs segment itself (in main, at")
                             && why.contains("--backend pt")
                     }
@@ -113,7 +113,8 @@ fn by_a_library() {
         )
         .unwrap();
         for arguments in [&["158", "0x1001"][..], &["0x1001"], &[]] {
-            let expected = tools::run(Command::new(&original).args(arguments), LIMIT).unwrap();
+            let expected =
+                tools::run_limited(Command::new(&original).args(arguments), LIMIT).unwrap();
             assert!(String::from_utf8_lossy(&expected.stdout).contains(" 77 "));
             for mode in ["full", "ring", "burst"] {
                 if mode == "burst" && form == "ring" {
@@ -123,7 +124,7 @@ fn by_a_library() {
                 let trace = dir
                     .path()
                     .join(format!("{form}-{mode}-{}", arguments.len()));
-                let got = tools::run(
+                let got = tools::run_limited(
                     &mut record_command(&["--mode", mode], &trace, &out, arguments),
                     LIMIT,
                 )

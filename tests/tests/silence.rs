@@ -76,7 +76,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn run(command: &mut Command) -> Output {
-    tools::run(command, LIMIT).unwrap()
+    tools::run_limited(command, LIMIT).unwrap()
 }
 
 fn manifest(trace: &Path) -> Manifest {

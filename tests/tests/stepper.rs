@@ -1,6 +1,6 @@
 //! The single-step reference against hand-computed expectations.
 
-use mgz_tests::events::{Event, Kind, Watch};
+use mgz_tests::events::{EventKind, StepperEvent, WatchedCode};
 use object::{Object, ObjectSymbol};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,7 +40,7 @@ fn build(dir: &Path, source: &str) -> Built {
     }
 }
 
-fn step(dir: &Path, built: &Built, watch: &Watch, status: i32) -> Vec<Event> {
+fn step(dir: &Path, built: &Built, watch: &WatchedCode, status: i32) -> Vec<StepperEvent> {
     let (w, e) = (dir.join("watch"), dir.join("events"));
     std::fs::write(&w, watch.to_text()).unwrap();
     let run = Command::new(env!("CARGO_BIN_EXE_mgz-stepper"))
@@ -55,23 +55,23 @@ fn step(dir: &Path, built: &Built, watch: &Watch, status: i32) -> Vec<Event> {
         "{}",
         String::from_utf8_lossy(&run.stderr)
     );
-    Event::read(&e)
+    StepperEvent::read(&e)
         .unwrap()
         .into_iter()
-        .filter(|e| e.kind != Kind::Module)
+        .filter(|e| e.kind != EventKind::Module)
         .collect()
 }
 
 fn loads(source: &str) -> Vec<(i64, u32)> {
     let dir = tempfile::tempdir().unwrap();
     let built = build(dir.path(), source);
-    let watch = Watch {
+    let watch = WatchedCode {
         path: built.path.clone(),
         ranges: vec![(built.code.0, built.code.1, false)],
-        ..Watch::default()
+        ..WatchedCode::default()
     };
     let events = step(dir.path(), &built, &watch, 7);
-    assert!(events.iter().all(|e| e.kind == Kind::Original));
+    assert!(events.iter().all(|e| e.kind == EventKind::Original));
     events
         .iter()
         .map(|e| (e.value.wrapping_sub(built.buffer) as i64, e.size))
@@ -149,12 +149,12 @@ fn a_faulting_load_counts_once_it_succeeds() {
          xor ebx, ebx\n faulting: mov rax, [rbx+24]\n mov rax, [rbx+32]\n jmp over\n\
          handler: lea rcx, buf[rip]\n mov [rdx+0x80], rcx\n ret\n restore: mov eax, 15\n syscall\n over:\n",
     );
-    let watch = Watch {
+    let watch = WatchedCode {
         path: built.path.clone(),
         ranges: vec![(built.code.0, built.code.1, false)],
-        ..Watch::default()
+        ..WatchedCode::default()
     };
-    let seen: Vec<(Kind, u64, u64)> = step(dir.path(), &built, &watch, 7)
+    let seen: Vec<(EventKind, u64, u64)> = step(dir.path(), &built, &watch, 7)
         .iter()
         .map(|e| (e.kind, e.ip, e.value))
         .collect();
@@ -162,9 +162,9 @@ fn a_faulting_load_counts_once_it_succeeds() {
     assert_eq!(
         seen,
         [
-            (Kind::Fault, at, 11),
-            (Kind::Original, at, built.buffer + 24),
-            (Kind::Original, at + 4, built.buffer + 32)
+            (EventKind::Fault, at, 11),
+            (EventKind::Original, at, built.buffer + 24),
+            (EventKind::Original, at + 4, built.buffer + 32)
         ]
     );
 }
@@ -178,23 +178,23 @@ fn ptwrite_is_emulated_and_copies_are_named() {
          copy: .byte 0xf3, 0x48, 0x0f, 0xae, 0xe3\n load: mov rax, [rbx+rax*8+48]\n other: mov rax, [rbx]\n",
     );
     let m = &built.marks;
-    let watch = Watch {
+    let watch = WatchedCode {
         path: built.path.clone(),
         ranges: vec![(m["copy"], m["end_of_code"], true)],
         copies: vec![(m["load"], m["original"])],
         original: Some(built.path.clone()),
     };
-    let seen: Vec<(Kind, u64, u64)> = step(dir.path(), &built, &watch, 7)
+    let seen: Vec<(EventKind, u64, u64)> = step(dir.path(), &built, &watch, 7)
         .iter()
         .map(|e| (e.kind, e.ip, e.value))
         .collect();
     assert_eq!(
         seen,
         [
-            (Kind::PtWrite, m["copy"], built.buffer),
+            (EventKind::PtWrite, m["copy"], built.buffer),
             // The displacement is the original's: 16, not 48.
-            (Kind::Clone, m["original"], built.buffer + 40 + 16),
-            (Kind::Unlisted, m["other"], built.buffer),
+            (EventKind::Clone, m["original"], built.buffer + 40 + 16),
+            (EventKind::Unlisted, m["other"], built.buffer),
         ]
     );
 }

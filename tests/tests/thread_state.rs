@@ -30,13 +30,14 @@ fn same(flags: &[&str], modes: &[&[&str]], states: &[&str]) {
         return;
     };
     for state in states {
-        let expected = tools::run(Command::new(&original).arg(state), LIMIT).unwrap();
+        let expected = tools::run_limited(Command::new(&original).arg(state), LIMIT).unwrap();
         // (That the loader finds no library in such a state is told by the program's name.)
         for options in modes {
             let burst = options[1] == "burst";
             let app = session::instrument_as(&original, if burst { "burst" } else { "ring" }, &[]);
             let trace = dir.path().join(format!("{state}-{}", options[1]));
-            let got = tools::run(&mut record_command(options, &trace, &app, &[state]), LIMIT);
+            let got =
+                tools::run_limited(&mut record_command(options, &trace, &app, &[state]), LIMIT);
             same_result(&format!("{state} {}", options[1]), &expected, &got.unwrap()).unwrap();
         }
     }
@@ -50,7 +51,8 @@ fn declined(original: &Path, options: &[&str]) -> String {
         .arg("-o")
         .arg("declined")
         .arg(original);
-    let output = tools::run(command.current_dir(original.parent().unwrap()), LIMIT).unwrap();
+    let output =
+        tools::run_limited(command.current_dir(original.parent().unwrap()), LIMIT).unwrap();
     assert_eq!(tools::code(&output), 3, "{options:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -73,7 +75,7 @@ fn burst_alone(flags: &[&str], why: &str, backends: &[&[&str]]) {
     for mode in ["full", "ring"] {
         let trace = dir.path().join(mode);
         let mut command = record_command(&["--mode", mode], &trace, &app, &["plain"]);
-        let output = tools::run(&mut command, LIMIT).unwrap();
+        let output = tools::run_limited(&mut command, LIMIT).unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(tools::code(&output), 125, "{mode}: {said}");
         assert!(said.contains("record with --mode burst"), "{said}");

@@ -10,7 +10,7 @@
 //! ones from program to program. `MGZ_WAY=gcc-O2-static` (any part of a way's name) picks some.
 //! `MGZ_KEEP` keeps the folders.
 
-use mgz_tests::ways::{self, Kind, Strip, Way};
+use mgz_tests::ways::{self, ExecutableKind, Strip, Way};
 use mgz_tests::{nop, session, tools};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -202,7 +202,7 @@ impl Verdict {
 }
 
 fn outcome(command: &mut Command) -> Result<Output, String> {
-    tools::run(command, LIMIT).map_err(|e| format!("{e:#}"))
+    tools::run_limited(command, LIMIT).map_err(|e| format!("{e:#}"))
 }
 
 /// Outputs of `mgz-instrument` for a program: the form, the mode that it serves, and the flavours
@@ -540,7 +540,7 @@ fn linkers_and_layouts() {
     let base = Way {
         clang: false,
         opt: "2",
-        kind: Kind::Pie,
+        kind: ExecutableKind::Pie,
         strip: Strip::No,
         flags: &[],
     };
@@ -572,12 +572,12 @@ fn linkers_and_layouts() {
         },
         Way {
             flags: &["-fuse-ld=lld"],
-            kind: Kind::NoPie,
+            kind: ExecutableKind::NoPie,
             ..clang
         },
         Way {
             flags: &["-fuse-ld=lld"],
-            kind: Kind::Static,
+            kind: ExecutableKind::Static,
             ..clang
         },
         Way {
@@ -586,7 +586,7 @@ fn linkers_and_layouts() {
         },
         Way {
             flags: &["-fuse-ld=mold"],
-            kind: Kind::Static,
+            kind: ExecutableKind::Static,
             strip: Strip::Sections,
             ..clang
         },
@@ -601,7 +601,7 @@ fn linkers_and_layouts() {
         },
         Way {
             flags: &["-Wl,-z,norelro", "-Wl,-z,lazy", "-Wl,--hash-style=sysv"],
-            kind: Kind::NoPie,
+            kind: ExecutableKind::NoPie,
             ..base
         },
         Way {
@@ -622,7 +622,7 @@ fn linkers_and_layouts() {
         },
         Way {
             flags: &["-fcf-protection=full"],
-            kind: Kind::Static,
+            kind: ExecutableKind::Static,
             ..base
         },
         Way {
@@ -653,12 +653,12 @@ fn linkers_and_layouts() {
         },
         Way {
             flags: &["-mcmodel=large"],
-            kind: Kind::NoPie,
+            kind: ExecutableKind::NoPie,
             ..base
         },
         Way {
             flags: &["-mcmodel=medium", "-falign-functions=1", "-falign-loops=1"],
-            kind: Kind::NoPie,
+            kind: ExecutableKind::NoPie,
             ..base
         },
         Way {
@@ -728,7 +728,7 @@ fn handlers_and_layouts() {
     let base = Way {
         clang: false,
         opt: "2",
-        kind: Kind::Pie,
+        kind: ExecutableKind::Pie,
         strip: Strip::No,
         flags: &[],
     };
@@ -744,7 +744,7 @@ fn handlers_and_layouts() {
         Way {
             flags: &["-Wl,-z,now", "-fno-plt"],
             opt: "s",
-            kind: Kind::NoPie,
+            kind: ExecutableKind::NoPie,
             ..clang
         },
         Way {
@@ -778,7 +778,7 @@ fn handlers_and_layouts() {
         },
         Way {
             flags: &["-fuse-ld=mold"],
-            kind: Kind::NoPie,
+            kind: ExecutableKind::NoPie,
             ..clang
         },
         Way {
@@ -796,7 +796,7 @@ fn handlers_and_layouts() {
         },
         Way {
             strip: Strip::Sections,
-            kind: Kind::NoPie,
+            kind: ExecutableKind::NoPie,
             ..clang
         },
         Way {
@@ -807,12 +807,12 @@ fn handlers_and_layouts() {
         // The C library's functions are called through words of the global offset table.
         Way {
             flags: &["-fno-plt", "-Wl,--no-relax"],
-            kind: Kind::Static,
+            kind: ExecutableKind::Static,
             ..base
         },
         Way {
             flags: &["-fno-plt", "-Wl,--no-relax"],
-            kind: Kind::StaticPie,
+            kind: ExecutableKind::StaticPie,
             ..base
         },
     ];
@@ -844,9 +844,9 @@ fn unwinding_without_a_loader() {
     let mut verdict = Verdict::default();
     for name in ["backtraces", "escapes"] {
         for (clang, kind) in [
-            (false, Kind::Static),
-            (true, Kind::Static),
-            (false, Kind::StaticPie),
+            (false, ExecutableKind::Static),
+            (true, ExecutableKind::Static),
+            (false, ExecutableKind::StaticPie),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let way = Way {
@@ -885,7 +885,7 @@ fn musl() {
         "loops", "switches", "tables", "threads", "parallel", "signals", "jumps", "cancel",
         "forks", "tls",
     ] {
-        for kind in [Kind::Pie, Kind::Static] {
+        for kind in [ExecutableKind::Pie, ExecutableKind::Static] {
             let dir = tempfile::tempdir().unwrap();
             let out = dir.path().join(name);
             let mut command = Command::new("musl-gcc");

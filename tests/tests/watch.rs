@@ -24,7 +24,7 @@ fn watched(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Opt
         .arg("--")
         .arg(program)
         .args(args);
-    let output = tools::run(&mut command, LIMIT).unwrap();
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     if tools::code(&output) == 125 && text.contains("this machine") {
         tools::skip(&format!("watch mode: {text}"));
@@ -34,7 +34,7 @@ fn watched(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Opt
 }
 
 fn analyze(args: &[&str]) -> (i32, Value, String) {
-    let output = tools::run(
+    let output = tools::run_limited(
         tools::tool("mgz-analyze")
             .args(args)
             .args(["--format", "json"]),
@@ -66,7 +66,7 @@ fn reuses_are_those_of_the_source() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let alone = tools::run(Command::new(&program).arg(ROUNDS), LIMIT).unwrap();
+    let alone = tools::run_limited(Command::new(&program).arg(ROUNDS), LIMIT).unwrap();
     assert_eq!(output.stdout, alone.stdout);
 
     let (status, got, text) = analyze(&["reuse", shown, "--rdx"]);
@@ -110,7 +110,10 @@ fn reuses_are_those_of_the_source() {
     let file = session::instrument(&program, "soft", &[]).unwrap().path;
     let ring = dir.path().join("ring");
     let mut command = session::record_command(&["--mode", "ring"], &ring, &file, &[ROUNDS]);
-    assert_eq!(tools::code(&tools::run(&mut command, LIMIT).unwrap()), 3);
+    assert_eq!(
+        tools::code(&tools::run_limited(&mut command, LIMIT).unwrap()),
+        3
+    );
     let (status, got, text) = analyze(&[
         "reuse",
         shown,
@@ -265,7 +268,7 @@ fn programs_do_what_they_do_alone() {
         let Some(program) = programs::build(name, PLAIN, &[], dir.path()).unwrap() else {
             continue;
         };
-        let alone = tools::run(&mut Command::new(&program), LIMIT).unwrap();
+        let alone = tools::run_limited(&mut Command::new(&program), LIMIT).unwrap();
         let Some(output) = watched(&["--rate", "2000"], &dir.path().join("t"), &program, &[])
         else {
             return;

@@ -22,8 +22,9 @@ fn build(name: &str, dir: &Path, serves: &str) -> Option<Instrumented> {
 }
 
 fn record(app: &Instrumented, trace: &Path, options: &[&str], args: &[&str]) -> String {
-    let expected = tools::run(Command::new(&app.original).args(args), LIMIT).unwrap();
-    let got = tools::run(&mut record_command(options, trace, &app.path, args), LIMIT).unwrap();
+    let expected = tools::run_limited(Command::new(&app.original).args(args), LIMIT).unwrap();
+    let got =
+        tools::run_limited(&mut record_command(options, trace, &app.path, args), LIMIT).unwrap();
     if !options.contains(&"--calibrate") {
         same_result("recorded", &expected, &got).unwrap();
     }
@@ -33,7 +34,7 @@ fn record(app: &Instrumented, trace: &Path, options: &[&str], args: &[&str]) -> 
 fn analyze(trace: &Path, options: &[&str]) -> Result<Value, String> {
     let mut command = tools::tool("mgz-analyze");
     command.arg(trace).args(options).args(["--format", "json"]);
-    let output = tools::run(&mut command, LIMIT).unwrap();
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
     if output.stdout.is_empty() {
         return Err(String::from_utf8(output.stderr).unwrap());
     }
@@ -77,7 +78,7 @@ fn windows_by_time_are_weighted_by_what_another_run_has_counted() {
     assert!(near(follow, 3.0 * scan, 0.01), "{follow} {scan}");
     let said = record(&app, &at("count"), &["--count"], ROUNDS);
     assert!(said.contains("loads counted"), "{said}");
-    let counted = rows::read(&at("count"))
+    let counted = rows::read_trace(&at("count"))
         .unwrap()
         .manifest
         .totals
@@ -200,7 +201,9 @@ fn calibrated_traces_have_their_weights_with_them() {
     let trace = dir.path().join("trace");
     let said = record(&app, &trace, &["--calibrate", "--rate", "5000"], ROUNDS);
     assert!(said.contains("runs twice"), "{said}");
-    let counted = rows::read(&trace.join(CALIBRATION_DIR)).unwrap().manifest;
+    let counted = rows::read_trace(&trace.join(CALIBRATION_DIR))
+        .unwrap()
+        .manifest;
     let whole = counted.totals.loads_executed.unwrap() as f64;
     let found = analyze(&trace, &[]).unwrap();
     assert_eq!(found["summary"]["A_hat"].as_f64().unwrap(), whole);
@@ -225,7 +228,7 @@ fn calibrated_traces_have_their_weights_with_them() {
     });
     assert_eq!(left.count(), 0);
     let refused = |options: &[&str]| {
-        let output = tools::run(
+        let output = tools::run_limited(
             &mut record_command(options, &dir.path().join("none"), &app.path, ROUNDS),
             LIMIT,
         )
@@ -250,7 +253,7 @@ fn files_that_count_only_are_refused_elsewhere() {
         &[],
     ] {
         let mut command = record_command(options, &dir.path().join("trace"), &app.path, &[]);
-        let output = tools::run(&mut command, LIMIT).unwrap();
+        let output = tools::run_limited(&mut command, LIMIT).unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(
             output.status.code() == Some(125)
@@ -282,7 +285,7 @@ fn counts_are_those_of_full() {
             std::fs::create_dir(&apart).unwrap();
             build(name, &apart, "count").unwrap()
         };
-        let totals = |trace: &str| rows::read(&at(trace)).unwrap().manifest.totals;
+        let totals = |trace: &str| rows::read_trace(&at(trace)).unwrap().manifest.totals;
         record(&app, &at("full"), &["--mode", "full"], &[]);
         record(&app, &at("count"), &["--count"], &[]);
         record(&only, &at("only"), &["--count"], &[]);
@@ -318,7 +321,7 @@ fn counters_in_memory_lose_no_load() {
         let names = ["hot", "nested", "carries", "counted", "main"];
         names.iter().map(loads).collect::<Vec<f64>>()
     };
-    let totals = |trace: &str| rows::read(&at(trace)).unwrap().manifest.totals;
+    let totals = |trace: &str| rows::read_trace(&at(trace)).unwrap().manifest.totals;
     record(&app, &at("full"), &["--mode", "full"], &[]);
     record(&only, &at("only"), &["--count"], &[]);
     let full = by_function("full");
@@ -327,7 +330,7 @@ fn counters_in_memory_lose_no_load() {
     assert_eq!(totals("only").loads_executed, totals("full").loads_executed);
     // Signals that come at any instruction, and SIGKILL.
     let mut command = record_command(&["--count"], &at("ends"), &only.path, &["ends"]);
-    let output = tools::run(&mut command, LIMIT).unwrap();
+    let output = tools::run_limited(&mut command, LIMIT).unwrap();
     let rounds: f64 = String::from_utf8(output.stdout)
         .unwrap()
         .trim()
@@ -356,7 +359,7 @@ fn the_stated_factor_of_executed_loads_holds_where_code_is_spread_over_small_fun
     std::fs::create_dir(&apart).unwrap();
     let only = build("spread", &apart, "count").unwrap();
     let at = |name: &str| dir.path().join(name);
-    let totals = |trace: &str| rows::read(&at(trace)).unwrap().manifest.totals;
+    let totals = |trace: &str| rows::read_trace(&at(trace)).unwrap().manifest.totals;
     for args in [["table", "120000"], ["web", "45000000"]] {
         record(&only, &at("count"), &["--count", "--force"], &args);
         record(&app, &at("burst"), &["--force"], &args);

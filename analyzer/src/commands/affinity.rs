@@ -3,9 +3,9 @@
 use crate::cli::trace;
 use crate::commands::ensure_accesses;
 use crate::commands::stream::Accesses;
-use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
+use crate::commands::{Common, block_size, open_trace, require_full, visit, warn_of_gaps};
 use crate::input::ColumnSet;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use clap::Args;
 use mgz_models::affinity::Affinity;
 use serde_json::Value;
@@ -59,9 +59,9 @@ struct Hot {
 }
 
 /// Runs the command. Also tells whether something could not be read.
-pub fn run(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
+pub fn run_affinity(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("affinity");
-    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
+    let trace = open_trace(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "affinity", "")?;
     warn_of_gaps(&trace, &mut document);
     let shift = if arguments.regions {
@@ -120,11 +120,11 @@ pub fn run(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
             }
         }
     });
-    document.put("A", Unit::Count, accesses);
-    document.put("reach", Unit::Count, arguments.reach);
+    document.put("A", ColumnUnit::Count, accesses);
+    document.put("reach", ColumnUnit::Count, arguments.reach);
     document.put(
         "hot_share",
-        Unit::Share,
+        ColumnUnit::Share,
         value(hot.iter().map(|h| h.accesses).sum::<u64>() as f64 / accesses as f64),
     );
     tables(&hot, &affinity, &mut document);
@@ -180,7 +180,7 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
 }
 
 /// Lists the places, each with itself.
-fn places_table(hot: &[Hot], affinity: &Affinity) -> Table {
+fn places_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     let places = hot.iter().enumerate().map(|(i, h)| {
         vec![
             Value::from(i),
@@ -193,18 +193,18 @@ fn places_table(hot: &[Hot], affinity: &Affinity) -> Table {
             maybe(affinity.density(i, i)),
         ]
     });
-    Table {
+    DocumentTable {
         name: "places",
         title: "Hot places (SA, SI, SD of a place with itself: reuse, interval, density)".into(),
         columns: vec![
-            Column("place", Unit::Id),
-            Column("process", Unit::Id),
-            Column("address", Unit::Address),
-            Column("bytes", Unit::Bytes),
-            Column("A", Unit::Count),
-            Column("SA", Unit::Number),
-            Column("SI", Unit::Number),
-            Column("SD", Unit::Number),
+            DocumentColumn("place", ColumnUnit::Id),
+            DocumentColumn("process", ColumnUnit::Id),
+            DocumentColumn("address", ColumnUnit::Address),
+            DocumentColumn("bytes", ColumnUnit::Bytes),
+            DocumentColumn("A", ColumnUnit::Count),
+            DocumentColumn("SA", ColumnUnit::Number),
+            DocumentColumn("SI", ColumnUnit::Number),
+            DocumentColumn("SD", ColumnUnit::Number),
         ],
         rows: places.collect(),
         text_rows: usize::MAX,
@@ -212,7 +212,7 @@ fn places_table(hot: &[Hot], affinity: &Affinity) -> Table {
 }
 
 /// Lists the pairs of a process by how much they would save.
-fn pairs_table(hot: &[Hot], affinity: &Affinity) -> Table {
+fn pairs_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     let mut pairs = Vec::new();
     for x in 0..hot.len() {
         for y in x + 1..hot.len() {
@@ -238,22 +238,22 @@ fn pairs_table(hot: &[Hot], affinity: &Affinity) -> Table {
             maybe(affinity.interval(y, x)),
         ]
     });
-    Table {
+    DocumentTable {
         name: "pairs",
         title:
             "Pairs by what lying together would save (accesses that would find their place at hand)"
                 .into(),
         columns: vec![
-            Column("x", Unit::Id),
-            Column("y", Unit::Id),
-            Column("address_x", Unit::Address),
-            Column("address_y", Unit::Address),
-            Column("saved", Unit::Count),
-            Column("saved_share", Unit::Share),
-            Column("SA_xy", Unit::Number),
-            Column("SA_yx", Unit::Number),
-            Column("SI_xy", Unit::Number),
-            Column("SI_yx", Unit::Number),
+            DocumentColumn("x", ColumnUnit::Id),
+            DocumentColumn("y", ColumnUnit::Id),
+            DocumentColumn("address_x", ColumnUnit::Address),
+            DocumentColumn("address_y", ColumnUnit::Address),
+            DocumentColumn("saved", ColumnUnit::Count),
+            DocumentColumn("saved_share", ColumnUnit::Share),
+            DocumentColumn("SA_xy", ColumnUnit::Number),
+            DocumentColumn("SA_yx", ColumnUnit::Number),
+            DocumentColumn("SI_xy", ColumnUnit::Number),
+            DocumentColumn("SI_yx", ColumnUnit::Number),
         ],
         rows: rows.collect(),
         text_rows: usize::MAX,
@@ -261,7 +261,7 @@ fn pairs_table(hot: &[Hot], affinity: &Affinity) -> Table {
 }
 
 /// Lists all pairs.
-fn matrix_table(hot: &[Hot], affinity: &Affinity) -> Table {
+fn matrix_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     let mut matrix = Vec::new();
     for x in 0..hot.len() {
         for y in 0..hot.len() {
@@ -276,14 +276,14 @@ fn matrix_table(hot: &[Hot], affinity: &Affinity) -> Table {
         }
     }
     let columns = vec![
-        Column("x", Unit::Id),
-        Column("y", Unit::Id),
-        Column("SA", Unit::Number),
-        Column("SI", Unit::Number),
-        Column("SD", Unit::Number),
-        Column("saved", Unit::Count),
+        DocumentColumn("x", ColumnUnit::Id),
+        DocumentColumn("y", ColumnUnit::Id),
+        DocumentColumn("SA", ColumnUnit::Number),
+        DocumentColumn("SI", ColumnUnit::Number),
+        DocumentColumn("SD", ColumnUnit::Number),
+        DocumentColumn("saved", ColumnUnit::Count),
     ];
-    Table {
+    DocumentTable {
         name: "matrix",
         title: String::new(),
         columns,

@@ -20,7 +20,7 @@ pub(crate) fn refuse(whole: &[(bool, &str)]) {
 }
 
 /// Gives what comes on standard input to `each`, to its end; it returns the memory to be filled again.
-pub(crate) fn take(each: &mut dyn FnMut(Batch) -> Batch) -> anyhow::Result<()> {
+pub(crate) fn take_batches(each: &mut dyn FnMut(Batch) -> Batch) -> anyhow::Result<()> {
     // Two batches are there at a time: one is read while the other is looked at.
     let (full, batches) = sync_channel::<Batch>(0);
     let (empty, spare) = sync_channel::<Batch>(2);

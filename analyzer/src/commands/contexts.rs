@@ -3,7 +3,7 @@
 use crate::commands::rdx::CodeName;
 use crate::data::frame;
 use crate::input::quietly;
-use crate::output::document::{Column, Table, Unit, value};
+use crate::output::document::{ColumnUnit, DocumentColumn, DocumentTable, value};
 use mgz_annotations_schema::manifest::CALL_PATHS;
 use mgz_models::sampling::rdx::{Estimate, Observation, pairs};
 use serde_json::Value;
@@ -86,7 +86,11 @@ impl Contexts {
     }
 
     /// Use–reuse pairs by call path, if the recorder knew any.
-    pub(crate) fn table(&self, observations: &[Observation], estimate: &Estimate) -> Option<Table> {
+    pub(crate) fn table(
+        &self,
+        observations: &[Observation],
+        estimate: &Estimate,
+    ) -> Option<DocumentTable> {
         if self.calls.is_empty() {
             return None;
         }
@@ -115,17 +119,17 @@ impl Contexts {
                     value(product / cost),
                 ]
             });
-        Some(Table {
+        Some(DocumentTable {
             name: "path_pairs",
             title: format!("The same by call path (the first {MOST})"),
             columns: vec![
-                Column("use_path", Unit::Text),
-                Column("use_line", Unit::Text),
-                Column("reuse_path", Unit::Text),
-                Column("reuse_line", Unit::Text),
-                Column("share_hat", Unit::Share),
-                Column("interval_mean_hat", Unit::Number),
-                Column("cost_share_hat", Unit::Share),
+                DocumentColumn("use_path", ColumnUnit::Text),
+                DocumentColumn("use_line", ColumnUnit::Text),
+                DocumentColumn("reuse_path", ColumnUnit::Text),
+                DocumentColumn("reuse_line", ColumnUnit::Text),
+                DocumentColumn("share_hat", ColumnUnit::Share),
+                DocumentColumn("interval_mean_hat", ColumnUnit::Number),
+                DocumentColumn("cost_share_hat", ColumnUnit::Share),
             ],
             rows: rows.collect(),
             text_rows: 10,

@@ -3,7 +3,7 @@
 
 use crate::data::code_map::Target;
 use crate::input::{Trace, executions, manifest_of};
-use crate::output::document::{Column, Document, Table, Unit, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use anyhow::anyhow;
 use mgz_annotations_schema::TraceMode;
 use serde_json::Value;
@@ -16,9 +16,9 @@ pub fn is_counted(folder: &Path) -> bool {
 }
 
 /// Reads the trace. Also tells whether something is missing.
-pub fn run(folder: &Path) -> anyhow::Result<(Document, bool)> {
+pub fn run_counted(folder: &Path) -> anyhow::Result<(Document, bool)> {
     let trace = Trace::open(folder, true)?;
-    let counts = executions::read(&trace)
+    let counts = executions::read_executions(&trace)
         .map_err(|e| anyhow!("{e}, so that the trace cannot be shown; record it again"))?;
     let mut document = Document::new("count");
     document
@@ -26,10 +26,18 @@ pub fn run(folder: &Path) -> anyhow::Result<(Document, bool)> {
         .extend(trace.warnings.iter().chain(&trace.damage).cloned());
     let totals = &trace.manifest.totals;
     let all: f64 = counts.values().sum();
-    document.put("command", Unit::Text, trace.manifest.command.join(" "));
-    document.put("loads", Unit::Count, whole(all));
-    document.put("complete", Unit::Flag, totals.loads_executed.is_some());
-    document.put("at_most", Unit::Count, totals.loads_counted_at_most);
+    document.put(
+        "command",
+        ColumnUnit::Text,
+        trace.manifest.command.join(" "),
+    );
+    document.put("loads", ColumnUnit::Count, whole(all));
+    document.put(
+        "complete",
+        ColumnUnit::Flag,
+        totals.loads_executed.is_some(),
+    );
+    document.put("at_most", ColumnUnit::Count, totals.loads_counted_at_most);
     let table = |target: Target| -> Vec<(usize, f64)> {
         let mut rows: HashMap<u32, f64> = HashMap::new();
         for (&piece, loads) in &counts {
@@ -51,14 +59,14 @@ pub fn run(folder: &Path) -> anyhow::Result<(Document, bool)> {
             share(loads),
         ]
     });
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "functions",
         title: "Functions, most loads first".into(),
         columns: vec![
-            Column("function", Unit::Text),
-            Column("module", Unit::Text),
-            Column("loads", Unit::Count),
-            Column("share", Unit::Share),
+            DocumentColumn("function", ColumnUnit::Text),
+            DocumentColumn("module", ColumnUnit::Text),
+            DocumentColumn("loads", ColumnUnit::Count),
+            DocumentColumn("share", ColumnUnit::Share),
         ],
         rows: functions.collect(),
         text_rows: usize::MAX,
@@ -73,15 +81,15 @@ pub fn run(folder: &Path) -> anyhow::Result<(Document, bool)> {
             share(loads),
         ]
     });
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "lines",
         title: "Lines, most loads first".into(),
         columns: vec![
-            Column("function", Unit::Text),
-            Column("file", Unit::Text),
-            Column("line", Unit::Line),
-            Column("loads", Unit::Count),
-            Column("share", Unit::Share),
+            DocumentColumn("function", ColumnUnit::Text),
+            DocumentColumn("file", ColumnUnit::Text),
+            DocumentColumn("line", ColumnUnit::Line),
+            DocumentColumn("loads", ColumnUnit::Count),
+            DocumentColumn("share", ColumnUnit::Share),
         ],
         rows: lines.collect(),
         text_rows: usize::MAX,

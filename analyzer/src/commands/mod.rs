@@ -21,7 +21,7 @@ pub mod stream;
 pub mod threads;
 pub mod watched;
 
-use crate::cli::{Format, block};
+use crate::cli::{OutputFormat, block};
 use crate::input::{ColumnSet, Trace, manifest_of};
 use crate::output::document::Document;
 use crate::output::export::FileFormat;
@@ -56,8 +56,8 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Common {
     /// Format of the result.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    pub format: OutputFormat,
     /// Folder for --format csv and parquet; made if need be. With json: also write DIR/COMMAND.json.
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -94,7 +94,7 @@ pub fn block_size(text: &str) -> Result<u64, String> {
 }
 
 /// Runs a subcommand.
-pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
+pub fn run_subcommand(command: &Command) -> anyhow::Result<ExitCode> {
     let common = match command {
         Command::Reuse(a) => &a.common,
         Command::Spectra(a) => &a.common,
@@ -105,16 +105,16 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
     };
     start(common)?;
     let result = match command {
-        Command::Reuse(a) => reuse::run(a),
-        Command::Spectra(a) => spectra::run(a),
-        Command::Cache(a) => cache::run(a),
-        Command::Predict(a) => predict::run(a),
-        Command::Affinity(a) => affinity::run(a),
+        Command::Reuse(a) => reuse::run_reuse(a),
+        Command::Spectra(a) => spectra::run_spectra(a),
+        Command::Cache(a) => cache::run_cache(a),
+        Command::Predict(a) => predict::run_predict(a),
+        Command::Affinity(a) => affinity::run_affinity(a),
         Command::Ranks(a) => {
-            let (document, lacking) = ranks::run(a)?;
+            let (document, lacking) = ranks::run_ranks(a)?;
             match document {
                 Some(document) => {
-                    if common.format == Format::Table {
+                    if common.format == OutputFormat::Table {
                         let findings = crate::ranks::view::findings_text(&document, common.rows);
                         std::io::stdout().write_all(findings.as_bytes())?;
                     }
@@ -129,7 +129,7 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
 
 /// Shows what a trace of `--count` has.
 pub fn show_counted(folder: &Path, common: &Common) -> anyhow::Result<ExitCode> {
-    finish(counted::run(folder)?, common)
+    finish(counted::run_counted(folder)?, common)
 }
 
 fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow::Result<ExitCode> {
@@ -146,7 +146,8 @@ fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow::Res
 
 /// Checks what is common and sets up the threads.
 fn start(common: &Common) -> anyhow::Result<()> {
-    if matches!(common.format, Format::Csv | Format::Parquet) && common.output.is_none() {
+    if matches!(common.format, OutputFormat::Csv | OutputFormat::Parquet) && common.output.is_none()
+    {
         crate::cli::Arguments::command()
             .error(
                 clap::error::ErrorKind::MissingRequiredArgument,
@@ -168,7 +169,7 @@ pub fn show_watched(folder: &Path, common: Common) -> anyhow::Result<ExitCode> {
     let mut arguments = reuse::ReuseArguments::of_watched(folder)?;
     arguments.common = common;
     note_watched(folder);
-    run(&Command::Reuse(arguments))
+    run_subcommand(&Command::Reuse(arguments))
 }
 
 /// Says that the use–reuse pairs of a watched run are shown.
@@ -194,7 +195,7 @@ pub fn is_watched(folder: &Path) -> bool {
 }
 
 /// An opened trace with its warnings in the document.
-pub(crate) fn open(
+pub(crate) fn open_trace(
     folder: &std::path::Path,
     common: &Common,
     document: &mut Document,
@@ -215,7 +216,7 @@ pub(crate) fn open_nameless(
     document: &mut Document,
 ) -> anyhow::Result<Trace> {
     if is_watched(folder) || common.no_annotations {
-        return open(folder, common, document);
+        return open_trace(folder, common, document);
     }
     warned(Trace::open_nameless(folder)?, document)
 }
@@ -275,7 +276,7 @@ pub(crate) fn visit(
     trace: &Trace,
     columns: ColumnSet,
     document: &mut Document,
-    each: &mut (dyn FnMut(&stream::Segment<'_>) + Send),
+    each: &mut (dyn FnMut(&stream::AccessSegment<'_>) + Send),
 ) -> bool {
     let source = trace.source(columns);
     let rows: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
@@ -291,7 +292,7 @@ pub(crate) fn visit(
 fn show(document: &Document, common: &Common) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match common.format {
-        Format::Table => {
+        OutputFormat::Table => {
             let width = if std::io::stdout().is_terminal() {
                 comfy_table::Table::new().width()
             } else {
@@ -299,7 +300,7 @@ fn show(document: &Document, common: &Common) -> anyhow::Result<()> {
             };
             out.write_all(document.text(common.rows, width).as_bytes())?;
         }
-        Format::Json => {
+        OutputFormat::Json => {
             let mut bytes =
                 serde_json::to_vec_pretty(&document.json().map_err(anyhow::Error::msg)?)?;
             bytes.push(b'\n');
@@ -312,8 +313,8 @@ fn show(document: &Document, common: &Common) -> anyhow::Result<()> {
             }
             out.write_all(&bytes)?;
         }
-        Format::Csv | Format::Parquet => {
-            let format = if common.format == Format::Csv {
+        OutputFormat::Csv | OutputFormat::Parquet => {
+            let format = if common.format == OutputFormat::Csv {
                 FileFormat::Csv
             } else {
                 FileFormat::Parquet

@@ -3,7 +3,7 @@
 
 use crate::data::code_map::CLASS_STORE;
 use crate::data::rows::{Chunk, Run};
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::util::due::Due;
 use mgz_annotations_schema::row_stream::Batch;
 use std::cmp::Reverse;
@@ -124,7 +124,7 @@ type Places = VecDeque<(usize, Range<usize>)>;
 
 /// The threads of a trace, and where their rows are.
 pub struct Ordered<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn ChunkSource,
     threads: Vec<((u32, u32), Places)>,
     /// The process of the row that ran first.
     pub first_process: u32,
@@ -134,7 +134,7 @@ pub struct Ordered<'a> {
 
 impl<'a> Ordered<'a> {
     /// Looks up which piece has rows of which thread.
-    pub fn new(source: &'a dyn Source) -> Ordered<'a> {
+    pub fn new(source: &'a dyn ChunkSource) -> Ordered<'a> {
         let mut threads: BTreeMap<(u32, u32), Places> = BTreeMap::new();
         let mut damage = Vec::new();
         let mut first = (u64::MAX, 0);
@@ -267,7 +267,7 @@ impl<'a> Ordered<'a> {
 
 /// Pieces that were read last: threads with few rows lie in one piece.
 struct Pieces<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn ChunkSource,
     recent: VecDeque<(usize, Arc<Chunk>)>,
     damage: Vec<String>,
 }

@@ -2,7 +2,7 @@
 
 use crate::data::object_map::{Object, Resolver, UNKNOWN};
 use crate::input::Trace;
-use crate::output::document::{Column, Document, Unit};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -16,19 +16,20 @@ pub(crate) struct Owners {
 }
 
 /// Columns of an object in tables.
-pub(crate) const OBJECT_COLUMNS: [Column; 3] = [
-    Column("object", Unit::Text),
-    Column("kind", Unit::Text),
-    Column("type", Unit::Text),
+pub(crate) const OBJECT_COLUMNS: [DocumentColumn; 3] = [
+    DocumentColumn("object", ColumnUnit::Text),
+    DocumentColumn("kind", ColumnUnit::Text),
+    DocumentColumn("type", ColumnUnit::Text),
 ];
 
 impl Owners {
     /// Owners for a trace; unknown if the trace has no objects.
     pub fn open(trace: &Trace, document: &mut Document) -> Owners {
-        let resolver = crate::input::objects::read(&trace.folder).unwrap_or_else(|sentence| {
-            document.warnings.push(sentence);
-            None
-        });
+        let resolver =
+            crate::input::objects::read_objects(&trace.folder).unwrap_or_else(|sentence| {
+                document.warnings.push(sentence);
+                None
+            });
         Owners {
             resolver,
             ..Owners::default()

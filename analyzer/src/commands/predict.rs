@@ -4,9 +4,9 @@ use crate::commands::cache::spec::level;
 use crate::commands::predict_code::{ByCode, by_code};
 use crate::commands::reuse::histogram_rows;
 use crate::commands::stream::Accesses;
-use crate::commands::{Common, block_size, open, require_full, size, visit};
+use crate::commands::{Common, block_size, open_trace, require_full, size, visit};
 use crate::input::ColumnSet;
-use crate::output::document::{Column, Document, Table, Unit, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use mgz_models::cache::Shape;
@@ -155,7 +155,7 @@ fn measure(
     common: &Common,
     document: &mut Document,
 ) -> anyhow::Result<(Measured, bool)> {
-    let trace = open(folder, common, document)?;
+    let trace = open_trace(folder, common, document)?;
     require_full(&trace, "prediction", "")?;
     let spatial = (4096 / block).max(1);
     let mut engine = ReuseEngine::new(block.trailing_zeros());
@@ -207,24 +207,24 @@ fn measure(
 }
 
 /// Runs the command. Also tells whether something could not be read.
-pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
+pub fn run_predict(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("predict");
     let (model, mut damaged) = match &arguments.model {
         Some(file) => (read_model(file)?, false),
         None => train_and_save(arguments, &mut document)?,
     };
-    document.put("block", Unit::Bytes, model.block);
-    document.put("training_runs", Unit::Count, model.sizes.len());
+    document.put("block", ColumnUnit::Bytes, model.block);
+    document.put("training_runs", ColumnUnit::Count, model.sizes.len());
     document.put(
         "size_from",
-        Unit::Text,
+        ColumnUnit::Text,
         if model.size_from == SizeFrom::Data {
             "data"
         } else {
             "sampling"
         },
     );
-    document.put("dimensions", Unit::Count, model.single.dimensions);
+    document.put("dimensions", ColumnUnit::Count, model.single.dimensions);
     patterns(&model, &mut document);
     let mut results = Results::default();
     for &size in &arguments.size {
@@ -340,15 +340,15 @@ fn predict_beginnings(
         ]);
     }
     if !begun.is_empty() {
-        document.tables.push(Table {
+        document.tables.push(DocumentTable {
             name: "beginnings",
             title: "Input sizes of runs of which the beginning is known (shown after: accesses)"
                 .into(),
             columns: vec![
-                Column("of", Unit::Text),
-                Column("size", Unit::Number),
-                Column("shown_after", Unit::Count),
-                Column("A", Unit::Count),
+                DocumentColumn("of", ColumnUnit::Text),
+                DocumentColumn("size", ColumnUnit::Number),
+                DocumentColumn("shown_after", ColumnUnit::Count),
+                DocumentColumn("A", ColumnUnit::Count),
             ],
             rows: begun,
             text_rows: usize::MAX,
@@ -629,14 +629,14 @@ fn patterns(model: &ModelFile, document: &mut Document) {
                 ]
             })
         });
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "patterns",
         title: "Share of the reuses by pattern".into(),
         columns: vec![
-            Column("method", Unit::Text),
-            Column("pattern", Unit::Text),
-            Column("share", Unit::Share),
-            Column("residual", Unit::Number),
+            DocumentColumn("method", ColumnUnit::Text),
+            DocumentColumn("pattern", ColumnUnit::Text),
+            DocumentColumn("share", ColumnUnit::Share),
+            DocumentColumn("residual", ColumnUnit::Number),
         ],
         rows: rows.collect(),
         text_rows: usize::MAX,
@@ -742,36 +742,37 @@ impl Results {
 
     fn finish(self, document: &mut Document) {
         let whose = [
-            Column("of", Unit::Text),
-            Column("size", Unit::Number),
-            Column("method", Unit::Text),
+            DocumentColumn("of", ColumnUnit::Text),
+            DocumentColumn("size", ColumnUnit::Number),
+            DocumentColumn("method", ColumnUnit::Text),
         ];
-        let columns = |more: &[Column]| whose.iter().chain(more).copied().collect::<Vec<_>>();
-        document.tables.push(Table {
+        let columns =
+            |more: &[DocumentColumn]| whose.iter().chain(more).copied().collect::<Vec<_>>();
+        document.tables.push(DocumentTable {
             name: "accuracy",
             title: "Accuracy of the prediction (overlap with the measured histogram); coverage: part of the run after the size is known".into(),
-            columns: columns(&[Column("accuracy", Unit::Share), Column("coverage", Unit::Share), Column("A", Unit::Count), Column("blocks", Unit::Count)]),
+            columns: columns(&[DocumentColumn("accuracy", ColumnUnit::Share), DocumentColumn("coverage", ColumnUnit::Share), DocumentColumn("A", ColumnUnit::Count), DocumentColumn("blocks", ColumnUnit::Count)]),
             rows: self.accuracies,
             text_rows: usize::MAX,
         });
-        document.tables.push(Table {
+        document.tables.push(DocumentTable {
             name: "miss_ratios",
             title: "Predicted miss ratios (first touches per reuse as in the nearest training run)"
                 .into(),
             columns: columns(&[
-                Column("bytes", Unit::Bytes),
-                Column("miss_ratio", Unit::Share),
+                DocumentColumn("bytes", ColumnUnit::Bytes),
+                DocumentColumn("miss_ratio", ColumnUnit::Share),
             ]),
             rows: self.ratios,
             text_rows: 120,
         });
-        document.tables.push(Table {
+        document.tables.push(DocumentTable {
             name: "histograms",
             title: "Predicted reuse distances".into(),
             columns: columns(&[
-                Column("from", Unit::Number),
-                Column("to", Unit::Number),
-                Column("share", Unit::Share),
+                DocumentColumn("from", ColumnUnit::Number),
+                DocumentColumn("to", ColumnUnit::Number),
+                DocumentColumn("share", ColumnUnit::Share),
             ]),
             rows: self.histograms,
             text_rows: 60,

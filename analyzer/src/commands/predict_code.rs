@@ -2,9 +2,9 @@
 //! 2019, equation 1).
 
 use crate::commands::stream::Accesses;
-use crate::commands::{Common, open, require_full, visit};
+use crate::commands::{Common, open_trace, require_full, visit};
 use crate::input::ColumnSet;
-use crate::output::document::{Column, Document, Table, Unit, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use mgz_models::cache::{Shape, expected_hits};
 use mgz_models::histogram::{Bin, Fine, SMALL};
 use mgz_models::predict::accuracy;
@@ -54,7 +54,7 @@ fn measure(
     common: &Common,
     document: &mut Document,
 ) -> anyhow::Result<CodeRun> {
-    let trace = open(folder, common, document)?;
+    let trace = open_trace(folder, common, document)?;
     require_full(&trace, "prediction", "")?;
     let mut engine = ReuseEngine::new(block.trailing_zeros());
     let mut sink = Sink::default();
@@ -172,20 +172,20 @@ pub(crate) fn by_code(asked: &ByCode<'_>, document: &mut Document) -> anyhow::Re
             ]);
         }
     }
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "by_code",
         title: "Hit rates by code (equation 1): P(D|BB) and P(BB) scaled to the size; with P(BB) of the test; of the largest training run; from the test's own distances".into(),
         columns: vec![
-            Column("of", Unit::Text),
-            Column("size", Unit::Number),
-            Column("bytes", Unit::Bytes),
-            Column("ways", Unit::Id),
-            Column("hit_rate_scaled", Unit::Share),
-            Column("hit_rate_weighted", Unit::Share),
-            Column("hit_rate_training", Unit::Share),
-            Column("hit_rate_model", Unit::Share),
-            Column("accuracy_scaled", Unit::Share),
-            Column("accuracy_weighted", Unit::Share),
+            DocumentColumn("of", ColumnUnit::Text),
+            DocumentColumn("size", ColumnUnit::Number),
+            DocumentColumn("bytes", ColumnUnit::Bytes),
+            DocumentColumn("ways", ColumnUnit::Id),
+            DocumentColumn("hit_rate_scaled", ColumnUnit::Share),
+            DocumentColumn("hit_rate_weighted", ColumnUnit::Share),
+            DocumentColumn("hit_rate_training", ColumnUnit::Share),
+            DocumentColumn("hit_rate_model", ColumnUnit::Share),
+            DocumentColumn("accuracy_scaled", ColumnUnit::Share),
+            DocumentColumn("accuracy_weighted", ColumnUnit::Share),
         ],
         rows,
         text_rows: usize::MAX,

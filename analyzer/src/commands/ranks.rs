@@ -9,7 +9,7 @@ use crate::ranks::file::is_result;
 use crate::ranks::view::document;
 use crate::ranks::{Gap, Ranks, input_key, of_trace};
 use crate::report::build::{Questions, examine};
-use crate::report::counted::find;
+use crate::report::counted::find_counts;
 use anyhow::{Context, bail};
 use clap::{Args, Parser};
 use std::collections::BTreeSet;
@@ -68,7 +68,7 @@ fn questions(block: u64) -> anyhow::Result<Questions> {
 /// The key of a trace.
 pub fn key_of(trace: &Path, block: u64) -> anyhow::Result<String> {
     let options = format!("ranks 1, block {block}");
-    input_key::of(trace, &options).map_err(anyhow::Error::msg)
+    input_key::key_of_trace(trace, &options).map_err(anyhow::Error::msg)
 }
 
 /// Result of one trace. The flag is true if a part of it was damaged.
@@ -86,11 +86,11 @@ pub fn of_trace(folder: &Path, block: u64, annotations: bool) -> anyhow::Result<
     let trace = Trace::open(folder, annotations)?;
     let mut questions = questions(block)?;
     questions.objects = folder.join("objects.parquet").exists();
-    questions.counted = find(&trace, None).map_err(anyhow::Error::msg)?;
+    questions.counted = find_counts(&trace, None).map_err(anyhow::Error::msg)?;
     let (analysis, damage) = examine(&trace, &questions, &|_| ())?;
     let name = std::path::absolute(folder).unwrap_or_else(|_| folder.to_path_buf());
     let name = name.file_name().unwrap_or_default().to_string_lossy();
-    let found = of_trace::of(&analysis, &trace.manifest, &name, key);
+    let found = of_trace::ranks_of_trace(&analysis, &trace.manifest, &name, key);
     Ok((found, !damage.is_empty() || !trace.damage.is_empty()))
 }
 
@@ -169,7 +169,7 @@ fn all(arguments: &RanksArguments) -> anyhow::Result<(Ranks, bool)> {
 
 /// Runs the command. There is no document if a file was written. The flag is true if something is
 /// missing or damaged.
-pub fn run(arguments: &RanksArguments) -> anyhow::Result<(Option<Document>, bool)> {
+pub fn run_ranks(arguments: &RanksArguments) -> anyhow::Result<(Option<Document>, bool)> {
     if let Some(file) = &arguments.html {
         bail!(
             "--html: the viewer of reports is in mgz, not in mgz-analyze; call mgz ranks --html {}",

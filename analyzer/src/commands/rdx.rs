@@ -3,16 +3,16 @@
 use crate::commands::ensure_accesses;
 use crate::commands::reuse::{Engine, ReuseArguments, histogram_rows};
 use crate::commands::stream::Accesses;
-use crate::commands::{open, require_full, visit, warn_of_gaps};
+use crate::commands::{open_trace, require_full, visit, warn_of_gaps};
 use crate::data::code_map::CodeMap;
 use crate::input::{ColumnSet, Trace, manifest_of};
-use crate::output::document::{Column, Document, Table, Unit, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, value};
 use clap::ValueEnum;
 use mgz_annotations_schema::TraceMode;
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE, shares, similarity, similarity_sliding};
 use mgz_models::reuse::ReuseSink;
 use mgz_models::sampling::rdx::{Attribution, Estimate, Observation, Watcher, estimate, pairs};
-use mgz_models::sampling::time_to_stack::{Spread, convert};
+use mgz_models::sampling::time_to_stack::{TimeBarSpread, convert};
 use serde_json::Value;
 
 /// Weighting of samples.
@@ -83,10 +83,10 @@ impl ReuseSink for Truth {
 }
 
 /// Runs the command. Also tells whether something could not be read.
-pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
+pub fn run_rdx(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let manifest = manifest_of(&arguments.trace)?;
     if manifest.mode == TraceMode::Watch {
-        return crate::commands::watched::run(arguments, &manifest);
+        return crate::commands::watched::run_watched(arguments, &manifest);
     }
     anyhow::ensure!(
         arguments.accesses_from.is_none(),
@@ -94,7 +94,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         arguments.trace.display()
     );
     let mut document = Document::new("reuse");
-    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
+    let trace = open_trace(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "RDX on a trace", "")?;
     warn_of_gaps(&trace, &mut document);
     let mut exact = (arguments.compare).then(|| {
@@ -117,23 +117,23 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let (times, distances) = histograms(&observations, &estimated, accesses);
     document.put(
         "method",
-        Unit::Text,
+        ColumnUnit::Text,
         format!(
             "RDX, {} watchpoints, period {}, seed {}",
             arguments.watchpoints, arguments.period, arguments.seed
         ),
     );
-    document.put("block", Unit::Bytes, arguments.block);
-    document.put("A", Unit::Count, accesses);
-    document.put("samples", Unit::Count, observations.len());
+    document.put("block", ColumnUnit::Bytes, arguments.block);
+    document.put("A", ColumnUnit::Count, accesses);
+    document.put("samples", ColumnUnit::Count, observations.len());
     document.put(
         "samples_reused",
-        Unit::Count,
+        ColumnUnit::Count,
         observations.iter().filter(|o| o.reuse.is_some()).count(),
     );
     document.put(
         "never_reused_share_hat",
-        Unit::Share,
+        ColumnUnit::Share,
         value(estimated.never / observations.len() as f64),
     );
     if let Some((_, truth)) = &exact {
@@ -219,8 +219,12 @@ pub(crate) fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin
         let blocks = (first / truth.streams.max(1) as f64).max(1.0);
         convert(&exact, first, blocks, spread)
     };
-    document.put("never_reused_share", Unit::Share, value(truth.never()));
-    let (binomial, mean) = (alone(Spread::Binomial), alone(Spread::Mean));
+    document.put(
+        "never_reused_share",
+        ColumnUnit::Share,
+        value(truth.never()),
+    );
+    let (binomial, mean) = (alone(TimeBarSpread::Binomial), alone(TimeBarSpread::Mean));
     for (scale, names) in [
         (
             &paper,
@@ -257,7 +261,7 @@ pub(crate) fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin
             .into_iter()
             .zip([time.0, time.1, stack.0, stack.1, model[0], model[1]])
         {
-            document.put(name, Unit::Share, value(s));
+            document.put(name, ColumnUnit::Share, value(s));
         }
     }
 }
@@ -298,7 +302,7 @@ pub(crate) fn histograms(
         &bars,
         cold,
         blocks(cold, observations, &bars),
-        Spread::Binomial,
+        TimeBarSpread::Binomial,
     );
     (bars, distances)
 }
@@ -312,7 +316,7 @@ fn blocks(cold: f64, observations: &[Observation], bars: &[Bin]) -> f64 {
     streams.dedup();
     // No fewer than the longest interval goes to: the estimate of what is never reused hangs on the
     // few samples that were watched longest, and a small one would cut true distances off.
-    let longest = convert(bars, cold, f64::INFINITY, Spread::Mean);
+    let longest = convert(bars, cold, f64::INFINITY, TimeBarSpread::Mean);
     let reached = longest.last().map_or(1.0, |b| b.to);
     (cold / streams.len().max(1) as f64).max(reached)
 }
@@ -357,15 +361,15 @@ pub(crate) fn with_interval(
     bars: &[Bin],
     errors: &[f64],
     samples: usize,
-) -> Table {
+) -> DocumentTable {
     let unseen = 1.0 - 0.025f64.powf(1.0 / samples.max(1) as f64);
     let bins = mgz_models::histogram::cut(bars.iter().copied(), &Scale::Log);
     let mut table = histogram_rows(name, title, &bins);
-    table.columns[2] = Column("count_hat", Unit::Number);
-    table.columns[3] = Column("share_hat", Unit::Share);
+    table.columns[2] = DocumentColumn("count_hat", ColumnUnit::Number);
+    table.columns[3] = DocumentColumn("share_hat", ColumnUnit::Share);
     table.columns.extend([
-        Column("share_lo", Unit::Share),
-        Column("share_hi", Unit::Share),
+        DocumentColumn("share_lo", ColumnUnit::Share),
+        DocumentColumn("share_hi", ColumnUnit::Share),
     ]);
     for (i, row) in table.rows.iter_mut().enumerate() {
         let share = row[3].as_f64().unwrap_or(0.0);
@@ -423,7 +427,7 @@ pub(crate) fn pair_table(
     estimated: &Estimate,
     name: &dyn Fn(u32) -> CodeName,
     nanoseconds: bool,
-) -> Table {
+) -> DocumentTable {
     let all = pairs(observations, estimated);
     let (total, cost): (f64, f64) = all.iter().fold((0.0, 0.0), |s, p| (s.0 + p.2, s.1 + p.3));
     let place = |piece: u32| {
@@ -443,7 +447,7 @@ pub(crate) fn pair_table(
             value(product / cost),
         ]
     });
-    Table {
+    DocumentTable {
         name: "pairs",
         title: if nanoseconds {
             "Use–reuse pairs by frequency × time distance (ns of CPU time)"
@@ -452,13 +456,13 @@ pub(crate) fn pair_table(
         }
         .into(),
         columns: vec![
-            Column("use_function", Unit::Text),
-            Column("use_line", Unit::Text),
-            Column("reuse_function", Unit::Text),
-            Column("reuse_line", Unit::Text),
-            Column("share_hat", Unit::Share),
-            Column("interval_mean_hat", Unit::Number),
-            Column("cost_share_hat", Unit::Share),
+            DocumentColumn("use_function", ColumnUnit::Text),
+            DocumentColumn("use_line", ColumnUnit::Text),
+            DocumentColumn("reuse_function", ColumnUnit::Text),
+            DocumentColumn("reuse_line", ColumnUnit::Text),
+            DocumentColumn("share_hat", ColumnUnit::Share),
+            DocumentColumn("interval_mean_hat", ColumnUnit::Number),
+            DocumentColumn("cost_share_hat", ColumnUnit::Share),
         ],
         rows: rows.collect(),
         text_rows: usize::MAX,

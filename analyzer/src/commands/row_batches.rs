@@ -2,11 +2,11 @@
 
 use crate::commands::counted::is_counted;
 use crate::commands::owners::Owners;
-use crate::commands::stream::{Accesses, Segment, segments};
+use crate::commands::stream::{AccessSegment, Accesses, segments};
 use crate::commands::{is_watched, refuse_watched};
 use crate::data::code_map::{CLASS_STORE, CodeMap, FunctionName, LineName};
 use crate::filter::{Conditions, Filter, Filtered};
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::input::{ColumnSet, Trace};
 use crate::output::document::Document;
 use polars_arrow::array::{Array, PrimitiveArray, StructArray, Utf8Array};
@@ -157,7 +157,7 @@ pub fn send(
     let objects = if conditions.objects.is_empty() {
         None
     } else {
-        crate::input::objects::read(&trace.folder)
+        crate::input::objects::read_objects(&trace.folder)
             .map_err(anyhow::Error::msg)?
             .map(Arc::new)
     };
@@ -170,7 +170,7 @@ pub fn send(
     let filtered = filter
         .as_ref()
         .map(|filter| Filtered::new(source, filter, &trace.code, objects.clone(), None));
-    let source = filtered.as_ref().map_or(source, |f| f as &dyn Source);
+    let source = filtered.as_ref().map_or(source, |f| f as &dyn ChunkSource);
     let mut notes = Document::new("rows");
     let mut owners = columns
         .contains(&RowColumn::Object)
@@ -210,7 +210,7 @@ pub fn send(
 }
 
 impl Waiting {
-    fn take(&mut self, segment: &Segment<'_>, owners: Option<&mut Owners>) {
+    fn take(&mut self, segment: &AccessSegment<'_>, owners: Option<&mut Owners>) {
         let mut buffer = Accesses::default();
         let rows = segment.accesses(true, &mut buffer);
         let run = segment.run;

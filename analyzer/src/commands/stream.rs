@@ -1,7 +1,7 @@
 //! A trace as a stream of accesses: thread after thread, sample after sample, in order.
 
-use crate::data::rows::{Chunk, Rows, Run};
-use crate::input::source::Source;
+use crate::data::rows::{Chunk, ColumnSlices, Run};
+use crate::input::source::ChunkSource;
 
 /// Least number of rows that are decoded ahead: a row group of the recorder. Two batches exist at a
 /// time, with 22 bytes per row. A consumer of rows in order is slower than one decoder, so more
@@ -9,13 +9,13 @@ use crate::input::source::Source;
 const BATCH_ROWS: u64 = 1 << 18;
 
 /// Consecutive accesses of one sample of one thread.
-pub struct Segment<'a> {
+pub struct AccessSegment<'a> {
     /// Thread, sample, times.
     pub run: &'a Run,
     /// Loads.
-    pub loads: Rows<'a>,
+    pub loads: ColumnSlices<'a>,
     /// Stores.
-    pub stores: Rows<'a>,
+    pub stores: ColumnSlices<'a>,
     before: &'a [u32],
     /// The segment does not go on with the sample of the one before.
     pub starts: bool,
@@ -89,7 +89,7 @@ impl Accesses {
     }
 }
 
-impl<'a> Segment<'a> {
+impl<'a> AccessSegment<'a> {
     /// The loads, or with `stores` loads and stores in program order (which takes `buffer`).
     pub fn accesses<'b>(&'b self, stores: bool, buffer: &'b mut Accesses) -> View<'b> {
         let loads = View {
@@ -127,7 +127,7 @@ impl<'a> Segment<'a> {
 }
 
 /// The segments of a chunk, in order.
-pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<Segment<'a>> {
+pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<AccessSegment<'a>> {
     let (loads, stores) = (chunk.loads.rows(), chunk.stores.rows());
     if chunk.gap_before {
         *last = None;
@@ -139,7 +139,7 @@ pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<Segment<'a>
             .loads_before
             .get(run.stores.clone())
             .unwrap_or_default();
-        out.push(Segment {
+        out.push(AccessSegment {
             run,
             loads: loads.slice(run.loads.clone()),
             stores: stores.slice(run.stores.clone()),
@@ -154,9 +154,9 @@ pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<Segment<'a>
 /// Passes all segments of a trace to `visit`, in order; the next pieces are decoded meanwhile.
 /// Returns descriptions of unreadable parts. A sample never continues across a gap.
 pub fn visit(
-    source: &dyn Source,
+    source: &dyn ChunkSource,
     progress: &(dyn Fn(u64) + Sync),
-    visit: &mut (dyn FnMut(&Segment<'_>) + Send),
+    visit: &mut (dyn FnMut(&AccessSegment<'_>) + Send),
 ) -> Vec<String> {
     let mut damage = Vec::new();
     let mut next = 0;
@@ -188,7 +188,7 @@ pub fn visit(
     damage
 }
 
-fn read(source: &dyn Source, next: &mut usize) -> Vec<Result<Chunk, (String, u64)>> {
+fn read(source: &dyn ChunkSource, next: &mut usize) -> Vec<Result<Chunk, (String, u64)>> {
     let first = *next;
     let mut rows = 0;
     while *next < source.pieces() && rows < BATCH_ROWS {

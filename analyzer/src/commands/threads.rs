@@ -1,7 +1,7 @@
 //! All accesses of a trace in memory, by thread, and their orders: recorded, interleaved, or mimicked.
 
 use crate::commands::ensure_accesses;
-use crate::commands::stream::{Accesses, Segment};
+use crate::commands::stream::{AccessSegment, Accesses};
 use crate::commands::visit;
 use crate::input::{ColumnSet, Trace};
 use crate::output::document::Document;
@@ -52,7 +52,7 @@ pub fn load(
         trace,
         ColumnSet { time: true },
         document,
-        &mut |segment: &Segment<'_>| {
+        &mut |segment: &AccessSegment<'_>| {
             let run = segment.run;
             if threads
                 .last()

@@ -7,10 +7,10 @@ use crate::commands::rdx::{
 };
 use crate::commands::reuse::{Engine, ReuseArguments, histogram_rows};
 use crate::commands::stream::Accesses;
-use crate::commands::{open, require_full, visit, warn_of_gaps};
+use crate::commands::{open_trace, require_full, visit, warn_of_gaps};
 use crate::data::frame;
 use crate::input::{ColumnSet, manifest_of, quietly};
-use crate::output::document::{Document, Table, Unit, value};
+use crate::output::document::{ColumnUnit, Document, DocumentTable, value};
 use anyhow::Context;
 use mgz_annotations_schema::manifest::{CALL_PATHS, Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
@@ -50,7 +50,10 @@ enum Time {
 }
 
 /// Runs the command. Also tells whether something could not be read.
-pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(Document, bool)> {
+pub fn run_watched(
+    arguments: &ReuseArguments,
+    manifest: &Manifest,
+) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("reuse");
     document
         .warnings
@@ -141,37 +144,49 @@ impl Watched<'_> {
     /// Writes the numbers of the whole run.
     fn put_summary(&self, estimated: &Estimate, document: &mut Document) {
         let (manifest, samples) = (self.manifest, self.observations.len());
-        document.put("method", Unit::Text, "RDX, hardware watchpoints");
+        document.put("method", ColumnUnit::Text, "RDX, hardware watchpoints");
         document.put(
             "time",
-            Unit::Text,
+            ColumnUnit::Text,
             match self.time {
                 Time::Counted => "accesses, counted by the PMU",
                 Time::Rate(_) => "accesses: stepped ones exactly, others from CPU time",
                 Time::Cpu => "ns of CPU time",
             },
         );
-        document.put("samples_by", Unit::Text, manifest.trigger.as_str());
+        document.put("samples_by", ColumnUnit::Text, manifest.trigger.as_str());
         let counted = if self.arguments.stores {
             "loads and stores"
         } else {
             "loads"
         };
-        document.put("counted", Unit::Text, counted);
-        document.put("block", Unit::Bytes, WORD);
+        document.put("counted", ColumnUnit::Text, counted);
+        document.put("block", ColumnUnit::Bytes, WORD);
         let accesses = self.accesses.map_or(Value::Null, Value::from);
-        document.put("A_hat", Unit::Count, accesses);
+        document.put("A_hat", ColumnUnit::Count, accesses);
         if let Time::Rate(rate) = self.time {
-            document.put("accesses_per_second_hat", Unit::Number, value(rate * 1e9));
+            document.put(
+                "accesses_per_second_hat",
+                ColumnUnit::Number,
+                value(rate * 1e9),
+            );
         }
-        document.put("cpu_seconds", Unit::Number, value(manifest.cpu_seconds));
-        document.put("samples", Unit::Count, samples);
+        document.put(
+            "cpu_seconds",
+            ColumnUnit::Number,
+            value(manifest.cpu_seconds),
+        );
+        document.put("samples", ColumnUnit::Count, samples);
         let reused = self.observations.iter().filter(|o| o.reuse.is_some());
-        document.put("samples_reused", Unit::Count, reused.count());
+        document.put("samples_reused", ColumnUnit::Count, reused.count());
         let near = self.rows.iter().filter(|r| r.near);
-        document.put("samples_reused_while_stepped", Unit::Count, near.count());
+        document.put(
+            "samples_reused_while_stepped",
+            ColumnUnit::Count,
+            near.count(),
+        );
         let never = value(estimated.never / samples as f64);
-        document.put("never_reused_share_hat", Unit::Share, never);
+        document.put("never_reused_share_hat", ColumnUnit::Share, never);
     }
 
     /// Adds the tables of pairs. Contexts are call paths; for people pairs are summed by line.
@@ -292,7 +307,7 @@ fn full(
         );
     };
     same_command(&manifest_of(folder)?, manifest, folder)?;
-    let trace = open(folder, &arguments.common, document)?;
+    let trace = open_trace(folder, &arguments.common, document)?;
     require_full(&trace, "--compare", "")?;
     warn_of_gaps(&trace, document);
     let mut engine = Engine::new(WORD.trailing_zeros(), None);
@@ -318,7 +333,7 @@ fn full(
     if implied * 20 > accesses {
         document.warnings.push(format!("{}: {implied} loads of constant addresses have no rows beside {accesses} accesses that have; samples of them are compared with nothing", folder.display()));
     }
-    document.put("A", Unit::Count, accesses);
+    document.put("A", ColumnUnit::Count, accesses);
     Ok(Exact { truth, accesses })
 }
 
@@ -328,7 +343,7 @@ fn share(
     arguments: &ReuseArguments,
     document: &mut Document,
 ) -> anyhow::Result<f64> {
-    let trace = open(folder, &arguments.common, document)?;
+    let trace = open_trace(folder, &arguments.common, document)?;
     let (mut loads, mut stores) = (0u64, 0u64);
     visit(
         &trace,
@@ -378,7 +393,7 @@ fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
 }
 
 /// Exact distances of the samples that were reused while they were stepped.
-fn near(rows: &[Row]) -> Table {
+fn near(rows: &[Row]) -> DocumentTable {
     let mut bars: BTreeMap<u64, f64> = BTreeMap::new();
     rows.iter()
         .filter(|r| r.near)
@@ -532,7 +547,7 @@ mod tests {
     #[test]
     fn a_table_without_its_columns_is_refused() {
         let one = Value::from(1);
-        let process = frame::column("process", frame::Kind::Whole, &[&one]).unwrap();
+        let process = frame::column("process", frame::ColumnKind::Whole, &[&one]).unwrap();
         let table = frame::frame(vec![process]).unwrap();
         assert!(rows(&table, false).is_err_and(|e| e.contains("thread")));
     }

@@ -6,7 +6,7 @@ use crate::data::counts::Bin;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::misses::Misses;
-use crate::report::{Analysis, Loads};
+use crate::report::{Analysis, LoadMetrics};
 use crate::views::objects::ObjectRow;
 use mgz_annotations_schema::manifest::Manifest;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum EntryKind {
     /// The whole run.
     Run,
     /// A function.
@@ -28,15 +28,15 @@ pub enum Kind {
     Object,
 }
 
-impl Kind {
+impl EntryKind {
     /// As it stands in text.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Run => "run",
-            Kind::Function => "function",
-            Kind::Loop => "loop",
-            Kind::Line => "line",
-            Kind::Object => "object",
+            EntryKind::Run => "run",
+            EntryKind::Function => "function",
+            EntryKind::Loop => "loop",
+            EntryKind::Line => "line",
+            EntryKind::Object => "object",
         }
     }
 }
@@ -184,7 +184,7 @@ pub struct RunEntries {
     /// CPU seconds of its instrumented code, if they are known.
     pub instrumented_seconds: Option<f64>,
     /// By kind.
-    pub tables: BTreeMap<Kind, Vec<Entry>>,
+    pub tables: BTreeMap<EntryKind, Vec<Entry>>,
     /// Warnings about missing or doubtful data.
     pub warnings: Vec<String>,
     /// Data for a report; see [`picture`].
@@ -320,7 +320,7 @@ fn instrumented_seconds(manifest: &Manifest) -> Option<f64> {
     (manifest.triggers_by_time() && seconds > 0.0).then_some(seconds)
 }
 
-fn of_loads(loads: &Loads, whole: Whole, mut entry: Entry) -> Entry {
+fn of_loads(loads: &LoadMetrics, whole: Whole, mut entry: Entry) -> Entry {
     entry.weight = loads.weight();
     Numbers {
         time: loads.time,
@@ -413,14 +413,14 @@ pub fn entries(path: &str, analysis: &Analysis, manifest: &Manifest) -> RunEntri
         cpu_seconds,
         instrumented_seconds: whole.seconds,
         tables: BTreeMap::from([
-            (Kind::Run, vec![run]),
-            (Kind::Function, functions.collect()),
-            (Kind::Line, lines.collect()),
-            (Kind::Loop, loops.collect()),
-            (Kind::Object, of_objects(analysis, whole)),
+            (EntryKind::Run, vec![run]),
+            (EntryKind::Function, functions.collect()),
+            (EntryKind::Line, lines.collect()),
+            (EntryKind::Loop, loops.collect()),
+            (EntryKind::Object, of_objects(analysis, whole)),
         ]),
         warnings: analysis.warnings.clone(),
-        picture: picture::of(path, analysis),
+        picture: picture::run_picture(path, analysis),
     }
 }
 

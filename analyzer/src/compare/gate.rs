@@ -3,7 +3,7 @@
 //! `CONDITION[,CONDITION…]`, each `METRIC[.NAME]>NUMBER%`. A name with `,`, `>`, `"` or a space at
 //! an end needs double quotes, with `""` for a quote. `*` is any name.
 
-use crate::compare::entries::{Kind, Metric};
+use crate::compare::entries::{EntryKind, Metric};
 use crate::compare::judge::{Change, Comparison, Verdict};
 use serde::Serialize;
 
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
 }
 
 /// Reads an expression.
-pub fn parse(text: &str) -> Result<Vec<Condition>, GateError> {
+pub fn parse_conditions(text: &str) -> Result<Vec<Condition>, GateError> {
     let mut parser = Parser { text, at: 0 };
     let mut all = Vec::new();
     loop {
@@ -199,7 +199,7 @@ pub fn parse(text: &str) -> Result<Vec<Condition>, GateError> {
 
 /// Result of a condition.
 #[derive(Clone, Debug, Serialize)]
-pub struct Outcome {
+pub struct GateOutcome {
     /// The condition.
     pub condition: String,
     /// Significant worsenings beyond its limit, in words.
@@ -224,12 +224,12 @@ impl Condition {
 
     fn is_of(&self, change: &Change) -> bool {
         let Some(name) = &self.name else {
-            return change.kind == Kind::Run;
+            return change.kind == EntryKind::Run;
         };
         let names = [Some(&change.name), change.new_name.as_ref()];
-        let place =
-            matches!(change.kind, Kind::Line) && [&change.place, &change.new_place].contains(&name);
-        let whole = matches!(change.kind, Kind::Function | Kind::Object);
+        let place = matches!(change.kind, EntryKind::Line)
+            && [&change.place, &change.new_place].contains(&name);
+        let whole = matches!(change.kind, EntryKind::Function | EntryKind::Object);
         match name.as_str() {
             "*" => whole,
             _ => place || whole && names.into_iter().flatten().any(|n| n == name),
@@ -237,7 +237,7 @@ impl Condition {
     }
 
     /// Looks at the comparisons. `words`: how a change is said.
-    pub fn check(&self, comparison: &Comparison, words: impl Fn(&Change) -> String) -> Outcome {
+    pub fn check(&self, comparison: &Comparison, words: impl Fn(&Change) -> String) -> GateOutcome {
         let about: Vec<&Change> = comparison
             .changes
             .iter()
@@ -246,7 +246,7 @@ impl Condition {
         let violated = about.iter().filter(|c| {
             c.verdict == Verdict::Worse && c.change_pct.is_none_or(|pct| pct > self.limit)
         });
-        Outcome {
+        GateOutcome {
             condition: self.text.clone(),
             violations: violated.map(|c| words(c)).collect(),
             compared: about.len(),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn expressions() {
-        let all = parse(r#"F>10%, time.kernel > 5%,misses.L2>0.5%,loads."a<b, c>""d">1%,time.*>3%,D99.main a.c:5>2%"#).unwrap();
+        let all = parse_conditions(r#"F>10%, time.kernel > 5%,misses.L2>0.5%,loads."a<b, c>""d">1%,time.*>3%,D99.main a.c:5>2%"#).unwrap();
         let short: Vec<(String, Option<&str>, f64)> = all
             .iter()
             .map(|c| (c.metric.name(), c.name.as_deref(), c.limit))
@@ -302,7 +302,7 @@ mod tests {
             ("F>10% time.a>5%", 7, "a comma"),
             ("F>1.2.3%", 3, "a percentage"),
         ] {
-            let error = parse(text).unwrap_err();
+            let error = parse_conditions(text).unwrap_err();
             assert_eq!(error.position, position, "{error}");
             assert!(error.cause.contains(word), "{error}");
         }

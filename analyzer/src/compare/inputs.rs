@@ -1,11 +1,11 @@
 //! Inputs of a comparison: traces, folders of `mgz run`, partial results, and folders of these.
 
-use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries, entries};
+use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries, entries};
 use crate::data::code_map::Target;
 use crate::engine::partial::Partial;
 use crate::input::{ColumnSet, Trace, executions, folder_of, is_trace, manifest_of};
 use crate::report::build::{Questions, examine, tables_of};
-use crate::report::counted::find;
+use crate::report::counted::find_counts;
 use anyhow::{Context, bail};
 use mgz_annotations_schema::TraceMode;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub fn expand(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Reads one of them.
-pub fn read(
+pub fn read_compared(
     path: &Path,
     questions: &Questions,
     progress: &dyn Fn(u64) -> indicatif::ProgressBar,
@@ -67,7 +67,7 @@ pub fn read(
         return counted(&shown, &trace);
     }
     let mut questions = questions.clone();
-    questions.counted = find(&trace, None).map_err(anyhow::Error::msg)?;
+    questions.counted = find_counts(&trace, None).map_err(anyhow::Error::msg)?;
     let source = trace.source(ColumnSet::default());
     let bar = progress((0..source.pieces()).map(|p| source.piece_rows(p)).sum());
     drop(source);
@@ -79,7 +79,7 @@ pub fn read(
 
 /// Loads by code, of a trace that has counted them.
 fn counted(path: &str, trace: &Trace) -> anyhow::Result<RunEntries> {
-    let counts = executions::read(trace).map_err(|e| {
+    let counts = executions::read_executions(trace).map_err(|e| {
         anyhow::anyhow!("{e}, so that the trace cannot be compared; record it again")
     })?;
     let all: f64 = counts.values().sum();
@@ -122,9 +122,9 @@ fn counted(path: &str, trace: &Trace) -> anyhow::Result<RunEntries> {
         exact: trace.manifest.totals.loads_executed.is_some(),
         arguments: trace.manifest.command.iter().skip(1).cloned().collect(),
         tables: [
-            (Kind::Run, vec![run]),
-            (Kind::Function, functions),
-            (Kind::Line, lines),
+            (EntryKind::Run, vec![run]),
+            (EntryKind::Function, functions),
+            (EntryKind::Line, lines),
         ]
         .into(),
         warnings: trace.warnings.clone(),

@@ -1,6 +1,6 @@
 //! Better, worse, the same, or not to be told: for each number of each thing that both builds have.
 
-use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries};
+use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
 use crate::compare::matching::partners;
 use crate::compare::rank_test::{holm, mann_whitney, smallest_p, student};
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub enum Test {
 #[derive(Clone, Debug, Serialize)]
 pub struct Change {
     /// Kind of the entry.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Name in the base, or in the new build where the base does not have it.
     pub name: String,
     /// Name in the new build, where it is another one.
@@ -121,7 +121,7 @@ pub struct Comparison {
 #[derive(Clone, Debug, Serialize)]
 pub struct Alone {
     /// Kind of the entry.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Its name.
     pub name: String,
     /// Its share of time or loads, percent.
@@ -132,7 +132,7 @@ pub struct Alone {
 type Runs<'a> = Vec<Option<&'a Entry>>;
 
 /// Entries of the first run of a side, each with its partners in the others.
-fn side(runs: &[RunEntries], kind: Kind) -> Vec<Runs<'_>> {
+fn side(runs: &[RunEntries], kind: EntryKind) -> Vec<Runs<'_>> {
     let Some((first, others)) = runs.split_first() else {
         return Vec::new();
     };
@@ -342,11 +342,11 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
     let found = partners(first_base, first_new);
     let mut pending: Vec<Pending> = Vec::new();
     for kind in [
-        Kind::Run,
-        Kind::Function,
-        Kind::Loop,
-        Kind::Line,
-        Kind::Object,
+        EntryKind::Run,
+        EntryKind::Function,
+        EntryKind::Loop,
+        EntryKind::Line,
+        EntryKind::Object,
     ] {
         let (ours, theirs) = (side(base, kind), side(new, kind));
         let pairs = &found[&kind];
@@ -364,7 +364,7 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
             .filter(|(at, _)| !taken.contains(at));
         rows.extend(left.map(|(_, row)| (&absent_base, row)));
         let worth = match kind {
-            Kind::Line | Kind::Loop => WORTH_LINES,
+            EntryKind::Line | EntryKind::Loop => WORTH_LINES,
             _ => WORTH,
         };
         for (ours, theirs) in rows {
@@ -386,7 +386,7 @@ pub fn compare(base: &[RunEntries], new: &[RunEntries], wanted: &BTreeSet<String
                     out.only_base.push(alone);
                 }
                 // Data that moved to another object are neither better nor worse for that.
-                if kind == Kind::Object && !wanted.contains(&named.name) {
+                if kind == EntryKind::Object && !wanted.contains(&named.name) {
                     continue;
                 }
                 // For an entry that is gone or new, its time and its loads are enough.
@@ -436,16 +436,18 @@ fn figures(change: &Change) -> Figures {
 fn without_repetitions(pending: Vec<Pending>) -> Vec<Pending> {
     let mut known: BTreeSet<(String, Figures)> = BTreeSet::new();
     let keep = |p: &Pending| match p.change.kind {
-        Kind::Run | Kind::Object => true,
-        kind => known.insert((p.change.name.clone(), figures(&p.change))) || kind == Kind::Function,
+        EntryKind::Run | EntryKind::Object => true,
+        kind => {
+            known.insert((p.change.name.clone(), figures(&p.change))) || kind == EntryKind::Function
+        }
     };
     // Functions come first, then loops, then lines.
     pending.into_iter().filter(keep).collect()
 }
 
-fn shown_name(kind: Kind, entry: &Entry) -> String {
+fn shown_name(kind: EntryKind, entry: &Entry) -> String {
     match kind {
-        Kind::Line | Kind::Loop => format!("{} at {}", entry.name, place(entry)),
+        EntryKind::Line | EntryKind::Loop => format!("{} at {}", entry.name, place(entry)),
         _ => entry.name.clone(),
     }
 }
@@ -459,7 +461,7 @@ fn place(entry: &Entry) -> String {
 }
 
 fn prepare(
-    (kind, metric, weight): (Kind, &Metric, f64),
+    (kind, metric, weight): (EntryKind, &Metric, f64),
     ours: (&Runs<'_>, &[RunEntries]),
     theirs: (&Runs<'_>, &[RunEntries]),
     (named, other): (&Entry, Option<&&Entry>),
@@ -472,7 +474,7 @@ fn prepare(
     let (per_load, (base, new)) = match sides(false) {
         Some(both) => (false, both),
         // Without numbers of loads, how much each function counts in the sum depends on what the windows met.
-        None if matches!(kind, Kind::Run | Kind::Object) => return None,
+        None if matches!(kind, EntryKind::Run | EntryKind::Object) => return None,
         None => (true, sides(true)?),
     };
     let change = Change {
@@ -545,7 +547,12 @@ fn decide(mut pending: Vec<Pending>, out: &mut Comparison) {
         p.is_open() && enough(&p.base) && enough(&p.new) && !judge.is_ranked(p)
     });
     let mut alone: Vec<usize> = Vec::new();
-    for kind in [Kind::Function, Kind::Loop, Kind::Line, Kind::Object] {
+    for kind in [
+        EntryKind::Function,
+        EntryKind::Loop,
+        EntryKind::Line,
+        EntryKind::Object,
+    ] {
         let rows: Vec<usize> = (0..judge.pending.len())
             .filter(|&i| {
                 let p = &judge.pending[i];
@@ -597,11 +604,11 @@ impl Judge {
 
     /// Decides shares, which add up. The one that has changed most is set aside, and the others are
     /// compared as shares of the rest.
-    fn decide_shares(&mut self, kind: Kind, mut left: Vec<usize>) {
+    fn decide_shares(&mut self, kind: EntryKind, mut left: Vec<usize>) {
         let tests = self.tests as f64;
         let mut gone = (0.0, 0.0);
         // Loops lie inside each other, so that their shares do not add up.
-        let adds_up = kind != Kind::Loop;
+        let adds_up = kind != EntryKind::Loop;
         loop {
             let of_rest = |&i: &usize| {
                 let p = &self.pending[i];

@@ -6,14 +6,14 @@
 //! order between those. Loops match by depth and line, objects by name, kind and type, and
 //! allocation sites also without their line.
 
-use crate::compare::entries::{Entry, Kind, RunEntries};
+use crate::compare::entries::{Entry, EntryKind, RunEntries};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Functions whose sets of line offsets are alike in this part are one function with two names.
 const ALIKE: f64 = 0.5;
 
 /// Numbers of the partners in the other run, by kind and number in the first one.
-pub type Partners = BTreeMap<Kind, Vec<Option<usize>>>;
+pub type Partners = BTreeMap<EntryKind, Vec<Option<usize>>>;
 
 /// The name without what a compiler appends to copies (`.isra.0`, `.constprop.0`) and without Rust's hash.
 pub fn plain_name(name: &str) -> &str {
@@ -108,7 +108,7 @@ fn modules(base: &[Entry], new: &[Entry]) -> HashMap<String, String> {
 /// Lines of functions: file and line, by number of the function's entry.
 fn lines_of(run: &RunEntries) -> HashMap<(String, String), Vec<(String, u32)>> {
     let mut lines: HashMap<(String, String), Vec<(String, u32)>> = HashMap::new();
-    for line in run.tables.get(&Kind::Line).into_iter().flatten() {
+    for line in run.tables.get(&EntryKind::Line).into_iter().flatten() {
         if line.line > 0 {
             let key = (line.module.clone(), line.name.clone());
             let at = (base(&line.file).to_string(), line.line);
@@ -239,16 +239,16 @@ fn homes(
     let (mut ours, mut theirs) = (HashMap::new(), HashMap::new());
     let empty = Vec::new();
     let table =
-        |run: &'_ RunEntries, kind: Kind| run.tables.get(&kind).cloned().unwrap_or_default();
-    let new_functions = new.tables.get(&Kind::Function).unwrap_or(&empty);
-    for (at, entry) in table(base, Kind::Function).iter().enumerate() {
+        |run: &'_ RunEntries, kind: EntryKind| run.tables.get(&kind).cloned().unwrap_or_default();
+    let new_functions = new.tables.get(&EntryKind::Function).unwrap_or(&empty);
+    for (at, entry) in table(base, EntryKind::Function).iter().enumerate() {
         ours.insert((entry.module.clone(), entry.name.clone()), at);
         if let Some(other) = functions[at].and_then(|o| new_functions.get(o)) {
             theirs.insert((other.module.clone(), other.name.clone()), at);
         }
     }
     let mut next = functions.len();
-    for kind in [Kind::Line, Kind::Loop] {
+    for kind in [EntryKind::Line, EntryKind::Loop] {
         for entry in table(base, kind) {
             let key = (entry.module.clone(), entry.name.clone());
             if ours.contains_key(&key) {
@@ -291,12 +291,13 @@ fn without_line(name: &str) -> &str {
 
 /// Finds the partners of a run's entries in another run.
 pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
-    let table = |run: &RunEntries, kind: Kind| run.tables.get(&kind).cloned().unwrap_or_default();
+    let table =
+        |run: &RunEntries, kind: EntryKind| run.tables.get(&kind).cloned().unwrap_or_default();
     let mut out = Partners::new();
-    out.insert(Kind::Run, vec![Some(0)]);
+    out.insert(EntryKind::Run, vec![Some(0)]);
     let (ours, theirs) = (
-        table(base_run, Kind::Function),
-        table(new_run, Kind::Function),
+        table(base_run, EntryKind::Function),
+        table(new_run, EntryKind::Function),
     );
     let modules = modules(&ours, &theirs);
     let module = |is_base: bool, entry: &Entry| match is_base {
@@ -318,15 +319,18 @@ pub fn partners(base_run: &RunEntries, new_run: &RunEntries) -> Partners {
         &mut taken,
     );
     let (base_homes, new_homes) = homes(base_run, new_run, &found, &modules);
-    out.insert(Kind::Function, found);
+    out.insert(EntryKind::Function, found);
 
-    for kind in [Kind::Line, Kind::Loop] {
+    for kind in [EntryKind::Line, EntryKind::Loop] {
         let (ours, theirs) = (table(base_run, kind), table(new_run, kind));
         let (at_base, at_new) = (by_place(&ours, &base_homes), by_place(&theirs, &new_homes));
         out.insert(kind, partners_by_place(&ours, &theirs, &at_base, &at_new));
     }
-    let (ours, theirs) = (table(base_run, Kind::Object), table(new_run, Kind::Object));
-    out.insert(Kind::Object, partners_of_objects(&ours, &theirs));
+    let (ours, theirs) = (
+        table(base_run, EntryKind::Object),
+        table(new_run, EntryKind::Object),
+    );
+    out.insert(EntryKind::Object, partners_of_objects(&ours, &theirs));
     out
 }
 
@@ -468,11 +472,11 @@ mod tests {
     fn run(functions: &[&str], lines: &[(&str, u32)], objects: &[&str]) -> RunEntries {
         let mut run = RunEntries::default();
         let functions = functions.iter().map(|n| entry(n, "", 0)).collect();
-        run.tables.insert(Kind::Function, functions);
+        run.tables.insert(EntryKind::Function, functions);
         let lines = lines.iter().map(|(n, l)| entry(n, "a.c", *l)).collect();
-        run.tables.insert(Kind::Line, lines);
+        run.tables.insert(EntryKind::Line, lines);
         let objects = objects.iter().map(|n| entry(n, "", 0)).collect();
-        run.tables.insert(Kind::Object, objects);
+        run.tables.insert(EntryKind::Object, objects);
         run
     }
 
@@ -501,11 +505,11 @@ mod tests {
             &["table", "main a.c:9", "main a.c:6"],
         );
         let found = partners(&base, &new);
-        assert_eq!(found[&Kind::Function], [Some(2), Some(1), Some(0)]);
+        assert_eq!(found[&EntryKind::Function], [Some(2), Some(1), Some(0)]);
         assert_eq!(
-            found[&Kind::Line],
+            found[&EntryKind::Line],
             [Some(0), Some(1), Some(2), Some(3), Some(4)]
         );
-        assert_eq!(found[&Kind::Object], [Some(2), Some(1), Some(0)]);
+        assert_eq!(found[&EntryKind::Object], [Some(2), Some(1), Some(0)]);
     }
 }

@@ -20,7 +20,7 @@ pub mod words;
 mod tests;
 
 use crate::compare::entries::{Metric, RunEntries};
-use crate::compare::gate::{Condition, Outcome};
+use crate::compare::gate::{Condition, GateOutcome};
 use crate::report::build::Questions;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -111,7 +111,9 @@ pub struct Gate(pub Vec<Condition>);
 pub struct Also(pub CompareFormat, pub PathBuf);
 
 fn conditions(text: &str) -> Result<Gate, String> {
-    gate::parse(text).map(Gate).map_err(|e| e.to_string())
+    gate::parse_conditions(text)
+        .map(Gate)
+        .map_err(|e| e.to_string())
 }
 
 fn also(text: &str) -> Result<Also, String> {
@@ -122,7 +124,7 @@ fn also(text: &str) -> Result<Also, String> {
 }
 
 /// Runs the command.
-pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
+pub fn run_compare(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     if let Some(file) = &arguments.html {
         anyhow::bail!(
             "--html: the viewer of reports is in mgz, not in mgz-analyze; call mgz compare --html {}",
@@ -140,7 +142,7 @@ pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
     for warning in &comparison.warnings {
         tell!("mgz-analyze: warning: {warning}");
     }
-    let outcomes: Vec<Outcome> = gate
+    let outcomes: Vec<GateOutcome> = gate
         .iter()
         .map(|c| c.check(&comparison, words::sentence))
         .collect();
@@ -159,7 +161,9 @@ pub fn run(arguments: &CompareArguments) -> anyhow::Result<ExitCode> {
         .flatten();
     let shape = |format: CompareFormat, width: Option<u16>| -> anyhow::Result<String> {
         Ok(match format {
-            CompareFormat::Text => show::text(&comparison, &outcomes, arguments.rows, width),
+            CompareFormat::Text => {
+                show::comparison_text(&comparison, &outcomes, arguments.rows, width)
+            }
             CompareFormat::Markdown => show::markdown(&comparison, &outcomes, arguments.rows),
             CompareFormat::Json => {
                 serde_json::to_string_pretty(&show::json(&comparison, &outcomes)?)? + "\n"
@@ -194,7 +198,11 @@ fn read_all(paths: &[PathBuf], questions: &Questions) -> anyhow::Result<Vec<RunE
     let mut all = Vec::new();
     for path in paths {
         for one in inputs::expand(path)? {
-            all.push(inputs::read(&one, questions, &crate::util::progress::bar)?);
+            all.push(inputs::read_compared(
+                &one,
+                questions,
+                &crate::util::progress::bar,
+            )?);
         }
     }
     Ok(all)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const LINES: usize = 2000;
 
 /// Data of a run, as JSON.
-pub fn of(path: &str, analysis: &Analysis) -> Value {
+pub fn run_picture(path: &str, analysis: &Analysis) -> Value {
     let summary = &analysis.summary;
     let lines: Vec<Value> = analysis
         .lines

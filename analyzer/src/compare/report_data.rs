@@ -1,7 +1,7 @@
 //! Data for the report of a comparison: the comparison with its sentences, and a picture of each
 //! run.
 
-use crate::compare::gate::Outcome;
+use crate::compare::gate::GateOutcome;
 use crate::compare::judge::Comparison;
 use crate::compare::{show, words};
 use serde_json::{Value, json};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 /// The whole, as JSON. `pictures` are those of the base and of the new build.
 pub fn whole(
     comparison: &Comparison,
-    outcomes: &[Outcome],
+    outcomes: &[GateOutcome],
     pictures: [Vec<&Value>; 2],
 ) -> serde_json::Result<Value> {
     let mut all = show::json(comparison, outcomes)?;
     let mut changes = Vec::new();
     for change in words::ordered(comparison) {
         let mut row = serde_json::to_value(change)?;
-        row["what"] = words::name(change).into();
+        row["what"] = words::change_name(change).into();
         row["sentence"] = words::sentence(change).into();
         row["news"] = words::is_news(change).into();
         changes.push(row);

@@ -1,7 +1,7 @@
 //! A comparison as text, Markdown, JSON, JUnit, and for github-action-benchmark.
 
-use crate::compare::entries::{Cell, Kind, Metric};
-use crate::compare::gate::Outcome;
+use crate::compare::entries::{Cell, EntryKind, Metric};
+use crate::compare::gate::GateOutcome;
 use crate::compare::judge::{Change, Comparison, Verdict};
 use crate::compare::words;
 use crate::output::elided::elided;
@@ -24,7 +24,7 @@ fn verdict_word(change: &Change) -> &'static str {
 
 fn cells(change: &Change) -> [String; 6] {
     [
-        words::name(change),
+        words::change_name(change),
         change.metric.name(),
         words::cell(&change.metric, &change.base),
         words::cell(&change.metric, &change.new),
@@ -63,7 +63,7 @@ pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
     let blind: Vec<String> = comparison
         .changes
         .iter()
-        .filter(|c| c.verdict == Verdict::Unclear && c.kind == Kind::Run)
+        .filter(|c| c.verdict == Verdict::Unclear && c.kind == EntryKind::Run)
         .filter_map(|c| {
             let wide = (c.change_hi? - c.change_lo?) / 2.0;
             Some(format!("{} below {wide:.0}%", c.metric.name()))
@@ -85,7 +85,7 @@ pub(crate) fn remarks(comparison: &Comparison) -> Vec<String> {
 }
 
 /// Results of the conditions.
-pub(crate) fn gate_lines(outcomes: &[Outcome]) -> Vec<String> {
+pub(crate) fn gate_lines(outcomes: &[GateOutcome]) -> Vec<String> {
     outcomes
         .iter()
         .flat_map(|o| match (o.violations.is_empty(), o.unclear) {
@@ -110,9 +110,9 @@ pub(crate) fn gate_lines(outcomes: &[Outcome]) -> Vec<String> {
 }
 
 /// The text form; `rows` bounds the table, `width` is that of the terminal.
-pub fn text(
+pub fn comparison_text(
     comparison: &Comparison,
-    outcomes: &[Outcome],
+    outcomes: &[GateOutcome],
     rows: usize,
     width: Option<u16>,
 ) -> String {
@@ -154,7 +154,7 @@ pub fn text(
 }
 
 /// Markdown, for summaries and comments.
-pub fn markdown(comparison: &Comparison, outcomes: &[Outcome], rows: usize) -> String {
+pub fn markdown(comparison: &Comparison, outcomes: &[GateOutcome], rows: usize) -> String {
     let escape = |text: &str| text.replace('|', "\\|").replace('<', "&lt;");
     let mut out = String::from("### Memory\n\n");
     for line in words::verdict_text(comparison).lines() {
@@ -184,7 +184,7 @@ pub fn markdown(comparison: &Comparison, outcomes: &[Outcome], rows: usize) -> S
 }
 
 /// The JSON form; docs/reference/compare.md has its keys.
-pub fn json(comparison: &Comparison, outcomes: &[Outcome]) -> serde_json::Result<Value> {
+pub fn json(comparison: &Comparison, outcomes: &[GateOutcome]) -> serde_json::Result<Value> {
     let mut value = json!({
         "format": FORMAT,
         "version": VERSION,
@@ -217,7 +217,7 @@ fn xml(text: &str) -> String {
 
 /// JUnit: a test case for each condition, or, without conditions, for each comparison of the run,
 /// functions and objects (none of which fails).
-pub fn junit(comparison: &Comparison, outcomes: &[Outcome]) -> String {
+pub fn junit(comparison: &Comparison, outcomes: &[GateOutcome]) -> String {
     let mut cases = String::new();
     let (mut tests, mut failures, mut skipped) = (0, 0, 0);
     for outcome in outcomes {
@@ -248,14 +248,14 @@ pub fn junit(comparison: &Comparison, outcomes: &[Outcome]) -> String {
     }
     if outcomes.is_empty() {
         for change in words::ordered(comparison) {
-            if matches!(change.kind, Kind::Line | Kind::Loop) {
+            if matches!(change.kind, EntryKind::Line | EntryKind::Loop) {
                 continue;
             }
             tests += 1;
             let name = xml(&format!(
                 "{} of {}",
                 change.metric.name(),
-                words::name(change)
+                words::change_name(change)
             ));
             let unclear = change.verdict == Verdict::Unclear;
             skipped += usize::from(unclear);
@@ -288,7 +288,7 @@ pub fn smaller_is_better(comparison: &Comparison) -> Value {
     };
     let rows = comparison.changes.iter().filter_map(|change| {
         let wanted = match (&change.metric, change.kind) {
-            (_, Kind::Line | Kind::Loop) => false,
+            (_, EntryKind::Line | EntryKind::Loop) => false,
             (
                 Metric::Seconds
                 | Metric::Time
@@ -298,10 +298,10 @@ pub fn smaller_is_better(comparison: &Comparison) -> Value {
                 | Metric::Misses(_),
                 _,
             ) => true,
-            (_, kind) => kind == Kind::Run,
+            (_, kind) => kind == EntryKind::Run,
         };
         let mut row = json!({
-            "name": format!("{} of {}", change.metric.name(), words::name(change)),
+            "name": format!("{} of {}", change.metric.name(), words::change_name(change)),
             "unit": change.unit,
             "value": change.new.value,
             "extra": words::sentence(change),

@@ -1,6 +1,6 @@
 //! Judgements over runs that are made up.
 
-use crate::compare::entries::{Cell, Entry, Kind, Metric, RunEntries};
+use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
 use crate::compare::judge::{Change, Comparison, Test, Verdict, compare};
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn shares(functions: &[(&str, f64)], half: f64) -> RunEntries {
         samples: 1000,
         ..RunEntries::default()
     };
-    run.tables.insert(Kind::Function, entries.collect());
+    run.tables.insert(EntryKind::Function, entries.collect());
     run
 }
 
@@ -86,7 +86,7 @@ fn chance_is_no_change() {
 fn predicted_misses_are_as_good_as_their_model() {
     let run = |ratio: f64| {
         let mut run = shares(&[("gather", 60.0), ("rest", 40.0)], 3.0);
-        let gather = &mut run.tables.get_mut(&Kind::Function).unwrap()[0];
+        let gather = &mut run.tables.get_mut(&EntryKind::Function).unwrap()[0];
         let metric = Metric::Misses("L2".into());
         gather.per_load.insert(metric, cell(ratio, 0.002));
         run
@@ -133,7 +133,7 @@ fn many_runs_are_compared_by_ranks() {
             hi: None,
         };
         entry.cells.insert(Metric::Cpu, cell);
-        run.tables.insert(Kind::Run, vec![entry]);
+        run.tables.insert(EntryKind::Run, vec![entry]);
         run
     };
     let runs = |times: [f64; 6]| times.map(run).to_vec();
@@ -157,7 +157,7 @@ fn many_runs_are_compared_by_ranks() {
 fn few_misses_are_no_news() {
     let run = |misses: f64, half: f64| {
         let mut run = shares(&[("kernel", 50.0), ("rest", 50.0)], 3.0);
-        let kernel = &mut run.tables.get_mut(&Kind::Function).unwrap()[0].cells;
+        let kernel = &mut run.tables.get_mut(&EntryKind::Function).unwrap()[0].cells;
         kernel.insert(Metric::Loads, Cell::exact(2e8));
         kernel.insert(Metric::Misses("L1".into()), cell(misses, half));
         run
@@ -184,13 +184,13 @@ fn a_faster_program_is_better() {
         let mut run = shares(&parts, 3.0);
         run.instrumented_seconds = Some(whole);
         let seconds = [kernel, rest].map(|s| cell(s, 0.03 * whole));
-        let functions = run.tables.get_mut(&Kind::Function).unwrap();
+        let functions = run.tables.get_mut(&EntryKind::Function).unwrap();
         for (entry, seconds) in functions.iter_mut().zip(seconds) {
             entry.cells.insert(Metric::Seconds, seconds);
         }
         let mut data = functions[0].clone();
         data.name = object.into();
-        run.tables.insert(Kind::Object, vec![data]);
+        run.tables.insert(EntryKind::Object, vec![data]);
         let mut all = Entry {
             weight: 100.0,
             ..Entry::default()
@@ -201,7 +201,7 @@ fn a_faster_program_is_better() {
             hi: None,
         };
         all.cells.insert(Metric::Cpu, cpu);
-        run.tables.insert(Kind::Run, vec![all]);
+        run.tables.insert(EntryKind::Run, vec![all]);
         run
     };
     let found = judged(&[run(3.6, 0.4, "old")], &[run(0.2, 0.4, "new")]);

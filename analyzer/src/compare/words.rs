@@ -1,6 +1,6 @@
 //! A comparison in words.
 
-use crate::compare::entries::{Cell, Kind, Metric};
+use crate::compare::entries::{Cell, EntryKind, Metric};
 use crate::compare::judge::{Change, Comparison, Test, Verdict};
 use crate::output::elided::elided;
 use crate::util::human::{bytes, counted, number};
@@ -52,10 +52,10 @@ pub fn change(change: &Change) -> String {
 }
 
 /// Name of a comparison's entry.
-pub fn name(change: &Change) -> String {
+pub fn change_name(change: &Change) -> String {
     let short = |name: &str| match change.kind {
         // Names of objects have places of sources in them.
-        Kind::Object if !name.contains('<') => name.to_string(),
+        EntryKind::Object if !name.contains('<') => name.to_string(),
         _ => elided(name),
     };
     let renamed = |name: &str| match &change.new_name {
@@ -68,20 +68,24 @@ pub fn name(change: &Change) -> String {
         new => format!("{place} (now {new})"),
     };
     match change.kind {
-        Kind::Run => "the run".into(),
-        Kind::Function | Kind::Object => renamed(&change.name),
-        Kind::Line | Kind::Loop if change.place.is_empty() && change.new_place.is_empty() => {
+        EntryKind::Run => "the run".into(),
+        EntryKind::Function | EntryKind::Object => renamed(&change.name),
+        EntryKind::Line | EntryKind::Loop
+            if change.place.is_empty() && change.new_place.is_empty() =>
+        {
             renamed(&change.name)
         }
-        Kind::Line | Kind::Loop => format!("{} in {}", place(&change.place), renamed(&change.name)),
+        EntryKind::Line | EntryKind::Loop => {
+            format!("{} in {}", place(&change.place), renamed(&change.name))
+        }
     }
 }
 
 fn subject(change: &Change) -> String {
     match change.kind {
-        Kind::Run => "the run".into(),
-        Kind::Function => format!("`{}`", name(change)),
-        kind => format!("{} `{}`", kind.name(), name(change)),
+        EntryKind::Run => "the run".into(),
+        EntryKind::Function => format!("`{}`", change_name(change)),
+        kind => format!("{} `{}`", kind.name(), change_name(change)),
     }
 }
 
@@ -99,7 +103,7 @@ pub fn sentence(of: &Change) -> String {
         Metric::Seconds | Metric::Cpu => {
             format!("{subject} takes {new} CPU seconds instead of {old}{pct}")
         }
-        Metric::Loads if of.kind == Kind::Object => {
+        Metric::Loads if of.kind == EntryKind::Object => {
             format!("{subject} is loaded {new} times instead of {old}{pct}")
         }
         Metric::Loads => format!("{subject} executes {new} loads instead of {old}{pct}"),
@@ -132,12 +136,12 @@ fn importance(change: &Change) -> f64 {
         .map_or(2.0, |pct| (1.0 + pct / 100.0).max(0.01).ln().abs());
     let of = match (change.kind, &change.metric) {
         // Everything else is a part of it.
-        (Kind::Run, Metric::Cpu) => return f64::INFINITY,
+        (EntryKind::Run, Metric::Cpu) => return f64::INFINITY,
         (_, Metric::Seconds | Metric::Time | Metric::Share) => {
             return 1000.0 + (change.new.value - change.base.value).abs();
         }
-        (Kind::Run, Metric::Growth | Metric::Distance(_)) => 1.0,
-        (Kind::Run, _) => 10.0,
+        (EntryKind::Run, Metric::Growth | Metric::Distance(_)) => 1.0,
+        (EntryKind::Run, _) => 10.0,
         (_, Metric::Growth | Metric::Distance(_)) => 0.1 * change.weight / 100.0,
         _ => change.weight / 100.0,
     };
@@ -156,9 +160,9 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
     });
     let mut more = 0;
     for &change in &news {
-        let small = matches!(change.kind, Kind::Line | Kind::Loop);
+        let small = matches!(change.kind, EntryKind::Line | EntryKind::Loop);
         let known = news.iter().any(|c| {
-            c.kind == Kind::Function && c.name == change.name && c.metric == change.metric
+            c.kind == EntryKind::Function && c.name == change.name && c.metric == change.metric
         });
         if small && known {
             continue;
@@ -176,10 +180,9 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
         .count();
     let mut lines: Vec<String> = told.iter().map(|c| sentence(c)).collect();
     // Shares of the time mean little beside a run that takes half as long.
-    let cpu = comparison
-        .changes
-        .iter()
-        .find(|c| c.kind == Kind::Run && c.metric == Metric::Cpu && c.verdict == Verdict::Unclear);
+    let cpu = comparison.changes.iter().find(|c| {
+        c.kind == EntryKind::Run && c.metric == Metric::Cpu && c.verdict == Verdict::Unclear
+    });
     if let Some(cpu) = cpu.filter(|c| c.change_pct.is_some_and(|pct| pct.abs() >= TELLING)) {
         let sentence = sentence(cpu);
         lines.insert(
@@ -191,7 +194,7 @@ pub fn verdict(comparison: &Comparison) -> Vec<String> {
         (&comparison.only_new, "is new"),
         (&comparison.only_base, "is gone"),
     ] {
-        let functions = list.iter().filter(|a| a.kind == Kind::Function);
+        let functions = list.iter().filter(|a| a.kind == EntryKind::Function);
         for alone in functions.take(MOST) {
             let told = told.iter().any(|c| c.name == alone.name);
             if !told {
@@ -247,7 +250,7 @@ pub fn verdict_text(comparison: &Comparison) -> String {
 /// Changes for tables that people read: of lines and loops only what has changed.
 pub fn shown(comparison: &Comparison) -> Vec<&Change> {
     let mut all = ordered(comparison);
-    all.retain(|c| is_news(c) || !matches!(c.kind, Kind::Line | Kind::Loop));
+    all.retain(|c| is_news(c) || !matches!(c.kind, EntryKind::Line | EntryKind::Loop));
     all
 }
 
@@ -282,7 +285,7 @@ mod tests {
         };
         let change = |kind, metric: Metric, base: Cell, new: Cell, verdict| Change {
             kind,
-            name: if kind == Kind::Run {
+            name: if kind == EntryKind::Run {
                 String::new()
             } else {
                 "kernel".into()
@@ -305,14 +308,14 @@ mod tests {
         let mut comparison = Comparison {
             changes: vec![
                 change(
-                    Kind::Run,
+                    EntryKind::Run,
                     Metric::Loads,
                     Cell::exact(5.0),
                     Cell::exact(5.0),
                     Verdict::Same,
                 ),
                 change(
-                    Kind::Function,
+                    EntryKind::Function,
                     Metric::Time,
                     cell(45.0, 42.0, 48.0),
                     cell(31.0, 28.0, 34.0),

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Exact counts of a set of rows. They add up over disjoint sets of *rows*; footprints do not and are
 /// set from the folded table (or, for windows, are sums over windows).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct AccessCounts {
     /// A: load rows.
     pub accesses: u64,
     /// A_const: implied Constant loads.
@@ -51,9 +51,9 @@ fn percent(a: u64, b: u64) -> Option<f64> {
     ratio(a, b).map(|r| r * 100.0)
 }
 
-impl Counts {
+impl AccessCounts {
     /// Adds counts of further rows, all but the footprints.
-    pub fn add_rows(&mut self, other: &Counts) {
+    pub fn add_rows(&mut self, other: &AccessCounts) {
         self.accesses += other.accesses;
         self.implied += other.implied;
         self.reuses += other.reuses;
@@ -67,7 +67,7 @@ impl Counts {
     }
 
     /// Adds everything, footprints included: right for disjoint windows whose footprints are summed.
-    pub fn add_all(&mut self, other: &Counts) {
+    pub fn add_all(&mut self, other: &AccessCounts) {
         self.add_rows(other);
         self.footprint += other.footprint;
         self.strided += other.strided;
@@ -79,8 +79,8 @@ impl Counts {
     }
 
     /// The same without what is known of fetches.
-    pub fn without_fetches(&self) -> Counts {
-        Counts {
+    pub fn without_fetches(&self) -> AccessCounts {
+        AccessCounts {
             fetches: 0,
             fetched_bytes: 0,
             ..*self

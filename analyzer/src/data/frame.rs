@@ -8,7 +8,7 @@ use std::fs::File;
 /// Type of a column's values. It does not depend on the values: files of all traces have the same
 /// types, even for tables without rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ColumnKind {
     /// Whole numbers that are not negative.
     Whole,
     /// Whole numbers.
@@ -17,24 +17,24 @@ pub(crate) enum Kind {
     Number,
     Text,
     Flag,
-    List(&'static Kind),
-    Record(&'static [(&'static str, Kind)]),
+    List(&'static ColumnKind),
+    Record(&'static [(&'static str, ColumnKind)]),
 }
 
-impl Kind {
+impl ColumnKind {
     fn data_type(self) -> DataType {
         match self {
-            Kind::Whole => DataType::UInt64,
-            Kind::Signed => DataType::Int64,
-            Kind::Number => DataType::Float64,
-            Kind::Text => DataType::String,
-            Kind::Flag => DataType::Boolean,
-            Kind::List(item) => DataType::List(Box::new(item.data_type())),
-            Kind::Record(fields) => DataType::Struct(Kind::fields(fields)),
+            ColumnKind::Whole => DataType::UInt64,
+            ColumnKind::Signed => DataType::Int64,
+            ColumnKind::Number => DataType::Float64,
+            ColumnKind::Text => DataType::String,
+            ColumnKind::Flag => DataType::Boolean,
+            ColumnKind::List(item) => DataType::List(Box::new(item.data_type())),
+            ColumnKind::Record(fields) => DataType::Struct(ColumnKind::fields(fields)),
         }
     }
 
-    fn fields(fields: &[(&'static str, Kind)]) -> Vec<Field> {
+    fn fields(fields: &[(&'static str, ColumnKind)]) -> Vec<Field> {
         fields
             .iter()
             .map(|&(name, kind)| Field::new(name.into(), kind.data_type()))
@@ -46,15 +46,15 @@ impl Kind {
     fn cell(self, value: &Value) -> Option<AnyValue<'static>> {
         Some(match (self, value) {
             (_, Value::Null) => AnyValue::Null,
-            (Kind::Whole, _) => AnyValue::UInt64(value.as_u64()?),
-            (Kind::Signed, _) => AnyValue::Int64(value.as_i64()?),
-            (Kind::Number, _) => AnyValue::Float64(value.as_f64()?),
-            (Kind::Text, Value::String(text)) => AnyValue::StringOwned(text.as_str().into()),
-            (Kind::Flag, Value::Bool(flag)) => AnyValue::Boolean(*flag),
-            (Kind::List(item), Value::Array(items)) => {
+            (ColumnKind::Whole, _) => AnyValue::UInt64(value.as_u64()?),
+            (ColumnKind::Signed, _) => AnyValue::Int64(value.as_i64()?),
+            (ColumnKind::Number, _) => AnyValue::Float64(value.as_f64()?),
+            (ColumnKind::Text, Value::String(text)) => AnyValue::StringOwned(text.as_str().into()),
+            (ColumnKind::Flag, Value::Bool(flag)) => AnyValue::Boolean(*flag),
+            (ColumnKind::List(item), Value::Array(items)) => {
                 AnyValue::List(item.series("", items.iter()).ok()?)
             }
-            (Kind::Record(fields), Value::Object(map)) => {
+            (ColumnKind::Record(fields), Value::Object(map)) => {
                 if map.keys().any(|key| !fields.iter().any(|f| f.0 == key)) {
                     return None;
                 }
@@ -62,7 +62,7 @@ impl Kind {
                     .iter()
                     .map(|(name, kind)| kind.cell(map.get(*name).unwrap_or(&Value::Null)))
                     .collect::<Option<Vec<_>>>()?;
-                AnyValue::StructOwned(Box::new((cells, Kind::fields(fields))))
+                AnyValue::StructOwned(Box::new((cells, ColumnKind::fields(fields))))
             }
             _ => return None,
         })
@@ -89,7 +89,7 @@ fn sentence(error: PolarsError) -> String {
 }
 
 /// A column of a kind; a sentence says which value is of another one.
-pub(crate) fn column(name: &str, kind: Kind, values: &[&Value]) -> Result<Column, String> {
+pub(crate) fn column(name: &str, kind: ColumnKind, values: &[&Value]) -> Result<Column, String> {
     kind.series(name, values.iter().copied())
         .map(Column::from)
         .map_err(|e| format!("column {name:?}: {e}"))
@@ -332,18 +332,26 @@ mod tests {
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
     use std::sync::Arc;
 
-    fn made(name: &str, kind: Kind, values: Value) -> Column {
+    fn made(name: &str, kind: ColumnKind, values: Value) -> Column {
         let values: Vec<&Value> = values.as_array().unwrap().iter().collect();
         column(name, kind, &values).unwrap()
     }
 
     fn mixed() -> DataFrame {
         frame(vec![
-            made("n", Kind::Whole, serde_json::json!([0, null, u64::MAX])),
-            made("x, y", Kind::Number, serde_json::json!([1, 1e-9, null])),
+            made(
+                "n",
+                ColumnKind::Whole,
+                serde_json::json!([0, null, u64::MAX]),
+            ),
+            made(
+                "x, y",
+                ColumnKind::Number,
+                serde_json::json!([1, 1e-9, null]),
+            ),
             made(
                 "name",
-                Kind::Text,
+                ColumnKind::Text,
                 serde_json::json!(["std::map<int, int>", "", null]),
             ),
         ])
@@ -362,7 +370,7 @@ mod tests {
             csv(&mixed()),
             "n,\"x, y\",name\n0,1.0,\"std::map<int, int>\"\n,1e-9,\"\"\n18446744073709551615,,\n"
         );
-        let said = made("t", Kind::Text, serde_json::json!(["say \"no\"\n"]));
+        let said = made("t", ColumnKind::Text, serde_json::json!(["say \"no\"\n"]));
         assert_eq!(
             csv(&frame(vec![said]).unwrap()),
             "t\n\"say \"\"no\"\"\n\"\n"
@@ -371,15 +379,16 @@ mod tests {
 
     #[test]
     fn flags_lists_and_records_have_types_of_their_own_in_parquet_and_are_text_in_csv() {
-        const ITEM: Kind = Kind::Record(&[("from", Kind::Signed), ("pct", Kind::Number)]);
+        const ITEM: ColumnKind =
+            ColumnKind::Record(&[("from", ColumnKind::Signed), ("pct", ColumnKind::Number)]);
         let strides =
             serde_json::json!([[{"from": -8, "pct": 50.0}, {"from": 8, "pct": null}], []]);
         let table = frame(vec![
-            made("flag", Kind::Flag, serde_json::json!([true, null])),
-            made("strides", Kind::List(&ITEM), strides.clone()),
+            made("flag", ColumnKind::Flag, serde_json::json!([true, null])),
+            made("strides", ColumnKind::List(&ITEM), strides.clone()),
             made(
                 "stack",
-                Kind::List(&Kind::Text),
+                ColumnKind::List(&ColumnKind::Text),
                 serde_json::json!([["f < g", "h"], null]),
             ),
         ])
@@ -425,13 +434,15 @@ mod tests {
     #[test]
     fn values_of_another_kind_are_refused() {
         let refused = |kind, value: Value| column("c", kind, &[&value]).is_err();
-        assert!(refused(Kind::Whole, (-1).into()) && refused(Kind::Whole, 0.5.into()));
-        assert!(refused(Kind::Flag, "yes".into()) && refused(Kind::Text, 5.into()));
+        assert!(refused(ColumnKind::Whole, (-1).into()) && refused(ColumnKind::Whole, 0.5.into()));
+        assert!(refused(ColumnKind::Flag, "yes".into()) && refused(ColumnKind::Text, 5.into()));
         assert!(refused(
-            Kind::List(&Kind::Text),
+            ColumnKind::List(&ColumnKind::Text),
             serde_json::json!(["a", 5])
         ));
-        assert!(!refused(Kind::Number, 5.into()) && !refused(Kind::Signed, (-5).into()));
+        assert!(
+            !refused(ColumnKind::Number, 5.into()) && !refused(ColumnKind::Signed, (-5).into())
+        );
     }
 
     #[test]
@@ -440,7 +451,7 @@ mod tests {
         let path = dir.path().join("t.parquet");
         for table in [
             mixed(),
-            frame(vec![made("n", Kind::Whole, serde_json::json!([]))]).unwrap(),
+            frame(vec![made("n", ColumnKind::Whole, serde_json::json!([]))]).unwrap(),
         ] {
             write_parquet(&table, File::create(&path).unwrap()).unwrap();
             let again = read_parquet(File::open(&path).unwrap()).unwrap();
@@ -492,15 +503,24 @@ mod tests {
 
     #[test]
     fn columns_that_do_not_fit_are_refused() {
-        let cells = |name: &str, n: usize| made(name, Kind::Whole, vec![Value::Null; n].into());
+        let cells =
+            |name: &str, n: usize| made(name, ColumnKind::Whole, vec![Value::Null; n].into());
         assert!(frame(vec![cells("a", 1), cells("b", 2)]).is_err());
         assert!(frame(vec![cells("a", 1), cells("a", 1)]).is_err());
     }
 
     #[test]
     fn rows_are_in_order_by_several_columns_and_equal_ones_stay() {
-        let first = made("share", Kind::Number, serde_json::json!([1, null, 3, 1, 3]));
-        let then = made("depth", Kind::Whole, serde_json::json!([2, 0, 1, 2, 0]));
+        let first = made(
+            "share",
+            ColumnKind::Number,
+            serde_json::json!([1, null, 3, 1, 3]),
+        );
+        let then = made(
+            "depth",
+            ColumnKind::Whole,
+            serde_json::json!([2, 0, 1, 2, 0]),
+        );
         assert_eq!(
             order(vec![first, then], vec![true, false]).unwrap(),
             [4, 2, 0, 3, 1]

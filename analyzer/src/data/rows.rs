@@ -5,7 +5,7 @@ use polars_buffer::Buffer;
 
 /// Borrowed columns of rows, all of one length.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
+pub struct ColumnSlices<'a> {
     /// Start address.
     pub address: &'a [u64],
     /// Bytes.
@@ -16,7 +16,7 @@ pub struct Rows<'a> {
     pub implied: &'a [u16],
 }
 
-impl<'a> Rows<'a> {
+impl<'a> ColumnSlices<'a> {
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.address
@@ -34,7 +34,7 @@ impl<'a> Rows<'a> {
     /// Tells that these rows will be read, as far as they are there.
     #[inline(always)]
     pub(crate) fn expect(&self, range: std::ops::Range<usize>) {
-        let Rows {
+        let ColumnSlices {
             address,
             size,
             group,
@@ -47,10 +47,10 @@ impl<'a> Rows<'a> {
     }
 
     /// Some of the rows; the range is cut to what there is.
-    pub fn slice(&self, range: std::ops::Range<usize>) -> Rows<'a> {
+    pub fn slice(&self, range: std::ops::Range<usize>) -> ColumnSlices<'a> {
         let end = range.end.min(self.len());
         let range = range.start.min(end)..end;
-        Rows {
+        ColumnSlices {
             address: &self.address[range.clone()],
             size: &self.size[range.clone()],
             group: &self.group[range.clone()],
@@ -92,8 +92,8 @@ impl RowColumns {
     }
 
     /// The rows.
-    pub fn rows(&self) -> Rows<'_> {
-        Rows {
+    pub fn rows(&self) -> ColumnSlices<'_> {
+        ColumnSlices {
             address: &self.address,
             size: &self.size,
             group: &self.group,
@@ -111,7 +111,7 @@ pub struct Run {
     pub thread: u32,
     /// Sample number.
     pub sample: u32,
-    /// Bucket of its results, see [`crate::engine::Outcome::buckets`].
+    /// Bucket of its results, see [`crate::engine::EngineOutcome::buckets`].
     pub bucket: u32,
     /// Column of the heat map that it belongs to, where one is made.
     pub column: u32,

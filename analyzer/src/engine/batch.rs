@@ -1,6 +1,6 @@
 //! A batch of chunks as samples, and the tasks that it is cut into.
 
-use crate::data::rows::{Chunk, Rows, Run};
+use crate::data::rows::{Chunk, ColumnSlices, Run};
 use crate::engine::{Collect, Driver};
 use crate::stages::fetches::Fetches;
 use crate::stages::line_visits::LineVisits;
@@ -92,7 +92,7 @@ pub(crate) enum Task<'a> {
     Reuse(&'a Span),
     Windows(&'a Span),
     Short(&'a [Span]),
-    Footprint(Rows<'a>, u32, u32),
+    Footprint(ColumnSlices<'a>, u32, u32),
 }
 
 impl Driver {

@@ -17,7 +17,7 @@ use crate::data::object_map::Resolver;
 use crate::data::reuse_pairs::{ReusePair, ReusePairs};
 use crate::data::rows::{Chunk, Run};
 use crate::data::samples::SampleInfo;
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::stages::fetches::Fetches;
 use crate::stages::footprint::{Budget, Footprints, Store};
@@ -36,7 +36,7 @@ use task_runner::TaskRunner;
 
 pub use crate::stages::reuse::{REUSE_LEVELS, ReuseTotals};
 pub use census::Census;
-pub use outcome::{BucketOutcome, Outcome};
+pub use outcome::{BucketOutcome, EngineOutcome};
 
 /// Use of the incidence of addresses in samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum Collect {
 
 /// Options of a pass.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct EngineOptions {
     /// Log2 of the block size of reuse distance.
     pub block_shift: u32,
     /// If set, reuse is also counted by unit of memory, for the location zoom and objects.
@@ -72,10 +72,10 @@ pub struct Options {
     pub footprint_bytes: usize,
 }
 
-impl Options {
+impl EngineOptions {
     /// Options for the summary.
-    pub fn new(block_shift: u32) -> Options {
-        Options {
+    pub fn new(block_shift: u32) -> EngineOptions {
+        EngineOptions {
             block_shift,
             zoom: None,
             windows: true,
@@ -146,7 +146,11 @@ struct Open {
 }
 
 /// Runs all stages. `progress` receives the number of rows done.
-pub fn analyse(source: &dyn Source, options: Options, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
+pub fn analyse(
+    source: &dyn ChunkSource,
+    options: EngineOptions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> EngineOutcome {
     analyse_with(source, options, Aids::default(), progress)
 }
 
@@ -165,8 +169,8 @@ pub struct Aids {
 
 /// As [`analyse`], with aids.
 pub fn analyse_with(
-    source: &dyn Source,
-    options: Options,
+    source: &dyn ChunkSource,
+    options: EngineOptions,
     Aids {
         objects,
         heat,
@@ -174,7 +178,7 @@ pub fn analyse_with(
         pairs,
     }: Aids,
     progress: &(dyn Fn(u64) + Sync),
-) -> Outcome {
+) -> EngineOutcome {
     let threads = rayon::current_num_threads().max(1);
     let mut driver = Driver {
         options,
@@ -244,7 +248,7 @@ pub fn analyse_with(
 
 /// Reads pieces until there is enough work for all threads.
 fn read_batch(
-    source: &dyn Source,
+    source: &dyn ChunkSource,
     next: &mut usize,
     most: u64,
 ) -> Vec<Result<Chunk, (String, u64)>> {
@@ -262,7 +266,7 @@ fn read_batch(
 }
 
 struct Driver {
-    options: Options,
+    options: EngineOptions,
     objects: Option<Arc<Resolver>>,
     heat: Option<Arc<HeatRegions>>,
     weights: Option<Arc<Weights>>,

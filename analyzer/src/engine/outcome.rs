@@ -1,6 +1,6 @@
 //! Result of a pass over a trace, merged from the results of the workers.
 
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::data::reuse_pairs::ReusePairs;
 use crate::data::samples::SampleInfo;
 use crate::engine::{Census, Collect, Driver};
@@ -26,7 +26,7 @@ pub struct BucketOutcome {
 }
 
 /// Result of a pass over a trace.
-pub struct Outcome {
+pub struct EngineOutcome {
     /// By [`Run::bucket`](crate::data::rows::Run::bucket); at least one. Rows of a trace as it is
     /// read are all in bucket 0.
     pub buckets: Vec<BucketOutcome>,
@@ -48,7 +48,7 @@ pub struct Outcome {
     pub census: Census,
     /// Parts of the run, if buckets were parts of one run
     /// ([`Wanted::parts`](crate::stages::reuse::by_page::Wanted::parts)). Their footprints are in
-    /// the whole ([`Outcome::unite`]).
+    /// the whole ([`EngineOutcome::unite`]).
     pub parts: Vec<BucketOutcome>,
     /// Weights of samples, unless all have the same.
     pub weights: Option<Arc<Weights>>,
@@ -62,7 +62,7 @@ pub struct Outcome {
     pub spilled: Option<usize>,
 }
 
-impl Outcome {
+impl EngineOutcome {
     /// Gives the whole the footprints of its parts, which are gone then.
     pub fn unite(&mut self) {
         let parts = std::mem::take(&mut self.parts);
@@ -74,7 +74,7 @@ impl Outcome {
 
 impl Driver {
     /// The pass is over: what the workers have found is merged.
-    pub(crate) fn finish(mut self, damage: Vec<String>) -> Outcome {
+    pub(crate) fn finish(mut self, damage: Vec<String>) -> EngineOutcome {
         self.close_open();
         if self.census.samples == 0 {
             self.census.sample_min = 0;
@@ -92,7 +92,7 @@ impl Driver {
         let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
         for worker in workers {
             windows.merge(&worker.windows);
-            fetches::add(&mut fetches, worker.fetches.counts());
+            fetches::add_fetches(&mut fetches, worker.fetches.counts());
             strides.push(worker.strides);
             incidence.push(worker.incidence);
             lines.merge(worker.lines);
@@ -138,7 +138,7 @@ impl Driver {
             };
             (sets.into_iter().zip(reuse).map(of).collect(), Vec::new())
         };
-        Outcome {
+        EngineOutcome {
             buckets,
             parts,
             samples: self.samples,
@@ -194,11 +194,11 @@ fn in_parts(
 }
 
 /// Counts of each group, from the stages.
-pub(crate) fn group_counts(outcome: &BucketOutcome, group: usize) -> Counts {
+pub(crate) fn group_counts(outcome: &BucketOutcome, group: usize) -> AccessCounts {
     let rows = outcome.counts.get(group).copied().unwrap_or_default();
     let reuse = outcome.reuse.groups.get(group).copied().unwrap_or_default();
     let store = group as u32 & 3 == crate::data::code_map::CLASS_STORE;
-    Counts {
+    AccessCounts {
         accesses: if store { 0 } else { rows.rows },
         stores: if store { rows.rows } else { 0 },
         implied: rows.implied,
@@ -207,6 +207,6 @@ pub(crate) fn group_counts(outcome: &BucketOutcome, group: usize) -> Counts {
         distance_sum: reuse.distance,
         distance_max: reuse.distance_max,
         interval_sum: reuse.interval,
-        ..Counts::default()
+        ..AccessCounts::default()
     }
 }

@@ -1,6 +1,6 @@
 //! Runs the tasks of a batch.
 
-use crate::data::rows::{Chunk, Rows};
+use crate::data::rows::{Chunk, ColumnSlices};
 use crate::engine::batch::{Handover, SampleRows, Span, Task, is_short};
 use crate::engine::{Collect, Driver, Worker};
 use crate::stages::line_visits::LineVisits;
@@ -39,7 +39,7 @@ impl TaskRunner<'_> {
         self.driver.give_back(worker);
     }
 
-    fn rows(&self, part: &SampleRows) -> Rows<'_> {
+    fn rows(&self, part: &SampleRows) -> ColumnSlices<'_> {
         let loads = &self.chunks[part.chunk].loads;
         loads.rows().slice(part.rows.clone())
     }

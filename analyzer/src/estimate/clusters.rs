@@ -48,7 +48,7 @@ struct Key {
 }
 
 /// The rare blocks of a list, and the counts by key, which are all zero between calls.
-pub(crate) struct Table {
+pub(crate) struct RareBlocks {
     rare: Vec<Rare>,
     keys: Vec<Key>,
 }
@@ -143,7 +143,8 @@ impl Numbers {
 }
 
 impl Sums {
-    /// Sums over all blocks of a list, as in [`Table::sides`], but without a list of the rare ones.
+    /// Sums over all blocks of a list, as in [`RareBlocks::sides`], but without a list of the rare
+    /// ones.
     pub(crate) fn new(blocks: &[Block]) -> Sums {
         let (mut numbers, _) = Numbers::new(blocks);
         let mut counts: Vec<u64> = Vec::new();
@@ -170,9 +171,9 @@ impl Sums {
     }
 }
 
-impl Table {
+impl RareBlocks {
     /// Finds the rare ones of some blocks.
-    pub(crate) fn new(blocks: &[Block]) -> Table {
+    pub(crate) fn new(blocks: &[Block]) -> RareBlocks {
         let (mut numbers, count) = Numbers::new(blocks);
         let mut rare = Vec::with_capacity(count);
         for (at, block) in blocks.iter().enumerate() {
@@ -192,7 +193,7 @@ impl Table {
         }
         rare.iter_mut()
             .for_each(|r| r.key = r.key.min(numbers.count));
-        Table {
+        RareBlocks {
             rare,
             keys: vec![Key::default(); numbers.count as usize + 1],
         }
@@ -332,7 +333,7 @@ mod tests {
                     }
                 })
                 .collect();
-            let mut table = Table::new(&list);
+            let mut table = RareBlocks::new(&list);
             assert_eq!(Sums::new(&list), by_definition(&list));
             for _ in 0..20 {
                 let mut cuts: [usize; 5] =

@@ -50,7 +50,7 @@
 pub use crate::estimate::curve_order::Order;
 pub use crate::estimate::curve_points::{Curve, CurvePoint};
 
-use crate::estimate::curve_points::Spread;
+use crate::estimate::curve_points::MeanSpread;
 use crate::estimate::curve_strata::Strata;
 use crate::estimate::params;
 use crate::estimate::recapture::together;
@@ -160,7 +160,7 @@ fn longest(order: &Order, period: f64) -> f64 {
 impl Curve {
     /// The footprint of windows of `size` rows, two periods or more, summed over the strata.
     fn far_at(&self, size: f64) -> (f64, Estimate) {
-        let mut all = Spread::default();
+        let mut all = MeanSpread::default();
         self.strata
             .iter()
             .for_each(|s| all.add(self.far_of(s, size)));
@@ -209,7 +209,7 @@ fn growth_at_end(inside: &[(f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::rows::Rows;
+    use crate::data::rows::ColumnSlices;
     use crate::estimate::curve_sightings::Together;
     use crate::stages::incidence::Incidence;
     use std::collections::HashMap;
@@ -244,7 +244,7 @@ mod tests {
                     .map(|a| 1 + (a >> 40) as u32)
                     .collect();
                 incidence.add(
-                    &Rows {
+                    &ColumnSlices {
                         address: &part[3000..3512],
                         size: &[8; 512],
                         group: &group,
@@ -345,7 +345,7 @@ mod tests {
                 .wrapping_add(1442695040888963407);
             let from = at + (state >> 33) as usize % (length - window);
             incidence.add(
-                &Rows {
+                &ColumnSlices {
                     address: &run[from..from + window],
                     size: &[8; 512],
                     group: &[1; 512],
@@ -460,7 +460,7 @@ mod tests {
                 let address = &part[from..from + window];
                 let group: Vec<u32> = address.iter().map(|a| 1 + (a >> 40) as u32).collect();
                 incidence.add(
-                    &Rows {
+                    &ColumnSlices {
                         address,
                         size: &vec![8; window],
                         group: &group,

@@ -21,7 +21,7 @@ pub(crate) struct Stratum {
     pub(crate) active: Vec<f64>,
     /// For these windows: their number of loads (the mean over those that touch the stratum, if
     /// they differ) and the mean footprint.
-    pub(crate) levels: Vec<(f64, Spread)>,
+    pub(crate) levels: Vec<(f64, MeanSpread)>,
 }
 
 impl Stratum {
@@ -40,14 +40,14 @@ impl Stratum {
 
 /// A mean, and the squares of how far its interval reaches below and above.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spread {
+pub(crate) struct MeanSpread {
     pub(crate) value: f64,
     pub(crate) below: f64,
     pub(crate) above: f64,
 }
 
-impl Spread {
-    pub(crate) fn add(&mut self, other: Spread) {
+impl MeanSpread {
+    pub(crate) fn add(&mut self, other: MeanSpread) {
         self.value += other.value;
         self.below += other.below;
         self.above += other.above;
@@ -208,15 +208,15 @@ impl Curve {
 
     /// The mean footprint of one stratum in windows of `size` rows, two periods or more. If its
     /// code is so fast that a window of two samples is larger than that, the model's.
-    pub(crate) fn far_of(&self, s: &Stratum, size: f64) -> Spread {
+    pub(crate) fn far_of(&self, s: &Stratum, size: f64) -> MeanSpread {
         match s.levels.iter().position(|l| l.0 >= size) {
             Some(at) if s.levels[at].0 == size => s.levels[at].1,
             Some(at) if at > 1 => {
                 let (from, to) = (s.levels[at - 1], s.levels[at]);
-                let of = |of: fn(&Spread) -> f64| {
+                let of = |of: fn(&MeanSpread) -> f64| {
                     straight((from.0, of(&from.1)), (to.0, of(&to.1)), size)
                 };
-                Spread {
+                MeanSpread {
                     value: of(|s| s.value),
                     below: of(|s| s.below),
                     above: of(|s| s.above),
@@ -231,7 +231,7 @@ impl Curve {
                     .unwrap_or_default();
                 let value = self.grown(s, size);
                 let part = (value / known.value.max(1e-300)).powi(2);
-                Spread {
+                MeanSpread {
                     value,
                     below: known.below * part,
                     above: known.above * part,

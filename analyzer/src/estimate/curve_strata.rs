@@ -1,7 +1,7 @@
 //! The strata of a footprint curve, measured one by one.
 
 use crate::estimate::curve_order::Order;
-use crate::estimate::curve_points::{Spread, Stratum};
+use crate::estimate::curve_points::{MeanSpread, Stratum};
 use crate::estimate::curve_sightings::{LEVELS, Once, Together, Weighed, varies};
 use crate::estimate::recapture::Tally;
 use crate::estimate::{Blocks, Design, Estimate, params};
@@ -236,7 +236,7 @@ impl<'a> Strata<'a> {
         };
         stratum.levels.push((
             size,
-            Spread {
+            MeanSpread {
                 value,
                 below: off(unseen.value - unseen.lo),
                 above: off(unseen.hi - unseen.value),

@@ -743,7 +743,7 @@ impl Blocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::rows::Rows;
+    use crate::data::rows::ColumnSlices;
     use std::collections::{BTreeMap, BTreeSet};
 
     #[test]
@@ -758,7 +758,7 @@ mod tests {
             (128, 9, 2, 0),
         ] {
             incidence.add(
-                &Rows {
+                &ColumnSlices {
                     address: &[address],
                     size: &[8],
                     group: &[group],
@@ -857,7 +857,7 @@ mod tests {
                 let (group, sample, space) =
                     (random(12) as u32, random(9) as u32, random(2) as u32);
                 incidence.add(
-                    &Rows {
+                    &ColumnSlices {
                         address: &[address],
                         size: &[8],
                         group: &[group],

@@ -5,7 +5,7 @@ use crate::data::counts::{Bin, LogHistogram};
 use crate::data::detail::Detail;
 use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::samples::SampleInfo;
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::{Blocks, Curve, Design, Estimate, Order, curve, params};
 use crate::stages::windows::{MAX_LEVEL, MIN_LEVEL, WindowSums};
@@ -81,7 +81,11 @@ pub struct InterSample {
 /// For each sample that `wanted` chooses: its thread and its number among the chosen samples of
 /// that thread, in the order of the trace. If samples represent different numbers of loads, also
 /// that number; the chosen samples represent `part` of all loads.
-fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32) -> bool) -> Order {
+fn order(
+    outcome: &EngineOutcome,
+    shares: Option<(&Shares, f64)>,
+    wanted: impl Fn(u32) -> bool,
+) -> Order {
     let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
     let mut order = Order::default();
     for sample in outcome
@@ -103,7 +107,7 @@ fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32)
 }
 
 /// Share of the samples that have marks, so that their addresses are known.
-pub fn kept(outcome: &Outcome) -> f64 {
+pub fn kept(outcome: &EngineOutcome) -> f64 {
     if outcome.incidence.thinned() == 0 {
         return 1.0;
     }
@@ -115,7 +119,7 @@ pub fn kept(outcome: &Outcome) -> f64 {
 }
 
 /// The samples that have marks.
-pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
+pub(crate) fn marked(outcome: &EngineOutcome) -> impl Iterator<Item = u32> + '_ {
     outcome
         .samples
         .iter()
@@ -142,7 +146,7 @@ pub struct WholeSightings {
 impl WholeSightings {
     /// From the marks. `shares` are the weights of samples, if these differ. A screen needs only
     /// addresses and lines.
-    pub fn new(outcome: &Outcome, shares: Option<&Shares>, detail: Detail) -> WholeSightings {
+    pub fn new(outcome: &EngineOutcome, shares: Option<&Shares>, detail: Detail) -> WholeSightings {
         if !detail.is_all() {
             let blocks = |shift| Blocks::new(&outcome.incidence, shares, shift, |_| true);
             let (all, lines) = rayon::join(|| blocks(0), || blocks(6));
@@ -192,7 +196,7 @@ fn sort(sightings: &mut [(u32, u32)]) {
 /// Tests whether the samples are in step with the program. The result is the number of samples
 /// after which most of the addresses of a sample are seen again. Then the same places of a loop
 /// were sampled again and again and the others never, so nothing can be said about those.
-pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
+pub fn resonance(outcome: &EngineOutcome, seen: &WholeSightings) -> Option<u32> {
     let blocks = &seen.all;
     let all = order(outcome, None, |_| true);
     let samples = all.len() as u32;
@@ -248,7 +252,7 @@ pub fn resonance(outcome: &Outcome, seen: &WholeSightings) -> Option<u32> {
 
 /// Addresses that only the parts of the run before the first sample and after the last may touch:
 /// one period of loads, with as many addresses per load as the densest sample.
-pub fn hidden(outcome: &Outcome, seen: &WholeSightings, rho: f64) -> f64 {
+pub fn hidden(outcome: &EngineOutcome, seen: &WholeSightings, rho: f64) -> f64 {
     let counts = seen.all.by_sample();
     let of = |s: &SampleInfo| {
         counts.get(&s.sample).map_or(0.0, |&n| {
@@ -268,7 +272,7 @@ pub fn hidden(outcome: &Outcome, seen: &WholeSightings, rho: f64) -> f64 {
 
 /// Share of the run's samples that have at least so many loads; if samples differ in weight, their
 /// share of all represented loads.
-fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
+fn long_enough(outcome: &EngineOutcome, shares: Option<&Shares>, loads: u64) -> f64 {
     let of = |least: u64| {
         outcome
             .samples
@@ -282,7 +286,7 @@ fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
 
 /// Makes curves of a sampled trace.
 struct Curves<'a> {
-    outcome: &'a Outcome,
+    outcome: &'a EngineOutcome,
     shares: Option<&'a Shares>,
     /// The samples that have marks. Windows consist of these.
     marked: Order,
@@ -389,8 +393,8 @@ impl GrowthCurves {
 
 /// The tables of a sampled trace; none for a complete trace. `shares`: the weights of samples, if
 /// these differ, and the relative error of the weights.
-pub fn tables(
-    outcome: &Outcome,
+pub fn build_growth_tables(
+    outcome: &EngineOutcome,
     rho: Option<f64>,
     seen: &WholeSightings,
     shares: Option<(&Shares, f64)>,

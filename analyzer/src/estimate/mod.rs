@@ -263,14 +263,14 @@ fn jackknife(
 /// Loads of a group of code by replicate of samples, including implied loads. Code of one class
 /// differs in the number of loads that it implies, so touches are not a measure of loads.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Loads {
+pub struct ReplicateLoads {
     /// Recorded and implied loads.
     plain: [f64; REPLICATES],
     /// The same loads, weighted by the number that each load's sample represents.
     weighted: [f64; REPLICATES],
 }
 
-impl Loads {
+impl ReplicateLoads {
     /// Adds a group with so many recorded and implied loads, in proportion to its touches.
     pub fn add(&mut self, sums: &[RepSums; REPLICATES], loads: u64) {
         let touches: u64 = sums.iter().map(|s| s.touches).sum();
@@ -286,7 +286,11 @@ impl Loads {
 /// Number of loads that a group of code has executed in the whole run. The run need not begin and
 /// end with a period; the interval includes this, as a uniform distribution over one period. It is
 /// the only variation if all samples are alike.
-pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> Option<Estimate> {
+pub fn executed_loads(
+    loads: &ReplicateLoads,
+    samples: &[u64; REPLICATES],
+    design: Design,
+) -> Option<Estimate> {
     let observed: f64 = loads.plain.iter().sum();
     if design.complete() {
         return Some(Estimate::exact(observed));
@@ -329,7 +333,7 @@ pub fn measured(windows: &[u32], weights: &Weights, share: TimeShare) -> Option<
     let each = windows
         .iter()
         .map(|&sample| (weights.time(sample) as f64, weights.executed(sample)));
-    let (value, error) = window_loads::executed(each)?;
+    let (value, error) = window_loads::loads_of_windows(each)?;
     let speed = error.ln_1p();
     let (time, lo, hi) = (share.value?, share.lo?, share.hi?);
     let less = (time / lo.max(f64::MIN_POSITIVE)).ln().hypot(speed);
@@ -342,7 +346,7 @@ pub fn measured(windows: &[u32], weights: &Weights, share: TimeShare) -> Option<
 }
 
 /// Mean D of a group of code.
-pub fn distance(
+pub fn mean_distance(
     sums: &[RepSums; REPLICATES],
     samples: &[u64; REPLICATES],
     design: Design,
@@ -436,12 +440,12 @@ mod tests {
                 samples[class] += 1;
             }
             let design = Design::new(1000.0, 200);
-            let mut loads = Loads::default();
+            let mut loads = ReplicateLoads::default();
             loads.add(&sums, sums.iter().map(|s| s.touches).sum());
-            let total = executed(&loads, &samples, design).unwrap();
+            let total = executed_loads(&loads, &samples, design).unwrap();
             let truth = 0.5 * 59.5 * 200.0 * 1000.0;
             totals += u32::from(total.lo <= truth && truth <= total.hi);
-            let mean = distance(&sums, &samples, design).unwrap();
+            let mean = mean_distance(&sums, &samples, design).unwrap();
             // E[reuses · (9.5 + touches / 10)] / E[reuses] over touches 0 to 119.
             let (mut d, mut r) = (0.0, 0.0);
             for touches in 0..120u64 {
@@ -483,10 +487,10 @@ mod tests {
             });
             samples[class] += 1;
         }
-        let mut loads = Loads::default();
+        let mut loads = ReplicateLoads::default();
         loads.add(&one, one.iter().map(|s| s.touches).sum());
         loads.add(&two, two.iter().map(|s| 3 * s.touches).sum());
-        let total = executed(&loads, &samples, Design::new(20.0, 400)).unwrap();
+        let total = executed_loads(&loads, &samples, Design::new(20.0, 400)).unwrap();
         // Half of the samples are in each kind of code: a mean of 2,000 loads, of which a twentieth
         // is two standard deviations of the mean of 400 samples.
         let truth = 400.0 * 2000.0 * 20.0;
@@ -520,9 +524,9 @@ mod tests {
         }
         let design = Design::new(200.0, 128).weighted(Some(0.2));
         let observed = 1000 * REPLICATES as u64;
-        let mut loads = Loads::default();
+        let mut loads = ReplicateLoads::default();
         loads.add(&sums, observed);
-        let total = executed(&loads, &samples, design).unwrap();
+        let total = executed_loads(&loads, &samples, design).unwrap();
         assert!(
             (total.value - 200.0 * observed as f64).abs() < 1.0,
             "{total:?}"
@@ -532,7 +536,7 @@ mod tests {
             "{total:?}"
         );
         // Without weights, all represent equally many loads.
-        let plain = executed(&loads, &samples, Design::new(200.0, 128)).unwrap();
+        let plain = executed_loads(&loads, &samples, Design::new(200.0, 128)).unwrap();
         assert!(
             plain.hi - plain.value < 0.01 * plain.value && plain.hi > 1.004 * plain.value,
             "{plain:?}"

@@ -10,7 +10,7 @@
 
 use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
 use crate::engine::BucketOutcome;
-use crate::estimate::{Estimate, Loads, jackknife, params};
+use crate::estimate::{Estimate, ReplicateLoads, jackknife, params};
 use crate::stages::reuse::REPLICATES;
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ pub(crate) fn part_loads(
             continue;
         }
         let rows = bucket.counts.get(group).copied().unwrap_or_default();
-        let mut loads = Loads::default();
+        let mut loads = ReplicateLoads::default();
         loads.add(replicates, rows.rows + rows.implied);
         let add = |into: &mut [f64; REPLICATES]| {
             into.iter_mut()

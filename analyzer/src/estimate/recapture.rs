@@ -1,6 +1,6 @@
 //! The footprint estimator, see [`super`].
 
-use crate::estimate::clusters::{Sums, Table};
+use crate::estimate::clusters::{RareBlocks, Sums};
 use crate::estimate::sample_shares::EVEN;
 use crate::estimate::{Design, Estimate, capacity, params, poisson_bounds};
 use std::cell::OnceCell;
@@ -373,7 +373,7 @@ impl<'a> Stratified<'a> {
 pub(crate) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
     let mut division = Division {
         design,
-        table: Table::new(blocks),
+        table: RareBlocks::new(blocks),
     };
     let [(_, whole)] = division.table.sides(0, blocks.len(), &[0]);
     let mut strata = Vec::new();
@@ -404,7 +404,7 @@ fn widest_gap(blocks: &[Block]) -> usize {
 
 struct Division {
     design: Design,
-    table: Table,
+    table: RareBlocks,
 }
 
 impl Division {

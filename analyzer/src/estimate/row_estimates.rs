@@ -1,14 +1,15 @@
 //! Estimates as they stand in rows of tables: `…_hat` with `…_lo` and `…_hi`.
 
 use crate::data::code_map::{CodeMap, Target};
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
-use crate::engine::{BucketOutcome, Outcome};
+use crate::engine::{BucketOutcome, EngineOutcome};
 use crate::estimate::growth_tables::WholeSightings;
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::TimeShare;
 use crate::estimate::{
-    Blocks, Design, Estimate, Grouped, Kinds, Listed, Loads, Sightings, distance, executed, params,
+    Blocks, Design, Estimate, Grouped, Kinds, Listed, ReplicateLoads, Sightings, executed_loads,
+    mean_distance, params,
 };
 use crate::stages::reuse::{REPLICATES, RepSums};
 use serde::Serialize;
@@ -128,7 +129,7 @@ struct Limits {
 
 /// Number of addresses that fit in so many bytes. The code is assumed to use as many bytes per
 /// address as in the addresses that were seen.
-fn room(counts: &Counts, bytes: Option<u64>) -> Option<f64> {
+fn room(counts: &AccessCounts, bytes: Option<u64>) -> Option<f64> {
     let each = (counts.bytes as f64 / counts.footprint.max(1) as f64).max(1.0);
     bytes.map(|bytes| bytes as f64 / each)
 }
@@ -136,7 +137,7 @@ fn room(counts: &Counts, bytes: Option<u64>) -> Option<f64> {
 impl Limits {
     /// Limits for a row that so many samples have seen and that executes at most so many loads.
     /// Only its recorded loads touch new addresses; implied ones do not.
-    fn new(seen: u64, loads: Option<f64>, counts: &Counts, bytes: Option<u64>) -> Limits {
+    fn new(seen: u64, loads: Option<f64>, counts: &AccessCounts, bytes: Option<u64>) -> Limits {
         let recorded = counts.accesses as f64 / (counts.accesses + counts.implied).max(1) as f64;
         Limits {
             unseen: loads.filter(|_| seen > 0).map(|loads| {
@@ -158,7 +159,7 @@ impl Limits {
 }
 
 /// Replicate sums of several targets.
-struct Sums(Vec<([RepSums; REPLICATES], Loads)>);
+struct Sums(Vec<([RepSums; REPLICATES], ReplicateLoads)>);
 
 /// Makes the estimates of targets of one kind.
 pub struct Maker<'a> {
@@ -256,7 +257,7 @@ fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
 /// see [`Maker::seeing_whole`] and [`Maker::see_rows`]. `shares` are the weights of samples, if
 /// these differ.
 pub fn maker<'a>(
-    outcome: &'a Outcome,
+    outcome: &'a EngineOutcome,
     code: &CodeMap,
     target: Target,
     places: RegionEstimator,
@@ -282,7 +283,7 @@ pub type Shown = Vec<bool>;
 /// Blocks that samples have seen, for the chosen rows of each table; each table is for one maker.
 /// Empty if estimates do not need blocks.
 pub fn see_rows(
-    outcome: &Outcome,
+    outcome: &EngineOutcome,
     code: &CodeMap,
     places: RegionEstimator,
     shares: Option<&Shares>,
@@ -305,7 +306,8 @@ pub fn see_rows(
 
 /// Replicate sums of all targets of a kind.
 fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
-    let mut sums = vec![([RepSums::default(); REPLICATES], Loads::default()); code.rows(target)];
+    let mut sums =
+        vec![([RepSums::default(); REPLICATES], ReplicateLoads::default()); code.rows(target)];
     for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
         let Some(replicates) = replicates else {
             continue;
@@ -330,7 +332,7 @@ impl<'a> Maker<'a> {
     }
 
     /// Adds the blocks that samples have seen of the whole.
-    pub fn seeing_whole(self, outcome: &Outcome, seen: Option<&'a WholeSightings>) -> Self {
+    pub fn seeing_whole(self, outcome: &EngineOutcome, seen: Option<&'a WholeSightings>) -> Self {
         let Some((seen, design)) = seen.zip(self.design) else {
             return self;
         };
@@ -351,12 +353,13 @@ impl<'a> Maker<'a> {
     pub fn accesses(
         &self,
         target: u32,
-        counts: &Counts,
+        counts: &AccessCounts,
         measured: Option<Option<Estimate>>,
     ) -> Option<f64> {
         let design = self.design?;
         let loads = &self.sums.0[target as usize].1;
-        let all = measured.unwrap_or_else(|| executed(loads, &self.outcome.reuse.samples, design));
+        let all =
+            measured.unwrap_or_else(|| executed_loads(loads, &self.outcome.reuse.samples, design));
         let plain = (counts.accesses + counts.implied) as f64 / design.share;
         all.map(|e| e.value)
             .or(Some(plain).filter(|_| measured.is_none()))
@@ -368,7 +371,7 @@ impl<'a> Maker<'a> {
     pub fn make(
         &self,
         target: u32,
-        counts: &Counts,
+        counts: &AccessCounts,
         seen: u64,
         measured: Option<Option<Estimate>>,
         bytes: Option<u64>,
@@ -381,11 +384,11 @@ impl<'a> Maker<'a> {
         };
         let (sums, loads) = &self.sums.0[target as usize];
         let samples = &self.outcome.reuse.samples;
-        let counted = || executed(loads, samples, design);
+        let counted = || executed_loads(loads, samples, design);
         let all = measured.unwrap_or_else(counted);
         // The speed of code does not affect whether enough samples have seen the row.
-        let sampled = executed(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
-        let mean = distance(sums, samples, design);
+        let sampled = executed_loads(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
+        let mean = mean_distance(sums, samples, design);
         let is_wanted = |list: &List| self.detail.is_all() || matches!(list, List::Lines);
         let lists = |list: List, observed: u64| {
             let blocks = self.blocks.as_ref().filter(|_| is_wanted(&list))?;
@@ -416,7 +419,7 @@ impl<'a> Maker<'a> {
 }
 
 /// The estimates of a row where nothing is known of how much of the run was sampled.
-fn unknown(counts: &Counts, bytes: Option<u64>) -> Hats {
+fn unknown(counts: &AccessCounts, bytes: Option<u64>) -> Hats {
     let observed = counts.footprint as f64;
     let hi = Limits {
         unseen: None,
@@ -445,7 +448,7 @@ fn vague(estimate: &Option<Estimate>) -> bool {
 fn footprint_hats(
     estimate_of: impl Fn(List, u64) -> Option<Estimate>,
     sightings: Option<Sightings>,
-    counts: &Counts,
+    counts: &AccessCounts,
     (design, scale): (Design, f64),
     (resonant, hidden): (bool, f64),
     limits: Limits,
@@ -534,7 +537,7 @@ impl RegionEstimator {
         &self,
         seen: Option<&Kinds>,
         scale: f64,
-        counts: &Counts,
+        counts: &AccessCounts,
         accesses: Option<f64>,
         bytes: Option<u64>,
     ) -> Hats {
@@ -568,7 +571,7 @@ impl RegionEstimator {
 
 /// Numbers of samples in which targets have loads. They are at least the maximum over their groups
 /// and at most the sum; if the marks are complete, they are exact.
-pub fn samples_seen(outcome: &Outcome, code: &CodeMap, target: Target) -> Vec<u64> {
+pub fn samples_seen(outcome: &EngineOutcome, code: &CodeMap, target: Target) -> Vec<u64> {
     let mut seen = vec![0u64; code.rows(target)];
     if target == Target::Whole {
         seen[0] = outcome.census.samples;

@@ -17,7 +17,7 @@
 //! (Σv)²/Σv² equal samples.
 
 use crate::data::samples::SampleInfo;
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::input::weights::UNIT;
 use crate::util::fast_hash::Mixed;
 use std::collections::HashMap;
@@ -41,7 +41,7 @@ pub const EVEN: u32 = 1 << 16;
 
 impl Shares {
     /// The weights of the samples of a trace; `None` if all are equal.
-    pub fn new(outcome: &Outcome) -> Option<Shares> {
+    pub fn new(outcome: &EngineOutcome) -> Option<Shares> {
         let weights = outcome.weights.as_deref()?;
         let mut shares = Shares::default();
         for sample in &outcome.samples {

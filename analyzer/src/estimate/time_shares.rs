@@ -29,7 +29,7 @@
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::estimate::{params, student};
 use crate::input::weights::Weights;
 use serde::Serialize;
@@ -114,7 +114,7 @@ struct RowSums {
 
 impl TimeShares {
     /// The windows that have loads.
-    pub fn new(outcome: &Outcome, code: &CodeMap) -> TimeShares {
+    pub fn new(outcome: &EngineOutcome, code: &CodeMap) -> TimeShares {
         TimeShares::of_samples(&outcome.samples, outcome.weights.as_deref(), code)
     }
 

@@ -3,9 +3,9 @@
 
 use crate::commands::cache::evaluate::space;
 use crate::commands::ordered::Ordered;
-use crate::commands::stream::{Segment, segments};
+use crate::commands::stream::{AccessSegment, segments};
 use crate::data::code_map::CLASS_STORE;
-use crate::data::rows::{Chunk, Rows, Run};
+use crate::data::rows::{Chunk, ColumnSlices, Run};
 use crate::input::{ColumnSet, Trace};
 use anyhow::Context;
 use mgz_annotations_schema::sidecar::Sidecar;
@@ -365,7 +365,7 @@ impl RowWriter<'_> {
     }
 
     /// Writes the accesses of a segment. Stores come between the loads that they ran between.
-    fn segment(&mut self, chunk: &Chunk, segment: &Segment<'_>) -> anyhow::Result<()> {
+    fn segment(&mut self, chunk: &Chunk, segment: &AccessSegment<'_>) -> anyhow::Result<()> {
         let run = segment.run;
         if self.thread != Some((run.process, run.thread)) {
             self.begin_thread(run)?;
@@ -399,7 +399,7 @@ impl RowWriter<'_> {
     /// Writes an access, unless it ends in the caches.
     fn access(
         &mut self,
-        rows: &Rows<'_>,
+        rows: &ColumnSlices<'_>,
         at: usize,
         sites: &[u32],
         store: bool,

@@ -1,6 +1,6 @@
 //! Data for the formats of profilers: loads by place, class, object, thread and time.
 
-use crate::commands::stream::Segment;
+use crate::commands::stream::AccessSegment;
 use crate::commands::visit;
 use crate::data::code_map::{CodeMap, LineName};
 use crate::data::object_map::{Object, Recent, Resolver, UNKNOWN};
@@ -256,7 +256,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Adds the rows of a segment.
-    fn add(&mut self, segment: &Segment<'_>) {
+    fn add(&mut self, segment: &AccessSegment<'_>) {
         let run = segment.run;
         let id = (run.process, run.thread);
         let thread = self.building.thread(id);
@@ -294,7 +294,7 @@ impl Reading<'_> {
     /// Adds a row to its sample. Returns its place and its loads.
     fn add_row(
         &mut self,
-        segment: &Segment<'_>,
+        segment: &AccessSegment<'_>,
         row: usize,
         thread: usize,
         time: u64,
@@ -364,7 +364,7 @@ pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
         mode: manifest.mode.clone(),
         ..Profile::default()
     };
-    let resolver = objects::read(&trace.folder).unwrap_or_else(|sentence| {
+    let resolver = objects::read_objects(&trace.folder).unwrap_or_else(|sentence| {
         profile.notes.push(sentence);
         None
     });

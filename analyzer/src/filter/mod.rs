@@ -14,7 +14,7 @@ use crate::data::rows::{Chunk, Run};
 use crate::data::samples::{Beginning, SampleInfo};
 use crate::estimate::time_shares::{TimeShare, TimeShares, counts_for};
 use crate::input::selection;
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
@@ -72,7 +72,7 @@ impl Filter {
         manifest: &Manifest,
         code: &CodeMap,
         objects: Option<&Resolver>,
-        source: &dyn Source,
+        source: &dyn ChunkSource,
     ) -> Result<Filter, FilterError> {
         let timed = conditions.from.is_some() || conditions.to.is_some();
         let samples = if timed || manifest.threads.is_empty() {
@@ -167,7 +167,7 @@ struct Met {
 
 /// The rows that are left.
 pub(crate) struct Filtered<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn ChunkSource,
     filter: &'a Filter,
     code: &'a CodeMap,
     objects: Option<Arc<Resolver>>,
@@ -178,7 +178,7 @@ pub(crate) struct Filtered<'a> {
 
 impl<'a> Filtered<'a> {
     pub(crate) fn new(
-        source: &'a dyn Source,
+        source: &'a dyn ChunkSource,
         filter: &'a Filter,
         code: &'a CodeMap,
         objects: Option<Arc<Resolver>>,
@@ -354,7 +354,7 @@ impl<'a> Filtered<'a> {
     }
 }
 
-impl Source for Filtered<'_> {
+impl ChunkSource for Filtered<'_> {
     fn pieces(&self) -> usize {
         self.source.pieces()
     }

@@ -3,13 +3,13 @@
 //! count the conflicts, given the sets of the machine's caches.
 
 use crate::data::memory_units::PAGE_BYTES;
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::TimeShares;
 use crate::findings::caches::{Level, set_apart};
 use crate::findings::context::Context;
 use crate::findings::sites::SiteFacts;
 use crate::findings::{Finding, objects, params, time_share};
-use crate::stages::line_visits::{Bins, GroupLines, start};
+use crate::stages::line_visits::{Bins, GroupLines, bin_start};
 use crate::stages::set_conflicts::LEVELS;
 use crate::util::human::{bytes, counted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ type Part = (u32, Option<u32>);
 /// Finds set conflicts in lines of code that `others` do not cover.
 pub(super) fn find(
     context: &Context,
-    outcome: &Outcome,
+    outcome: &EngineOutcome,
     times: Option<&TimeShares>,
     others: &[Finding],
 ) -> Vec<Finding> {
@@ -88,7 +88,11 @@ pub(super) fn find(
 /// Number of reuses that miss the first level but would hit if it were fully associative.
 fn first(lines: &GroupLines, level: &Level) -> f64 {
     let beyond = |bins: &Bins, value: u64| -> f64 {
-        let far = bins.0.iter().enumerate().filter(|b| start(b.0) >= value);
+        let far = bins
+            .0
+            .iter()
+            .enumerate()
+            .filter(|b| bin_start(b.0) >= value);
         far.map(|(_, &count)| f64::from(count)).sum()
     };
     let in_set = beyond(&lines.in_set[0], level.ways.max(1));

@@ -26,7 +26,7 @@ mod working_set;
 use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
 use crate::data::object_map::Resolver;
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::misses::{Misses, Predicted};
 use caches::Caches;
@@ -131,7 +131,7 @@ pub fn find(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
     windows: &[Window],
-    (outcome, predicted): (&Outcome, Option<&Predicted>),
+    (outcome, predicted): (&EngineOutcome, Option<&Predicted>),
     by_time: bool,
     caches: Caches,
 ) -> Findings {

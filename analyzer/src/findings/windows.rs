@@ -7,7 +7,7 @@
 use crate::data::object_map::{Recent, Resolver};
 use crate::data::rows::{Chunk, Run};
 use crate::findings::params;
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
@@ -69,7 +69,7 @@ pub struct Window {
 }
 
 /// Reads windows from all over a trace.
-pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
+pub fn read(source: &dyn ChunkSource, objects: Option<&Resolver>) -> Vec<Window> {
     let all: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
     let pieces = chosen(source, all);
     let rows: u64 = pieces.iter().map(|&p| source.piece_rows(p)).sum();
@@ -93,7 +93,7 @@ pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
 }
 
 /// Selects pieces from all over the trace.
-fn chosen(source: &dyn Source, all: u64) -> Vec<usize> {
+fn chosen(source: &dyn ChunkSource, all: u64) -> Vec<usize> {
     let pieces = source.pieces();
     let wanted = if all <= params::READ_LIMITS_BEFORE_CHOOSING_PIECES * params::MAX_ROWS_READ {
         pieces

@@ -1,7 +1,7 @@
 //! Traces of DynamoRIO's drmemtrace, after its post-processing (`trace_entry_t` records).
 
 use crate::export::accesses::dr;
-use crate::import::writer::{Access, TraceWriter};
+use crate::import::writer::{ImportedAccess, TraceWriter};
 use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;
 use std::io::{BufRead, BufReader, Read};
@@ -54,7 +54,7 @@ pub fn files(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// Result of reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct DrMemTraceCounts {
     /// Files that end without their last record.
     pub cut: u64,
     /// Records of a kind that is not known.
@@ -75,7 +75,11 @@ fn record(bytes: &[u8; dr::RECORD]) -> (u16, u16, u64) {
 }
 
 /// Reads one file.
-pub fn read(path: &Path, out: &mut TraceWriter, found: &mut Found) -> anyhow::Result<()> {
+pub fn read_drmemtrace(
+    path: &Path,
+    out: &mut TraceWriter,
+    found: &mut DrMemTraceCounts,
+) -> anyhow::Result<()> {
     let file =
         std::fs::File::open(path).with_context(|| format!("{}: cannot be read", path.display()))?;
     let mut plain = BufReader::with_capacity(1 << 20, file);
@@ -123,7 +127,7 @@ pub fn read(path: &Path, out: &mut TraceWriter, found: &mut Found) -> anyhow::Re
         match kind {
             dr::READ | dr::WRITE => {
                 found.accesses += 1;
-                out.add(Access {
+                out.add(ImportedAccess {
                     process,
                     thread,
                     ip,

@@ -1,6 +1,6 @@
 //! Traces of `valgrind --tool=lackey --trace-mem=yes`.
 
-use crate::import::writer::{Access, TraceWriter};
+use crate::import::writer::{ImportedAccess, TraceWriter};
 use anyhow::{Context, bail};
 use std::io::BufRead;
 
@@ -30,7 +30,7 @@ pub fn line(text: &[u8]) -> Option<(u8, u64, u32)> {
 }
 
 /// Reads a trace. Lackey tells no threads: all is one.
-pub fn read(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Result<Read> {
+pub fn read_lackey(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Result<Read> {
     let mut found = Read::default();
     let (mut ip, mut time, mut accesses) = (0, 0u64, 0u64);
     let mut text = Vec::new();
@@ -47,7 +47,7 @@ pub fn read(input: &mut dyn BufRead, out: &mut TraceWriter) -> anyhow::Result<Re
             Some((b'I', address, _)) => (ip, time) = (address, time + 1),
             Some((kind, address, size)) => {
                 accesses += 1;
-                let mut access = Access {
+                let mut access = ImportedAccess {
                     process: 1,
                     thread: 1,
                     ip,

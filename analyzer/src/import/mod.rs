@@ -47,7 +47,7 @@ pub struct ImportArguments {
 }
 
 /// Runs the command.
-pub fn run(arguments: &ImportArguments) -> anyhow::Result<ExitCode> {
+pub fn run_import(arguments: &ImportArguments) -> anyhow::Result<ExitCode> {
     let shown = arguments.input.display();
     let mut out = TraceWriter::new(&arguments.output)?;
     let mut notes = Vec::new();
@@ -65,7 +65,8 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<ExitCode> {
                         .with_context(|| format!("{shown}: cannot be read"))?,
                 )),
             };
-            let found = lackey::read(&mut *input, &mut out).with_context(|| format!("{shown}"))?;
+            let found =
+                lackey::read_lackey(&mut *input, &mut out).with_context(|| format!("{shown}"))?;
             if found.strange > 0 {
                 notes.push(format!(
                     "{} lines are neither accesses nor valgrind's own; they are skipped",
@@ -82,9 +83,9 @@ pub fn run(arguments: &ImportArguments) -> anyhow::Result<ExitCode> {
         }
         From::Drmemtrace => {
             out.manifest.backend = "drmemtrace".into();
-            let mut found = drmemtrace::Found::default();
+            let mut found = drmemtrace::DrMemTraceCounts::default();
             for file in drmemtrace::files(&arguments.input)? {
-                drmemtrace::read(&file, &mut out, &mut found)?;
+                drmemtrace::read_drmemtrace(&file, &mut out, &mut found)?;
             }
             anyhow::ensure!(found.accesses > 0, "{shown}: no access is in it");
             if found.cut > 0 {

@@ -29,7 +29,7 @@ const UNKNOWN_CLASS: u8 = 3;
 
 /// An access of another tool's trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct ImportedAccess {
     /// Process.
     pub process: u32,
     /// Thread.
@@ -124,7 +124,7 @@ impl TraceWriter {
     }
 
     /// Adds an access; those of a thread come in order.
-    pub fn add(&mut self, access: Access) -> anyhow::Result<()> {
+    pub fn add(&mut self, access: ImportedAccess) -> anyhow::Result<()> {
         let next = self.order.len() as u32;
         let site = *self.sites.entry(access.ip).or_insert(next);
         if site == next {

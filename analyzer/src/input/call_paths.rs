@@ -8,7 +8,7 @@ use polars::prelude::DataFrame;
 use std::path::Path;
 
 /// Reads the paths of a trace. `Ok(None)` if it has none; an error is a sentence for the user.
-pub fn read(folder: &Path) -> Result<Option<CallPaths>, String> {
+pub fn read_call_paths(folder: &Path) -> Result<Option<CallPaths>, String> {
     let (Some(calls), Some(samples)) = (table(folder, CALL_PATHS)?, table(folder, WINDOW_PATHS)?)
     else {
         return Ok(None);
@@ -98,9 +98,9 @@ mod tests {
     #[test]
     fn a_trace_without_paths_has_none_and_a_damaged_file_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(read(dir.path()).unwrap().is_none());
+        assert!(read_call_paths(dir.path()).unwrap().is_none());
         std::fs::write(dir.path().join(CALL_PATHS), b"PAR1 nonsense").unwrap();
-        let told = read(dir.path()).unwrap_err();
+        let told = read_call_paths(dir.path()).unwrap_err();
         assert!(
             told.contains("call_paths.parquet") && told.contains("unknown"),
             "{told}"

@@ -288,17 +288,18 @@ fn count(parts: &[f64; REPLICATES], exact: bool) -> Option<Count> {
 }
 
 /// Reads what another trace tells of this one's loads.
-pub fn read(ours: &Trace, folder: &Path) -> Result<Counted, CountedError> {
+pub fn read_counted(ours: &Trace, folder: &Path) -> Result<Counted, CountedError> {
     let path = folder.display().to_string();
     let other = Trace::open(folder, true)?;
     check(ours, &other, &path)?;
     let exact = other.manifest.mode != TraceMode::Ring;
     let mut damage = other.damage.clone();
     let sums = if other.manifest.mode == TraceMode::Count {
-        let counts = executions::read(&other).map_err(|why| CountedError::Incomplete {
-            path: path.clone(),
-            why,
-        })?;
+        let counts =
+            executions::read_executions(&other).map_err(|why| CountedError::Incomplete {
+                path: path.clone(),
+                why,
+            })?;
         let whole = |loads: f64| {
             let mut parts = [0.0; REPLICATES];
             parts[0] = loads;

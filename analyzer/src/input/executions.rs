@@ -6,7 +6,7 @@ use mgz_annotations_schema::manifest::COUNTS;
 use std::collections::HashMap;
 
 /// Executed loads by line piece of the trace's code. An error is part of a sentence for the user.
-pub(crate) fn read(trace: &Trace) -> Result<HashMap<u32, f64>, String> {
+pub(crate) fn read_executions(trace: &Trace) -> Result<HashMap<u32, f64>, String> {
     let path = trace.folder.join(COUNTS);
     let file = std::fs::File::open(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let table = quietly(|| frame::read_parquet(file))

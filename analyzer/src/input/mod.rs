@@ -22,7 +22,7 @@ pub use crate::input::parquet::ColumnSet;
 
 use crate::data::code_map::CodeMap;
 use crate::data::samples::Waited;
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use mgz_annotations_schema::manifest::{
     MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION,
 };
@@ -204,7 +204,7 @@ impl Trace {
             let rows: u64 = parts.iter().map(|part| part.rows() as u64).sum();
             damage.extend(lacking(folder, &manifest, rows));
         }
-        let waited = waited::read(folder, &code);
+        let waited = waited::read_waited(folder, &code);
         Ok(Trace {
             waited,
             folder: folder.to_path_buf(),
@@ -236,7 +236,7 @@ impl Trace {
     }
 
     /// The rows.
-    pub fn source(&self, columns: ColumnSet) -> Box<dyn Source + '_> {
+    pub fn source(&self, columns: ColumnSet) -> Box<dyn ChunkSource + '_> {
         match &self.data {
             Data::Parts(pieces) => Box::new(crate::input::parquet::PartSource::new(
                 pieces,

@@ -16,7 +16,7 @@ use std::path::Path;
 pub const OBJECTS_FILE: &str = mgz_annotations_schema::manifest::OBJECTS;
 
 /// Reads the objects of a trace. `Ok(None)` if it has none; an error is a sentence for the user.
-pub fn read(folder: &Path) -> Result<Option<Resolver>, String> {
+pub fn read_objects(folder: &Path) -> Result<Option<Resolver>, String> {
     let path = folder.join(OBJECTS_FILE);
     let file = match File::open(&path) {
         Ok(file) => file,

@@ -9,7 +9,7 @@ use crate::data::rows::{Chunk, RowColumns, Run};
 use crate::data::samples::Waited;
 use crate::input::catch_panic::quietly;
 use crate::input::run_length::Steps;
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::input::{TraceError, plain_column};
 use mgz_annotations_schema::expand::RowBatch;
 use mgz_annotations_schema::manifest::COLUMNS;
@@ -97,7 +97,7 @@ impl<'a> PartSource<'a> {
     }
 }
 
-impl Source for PartSource<'_> {
+impl ChunkSource for PartSource<'_> {
     fn pieces(&self) -> usize {
         self.pieces.len()
     }

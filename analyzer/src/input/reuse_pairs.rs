@@ -14,7 +14,7 @@ const MOST: usize = 1 << 26;
 const LONGEST: u64 = 1 << 60;
 
 /// Reads them. `Ok(None)` if there are none; an error is a sentence for the user.
-pub fn read(folder: &Path, code: &CodeMap) -> Result<Option<Vec<ReusePair>>, String> {
+pub fn read_reuse_pairs(folder: &Path, code: &CodeMap) -> Result<Option<Vec<ReusePair>>, String> {
     let path = folder.join(REUSE_PAIRS);
     let file = match std::fs::File::open(&path) {
         Ok(file) => file,

@@ -132,8 +132,8 @@ impl Steps {
     }
 
     /// Reads rows in order.
-    pub(crate) fn reader(&self) -> Reader<'_> {
-        Reader {
+    pub(crate) fn reader(&self) -> RunReader<'_> {
+        RunReader {
             pieces: &self.pieces,
             from: 0,
         }
@@ -141,7 +141,7 @@ impl Steps {
 }
 
 /// Rows that are read in order.
-pub(crate) struct Reader<'a> {
+pub(crate) struct RunReader<'a> {
     pieces: &'a [Run],
     /// Rows of the first piece that have been read.
     from: usize,
@@ -156,7 +156,7 @@ pub(crate) struct Stretch {
     pub(crate) falls: u64,
 }
 
-impl Reader<'_> {
+impl RunReader<'_> {
     /// The next rows, at least one and at most as many as there are.
     pub(crate) fn next(&mut self, mut rows: usize) -> Stretch {
         let mut found: Option<Stretch> = None;

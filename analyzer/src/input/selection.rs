@@ -2,7 +2,7 @@
 
 use crate::data::rows::Chunk;
 use crate::data::samples::{Beginning, SampleInfo};
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -51,7 +51,7 @@ struct Wanted {
 
 /// The rows of some extents, each run with the bucket and the column that it goes to.
 pub(crate) struct Chosen<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn ChunkSource,
     pieces: Vec<usize>,
     /// By piece: which sample each of its runs is of, and the loads of that sample before it.
     runs: HashMap<usize, Vec<(usize, u64)>>,
@@ -63,7 +63,7 @@ impl<'a> Chosen<'a> {
     /// `extents`, each with the bucket and the column that its rows go to. With `all`, all pieces
     /// are read, so that they keep their numbers.
     pub(crate) fn new<'e>(
-        source: &'a dyn Source,
+        source: &'a dyn ChunkSource,
         samples: &[SampleInfo],
         extents: impl Iterator<Item = (&'e Extent, u32, u32)>,
         all: bool,
@@ -185,7 +185,7 @@ impl<'a> Chosen<'a> {
     }
 }
 
-impl Source for Chosen<'_> {
+impl ChunkSource for Chosen<'_> {
     fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -216,14 +216,14 @@ const HELD: u64 = 4 << 20;
 
 /// A source that keeps the rows that it has read, as long as they are few: the zoom reads the last
 /// pieces several times.
-pub(crate) struct Held<'a> {
-    source: &'a dyn Source,
+pub(crate) struct CachedSource<'a> {
+    source: &'a dyn ChunkSource,
     chunks: Mutex<HashMap<usize, Chunk>>,
 }
 
-impl<'a> Held<'a> {
-    pub(crate) fn new(source: &'a dyn Source) -> Held<'a> {
-        Held {
+impl<'a> CachedSource<'a> {
+    pub(crate) fn new(source: &'a dyn ChunkSource) -> CachedSource<'a> {
+        CachedSource {
             source,
             chunks: Mutex::default(),
         }
@@ -254,7 +254,7 @@ impl<'a> Held<'a> {
     }
 }
 
-impl Source for Held<'_> {
+impl ChunkSource for CachedSource<'_> {
     fn pieces(&self) -> usize {
         self.source.pieces()
     }
@@ -279,7 +279,7 @@ impl Source for Held<'_> {
 
 /// The samples of a trace in its order, as the engine lists them, from columns that are read
 /// quickly. Unreadable pieces are gaps.
-pub(crate) fn list(source: &dyn Source) -> Vec<SampleInfo> {
+pub(crate) fn list(source: &dyn ChunkSource) -> Vec<SampleInfo> {
     let mut samples: Vec<SampleInfo> = Vec::new();
     let mut last: Option<crate::data::rows::Run> = None;
     let mut gap = false;

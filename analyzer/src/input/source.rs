@@ -3,7 +3,7 @@
 use crate::data::rows::Chunk;
 
 /// Source of chunks.
-pub trait Source: Sync {
+pub trait ChunkSource: Sync {
     /// Number of pieces.
     fn pieces(&self) -> usize;
     /// Rows of a piece, as far as known before it is read.

@@ -8,7 +8,7 @@
 use crate::data::code_map::CodeMap;
 use crate::data::rows::Chunk;
 use crate::input::parquet::Decoded;
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use mgz_annotations_schema::expand::{Counters, Expander, ModuleMap, Placement, RowBatch, Tables};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
@@ -306,7 +306,7 @@ impl<'a> SpillSource<'a> {
     }
 }
 
-impl Source for SpillSource<'_> {
+impl ChunkSource for SpillSource<'_> {
     fn pieces(&self) -> usize {
         self.spill.pieces.len()
     }

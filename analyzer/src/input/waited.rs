@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// Reads the positions. Unreadable ones are unknown; the reader of call paths reports the damage.
-pub(crate) fn read(folder: &Path, code: &CodeMap) -> Waited {
+pub(crate) fn read_waited(folder: &Path, code: &CodeMap) -> Waited {
     let table = std::fs::File::open(folder.join(WINDOW_PATHS))
         .ok()
         .and_then(|file| quietly(|| frame::read_parquet(file)).and_then(|r| r).ok());

@@ -126,7 +126,7 @@ impl Weights {
 
 /// Reads the weights of a trace. `by_time`: its windows begin by time. `Ok(None)` if it has none;
 /// an error is a sentence for the user.
-pub fn read(folder: &Path, by_time: bool) -> Result<Option<Weights>, String> {
+pub fn read_weights(folder: &Path, by_time: bool) -> Result<Option<Weights>, String> {
     let path = folder.join(WINDOWS);
     let file = match std::fs::File::open(&path) {
         Ok(file) => file,
@@ -216,11 +216,11 @@ fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::frame::Kind;
+    use crate::data::frame::ColumnKind;
     use serde_json::{Value, json};
 
     /// Writes a table of these columns.
-    fn write(path: &Path, columns: &[(&str, Kind, Value)]) {
+    fn write(path: &Path, columns: &[(&str, ColumnKind, Value)]) {
         let columns = columns.iter().map(|(name, kind, values)| {
             let values: Vec<&Value> = values.as_array().unwrap().iter().collect();
             frame::column(name, *kind, &values).unwrap()
@@ -232,26 +232,30 @@ mod tests {
     #[test]
     fn weights_are_read_and_damage_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path(), false), Ok(None));
+        assert_eq!(read_weights(dir.path(), false), Ok(None));
         let path = dir.path().join(WINDOWS);
         let write = |samples: Value, weights: Value| {
             write(
                 &path,
                 &[
-                    ("sample", Kind::Whole, samples),
-                    ("stands_for", Kind::Number, weights),
+                    ("sample", ColumnKind::Whole, samples),
+                    ("stands_for", ColumnKind::Number, weights),
                 ],
             );
         };
         write(json!([0, 2, 1]), json!([1.5, 1000.0, 2.0]));
-        let weights = read(dir.path(), false).unwrap().unwrap();
+        let weights = read_weights(dir.path(), false).unwrap().unwrap();
         assert_eq!([0, 1, 2, 3].map(|s| weights.of(s)), [24, 32, 16_000, 0]);
         write(json!([0, 4_000_000_000u64]), json!([1.5, 1000.0]));
-        assert!(read(dir.path(), false).unwrap_err().contains("damaged"));
+        assert!(
+            read_weights(dir.path(), false)
+                .unwrap_err()
+                .contains("damaged")
+        );
         write(json!([0, 1]), json!([1.5, null]));
-        assert_eq!(read(dir.path(), false), Ok(None));
+        assert_eq!(read_weights(dir.path(), false), Ok(None));
         std::fs::write(&path, b"PAR1 nothing").unwrap();
-        assert!(read(dir.path(), false).is_err());
+        assert!(read_weights(dir.path(), false).is_err());
     }
 
     /// A window that stands for three times as long weighs three times as much.
@@ -261,13 +265,13 @@ mod tests {
         write(
             &dir.path().join(WINDOWS),
             &[
-                ("sample", Kind::Whole, json!([0, 1, 2])),
-                ("loads", Kind::Whole, json!([1024, 1024, 1024])),
-                ("stands_for", Kind::Number, json!([null, null, null])),
-                ("time_ns", Kind::Number, json!([1e6, 3e6, null])),
+                ("sample", ColumnKind::Whole, json!([0, 1, 2])),
+                ("loads", ColumnKind::Whole, json!([1024, 1024, 1024])),
+                ("stands_for", ColumnKind::Number, json!([null, null, null])),
+                ("time_ns", ColumnKind::Number, json!([1e6, 3e6, null])),
             ],
         );
-        let weights = read(dir.path(), true).unwrap().unwrap();
+        let weights = read_weights(dir.path(), true).unwrap().unwrap();
         assert_eq!(weights.of(1), 3 * weights.of(0));
         assert_eq!(weights.of(2), 2 * weights.of(0));
         assert_eq!(
@@ -282,22 +286,26 @@ mod tests {
         write(
             &dir.path().join(WINDOWS),
             &[
-                ("sample", Kind::Whole, json!([0, 1, 2, 3])),
-                ("loads", Kind::Whole, json!([1024, 512, 1024, 2048])),
-                ("stands_for", Kind::Number, json!([10.0, 90.0, null, 5.0])),
+                ("sample", ColumnKind::Whole, json!([0, 1, 2, 3])),
+                ("loads", ColumnKind::Whole, json!([1024, 512, 1024, 2048])),
+                (
+                    "stands_for",
+                    ColumnKind::Number,
+                    json!([10.0, 90.0, null, 5.0]),
+                ),
                 (
                     "ns_per_load_error",
-                    Kind::Number,
+                    ColumnKind::Number,
                     json!([0.5, 9.0, null, 2.0]),
                 ),
                 (
                     "ns_per_load_source",
-                    Kind::Text,
+                    ColumnKind::Text,
                     json!(["watched", "others", null, "balance"]),
                 ),
             ],
         );
-        let weights = read(dir.path(), true).unwrap().unwrap();
+        let weights = read_weights(dir.path(), true).unwrap().unwrap();
         let whole = |s: u32, loads: u64| weights.of(s) * loads;
         assert!(whole(0, 1024) == whole(1, 512) && whole(2, 1024) == whole(3, 2048));
         assert_eq!(

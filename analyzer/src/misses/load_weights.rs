@@ -6,7 +6,7 @@
 //! is used, which may be wrong by a large factor. All windows of a function share that error. So it
 //! cancels in the misses per load of the function, but not in those of the whole run.
 
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::input::weights::{UNIT, Weights};
 use crate::misses::params;
 use crate::util::fast_hash::Mixed;
@@ -25,7 +25,7 @@ pub struct LoadWeights<'a> {
 
 impl<'a> LoadWeights<'a> {
     /// Weights for the samples of a trace. `by_time`: windows were taken by time.
-    pub fn new(outcome: &'a Outcome, by_time: bool) -> LoadWeights<'a> {
+    pub fn new(outcome: &'a EngineOutcome, by_time: bool) -> LoadWeights<'a> {
         let weights = outcome.weights.as_deref();
         let loads = outcome
             .samples

@@ -5,7 +5,7 @@
 //! survival function of censored data. Kaplan and Meier's estimator gives it.
 
 use crate::misses::params;
-use crate::stages::line_visits::{GroupLines, start};
+use crate::stages::line_visits::{GroupLines, bin_start};
 
 /// Distances of a group of code.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +104,7 @@ impl Near {
         for at in (0..before.len()).rev() {
             seen += before[at];
             if seen >= params::MIN_ACCESS_SHARE_AT_REACH * all && all > 0.0 {
-                reach = start(at);
+                reach = bin_start(at);
                 break;
             }
         }
@@ -124,11 +124,11 @@ impl Near {
             at_risk -= known[at] + censored[at];
             // The reach is extended over a lap that ends just behind it.
             behind -= before.get(at).copied().unwrap_or(0.0);
-            if start(at) >= trusted
+            if bin_start(at) >= trusted
                 && reused >= params::MIN_REUSED_SHARE_OF_LAP
                 && behind >= params::MIN_ACCESS_SHARE_BEYOND_REACH * all
             {
-                reach = start(at + 1);
+                reach = bin_start(at + 1);
             }
         }
         survival.push(left);
@@ -163,7 +163,7 @@ impl Near {
             return self.survival[self.survival.len() - 1];
         };
         let to = self.survival.get(at + 1).copied().unwrap_or(from);
-        let (low, high) = (start(at) as f64, start(at + 1) as f64);
+        let (low, high) = (bin_start(at) as f64, bin_start(at + 1) as f64);
         from + (to - from) * ((distance - low) / (high - low)).clamp(0.0, 1.0)
     }
 
@@ -174,7 +174,7 @@ impl Near {
         let (mut reuses, mut lines) = (0.0, 0.0);
         let mut at_risk: f64 = self.known.iter().chain(&self.censored).sum();
         for at in 0..self.known.len() {
-            let (low, high) = (start(at), start(at + 1));
+            let (low, high) = (bin_start(at), bin_start(at + 1));
             if low >= from && high <= self.reach {
                 reuses += self.known[at];
                 lines +=
@@ -189,7 +189,7 @@ impl Near {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::rows::Rows;
+    use crate::data::rows::ColumnSlices;
     use crate::stages::line_visits::LineVisits;
     use crate::stages::set_conflicts::{LEVELS, Sets};
 
@@ -201,7 +201,7 @@ mod tests {
             let begin = s.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
             let address: Vec<u64> = (begin..begin + 1000).map(|row| line(row) << 6).collect();
             found.begin(0, s as u32, &[Sets { sets: 64, ways: 8 }; LEVELS], &[]);
-            let rows = Rows {
+            let rows = ColumnSlices {
                 address: &address,
                 size: &[8; 1000],
                 group: &[1; 1000],

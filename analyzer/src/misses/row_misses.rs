@@ -4,7 +4,7 @@ use crate::data::detail::Detail;
 use crate::data::memory_units::LINE_BYTES;
 use crate::data::object_map::Recent;
 use crate::data::samples::SampleInfo;
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::estimate::Estimate;
 use crate::misses::cell_misses::ByGroup;
 use crate::misses::load_weights::{self, LoadWeights, Part};
@@ -152,7 +152,7 @@ impl Predicted {
     /// windows were taken by time; `function`: the function of a group; `object`: the object that a
     /// visited line belongs to.
     pub fn new(
-        outcome: &Outcome,
+        outcome: &EngineOutcome,
         caches: Vec<Cache>,
         detail: Detail,
         by_time: bool,
@@ -315,7 +315,7 @@ impl Predicted {
     }
 
     /// Counts the misses of a complete trace from its reuse distances in lines.
-    pub fn exact(outcome: &Outcome, caches: Vec<Cache>) -> Option<Predicted> {
+    pub fn exact(outcome: &EngineOutcome, caches: Vec<Cache>) -> Option<Predicted> {
         let bucket = outcome.buckets.first()?;
         let sizes = sizes(&caches, params::POINTS_OF_MISS_CURVE);
         let mut predicted = Predicted {

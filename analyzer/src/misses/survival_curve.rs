@@ -11,7 +11,7 @@
 //! inside samples tell loops from random visits, which return early as often as late.
 
 use crate::misses::params;
-use crate::stages::line_visits::{PARTS, bin, start};
+use crate::stages::line_visits::{PARTS, bin, bin_start};
 
 /// Numbers of sample lengths at which survival is tabulated.
 pub(crate) fn grid() -> impl Iterator<Item = f64> {
@@ -26,7 +26,7 @@ pub(crate) const GRID: usize = 50;
 
 /// Middle of a bin's values.
 fn middle(at: usize) -> f64 {
-    (start(at) + start(at + 1) - 1) as f64 / 2.0
+    (bin_start(at) + bin_start(at + 1) - 1) as f64 / 2.0
 }
 
 /// Visits of a cell, by the number of other samples within one radius that met the line.

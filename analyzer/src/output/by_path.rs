@@ -1,7 +1,7 @@
 //! The tables by call path as text.
 
 use crate::output::elided::elided;
-use crate::output::text::{Meaning, Style, head, heading, push, row, table, tail};
+use crate::output::text::{Meaning, Style, head, heading, push, row, tail, text_table};
 use crate::util::human::{count, percent};
 use crate::views::by_path::ByPathRow;
 use crate::views::call_paths::CallPathTable;
@@ -41,7 +41,7 @@ pub(crate) fn by_path(
         let mut names = vec![kind, "path"];
         names.extend(meaning.share().iter().filter(|_| is_code));
         names.extend(["A", "A%", "windows"]);
-        let mut t = table(style, &names, 2);
+        let mut t = text_table(style, &names, 2);
         let mut last = None;
         let mut shown = 0;
         for r in of {

@@ -1,7 +1,7 @@
 //! The table of call paths as text: a tree, indented.
 
 use crate::output::elided::elided;
-use crate::output::text::{Meaning, Style, head, heading, push, row, table, tail};
+use crate::output::text::{Meaning, Style, head, heading, push, row, tail, text_table};
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::call_paths::{CallPathRow, CallPathTable};
 
@@ -38,7 +38,7 @@ pub(crate) fn call_paths(of: &CallPathTable, meaning: Meaning, style: Style, out
     let mut names = vec!["function", "called at"];
     names.extend(meaning.share());
     names.extend(["self%", "windows", "A", "F", "memory", "ΔF"]);
-    let mut t = table(style, &names, 2);
+    let mut t = text_table(style, &names, 2);
     let weight = |r: &CallPathRow| r.time.value.unwrap_or(r.share);
     let shown: Vec<&CallPathRow> = of.calls.iter().filter(|r| weight(r) >= SHOWN).collect();
     for r in shown.iter().take(style.rows.max(1) * 2) {

@@ -1,7 +1,7 @@
 //! Output of a subcommand: a summary and tables, as text, JSON, CSV or Parquet, with the same keys
 //! everywhere.
 
-use crate::data::frame::{self, Kind};
+use crate::data::frame::{self, ColumnKind};
 use crate::output::export::{ExportError, FileFormat, write_frame};
 use crate::util::human::{bytes, count, number};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
@@ -14,7 +14,7 @@ pub const SCHEMA: &str = "mgz-models-1";
 
 /// Kind of a column's numbers, for the text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum ColumnUnit {
     /// Names.
     Text,
     /// Whole numbers that name something.
@@ -35,35 +35,39 @@ pub enum Unit {
     Address,
 }
 
-impl Unit {
+impl ColumnUnit {
     /// The type of the column in files, whatever the values are.
-    fn kind(self) -> Kind {
+    fn kind(self) -> ColumnKind {
         match self {
-            Unit::Text => Kind::Text,
-            Unit::Flag => Kind::Flag,
-            Unit::Id | Unit::Count | Unit::Line | Unit::Bytes | Unit::Address => Kind::Whole,
-            Unit::Number | Unit::Share => Kind::Number,
+            ColumnUnit::Text => ColumnKind::Text,
+            ColumnUnit::Flag => ColumnKind::Flag,
+            ColumnUnit::Id
+            | ColumnUnit::Count
+            | ColumnUnit::Line
+            | ColumnUnit::Bytes
+            | ColumnUnit::Address => ColumnKind::Whole,
+            ColumnUnit::Number | ColumnUnit::Share => ColumnKind::Number,
         }
     }
 
     /// True if its texts are aligned to the left.
     fn is_left(self) -> bool {
-        matches!(self, Unit::Text | Unit::Id | Unit::Flag)
+        matches!(self, ColumnUnit::Text | ColumnUnit::Id | ColumnUnit::Flag)
     }
 }
 
 /// A column.
 #[derive(Clone, Copy, Debug)]
-pub struct Column(pub &'static str, pub Unit);
+pub struct DocumentColumn(pub &'static str, pub ColumnUnit);
 
 /// A table.
-pub struct Table {
+pub struct DocumentTable {
     /// Key in JSON, name of the file.
     pub name: &'static str,
     /// Heading of the text form.
     pub title: String,
     /// Columns.
-    pub columns: Vec<Column>,
+    pub columns: Vec<DocumentColumn>,
     /// Rows, one value per column.
     pub rows: Vec<Vec<Value>>,
     /// Most rows in the text form; 0: left out there.
@@ -75,9 +79,9 @@ pub struct Document {
     /// The subcommand.
     pub command: &'static str,
     /// Single values, in order.
-    pub summary: Vec<(&'static str, Unit, Value)>,
+    pub summary: Vec<(&'static str, ColumnUnit, Value)>,
     /// Tables, in order.
-    pub tables: Vec<Table>,
+    pub tables: Vec<DocumentTable>,
     /// Warnings for the user.
     pub warnings: Vec<String>,
 }
@@ -105,7 +109,7 @@ impl Document {
     }
 
     /// Adds a single value.
-    pub fn put(&mut self, name: &'static str, unit: Unit, value: impl Into<Value>) {
+    pub fn put(&mut self, name: &'static str, unit: ColumnUnit, value: impl Into<Value>) {
         self.summary.push((name, unit, value.into()));
     }
 
@@ -176,7 +180,7 @@ impl Document {
                         .any(|r| r.get(at).is_some_and(|v| !v.is_null()))
                 })
                 .collect();
-            let align = |unit: Unit| {
+            let align = |unit: ColumnUnit| {
                 if unit.is_left() {
                     CellAlignment::Left
                 } else {
@@ -242,7 +246,7 @@ impl Document {
     }
 }
 
-impl Table {
+impl DocumentTable {
     /// The table with the types that its columns have in every result.
     fn frame(&self) -> Result<DataFrame, String> {
         let columns = self.columns.iter().enumerate().map(|(i, c)| {
@@ -257,7 +261,7 @@ impl Table {
     }
 }
 
-fn cell(value: &Value, unit: Unit) -> String {
+fn cell(value: &Value, unit: ColumnUnit) -> String {
     match (unit, value.as_f64()) {
         (_, None) => match value {
             Value::Null => "–".into(),
@@ -269,11 +273,11 @@ fn cell(value: &Value, unit: Unit) -> String {
             other => other.to_string(),
         },
         // Identities, not amounts.
-        (Unit::Line, Some(0.0)) => "–".into(),
-        (Unit::Text | Unit::Id | Unit::Line, Some(_)) => value.to_string(),
-        (Unit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
-        (Unit::Bytes, Some(x)) => bytes(x as u64),
-        (Unit::Address, Some(_)) => value
+        (ColumnUnit::Line, Some(0.0)) => "–".into(),
+        (ColumnUnit::Text | ColumnUnit::Id | ColumnUnit::Line, Some(_)) => value.to_string(),
+        (ColumnUnit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
+        (ColumnUnit::Bytes, Some(x)) => bytes(x as u64),
+        (ColumnUnit::Address, Some(_)) => value
             .as_u64()
             .map_or_else(|| value.to_string(), |a| format!("{a:#x}")),
         (_, Some(x)) => match value.as_u64() {

@@ -1,6 +1,6 @@
 //! The tables as CSV or Parquet files.
 
-use crate::data::frame::{self, Kind};
+use crate::data::frame::{self, ColumnKind};
 use crate::output::misses;
 use crate::report::Analysis;
 use polars::prelude::DataFrame;
@@ -29,96 +29,99 @@ pub struct ExportError {
 }
 
 /// A histogram.
-const BINS: Kind = Kind::List(&Kind::Record(&[
-    ("from", Kind::Whole),
-    ("to", Kind::Whole),
-    ("count", Kind::Whole),
+const BINS: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
+    ("from", ColumnKind::Whole),
+    ("to", ColumnKind::Whole),
+    ("count", ColumnKind::Whole),
 ]));
 /// Differences between addresses, counted.
-const STRIDES: Kind = Kind::List(&Kind::Record(&[
-    ("from", Kind::Signed),
-    ("to", Kind::Signed),
-    ("count", Kind::Whole),
-    ("pct", Kind::Number),
+const STRIDES: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
+    ("from", ColumnKind::Signed),
+    ("to", ColumnKind::Signed),
+    ("count", ColumnKind::Whole),
+    ("pct", ColumnKind::Number),
 ]));
 /// The same, estimated.
-const STRIDE_SHARES: Kind = Kind::List(&Kind::Record(&[
-    ("from", Kind::Signed),
-    ("to", Kind::Signed),
-    ("pct", Kind::Number),
+const STRIDE_SHARES: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
+    ("from", ColumnKind::Signed),
+    ("to", ColumnKind::Signed),
+    ("pct", ColumnKind::Number),
 ]));
 /// Static and observed classes.
-const CLASSES: Kind = Kind::List(&Kind::Record(&[
-    ("static", Kind::Text),
-    ("observed", Kind::Text),
-    ("step", Kind::Signed),
-    ("sites", Kind::Whole),
-    ("steps", Kind::Whole),
-    ("pct", Kind::Number),
+const CLASSES: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
+    ("static", ColumnKind::Text),
+    ("observed", ColumnKind::Text),
+    ("step", ColumnKind::Signed),
+    ("sites", ColumnKind::Whole),
+    ("steps", ColumnKind::Whole),
+    ("pct", ColumnKind::Number),
 ]));
 /// Functions or lines that load an object.
-const CODE_PARTS: Kind = Kind::List(&Kind::Record(&[
-    ("function", Kind::Text),
-    ("module", Kind::Text),
-    ("file", Kind::Text),
-    ("line", Kind::Whole),
-    ("A", Kind::Whole),
-    ("A_pct", Kind::Number),
-    ("D_mean", Kind::Number),
-    ("D_max", Kind::Whole),
+const CODE_PARTS: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
+    ("function", ColumnKind::Text),
+    ("module", ColumnKind::Text),
+    ("file", ColumnKind::Text),
+    ("line", ColumnKind::Whole),
+    ("A", ColumnKind::Whole),
+    ("A_pct", ColumnKind::Number),
+    ("D_mean", ColumnKind::Number),
+    ("D_max", ColumnKind::Whole),
 ]));
 /// Lower end, estimate, upper end.
-const RANGE: Kind = Kind::List(&Kind::Number);
+const RANGE: ColumnKind = ColumnKind::List(&ColumnKind::Number);
 /// Predicted misses.
-const MISSES: Kind = Kind::Record(&[
+const MISSES: ColumnKind = ColumnKind::Record(&[
     (
         "levels",
-        Kind::List(&Kind::Record(&[
-            ("level", Kind::Text),
-            ("size", Kind::Whole),
+        ColumnKind::List(&ColumnKind::Record(&[
+            ("level", ColumnKind::Text),
+            ("size", ColumnKind::Whole),
             ("ratio", RANGE),
             ("share", RANGE),
             ("count", RANGE),
-            ("prefetchable", Kind::Number),
+            ("prefetchable", ColumnKind::Number),
         ])),
     ),
     ("stall_ns", RANGE),
     ("memory_bound_pct", RANGE),
     (
         "curve",
-        Kind::List(&Kind::Record(&[("size", Kind::Whole), ("ratio", RANGE)])),
+        ColumnKind::List(&ColumnKind::Record(&[
+            ("size", ColumnKind::Whole),
+            ("ratio", RANGE),
+        ])),
     ),
 ]);
 /// Loads by field.
-const FIELDS: Kind = Kind::List(&Kind::Record(&[
-    ("field", Kind::Text),
-    ("offset", Kind::Whole),
-    ("bytes", Kind::Whole),
-    ("rows", Kind::Whole),
-    ("A_pct", Kind::Number),
+const FIELDS: ColumnKind = ColumnKind::List(&ColumnKind::Record(&[
+    ("field", ColumnKind::Text),
+    ("offset", ColumnKind::Whole),
+    ("bytes", ColumnKind::Whole),
+    ("rows", ColumnKind::Whole),
+    ("A_pct", ColumnKind::Number),
 ]));
-const TEXTS: Kind = Kind::List(&Kind::Text);
+const TEXTS: ColumnKind = ColumnKind::List(&ColumnKind::Text);
 
 /// Kind of a column's values. A name has the same meaning in all tables, except for means.
-fn kind_of(table: &str, column: &str) -> Option<Kind> {
+fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
     Some(match (table, column) {
-        ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => Kind::Number,
-        ("call_paths", "id" | "parent" | "call_line") | ("by_path", "id") => Kind::Whole,
-        ("misses", "level") => Kind::Text,
-        ("misses", "size") => Kind::Whole,
+        ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => ColumnKind::Number,
+        ("call_paths", "id" | "parent" | "call_line") | ("by_path", "id") => ColumnKind::Whole,
+        ("misses", "level") => ColumnKind::Text,
+        ("misses", "size") => ColumnKind::Whole,
         (
             "misses",
             "miss_ratio" | "miss_ratio_lo" | "miss_ratio_hi" | "miss_share" | "miss_share_lo"
             | "miss_share_hi" | "misses_hat" | "prefetchable" | "stall_ns" | "memory_bound_pct",
-        ) => Kind::Number,
+        ) => ColumnKind::Number,
         ("lines", "inlined_into") | (_, "stack" | "also" | "path") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
         (_, "fields") => FIELDS,
         (_, "misses") => MISSES,
         (_, "classes") => CLASSES,
-        (_, "F_str_observed" | "F_irr_observed") => Kind::Whole,
-        (_, "dF_str_observed_pct" | "dF_irr_observed_pct") => Kind::Number,
+        (_, "F_str_observed" | "F_irr_observed") => ColumnKind::Whole,
+        (_, "dF_str_observed_pct" | "dF_irr_observed_pct") => ColumnKind::Number,
         (_, "strides_hat") => STRIDE_SHARES,
         (_, "functions" | "lines") => CODE_PARTS,
         (
@@ -129,7 +132,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             | "samples" | "from_ns" | "to_ns" | "process" | "thread" | "sample" | "first_load"
             | "page" | "column" | "block" | "working_set" | "rows" | "sample_min" | "sample_max"
             | "processes" | "threads" | "element_bytes" | "largest_bytes",
-        ) => Kind::Whole,
+        ) => ColumnKind::Whole,
         (
             _,
             "first_pct" | "time_pct" | "time_pct_lo" | "time_pct_hi" | "A_const_pct" | "A_pct"
@@ -141,18 +144,18 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             | "F_irr_hi" | "F_64_hat" | "F_64_lo" | "F_64_hi" | "F_4k_hat" | "F_memgaze_hat"
             | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score"
             | "self_pct" | "path_pct",
-        ) => Kind::Number,
+        ) => ColumnKind::Number,
         (
             _,
             "undersampled" | "F_undersampled" | "F_str_undersampled" | "F_irr_undersampled"
             | "measured" | "exact" | "hot" | "on_path" | "inlined" | "own" | "later",
-        ) => Kind::Flag,
+        ) => ColumnKind::Flag,
         (
             _,
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
             | "kind" | "type" | "title" | "level" | "allocated" | "finding" | "advice" | "region"
             | "start" | "end" | "id" | "rho_source" | "call_file" | "estimator" | "name",
-        ) => Kind::Text,
+        ) => ColumnKind::Text,
         _ => return None,
     })
 }
@@ -275,7 +278,7 @@ pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<DataFrame, 
 
 /// The tables `summary`, `processes`, `threads`, `functions`, `lines`, `loops`, `windows` and so
 /// on, and those of the zooms where there are any, by name. An error names the table.
-pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, String> {
+pub fn export_tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, String> {
     let summary = map_of(&analysis.summary).map(|map| {
         map.into_iter()
             .filter(|(_, v)| !v.is_object() && !v.is_array())
@@ -330,8 +333,8 @@ pub fn tables(analysis: &Analysis) -> Result<Vec<(&'static str, DataFrame)>, Str
         .collect()
 }
 
-/// Writes the [`tables`] into `folder`, which is made if need be. Returns the files.
-pub fn write(
+/// Writes the [`export_tables`] into `folder`, which is made if need be. Returns the files.
+pub fn write_tables(
     analysis: &Analysis,
     folder: &Path,
     format: FileFormat,
@@ -341,7 +344,7 @@ pub fn write(
         cause,
     };
     std::fs::create_dir_all(folder).map_err(|e| fail(e.to_string()))?;
-    tables(analysis)
+    export_tables(analysis)
         .map_err(fail)?
         .into_iter()
         .map(|(name, table)| write_frame(folder, name, Ok(table), format))

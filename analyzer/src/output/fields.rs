@@ -1,6 +1,6 @@
 //! Which fields of their elements objects are loaded at, as text.
 
-use crate::output::text::{Style, heading, push, row, table};
+use crate::output::text::{Style, heading, push, row, text_table};
 use crate::util::human::{bytes, count, percent};
 use crate::views::objects::ObjectRow;
 
@@ -29,7 +29,7 @@ pub(crate) fn fields(rows: &[ObjectRow], style: Style, out: &mut String) {
     let names = [
         "object", "type", "element", "field", "offset", "bytes", "A", "A%",
     ];
-    let mut t = table(style, &names, 2);
+    let mut t = text_table(style, &names, 2);
     for (o, name) in shown.iter().zip(crate::output::names::objects(&shown, 40)) {
         let mut fields: Vec<_> = o.fields.iter().collect();
         fields.sort_by_key(|f| (std::cmp::Reverse(f.rows), f.offset));

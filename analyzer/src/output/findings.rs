@@ -156,7 +156,7 @@ pub(crate) fn short(number: usize, finding: &Finding, width: usize) -> Vec<Strin
 pub(crate) const HEADING: &str = "What is slow about memory, and what to try";
 
 /// All findings in full.
-pub(crate) fn all(analysis: &Analysis, width: Option<u16>) -> String {
+pub(crate) fn all_findings(analysis: &Analysis, width: Option<u16>) -> String {
     let width = usize::from(width.unwrap_or(110)).clamp(60, 120);
     let mut out = format!("{HEADING}\n");
     if analysis.findings.list.is_empty() {

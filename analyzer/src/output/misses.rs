@@ -1,7 +1,7 @@
 //! Predicted misses as text and as a flat table.
 
 use crate::misses::{LevelMisses, Misses, Range, WatchedReuses};
-use crate::output::text::{Style, head, heading, push, row, table, tail};
+use crate::output::text::{Style, head, heading, push, row, tail, text_table};
 use crate::report::Analysis;
 use crate::util::human::{bytes, counted};
 use serde::Serialize;
@@ -243,7 +243,7 @@ fn matters(misses: &Option<Misses>) -> bool {
 }
 
 /// The table of misses by function, line, loop and object (`--misses`).
-pub(crate) fn tables(analysis: &Analysis, style: Style, out: &mut String) {
+pub(crate) fn miss_tables(analysis: &Analysis, style: Style, out: &mut String) {
     let Some(whole) = &analysis.summary.misses else {
         heading(
             out,
@@ -262,7 +262,7 @@ pub(crate) fn tables(analysis: &Analysis, style: Style, out: &mut String) {
     }
     names.extend(["seq", "wait", "time%"].map(String::from));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut t = table(style, &names, 2);
+    let mut t = text_table(style, &names, 2);
     let mut add = |place: String, what: &str, misses: &Option<Misses>| {
         if let Some(of) = misses {
             let mut all = vec![place, what.to_string()];

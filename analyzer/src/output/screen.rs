@@ -4,7 +4,7 @@
 use crate::output::elided::elided;
 use crate::output::findings;
 use crate::output::text::{Style, head, short_path};
-use crate::report::{Analysis, Loads};
+use crate::report::{Analysis, LoadMetrics};
 use crate::util::human::{bytes, count, counted, number, percent};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -190,7 +190,7 @@ fn findings(analysis: &Analysis, width: usize, rooms: (usize, usize)) -> Vec<Str
 }
 
 /// The cells that tables of the screen have.
-fn cells(loads: &Loads, by_time: bool) -> String {
+fn cells(loads: &LoadMetrics, by_time: bool) -> String {
     let share = if by_time {
         let range = match (loads.time.lo, loads.time.hi) {
             (Some(lo), Some(hi)) => format!("{}–{}", percent(Some(lo)), percent(Some(hi))),

@@ -4,11 +4,11 @@ use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::output::names;
-use crate::report::{Analysis, Loads};
+use crate::report::{Analysis, LoadMetrics};
 use crate::stages::observed_class::ClassPair;
 use crate::util::human::{bytes, count, number, percent};
 use crate::views::location::{CodePart, LocationZoom, Region};
-use crate::views::time_tree::{Kind, Node, TimeZoom};
+use crate::views::time_tree::{Node, NodeKind, TimeZoom};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 /// Layout of tables.
@@ -26,7 +26,7 @@ pub struct Style {
     pub by_path: bool,
 }
 
-pub(crate) fn table(style: Style, head: &[&str], left: usize) -> Table {
+pub(crate) fn text_table(style: Style, head: &[&str], left: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -105,7 +105,7 @@ impl Meaning {
 
     pub(crate) fn executed_cells(self, hats: &Hats) -> Vec<String> {
         if self.windows {
-            vec![crate::output::text_threads::executed(hats)]
+            vec![crate::output::text_threads::executed_text(hats)]
         } else {
             Vec::new()
         }
@@ -174,7 +174,7 @@ pub(crate) fn error_bar(hats: &Hats) -> String {
     }
 }
 
-fn metric_cells(loads: &Loads, meaning: Meaning) -> Vec<String> {
+fn metric_cells(loads: &LoadMetrics, meaning: Meaning) -> Vec<String> {
     let (m, hats) = (&loads.metrics, &loads.hats);
     let mut cells = meaning.share_cells(loads.time, loads.share);
     cells.push(count(m.accesses));
@@ -241,12 +241,15 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
         return out;
     }
     out.insert(0, '\n');
-    out.insert_str(0, &crate::output::findings::all(analysis, style.width));
+    out.insert_str(
+        0,
+        &crate::output::findings::all_findings(analysis, style.width),
+    );
     let meaning = Meaning::of(analysis);
     crate::output::text_threads::processes(&analysis.processes, meaning, style, &mut out);
     crate::output::text_threads::threads(&analysis.threads, meaning, style, &mut out);
     if style.misses {
-        crate::output::misses::tables(analysis, style, &mut out);
+        crate::output::misses::miss_tables(analysis, style, &mut out);
     }
     functions(analysis, style, &mut out);
     lines(analysis, style, &mut out);
@@ -269,7 +272,7 @@ pub fn asked(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
     let meaning = Meaning::of(analysis);
     if style.misses {
-        crate::output::misses::tables(analysis, style, &mut out);
+        crate::output::misses::miss_tables(analysis, style, &mut out);
     }
     if style.call_paths {
         crate::output::call_paths::call_paths(&analysis.call_paths, meaning, style, &mut out);
@@ -339,7 +342,7 @@ fn time_zoom(zoom: &TimeZoom, meaning: Meaning, style: Style, out: &mut String) 
     names.extend(["A", "F", "ΔF", "ΔF_str%"]);
     names.extend(meaning.distance());
     names.extend(["D max", "functions", "loops"]);
-    let mut t = table(style, &names, 2);
+    let mut t = text_table(style, &names, 2);
     let mut at = &zoom.root;
     time_row(&mut t, at, meaning);
     // The path's nodes are each followed by all of their children.
@@ -359,10 +362,12 @@ fn time_zoom(zoom: &TimeZoom, meaning: Meaning, style: Style, out: &mut String) 
 
 fn time_row(t: &mut Table, node: &Node, meaning: Meaning) {
     let kind = match (node.kind, node.sample, node.first_load) {
-        (Kind::Run, ..) => "run".into(),
-        (Kind::Interval, ..) => "interval".into(),
-        (Kind::Sample, Some(s), _) => format!("sample {s}"),
-        (Kind::Window, Some(s), Some(from)) => format!("sample {s}, loads from {}", count(from)),
+        (NodeKind::Run, ..) => "run".into(),
+        (NodeKind::Interval, ..) => "interval".into(),
+        (NodeKind::Sample, Some(s), _) => format!("sample {s}"),
+        (NodeKind::Window, Some(s), Some(from)) => {
+            format!("sample {s}, loads from {}", count(from))
+        }
         _ => "sample".into(),
     };
     let m = &node.metrics;
@@ -423,7 +428,7 @@ fn location_zoom(zoom: &LocationZoom, meaning: Meaning, style: Style, out: &mut 
     names.extend(["blocks", "A/block"]);
     names.extend(meaning.distance());
     names.extend(["D max", "objects", "functions", "lines"]);
-    let mut t = table(style, &names, 2);
+    let mut t = text_table(style, &names, 2);
     region_rows(&mut t, &zoom.root, zoom.worst.as_deref(), meaning, 0);
     push(out, &t);
 }
@@ -532,7 +537,7 @@ fn functions(analysis: &Analysis, style: Style, out: &mut String) {
         ),
     );
     let names = meaning.heads(&["function", "module"]);
-    let mut t = table(style, &names, 2);
+    let mut t = text_table(style, &names, 2);
     for f in analysis.functions.iter().take(style.rows) {
         let mut cells = vec![names::function(&f.function, 40), head(&f.module, 20)];
         cells.extend(metric_cells(&f.loads, meaning));
@@ -558,7 +563,7 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
     );
     let mut names = meaning.heads(&["line", "function", "inlined into"]);
     names.push("class → observed");
-    let mut t = table(style, &names, 3);
+    let mut t = text_table(style, &names, 3);
     for l in analysis.lines.iter().take(style.rows) {
         let place = if l.line == 0 {
             format!("[{}]", l.module)
@@ -603,7 +608,7 @@ fn loops(analysis: &Analysis, style: Style, out: &mut String) {
         ),
     );
     let names = meaning.heads(&["loop", "function", "depth"]);
-    let mut t = table(style, &names, 2);
+    let mut t = text_table(style, &names, 2);
     for l in analysis.loops.iter().take(style.rows) {
         let place = if l.line == 0 {
             format!("[{}]", l.address)
@@ -626,7 +631,7 @@ fn windows(analysis: &Analysis, style: Style, out: &mut String) {
         out,
         "Window sizes (means per window of W loads, inside samples)",
     );
-    let mut t = table(
+    let mut t = text_table(
         style,
         &[
             "W", "windows", "F", "F_str", "F_irr", "ΔF", "ΔF_str%", "ΔF_irr%", "C", "S", "D", "ΔF",
@@ -674,7 +679,7 @@ fn distances(analysis: &Analysis, style: Style, out: &mut String) {
             bytes(analysis.summary.block)
         ),
     );
-    let mut t = table(style, &["D", "reuses", "%", "cumulative %", ""], 0);
+    let mut t = text_table(style, &["D", "reuses", "%", "cumulative %", ""], 0);
     let mut sum = 0;
     for bin in bins {
         sum += bin.count;

@@ -1,7 +1,7 @@
 //! Tables and pictures of objects, growth, heat maps and findings.
 
 use crate::estimate::growth_tables::{GrowthRow, InterSample};
-use crate::output::text::{Meaning, Style, head, heading, push, row, table};
+use crate::output::text::{Meaning, Style, head, heading, push, row, text_table};
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::heat_map::{HeatMap, shades};
 use crate::views::objects::ObjectRow;
@@ -31,7 +31,7 @@ pub(crate) fn growth(
         out,
         "Footprint against window size, whole run (~ estimated, ? undersampled; bar: ΔF, new addresses per load)",
     );
-    let mut t = table(
+    let mut t = text_table(
         style,
         &["W", "F", "from", "to", "F_str", "F_irr", "pages", "ΔF", ""],
         0,
@@ -103,7 +103,7 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
     names.extend(["blocks", "A/block"]);
     names.extend(meaning.distance());
     names.extend(["D max", "functions"]);
-    let mut t = table(style, &names, 2);
+    let mut t = text_table(style, &names, 2);
     let shown = &rows[..rows.len().min(style.rows)];
     for (o, name) in shown.iter().zip(crate::output::names::objects(shown, 48)) {
         let mut cells = vec![

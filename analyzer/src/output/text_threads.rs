@@ -2,14 +2,14 @@
 
 use crate::estimate::row_estimates::Hats;
 use crate::filter::FilterRow;
-use crate::output::text::{Meaning, Style, error_bar, head, heading, push, row, table};
+use crate::output::text::{Meaning, Style, error_bar, head, heading, push, row, text_table};
 use crate::report::threads::ByThread;
 use crate::report::{ProcessRow, ThreadRow};
 use crate::util::human::{bytes, count, number, percent};
 
 /// The executed loads of a row with their error: `208M ±7%`. Without an interval they are unknown:
 /// `–`.
-pub(crate) fn executed(hats: &Hats) -> String {
+pub(crate) fn executed_text(hats: &Hats) -> String {
     match (hats.accesses, hats.accesses_lo, hats.accesses_hi) {
         (Some(value), Some(lo), Some(hi)) if lo == hi => number(Some(value)),
         (Some(value), Some(lo), Some(hi)) if value > 0.0 && hi <= 2.0 * lo => {
@@ -80,7 +80,7 @@ fn cells(loads: &ByThread, meaning: Meaning) -> Vec<String> {
     cells.extend(meaning.share_cells(loads.time, loads.share));
     cells.extend([
         count(m.accesses),
-        executed(hats),
+        executed_text(hats),
         percent(m.implied_pct),
         count(m.footprint),
         number(hats.footprint),
@@ -107,7 +107,7 @@ pub(crate) fn processes(rows: &[ProcessRow], meaning: Meaning, style: Style, out
         meaning.first()
     );
     heading(out, &text);
-    let mut t = table(style, &heads(meaning, &["process", "name", "threads"]), 2);
+    let mut t = text_table(style, &heads(meaning, &["process", "name", "threads"]), 2);
     for p in rows.iter().take(style.rows) {
         let mut texts = vec![p.process.to_string(), head(&p.name, 24), count(p.threads)];
         texts.extend(cells(&p.loads, meaning));
@@ -128,7 +128,7 @@ pub(crate) fn threads(rows: &[ThreadRow], meaning: Meaning, style: Style, out: &
         meaning.first()
     );
     heading(out, &text);
-    let mut t = table(style, &heads(meaning, &["thread", "name", "process"]), 2);
+    let mut t = text_table(style, &heads(meaning, &["thread", "name", "process"]), 2);
     for r in rows.iter().take(style.rows) {
         let mut texts = vec![
             r.thread.map_or("–".into(), |id| id.to_string()),

@@ -7,9 +7,9 @@
 mod rows;
 mod tables;
 
-use crate::cli::Format;
+use crate::cli::OutputFormat;
 use crate::cli::trace;
-use crate::data::frame::{self, Kind};
+use crate::data::frame::{self, ColumnKind};
 use crate::input::{Trace, objects};
 use crate::report::Analysis;
 use crate::report::build::{Questions, examine};
@@ -49,8 +49,8 @@ pub struct QueryArguments {
     /// The query.
     pub sql: String,
     /// Format of the result.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Table)]
+    pub format: OutputFormat,
     /// The file; without it: standard output. Needed by parquet.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -81,7 +81,7 @@ fn words(sql: &str) -> Vec<String> {
 
 fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<Analysis> {
     let questions = Questions {
-        counted: crate::report::counted::find(trace, None).map_err(anyhow::Error::msg)?,
+        counted: crate::report::counted::find_counts(trace, None).map_err(anyhow::Error::msg)?,
         ..Questions::tables(misses)
     };
     Ok(examine(trace, &questions, &|_| {})?.0)
@@ -124,7 +124,7 @@ fn csv(text: &str) -> String {
 }
 
 /// Runs the command.
-pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
+pub fn run_query(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
     let folder = &arguments.trace;
     let mode = crate::input::manifest_of(folder)?.mode;
     if mode == TraceMode::Watch || mode == TraceMode::Count {
@@ -133,7 +133,7 @@ pub fn run(arguments: &QueryArguments) -> anyhow::Result<ExitCode> {
             folder.display()
         );
     }
-    if arguments.format == Format::Parquet && arguments.output.is_none() {
+    if arguments.format == OutputFormat::Parquet && arguments.output.is_none() {
         bail!("--format parquet is no text; give a file with -o");
     }
     let database = open(arguments.memory)?;
@@ -182,7 +182,7 @@ fn add_tables(
     if tables::ANALYSED.iter().any(|t| names(t)) {
         let analysis = analysis(&trace, arguments.misses)?;
         for table in tables::ANALYSED.iter().filter(|t| names(t)) {
-            tables::add(database, table, &analysis)?;
+            tables::add_analysis_table(database, table, &analysis)?;
         }
     }
     if names("samples") {
@@ -192,14 +192,14 @@ fn add_tables(
         tell!("mgz-analyze: warning: {sentence}");
     }
     if names("rows") {
-        let objects = objects::read(folder).map_err(|e| anyhow!(e))?;
+        let objects = objects::read_objects(folder).map_err(|e| anyhow!(e))?;
         if trace.stored_rows(0).is_none() && trace.manifest.totals.rows > 0 {
             bail!(
                 "{}: its rows have not been converted to samples/ yet; run mgz-record --recover on it first",
                 folder.display()
             );
         }
-        rows::add(database, Arc::new(rows::Source { trace, objects }))?;
+        rows::add_row_table(database, Arc::new(rows::RowTableSource { trace, objects }))?;
     }
     Ok(())
 }
@@ -221,17 +221,19 @@ impl Found<'_> {
 /// Writes the result in the format that was asked for.
 fn write_result(arguments: &QueryArguments, mut found: Found<'_>) -> anyhow::Result<()> {
     let mut out: Box<dyn Write> = match &arguments.output {
-        Some(file) if arguments.format != Format::Parquet => Box::new(std::io::BufWriter::new(
-            std::fs::File::create(file)
-                .with_context(|| format!("{}: cannot write", file.display()))?,
-        )),
+        Some(file) if arguments.format != OutputFormat::Parquet => {
+            Box::new(std::io::BufWriter::new(
+                std::fs::File::create(file)
+                    .with_context(|| format!("{}: cannot write", file.display()))?,
+            ))
+        }
         _ => Box::new(std::io::BufWriter::new(std::io::stdout().lock())),
     };
     match arguments.format {
-        Format::Csv => write_csv(&mut out, &mut found)?,
-        Format::Json => write_json(&mut out, &mut found)?,
-        Format::Table => write_table(&mut out, &mut found, arguments)?,
-        Format::Parquet => {
+        OutputFormat::Csv => write_csv(&mut out, &mut found)?,
+        OutputFormat::Json => write_json(&mut out, &mut found)?,
+        OutputFormat::Table => write_table(&mut out, &mut found, arguments)?,
+        OutputFormat::Parquet => {
             let mut rows = Vec::new();
             while let Some(row) = found.next()? {
                 rows.push(row);
@@ -380,9 +382,9 @@ fn parquet(columns: &[String], rows: &[Vec<Value>], file: &Path) -> anyhow::Resu
         let cells: Vec<&Value> = rows.iter().map(|r| &r[at]).collect();
         let all = |is: &dyn Fn(&Value) -> bool| cells.iter().all(|v| v.is_null() || is(v));
         if !cells.iter().all(|v| v.is_null()) && all(&|v| v.is_i64()) {
-            frame::column(name, Kind::Signed, &cells)
+            frame::column(name, ColumnKind::Signed, &cells)
         } else if !cells.iter().all(|v| v.is_null()) && all(&|v| v.is_number()) {
-            frame::column(name, Kind::Number, &cells)
+            frame::column(name, ColumnKind::Number, &cells)
         } else {
             let texts: Vec<Value> = cells
                 .iter()
@@ -394,7 +396,7 @@ fn parquet(columns: &[String], rows: &[Vec<Value>], file: &Path) -> anyhow::Resu
                     }
                 })
                 .collect();
-            frame::column(name, Kind::Text, &texts.iter().collect::<Vec<_>>())
+            frame::column(name, ColumnKind::Text, &texts.iter().collect::<Vec<_>>())
         }
     });
     let table = made

@@ -41,7 +41,7 @@ const SCHEMA: &CStr = c"CREATE TABLE rows (process INT, thread INT, seq INT, sam
 const MANY: i64 = 1 << 40;
 
 /// Data of the table.
-pub struct Source {
+pub struct RowTableSource {
     /// The trace.
     pub trace: Trace,
     /// Its objects.
@@ -52,17 +52,17 @@ pub struct Source {
 struct RowTable {
     /// The database's part, which must be first.
     base: ffi::sqlite3_vtab,
-    source: Arc<Source>,
+    source: Arc<RowTableSource>,
 }
 
 // SAFETY: `base` is the first field of a struct with C's layout.
 unsafe impl<'vtab> VTab<'vtab> for RowTable {
-    type Aux = Arc<Source>;
+    type Aux = Arc<RowTableSource>;
     type Cursor = RowCursor<'vtab>;
 
     fn connect(
         connection: &mut VTabConnection,
-        source: Option<&Arc<Source>>,
+        source: Option<&Arc<RowTableSource>>,
         _module: &[u8],
         _database: &[u8],
         _table: &[u8],
@@ -104,7 +104,7 @@ unsafe impl<'vtab> VTab<'vtab> for RowTable {
 struct RowCursor<'vtab> {
     /// The database's part, which must be first.
     base: ffi::sqlite3_vtab_cursor,
-    source: Arc<Source>,
+    source: Arc<RowTableSource>,
     /// A bit for each column that is asked for.
     used: u32,
     /// The row group behind the one that is decoded.
@@ -229,7 +229,7 @@ unsafe impl VTabCursor for RowCursor<'_> {
 }
 
 /// Adds the table to a database.
-pub fn add(database: &Connection, source: Arc<Source>) -> rusqlite::Result<()> {
+pub fn add_row_table(database: &Connection, source: Arc<RowTableSource>) -> rusqlite::Result<()> {
     const MODULE: Module<'static, RowTable> = Module::eponymous_only_module();
     database.create_module(c"rows", &MODULE, Some(source))
 }

@@ -71,7 +71,11 @@ fn insert(database: &Connection, name: &str, table: &DataFrame) -> anyhow::Resul
 }
 
 /// Puts a table of an analysis into the database.
-pub fn add(database: &Connection, name: &str, analysis: &Analysis) -> anyhow::Result<()> {
+pub fn add_analysis_table(
+    database: &Connection,
+    name: &str,
+    analysis: &Analysis,
+) -> anyhow::Result<()> {
     let table = table_frame(analysis, name).map_err(|e| anyhow!("the table {name}: {e}"))?;
     insert(database, name, &table)
 }

@@ -1,6 +1,6 @@
 //! Ranks that are unlike the others, and ranks that are alike.
 
-use crate::output::document::{Column, Table, Unit, value};
+use crate::output::document::{ColumnUnit, DocumentColumn, DocumentTable, value};
 use crate::ranks::{METRICS, RankRow, Ranks};
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Ranks whose metrics are far from those of the others, the furthest first.
-pub(crate) fn outliers(ranks: &Ranks) -> Table {
+pub(crate) fn outliers(ranks: &Ranks) -> DocumentTable {
     let mut found: Vec<(f64, &RankRow, &str, f64, f64)> = Vec::new();
     for (at, (_, name, unit)) in METRICS.iter().enumerate() {
         let mut values: Vec<f64> = ranks
@@ -77,16 +77,16 @@ pub(crate) fn outliers(ranks: &Ranks) -> Table {
             .then_with(|| (a.2, a.1).cmp(&(b.2, b.1)))
     });
     let rows = found.into_iter().take(MOST_OUTLIERS);
-    Table {
+    DocumentTable {
         name: "outliers",
         title: "Ranks unlike the others".into(),
         columns: vec![
-            Column("rank", Unit::Text),
-            Column("host", Unit::Text),
-            Column("metric", Unit::Text),
-            Column("value", Unit::Number),
-            Column("median", Unit::Number),
-            Column("times", Unit::Number),
+            DocumentColumn("rank", ColumnUnit::Text),
+            DocumentColumn("host", ColumnUnit::Text),
+            DocumentColumn("metric", ColumnUnit::Text),
+            DocumentColumn("value", ColumnUnit::Number),
+            DocumentColumn("median", ColumnUnit::Number),
+            DocumentColumn("times", ColumnUnit::Number),
         ],
         rows: rows
             .map(|(_, row, name, v, middle)| {
@@ -120,7 +120,7 @@ fn alike(a: &RankRow, b: &RankRow) -> bool {
 
 /// Groups of similar ranks. Each rank joins the first earlier rank that is similar. Also returns
 /// the cluster of each rank.
-pub(crate) fn clusters(ranks: &Ranks) -> (Table, Vec<usize>) {
+pub(crate) fn clusters(ranks: &Ranks) -> (DocumentTable, Vec<usize>) {
     let mut groups: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut cluster_of = vec![0; ranks.ranks.len()];
     for (at, row) in ranks.ranks.iter().enumerate() {
@@ -145,11 +145,15 @@ pub(crate) fn clusters(ranks: &Ranks) -> (Table, Vec<usize>) {
     order.iter().enumerate().for_each(|(n, &g)| number[g] = n);
     cluster_of.iter_mut().for_each(|c| *c = number[*c]);
     let mut columns = vec![
-        Column("cluster", Unit::Id),
-        Column("size", Unit::Count),
-        Column("members", Unit::Text),
+        DocumentColumn("cluster", ColumnUnit::Id),
+        DocumentColumn("size", ColumnUnit::Count),
+        DocumentColumn("members", ColumnUnit::Text),
     ];
-    columns.extend(METRICS[..TELLING].iter().map(|m| Column(m.1, Unit::Number)));
+    columns.extend(
+        METRICS[..TELLING]
+            .iter()
+            .map(|m| DocumentColumn(m.1, ColumnUnit::Number)),
+    );
     let rows = order.iter().enumerate().map(|(n, &g)| {
         let members = &groups[g].1;
         let numbers: Option<Vec<u32>> = members.iter().map(|&m| ranks.ranks[m].name.rank).collect();
@@ -179,7 +183,7 @@ pub(crate) fn clusters(ranks: &Ranks) -> (Table, Vec<usize>) {
         }
         cells
     });
-    let table = Table {
+    let table = DocumentTable {
         name: "clusters",
         title: "Ranks that are alike (medians)".into(),
         columns,

@@ -24,7 +24,7 @@ impl Hash {
 /// # Errors
 ///
 /// A sentence about a folder that cannot be read.
-pub fn of(folder: &Path, options: &str) -> Result<String, String> {
+pub fn key_of_trace(folder: &Path, options: &str) -> Result<String, String> {
     let fail = |path: &Path, error: std::io::Error| {
         format!(
             "{}: cannot read ({error}); give the folder that mgz-record wrote with -o",
@@ -70,15 +70,18 @@ mod tests {
             std::fs::create_dir_all(folder.join(SAMPLES_DIR)).unwrap();
             std::fs::write(folder.join(MANIFEST), manifest).unwrap();
             std::fs::write(folder.join(SAMPLES_DIR).join("0.parquet"), rows).unwrap();
-            of(&folder, "block 64").unwrap()
+            key_of_trace(&folder, "block 64").unwrap()
         };
         let key = make("a", "{}", "rows");
         assert_eq!(key, make("copy", "{}", "rows"));
         assert_ne!(key, make("b", "{ }", "rows"));
         assert_ne!(key, make("c", "{}", "more rows"));
-        assert_ne!(key, of(&dir.path().join("a"), "block 128").unwrap());
+        assert_ne!(
+            key,
+            key_of_trace(&dir.path().join("a"), "block 128").unwrap()
+        );
         assert!(
-            of(&dir.path().join("none"), "")
+            key_of_trace(&dir.path().join("none"), "")
                 .unwrap_err()
                 .contains("none")
         );

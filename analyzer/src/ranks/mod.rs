@@ -1,7 +1,7 @@
 //! Many traces of one job: a short result for each rank, and for many ranks together.
 //!
 //! A result has one short row per rank. For each function, line, object and finding, it has the
-//! spread of a few metrics over the ranks ([`spread::Spread`]). Heat maps lie on one grid, of
+//! spread of a few metrics over the ranks ([`spread::RankSpread`]). Heat maps lie on one grid, of
 //! shares of each rank's run against names of objects, because addresses of different ranks are
 //! unrelated. Everything is whole numbers, sorted by name. So merging is associative and
 //! commutative to the byte, and a result grows only by a row per rank.
@@ -14,7 +14,7 @@ pub mod spread;
 pub mod view;
 
 use serde::{Deserialize, Serialize};
-use spread::Spread;
+use spread::RankSpread;
 use std::collections::BTreeMap;
 
 /// Columns of the common grid of time.
@@ -106,11 +106,11 @@ pub struct Gap {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spreads {
     /// As [`Metric::Loads`].
-    pub loads: Spread,
+    pub loads: RankSpread,
     /// As [`Metric::Footprint`].
-    pub footprint: Spread,
+    pub footprint: RankSpread,
     /// As [`Metric::Distance`].
-    pub distance: Spread,
+    pub distance: RankSpread,
 }
 
 impl Spreads {
@@ -132,13 +132,13 @@ impl Spreads {
 }
 
 /// A function, line or object: its names, in the order of the tables.
-pub type Names = Vec<String>;
+pub type RowNames = Vec<String>;
 
 /// A finding that some ranks have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankFinding {
     /// Cost in hundredths of a percent, over the ranks that have it.
-    pub score: Spread,
+    pub score: RankSpread,
     /// Title, from the rank with the greatest cost.
     pub title: String,
     /// Finding.
@@ -167,16 +167,16 @@ pub struct Ranks {
     pub gaps: Vec<Gap>,
     /// By function and module.
     #[serde(with = "file::pairs")]
-    pub functions: BTreeMap<Names, Spreads>,
+    pub functions: BTreeMap<RowNames, Spreads>,
     /// By function, module, file and line.
     #[serde(with = "file::pairs")]
-    pub lines: BTreeMap<Names, Spreads>,
+    pub lines: BTreeMap<RowNames, Spreads>,
     /// By name and kind.
     #[serde(with = "file::pairs")]
-    pub objects: BTreeMap<Names, Spreads>,
+    pub objects: BTreeMap<RowNames, Spreads>,
     /// By mechanism, function, file, line and object. (Files of version 0.1 call them verdicts.)
     #[serde(with = "file::pairs", alias = "verdicts")]
-    pub findings: BTreeMap<Names, RankFinding>,
+    pub findings: BTreeMap<RowNames, RankFinding>,
     /// By object or function, against [`COLUMNS`] equal parts of each rank's run.
     pub heat: BTreeMap<String, HeatRow>,
     /// Sentences, and the ranks that they hold for.

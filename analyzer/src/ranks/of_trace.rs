@@ -2,9 +2,9 @@
 
 use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
-use crate::ranks::spread::Spread;
+use crate::ranks::spread::RankSpread;
 use crate::ranks::{
-    COLUMNS, HeatRow, METRICS, Metric, Names, PROFILE, RankFinding, RankName, RankRow, Ranks,
+    COLUMNS, HeatRow, METRICS, Metric, PROFILE, RankFinding, RankName, RankRow, Ranks, RowNames,
     Spreads,
 };
 use crate::report::Analysis;
@@ -21,13 +21,13 @@ fn loads(metrics: &Metrics, hats: &Hats) -> u64 {
 }
 
 fn spreads(metrics: &Metrics, hats: &Hats, rank: &RankName) -> Spreads {
-    let of = |value| Spread::of(value, rank);
+    let of = |value| RankSpread::of(value, rank);
     Spreads {
         loads: of(loads(metrics, hats)),
         footprint: of(hats.footprint.map_or(metrics.footprint, whole)),
         distance: metrics
             .distance_mean
-            .map_or_else(Spread::default, |d| of(whole(d * 1e3))),
+            .map_or_else(RankSpread::default, |d| of(whole(d * 1e3))),
     }
 }
 
@@ -90,7 +90,7 @@ fn heat(analysis: &Analysis) -> Vec<(String, HeatRow)> {
 }
 
 /// The result of one trace. `trace`: the name of its folder.
-pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) -> Ranks {
+pub fn ranks_of_trace(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) -> Ranks {
     let summary = &analysis.summary;
     let name = RankName {
         rank: manifest.rank,
@@ -131,8 +131,8 @@ pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) ->
         block: summary.block,
         ..Ranks::default()
     };
-    let mut put = |to: fn(&mut Ranks) -> &mut std::collections::BTreeMap<Names, Spreads>,
-                   names: Names,
+    let mut put = |to: fn(&mut Ranks) -> &mut std::collections::BTreeMap<RowNames, Spreads>,
+                   names: RowNames,
                    of: Spreads| {
         to(&mut ranks).entry(names).or_default().add(of);
     };
@@ -165,7 +165,7 @@ pub fn of(analysis: &Analysis, manifest: &Manifest, trace: &str, key: String) ->
             common(&finding.object),
         ];
         let finding = RankFinding {
-            score: Spread::of(whole(finding.score * 100.0), &name),
+            score: RankSpread::of(whole(finding.score * 100.0), &name),
             title: finding.title.clone(),
             finding: finding.finding.clone(),
             advice: finding.advice.clone(),

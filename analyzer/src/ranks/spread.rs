@@ -15,7 +15,7 @@ const STEPS: u64 = 16;
 
 /// Values by rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spread {
+pub struct RankSpread {
     /// Ranks that have a value.
     pub ranks: u64,
     /// Sum of the values.
@@ -52,10 +52,10 @@ fn middle(bin: u32) -> u64 {
     (STEPS + within) * width + width / 2
 }
 
-impl Spread {
+impl RankSpread {
     /// Spread of one rank.
-    pub fn of(value: u64, rank: &RankName) -> Spread {
-        Spread {
+    pub fn of(value: u64, rank: &RankName) -> RankSpread {
+        RankSpread {
             ranks: 1,
             sum: value,
             min: Some((value, rank.clone())),
@@ -71,26 +71,26 @@ impl Spread {
         (self.ranks == 1).then_some((*value, name))
     }
 
-    fn with(&mut self, other: Spread, value: impl Fn(u64, u64) -> u64) {
+    fn with(&mut self, other: RankSpread, value: impl Fn(u64, u64) -> u64) {
         match (self.single(), other.single()) {
-            (Some((a, name)), Some((b, _))) => *self = Spread::of(value(a, b), name),
+            (Some((a, name)), Some((b, _))) => *self = RankSpread::of(value(a, b), name),
             (None, Some(_)) => *self = other,
             _ => {}
         }
     }
 
     /// Adds to the value of one rank another one of the same rank.
-    pub(crate) fn add(&mut self, other: Spread) {
+    pub(crate) fn add(&mut self, other: RankSpread) {
         self.with(other, u64::saturating_add);
     }
 
     /// Raises the value of one rank to another one of the same rank.
-    pub(crate) fn raise(&mut self, other: Spread) {
+    pub(crate) fn raise(&mut self, other: RankSpread) {
         self.with(other, u64::max);
     }
 
     /// Adds other ranks' values.
-    pub fn merge(&mut self, other: Spread) {
+    pub fn merge(&mut self, other: RankSpread) {
         self.ranks += other.ranks;
         self.sum = self.sum.saturating_add(other.sum);
         self.min = [self.min.take(), other.min].into_iter().flatten().min();
@@ -113,7 +113,7 @@ impl Spread {
 
     /// True if its greatest value comes before the other's: it is greater, or belongs to an earlier
     /// rank.
-    pub fn is_headed_before(&self, other: &Spread) -> bool {
+    pub fn is_headed_before(&self, other: &RankSpread) -> bool {
         match (&self.max, &other.max) {
             (Some(a), Some(b)) => a.0 > b.0 || (a.0 == b.0 && a.1 < b.1),
             (a, b) => a.is_some() && b.is_none(),
@@ -169,10 +169,10 @@ mod tests {
         }
     }
 
-    fn of(values: &[u64]) -> Spread {
-        let mut all = Spread::default();
+    fn of(values: &[u64]) -> RankSpread {
+        let mut all = RankSpread::default();
         for (rank, &value) in (0..).zip(values) {
-            all.merge(Spread::of(value, &name(rank)));
+            all.merge(RankSpread::of(value, &name(rank)));
         }
         all
     }
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(all.median(4), Some(5));
         assert_eq!(all.median(8), Some(0));
         assert_eq!(all.imbalance(4), Some(9.0 / 6.25));
-        assert_eq!(Spread::default().median(0), None);
+        assert_eq!(RankSpread::default().median(0), None);
     }
 
     proptest! {
@@ -208,8 +208,8 @@ mod tests {
         ) {
             let cut = cut.min(values.len());
             let whole = of(&values);
-            let single = |at: usize| Spread::of(values[at], &name(at as u32));
-            let (mut a, mut b) = (Spread::default(), Spread::default());
+            let single = |at: usize| RankSpread::of(values[at], &name(at as u32));
+            let (mut a, mut b) = (RankSpread::default(), RankSpread::default());
             (0..cut).rev().for_each(|at| a.merge(single(at)));
             (cut..values.len()).for_each(|at| b.merge(single(at)));
             b.merge(a);

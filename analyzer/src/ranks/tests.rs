@@ -15,11 +15,11 @@ fn of(rank: u32) -> Ranks {
     let name = name(rank);
     let n = u64::from(rank);
     let spreads = |loads: u64| Spreads {
-        loads: Spread::of(loads, &name),
-        footprint: Spread::of(loads / 3, &name),
-        distance: Spread::of(1000 + n, &name),
+        loads: RankSpread::of(loads, &name),
+        footprint: RankSpread::of(loads / 3, &name),
+        distance: RankSpread::of(1000 + n, &name),
     };
-    let names = |all: &[&str]| -> Names { all.iter().map(|&s| s.to_owned()).collect() };
+    let names = |all: &[&str]| -> RowNames { all.iter().map(|&s| s.to_owned()).collect() };
     let mut ranks = Ranks {
         block: 64,
         ..Ranks::default()
@@ -55,7 +55,7 @@ fn of(rank: u32) -> Ranks {
     ranks.findings.insert(
         names(&["stride", "sweep", "app.c", "12", "grid"]),
         RankFinding {
-            score: Spread::of(n % 11, &name),
+            score: RankSpread::of(n % 11, &name),
             title: format!("title {}", n % 11),
             finding: format!("finding of {rank}"),
             advice: "advice".into(),
@@ -156,7 +156,7 @@ fn an_uneven_rank_comes_first() {
             let name = name(rank);
             one.ranks[0].metrics[0] = Some(3000);
             let sweep = one.functions.values_mut().next().unwrap();
-            sweep.loads = Spread::of(2900, &name);
+            sweep.loads = RankSpread::of(2900, &name);
         }
         all.merge(one).unwrap();
     }

@@ -1,9 +1,9 @@
 //! Tables of ranks: what is slow, how metrics are spread, who is unlike the others, who is alike.
 
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use crate::ranks::groups::{clusters, list_of, outliers};
-use crate::ranks::spread::Spread;
-use crate::ranks::{METRICS, Metric, Names, RankName, Ranks, Spreads};
+use crate::ranks::spread::RankSpread;
+use crate::ranks::{Gap, METRICS, Metric, RankName, Ranks, RowNames, Spreads};
 use crate::util::human::count;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,53 +33,59 @@ fn scaled(v: u64, unit: f64) -> Value {
 struct Kind {
     name: &'static str,
     title: &'static str,
-    columns: &'static [Column],
+    columns: &'static [DocumentColumn],
     text_rows: usize,
 }
 
 const FUNCTIONS: Kind = Kind {
     name: "functions",
     title: "Functions over ranks, most loads of one rank first",
-    columns: &[Column("function", Unit::Text), Column("module", Unit::Text)],
+    columns: &[
+        DocumentColumn("function", ColumnUnit::Text),
+        DocumentColumn("module", ColumnUnit::Text),
+    ],
     text_rows: usize::MAX,
 };
 const LINES: Kind = Kind {
     name: "lines",
     title: "Lines over ranks, most loads of one rank first",
     columns: &[
-        Column("function", Unit::Text),
-        Column("module", Unit::Text),
-        Column("file", Unit::Text),
-        Column("line", Unit::Text),
+        DocumentColumn("function", ColumnUnit::Text),
+        DocumentColumn("module", ColumnUnit::Text),
+        DocumentColumn("file", ColumnUnit::Text),
+        DocumentColumn("line", ColumnUnit::Text),
     ],
     text_rows: 0,
 };
 const OBJECTS: Kind = Kind {
     name: "objects",
     title: "Data objects over ranks, most loads of one rank first",
-    columns: &[Column("object", Unit::Text), Column("kind", Unit::Text)],
+    columns: &[
+        DocumentColumn("object", ColumnUnit::Text),
+        DocumentColumn("kind", ColumnUnit::Text),
+    ],
     text_rows: usize::MAX,
 };
 
-fn spreads_table(kind: &Kind, rows: &BTreeMap<Names, Spreads>, ranks: u64) -> Table {
+fn spreads_table(kind: &Kind, rows: &BTreeMap<RowNames, Spreads>, ranks: u64) -> DocumentTable {
     let mut columns = kind.columns.to_vec();
     columns.extend([
-        Column("ranks", Unit::Count),
-        Column("loads_min", Unit::Count),
-        Column("loads_median", Unit::Count),
-        Column("loads_mean", Unit::Number),
-        Column("loads_max", Unit::Count),
-        Column("max_rank", Unit::Text),
-        Column("imbalance", Unit::Number),
-        Column("footprint_median", Unit::Count),
-        Column("footprint_max", Unit::Count),
-        Column("distance_median", Unit::Number),
-        Column("distance_max", Unit::Number),
+        DocumentColumn("ranks", ColumnUnit::Count),
+        DocumentColumn("loads_min", ColumnUnit::Count),
+        DocumentColumn("loads_median", ColumnUnit::Count),
+        DocumentColumn("loads_mean", ColumnUnit::Number),
+        DocumentColumn("loads_max", ColumnUnit::Count),
+        DocumentColumn("max_rank", ColumnUnit::Text),
+        DocumentColumn("imbalance", ColumnUnit::Number),
+        DocumentColumn("footprint_median", ColumnUnit::Count),
+        DocumentColumn("footprint_max", ColumnUnit::Count),
+        DocumentColumn("distance_median", ColumnUnit::Number),
+        DocumentColumn("distance_max", ColumnUnit::Number),
     ]);
-    let mut order: Vec<(&Names, &Spreads)> = rows.iter().collect();
+    let mut order: Vec<(&RowNames, &Spreads)> = rows.iter().collect();
     let heat = |s: &Spreads| s.loads.max.as_ref().map_or(0, |m| m.0);
     order.sort_by(|a, b| heat(b.1).cmp(&heat(a.1)).then_with(|| a.0.cmp(b.0)));
-    let row = |(names, s): (&Names, &Spreads)| -> Vec<Value> {
+    let row = |(names, s): (&RowNames, &Spreads)| -> Vec<Value> {
         let mut cells: Vec<Value> = names.iter().map(|n| n.as_str().into()).collect();
         // Ranks without the row have none of its loads.
         let least = if s.loads.ranks < ranks {
@@ -104,7 +110,7 @@ fn spreads_table(kind: &Kind, rows: &BTreeMap<Names, Spreads>, ranks: u64) -> Ta
         ]);
         cells
     };
-    Table {
+    DocumentTable {
         name: kind.name,
         title: kind.title.into(),
         columns,
@@ -114,22 +120,22 @@ fn spreads_table(kind: &Kind, rows: &BTreeMap<Names, Spreads>, ranks: u64) -> Ta
 }
 
 /// One metric over all ranks.
-pub(crate) fn metric(ranks: &Ranks, at: usize) -> Spread {
-    let mut all = Spread::default();
+pub(crate) fn metric(ranks: &Ranks, at: usize) -> RankSpread {
+    let mut all = RankSpread::default();
     for row in &ranks.ranks {
         if let Some(value) = row.metrics[at] {
-            all.merge(Spread::of(value, &row.name));
+            all.merge(RankSpread::of(value, &row.name));
         }
     }
     all
 }
 
 /// That one rank has more to do than the others, and where.
-fn uneven(ranks: &Ranks, loads: &Spread) -> Option<Vec<Value>> {
+fn uneven(ranks: &Ranks, loads: &RankSpread) -> Option<Vec<Value>> {
     let all = ranks.ranks.len() as u64;
     let imbalance = loads.imbalance(all).filter(|&i| all > 1 && i >= UNEVEN)?;
     let (most, who) = loads.max.as_ref()?;
-    let excess = |rows: &BTreeMap<Names, Spreads>| -> Option<(Names, f64)> {
+    let excess = |rows: &BTreeMap<RowNames, Spreads>| -> Option<(RowNames, f64)> {
         let over = |s: &Spreads| {
             let (most, name) = s.loads.max.as_ref()?;
             (name == who).then(|| Some(*most as f64 - s.loads.mean(all)?))?
@@ -181,7 +187,7 @@ fn uneven(ranks: &Ranks, loads: &Spread) -> Option<Vec<Value>> {
     ])
 }
 
-fn findings(ranks: &Ranks, loads: &Spread) -> Table {
+fn findings(ranks: &Ranks, loads: &RankSpread) -> DocumentTable {
     let all = ranks.ranks.len() as u64;
     let mut rows: Vec<Vec<Value>> = uneven(ranks, loads).into_iter().collect();
     let mut order: Vec<_> = ranks.findings.iter().collect();
@@ -202,22 +208,22 @@ fn findings(ranks: &Ranks, loads: &Spread) -> Table {
             finding.advice.as_str().into(),
         ]
     }));
-    Table {
+    DocumentTable {
         name: "findings",
         title: "Verdicts, the most important first".into(),
         columns: vec![
-            Column("kind", Unit::Text),
-            Column("title", Unit::Text),
-            Column("rank", Unit::Text),
-            Column("function", Unit::Text),
-            Column("file", Unit::Text),
-            Column("line", Unit::Text),
-            Column("object", Unit::Text),
-            Column("ranks", Unit::Count),
-            Column("score_mean_pct", Unit::Number),
-            Column("score_max_pct", Unit::Number),
-            Column("finding", Unit::Text),
-            Column("advice", Unit::Text),
+            DocumentColumn("kind", ColumnUnit::Text),
+            DocumentColumn("title", ColumnUnit::Text),
+            DocumentColumn("rank", ColumnUnit::Text),
+            DocumentColumn("function", ColumnUnit::Text),
+            DocumentColumn("file", ColumnUnit::Text),
+            DocumentColumn("line", ColumnUnit::Text),
+            DocumentColumn("object", ColumnUnit::Text),
+            DocumentColumn("ranks", ColumnUnit::Count),
+            DocumentColumn("score_mean_pct", ColumnUnit::Number),
+            DocumentColumn("score_max_pct", ColumnUnit::Number),
+            DocumentColumn("finding", ColumnUnit::Text),
+            DocumentColumn("advice", ColumnUnit::Text),
         ],
         rows,
         // The summary has them as sentences.
@@ -225,21 +231,21 @@ fn findings(ranks: &Ranks, loads: &Spread) -> Table {
     }
 }
 
-fn matrix(ranks: &Ranks, cluster_of: &[usize]) -> Table {
+fn matrix(ranks: &Ranks, cluster_of: &[usize]) -> DocumentTable {
     let mut columns = vec![
-        Column("rank", Unit::Id),
-        Column("host", Unit::Text),
-        Column("trace", Unit::Text),
-        Column("state", Unit::Text),
-        Column("program", Unit::Text),
+        DocumentColumn("rank", ColumnUnit::Id),
+        DocumentColumn("host", ColumnUnit::Text),
+        DocumentColumn("trace", ColumnUnit::Text),
+        DocumentColumn("state", ColumnUnit::Text),
+        DocumentColumn("program", ColumnUnit::Text),
     ];
     let unit = |metric| match metric {
-        Metric::Loads | Metric::Footprint => Unit::Count,
-        Metric::Misses => Unit::Share,
-        _ => Unit::Number,
+        Metric::Loads | Metric::Footprint => ColumnUnit::Count,
+        Metric::Misses => ColumnUnit::Share,
+        _ => ColumnUnit::Number,
     };
-    columns.extend(METRICS.map(|(metric, name, _)| Column(name, unit(metric))));
-    columns.push(Column("cluster", Unit::Id));
+    columns.extend(METRICS.map(|(metric, name, _)| DocumentColumn(name, unit(metric))));
+    columns.push(DocumentColumn("cluster", ColumnUnit::Id));
     let rows = ranks.ranks.iter().zip(cluster_of).map(|(row, &cluster)| {
         let mut cells = vec![
             row.name.rank.into(),
@@ -257,7 +263,7 @@ fn matrix(ranks: &Ranks, cluster_of: &[usize]) -> Table {
         cells.push((cluster as u64).into());
         cells
     });
-    Table {
+    DocumentTable {
         name: "ranks",
         title: "Ranks".into(),
         columns,
@@ -266,7 +272,7 @@ fn matrix(ranks: &Ranks, cluster_of: &[usize]) -> Table {
     }
 }
 
-fn heat(ranks: &Ranks) -> Table {
+fn heat(ranks: &Ranks) -> DocumentTable {
     let rows = ranks.heat.iter().flat_map(|(label, row)| {
         row.loads.iter().enumerate().map(move |(column, &loads)| {
             let sum = row.distances.get(column).copied().unwrap_or(0);
@@ -278,14 +284,14 @@ fn heat(ranks: &Ranks) -> Table {
             ]
         })
     });
-    Table {
+    DocumentTable {
         name: "heat_map",
         title: "Loads by object and part of the run, of all ranks".into(),
         columns: vec![
-            Column("label", Unit::Text),
-            Column("column", Unit::Id),
-            Column("loads", Unit::Count),
-            Column("distance_mean", Unit::Number),
+            DocumentColumn("label", ColumnUnit::Text),
+            DocumentColumn("column", ColumnUnit::Id),
+            DocumentColumn("loads", ColumnUnit::Count),
+            DocumentColumn("distance_mean", ColumnUnit::Number),
         ],
         rows: rows.collect(),
         text_rows: 0,
@@ -301,34 +307,45 @@ fn missing(ranks: &Ranks) -> Vec<u32> {
         .collect()
 }
 
+/// Inputs without a result, and the reasons.
+fn gaps_table(gaps: &[Gap]) -> DocumentTable {
+    DocumentTable {
+        name: "gaps",
+        title: "What has no result".into(),
+        columns: vec![
+            DocumentColumn("input", ColumnUnit::Text),
+            DocumentColumn("why", ColumnUnit::Text),
+        ],
+        rows: gaps
+            .iter()
+            .map(|gap| vec![gap.input.as_str().into(), gap.why.as_str().into()])
+            .collect(),
+        text_rows: usize::MAX,
+    }
+}
+
 /// All tables.
 pub fn document(ranks: &Ranks) -> Document {
     let mut document = Document::new("ranks");
     let all = ranks.ranks.len() as u64;
-    let spreads: Vec<Spread> = (0..METRICS.len()).map(|at| metric(ranks, at)).collect();
+    let spreads: Vec<RankSpread> = (0..METRICS.len()).map(|at| metric(ranks, at)).collect();
     let missing = missing(ranks);
-    document.put("ranks", Unit::Count, all);
+    document.put("ranks", ColumnUnit::Count, all);
     let worlds = ranks.ranks.iter().filter_map(|r| r.world_size).max();
-    document.put("world_size", Unit::Count, worlds);
-    document.put("loads", Unit::Count, spreads[0].sum);
-    document.put("imbalance", Unit::Number, maybe(spreads[0].imbalance(all)));
+    document.put("world_size", ColumnUnit::Count, worlds);
+    document.put("loads", ColumnUnit::Count, spreads[0].sum);
+    document.put(
+        "imbalance",
+        ColumnUnit::Number,
+        maybe(spreads[0].imbalance(all)),
+    );
     if !missing.is_empty() {
-        document.put("missing_ranks", Unit::Text, list_of(&missing));
+        document.put("missing_ranks", ColumnUnit::Text, list_of(&missing));
     }
-    document.put("gaps", Unit::Count, ranks.gaps.len() as u64);
+    document.put("gaps", ColumnUnit::Count, ranks.gaps.len() as u64);
     let findings = findings(ranks, &spreads[0]);
     document.tables.push(findings);
-    document.tables.push(Table {
-        name: "gaps",
-        title: "What has no result".into(),
-        columns: vec![Column("input", Unit::Text), Column("why", Unit::Text)],
-        rows: ranks
-            .gaps
-            .iter()
-            .map(|g| vec![g.input.as_str().into(), g.why.as_str().into()])
-            .collect(),
-        text_rows: usize::MAX,
-    });
+    document.tables.push(gaps_table(&ranks.gaps));
     let rows = METRICS
         .iter()
         .zip(&spreads)
@@ -347,19 +364,19 @@ pub fn document(ranks: &Ranks) -> Document {
                 maybe(s.imbalance(s.ranks)),
             ]
         });
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "metrics",
         title: "Metrics over ranks".into(),
         columns: vec![
-            Column("metric", Unit::Text),
-            Column("ranks", Unit::Count),
-            Column("min", Unit::Number),
-            Column("min_rank", Unit::Text),
-            Column("median", Unit::Number),
-            Column("mean", Unit::Number),
-            Column("max", Unit::Number),
-            Column("max_rank", Unit::Text),
-            Column("imbalance", Unit::Number),
+            DocumentColumn("metric", ColumnUnit::Text),
+            DocumentColumn("ranks", ColumnUnit::Count),
+            DocumentColumn("min", ColumnUnit::Number),
+            DocumentColumn("min_rank", ColumnUnit::Text),
+            DocumentColumn("median", ColumnUnit::Number),
+            DocumentColumn("mean", ColumnUnit::Number),
+            DocumentColumn("max", ColumnUnit::Number),
+            DocumentColumn("max_rank", ColumnUnit::Text),
+            DocumentColumn("imbalance", ColumnUnit::Number),
         ],
         rows: rows.collect(),
         text_rows: usize::MAX,

@@ -7,19 +7,19 @@ use crate::data::object_map::{Recent, Resolver, UNKNOWN};
 use crate::data::reuse_pairs::ReusePairs;
 use crate::data::samples::SampleInfo;
 use crate::engine::partial::{Partial, PartialError};
-use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
+use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
 use crate::findings::{self, FindingList};
 use crate::input;
 use crate::input::counted::Counted;
-use crate::input::objects::read;
-use crate::input::source::Source;
+use crate::input::objects::read_objects;
+use crate::input::source::ChunkSource;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::misses::{Predicted, caches};
 use crate::report::counted::reweighted;
-use crate::report::row_counts::{Plan, RowCounts};
+use crate::report::row_counts::{PassPlan, RowCounts};
 use crate::report::{Analysis, build};
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::Visit;
@@ -100,7 +100,7 @@ pub fn partial(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Partial {
     let full = trace.manifest.mode.has_all_loads();
-    let options = Options {
+    let options = EngineOptions {
         samples: !full,
         incidence: if full {
             Collect::Nothing
@@ -109,7 +109,7 @@ pub fn partial(
         },
         sites: trace.code.site_pieces().len() as u32,
         footprint_bytes,
-        ..Options::new(block.trailing_zeros())
+        ..EngineOptions::new(block.trailing_zeros())
     };
     let source = trace.source(ColumnSet::default());
     let mut warnings = trace.warnings.clone();
@@ -141,7 +141,7 @@ fn weights(
     counted: Option<Counted>,
     warnings: &mut Vec<String>,
 ) -> Option<Arc<Weights>> {
-    let read = input::weights::read(&trace.folder, trace.manifest.triggers_by_time())
+    let read = input::weights::read_weights(&trace.folder, trace.manifest.triggers_by_time())
         .unwrap_or_else(|sentence| {
             warnings.push(sentence);
             None
@@ -164,10 +164,12 @@ fn pairs(
     conditions: &Conditions,
     warnings: &mut Vec<String>,
 ) -> Option<Arc<ReusePairs>> {
-    let read = input::reuse_pairs::read(&trace.folder, &trace.code).unwrap_or_else(|sentence| {
-        warnings.push(sentence);
-        None
-    });
+    let read = input::reuse_pairs::read_reuse_pairs(&trace.folder, &trace.code).unwrap_or_else(
+        |sentence| {
+            warnings.push(sentence);
+            None
+        },
+    );
     read.map(|all| Arc::new(ReusePairs::new(all, !conditions.is_empty())))
 }
 
@@ -237,7 +239,7 @@ pub(super) fn is_thinned(questions: &Questions) -> bool {
 /// Misses of these caches.
 fn predicted(
     trace: &Trace,
-    outcome: &Outcome,
+    outcome: &EngineOutcome,
     (questions, detail): (&Questions, Detail),
     objects: Option<&Resolver>,
     warnings: &mut Vec<String>,
@@ -286,9 +288,9 @@ impl Messages {
         &mut self,
         trace: &Trace,
         questions: &Questions,
-        plan: &Plan,
+        plan: &PassPlan,
     ) -> Option<Arc<Resolver>> {
-        let objects = match plan.by_block.then(|| read(&trace.folder)) {
+        let objects = match plan.by_block.then(|| read_objects(&trace.folder)) {
             Some(Ok(objects)) => objects.map(Arc::new),
             Some(Err(sentence)) => {
                 self.damage.push(sentence);
@@ -303,7 +305,7 @@ impl Messages {
     }
 
     /// Reads the data that is looked up while rows are counted.
-    fn aids(&mut self, trace: &Trace, questions: &Questions, plan: &Plan) -> Aids {
+    fn aids(&mut self, trace: &Trace, questions: &Questions, plan: &PassPlan) -> Aids {
         let with_pairs = plan.sampled && questions.misses && !is_thinned(questions);
         Aids {
             objects: self.objects(trace, questions, plan),
@@ -316,7 +318,7 @@ impl Messages {
     }
 
     /// Adds those of the pass.
-    fn add_pass(&mut self, trace: &Trace, source: &dyn Source, outcome: &Outcome) {
+    fn add_pass(&mut self, trace: &Trace, source: &dyn ChunkSource, outcome: &EngineOutcome) {
         self.damage.extend(outcome.damage.iter().cloned());
         let damage = trace.damage.iter().chain(&self.damage);
         self.warnings.extend(damage.cloned());
@@ -334,7 +336,7 @@ pub fn examine(
     questions: &Questions,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<(Analysis, Vec<String>), FilterError> {
-    let plan = Plan::new(trace, questions);
+    let plan = PassPlan::new(trace, questions);
     let conditions = &questions.filter;
     let source = trace.source(ColumnSet { time: plan.timed });
     let source = &*source;
@@ -351,7 +353,7 @@ pub fn examine(
         let (objects, weights) = (aids.objects.clone(), aids.weights.clone());
         Filtered::new(source, filter, &trace.code, objects, weights)
     });
-    let source = filtered.as_ref().map_or(source, |f| f as &dyn Source);
+    let source = filtered.as_ref().map_or(source, |f| f as &dyn ChunkSource);
     let (mut outcome, first) = plan.count((trace, questions), source, &aids, progress);
     let manifest = match &filtered {
         Some(filtered) => {
@@ -377,7 +379,7 @@ pub fn examine(
         },
         || findings::windows::read(source, objects),
     );
-    let (paths, no_paths) = match input::call_paths::read(&trace.folder) {
+    let (paths, no_paths) = match input::call_paths::read_call_paths(&trace.folder) {
         Ok(paths) => (paths, None),
         Err(sentence) => (None, Some(sentence)),
     };

@@ -1,7 +1,7 @@
 //! Weights of windows by what another run of the same command has counted.
 
 use crate::data::code_map::Target;
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::estimate::Estimate;
 use crate::estimate::raking::{WindowLoads, rake};
 use crate::input::counted::{Count, Counted, CountedError};
@@ -16,7 +16,7 @@ const MUCH: f64 = 1.0;
 
 /// Counts of the given trace, or of the one that belongs to this. A trace that counts by itself
 /// needs none. An error is a sentence for the user.
-pub fn find(trace: &Trace, given: Option<&Path>) -> Result<Option<Counted>, String> {
+pub fn find_counts(trace: &Trace, given: Option<&Path>) -> Result<Option<Counted>, String> {
     let own = counted::of_trace(&trace.folder);
     let manifest = &trace.manifest;
     let samples_time_or_loads = manifest.mode == TraceMode::Burst || manifest.triggers_by_time();
@@ -33,7 +33,7 @@ pub fn find(trace: &Trace, given: Option<&Path>) -> Result<Option<Counted>, Stri
             None => Ok(None),
         };
     }
-    counted::read(trace, &path)
+    counted::read_counted(trace, &path)
         .map(Some)
         .map_err(|e: CountedError| e.to_string())
 }
@@ -109,7 +109,7 @@ pub(crate) fn rows(counted: &Counted, target: Target) -> Vec<Option<Estimate>> {
 }
 
 /// ρ by what was counted, and how far off that may be.
-pub(crate) fn sample_ratio(counted: &Counted, recorded: &Counts) -> Option<(f64, f64)> {
+pub(crate) fn sample_ratio(counted: &Counted, recorded: &AccessCounts) -> Option<(f64, f64)> {
     let whole = counted.whole()?;
     let here = (recorded.accesses + recorded.implied) as f64;
     (here > 0.0 && whole.value > 0.0)

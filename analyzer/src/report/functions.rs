@@ -1,7 +1,7 @@
 //! The table of functions.
 
 use crate::data::code_map::CodeMap;
-use crate::report::rows::{Facts, Loads, rows_by};
+use crate::report::rows::{Facts, LoadMetrics, rows_by};
 use serde::Serialize;
 
 /// A function.
@@ -13,7 +13,7 @@ pub struct FunctionRow {
     pub module: String,
     /// Its loads.
     #[serde(flatten)]
-    pub loads: Loads,
+    pub loads: LoadMetrics,
 }
 
 /// The rows of the table.

@@ -1,7 +1,7 @@
 //! The table of source lines.
 
 use crate::data::code_map::CodeMap;
-use crate::report::rows::{Facts, Loads, rows_by};
+use crate::report::rows::{Facts, LoadMetrics, rows_by};
 use serde::Serialize;
 
 /// A source line.
@@ -20,7 +20,7 @@ pub struct LineRow {
     pub inlined_into: Vec<String>,
     /// Its loads.
     #[serde(flatten)]
-    pub loads: Loads,
+    pub loads: LoadMetrics,
 }
 
 /// The rows of the table. `chains`: pieces of each line that are inlined.

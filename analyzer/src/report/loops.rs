@@ -1,7 +1,7 @@
 //! The table of loops.
 
 use crate::data::code_map::CodeMap;
-use crate::report::rows::{Facts, Loads, rows_by};
+use crate::report::rows::{Facts, LoadMetrics, rows_by};
 use serde::Serialize;
 
 /// A loop of the machine code, with the loops inside it.
@@ -25,7 +25,7 @@ pub struct LoopRow {
     pub depth: u32,
     /// Its loads.
     #[serde(flatten)]
-    pub loads: Loads,
+    pub loads: LoadMetrics,
 }
 
 /// The rows of the table.

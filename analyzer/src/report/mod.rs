@@ -16,16 +16,16 @@ mod windows;
 pub use functions::FunctionRow;
 pub use lines::LineRow;
 pub use loops::LoopRow;
-pub use rows::Loads;
+pub use rows::LoadMetrics;
 pub use summary::{Doubtful, StoreFootprint, Summary, TraceInfo};
 pub use tables::Material;
 pub use threads::{ProcessRow, ThreadRow};
 pub use windows::WindowRow;
 
 use crate::data::code_map::CodeMap;
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::estimate::row_estimates::{Estimator, RegionEstimator};
 use crate::estimate::time_shares::TimeShares;
 use crate::findings::FindingList;
@@ -94,7 +94,7 @@ pub struct Analysis {
 pub fn build(
     manifest: &Manifest,
     code: &CodeMap,
-    outcome: &Outcome,
+    outcome: &EngineOutcome,
     block: u64,
     estimator: Estimator,
     warnings: Vec<String>,
@@ -117,7 +117,7 @@ pub struct Built {
     /// The tables.
     pub analysis: Analysis,
     /// Counts of the whole.
-    pub whole: Counts,
+    pub whole: AccessCounts,
     /// Counts by code.
     pub by_code: ByCode,
     /// Method of estimates.

@@ -1,16 +1,16 @@
 //! The pass over the rows, and the tables that are made of its counts.
 
 use crate::data::call_paths::CallPaths;
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
 use crate::data::object_map::Resolver;
-use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
+use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::findings::caches::Caches;
 use crate::findings::windows::Window;
 use crate::findings::{self, Findings};
 use crate::input;
 use crate::input::Trace;
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::misses::Predicted;
 use crate::report::build::{Questions, is_thinned, levels, sets};
 use crate::report::{Analysis, Built, Material, threads};
@@ -18,13 +18,13 @@ use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{self, UnitEntry};
 use crate::stages::reuse::by_page::Wanted;
 use crate::views::context::Basis;
-use crate::views::objects::{Bounds, bounds, table};
+use crate::views::objects::{Bounds, bounds, object_table};
 use crate::views::time_tree::{Look, TimeZoom};
 use crate::views::{ByCode, by_path, call_paths, heat_map, location, time_tree};
 use mgz_annotations_schema::manifest::Manifest;
 
 /// Settings of the pass over the rows, from the questions and the trace.
-pub(super) struct Plan {
+pub(super) struct PassPlan {
     /// True if the trace has samples of the run, and not all of it.
     pub(super) sampled: bool,
     /// True if counts by memory block are wanted: for objects, zooms or bounds of footprints.
@@ -34,11 +34,11 @@ pub(super) struct Plan {
     /// Sums by block.
     pub(super) wanted: Wanted,
     /// Settings of the engine. A pass over all rows adds `lines`.
-    pub(super) options: Options,
+    pub(super) options: EngineOptions,
 }
 
-impl Plan {
-    pub(super) fn new(trace: &Trace, questions: &Questions) -> Plan {
+impl PassPlan {
+    pub(super) fn new(trace: &Trace, questions: &Questions) -> PassPlan {
         let conditions = &questions.filter;
         let sampled = !trace.manifest.mode.has_all_loads();
         // Samples have few rows, and the touched blocks limit their footprints.
@@ -61,19 +61,19 @@ impl Plan {
         } else {
             Collect::Nothing
         };
-        Plan {
+        PassPlan {
             sampled,
             by_block,
             timed: by_block || conditions.from.is_some() || conditions.to.is_some(),
             wanted,
-            options: Options {
+            options: EngineOptions {
                 zoom: by_block.then_some(wanted),
                 samples: questions.zoom || sampled,
                 incidence,
                 sites: trace.code.site_pieces().len() as u32,
                 footprint_bytes: questions.footprint_bytes,
                 windows: questions.detail.is_all(),
-                ..Options::new(block_shift)
+                ..EngineOptions::new(block_shift)
             },
         }
     }
@@ -82,12 +82,12 @@ impl Plan {
     pub(super) fn count(
         &self,
         (trace, questions): (&Trace, &Questions),
-        source: &dyn Source,
+        source: &dyn ChunkSource,
         aids: &Aids,
         progress: &(dyn Fn(u64) + Sync),
-    ) -> (Outcome, Option<time_tree::Taken>) {
+    ) -> (EngineOutcome, Option<time_tree::Taken>) {
         let lines = self.sampled && !is_thinned(questions);
-        let options = Options {
+        let options = EngineOptions {
             lines: lines.then(|| sets(trace, questions)),
             ..self.options
         };
@@ -106,7 +106,7 @@ impl Plan {
                 parts: false,
                 ..self.wanted
             };
-            let options = Options {
+            let options = EngineOptions {
                 zoom: Some(wanted),
                 ..options
             };
@@ -120,11 +120,11 @@ impl Plan {
 pub(super) struct RowCounts<'a> {
     pub(super) trace: &'a Trace,
     pub(super) questions: &'a Questions,
-    pub(super) plan: &'a Plan,
-    pub(super) source: &'a dyn Source,
+    pub(super) plan: &'a PassPlan,
+    pub(super) source: &'a dyn ChunkSource,
     /// Manifest of the part that was asked for.
     pub(super) manifest: &'a Manifest,
-    pub(super) outcome: &'a Outcome,
+    pub(super) outcome: &'a EngineOutcome,
     pub(super) detail: Detail,
     pub(super) objects: Option<&'a Resolver>,
     pub(super) predicted: Option<&'a Predicted>,
@@ -179,11 +179,11 @@ impl RowCounts<'_> {
 
     /// Adds the tables of threads and processes.
     pub(super) fn add_threads(&self, analysis: &mut Analysis, basis: &Basis<'_>, aids: Aids) {
-        let options = Options {
+        let options = EngineOptions {
             zoom: None,
             ..self.plan.options
         };
-        (analysis.threads, analysis.processes) = threads::tables(
+        (analysis.threads, analysis.processes) = threads::thread_tables(
             (self.source, options),
             self.manifest,
             (&self.trace.code, basis),
@@ -202,7 +202,7 @@ impl RowCounts<'_> {
     ) {
         let is_listed = |o: &&Resolver| self.detail.is_all() || o.knows_allocations();
         if let Some(objects) = self.objects.filter(is_listed) {
-            analysis.objects = table(
+            analysis.objects = object_table(
                 self.entries(),
                 (basis, mixed, &self.outcome.samples),
                 &self.outcome.spaces,
@@ -217,7 +217,7 @@ impl RowCounts<'_> {
     pub(super) fn add_call_paths(&self, analysis: &mut Analysis, basis: &Basis<'_>) {
         let questions = self.questions;
         if let Some(paths) = self.paths.filter(|_| self.detail.is_all()) {
-            analysis.call_paths = call_paths::table(
+            analysis.call_paths = call_paths::call_path_table(
                 &self.trace.manifest.call_paths,
                 paths,
                 &self.outcome.samples,
@@ -228,7 +228,7 @@ impl RowCounts<'_> {
         if questions.by_path {
             let rows = self.paths.map(|paths| {
                 let names = (self.objects, paths);
-                by_path::tables(&self.trace.code, names, self.windows, basis.times.as_ref())
+                by_path::tables_by_path(&self.trace.code, names, self.windows, basis.times.as_ref())
             });
             analysis.by_path = Some(rows.unwrap_or_default());
         }
@@ -239,7 +239,7 @@ impl RowCounts<'_> {
         &self,
         analysis: &mut Analysis,
         basis: &Basis<'_>,
-        (whole, by_code): (Counts, &ByCode),
+        (whole, by_code): (AccessCounts, &ByCode),
         first: Option<time_tree::Taken>,
     ) {
         let (outcome, options, questions) = (self.outcome, self.plan.options, self.questions);
@@ -258,7 +258,7 @@ impl RowCounts<'_> {
         );
         let sums = outcome.buckets[0].reuse.zoom.as_deref();
         let sums = sums.filter(|_| first.is_some());
-        let plan = heat_map::Plan::new(&outcome.samples, &regions, sizes.block);
+        let plan = heat_map::HeatMapPlan::new(&outcome.samples, &regions, sizes.block);
         analysis.heat_map = plan.map(|plan| match sums {
             Some(sums) => plan
                 .of_units(&sums.heat, &outcome.spaces, sizes.unit)

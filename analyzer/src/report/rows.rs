@@ -1,6 +1,6 @@
 //! Common parts of rows by code, and construction of their tables.
 
-use crate::data::counts::{Bin, Counts, Metrics};
+use crate::data::counts::{AccessCounts, Bin, Metrics};
 use crate::data::detail::Detail;
 use crate::data::frame;
 use crate::estimate::Estimate;
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 /// Numbers of the loads of a piece of code.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Loads {
+pub struct LoadMetrics {
     /// Share of the time, where windows come by time.
     #[serde(flatten)]
     pub time: TimeShare,
@@ -41,7 +41,7 @@ pub struct Loads {
     pub misses: Option<Misses>,
 }
 
-impl Loads {
+impl LoadMetrics {
     /// Share that rows are ranked by, percent: of the time if windows come by time, else of the
     /// loads.
     pub fn weight(&self) -> f64 {
@@ -106,23 +106,23 @@ impl Facts<'_> {
     }
 
     /// Shares of a row, before memory is estimated.
-    fn shares(&self, row: usize) -> Loads {
+    fn shares(&self, row: usize) -> LoadMetrics {
         let counts = &self.sums.counts[row];
         let accesses = (self.maker).accesses(row as u32, counts, self.executed(row));
-        Loads {
+        LoadMetrics {
             time: self.time(row).unwrap_or_default(),
             share: self.share(counts, accesses),
-            ..Loads::default()
+            ..LoadMetrics::default()
         }
     }
 
-    fn loads(&self, row: usize) -> Loads {
+    fn loads(&self, row: usize) -> LoadMetrics {
         let counts = &self.sums.counts[row];
         let (time, executed) = (self.time(row), self.executed(row));
         let bound = self.bounds.and_then(|b| b[row]);
         let hats = (self.maker).make(row as u32, counts, self.seen[row], executed, bound);
         if !self.detail.is_all() {
-            return Loads {
+            return LoadMetrics {
                 metrics: counts.metrics(),
                 hats,
                 ..self.shares(row)
@@ -140,7 +140,7 @@ impl Facts<'_> {
                 .map(|t| t.map(|pct| pct / 100.0 * ns));
             Some(of.of_run(hats.executed(), spent))
         });
-        Loads {
+        LoadMetrics {
             time: time.unwrap_or_default(),
             share: self.share(counts, hats.accesses),
             metrics: counts.metrics().with_distances(&self.sums.distances[row]),
@@ -154,7 +154,7 @@ impl Facts<'_> {
 
     /// Share of the executed loads if samples represent different numbers of them, else of the
     /// recorded ones.
-    fn share(&self, counts: &Counts, accesses: Option<f64>) -> Option<f64> {
+    fn share(&self, counts: &AccessCounts, accesses: Option<f64>) -> Option<f64> {
         let recorded = || {
             let part = (counts.accesses + counts.implied) as f64;
             (self.all > 0).then(|| part * 100.0 / self.all as f64)
@@ -215,7 +215,7 @@ pub(crate) fn shown(
 pub(crate) fn rows_by<R: Send>(
     facts: &Facts<'_>,
     order: &[usize],
-    row: impl Fn(usize, Loads) -> R + Sync,
+    row: impl Fn(usize, LoadMetrics) -> R + Sync,
 ) -> Vec<R> {
     let of = |&number: &usize| row(number, facts.loads(number));
     order.par_iter().map(of).collect()

@@ -1,7 +1,7 @@
 //! Summary of the whole trace, as in JSON.
 
-use crate::data::counts::{Bin, Counts, Metrics};
-use crate::engine::Outcome;
+use crate::data::counts::{AccessCounts, Bin, Metrics};
+use crate::engine::EngineOutcome;
 use crate::estimate::row_estimates::{Estimator, Hats};
 use crate::input::counted::WeightsFrom;
 use crate::misses::Misses;
@@ -163,7 +163,7 @@ impl Summary {
 /// ρ, and what it was computed from.
 pub(crate) fn sample_ratio(
     manifest: &Manifest,
-    counts: &Counts,
+    counts: &AccessCounts,
     stores: u64,
 ) -> (Option<f64>, &'static str) {
     let recorded = (counts.accesses + counts.implied) as f64;
@@ -219,8 +219,8 @@ pub(crate) fn executed_error(manifest: &Manifest) -> Option<f64> {
 /// The summary of a trace whose loads and stores have these counts.
 pub(crate) fn summary(
     manifest: &Manifest,
-    outcome: &Outcome,
-    (whole, stores): (&Counts, &Counts),
+    outcome: &EngineOutcome,
+    (whole, stores): (&AccessCounts, &AccessCounts),
     hats: Hats,
     (rho, rho_source): (Option<f64>, &'static str),
     (block, estimator): (u64, Estimator),
@@ -314,7 +314,7 @@ pub(crate) fn summary(
 }
 
 /// Warns of what could not be attributed, or is not there.
-pub(crate) fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {
+pub(crate) fn doubts(outcome: &EngineOutcome, warnings: &mut Vec<String>) {
     let census = &outcome.census;
     if census.loads == 0 {
         warnings.push(if census.stores == 0 {

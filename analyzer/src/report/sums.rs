@@ -1,9 +1,9 @@
 //! Counts of a pass, summed by the rows of the tables by code.
 
 use crate::data::code_map::{CodeMap, Target};
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::data::histogram::Histogram;
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::engine::outcome::group_counts;
 use crate::stages::footprint::fold::Folded;
 
@@ -13,7 +13,7 @@ pub(crate) const BY_CODE: [Target; 3] = [Target::Function, Target::Line, Target:
 /// Sums of the rows of one table.
 #[derive(Default)]
 pub(crate) struct RowSums {
-    pub(crate) counts: Vec<Counts>,
+    pub(crate) counts: Vec<AccessCounts>,
     pub(crate) distances: Vec<Histogram>,
     /// Bin and number.
     pub(crate) strides: Vec<Vec<(u32, u64)>>,
@@ -21,8 +21,8 @@ pub(crate) struct RowSums {
 
 /// Sums of the whole and of all tables.
 pub(crate) struct CodeSums {
-    pub(crate) whole: Counts,
-    pub(crate) stores: Counts,
+    pub(crate) whole: AccessCounts,
+    pub(crate) stores: AccessCounts,
     /// In the order of [`BY_CODE`].
     pub(crate) tables: [RowSums; 3],
     /// By line: its pieces that are inlined, hottest first.
@@ -30,8 +30,8 @@ pub(crate) struct CodeSums {
 }
 
 /// Loads and stores of all groups, without footprints.
-pub(crate) fn all_rows(outcome: &Outcome, code: &CodeMap) -> Counts {
-    let mut rows = Counts::default();
+pub(crate) fn all_rows(outcome: &EngineOutcome, code: &CodeMap) -> AccessCounts {
+    let mut rows = AccessCounts::default();
     (0..code.pieces.len() * 4)
         .for_each(|group| rows.add_rows(&group_counts(&outcome.buckets[0], group)));
     rows
@@ -39,7 +39,7 @@ pub(crate) fn all_rows(outcome: &Outcome, code: &CodeMap) -> Counts {
 
 impl CodeSums {
     /// Adds the counts of groups to the footprints that were folded.
-    pub(crate) fn new(outcome: &Outcome, code: &CodeMap, folded: Folded) -> CodeSums {
+    pub(crate) fn new(outcome: &EngineOutcome, code: &CodeMap, folded: Folded) -> CodeSums {
         let bucket = &outcome.buckets[0];
         let mut whole = folded.whole;
         let counts = [folded.functions, folded.lines, folded.loops];
@@ -50,7 +50,7 @@ impl CodeSums {
         });
         let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); code.lines.len()];
         for (piece, names) in code.pieces.iter().enumerate() {
-            let mut of_piece = Counts::default();
+            let mut of_piece = AccessCounts::default();
             for class in 0..4 {
                 let group = piece * 4 + class;
                 of_piece.add_rows(&group_counts(bucket, group));
@@ -90,7 +90,7 @@ impl CodeSums {
     }
 }
 
-fn add_strides(outcome: &Outcome, code: &CodeMap, tables: &mut [RowSums; 3]) {
+fn add_strides(outcome: &EngineOutcome, code: &CodeMap, tables: &mut [RowSums; 3]) {
     for &(site, bin, count) in &outcome.strides {
         let Some(&piece) = code.site_pieces().get(site as usize) else {
             continue;

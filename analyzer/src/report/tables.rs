@@ -1,9 +1,9 @@
 //! From the counts of a pass to the tables.
 
 use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
-use crate::engine::Outcome;
+use crate::engine::EngineOutcome;
 use crate::estimate::growth_tables::{self, GrowthRow, InterSample, WholeSightings};
 use crate::estimate::part_loads::part_loads;
 use crate::estimate::row_estimates::{
@@ -36,7 +36,7 @@ pub struct Material<'a> {
     /// Its code.
     pub code: &'a CodeMap,
     /// Counts of the pass.
-    pub outcome: &'a Outcome,
+    pub outcome: &'a EngineOutcome,
     /// Bytes of a block of reuse distance.
     pub block: u64,
     /// Estimator of footprints.
@@ -65,7 +65,7 @@ fn in_step(manifest: &Manifest, lag: usize) -> String {
 /// samples that saw each row of the tables in [`BY_CODE`].
 fn by_time(
     times: &TimeShares,
-    outcome: &Outcome,
+    outcome: &EngineOutcome,
     code: &CodeMap,
     target: Target,
     seen: &[Vec<u64>],
@@ -135,7 +135,7 @@ impl<'a> Sampling<'a> {
         }
     }
 
-    fn design(&self, outcome: &Outcome) -> Option<Design> {
+    fn design(&self, outcome: &EngineOutcome) -> Option<Design> {
         let marked = |shares: &Shares| shares.windows(growth_tables::marked(outcome));
         let design = Design::new(self.rho?, outcome.census.samples)
             .weighted(self.error)
@@ -323,7 +323,7 @@ impl<'a> Passes<'a> {
         let growth = || match seen {
             Some(seen) if of.detail.is_all() => {
                 let shares = sampling.shares.as_ref().zip(sampling.error);
-                growth_tables::tables(of.outcome, sampling.rho, seen, shares)
+                growth_tables::build_growth_tables(of.outcome, sampling.rho, seen, shares)
             }
             _ => Default::default(),
         };
@@ -372,7 +372,7 @@ impl<'a> Passes<'a> {
 fn bare(tables: [RowSums; 3]) -> ByCode {
     let [functions, _, loops] = tables.map(|table| {
         let counts = table.counts.iter();
-        counts.map(Counts::without_fetches).collect()
+        counts.map(AccessCounts::without_fetches).collect()
     });
     ByCode { functions, loops }
 }

@@ -7,12 +7,14 @@ use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::counts::Metrics;
 use crate::data::rows::Chunk;
 use crate::data::samples::SampleInfo;
-use crate::engine::{Aids, BucketOutcome, Collect, Options, Outcome, ReuseTotals, analyse_with};
+use crate::engine::{
+    Aids, BucketOutcome, Collect, EngineOptions, EngineOutcome, ReuseTotals, analyse_with,
+};
 use crate::estimate::row_estimates::{Hats, RegionEstimator};
 use crate::estimate::time_shares::TimeShare;
-use crate::estimate::{Design, Estimate, Grouped, Loads, executed, measured};
+use crate::estimate::{Design, Estimate, Grouped, ReplicateLoads, executed_loads, measured};
 use crate::filter::{names, process_name};
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::report::Summary;
 use crate::stages::footprint::{FootprintSet, add_counts};
 use crate::util::fast_hash::Mixed;
@@ -87,7 +89,7 @@ pub struct ProcessRow {
 
 /// The rows of a trace, in the bucket of their thread.
 struct Dealt<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn ChunkSource,
     buckets: Mutex<Buckets>,
 }
 
@@ -139,7 +141,7 @@ impl Buckets {
     }
 }
 
-impl Source for Dealt<'_> {
+impl ChunkSource for Dealt<'_> {
     fn pieces(&self) -> usize {
         self.source.pieces()
     }
@@ -163,7 +165,7 @@ struct Maker<'a> {
     manifest: &'a Manifest,
     code: &'a CodeMap,
     basis: &'a Basis<'a>,
-    outcome: &'a Outcome,
+    outcome: &'a EngineOutcome,
 }
 
 impl Maker<'_> {
@@ -241,7 +243,7 @@ impl Maker<'_> {
     }
 
     fn executed(&self, bucket: &BucketOutcome, design: Design) -> Option<Estimate> {
-        let mut sums = Loads::default();
+        let mut sums = ReplicateLoads::default();
         for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
             let rows = bucket.counts.get(group).copied().unwrap_or_default();
             if let Some(replicates) = replicates
@@ -250,7 +252,7 @@ impl Maker<'_> {
                 sums.add(replicates, rows.rows + rows.implied);
             }
         }
-        executed(&sums, &bucket.reuse.samples, design)
+        executed_loads(&sums, &bucket.reuse.samples, design)
     }
 }
 
@@ -387,11 +389,11 @@ impl Maker<'_> {
 }
 
 /// Makes the tables of threads and processes, the greatest share first.
-pub(crate) fn tables(
-    (source, options): (&dyn Source, Options),
+pub(crate) fn thread_tables(
+    (source, options): (&dyn ChunkSource, EngineOptions),
     manifest: &Manifest,
     (code, basis): (&CodeMap, &Basis<'_>),
-    (outcome, summary): (&Outcome, &Summary),
+    (outcome, summary): (&EngineOutcome, &Summary),
     aids: Aids,
 ) -> (Vec<ThreadRow>, Vec<ProcessRow>) {
     if outcome.census.threads <= 1 {
@@ -402,7 +404,7 @@ pub(crate) fn tables(
         buckets: Mutex::new(Buckets::new(manifest)),
     };
     let names = names(manifest, &[]);
-    let options = Options {
+    let options = EngineOptions {
         windows: false,
         samples: true,
         incidence: Collect::Nothing,
@@ -442,7 +444,7 @@ pub(crate) fn tables(
 /// A single thread gets the numbers of the whole.
 fn alone(
     manifest: &Manifest,
-    outcome: &Outcome,
+    outcome: &EngineOutcome,
     summary: &Summary,
     by_time: bool,
 ) -> (Vec<ThreadRow>, Vec<ProcessRow>) {

@@ -1,7 +1,7 @@
 //! Means over windows of each size, as they stand in JSON.
 
-use crate::data::counts::Counts;
-use crate::engine::Outcome;
+use crate::data::counts::AccessCounts;
+use crate::engine::EngineOutcome;
 use crate::stages::windows::{MAX_LEVEL, MIN_LEVEL};
 use serde::Serialize;
 
@@ -57,7 +57,7 @@ pub struct WindowRow {
 }
 
 /// The rows of all sizes that have whole windows.
-pub(crate) fn window_rows(outcome: &Outcome) -> Vec<WindowRow> {
+pub(crate) fn window_rows(outcome: &EngineOutcome) -> Vec<WindowRow> {
     (MIN_LEVEL..=MAX_LEVEL)
         .filter_map(|level| {
             let sums = outcome.windows.sums(level);
@@ -66,21 +66,21 @@ pub(crate) fn window_rows(outcome: &Outcome) -> Vec<WindowRow> {
             }
             let of_run = outcome.windows.sums_of_run(level);
             let [reuses, distance] = outcome.buckets[0].reuse.levels.total(level);
-            let counts = Counts {
+            let counts = AccessCounts {
                 accesses: sums.accesses,
                 implied: sums.implied,
                 reuses,
                 distance_sum: distance,
-                ..Counts::default()
+                ..AccessCounts::default()
             };
             let metrics = counts.metrics();
-            let growth = Counts {
+            let growth = AccessCounts {
                 accesses: of_run.accesses,
                 implied: of_run.implied,
                 footprint: of_run.footprint,
                 strided: of_run.strided,
                 irregular: of_run.irregular,
-                ..Counts::default()
+                ..AccessCounts::default()
             };
             let growth = growth.metrics();
             let mean = |sum: u64| Some(sum as f64 / of_run.windows as f64);

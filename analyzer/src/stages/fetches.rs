@@ -13,7 +13,7 @@
 //! eight is enough for a ratio.
 
 use crate::data::memory_units::LINE_SHIFT;
-use crate::data::rows::Rows;
+use crate::data::rows::ColumnSlices;
 use mgz_models::util::hash::spread;
 
 /// Sets of the cache: 32 KiB in all.
@@ -47,7 +47,7 @@ impl Fetched {
 }
 
 /// Adds counts by group.
-pub(crate) fn add(all: &mut Vec<Fetched>, some: &[Fetched]) {
+pub(crate) fn add_fetches(all: &mut Vec<Fetched>, some: &[Fetched]) {
     all.resize(all.len().max(some.len()), Fetched::default());
     all.iter_mut().zip(some).for_each(|(a, &b)| a.merge(b));
 }
@@ -88,7 +88,7 @@ impl Default for Fetches {
 
 impl Fetches {
     /// Plays further loads of the sample.
-    pub fn run(&mut self, rows: &Rows<'_>) {
+    pub fn run(&mut self, rows: &ColumnSlices<'_>) {
         let mut from = 0;
         while from < rows.len() {
             let inside = self.at % EVERY;
@@ -118,11 +118,11 @@ impl Fetches {
     /// Adds those of another one, whose sample is complete.
     pub fn merge(&mut self, mut other: Fetches) {
         other.finish();
-        add(&mut self.counts, &other.counts);
+        add_fetches(&mut self.counts, &other.counts);
     }
 
-    fn play(&mut self, rows: &Rows<'_>) {
-        let Rows {
+    fn play(&mut self, rows: &ColumnSlices<'_>) {
+        let ColumnSlices {
             address,
             size,
             group,
@@ -200,7 +200,7 @@ mod tests {
         let columns = |of: fn(&(u64, u32, u32)) -> u32| loads.iter().map(of).collect::<Vec<_>>();
         let address: Vec<u64> = loads.iter().map(|l| l.0).collect();
         let mut fetches = Fetches::default();
-        fetches.run(&Rows {
+        fetches.run(&ColumnSlices {
             address: &address,
             size: &columns(|l| l.1),
             group: &columns(|l| l.2),
@@ -239,7 +239,7 @@ mod tests {
         let counted = |cut: usize| {
             let mut fetches = Fetches::default();
             for part in loads.chunks(cut) {
-                fetches.run(&Rows {
+                fetches.run(&ColumnSlices {
                     address: part,
                     size: &vec![8; part.len()],
                     group: &vec![0; part.len()],

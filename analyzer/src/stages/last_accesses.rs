@@ -13,7 +13,7 @@ pub(super) struct LastAccesses {
 }
 
 /// Place of a line in the table.
-pub(super) struct Place {
+pub(super) struct LinePlace {
     slot: usize,
     /// Position of the line's last access, if there was any.
     pub(super) before: Option<usize>,
@@ -36,14 +36,14 @@ impl LastAccesses {
 
     /// Finds a line.
     #[inline(always)]
-    pub(super) fn find(&self, line: u64) -> Place {
+    pub(super) fn find(&self, line: u64) -> LinePlace {
         let mask = self.table.len() - 1;
         let mut slot = spread(line) as usize >> 20 & mask;
         while self.table[slot].0 != 0 && self.table[slot].0 != line + 1 {
             slot = (slot + 1) & mask;
         }
         let (there, at) = self.table[slot];
-        Place {
+        LinePlace {
             slot,
             before: (there != 0).then_some(at as usize),
         }
@@ -62,7 +62,7 @@ impl LastAccesses {
 
     /// Adds an access of a line, whose place was found before.
     #[inline(always)]
-    pub(super) fn put(&mut self, place: Place, line: u64, at: usize) {
+    pub(super) fn put(&mut self, place: LinePlace, line: u64, at: usize) {
         match place.before {
             Some(before) => self.add(before, -1),
             None => self.lines += 1,

@@ -9,7 +9,7 @@
 
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::reuse_pairs::ReusePair;
-use crate::data::rows::Rows;
+use crate::data::rows::ColumnSlices;
 use crate::stages::last_accesses::LastAccesses;
 use crate::stages::set_conflicts::{Conflicts, LEVELS, Sets, touch};
 use crate::stages::walks::Walks;
@@ -47,7 +47,7 @@ pub fn bin(value: u64) -> usize {
 }
 
 /// The least value of a bin.
-pub fn start(bin: usize) -> u64 {
+pub fn bin_start(bin: usize) -> u64 {
     if bin < EXACT as usize {
         return bin as u64;
     }
@@ -366,7 +366,7 @@ impl LineVisits {
     }
 
     /// Further loads of the sample, and their instructions, if they are known.
-    pub fn run(&mut self, rows: &Rows<'_>, sites: &[u32]) {
+    pub fn run(&mut self, rows: &ColumnSlices<'_>, sites: &[u32]) {
         let n = rows.len();
         self.work
             .site
@@ -513,10 +513,10 @@ mod tests {
         for value in (0..5000).chain([1 << 20, (1 << 20) + 70_000, u64::from(u32::MAX)]) {
             let at = bin(value);
             assert!(
-                start(at) <= value && value < start(at + 1),
+                bin_start(at) <= value && value < bin_start(at + 1),
                 "{value} in {at}: {} to {}",
-                start(at),
-                start(at + 1)
+                bin_start(at),
+                bin_start(at + 1)
             );
         }
     }
@@ -534,7 +534,7 @@ mod tests {
         let group: Vec<u32> = (0..600).map(|i| i % 3).collect();
         let mut found = LineVisits::default();
         found.begin(0, 3, &[Sets { sets: 1, ways: 8 }; LEVELS], &[]);
-        let rows = Rows {
+        let rows = ColumnSlices {
             address: &address,
             size: &[8; 600],
             group: &group,
@@ -612,7 +612,7 @@ mod tests {
         ];
         let mut found = LineVisits::default();
         found.begin(2, 0, &[Sets { sets: 1, ways: 8 }; LEVELS], &pairs);
-        let rows = Rows {
+        let rows = ColumnSlices {
             address: &address,
             size: &[8; 8],
             group: &[4, 5, 6, 7, 8, 9, 10, 11],

@@ -30,7 +30,7 @@ const COMMON: f64 = 0.1;
 const FEW: usize = 16;
 
 /// A row of a sample that stands for others: address, sample, address space.
-pub type Place = (u64, u32, u32);
+pub type WalkPlace = (u64, u32, u32);
 
 /// Steps back of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct Walk {
     /// First touches of a line in the second halves of samples.
     pub late: u64,
     /// One of them.
-    pub place: Option<Place>,
+    pub place: Option<WalkPlace>,
     /// Steps other than back, and the bytes that they lead to.
     forward: u64,
     moved: i64,

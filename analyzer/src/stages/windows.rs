@@ -14,8 +14,8 @@
 //! Means over the windows of the *run* weight each window by its sample
 //! ([`crate::input::weights`]), if samples have weights.
 
-use crate::data::rows::Rows;
-use crate::interner::{KEY_BITS, MOST, Names, TOGETHER};
+use crate::data::rows::ColumnSlices;
+use crate::interner::{DenseNames, KEY_BITS, MOST, TOGETHER};
 use crate::prefetch;
 use std::collections::HashMap;
 use std::hint::select_unpredictable;
@@ -306,7 +306,7 @@ const PLACE: [usize; 4] = [0, 1, 2, 0];
 /// The state between accesses of one sample, and the sums over all samples.
 pub struct WindowEngine {
     /// Numbers of the epoch's addresses.
-    names: Names,
+    names: DenseNames,
     /// Addresses that are too large for `names`: their numbers come from the other end.
     odd: HashMap<u64, u32>,
     /// Numbers of addresses by block and place in it, where blocks have numbers.
@@ -396,7 +396,7 @@ impl WindowEngine {
     /// An engine without sums.
     pub fn new() -> WindowEngine {
         WindowEngine {
-            names: Names::new(),
+            names: DenseNames::new(),
             odd: HashMap::new(),
             inside: Inside::default(),
             seen: Vec::new(),
@@ -428,14 +428,19 @@ impl WindowEngine {
     }
 
     /// Feeds load accesses in order.
-    pub fn run(&mut self, rows: &Rows<'_>) {
+    pub fn run(&mut self, rows: &ColumnSlices<'_>) {
         self.run_in_blocks(rows, None, 0);
     }
 
     /// The same for samples whose blocks of `1 << shift` bytes may have numbers: the blocks in
     /// which accesses begin, below the number of accesses. These must be all accesses of the
     /// sample.
-    pub(crate) fn run_in_blocks(&mut self, rows: &Rows<'_>, blocks: Option<&[u16]>, shift: u32) {
+    pub(crate) fn run_in_blocks(
+        &mut self,
+        rows: &ColumnSlices<'_>,
+        blocks: Option<&[u16]>,
+        shift: u32,
+    ) {
         let blocks = blocks
             .filter(|b| {
                 b.len() == rows.len()
@@ -462,12 +467,12 @@ impl WindowEngine {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-    fn run_modern(&mut self, rows: &Rows<'_>, blocks: Option<(&[u16], u32)>) {
+    fn run_modern(&mut self, rows: &ColumnSlices<'_>, blocks: Option<(&[u16], u32)>) {
         self.run_any(rows, blocks);
     }
 
     #[inline(always)]
-    fn run_any(&mut self, rows: &Rows<'_>, blocks: Option<(&[u16], u32)>) {
+    fn run_any(&mut self, rows: &ColumnSlices<'_>, blocks: Option<(&[u16], u32)>) {
         let len = rows.len();
         let (address, group, implied) = (
             &rows.address[..len],
@@ -813,7 +818,7 @@ mod tests {
                 let address: Vec<u64> = rows.iter().map(|r| r.0).collect();
                 let group: Vec<u32> = rows.iter().map(|r| 40 + r.1).collect();
                 let implied: Vec<u16> = rows.iter().map(|r| r.2).collect();
-                engine.run(&Rows {
+                engine.run(&ColumnSlices {
                     address: &address,
                     size: &vec![8; rows.len()],
                     group: &group,
@@ -858,7 +863,7 @@ mod tests {
                     *numbers.entry(block).or_insert(next)
                 };
                 let blocks: Vec<u16> = address.iter().map(|a| number(a >> shift)).collect();
-                let rows = Rows { address: &address, size: &vec![1; sample.len()], group: &group, implied: &implied };
+                let rows = ColumnSlices { address: &address, size: &vec![1; sample.len()], group: &group, implied: &implied };
                 engine.run_in_blocks(&rows, numbered.then_some(&blocks[..]), shift);
             }
             let samples: Vec<_> = samples.into_iter().map(|s| s.0).collect();
@@ -903,7 +908,7 @@ mod tests {
                 let engine = &mut engines[usize::from(number >= first)];
                 engine.begin(Some(*weight));
                 let (address, group, implied): (Vec<u64>, Vec<u32>, Vec<u16>) = (sample.iter().map(|r| r.0).collect(), sample.iter().map(|r| r.1).collect(), sample.iter().map(|r| r.2).collect());
-                engine.run(&Rows { address: &address, size: &vec![8; sample.len()], group: &group, implied: &implied });
+                engine.run(&ColumnSlices { address: &address, size: &vec![8; sample.len()], group: &group, implied: &implied });
             }
             let [mut all, rest] = engines;
             all.merge(&rest);

@@ -120,7 +120,7 @@ impl Divider<'_> {
 }
 
 /// The tables. `times`: where windows come by time.
-pub fn tables(
+pub fn tables_by_path(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, &CallPaths),
     windows: &[Window],

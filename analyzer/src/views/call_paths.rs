@@ -148,7 +148,7 @@ impl Sums {
 }
 
 /// The table. `times`: where windows come by time.
-pub fn table(
+pub fn call_path_table(
     told: &manifest::CallPaths,
     paths: &CallPaths,
     samples: &[SampleInfo],
@@ -381,7 +381,7 @@ mod tests {
             })
             .collect();
         let told = manifest::CallPaths::default();
-        let found = table(&told, &paths, &samples, None, Some(&windows));
+        let found = call_path_table(&told, &paths, &samples, None, Some(&windows));
         assert_eq!((found.whole, found.partial, found.unknown), (3, 1, 1));
         let rows: Vec<_> = found
             .calls
@@ -410,7 +410,7 @@ mod tests {
         let alone: Vec<f64> = found.calls.iter().filter_map(|r| r.self_pct).collect();
         assert_eq!(alone, [0.0, 40.0, 20.0, 0.0, 20.0]);
         // If some rows were not read, the touched memory is unknown.
-        let part = table(&told, &paths, &samples, None, Some(&windows[1..]));
+        let part = call_path_table(&told, &paths, &samples, None, Some(&windows[1..]));
         assert!(part.calls.iter().all(|r| r.footprint.is_none()));
     }
 }

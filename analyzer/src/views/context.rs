@@ -1,8 +1,8 @@
 //! Data for rows of places (regions, objects, intervals of the run), besides their own sums.
 
 use crate::data::code_map::CodeMap;
-use crate::data::counts::Counts;
-use crate::engine::Outcome;
+use crate::data::counts::AccessCounts;
+use crate::engine::EngineOutcome;
 use crate::estimate::row_estimates::RegionEstimator;
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
@@ -59,7 +59,7 @@ impl<'a> Basis<'a> {
 
     /// From what a pass has found.
     pub fn new(
-        outcome: &'a Outcome,
+        outcome: &'a EngineOutcome,
         code: &CodeMap,
         places: RegionEstimator,
         times: Option<TimeShares>,
@@ -123,7 +123,11 @@ impl<'a> Basis<'a> {
 
     /// Adds the lines that were fetched for a place: each group of code contributes the share of
     /// its loads there. Exact for code that loads only one place.
-    pub(crate) fn add_fetches(&self, counts: &mut Counts, parts: impl Iterator<Item = (u32, u64)>) {
+    pub(crate) fn add_fetches(
+        &self,
+        counts: &mut AccessCounts,
+        parts: impl Iterator<Item = (u32, u64)>,
+    ) {
         let (mut lines, mut bytes) = (0.0, 0.0);
         for (group, starts) in parts {
             let Some(&(loads, fetched)) = self.fetches.get(group as usize) else {
@@ -139,7 +143,7 @@ impl<'a> Basis<'a> {
     }
 
     /// Adds all lines that were fetched.
-    pub(crate) fn add_all_fetches(&self, counts: &mut Counts) {
+    pub(crate) fn add_all_fetches(&self, counts: &mut AccessCounts) {
         for (_, fetched) in &self.fetches {
             counts.fetches += fetched.lines;
             counts.fetched_bytes += fetched.bytes;
@@ -164,7 +168,7 @@ fn sum(stands_for: &[f64], parts: impl Iterator<Item = (u32, u64)>) -> f64 {
 }
 
 /// See [`Basis::counted`]. Classes of one piece of code have one number.
-fn counted(outcome: &Outcome) -> Option<Vec<f64>> {
+fn counted(outcome: &EngineOutcome) -> Option<Vec<f64>> {
     let counted = outcome.weights.as_deref()?.counted()?;
     let counts = &outcome.buckets[0].counts;
     let each = counts.chunks(4).enumerate().flat_map(|(piece, classes)| {

@@ -6,9 +6,9 @@
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::samples::SampleInfo;
-use crate::engine::{Aids, Collect, Options, analyse_with};
+use crate::engine::{Aids, Collect, EngineOptions, analyse_with};
 use crate::input::selection::{Chosen, Extent};
-use crate::input::source::Source;
+use crate::input::source::ChunkSource;
 use crate::stages::reuse::by_page::HeatTable;
 use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
 use crate::views::location::{LocationZoom, Region, collect_leaves};
@@ -23,7 +23,7 @@ const ROWS: usize = 16;
 
 /// A column.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Column {
+pub struct HeatMapColumn {
     /// Start of its first sample, `time_ns`.
     pub from_ns: u64,
     /// End of its last sample.
@@ -53,7 +53,7 @@ pub struct HeatRow {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HeatMap {
     /// By time.
-    pub columns: Vec<Column>,
+    pub columns: Vec<HeatMapColumn>,
     /// By address.
     pub rows: Vec<HeatRow>,
 }
@@ -132,17 +132,21 @@ pub(crate) fn columns(samples: &[SampleInfo], order: &[usize]) -> Vec<Extent> {
 }
 
 /// A map before its rows were counted.
-pub struct Plan {
+pub struct HeatMapPlan {
     leaves: Vec<(Region, u64, u64)>,
     extents: Vec<Extent>,
-    columns: Vec<Column>,
+    columns: Vec<HeatMapColumn>,
     regions: Arc<HeatRegions>,
     block_shift: u32,
 }
 
-impl Plan {
+impl HeatMapPlan {
     /// The hottest final regions of the location zoom against the time that is looked at.
-    pub fn new(samples: &[SampleInfo], zoom: &LocationZoom, block_shift: u32) -> Option<Plan> {
+    pub fn new(
+        samples: &[SampleInfo],
+        zoom: &LocationZoom,
+        block_shift: u32,
+    ) -> Option<HeatMapPlan> {
         let mut leaves = Vec::new();
         collect_leaves(&zoom.root, &mut leaves);
         leaves.retain(|l| !l.id.is_empty());
@@ -174,12 +178,12 @@ impl Plan {
                 .map(|&s| samples[s].last_time)
                 .max()
                 .unwrap_or(0);
-            Column {
+            HeatMapColumn {
                 from_ns: from,
                 to_ns: to,
             }
         };
-        Some(Plan {
+        Some(HeatMapPlan {
             columns: extents.iter().map(column).collect(),
             regions: Arc::new(HeatRegions::new(&bounds, block_shift, COLUMNS)),
             leaves,
@@ -194,7 +198,7 @@ impl Plan {
         cells: &HeatTable,
         spaces: &[u32],
         unit_shift: u32,
-    ) -> Result<HeatMap, Box<Plan>> {
+    ) -> Result<HeatMap, Box<HeatMapPlan>> {
         let Some(cells) = cells.cells() else {
             return Err(Box::new(self));
         };
@@ -222,7 +226,12 @@ impl Plan {
     }
 
     /// Counts by a pass over the trace of its own.
-    pub fn count(self, source: &dyn Source, options: Options, samples: &[SampleInfo]) -> HeatMap {
+    pub fn count(
+        self,
+        source: &dyn ChunkSource,
+        options: EngineOptions,
+        samples: &[SampleInfo],
+    ) -> HeatMap {
         let chosen = Chosen::new(
             source,
             samples,
@@ -232,7 +241,7 @@ impl Plan {
                 .map(|(c, e)| (e, 0, c as u32)),
             false,
         );
-        let options = Options {
+        let options = EngineOptions {
             zoom: None,
             windows: false,
             samples: false,

@@ -17,7 +17,7 @@ pub use crate::views::location_code::CodePart;
 pub(crate) use crate::views::location_code::{ByGroup, Sums, by_function_and_line, code_parts};
 
 use crate::data::code_map::{CLASS_STORE, CodeMap};
-use crate::data::counts::{Counts, Metrics};
+use crate::data::counts::{AccessCounts, Metrics};
 use crate::data::object_map::{Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
@@ -28,7 +28,7 @@ use crate::stages::strides::StrideShare;
 use crate::util::fast_hash::Mixed;
 use crate::views::context::{Basis, STRIDES};
 use crate::views::location_code::CODE_ROWS;
-use crate::views::location_divide::{Found, RegionPlaces, Units, divide};
+use crate::views::location_divide::{RegionPlaces, UnitRange, Units, divide};
 use crate::views::objects::object_of;
 use crate::views::region_footprints::footprints;
 use serde::Serialize;
@@ -244,7 +244,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     /// A region, of which all is known but its children. `around`: accesses of the region that it is in.
-    fn region(&self, found: &Found, number: u32, counts: &Counts, around: u64) -> Region {
+    fn region(&self, found: &UnitRange, number: u32, counts: &AccessCounts, around: u64) -> Region {
         let list = &self.units.list[found.units.clone()];
         let blocks: u64 = list.iter().map(|u| u64::from(u.blocks.count_ones())).sum();
         let (start, end) = match (found.page, list.first(), list.last()) {
@@ -316,7 +316,7 @@ impl Maker<'_> {
         }
     }
 
-    fn objects(&self, found: &Found) -> Vec<ObjectPart> {
+    fn objects(&self, found: &UnitRange) -> Vec<ObjectPart> {
         let Some(resolver) = self.resolver else {
             return Vec::new();
         };

@@ -1,7 +1,7 @@
 //! The code that touches a region or an object.
 
 use crate::data::code_map::CodeMap;
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::UnitEntry;
 use crate::util::fast_hash::Mixed;
@@ -61,8 +61,8 @@ impl Sums {
     }
 
     /// As counts, but for the footprints.
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
+    pub(crate) fn counts(&self) -> AccessCounts {
+        AccessCounts {
             accesses: self.starts,
             implied: self.implied,
             reuses: self.reuse.reuses,
@@ -70,7 +70,7 @@ impl Sums {
             distance_sum: self.reuse.distance,
             distance_max: self.reuse.distance_max,
             interval_sum: self.reuse.interval,
-            ..Counts::default()
+            ..AccessCounts::default()
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// A unit of memory, all its entries together.
-pub(crate) struct Unit {
+pub(crate) struct MemoryUnit {
     pub(crate) space: u32,
     pub(crate) unit: u64,
     pub(crate) blocks: u64,
@@ -18,20 +18,20 @@ pub(crate) struct Unit {
 
 /// Units of memory by address space and address.
 pub(crate) struct Units {
-    pub(crate) list: Vec<Unit>,
+    pub(crate) list: Vec<MemoryUnit>,
     pub(crate) place: HashMap<(u32, u64), u32, Mixed>,
 }
 
 impl Units {
     pub(crate) fn new(entries: impl Iterator<Item = UnitEntry>) -> Units {
         let mut place: HashMap<(u32, u64), u32, Mixed> = HashMap::default();
-        let mut list: Vec<Unit> = Vec::new();
+        let mut list: Vec<MemoryUnit> = Vec::new();
         for entry in entries {
             let at = *place
                 .entry((entry.space, entry.unit))
                 .or_insert(list.len() as u32);
             if at as usize == list.len() {
-                list.push(Unit {
+                list.push(MemoryUnit {
                     space: entry.space,
                     unit: entry.unit,
                     blocks: 0,
@@ -51,7 +51,7 @@ impl Units {
 }
 
 /// A region before its code and its objects are known: some units that follow one another.
-pub(crate) struct Found {
+pub(crate) struct UnitRange {
     /// Numbers of the children on the way from the root.
     pub(crate) id: String,
     /// The region that it is in, which stands before it.
@@ -66,7 +66,12 @@ pub(crate) struct Found {
 
 /// Finds hot regions. `tau` is a percentage; `pages` are page sizes by level. Each region comes
 /// after the one that contains it.
-pub(crate) fn divide(units: &[Unit], sizes: Sizes, tau: f64, pages: &[u32]) -> Vec<Found> {
+pub(crate) fn divide(
+    units: &[MemoryUnit],
+    sizes: Sizes,
+    tau: f64,
+    pages: &[u32],
+) -> Vec<UnitRange> {
     let mut zoomer = Zoomer {
         units,
         sizes,
@@ -80,11 +85,11 @@ pub(crate) fn divide(units: &[Unit], sizes: Sizes, tau: f64, pages: &[u32]) -> V
 }
 
 struct Zoomer<'a> {
-    units: &'a [Unit],
+    units: &'a [MemoryUnit],
     sizes: Sizes,
     tau: f64,
     pages: &'a [u32],
-    found: Vec<Found>,
+    found: Vec<UnitRange>,
 }
 
 impl Zoomer<'_> {
@@ -100,7 +105,7 @@ impl Zoomer<'_> {
         self.units[units.clone()]
             .iter()
             .for_each(|u| sums.merge(&u.sums));
-        self.found.push(Found {
+        self.found.push(UnitRange {
             id,
             parent,
             units,
@@ -183,7 +188,7 @@ pub(crate) struct RegionPlaces<'a> {
 }
 
 impl<'a> RegionPlaces<'a> {
-    pub(crate) fn new(units: &'a Units, sizes: Sizes, found: &[Found]) -> RegionPlaces<'a> {
+    pub(crate) fn new(units: &'a Units, sizes: Sizes, found: &[UnitRange]) -> RegionPlaces<'a> {
         let mut deepest = vec![0u32; units.list.len()];
         let mut chains: Vec<Vec<u32>> = Vec::new();
         for (number, f) in found.iter().enumerate() {

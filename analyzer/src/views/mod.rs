@@ -13,7 +13,7 @@ pub(crate) mod region_footprints;
 pub mod time_tree;
 
 use crate::data::code_map::CodeMap;
-use crate::data::counts::{Counts, Metrics};
+use crate::data::counts::{AccessCounts, Metrics};
 use crate::engine::BucketOutcome;
 use crate::engine::outcome::group_counts;
 use crate::stages::footprint::fold::Folded;
@@ -61,13 +61,13 @@ pub struct LoopPart {
 #[derive(Clone, Debug, Default)]
 pub struct ByCode {
     /// By function.
-    pub functions: Vec<Counts>,
+    pub functions: Vec<AccessCounts>,
     /// By loop; each with those inside it.
-    pub loops: Vec<Counts>,
+    pub loops: Vec<AccessCounts>,
 }
 
 /// Counts of a bucket: the whole, and by code.
-pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (Counts, ByCode) {
+pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (AccessCounts, ByCode) {
     let Folded {
         mut whole,
         mut functions,
@@ -87,23 +87,23 @@ pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (Counts, ByCode)
 }
 
 /// Counts of a bucket as a whole, which takes less time.
-pub(crate) fn whole_counts(bucket: &BucketOutcome, code: &CodeMap) -> Counts {
+pub(crate) fn whole_counts(bucket: &BucketOutcome, code: &CodeMap) -> AccessCounts {
     // A map without code has no functions whose footprints are counted.
     let mut whole = bucket.footprint.fold(&CodeMap::default()).whole;
     (0..code.pieces.len()).for_each(|piece| whole.add_rows(&piece_counts(bucket, piece)));
     whole
 }
 
-fn piece_counts(bucket: &BucketOutcome, piece: usize) -> Counts {
-    let mut counts = Counts::default();
+fn piece_counts(bucket: &BucketOutcome, piece: usize) -> AccessCounts {
+    let mut counts = AccessCounts::default();
     (0..4).for_each(|class| counts.add_rows(&group_counts(bucket, piece * 4 + class)));
     counts
 }
 
 /// Numbers of the counts with the most loads, at most `most`, each with its share of the whole in percent.
 fn top(
-    whole: &Counts,
-    counts: &[Counts],
+    whole: &AccessCounts,
+    counts: &[AccessCounts],
     tie: impl Fn(usize) -> u32,
     most: usize,
 ) -> Vec<(usize, Option<f64>, Metrics)> {
@@ -126,8 +126,8 @@ fn top(
 
 /// The functions with the most loads, at most `most`.
 pub(crate) fn top_functions(
-    whole: &Counts,
-    functions: &[Counts],
+    whole: &AccessCounts,
+    functions: &[AccessCounts],
     code: &CodeMap,
     most: usize,
 ) -> Vec<FunctionPart> {
@@ -148,8 +148,8 @@ pub(crate) fn top_functions(
 
 /// The loops with the most loads, at most `most`; of equals the outer one first.
 pub(crate) fn top_loops(
-    whole: &Counts,
-    loops: &[Counts],
+    whole: &AccessCounts,
+    loops: &[AccessCounts],
     code: &CodeMap,
     most: usize,
 ) -> Vec<LoopPart> {

@@ -1,7 +1,7 @@
 //! The table of objects: what each was loaded, and how far apart.
 
 use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
-use crate::data::counts::{Counts, Metrics};
+use crate::data::counts::{AccessCounts, Metrics};
 use crate::data::object_map::{OwnStack, Recent, Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
@@ -271,7 +271,7 @@ struct Maker<'a> {
     /// Loads of all objects.
     total: u64,
     /// By object.
-    footprints: Vec<Counts>,
+    footprints: Vec<AccessCounts>,
     seen: Grouped,
     /// By sample, see [`begun`].
     begun: HashMap<u32, u32, Mixed>,
@@ -326,7 +326,7 @@ impl Maker<'_> {
     }
 
     /// Estimates for an object of so many bytes.
-    fn hats(&self, number: u32, part: &ObjectSums, counts: &Counts, bytes: u64) -> Hats {
+    fn hats(&self, number: u32, part: &ObjectSums, counts: &AccessCounts, bytes: u64) -> Hats {
         let basis = self.basis;
         let of = part.by_group.iter();
         let loads = of.map(|(&group, sums)| (group, sums.starts + sums.implied));
@@ -342,7 +342,7 @@ impl Maker<'_> {
 
 /// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several
 /// objects share.
-pub fn table(
+pub fn object_table(
     entries: impl Iterator<Item = UnitEntry>,
     (basis, mixed, samples): (&Basis<'_>, &FootprintSet, &[SampleInfo]),
     spaces: &[u32],

@@ -6,7 +6,7 @@
 //! have separate footprints, by object ([`crate::stages::reuse::by_page::MixedFootprints`]).
 
 use crate::data::code_map::CLASS_STORE;
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::data::memory_units::LINE_SHIFT;
 use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::object_map::Resolver;
@@ -25,7 +25,7 @@ pub(crate) trait UnitRegions: Sync {
 /// Counts of one place; lines come in their order.
 #[derive(Clone, Default)]
 struct RegionCounts {
-    counts: Counts,
+    counts: AccessCounts,
     line: Option<(u32, u64)>,
     page: Option<(u32, u64)>,
 }
@@ -57,7 +57,7 @@ fn same_line(a: &Entry, b: &Entry) -> bool {
 }
 
 /// Footprints of loads by place; only the footprint fields of the counts are set.
-pub(crate) fn footprints(set: &FootprintSet, places: &impl UnitRegions) -> Vec<Counts> {
+pub(crate) fn footprints(set: &FootprintSet, places: &impl UnitRegions) -> Vec<AccessCounts> {
     let all = set.fold_with(
         || vec![RegionCounts::default(); places.len()],
         |all, entries| fold(entries, places, all),
@@ -120,7 +120,7 @@ fn fold_any(entries: &[Entry], places: &impl UnitRegions, all: &mut [RegionCount
 }
 
 /// Footprints of entries whose groups are four times a place, and a class.
-pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<Counts> {
+pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<AccessCounts> {
     let add = |all: &mut Vec<RegionCounts>, entries: &[Entry]| {
         for same in
             entries.chunk_by(|a, b| same_line(a, b) && a.key().group / 4 == b.key().group / 4)
@@ -193,7 +193,7 @@ pub(crate) fn of_objects(
     whole: &FootprintSet,
     mixed: &FootprintSet,
     objects: &WholePages<'_>,
-) -> Vec<Counts> {
+) -> Vec<AccessCounts> {
     let mut all = footprints(whole, objects);
     all.iter_mut()
         .zip(footprints_of_groups(mixed, objects.len()))

@@ -15,17 +15,17 @@
 //! path goes to the one with the greatest footprint growth ΔF, then the greatest mean D.
 
 use crate::data::code_map::{CLASS_STORE, CodeMap};
-use crate::data::counts::{Bin, Counts, Metrics};
+use crate::data::counts::{AccessCounts, Bin, Metrics};
 use crate::data::histogram::Histogram;
 use crate::data::samples::SampleInfo;
-use crate::engine::{BucketOutcome, Collect, Options, Outcome, analyse};
+use crate::engine::{BucketOutcome, Collect, EngineOptions, EngineOutcome, analyse};
 use crate::estimate::row_estimates::{Hats, RegionEstimator};
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::TimeShare;
 use crate::estimate::{Design, Grouped, Kinds};
 use crate::input::selection;
-use crate::input::selection::{Chosen, Extent, Held};
-use crate::input::source::Source;
+use crate::input::selection::{CachedSource, Chosen, Extent};
+use crate::input::source::ChunkSource;
 use crate::stages::footprint::GroupCount;
 use crate::stages::incidence::Incidence;
 use crate::stages::reuse::by_page::NO_COLUMN;
@@ -48,7 +48,7 @@ const FUNCTIONS: usize = 10;
 /// Kind of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum NodeKind {
     /// The whole run.
     #[default]
     Run,
@@ -66,7 +66,7 @@ pub struct Node {
     /// Numbers of the children on the way from the root, e.g. `0.3.2`; the root is empty.
     pub id: String,
     /// Kind of the node.
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// Number of samples (1 for sub-windows).
     pub samples: u64,
     /// Start of the first sample, `time_ns`. For sub-windows: of their sample.
@@ -228,7 +228,7 @@ fn seen(
 /// Counts of a part of the run.
 #[derive(Clone, Debug, Default)]
 pub struct IntervalCounts {
-    counts: Counts,
+    counts: AccessCounts,
     distances: Histogram,
     /// By group of code.
     groups: Vec<GroupCount>,
@@ -240,7 +240,7 @@ impl IntervalCounts {
     }
 
     /// Counts of a bucket, if they are known.
-    pub fn of_whole(counts: Counts, bucket: &BucketOutcome) -> IntervalCounts {
+    pub fn of_whole(counts: AccessCounts, bucket: &BucketOutcome) -> IntervalCounts {
         IntervalCounts {
             counts,
             distances: bucket.reuse.all_distances(),
@@ -287,11 +287,11 @@ impl Describer<'_> {
             values.all(|v| v == first).then_some(first)
         };
         let (kind, exact) = match extent {
-            Extent::Loads(..) => (Kind::Window, true),
-            Extent::Parts(_) => (Kind::Interval, false),
-            Extent::Samples(list) if list.len() == 1 => (Kind::Sample, true),
-            Extent::Samples(_) if id.is_empty() => (Kind::Run, false),
-            Extent::Samples(_) => (Kind::Interval, false),
+            Extent::Loads(..) => (NodeKind::Window, true),
+            Extent::Parts(_) => (NodeKind::Interval, false),
+            Extent::Samples(list) if list.len() == 1 => (NodeKind::Sample, true),
+            Extent::Samples(_) if id.is_empty() => (NodeKind::Run, false),
+            Extent::Samples(_) => (NodeKind::Interval, false),
         };
         let hats = if exact {
             Hats::default()
@@ -328,7 +328,7 @@ impl Describer<'_> {
             _ => hats,
         };
         Node {
-            kind: if id.is_empty() { Kind::Run } else { kind },
+            kind: if id.is_empty() { NodeKind::Run } else { kind },
             id,
             samples: list.len() as u64,
             from_ns: infos().map(|s| s.first_time).min().unwrap_or(0),
@@ -370,10 +370,10 @@ impl Describer<'_> {
 
 /// By child: true if it is hot. Also the child on the path: a hot one with the greatest ΔF, then
 /// the greatest mean D.
-fn worst(children: &[&Counts]) -> (Vec<bool>, Option<usize>) {
-    let loads = |c: &Counts| c.accesses + c.implied;
+fn worst(children: &[&AccessCounts]) -> (Vec<bool>, Option<usize>) {
+    let loads = |c: &AccessCounts| c.accesses + c.implied;
     let all: u64 = children.iter().map(|&c| loads(c)).sum();
-    let is_hot = |c: &Counts| {
+    let is_hot = |c: &AccessCounts| {
         loads(c) > 0 && u128::from(loads(c)) * 2 * children.len() as u128 >= u128::from(all)
     };
     let hot: Vec<bool> = children.iter().map(|&c| is_hot(c)).collect();
@@ -444,7 +444,7 @@ pub struct First {
 
 impl First {
     /// Lists the samples of a trace and divides them.
-    pub fn new(source: &dyn Source, look: &Look) -> First {
+    pub fn new(source: &dyn ChunkSource, look: &Look) -> First {
         let samples = selection::list(source);
         let order = by_time(&samples);
         let columns = heat_map::columns(&samples, &order);
@@ -461,7 +461,7 @@ impl First {
 
     /// The rows of the trace: in the bucket of their child of the root (the last one holds all
     /// others), and in their column of the heat map.
-    pub(crate) fn rows<'a>(&self, source: &'a dyn Source) -> Chosen<'a> {
+    pub(crate) fn rows<'a>(&self, source: &'a dyn ChunkSource) -> Chosen<'a> {
         let mut cuts: Vec<Vec<(std::ops::Range<u64>, u32, u32)>> =
             vec![Vec::new(); self.samples.len()];
         let mut buckets: Vec<Vec<(std::ops::Range<u64>, u32)>> =
@@ -530,7 +530,7 @@ impl First {
 
     /// Takes the parts of the counts before they are united; `None` if the rows did not agree with
     /// the list.
-    pub fn take(self, outcome: &Outcome, code: &CodeMap) -> Option<Taken> {
+    pub fn take(self, outcome: &EngineOutcome, code: &CodeMap) -> Option<Taken> {
         // The list lacks the begin of samples in the code.
         let bare = |s: &SampleInfo| SampleInfo {
             begin: None,
@@ -556,8 +556,8 @@ pub struct Taken {
 /// run, `first` what was counted of the first level.
 #[allow(clippy::too_many_arguments, reason = "what the pass before has found")]
 pub fn zoom(
-    source: &dyn Source,
-    options: Options,
+    source: &dyn ChunkSource,
+    options: EngineOptions,
     code: &CodeMap,
     samples: &[SampleInfo],
     basis: &Basis<'_>,
@@ -572,14 +572,14 @@ pub fn zoom(
             all: whole.counts.accesses + whole.counts.implied,
         },
         code,
-        options: Options {
+        options: EngineOptions {
             zoom: None,
             windows: false,
             samples: false,
             incidence: Collect::Nothing,
             ..options
         },
-        held: Held::new(source),
+        held: CachedSource::new(source),
     };
     let mut extent = Extent::Samples(by_time(samples));
     let mut root = tree.root(&extent, whole);
@@ -618,8 +618,8 @@ pub fn zoom(
 struct Tree<'a> {
     describer: Describer<'a>,
     code: &'a CodeMap,
-    options: Options,
-    held: Held<'a>,
+    options: EngineOptions,
+    held: CachedSource<'a>,
 }
 
 impl Tree<'_> {

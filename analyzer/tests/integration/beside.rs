@@ -1,9 +1,9 @@
 //! `mgz-analyze cache --online` and `reuse --online`: rows on standard input, and a trace with the
 //! rows that follow, compared with the trace that has all of them.
 
-use crate::common::{self, Random, Row};
+use crate::common::{self, SampleRow, TestRandom};
 use mgz_annotations_schema::manifest::SPILL_DIR;
-use mgz_annotations_schema::row_stream::{Batch, Code, RowWriter};
+use mgz_annotations_schema::row_stream::{Batch, RowCode, RowWriter};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -55,12 +55,18 @@ const OPTIONS: [&[&str]; 9] = [
 ];
 
 /// Rows of a thread, whose times rise from `begin`, unevenly.
-fn thread(random: &mut Random, process: u32, thread: u32, begin: u64, count: u64) -> Vec<Row> {
+fn thread(
+    random: &mut TestRandom,
+    process: u32,
+    thread: u32,
+    begin: u64,
+    count: u64,
+) -> Vec<SampleRow> {
     let mut time = begin;
     let row = |seq| {
         time += [0, 1, 2, 40][random.below(4) as usize] + 500 * u64::from(random.below(100) == 0);
         let site = random.below(8) as u32;
-        Row {
+        SampleRow {
             process,
             thread,
             seq,
@@ -74,17 +80,17 @@ fn thread(random: &mut Random, process: u32, thread: u32, begin: u64, count: u64
             class: (site % 3) as u8,
             store: random.below(3) == 0,
             implied_const: random.below(3) as u16,
-            ..Row::default()
+            ..SampleRow::default()
         }
     };
     (0..count).map(row).collect()
 }
 
 /// Rows of one sample; `codes` are those of the rows before.
-fn batch(rows: &[Row], codes: &mut Vec<Code>) -> Batch {
+fn batch(rows: &[SampleRow], codes: &mut Vec<RowCode>) -> Batch {
     let known = codes.len();
-    let code = |row: &Row| {
-        let code = Code {
+    let code = |row: &SampleRow| {
+        let code = RowCode {
             module: row.module,
             site: row.site,
             class: row.class,
@@ -129,7 +135,7 @@ fn analyse(trace: &Path, options: &[&str], input: Option<&[u8]>) -> Output {
     })
 }
 
-fn write(folder: &Path, rows: &[Row], group: usize) {
+fn write(folder: &Path, rows: &[SampleRow], group: usize) {
     let sidecar = common::sidecar(8);
     let manifest = common::manifest("full", &sidecar);
     common::write_trace(folder, &manifest, &sidecar, &[rows.to_vec()], group);
@@ -137,8 +143,8 @@ fn write(folder: &Path, rows: &[Row], group: usize) {
 }
 
 /// The threads of a run; the rows of the first, up to the number given, ran before all others.
-fn runs(random: &mut Random) -> Vec<(Vec<Vec<Row>>, usize)> {
-    let first = |random: &mut Random| thread(random, 50, 50, 1000, 3000);
+fn runs(random: &mut TestRandom) -> Vec<(Vec<Vec<SampleRow>>, usize)> {
+    let first = |random: &mut TestRandom| thread(random, 50, 50, 1000, 3000);
     let mut out = Vec::new();
     // One thread, of which all is sent, or all but some.
     for sent in [3000, 2999, 1, 0] {
@@ -170,7 +176,7 @@ fn runs(random: &mut Random) -> Vec<(Vec<Vec<Row>>, usize)> {
 
 #[test]
 fn rows_before_a_trace_are_as_if_it_had_them() {
-    let mut random = Random(1);
+    let mut random = TestRandom(1);
     for (number, (threads, sent)) in runs(&mut random).into_iter().enumerate() {
         let dir = tempfile::tempdir().unwrap();
         let mut stream = Vec::new();
@@ -183,7 +189,7 @@ fn rows_before_a_trace_are_as_if_it_had_them() {
         }
         writer.finish().unwrap();
         let (whole, rest) = (dir.path().join("whole"), dir.path().join("rest"));
-        let sorted = |mut rows: Vec<Row>| {
+        let sorted = |mut rows: Vec<SampleRow>| {
             rows.sort_by_key(|r| (r.process, r.thread, r.seq));
             rows
         };
@@ -209,9 +215,9 @@ fn rows_before_a_trace_are_as_if_it_had_them() {
 /// Threads take turns by the times of their rows, wherever row groups end.
 #[test]
 fn the_order_of_threads_does_not_depend_on_row_groups() {
-    let mut random = Random(2);
+    let mut random = TestRandom(2);
     let dir = tempfile::tempdir().unwrap();
-    let rows: Vec<Row> = (0..3)
+    let rows: Vec<SampleRow> = (0..3)
         .flat_map(|n| thread(&mut random, 5, 5 + n, 1000 + u64::from(n) * 777, 2000))
         .collect();
     let analysed = [64, 999, 100_000].map(|group| {
@@ -226,7 +232,7 @@ fn the_order_of_threads_does_not_depend_on_row_groups() {
 
 #[test]
 fn streams_that_are_cut_off_or_of_no_use_are_told() {
-    let mut random = Random(3);
+    let mut random = TestRandom(3);
     let dir = tempfile::tempdir().unwrap();
     let rows = thread(&mut random, 5, 5, 1000, 200);
     let trace = dir.path().join("trace");

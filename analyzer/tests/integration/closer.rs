@@ -1,6 +1,6 @@
 //! Looking closer: partial results, objects, parts of the run, estimates, on synthetic traces.
 
-use crate::common::{Random, Row, manifest, sidecar, write_trace};
+use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
 use mgz_annotations_schema::manifest::OBJECTS;
@@ -32,8 +32,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn row(process: u32, seq: u64, sample: u32, site: u32, address: u64) -> Row {
-    Row {
+fn row(process: u32, seq: u64, sample: u32, site: u32, address: u64) -> SampleRow {
+    SampleRow {
         process,
         thread: process,
         seq,
@@ -44,14 +44,14 @@ fn row(process: u32, seq: u64, sample: u32, site: u32, address: u64) -> Row {
         size: 8,
         class: 1 + (site % 2) as u8,
         ip: 0x1000,
-        ..Row::default()
+        ..SampleRow::default()
     }
 }
 
 /// A ring trace of one process; samples of 300 rows.
-fn of_process(folder: &Path, process: u32, random: &mut Random) -> Vec<Row> {
+fn of_process(folder: &Path, process: u32, random: &mut TestRandom) -> Vec<SampleRow> {
     let sidecar = sidecar(32);
-    let rows: Vec<Row> = (0..3000u64)
+    let rows: Vec<SampleRow> = (0..3000u64)
         .map(|i| {
             let site = (random.below(8) * u64::from(process)) as u32 % 32;
             let mut row = row(
@@ -84,11 +84,11 @@ fn of_process(folder: &Path, process: u32, random: &mut Random) -> Vec<Row> {
 fn partial_results_merge_in_any_grouping_to_the_result_of_the_whole() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    let mut random = Random(8);
+    let mut random = TestRandom(8);
     let mut all = Vec::new();
     for (number, name) in ["a", "b", "c"].iter().enumerate() {
         let rows = of_process(&at(name), number as u32 + 1, &mut random);
-        all.extend(rows.iter().map(|r| Row {
+        all.extend(rows.iter().map(|r| SampleRow {
             sample: r.sample + number as u32 * 10,
             ..*r
         }));
@@ -188,7 +188,7 @@ fn partial_results_merge_in_any_grouping_to_the_result_of_the_whole() {
 #[test]
 fn a_screen_is_the_same_whatever_else_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    of_process(folder.path(), 7, &mut Random(5));
+    of_process(folder.path(), 7, &mut TestRandom(5));
     let of = |more: &[&str]| {
         let output = analyze(&[&[text(folder.path())], more].concat());
         assert!(output.status.success());
@@ -214,7 +214,7 @@ fn changed_partial_results_make_nothing_panic() {
         folder.path().join("a.part"),
         folder.path().join("b.part"),
     );
-    let mut random = Random(3);
+    let mut random = TestRandom(3);
     of_process(&trace, 1, &mut random);
     assert!(
         analyze(&[text(&trace), "--partial", text(&part)])
@@ -273,7 +273,7 @@ fn changed_partial_results_make_nothing_panic() {
 fn damaged_partial_results_and_different_ones_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    of_process(&at("a"), 1, &mut Random(3));
+    of_process(&at("a"), 1, &mut TestRandom(3));
     let part = at("a.part");
     assert!(
         analyze(&[text(&at("a")), "--partial", text(&part)])
@@ -452,8 +452,8 @@ fn objects_are_told_apart_by_address_and_by_time() {
 fn a_part_of_the_run_and_a_node_can_be_looked_at() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
-    let rows: Vec<Row> = (0..64u64 * 100)
-        .map(|i| Row {
+    let rows: Vec<SampleRow> = (0..64u64 * 100)
+        .map(|i| SampleRow {
             time_ns: 5_000 + i * 1_000_000,
             ..row(
                 7,
@@ -508,7 +508,7 @@ fn samples_in_step_with_a_loop_are_told() {
         let folder = tempfile::tempdir().unwrap();
         let sidecar = sidecar(16);
         // A loop over 200,000 addresses.
-        let rows: Vec<Row> = (0..100u64)
+        let rows: Vec<SampleRow> = (0..100u64)
             .flat_map(|s| {
                 (0..200).map(move |i| {
                     row(
@@ -602,7 +602,7 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
             .take(8)
             .zip(0..)
             .for_each(|(site, i)| site.in_loop = if i < 4 { 1 } else { 2 });
-        let mut random = Random(lengths.len() as u64);
+        let mut random = TestRandom(lengths.len() as u64);
         let mut rows = Vec::new();
         for (thread, &length) in lengths.iter().enumerate() {
             for i in 0..length * 5 / 4 {
@@ -614,7 +614,7 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
                 } + random.below(50) * 64
                     + random.below(8) * 8;
                 let store = i % 5 == 4;
-                rows.push(Row {
+                rows.push(SampleRow {
                     thread: 10 + thread as u32,
                     store,
                     ..row(7, i, thread as u32, random.below(16) as u32, address)
@@ -629,7 +629,7 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
             400,
         );
         let result = json(&[text(folder.path()), "--zoom", "--tau", "1"]);
-        let samples: Vec<Vec<&Row>> = (0..lengths.len())
+        let samples: Vec<Vec<&SampleRow>> = (0..lengths.len())
             .map(|s| {
                 rows.iter()
                     .filter(|r| r.sample == s as u32 && !r.store)
@@ -637,7 +637,7 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
             })
             .collect();
         let children = result["time_zoom"]["root"]["children"].as_array().unwrap();
-        let loads: Vec<&[&Row]> = match &samples[..] {
+        let loads: Vec<&[&SampleRow]> = match &samples[..] {
             [one] => (0..8)
                 .map(|k| &one[k * one.len() / 8..(k + 1) * one.len() / 8])
                 .collect(),
@@ -745,8 +745,8 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
 fn zooms_of_a_damaged_trace_count_what_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
-    let mut random = Random(5);
-    let rows: Vec<Row> = (0..6400u64)
+    let mut random = TestRandom(5);
+    let rows: Vec<SampleRow> = (0..6400u64)
         .map(|i| {
             row(
                 7,

@@ -3,15 +3,15 @@
 //!
 //! `MGZ_BLESS=1 cargo test --release --workspace --test columns` writes the list anew.
 
-use crate::common::{Row, manifest, sidecar, write_lives, write_trace, write_watch};
+use crate::common::{SampleRow, manifest, sidecar, write_lives, write_trace, write_watch};
 use arrow_schema::DataType;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-fn row(seq: u64, sample: u32, address: u64) -> Row {
-    Row {
+fn row(seq: u64, sample: u32, address: u64) -> SampleRow {
+    SampleRow {
         process: 7,
         thread: 8,
         seq,
@@ -23,7 +23,7 @@ fn row(seq: u64, sample: u32, address: u64) -> Row {
         class: 1 + (seq % 2) as u8,
         store: seq % 11 == 3,
         ip: 0x1000,
-        ..Row::default()
+        ..SampleRow::default()
     }
 }
 
@@ -36,7 +36,7 @@ fn write(folder: &Path, mode: &str, samples: u32, rows: u64) {
         manifest.totals.records_executed = 10_000 * u64::from(samples);
         manifest.totals.records_kept = rows * u64::from(samples);
     }
-    let all: Vec<Row> = (0..u64::from(samples) * rows)
+    let all: Vec<SampleRow> = (0..u64::from(samples) * rows)
         .map(|i| {
             let address = 0x10000 + i % 700 * 16 + i % 3 * 5;
             row(i, (i / rows) as u32, address)

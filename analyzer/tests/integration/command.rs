@@ -1,7 +1,8 @@
 //! Runs the command on synthetic traces: results by hand, formats, bad input.
 
 use crate::common::{
-    self, Row, manifest, sidecar, write_part, write_plain_part, write_recorded_part, write_trace,
+    self, SampleRow, manifest, sidecar, write_part, write_plain_part, write_recorded_part,
+    write_trace,
 };
 use serde_json::Value;
 use std::path::Path;
@@ -51,8 +52,8 @@ fn leaves(region: &Value) -> Vec<Value> {
     }
 }
 
-fn row(seq: u64, sample: u32, site: u32, address: u64) -> Row {
-    Row {
+fn row(seq: u64, sample: u32, site: u32, address: u64) -> SampleRow {
+    SampleRow {
         process: 7,
         thread: 8,
         seq,
@@ -63,13 +64,13 @@ fn row(seq: u64, sample: u32, site: u32, address: u64) -> Row {
         size: 8,
         class: 1 + (site % 2) as u8,
         ip: 0x1000,
-        ..Row::default()
+        ..SampleRow::default()
     }
 }
 
 /// Two samples: a b a c in the first, a a in the second; blocks of 64 bytes. Sites 0 and 1 are Strided and
 /// Irregular in main, site 9 is Irregular in helper.
-fn small() -> Vec<Row> {
+fn small() -> Vec<SampleRow> {
     let (a, b, c) = (0x10000, 0x10040, 0x10081);
     let mut rows = vec![
         row(0, 0, 0, a),
@@ -96,19 +97,19 @@ fn small_trace(folder: &Path) {
 #[test]
 fn plain_columns_of_every_codec_say_the_same_as_dictionaries() {
     use parquet::basic::{Compression, ZstdLevel};
-    let mut random = common::Random(5);
-    let rows: Vec<Row> = (0..40_000u64)
+    let mut random = common::TestRandom(5);
+    let rows: Vec<SampleRow> = (0..40_000u64)
         .map(|i| {
             let site = random.below(17) as u32;
             let address = 0x7f00_0000_0000 + random.below(1 << 22) * 3;
-            let more = Row {
+            let more = SampleRow {
                 store: i % 7 == 0,
                 implied_const: random.below(900) as u16,
                 size: 1 << random.below(7),
                 ..row(i, (i / 900) as u32, site, address)
             };
             if i % 1000 == 0 {
-                Row {
+                SampleRow {
                     address: u64::MAX - i,
                     site: u32::MAX - 1,
                     class: 200,
@@ -232,7 +233,7 @@ fn a_small_trace_by_hand() {
 fn parts_row_groups_and_threads_do_not_change_the_result() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(64);
-    let mut random = common::Random(5);
+    let mut random = common::TestRandom(5);
     let mut rows = Vec::new();
     for thread in 1..4u32 {
         for i in 0..5000u64 {
@@ -251,9 +252,9 @@ fn parts_row_groups_and_threads_do_not_change_the_result() {
     let mut expected: Option<Value> = None;
     for (parts, group) in [(1, 1 << 20), (1, 17), (9, 333), (1, 5000)] {
         let trace = folder.path().join(format!("{parts}-{group}"));
-        let parts: Vec<Vec<Row>> = rows
+        let parts: Vec<Vec<SampleRow>> = rows
             .chunks(rows.len().div_ceil(parts))
-            .map(<[Row]>::to_vec)
+            .map(<[SampleRow]>::to_vec)
             .collect();
         write_trace(&trace, &manifest("ring", &sidecar), &sidecar, &parts, group);
         for threads in ["1", "3"] {
@@ -285,8 +286,8 @@ fn parts_row_groups_and_threads_do_not_change_the_result() {
 fn threads_do_not_change_predicted_misses() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(64);
-    let mut random = common::Random(9);
-    let rows: Vec<Row> = (0..900_000u64)
+    let mut random = common::TestRandom(9);
+    let rows: Vec<SampleRow> = (0..900_000u64)
         .map(|i| {
             let address = 0x5000 + random.below(200_000) * 16;
             row(i, (i / 3000) as u32, random.below(64) as u32, address)
@@ -313,7 +314,7 @@ fn zoom_finds_the_phase_and_the_object_with_poor_locality() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
     let mut rows = Vec::new();
-    let mut random = common::Random(1);
+    let mut random = common::TestRandom(1);
     for sample in 0..64u32 {
         for i in 0..200u64 {
             // Sample 40 to 47: random in 256 KiB by helper; else the same 4 KiB by main.
@@ -675,7 +676,7 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
         manifest.data = "spill".into();
         write_trace(&spilled, &manifest, &sidecar, &[], 1);
         std::fs::create_dir(spilled.join("spill")).unwrap();
-        let mut random = common::Random(11);
+        let mut random = common::TestRandom(11);
         let mut next_sample = 0;
         let mut number = 0;
         for thread in [8, 9] {
@@ -717,8 +718,8 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
                 expander.segment(&header, &records, &mut next_sample, &mut rows);
             }
             expander.finish(&mut rows);
-            let all: Vec<Row> = (0..rows.len())
-                .map(|i| Row {
+            let all: Vec<SampleRow> = (0..rows.len())
+                .map(|i| SampleRow {
                     process: 7,
                     thread,
                     seq: rows.seq[i],

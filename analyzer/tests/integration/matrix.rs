@@ -4,7 +4,9 @@
 //! forgotten: an option whose values this file does not know fails the test. For any trace, a
 //! command gives a result or one sentence.
 
-use crate::common::{Life, Row, Watched, manifest, sidecar, write_lives, write_trace, write_watch};
+use crate::common::{
+    Life, SampleRow, Watched, manifest, sidecar, write_lives, write_trace, write_watch,
+};
 use clap::CommandFactory;
 use mgz_analyzer::cli::Arguments;
 use mgz_annotations_schema::manifest::{Manifest, Thread};
@@ -224,8 +226,8 @@ fn lines() -> Vec<Line> {
 }
 
 /// A row of the smallest program: one thread, one sample.
-fn row(seq: u64, address: u64) -> Row {
-    Row {
+fn row(seq: u64, address: u64) -> SampleRow {
+    SampleRow {
         process: 7,
         thread: 8,
         seq,
@@ -235,13 +237,13 @@ fn row(seq: u64, address: u64) -> Row {
         size: 8,
         class: 1 + (seq % 2) as u8,
         ip: 0x1000 + seq % 4 * 4,
-        ..Row::default()
+        ..SampleRow::default()
     }
 }
 
 /// A row of unknown code.
-fn unknown(row: Row) -> Row {
-    Row {
+fn unknown(row: SampleRow) -> SampleRow {
+    SampleRow {
         module: 0xffff,
         ip: 0,
         site: NONE,
@@ -250,7 +252,7 @@ fn unknown(row: Row) -> Row {
     }
 }
 
-fn letters(text: &str) -> Vec<Row> {
+fn letters(text: &str) -> Vec<SampleRow> {
     (0..)
         .zip(text.bytes())
         .map(|(i, b)| row(i, 0x10000 + u64::from(b - b'a') * 4096))
@@ -261,13 +263,13 @@ fn letters(text: &str) -> Vec<Row> {
 struct Made {
     name: String,
     mode: &'static str,
-    parts: Vec<Vec<Row>>,
+    parts: Vec<Vec<SampleRow>>,
     change: fn(&mut Manifest),
     lives: Vec<Life>,
     watched: Vec<Watched>,
 }
 
-fn made(name: &str, mode: &'static str, rows: Vec<Row>) -> Made {
+fn made(name: &str, mode: &'static str, rows: Vec<SampleRow>) -> Made {
     Made {
         name: name.into(),
         mode,
@@ -306,7 +308,7 @@ fn traces() -> Vec<Made> {
             "full",
             letters("aba")
                 .into_iter()
-                .map(|r| Row { store: true, ..r })
+                .map(|r| SampleRow { store: true, ..r })
                 .collect(),
         ),
         made(
@@ -314,7 +316,7 @@ fn traces() -> Vec<Made> {
             "full",
             letters("aba")
                 .into_iter()
-                .map(|r| Row { size: 0, ..r })
+                .map(|r| SampleRow { size: 0, ..r })
                 .collect(),
         ),
         made(
@@ -322,7 +324,7 @@ fn traces() -> Vec<Made> {
             "full",
             letters("aba")
                 .into_iter()
-                .map(|r| Row { size: 300_001, ..r })
+                .map(|r| SampleRow { size: 300_001, ..r })
                 .collect(),
         ),
         made(
@@ -330,7 +332,7 @@ fn traces() -> Vec<Made> {
             "full",
             letters("abab")
                 .into_iter()
-                .map(|r| Row { time_ns: 0, ..r })
+                .map(|r| SampleRow { time_ns: 0, ..r })
                 .collect(),
         ),
         made(
@@ -342,7 +344,7 @@ fn traces() -> Vec<Made> {
             "a thousand threads",
             "full",
             (0..1000)
-                .map(|t| Row {
+                .map(|t| SampleRow {
                     thread: 100 + t,
                     sample: t,
                     ..row(0, 0x10000 + u64::from(t) * 64)
@@ -353,7 +355,7 @@ fn traces() -> Vec<Made> {
             "a thousand threads that share",
             "full",
             (0..3000)
-                .map(|i| Row {
+                .map(|i| SampleRow {
                     thread: 100 + i / 3,
                     sample: i / 3,
                     seq: u64::from(i % 3),
@@ -365,7 +367,7 @@ fn traces() -> Vec<Made> {
             "two processes",
             "full",
             (0..2)
-                .map(|p| Row {
+                .map(|p| SampleRow {
                     process: 7 + p,
                     sample: p,
                     ..row(0, 0x10000)
@@ -414,7 +416,7 @@ fn traces() -> Vec<Made> {
             m.totals.records_kept = m.totals.rows;
         };
         for text in ["", "a", "ab", "aba"] {
-            let apart = letters(text).into_iter().map(|r| Row {
+            let apart = letters(text).into_iter().map(|r| SampleRow {
                 sample: r.seq as u32,
                 ..r
             });
@@ -440,7 +442,7 @@ fn traces() -> Vec<Made> {
 fn write(folder: &Path, made: &Made) {
     let sidecar = sidecar(8);
     let mut manifest = manifest(made.mode, &sidecar);
-    let rows: Vec<&Row> = made.parts.iter().flatten().collect();
+    let rows: Vec<&SampleRow> = made.parts.iter().flatten().collect();
     manifest.totals.rows = rows.iter().filter(|r| !r.store).count() as u64;
     if made.mode == "full" {
         manifest.totals.loads_executed = Some(manifest.totals.rows);
@@ -470,7 +472,7 @@ fn write(folder: &Path, made: &Made) {
 }
 
 /// Long enough to learn from.
-fn walk(blocks: u64) -> Vec<Row> {
+fn walk(blocks: u64) -> Vec<SampleRow> {
     (0..blocks * 8)
         .map(|i| row(i, 0x10000 + i % blocks * 64))
         .collect()

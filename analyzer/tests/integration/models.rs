@@ -1,7 +1,7 @@
 //! The subcommands on synthetic traces: the papers' worked examples, agreement with each other,
 //! formats, refusals.
 
-use crate::common::{Random, Row, manifest, sidecar, write_trace};
+use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -39,11 +39,11 @@ fn refusal(arguments: &[&str], status: i32) -> String {
     text
 }
 
-fn rows(addresses: &[u64], thread: u32, start: u64, step: u64) -> Vec<Row> {
+fn rows(addresses: &[u64], thread: u32, start: u64, step: u64) -> Vec<SampleRow> {
     addresses
         .iter()
         .enumerate()
-        .map(|(i, &address)| Row {
+        .map(|(i, &address)| SampleRow {
             process: 7,
             thread,
             seq: i as u64,
@@ -52,12 +52,12 @@ fn rows(addresses: &[u64], thread: u32, start: u64, step: u64) -> Vec<Row> {
             address,
             size: 8,
             class: 2,
-            ..Row::default()
+            ..SampleRow::default()
         })
         .collect()
 }
 
-fn trace_of(folder: &Path, mode: &str, rows: &[Row]) {
+fn trace_of(folder: &Path, mode: &str, rows: &[SampleRow]) {
     let sidecar = sidecar(10);
     write_trace(
         folder,
@@ -157,7 +157,7 @@ fn nothing_is_made_up_where_nothing_was_seen() {
 #[test]
 fn approximate_distances_stay_within_their_bound_of_the_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = Random(3);
+    let mut random = TestRandom(3);
     let addresses: Vec<u64> = (0..60_000)
         .map(|_| {
             let r = random.below(3000);
@@ -313,7 +313,7 @@ fn spectra_of_intervals_and_functions_add_up_to_the_programs() {
 #[test]
 fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all_threads() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = Random(9);
+    let mut random = TestRandom(9);
     let addresses: Vec<u64> = (0..40_000)
         .map(|_| 0x10000 + random.below(2000) * 64)
         .collect();
@@ -469,7 +469,7 @@ fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all
 }
 
 /// Passes over n elements of 8 bytes, with a hot scalar.
-fn passes(n: u64) -> Vec<Row> {
+fn passes(n: u64) -> Vec<SampleRow> {
     let addresses: Vec<u64> = (0..6 * n)
         .flat_map(|i| [0x10000 + i % n * 8, 0x8000])
         .collect();
@@ -610,7 +610,7 @@ fn prediction_extrapolates_and_refuses_other_programs() {
     );
     // Damaged models: an error or a result, never a panic.
     let whole = std::fs::read_to_string(folder.path().join("model")).unwrap();
-    let (damaged, mut random) = (at("damaged"), Random(17));
+    let (damaged, mut random) = (at("damaged"), TestRandom(17));
     for round in 0..60 {
         let mut bytes = whole.clone().into_bytes();
         for _ in 0..1 + round % 4 {
@@ -677,7 +677,7 @@ fn affinity_finds_what_is_used_together() {
 #[test]
 fn rdx_estimates_what_exact_measurement_gives() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = Random(11);
+    let mut random = TestRandom(11);
     let addresses: Vec<u64> = (0..200_000u64)
         .map(|i| {
             if i % 2 == 0 {

@@ -1,6 +1,6 @@
 //! Rows of objects, of memory regions and of intervals against their definitions, on small synthetic traces.
 
-use crate::common::{Random, Row, manifest, sidecar, write_trace};
+use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_trace};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
 use mgz_annotations_schema::manifest::{OBJECTS, WINDOWS};
@@ -94,7 +94,7 @@ fn object_at(process: u32, address: u64, time: u64) -> &'static str {
 }
 
 /// Rows of two processes, in samples of 300.
-fn rows(random: &mut Random) -> Vec<Row> {
+fn rows(random: &mut TestRandom) -> Vec<SampleRow> {
     let mut rows = Vec::new();
     for process in [7u32, 8] {
         for seq in 0..3000u64 {
@@ -110,7 +110,7 @@ fn rows(random: &mut Random) -> Vec<Row> {
             // Clustered, so that there are hot regions and addresses that come again.
             let spread = [64, 700, 4000][random.below(3) as usize];
             let site = random.below(16) as u32;
-            rows.push(Row {
+            rows.push(SampleRow {
                 process,
                 thread: process,
                 seq,
@@ -126,7 +126,7 @@ fn rows(random: &mut Random) -> Vec<Row> {
                 class: 1 + (site % 2) as u8,
                 ip: 0x1000,
                 implied_const: random.below(4) as u16,
-                ..Row::default()
+                ..SampleRow::default()
             });
         }
     }
@@ -149,7 +149,7 @@ struct RegionTruth {
 }
 
 impl RegionTruth {
-    fn start(&mut self, r: &Row) {
+    fn start(&mut self, r: &SampleRow) {
         self.accesses += 1;
         self.implied += u64::from(r.implied_const);
         *self.times.entry((r.process, r.address)).or_default() += 1;
@@ -267,7 +267,7 @@ fn check_estimates(row: &Value, place: &RegionTruth, (rho, samples): (f64, f64),
     );
 }
 
-fn write(folder: &Path, mode: &str, rows: &[Row]) {
+fn write(folder: &Path, mode: &str, rows: &[SampleRow]) {
     let sidecar = sidecar(16);
     let mut manifest = manifest(mode, &sidecar);
     if mode == "ring" {
@@ -282,7 +282,7 @@ fn write(folder: &Path, mode: &str, rows: &[Row]) {
 
 #[test]
 fn rows_of_objects_agree_with_their_definition() {
-    let rows = rows(&mut Random(11));
+    let rows = rows(&mut TestRandom(11));
     let mut places: BTreeMap<&str, RegionTruth> = BTreeMap::new();
     for r in &rows {
         places
@@ -354,7 +354,7 @@ fn regions<'a>(region: &'a Value, all: &mut Vec<&'a Value>) {
 
 #[test]
 fn rows_of_regions_agree_with_their_definition() {
-    let rows = rows(&mut Random(12));
+    let rows = rows(&mut TestRandom(12));
     // Regions down to pages, to parts of pages, and to parts of lines.
     for (mode, arguments) in [
         ("full", &["--tau", "4"][..]),
@@ -403,7 +403,7 @@ fn weight(sample: u32) -> f64 {
 }
 
 /// Writes a trace of `burst` whose samples have these weights.
-fn write_burst(folder: &Path, rows: &[Row]) {
+fn write_burst(folder: &Path, rows: &[SampleRow]) {
     let sidecar = sidecar(16);
     let mut manifest = manifest("burst", &sidecar);
     // Windows by time weigh the same.
@@ -438,12 +438,12 @@ fn write_burst(folder: &Path, rows: &[Row]) {
 /// loads. Speed was measured in the first function only.
 #[test]
 fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured() {
-    let rows: Vec<Row> = (0..40u64)
+    let rows: Vec<SampleRow> = (0..40u64)
         .flat_map(|window| {
             (0..100u64).map(move |i| {
                 let site = if window % 4 == 3 || i >= 20 { 8 } else { 0 };
                 let seq = window * 100 + i;
-                Row {
+                SampleRow {
                     process: 7,
                     thread: 7,
                     seq,
@@ -453,7 +453,7 @@ fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured()
                     address: 0x10_0000 + (seq * 7919) % 512 * 8,
                     size: 8,
                     class: 1,
-                    ..Row::default()
+                    ..SampleRow::default()
                 }
             })
         })
@@ -518,7 +518,7 @@ fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured()
 /// samples stand for different numbers of loads and differ in length.
 #[test]
 fn means_per_window_count_samples_for_what_they_stand_for() {
-    let rows: Vec<Row> = rows(&mut Random(16))
+    let rows: Vec<SampleRow> = rows(&mut TestRandom(16))
         .into_iter()
         .filter(|r| r.process == 7 && r.seq % 300 < [300, 120, 200][r.sample as usize % 3])
         .collect();
@@ -527,7 +527,7 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
     let result = analyze(folder.path(), &["--zoom", "--tau", "4"]);
     // F, F_str, F_irr of the rows that `of` chooses, per window of the mean size of the samples
     // that `of_run` chooses.
-    let means = |of: &dyn Fn(&Row) -> bool, of_run: &dyn Fn(u32) -> bool| -> [f64; 3] {
+    let means = |of: &dyn Fn(&SampleRow) -> bool, of_run: &dyn Fn(u32) -> bool| -> [f64; 3] {
         let mut sums = [0.0; 3];
         let (mut windows, mut loads) = (0.0, 0.0);
         for sample in rows
@@ -717,9 +717,9 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
 /// Windows that only some long samples have say nothing of the others' code.
 #[test]
 fn sizes_of_a_few_long_samples_are_not_measured() {
-    let mut random = Random(17);
+    let mut random = TestRandom(17);
     let sample = |sample: u32, loads: u64| (0..loads).map(move |i| (sample, i));
-    let rows: Vec<Row> = (0..40u32)
+    let rows: Vec<SampleRow> = (0..40u32)
         .flat_map(|s| sample(s, if s % 8 == 0 { 600 } else { 300 }))
         .map(|(sample, i)| {
             // The long ones walk, the others use some words again and again.
@@ -728,7 +728,7 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
             } else {
                 0x10_0000 + random.below(64) * 8
             };
-            Row {
+            SampleRow {
                 process: 7,
                 thread: 7,
                 seq: u64::from(sample) * 10_000 + i,
@@ -739,7 +739,7 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
                 size: 8,
                 class: 1,
                 ip: 0x1000,
-                ..Row::default()
+                ..SampleRow::default()
             }
         })
         .collect();
@@ -774,11 +774,11 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
 /// other.
 #[test]
 fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
-    let rows: Vec<Row> = (0..40_000u64)
+    let rows: Vec<SampleRow> = (0..40_000u64)
         .map(|i| {
             let sample = (i / 1000) as u32;
             let seq = u64::from(sample) * 10_000 + i % 1000;
-            Row {
+            SampleRow {
                 process: 7,
                 thread: 7,
                 seq,
@@ -789,7 +789,7 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
                 size: 8,
                 class: 1,
                 ip: 0x1000,
-                ..Row::default()
+                ..SampleRow::default()
             }
         })
         .collect();
@@ -827,13 +827,13 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
 /// If a load instruction stays in one object and region, strides are counts.
 #[test]
 fn strides_of_places_are_those_of_their_code() {
-    let mut random = Random(13);
-    let rows: Vec<Row> = (0..3000u64)
+    let mut random = TestRandom(13);
+    let rows: Vec<SampleRow> = (0..3000u64)
         .map(|seq| {
             let site = random.below(4) as u32;
             let address = if site < 2 { 0x10_0000 } else { 0x20_0000 }
                 + random.below(3) * [8, 24, 64, 120][site as usize];
-            Row {
+            SampleRow {
                 process: 7,
                 thread: 7,
                 seq,
@@ -844,7 +844,7 @@ fn strides_of_places_are_those_of_their_code() {
                 size: 8,
                 class: 1 + (site % 2) as u8,
                 ip: 0x1000,
-                ..Row::default()
+                ..SampleRow::default()
             }
         })
         .collect();
@@ -891,9 +891,9 @@ fn strides_of_places_are_those_of_their_code() {
 }
 
 /// D of touches of 64-byte blocks inside one sample, by definition.
-fn distances(rows: &[&Row]) -> Vec<u64> {
+fn distances(rows: &[&SampleRow]) -> Vec<u64> {
     let mut found = Vec::new();
-    let blocks = |r: &Row| (r.address >> 6)..=((r.address + u64::from(r.size) - 1) >> 6);
+    let blocks = |r: &SampleRow| (r.address >> 6)..=((r.address + u64::from(r.size) - 1) >> 6);
     for (i, r) in rows.iter().enumerate() {
         for block in blocks(r) {
             if let Some(last) = rows[..i].iter().rposition(|e| blocks(e).contains(&block)) {
@@ -912,8 +912,8 @@ fn distances(rows: &[&Row]) -> Vec<u64> {
 
 #[test]
 fn intervals_have_histograms_of_their_distances() {
-    let mut random = Random(14);
-    let rows: Vec<Row> = rows(&mut random)
+    let mut random = TestRandom(14);
+    let rows: Vec<SampleRow> = rows(&mut random)
         .into_iter()
         .filter(|r| r.process == 7 && r.seq < 2400 && r.size <= 64)
         .collect();

@@ -1,7 +1,7 @@
 //! `mgz-analyze cache` on synthetic traces: what is streamed gives what the simulator gives on the
 //! same accesses in order.
 
-use crate::common::{Random, Row, manifest, sidecar, write_lives, write_trace};
+use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_lives, write_trace};
 use mgz_models::cache::policy::Policy;
 use mgz_models::cache::prefetch::Prefetch;
 use mgz_models::cache::{Inclusion, LevelSpec, Shape, System};
@@ -26,7 +26,7 @@ fn cache(folder: &Path, words: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn write(folder: &Path, rows: &[Row]) {
+fn write(folder: &Path, rows: &[SampleRow]) {
     let sidecar = sidecar(10);
     let manifest = manifest("full", &sidecar);
     // Many row groups, which do not end where threads do.
@@ -34,8 +34,8 @@ fn write(folder: &Path, rows: &[Row]) {
 }
 
 /// Rows of a thread at even times.
-fn rows(thread: u32, start: u64, step: u64, accesses: &[(u64, u32, bool)]) -> Vec<Row> {
-    let row = |(i, &(address, size, store)): (usize, &(u64, u32, bool))| Row {
+fn rows(thread: u32, start: u64, step: u64, accesses: &[(u64, u32, bool)]) -> Vec<SampleRow> {
+    let row = |(i, &(address, size, store)): (usize, &(u64, u32, bool))| SampleRow {
         process: 7,
         thread,
         seq: i as u64,
@@ -45,7 +45,7 @@ fn rows(thread: u32, start: u64, step: u64, accesses: &[(u64, u32, bool)]) -> Ve
         size,
         class: 2,
         store,
-        ..Row::default()
+        ..SampleRow::default()
     };
     accesses.iter().enumerate().map(row).collect()
 }
@@ -59,7 +59,7 @@ fn number(row: &Value, key: &str) -> f64 {
 #[test]
 fn threads_are_streamed_in_the_order_of_their_times() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = Random(11);
+    let mut random = TestRandom(11);
     let mut all = Vec::new();
     // The third has no loads, the fourth begins when the others are done. No two rows have one time.
     for (thread, start, step, length) in [
@@ -112,7 +112,7 @@ fn threads_are_streamed_in_the_order_of_their_times() {
             false,
         ),
     ];
-    let mut order: Vec<&Row> = all.iter().collect();
+    let mut order: Vec<&SampleRow> = all.iter().collect();
     order.sort_by_key(|r| (r.time_ns, r.thread));
     for (skip, warm) in [(0, 0), (1000, 777)] {
         let mut system = System::new(&levels, 2, 4).unwrap();
@@ -197,7 +197,7 @@ fn denominators_are_named_apart() {
 #[test]
 fn misses_have_a_place_and_some_are_foreseeable() {
     let folder = tempfile::tempdir().unwrap();
-    let mut random = Random(3);
+    let mut random = TestRandom(3);
     let mut all = rows(8, 0, 10, &[(0, 8, false); 4000]);
     for (i, row) in all.iter_mut().enumerate() {
         // Site 0 walks through an array, site 5 loads here and there.

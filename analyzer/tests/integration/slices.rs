@@ -1,7 +1,7 @@
 //! `mgz-analyze cache` reads rows in slices, of several threads merged by their times. With
 //! `--misses` it reads whole row groups: both have to see the same accesses in the same order.
 
-use crate::common::{Random, Row, manifest, sidecar, write_recorded_part, write_trace};
+use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_recorded_part, write_trace};
 use parquet::basic::{Compression, ZstdLevel};
 use serde_json::Value;
 use std::path::Path;
@@ -33,11 +33,11 @@ fn json(output: &Output) -> Value {
 }
 
 /// Rows of a thread, some at the same time as those of others.
-fn thread(random: &mut Random, number: u32, count: u64) -> Vec<Row> {
+fn thread(random: &mut TestRandom, number: u32, count: u64) -> Vec<SampleRow> {
     let mut time = 5_000 + random.below(3 * count + 1);
     let row = |seq| {
         time += [0, 1, 3, 3][random.below(4) as usize] + 900 * u64::from(random.below(50) == 0);
-        Row {
+        SampleRow {
             process: 40 + number % 2,
             thread: 50 + number,
             seq,
@@ -49,14 +49,14 @@ fn thread(random: &mut Random, number: u32, count: u64) -> Vec<Row> {
             // One thread has nothing but stores.
             store: number == 3 || random.below(4) == 0,
             implied_const: random.below(3) as u16,
-            ..Row::default()
+            ..SampleRow::default()
         }
     };
     (0..count).map(row).collect()
 }
 
 /// A trace as the recorder writes it.
-fn write(folder: &Path, rows: &[Row], group: usize, compression: Compression) {
+fn write(folder: &Path, rows: &[SampleRow], group: usize, compression: Compression) {
     let sidecar = sidecar(8);
     write_trace(folder, &manifest("full", &sidecar), &sidecar, &[], group);
     let part = folder.join("samples/part-00000.parquet");
@@ -64,8 +64,8 @@ fn write(folder: &Path, rows: &[Row], group: usize, compression: Compression) {
 }
 
 /// The rows of some threads, in the order of a trace.
-fn threads(random: &mut Random, counts: &[u64]) -> Vec<Row> {
-    let mut rows: Vec<Row> = (0..)
+fn threads(random: &mut TestRandom, counts: &[u64]) -> Vec<SampleRow> {
+    let mut rows: Vec<SampleRow> = (0..)
         .zip(counts)
         .flat_map(|(number, &count)| thread(random, number, count))
         .collect();
@@ -75,7 +75,7 @@ fn threads(random: &mut Random, counts: &[u64]) -> Vec<Row> {
 
 #[test]
 fn slices_are_the_rows_in_the_order_of_their_times() {
-    let mut random = Random(5);
+    let mut random = TestRandom(5);
     let zstd = Compression::ZSTD(ZstdLevel::default());
     // One thread; some whose rows are many pages, or few; more of them than have a full slice each.
     for counts in [vec![90_000], vec![70_000, 3, 40_000, 900], vec![400; 150]] {
@@ -116,7 +116,7 @@ fn slices_are_the_rows_in_the_order_of_their_times() {
 /// Whatever is damaged: what was read and what is said to be skipped are all rows.
 #[test]
 fn damage_is_told_and_the_rest_is_read() {
-    let mut random = Random(6);
+    let mut random = TestRandom(6);
     let rows = threads(&mut random, &[50_000, 30_000, 200]);
     let folder = tempfile::tempdir().unwrap();
     let zstd = Compression::ZSTD(ZstdLevel::default());

@@ -1,6 +1,8 @@
 //! Predicted misses where watchpoints saw reuses behind samples, against an exact simulation.
 
-use crate::common::{Random, Row, manifest, sidecar, write_columns, write_lives, write_trace};
+use crate::common::{
+    SampleRow, TestRandom, manifest, sidecar, write_columns, write_lives, write_trace,
+};
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, StringArray, UInt32Array, UInt64Array};
 use mgz_annotations_schema::manifest::{REUSE_PAIRS, WINDOWS};
 use serde_json::Value;
@@ -24,7 +26,7 @@ const CACHES: [usize; 2] = [1 << 13, 1 << 16];
 
 /// The touch of one load: its word, and a flag for the table.
 struct Program {
-    random: Random,
+    random: TestRandom,
     first: u64,
     at: u64,
 }
@@ -111,14 +113,14 @@ fn site(in_table: bool) -> u32 {
 /// that miss, by cache.
 fn write(folder: &Path) -> [[f64; 2]; 2] {
     let mut program = Program {
-        random: Random(5),
+        random: TestRandom(5),
         first: 0,
         at: 0,
     };
-    let mut random = Random(77);
+    let mut random = TestRandom(77);
     let mut caches = CACHES.map(Lru::new);
     let (mut misses, mut loads) = ([[0.0; 2]; 2], [0.0; 2]);
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<SampleRow> = Vec::new();
     let (mut watches, mut armed): (Vec<Watch>, Vec<usize>) = Default::default();
     for load in 0..SAMPLES * PERIOD {
         let (address, in_table) = program.next();
@@ -135,7 +137,7 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
         let offset = sample.wrapping_mul(7_919_777) % (PERIOD - SAMPLE);
         let place = (load % PERIOD).wrapping_sub(offset);
         if place < SAMPLE {
-            rows.push(Row {
+            rows.push(SampleRow {
                 process: 7,
                 thread: 8,
                 seq: rows.len() as u64,
@@ -145,7 +147,7 @@ fn write(folder: &Path) -> [[f64; 2]; 2] {
                 address,
                 size: 8,
                 class: 2,
-                ..Row::default()
+                ..SampleRow::default()
             });
         }
         if place + 1 == SAMPLE {
@@ -369,7 +371,7 @@ fn what_cannot_be_used_is_told() {
         "{}",
         text()[1]
     );
-    let mut random = Random(9);
+    let mut random = TestRandom(9);
     for _ in 0..12 {
         let mut bytes = whole.clone();
         for _ in 0..4 {

@@ -36,7 +36,7 @@ pub const HOOK_KINDS: [&str; 6] = ["alloc", "alloc2", "calloc", "realloc", "free
 
 /// A process has begun or has executed a new program: its earlier blocks are gone.
 pub const BEGIN: u32 = 1;
-/// A process was forked by [`Event::address`]: it has that process's blocks.
+/// A process was forked by [`HeapEvent::address`]: it has that process's blocks.
 pub const FORK: u32 = 2;
 /// A block was allocated.
 pub const ALLOC: u32 = 3;
@@ -62,7 +62,7 @@ pub struct Head {
 
 /// An event: the first unit of a record. `stack` bytes of the stack follow in units of their own.
 #[repr(C)]
-pub struct Event {
+pub struct HeapEvent {
     /// [`tag`] of the position once the record is complete.
     pub tag: AtomicU64,
     /// `BEGIN` to `FREE`.
@@ -85,7 +85,7 @@ pub struct Event {
     pub weight: u32,
 }
 
-const _: () = assert!(size_of::<Event>() == UNIT && size_of::<Head>() <= HEAD_BYTES);
+const _: () = assert!(size_of::<HeapEvent>() == UNIT && size_of::<Head>() <= HEAD_BYTES);
 
 /// First word of a complete record at a position.
 pub const fn tag(position: u64) -> u64 {

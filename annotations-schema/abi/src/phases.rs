@@ -34,19 +34,20 @@ pub const GATE_WAITS: u32 = 1;
 /// [`Phases::gate`]: nothing is recorded any more.
 pub const GATE_OVER: u32 = 2;
 
-/// [`Event::what`]: a program has begun, and records.
+/// [`PhaseEvent::what`]: a program has begun, and records.
 pub const BEGINS_ON: u32 = 1;
-/// [`Event::what`]: a program has begun, and does not record yet.
+/// [`PhaseEvent::what`]: a program has begun, and does not record yet.
 pub const BEGINS_OFF: u32 = 2;
-/// [`Event::what`]: a process has met a start marker, and records from here.
+/// [`PhaseEvent::what`]: a process has met a start marker, and records from here.
 pub const TURNED_ON: u32 = 3;
-/// [`Event::what`]: a process has met a stop marker, and records no more.
+/// [`PhaseEvent::what`]: a process has met a stop marker, and records no more.
 pub const TURNED_OFF: u32 = 4;
-/// [`Event::what`]: the function that was asked for was entered, and the process records from here.
+/// [`PhaseEvent::what`]: the function that was asked for was entered, and the process records from
+/// here.
 pub const ENTERED: u32 = 5;
-/// [`Event::what`]: the gate has opened by loads.
+/// [`PhaseEvent::what`]: the gate has opened by loads.
 pub const GATE_OPENED: u32 = 6;
-/// [`Event::what`]: the gate is closed for good by loads.
+/// [`PhaseEvent::what`]: the gate is closed for good by loads.
 pub const GATE_CLOSED: u32 = 7;
 
 /// Rows of [`Phases::events`].
@@ -58,7 +59,7 @@ pub const BOUNDARIES: usize = 24;
 
 /// Something that changes if a process records.
 #[repr(C)]
-pub struct Event {
+pub struct PhaseEvent {
     /// Number of the row + 1 once it is complete; 0 while it is written.
     pub ready: AtomicU64,
     /// System process id.
@@ -114,11 +115,11 @@ pub struct Phases {
     /// Rows of `events` that were claimed: row k takes the place of row k − [`EVENTS`].
     pub event_count: AtomicU64,
     /// Events so far.
-    pub events: [Event; EVENTS],
+    pub events: [PhaseEvent; EVENTS],
 }
 
 /// Position in a stretch of a thread's ring at which another thread switched the process on or off:
-/// see [`pieces`].
+/// see [`phase_pieces`].
 pub const fn boundary(base: u64, cursor: u64, on: bool) -> u32 {
     let slots = cursor.saturating_sub(base) / 16;
     let slots = if slots < SLOTS { slots } else { SLOTS };
@@ -136,7 +137,7 @@ const fn stretch(base: u64) -> u32 {
 /// The parts of a stretch that belong to phases, as slot numbers from its start: it has `slots`
 /// slots from address `base` on, began `outside` of a phase, and has these boundaries. One that
 /// stands for an earlier stretch counts as at the start.
-pub fn pieces<'a>(
+pub fn phase_pieces<'a>(
     base: u64,
     slots: u64,
     outside: bool,
@@ -175,7 +176,7 @@ mod tests {
     use std::vec::Vec;
 
     fn all(slots: u64, outside: bool, boundaries: &[u32]) -> Vec<(u64, u64)> {
-        pieces(0x1000, slots, outside, boundaries).collect()
+        phase_pieces(0x1000, slots, outside, boundaries).collect()
     }
 
     #[test]

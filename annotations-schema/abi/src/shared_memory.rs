@@ -754,7 +754,7 @@ pub struct Control {
     /// Zero.
     pub reserved: u32,
     /// `full` and `ring`: where in the chunk or lap the process was switched on or off, see
-    /// [`pieces`](crate::phases::pieces).
+    /// [`pieces`](crate::phases::phase_pieces).
     pub boundaries: [AtomicU32; BOUNDARIES],
     /// The queue.
     pub chunks: [Cell<ChunkInfo>; QUEUE],

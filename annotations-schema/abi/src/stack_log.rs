@@ -27,13 +27,13 @@ pub const FORK: u32 = 3;
 /// [`StackCell::kind`]: a word that a window has accessed was accessed again, or the watch for that
 /// has ended ([`StackCell::bytes`] is 0). `first_slot` is that of the window, `sp` the word, `bp`
 /// nanoseconds of the thread's CPU time since the window's end, `ip` the instruction behind the
-/// access; the copy holds a [`Access`].
+/// access; the copy holds a [`WatchedAccess`].
 pub const REUSE: u32 = 4;
 
 /// Data on the access that a watchpoint has seen.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Access {
+pub struct WatchedAccess {
     /// General registers behind it, by hardware number.
     pub registers: [u64; 16],
     /// The code before `ip`; zeros where it cannot be read.

@@ -7,7 +7,7 @@
 use crate::expand::lookup::{Plain, Tables};
 use crate::expand::pass::Pass;
 use crate::expand::{Limit, RowBatch};
-use crate::row_stream::Code;
+use crate::row_stream::RowCode;
 use crate::spill::SegmentHeader;
 use mgz_abi::slot::Slot;
 use std::ops::Range;
@@ -296,7 +296,7 @@ impl Staged {
         tables: &Tables,
         rows: Range<usize>,
         known: &mut CodeNumbers,
-        mut number: impl FnMut(Code) -> u32,
+        mut number: impl FnMut(RowCode) -> u32,
         out: &mut Vec<u32>,
     ) {
         known.0.resize(tables.rows.len(), (0, u32::MAX));
@@ -310,7 +310,7 @@ impl Staged {
                     // A module may be loaded twice.
                     if found.0 != module || found.1 == u32::MAX {
                         let row = &tables.rows[item.row as usize];
-                        let number = number(Code {
+                        let number = number(RowCode {
                             module,
                             site: row.site,
                             class: row.class,

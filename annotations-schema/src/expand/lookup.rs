@@ -9,9 +9,9 @@ use std::ops::Range;
 /// Lookup tables over the sidecars of a trace. Made once, shared by all expanders.
 #[derive(Debug, Default)]
 pub struct Tables {
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<RegionRecord>,
     pub(crate) regions: Vec<Region>,
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Vec<SiteRow>,
     /// Formulas of the addresses of whole passes over short regions, with the numbers of `rows`.
     /// [`FEW`] more stand behind the last.
     pub(crate) plain: Vec<Plain>,
@@ -44,7 +44,7 @@ pub(crate) struct Point {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
+pub(crate) struct RegionRecord {
     /// Index in [`Tables::regions`].
     pub(crate) region: u32,
     /// Number inside the region.
@@ -112,7 +112,7 @@ impl Plain {
 
 /// A site that gives rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row {
+pub(crate) struct SiteRow {
     pub(crate) disp: u64,
     /// All ones if the bias is to be added.
     bias_mask: u64,
@@ -136,11 +136,11 @@ pub(crate) struct Row {
     pub(crate) index64: bool,
 }
 
-impl Row {
+impl SiteRow {
     /// Formula of its address in a whole pass over this many records of one slot.
     fn in_short_pass(&self, records: u32) -> Plain {
         let there = |record: u8| u32::from(record) < records;
-        let Row {
+        let SiteRow {
             disp,
             bias_mask,
             address_mask,
@@ -317,7 +317,7 @@ impl<'s> Layout<'s> {
     }
 
     /// The row of a site, as if it was not the first of its region.
-    fn row(&self, site: u32, region: &sidecar::Region) -> Result<Row, SidecarError> {
+    fn row(&self, site: u32, region: &sidecar::Region) -> Result<SiteRow, SidecarError> {
         let s = &self.sidecar.sites[site as usize];
         let records = self.records_of(region);
         let kind = SiteKind::from_u8(s.kind).unwrap_or(SiteKind::Plain);
@@ -331,7 +331,7 @@ impl<'s> Layout<'s> {
             _ => NONE,
         };
         let shares = |record: &u8| shares_slot(records, *record);
-        Ok(Row {
+        Ok(SiteRow {
             disp: s.disp as u64,
             bias_mask: if s.flags & SiteFlags::STATIC != 0 {
                 u64::MAX
@@ -373,7 +373,7 @@ impl<'s> Layout<'s> {
             _ => None,
         };
         tables.heads.push(head.unwrap_or_default());
-        tables.records.push(Record {
+        tables.records.push(RegionRecord {
             region,
             index: index as u8,
             slots: record.slots.max(1) as u8,

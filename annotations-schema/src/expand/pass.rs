@@ -1,6 +1,6 @@
 //! One pass through a region that is not (yet) known to be whole.
 
-use crate::expand::lookup::{Point, Record, Region, Row, Tables};
+use crate::expand::lookup::{Point, Region, RegionRecord, SiteRow, Tables};
 use crate::sidecar::{NO_RECORD, SiteKind};
 use mgz_abi::slot::{MARK_CUT, MARK_SIGNAL_ENTER, Slot};
 
@@ -56,7 +56,7 @@ impl Pass {
     pub(crate) fn begin(
         tables: &Tables,
         slot: &Slot,
-        info: Record,
+        info: RegionRecord,
         module: u16,
         bias: u64,
         mut buffer: Vec<Slot>,
@@ -121,7 +121,7 @@ impl Pass {
         &tables.regions[self.region as usize]
     }
 
-    fn record(&self, tables: &Tables, index: u8) -> Record {
+    fn record(&self, tables: &Tables, index: u8) -> RegionRecord {
         tables.records[self.region(tables).first_record as usize + usize::from(index)]
     }
 
@@ -259,7 +259,7 @@ impl Pass {
     fn expand(
         &self,
         tables: &Tables,
-        row: &Row,
+        row: &SiteRow,
         offset: u8,
         mut emit: impl FnMut(u64, Option<u32>),
     ) -> Option<()> {
@@ -313,7 +313,7 @@ impl Pass {
     fn raw_bytes<'b>(
         &self,
         tables: &Tables,
-        row: &Row,
+        row: &SiteRow,
         offset: u8,
         bytes: &'b mut [u8; RAW_BYTES],
     ) -> Option<(u64, &'b [u8])> {
@@ -350,7 +350,7 @@ const RAW_BYTES: usize = 16 * mgz_abi::slot::MAX_REGION_SLOTS;
 /// The rows of a gather's active lanes.
 fn gather(
     tables: &Tables,
-    row: &Row,
+    row: &SiteRow,
     head: u64,
     bytes: &[u8],
     mut emit: impl FnMut(u64, Option<u32>),

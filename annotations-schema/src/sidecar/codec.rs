@@ -1,9 +1,9 @@
 //! A column's elements as bytes, before compression and after it is undone.
 
 #[cfg(doc)]
-use crate::sidecar::Column;
+use crate::sidecar::StoredColumn;
 #[cfg(doc)]
-use crate::sidecar::macros::Row;
+use crate::sidecar::macros::TableRow;
 
 /// The form of a column's elements before compression. Compression takes time by the byte, and
 /// finds less in wide numbers.
@@ -22,7 +22,7 @@ pub(crate) enum Form {
 pub(crate) const LONGEST: usize = 10;
 
 impl Form {
-    /// [`Column::encoding`] of such a column.
+    /// [`StoredColumn::encoding`] of such a column.
     pub(crate) fn encoding(self) -> &'static str {
         match self {
             Form::Plain => "zstd",
@@ -31,7 +31,7 @@ impl Form {
         }
     }
 
-    /// Writes elements, see [`Row::encode`].
+    /// Writes elements, see [`TableRow::encode`].
     #[inline]
     pub(crate) fn encode<T: Element>(
         self,

@@ -10,7 +10,7 @@ macro_rules! table {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name { $( $(#[$fdoc])* pub $field: $ty, )* }
 
-        impl crate::sidecar::macros::Row for $name {
+        impl crate::sidecar::macros::TableRow for $name {
             const FIELDS: &'static [(&'static str, &'static str, crate::sidecar::codec::Form)] =
                 &[ $( (stringify!($field), stringify!($ty), crate::sidecar::codec::Form::$form), )* ];
             fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize {
@@ -37,7 +37,7 @@ macro_rules! table {
 pub(crate) use table;
 
 /// A table row that can be taken apart into columns.
-pub(crate) trait Row: Copy + Default + Send + Sync {
+pub(crate) trait TableRow: Copy + Default + Send + Sync {
     /// Names, types and forms of the fields.
     const FIELDS: &'static [(&'static str, &'static str, Form)];
     /// Writes one field of all rows to the beginning of `room`,

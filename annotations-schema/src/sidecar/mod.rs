@@ -372,7 +372,7 @@ pub struct Header {
     /// The instrumentation report (see `mgz-instrument --format json`).
     pub report: serde_json::Value,
     /// Columns in the file.
-    pub columns: Vec<Column>,
+    pub columns: Vec<StoredColumn>,
 }
 
 /// The file that was instrumented.
@@ -392,7 +392,7 @@ pub struct Input {
 /// Place of one column in the file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Column {
+pub struct StoredColumn {
     /// Table, e.g. `sites`; `strings` and `map` have one column each.
     pub table: String,
     /// Column name.

@@ -2,10 +2,10 @@
 //! has been checked.
 
 use crate::sidecar::codec::{expand, width};
-use crate::sidecar::macros::Row;
+use crate::sidecar::macros::TableRow;
 use crate::sidecar::{
-    Column, Function, Gather, Header, Location, Loop, PtWrite, Record, Region, Sidecar,
-    SidecarError, Site,
+    Function, Gather, Header, Location, Loop, PtWrite, Record, Region, Sidecar, SidecarError, Site,
+    StoredColumn,
 };
 use mgz_abi::module_note::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use std::path::Path;
@@ -23,11 +23,11 @@ const MAX_COLUMN: u64 = 1 << 34;
 
 struct Source<'a> {
     body: &'a [u8],
-    columns: &'a [Column],
+    columns: &'a [StoredColumn],
 }
 
 impl Source<'_> {
-    fn bytes(&self, column: &Column) -> Result<Vec<u8>, SidecarError> {
+    fn bytes(&self, column: &StoredColumn) -> Result<Vec<u8>, SidecarError> {
         let what = || format!("column {}.{}", column.table, column.name);
         let end = column
             .offset
@@ -75,14 +75,14 @@ impl Source<'_> {
         Ok(raw)
     }
 
-    fn find(&self, table: &str, name: &str) -> Result<&Column, SidecarError> {
+    fn find(&self, table: &str, name: &str) -> Result<&StoredColumn, SidecarError> {
         self.columns
             .iter()
             .find(|c| c.table == table && c.name == name)
             .ok_or_else(|| SidecarError::Damaged(format!("column {table}.{name} is missing")))
     }
 
-    fn table<R: Row>(&self, table: &str) -> Result<Vec<R>, SidecarError> {
+    fn table<R: TableRow>(&self, table: &str) -> Result<Vec<R>, SidecarError> {
         let mut rows: Vec<R> = Vec::new();
         for (i, (name, kind, _)) in R::FIELDS.iter().enumerate() {
             let column = match self.find(table, name) {

@@ -1,12 +1,12 @@
 //! Sidecars that are written and read, and damaged ones.
 
 use crate::sidecar::codec::{Element, Form, LONGEST, expand, width};
-use crate::sidecar::macros::Row;
+use crate::sidecar::macros::TableRow;
 use crate::sidecar::read::split;
 use crate::sidecar::write::{BATCH, CHUNK, Content, Encoded, Runs, SidecarParts};
 use crate::sidecar::{
-    Column, Function, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar,
-    SidecarError, Site, SiteFlags,
+    Function, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar,
+    SidecarError, Site, SiteFlags, StoredColumn,
 };
 use mgz_abi::module_note::{Prelude, SIDECAR_VERSION};
 
@@ -256,7 +256,7 @@ fn columns_of_the_version_s_first_files_are_read() {
         ..before.header.clone()
     };
     let mut body = Vec::new();
-    fn old<R: Row>(table: &str, rows: &[R], header: &mut Header, body: &mut Vec<u8>) {
+    fn old<R: TableRow>(table: &str, rows: &[R], header: &mut Header, body: &mut Vec<u8>) {
         for (field, (name, kind, _)) in R::FIELDS.iter().enumerate() {
             let mut raw = vec![0; rows.len() * width(kind).unwrap()];
             let mut numbers = vec![0; rows.len() * LONGEST];
@@ -280,7 +280,7 @@ fn columns_of_the_version_s_first_files_are_read() {
                 raw.clone()
             };
             let encoding = if field % 2 == 0 { "zstd" } else { "raw" };
-            header.columns.push(Column {
+            header.columns.push(StoredColumn {
                 table: table.into(),
                 name: (*name).into(),
                 kind: (*kind).into(),
@@ -306,7 +306,7 @@ fn columns_of_the_version_s_first_files_are_read() {
         ("strings", "text", "utf8", b"main\0a.c\0"),
     ] {
         let len = bytes.len() as u64;
-        let column = Column {
+        let column = StoredColumn {
             table: table.into(),
             name: name.into(),
             kind: kind.into(),

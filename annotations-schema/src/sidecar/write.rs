@@ -3,9 +3,9 @@
 
 use crate::atomic_replace::replace;
 use crate::sidecar::codec::LONGEST;
-use crate::sidecar::macros::Row;
+use crate::sidecar::macros::TableRow;
 use crate::sidecar::{
-    Column, Function, Gather, Header, Location, Loop, PtWrite, Record, Region, Sidecar, Site,
+    Function, Gather, Header, Location, Loop, PtWrite, Record, Region, Sidecar, Site, StoredColumn,
 };
 use mgz_abi::module_note::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use rayon::prelude::*;
@@ -63,7 +63,7 @@ impl<R: Default> Default for Runs<'_, R> {
 }
 
 #[allow(private_bounds, reason = "rows are those of this crate")]
-impl<R: Row> Runs<'_, R> {
+impl<R: TableRow> Runs<'_, R> {
     fn len(&self) -> usize {
         self.runs.iter().map(|run| run.len()).sum()
     }
@@ -171,7 +171,7 @@ struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    fn of<R: Row>(name: &'static str, runs: &'a Runs<R>) -> Table<'a> {
+    fn of<R: TableRow>(name: &'static str, runs: &'a Runs<R>) -> Table<'a> {
         let columns = R::FIELDS
             .iter()
             .map(|&(name, kind, form)| [name, kind, form.encoding()])
@@ -257,7 +257,7 @@ struct TableHead {
 #[derive(Clone, Debug, Default)]
 pub struct Encoded {
     /// Offsets count from the first one.
-    columns: Vec<Column>,
+    columns: Vec<StoredColumn>,
     bytes: Vec<u8>,
 }
 
@@ -336,7 +336,7 @@ impl Encoded {
                     raw_bytes += raw as u64;
                 }
                 let bytes = encoded.bytes.len() as u64 - offset;
-                encoded.columns.push(Column {
+                encoded.columns.push(StoredColumn {
                     table: table.name.into(),
                     name,
                     kind,
@@ -374,7 +374,7 @@ impl SidecarParts<'_> {
     fn head(&self) -> std::io::Result<Vec<u8>> {
         let map_len = self.map_len() as u64;
         let behind = map_len.next_multiple_of(8);
-        let map = Column {
+        let map = StoredColumn {
             table: "map".into(),
             name: "map".into(),
             kind: "u8".into(),
@@ -384,7 +384,7 @@ impl SidecarParts<'_> {
             bytes: map_len,
             raw_bytes: map_len,
         };
-        let others = self.columns.columns.iter().map(|c| Column {
+        let others = self.columns.columns.iter().map(|c| StoredColumn {
             offset: behind + c.offset,
             ..c.clone()
         });

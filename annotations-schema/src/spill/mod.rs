@@ -76,7 +76,7 @@ mod write;
 
 use mgz_abi::slot::Slot;
 use read::u32_at;
-pub use read::{Segment, SpillFile, SpillReader, decode_alone};
+pub use read::{SpillFile, SpillReader, StoredSegment, decode_alone};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};

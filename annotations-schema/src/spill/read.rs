@@ -4,7 +4,7 @@ use crate::spill::*;
 
 /// A whole segment in a [`SpillFile`].
 #[derive(Clone, Copy, Debug)]
-pub struct Segment {
+pub struct StoredSegment {
     /// Header from the file.
     pub header: SegmentHeader,
     pub(crate) offset: u64,
@@ -15,7 +15,7 @@ pub struct Segment {
     header_bytes: usize,
 }
 
-impl Segment {
+impl StoredSegment {
     /// Offset of the first byte behind it in its file.
     pub fn end(&self) -> u64 {
         let streams: u64 = self.lengths.iter().map(|&l| u64::from(l)).sum();
@@ -27,7 +27,7 @@ impl Segment {
 pub struct SpillFile {
     map: Option<memmap2::Mmap>,
     key: ThreadKey,
-    segments: Vec<Segment>,
+    segments: Vec<StoredSegment>,
     truncated: bool,
     bad_tail: Option<u64>,
 }
@@ -66,7 +66,7 @@ impl SpillFile {
     }
 
     /// The whole segments, in the order of writing.
-    pub fn segments(&self) -> &[Segment] {
+    pub fn segments(&self) -> &[StoredSegment] {
         &self.segments
     }
 
@@ -81,7 +81,7 @@ impl SpillFile {
     }
 
     /// Decodes a segment of this file into `out`, which is cleared first.
-    pub fn decode(&self, segment: &Segment, out: &mut Vec<Slot>) -> Result<(), SpillError> {
+    pub fn decode(&self, segment: &StoredSegment, out: &mut Vec<Slot>) -> Result<(), SpillError> {
         decode(self.map.as_deref().unwrap_or(&[]), segment, out)
     }
 }
@@ -146,11 +146,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     })
 }
 
-pub(crate) type Found = (ThreadKey, Vec<Segment>, bool, Option<u64>);
+pub(crate) type ThreadSegments = (ThreadKey, Vec<StoredSegment>, bool, Option<u64>);
 
 /// Walks the segment headers. If one does not begin as a segment does, the walk ends and the offset
 /// is the last part of the result.
-pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
+pub(crate) fn find_segments(bytes: &[u8]) -> Result<ThreadSegments, SpillError> {
     if bytes.len() < FILE_HEADER && FILE_MAGIC.starts_with(&bytes[..bytes.len().min(8)]) {
         return Ok((ThreadKey::default(), Vec::new(), true, None));
     }
@@ -216,7 +216,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
                 0
             },
         };
-        segments.push(Segment {
+        segments.push(StoredSegment {
             header,
             offset: at as u64,
             bits,
@@ -249,7 +249,7 @@ struct Streams<'a> {
 
 impl<'a> Streams<'a> {
     /// Takes a segment apart. The error is the fault of the segment.
-    fn of(file: &'a [u8], segment: &Segment) -> Result<Streams<'a>, &'static str> {
+    fn of(file: &'a [u8], segment: &StoredSegment) -> Result<Streams<'a>, &'static str> {
         let total =
             segment.header_bytes + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
         let start = segment.offset as usize;
@@ -284,7 +284,7 @@ impl<'a> Streams<'a> {
 
 pub(crate) fn decode(
     file: &[u8],
-    segment: &Segment,
+    segment: &StoredSegment,
     out: &mut Vec<Slot>,
 ) -> Result<(), SpillError> {
     out.clear();

@@ -18,7 +18,7 @@
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::expand::{CodeNumbers, Expander, ModuleMap, Placement, Staged, Tables};
 use mgz_annotations_schema::manifest::Module;
-use mgz_annotations_schema::row_stream::{Batch, Code, RowWriter};
+use mgz_annotations_schema::row_stream::{Batch, RowCode, RowWriter};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{EncodedSegment, ThreadKey, decode_alone};
 use std::collections::{HashMap, VecDeque};
@@ -368,7 +368,7 @@ impl Known {
             ..
         } = self;
         let new = &mut batch.codes;
-        let number = |code: Code| {
+        let number = |code: RowCode| {
             let sidecar = modules.get(usize::from(code.module)).copied().flatten();
             let site = sidecar.and_then(|at| sidecars[at].sites.get(code.site as usize));
             let place = site.map(|site| (site.function, site.location, site.in_loop));

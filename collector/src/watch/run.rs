@@ -11,7 +11,7 @@ use crate::watch::pin::Recorder;
 use crate::watch::ptrace;
 use crate::watch::ptrace::Held;
 use crate::watch::sampler::{Accesses, Costs, Pair, Plan, Sampler, Sums as Counts};
-use mgz_models::util::random::Random;
+use mgz_models::util::random::SplitMix;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -136,7 +136,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         job,
         root,
         costs,
-        random: Random::new(u64::from(held.pid()) << 20 ^ job.trigger.period),
+        random: SplitMix::new(u64::from(held.pid()) << 20 ^ job.trigger.period),
         tasks: BTreeMap::new(),
         maps: Maps::default(),
         paths: CallPaths::default(),
@@ -245,7 +245,7 @@ struct WatchLoop<'a> {
     job: &'a Job,
     root: i32,
     costs: Costs,
-    random: Random,
+    random: SplitMix,
     tasks: BTreeMap<i32, Task>,
     maps: Maps,
     paths: CallPaths,

@@ -15,7 +15,7 @@
 use crate::watch::access::{LONGEST, NextInsn, Reader, Registers};
 use crate::watch::trap_decode::{Touch, Trap};
 use mgz_models::sampling::rdx::{Decision, Reservoir};
-use mgz_models::util::random::Random;
+use mgz_models::util::random::SplitMix;
 use std::io;
 
 /// Watchpoints cover aligned words of this many bytes.
@@ -287,7 +287,7 @@ pub struct Sampler {
     plan: Plan,
     reservoir: Reservoir,
     slots: Vec<Option<Pending>>,
-    random: Random,
+    random: SplitMix,
     reader: Reader,
     samples: u64,
     /// Accesses stepped so far.
@@ -303,7 +303,7 @@ impl Sampler {
             plan,
             reservoir: Reservoir::new(plan.watchpoints, plan.seed),
             slots: vec![None; plan.watchpoints.max(1)],
-            random: Random::new(plan.seed ^ 0x5a3d),
+            random: SplitMix::new(plan.seed ^ 0x5a3d),
             reader: Reader::default(),
             samples: 0,
             stepped: Accesses::default(),

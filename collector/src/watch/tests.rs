@@ -4,7 +4,7 @@
 use crate::watch::access::{Reader, Registers};
 use crate::watch::sampler::*;
 use crate::watch::trap_decode::Trap;
-use mgz_models::util::random::Random;
+use mgz_models::util::random::SplitMix;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io;
@@ -248,7 +248,7 @@ proptest! {
     fn every_distance_is_that_of_the_next_access_and_of_the_next_load(
         seed: u64, words in 1u64..200, gap in 1usize..300, watchpoints in 1usize..5, near in 0u64..40, loads in 0u64..9,
     ) {
-        let mut random = Random::new(seed);
+        let mut random = SplitMix::new(seed);
         let program: Vec<(u64, Kind)> = (0..4000)
             .map(|_| {
                 let kind = if random.below(8) < loads { Kind::Load } else { [Kind::Store, Kind::Add, Kind::Push, Kind::Pop][random.below(4) as usize] };

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 /// The table: number of rows, and columns by name. A missing value is null.
-pub fn table(rows: &[Value]) -> Value {
+pub fn columns_of_rows(rows: &[Value]) -> Value {
     let mut columns: Map<String, Value> = Map::new();
     for (at, row) in rows.iter().enumerate() {
         for (key, value) in row.as_object().into_iter().flatten() {
@@ -27,7 +27,7 @@ mod tests {
         let rows = [json!({"a": 1}), json!({"b": "x", "a": null}), json!(7)];
         let expected =
             json!({"rows": 3, "columns": {"a": [1, null, null], "b": [null, "x", null]}});
-        assert_eq!(table(&rows), expected);
-        assert_eq!(table(&[]), json!({"rows": 0, "columns": {}}));
+        assert_eq!(columns_of_rows(&rows), expected);
+        assert_eq!(columns_of_rows(&[]), json!({"rows": 0, "columns": {}}));
     }
 }

@@ -25,7 +25,7 @@ const FUNCTION: u64 = 1 << 20;
 const FILE_BYTES: u64 = 1 << 30;
 
 /// `ranges`: for each line its places, with the instructions.
-pub fn of(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
+pub fn machine_code(lines: &[Value], manifest: &Value, trace: &Path) -> Value {
     let mut wanted: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
     let known = |row: &&Value| {
         row["file"].as_str().is_some_and(|f| !f.is_empty()) && row["line"].as_u64() > Some(0)
@@ -241,7 +241,7 @@ mod tests {
             json!({"sidecar": "../x", "sidecar_id": "1"}),
             json!({"sidecar": "x.mgza", "sidecar_id": "2"}),
         ] {
-            let found = of(&rows, &json!({ "modules": [module] }), trace.path());
+            let found = machine_code(&rows, &json!({ "modules": [module] }), trace.path());
             assert_eq!(found, json!({ "ranges": [] }));
         }
     }

@@ -31,7 +31,7 @@ const PARTS: [&str; 4] = ["heat_map", "time_zoom", "location_zoom", "call_paths"
 
 /// Options of a report.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct HtmlOptions {
     /// Source lines that were hit, and the machine code of the hottest.
     pub source: bool,
     /// The trace's folder; none if there is no trace.
@@ -73,7 +73,7 @@ pub fn add_sources(comparison: &mut Value) {
 }
 
 /// Everything of one trace by name. `run` is what the first screen needs.
-pub fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<Part> {
+pub fn parts(analysis: &Value, manifest: &Value, options: &HtmlOptions) -> Vec<Part> {
     let empty = Map::new();
     let all = analysis.as_object().unwrap_or(&empty);
     let apart = |key: &str| TABLES.contains(&key) || PARTS.contains(&key);
@@ -90,7 +90,7 @@ pub fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<Part>
     for name in TABLES {
         let rows = all.get(name).and_then(Value::as_array);
         let rows = rows.map(Vec::as_slice).unwrap_or_default();
-        parts.push((name, columns::table(rows)));
+        parts.push((name, columns::columns_of_rows(rows)));
     }
     for name in PARTS {
         if let Some(value) = all.get(name).filter(|v| !v.is_null()) {
@@ -100,9 +100,9 @@ pub fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<Part>
     if options.source {
         let lines = all.get("lines").and_then(Value::as_array);
         let lines = lines.map(Vec::as_slice).unwrap_or_default();
-        parts.push(("sources", sources::of(lines, manifest)));
+        parts.push(("sources", sources::source_lines(lines, manifest)));
         if let Some(trace) = &options.trace {
-            parts.push(("disassembly", machine::of(lines, manifest, trace)));
+            parts.push(("disassembly", machine::machine_code(lines, manifest, trace)));
         }
     }
     parts
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn all_parts_come_back_and_none_is_markup() {
-        let options = Options {
+        let options = HtmlOptions {
             source: true,
-            ..Options::default()
+            ..HtmlOptions::default()
         };
         let parts = parts(&example(), &json!({"cpu": "x", "host": "h"}), &options);
         let page = page(&parts).unwrap();

@@ -16,14 +16,15 @@ const ALL_BYTES: usize = 24 << 20;
 
 /// By path: `lines`, number and text of each; `changed`, if the file is newer than the recording;
 /// or `missing`, why there are none.
-pub fn of(lines: &[Value], manifest: &Value) -> Value {
+pub fn source_lines(lines: &[Value], manifest: &Value) -> Value {
     let recorded = manifest["started"].as_str().and_then(seconds);
     let mut left = ALL_BYTES;
     excerpts(lines.iter(), recorded, &mut left)
 }
 
-/// Those of both sides of a comparison (`base` and `new`), as [`of`] gives them. The base has no lines of
-/// files that were changed since: they are not what was recorded, and the new side has them.
+/// Those of both sides of a comparison (`base` and `new`), as [`source_lines`] gives them. The base
+/// has no lines of files that were changed since: they are not what was recorded, and the new side
+/// has them.
 pub fn of_comparison(found: &Value) -> Value {
     let mut left = ALL_BYTES;
     let mut side = |name: &str| {
@@ -157,7 +158,7 @@ mod tests {
             json!({"file": "rel.c", "line": 1}),
             json!({"file": "/dev/zero", "line": 1}),
         ];
-        let found = of(&rows, &json!({"started": "2000-01-01T00:00:00Z"}));
+        let found = source_lines(&rows, &json!({"started": "2000-01-01T00:00:00Z"}));
         let lines = found[name]["lines"].as_array().unwrap();
         assert_eq!(lines.len(), 6 + 9);
         assert_eq!(lines[0], json!([1, "line 1"]));
@@ -165,7 +166,7 @@ mod tests {
         for other in ["/no/such.c", "rel.c", "/dev/zero"] {
             assert!(found[other]["missing"].is_string(), "{other}");
         }
-        let found = of(&rows, &json!({"started": "2999-01-01T00:00:00Z"}));
+        let found = source_lines(&rows, &json!({"started": "2999-01-01T00:00:00Z"}));
         assert_eq!(found[name]["changed"], false);
     }
 

@@ -1,6 +1,6 @@
 //! Runs the analysis of a selection, one at a time, and keeps the last results.
 
-use crate::html::{self, Options, Part};
+use crate::html::{self, HtmlOptions, Part};
 use crate::report;
 use crate::serve::asked::Asked;
 use serde_json::{Map, Value};
@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const TABS: usize = 64;
 
 /// Result for a selection.
-pub struct Found {
+pub struct SelectionReport {
     /// Parts of the report.
     pub parts: Vec<Part>,
     /// The same as JSON.
@@ -30,7 +30,7 @@ pub struct Found {
 /// Answer to a selection.
 pub enum Answer {
     /// The result.
-    Found(Arc<Found>),
+    Found(Arc<SelectionReport>),
     /// Message of `mgz-analyze`.
     Failed(String),
     /// The page has selected something else meanwhile.
@@ -50,10 +50,10 @@ struct Running {
 pub struct Analyser {
     trace: PathBuf,
     manifest: Value,
-    options: Options,
+    options: HtmlOptions,
     running: Mutex<Running>,
     /// Held by the one analysis that runs.
-    kept: Mutex<Vec<(Asked, Arc<Found>)>>,
+    kept: Mutex<Vec<(Asked, Arc<SelectionReport>)>>,
     ended: AtomicBool,
 }
 
@@ -64,7 +64,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Analyser {
     /// An analyser for one trace.
-    pub fn new(trace: PathBuf, manifest: Value, options: Options) -> Analyser {
+    pub fn new(trace: PathBuf, manifest: Value, options: HtmlOptions) -> Analyser {
         Analyser {
             trace,
             manifest,
@@ -132,7 +132,7 @@ impl Analyser {
         self.ended.load(Ordering::SeqCst) || last.is_some_and(|last| last != number)
     }
 
-    fn analysed(&self, asked: &Asked, tab: &str, number: u64) -> anyhow::Result<Found> {
+    fn analysed(&self, asked: &Asked, tab: &str, number: u64) -> anyhow::Result<SelectionReport> {
         let data = tempfile::NamedTempFile::new()?;
         let mut command = report::analysis(&self.trace, &self.options, data.path())?;
         command.args(asked.arguments());
@@ -156,7 +156,7 @@ impl Analyser {
                 break status;
             }
         };
-        let analysis = report::read(&self.trace, data.path());
+        let analysis = report::read_report_data(&self.trace, data.path());
         if analysis.is_err() || status.code().is_none() {
             anyhow::bail!("{}", errors(&mut said));
         }
@@ -166,7 +166,7 @@ impl Analyser {
             .map(|(name, value)| (name.to_string(), value.clone()))
             .collect();
         let body = serde_json::to_vec(&all)?;
-        Ok(Found { parts, body })
+        Ok(SelectionReport { parts, body })
     }
 }
 

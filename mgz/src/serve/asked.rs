@@ -36,7 +36,7 @@ impl Asked {
 }
 
 /// Reads a query; also tells which page asks (`tab`).
-pub fn read(query: &str) -> Result<(Asked, String), String> {
+pub fn parse_query(query: &str) -> Result<(Asked, String), String> {
     let mut asked = Asked::default();
     let mut tab = String::new();
     for pair in query.split('&').filter(|p| !p.is_empty()) {
@@ -103,12 +103,13 @@ mod tests {
 
     #[test]
     fn a_query_becomes_options() {
-        let (asked, tab) = read("from=1.5&tab=x&function=f%3Cint%3E%28a*%29&thread=a+b").unwrap();
+        let (asked, tab) =
+            parse_query("from=1.5&tab=x&function=f%3Cint%3E%28a*%29&thread=a+b").unwrap();
         let words: Vec<OsString> = asked.arguments().collect();
         let expected = ["--from=1.5", r"--function=^f<int>\(a\*\)$", "--thread=a b"];
         assert_eq!(words, expected);
         assert_eq!(tab, "x");
-        assert_eq!(read("").unwrap().0, Asked::default());
+        assert_eq!(parse_query("").unwrap().0, Asked::default());
     }
 
     #[test]
@@ -123,7 +124,7 @@ mod tests {
             "thread=%00",
             "--partial=x",
         ] {
-            assert!(read(query).is_err(), "{query}");
+            assert!(parse_query(query).is_err(), "{query}");
         }
     }
 }

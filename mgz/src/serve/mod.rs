@@ -9,8 +9,8 @@ mod asked;
 mod guard;
 
 use crate::cli::Serve;
-use crate::html::{self, Options};
-use crate::run::{has_display, open, read_command};
+use crate::html::{self, HtmlOptions};
+use crate::run::{has_display, open_in_browser, read_command};
 use crate::{affinity, report, signals};
 use analyser::{Analyser, Answer};
 use anyhow::Context;
@@ -30,9 +30,9 @@ const WAITING: usize = 32;
 
 /// Runs the command.
 pub fn command(serve: &Serve) -> anyhow::Result<i32> {
-    let (trace, _) = report::place(&serve.trace);
+    let (trace, _) = report::locate_report(&serve.trace);
     let manifest = report::manifest(&trace)?;
-    let options = Options {
+    let options = HtmlOptions {
         source: !serve.no_source,
         trace: Some(trace.clone()),
         command: read_command(&serve.trace),
@@ -67,7 +67,7 @@ pub fn command(serve: &Serve) -> anyhow::Result<i32> {
     crate::cli::print(format!("{address}\n").as_bytes())?;
     tell!("mgz: the report is at that address, for this user alone; Ctrl-C ends the server");
     if !serve.no_open && has_display() && std::io::stderr().is_terminal() {
-        open(address.as_ref());
+        open_in_browser(address.as_ref());
     }
     let guard = Arc::new(guard);
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -116,7 +116,7 @@ fn respond(request: Request, guard: &Guard, analyser: &Analyser, page: &[u8]) {
     match name {
         "" => send(request, 200, "text/html; charset=utf-8", page.to_vec()),
         "data" => {
-            let answer = asked::read(query)
+            let answer = asked::parse_query(query)
                 .map_or_else(Answer::Failed, |(asked, tab)| analyser.answer(&asked, &tab));
             match answer {
                 Answer::Found(found) => send(request, 200, JSON, found.body.clone()),

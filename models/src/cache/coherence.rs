@@ -12,9 +12,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// Hashes numbers of lines.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Spread(u64);
+pub(crate) struct LineHash(u64);
 
-impl Hasher for Spread {
+impl Hasher for LineHash {
     fn finish(&self) -> u64 {
         self.0 ^ (self.0 >> 32)
     }
@@ -28,7 +28,7 @@ impl Hasher for Spread {
     }
 }
 
-type Lines<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+type Lines<T> = HashMap<u64, T, BuildHasherDefault<LineHash>>;
 
 /// Costs of coherence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,12 +44,12 @@ pub struct Sharing {
 }
 
 /// Bytes of a line, one bit each; of lines beyond 128 bytes a bit stands for several.
-pub(crate) type Bytes = u128;
+pub(crate) type LineBytes = u128;
 
 /// Copies that a core has lost, with the bytes that others have written since.
 #[derive(Default)]
 struct Lost {
-    by_core: Vec<(u32, Bytes)>,
+    by_core: Vec<(u32, LineBytes)>,
     counts: Sharing,
 }
 
@@ -99,7 +99,7 @@ impl Directory {
 
     /// A core has written bytes of a line: those who had lost it before take note.
     #[inline]
-    pub(crate) fn written(&mut self, core: usize, line: u64, bytes: Bytes) {
+    pub(crate) fn written(&mut self, core: usize, line: u64, bytes: LineBytes) {
         if self.lost.is_empty() {
             return;
         }
@@ -113,7 +113,7 @@ impl Directory {
     }
 
     /// A core loses a line to a store of these bytes.
-    pub(crate) fn lose(&mut self, core: usize, line: u64, bytes: Bytes, count: bool) {
+    pub(crate) fn lose(&mut self, core: usize, line: u64, bytes: LineBytes, count: bool) {
         let lost = self.lost.entry(line).or_default();
         lost.by_core.retain(|l| l.0 as usize != core);
         lost.by_core.push((core as u32, bytes));
@@ -121,7 +121,7 @@ impl Directory {
     }
 
     /// A core misses a line, with an access to these bytes.
-    pub(crate) fn missed(&mut self, core: usize, line: u64, bytes: Bytes, count: bool) {
+    pub(crate) fn missed(&mut self, core: usize, line: u64, bytes: LineBytes, count: bool) {
         if self.lost.is_empty() {
             return;
         }

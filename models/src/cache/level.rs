@@ -1,7 +1,7 @@
 //! The sets of one cache: which lines are there, with what is known of each.
 
 use crate::cache::policy::{Policy, Tree};
-use crate::util::random::Random;
+use crate::util::random::SplitMix;
 
 /// The line was written and memory behind has an older state.
 pub(crate) const DIRTY: u64 = 1;
@@ -23,7 +23,7 @@ pub(crate) struct Level {
     trees: Vec<Tree>,
     /// Two bits of [`Policy::Rrip`] for each way.
     ranks: Vec<u8>,
-    random: Random,
+    random: SplitMix,
 }
 
 fn line_of(block: u64) -> u64 {
@@ -43,7 +43,7 @@ impl Level {
             lines: vec![EMPTY; lines],
             trees: vec![Tree::default(); of(Policy::Plru, sets as usize)],
             ranks: vec![0; of(Policy::Rrip, lines)],
-            random: Random::new(1),
+            random: SplitMix::new(1),
         }
     }
 

@@ -17,7 +17,7 @@
 //! rate is that of a simulation.
 
 use crate::cache::{Shape, hit_probability};
-use crate::util::random::Random;
+use crate::util::random::SplitMix;
 
 /// Adjacent sets that are drawn together: most accesses that touch two lines then touch two
 /// followed sets.
@@ -108,7 +108,7 @@ impl SetDistances {
             (0..sets).for_each(|s| place[s as usize] = s as u32);
             run.resize(sets as usize, 0);
         } else {
-            let mut random = Random::new(seed);
+            let mut random = SplitMix::new(seed);
             for r in 0..runs {
                 // Equal parts, up to one set; each is at least as long as a run.
                 let (from, to) = (r * sets / runs, (r + 1) * sets / runs);
@@ -364,7 +364,7 @@ mod tests {
 
     /// Streams whose sets are used very differently.
     fn streams() -> Vec<Vec<(u64, u32)>> {
-        let mut random = Random::new(5);
+        let mut random = SplitMix::new(5);
         let mut zipf = || {
             let unit = random.below(1 << 30) as f64 / (1u64 << 30) as f64;
             (unit.powi(3) * 200_000.0) as u64 * 64
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn what_random_sets_cannot_tell_is_told() {
         // Filled exactly, a quarter more, and half of the touches in one set.
-        let mut random = Random::new(3);
+        let mut random = SplitMix::new(3);
         let crowded: Vec<u64> = (0..100_000)
             .map(|_| {
                 if random.below(2) == 0 {

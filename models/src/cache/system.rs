@@ -17,7 +17,7 @@
 //! 6. Then prefetchers bring lines into their level and those behind it that a miss would have
 //!    filled.
 
-use crate::cache::coherence::{Bytes, Directory, Sharing};
+use crate::cache::coherence::{Directory, LineBytes, Sharing};
 use crate::cache::level::{DIRTY, Level, PREFETCHED};
 use crate::cache::prefetch::{Strides, same_page};
 use crate::cache::spec::{Inclusion, LevelSpec, check_levels};
@@ -246,20 +246,20 @@ impl System {
     }
 
     /// Which bytes of its shared line an access touches within one line of the first level, see
-    /// [`Bytes`].
-    fn bytes(&self, line: u64, first: u64, last: u64) -> Bytes {
+    /// [`LineBytes`].
+    fn bytes(&self, line: u64, first: u64, last: u64) -> LineBytes {
         let base = line >> self.granule << self.granule;
         let end = line + ((1u64 << self.shifts[0]) - 1);
         let part = self.granule.saturating_sub(7);
         let from = (first.max(line) - base) >> part;
         let to = (last.min(end) - base) >> part;
-        let below = |n: u64| Bytes::MAX.checked_shr(128 - n as u32).unwrap_or(0);
+        let below = |n: u64| LineBytes::MAX.checked_shr(128 - n as u32).unwrap_or(0);
         below(to + 1) & !below(from)
     }
 
     /// One line of an access.
     #[inline]
-    fn line(&mut self, core: usize, address: u64, store: bool, bytes: Bytes) -> usize {
+    fn line(&mut self, core: usize, address: u64, store: bool, bytes: LineBytes) -> usize {
         if store && self.directory.is_some() {
             self.take_from_others(core, address, bytes);
         }
@@ -419,7 +419,7 @@ impl System {
     }
 
     /// A store takes the line from all other cores.
-    fn take_from_others(&mut self, core: usize, address: u64, bytes: Bytes) {
+    fn take_from_others(&mut self, core: usize, address: u64, bytes: LineBytes) {
         let (counting, cores) = (self.counting, self.cores);
         let line = address >> self.granule;
         let Some(directory) = &mut self.directory else {
@@ -462,7 +462,7 @@ impl System {
 
     /// Handles a line that no private level has. It may have been lost to another core, and may be
     /// dirty elsewhere. Without bytes, the line is prefetched and no miss is counted.
-    fn private_miss(&mut self, core: usize, address: u64, bytes: Option<Bytes>) {
+    fn private_miss(&mut self, core: usize, address: u64, bytes: Option<LineBytes>) {
         let (counting, cores) = (self.counting, self.cores);
         let line = address >> self.granule;
         let Some(directory) = &mut self.directory else {

@@ -6,7 +6,7 @@
 
 use crate::histogram::Bin;
 use crate::predict::single::{self, SingleModel};
-use crate::predict::{Profile, Segment, collect};
+use crate::predict::{HistogramSegment, Profile, collect};
 use std::collections::BTreeMap;
 
 /// Behaviour of a piece of code in a run.
@@ -143,17 +143,13 @@ impl CodeModel {
                 first *= scale;
             }
             cold += first;
-            pieces.extend(
-                model
-                    .distances
-                    .predict(size)
-                    .into_iter()
-                    .map(move |b| Segment {
-                        from: b.from,
-                        to: b.to,
-                        share: b.count * reuses,
-                    }),
-            );
+            pieces.extend(model.distances.predict(size).into_iter().map(move |b| {
+                HistogramSegment {
+                    from: b.from,
+                    to: b.to,
+                    share: b.count * reuses,
+                }
+            }));
         }
         CodePrediction {
             bins: collect(pieces.into_iter()),

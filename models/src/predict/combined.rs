@@ -6,7 +6,7 @@
 //! Methods that err in different places make up for each other, since what they agree on adds up.
 
 use crate::histogram::Bin;
-use crate::predict::{Profile, Segment, accuracy, collect};
+use crate::predict::{HistogramSegment, Profile, accuracy, collect};
 
 /// A method: from training runs and a size to a histogram.
 pub type Method<'a> = &'a dyn Fn(&[Profile], f64) -> Vec<Bin>;
@@ -44,7 +44,7 @@ pub fn weights(runs: &[Profile], methods: &[Method<'_>]) -> Option<Vec<f64>> {
 pub fn combine(parts: &[(f64, Vec<Bin>)]) -> Vec<Bin> {
     let pieces = parts.iter().flat_map(|(weight, bins)| {
         let total: f64 = bins.iter().map(|b| b.count).sum();
-        bins.iter().map(move |b| Segment {
+        bins.iter().map(move |b| HistogramSegment {
             from: b.from,
             to: b.to,
             share: weight * b.count / total.max(1e-300),

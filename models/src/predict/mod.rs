@@ -79,7 +79,7 @@ pub fn accuracy(predicted: &[Bin], measured: &[Bin]) -> f64 {
 
 /// Parts of a histogram that move as one: values from `from` to `to`, evenly spread.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Segment {
+pub struct HistogramSegment {
     /// Least value.
     pub from: f64,
     /// First value behind.
@@ -89,7 +89,7 @@ pub struct Segment {
 }
 
 /// Pieces on a fine scale: bins of an eighth of an octave; whole values below 16.
-pub fn collect(pieces: impl Iterator<Item = Segment>) -> Vec<Bin> {
+pub fn collect(pieces: impl Iterator<Item = HistogramSegment>) -> Vec<Bin> {
     let mut cells: std::collections::BTreeMap<usize, f64> = std::collections::BTreeMap::new();
     for piece in pieces.filter(|p| p.share > 0.0) {
         spread(&piece, |index, share| {
@@ -130,10 +130,10 @@ pub(crate) fn cell_edge(index: usize) -> f64 {
 }
 
 /// Divides a piece among the cells that it covers.
-pub(crate) fn spread(piece: &Segment, mut put: impl FnMut(usize, f64)) {
+pub(crate) fn spread(piece: &HistogramSegment, mut put: impl FnMut(usize, f64)) {
     // A model file may ask for sizes beyond all memories; cells end there.
     let bounded = |v: f64| if v.is_nan() { 0.0 } else { v.clamp(0.0, 1e18) };
-    let piece = &Segment {
+    let piece = &HistogramSegment {
         from: bounded(piece.from),
         to: bounded(piece.to),
         share: piece.share,
@@ -150,16 +150,16 @@ pub(crate) fn spread(piece: &Segment, mut put: impl FnMut(usize, f64)) {
 }
 
 /// A piece whose distances have grown by a factor. A single value stays a single value.
-pub(crate) fn scaled(piece: &Segment, factor: f64) -> Segment {
+pub(crate) fn scaled(piece: &HistogramSegment, factor: f64) -> HistogramSegment {
     if piece.to - piece.from <= 1.0 + 1e-9 {
         let at = piece.from * factor;
-        return Segment {
+        return HistogramSegment {
             from: at,
             to: at + 1.0,
             share: piece.share,
         };
     }
-    Segment {
+    HistogramSegment {
         from: piece.from * factor,
         to: piece.to * factor,
         share: piece.share,
@@ -168,9 +168,9 @@ pub(crate) fn scaled(piece: &Segment, factor: f64) -> Segment {
 
 /// Pieces of a histogram on a scale: one per bin that has values, narrowed to the values that it
 /// has.
-pub(crate) fn pieces(bins: &[Bin], scale: &Scale) -> Vec<Segment> {
+pub(crate) fn histogram_segments(bins: &[Bin], scale: &Scale) -> Vec<HistogramSegment> {
     let total: f64 = bins.iter().map(|b| b.count).sum();
-    let mut out: Vec<(usize, Segment)> = Vec::new();
+    let mut out: Vec<(usize, HistogramSegment)> = Vec::new();
     for bin in bins.iter().filter(|b| b.count > 0.0) {
         let (index, share) = (scale.index(bin.from), bin.count / total);
         match out.last_mut() {
@@ -180,7 +180,7 @@ pub(crate) fn pieces(bins: &[Bin], scale: &Scale) -> Vec<Segment> {
             }
             _ => out.push((
                 index,
-                Segment {
+                HistogramSegment {
                     from: bin.from,
                     to: bin.to,
                     share,
@@ -211,12 +211,12 @@ pub(crate) mod tests {
     fn pieces_keep_their_share_and_powers_of_two_are_edges() {
         let got = collect(
             [
-                Segment {
+                HistogramSegment {
                     from: 3.0,
                     to: 100.0,
                     share: 0.5,
                 },
-                Segment {
+                HistogramSegment {
                     from: 7.0,
                     to: 8.0,
                     share: 0.25,

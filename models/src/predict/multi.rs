@@ -11,7 +11,8 @@
 
 use crate::histogram::{Bin, Scale, reference};
 use crate::predict::{
-    DIMENSIONS, Pattern, Profile, Segment, accuracy, collect, pieces, scaled, spread,
+    DIMENSIONS, HistogramSegment, Pattern, Profile, accuracy, collect, histogram_segments, scaled,
+    spread,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,7 @@ pub struct MultiModel {
     /// Patterns of the chosen number of dimensions.
     pub patterns: Vec<Pattern>,
     /// Standard bins, and of each its share by pattern.
-    pub mix: Vec<(Segment, Vec<f64>)>,
+    pub mix: Vec<(HistogramSegment, Vec<f64>)>,
     /// Mean of 1 − accuracy on the training runs.
     pub residual: f64,
 }
@@ -65,23 +66,23 @@ pub fn train(runs: &[Profile], basis: Basis, partitions: usize) -> Option<MultiM
     best
 }
 
-fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<Segment> {
+fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<HistogramSegment> {
     match basis {
-        Basis::Log => pieces(&standard.bins, &Scale::Log),
+        Basis::Log => histogram_segments(&standard.bins, &Scale::Log),
         Basis::LogLinear => {
             let last = standard.bins.last().map_or(0.0, |b| b.to);
             let mut width = 2048u64;
             while last / width as f64 > MOST_BINS {
                 width *= 2;
             }
-            pieces(&standard.bins, &Scale::LogLinear { width })
+            histogram_segments(&standard.bins, &Scale::LogLinear { width })
         }
         Basis::Reference => {
             let parts = reference(standard.bins.iter().copied(), partitions);
             let share = 1.0 / parts.len().max(1) as f64;
             parts
                 .iter()
-                .map(|p| Segment {
+                .map(|p| HistogramSegment {
                     from: p.from,
                     to: p.to.max(p.from + 1.0),
                     share,
@@ -114,7 +115,7 @@ fn measured_cells(run: &Profile, basis: Basis) -> Vec<f64> {
     let total: f64 = run.bins.iter().map(|b| b.count).sum();
     let mut cells = Vec::new();
     for bin in &run.bins {
-        let piece = Segment {
+        let piece = HistogramSegment {
             from: bin.from,
             to: bin.to,
             share: bin.count / total.max(1e-300),
@@ -130,7 +131,7 @@ fn measured_cells(run: &Profile, basis: Basis) -> Vec<f64> {
 fn landings(
     runs: &[Profile],
     size: f64,
-    sources: &[Segment],
+    sources: &[HistogramSegment],
     patterns: &[Pattern],
     basis: Basis,
 ) -> Vec<Landing> {
@@ -139,7 +140,7 @@ fn landings(
         for (m, pattern) in patterns.iter().enumerate() {
             for (run, profile) in runs.iter().enumerate() {
                 let moved = scaled(
-                    &Segment {
+                    &HistogramSegment {
                         share: 1.0,
                         ..*source
                     },
@@ -170,7 +171,7 @@ fn landings(
 fn solve(
     runs: &[Profile],
     size: f64,
-    sources: &[Segment],
+    sources: &[HistogramSegment],
     patterns: &[Pattern],
     basis: Basis,
 ) -> MultiModel {
@@ -256,7 +257,7 @@ impl MultiModel {
                 .zip(shares)
                 .map(move |(pattern, share)| {
                     scaled(
-                        &Segment {
+                        &HistogramSegment {
                             share: piece.share * share,
                             ..*piece
                         },
@@ -309,7 +310,7 @@ mod tests {
             patterns: vec![Pattern::Constant, Pattern::Linear],
             mix: vec![
                 (
-                    Segment {
+                    HistogramSegment {
                         from: 1.0,
                         to: 2.0,
                         share: 0.25,
@@ -317,7 +318,7 @@ mod tests {
                     vec![1.0, 0.0],
                 ),
                 (
-                    Segment {
+                    HistogramSegment {
                         from: 4.0,
                         to: 8.0,
                         share: 0.5,
@@ -325,7 +326,7 @@ mod tests {
                     vec![0.5, 0.5],
                 ),
                 (
-                    Segment {
+                    HistogramSegment {
                         from: 64.0,
                         to: 128.0,
                         share: 0.25,
@@ -349,7 +350,7 @@ mod tests {
         let mut parts = [0.0; 2];
         for (i, source) in [(1.0, 2.0), (2.0, 4.0)].iter().enumerate() {
             let moved = scaled(
-                &Segment {
+                &HistogramSegment {
                     from: source.0,
                     to: source.1,
                     share: 1.0,
@@ -430,9 +431,9 @@ mod tests {
         ) {
             let patterns = vec![Pattern::Constant, Pattern::SquareRoot, Pattern::Linear];
             let total: f64 = pieces.iter().map(|p| p.2).sum();
-            let mix: Vec<(Segment, Vec<f64>)> = pieces
+            let mix: Vec<(HistogramSegment, Vec<f64>)> = pieces
                 .iter()
-                .map(|&(from, width, share, a, b)| (Segment { from, to: from + width, share: share / total }, vec![a * b, a * (1.0 - b), 1.0 - a]))
+                .map(|&(from, width, share, a, b)| (HistogramSegment { from, to: from + width, share: share / total }, vec![a * b, a * (1.0 - b), 1.0 - a]))
                 .collect();
             let model = MultiModel { basis: Basis::Log, size: 1000.0, patterns: patterns.clone(), mix: mix.clone(), residual: 0.0 };
             let moved: Vec<(f64, f64)> = mix

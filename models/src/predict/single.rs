@@ -2,7 +2,7 @@
 //! pattern.
 
 use crate::histogram::{Bin, Partition, reference};
-use crate::predict::{DIMENSIONS, Pattern, Profile, Segment, collect};
+use crate::predict::{DIMENSIONS, HistogramSegment, Pattern, Profile, collect};
 use serde::{Deserialize, Serialize};
 
 /// d = c + e·f(s) of one partition.
@@ -160,13 +160,13 @@ impl SingleModel {
             let mean = (fit.constant + fit.factor * fit.pattern.of(size)).max(0.0);
             let (from, to) = (mean * fit.low, mean * fit.high);
             if to - from <= 1.0 {
-                Segment {
+                HistogramSegment {
                     from: mean.round(),
                     to: mean.round() + 1.0,
                     share,
                 }
             } else {
-                Segment { from, to, share }
+                HistogramSegment { from, to, share }
             }
         }))
     }

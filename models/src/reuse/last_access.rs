@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn large_tables_agree_with_a_plain_map() {
-        let mut random = crate::util::random::Random::new(9);
+        let mut random = crate::util::random::SplitMix::new(9);
         let mut times = Times::new();
         // Far apart, side by side, and by powers of two: through the split and several growths of
         // segments.

@@ -11,7 +11,7 @@
 //! when they are used up, [`crate::reuse`] continues from this state.
 
 use crate::reuse::{NEVER, Narrow, ReuseSink};
-use crate::util::interner::{KEY_BITS, Names, TOGETHER};
+use crate::util::interner::{DenseNames, KEY_BITS, TOGETHER};
 
 /// Slots, at most; numbers of blocks and slots fit into 16 bits.
 pub(crate) const SLOTS: usize = 4096;
@@ -151,7 +151,7 @@ pub(crate) struct Short {
     /// Slots that may be used.
     slots: usize,
     /// Numbers of blocks.
-    names: Names,
+    names: DenseNames,
     /// By number: its last slot.
     last: Box<[u16; SLOTS]>,
     words: [u64; WORDS],
@@ -183,7 +183,7 @@ impl Short {
         let mut short = Short {
             shift,
             slots: slots.min(SLOTS),
-            names: Names::new(),
+            names: DenseNames::new(),
             last: Box::new([NEVER; SLOTS]),
             words: [0; WORDS],
             before: [0; WORDS],

@@ -15,12 +15,12 @@
 //!   each context of use, and contexts are weighted by their samples. The share that survives to
 //!   the end is the share of accesses that are never reused.
 
-use crate::util::random::Random;
+use crate::util::random::SplitMix;
 use std::collections::BTreeMap;
 
 /// A watched address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watch {
+pub struct WatchedAddress {
     /// Watched address or block number.
     pub place: u64,
     /// Access count at the use.
@@ -61,8 +61,8 @@ pub enum Decision {
 
 /// Reservoir sampling over a few watchpoints.
 pub struct Reservoir {
-    slots: Vec<Option<Watch>>,
-    random: Random,
+    slots: Vec<Option<WatchedAddress>>,
+    random: SplitMix,
     samples: u64,
     observations: Vec<Observation>,
 }
@@ -72,14 +72,14 @@ impl Reservoir {
     pub fn new(watchpoints: usize, seed: u64) -> Reservoir {
         Reservoir {
             slots: vec![None; watchpoints.max(1)],
-            random: Random::new(seed),
+            random: SplitMix::new(seed),
             samples: 0,
             observations: Vec::new(),
         }
     }
 
     /// Watches of the registers.
-    pub fn watches(&self) -> &[Option<Watch>] {
+    pub fn watches(&self) -> &[Option<WatchedAddress>] {
         &self.slots
     }
 
@@ -91,7 +91,7 @@ impl Reservoir {
     /// An access at time `now` was sampled.
     pub fn sample(&mut self, now: u64, place: u64, context: u32) -> Decision {
         self.samples += 1;
-        let watch = Watch {
+        let watch = WatchedAddress {
             place,
             used_at: now,
             context,
@@ -117,7 +117,7 @@ impl Reservoir {
             if self.random.below(k) == 0 {
                 self.give_up(slot, now);
                 // The newcomer takes over the register's count: the reservoir goes on.
-                self.slots[slot] = Some(Watch {
+                self.slots[slot] = Some(WatchedAddress {
                     age_in_samples: k,
                     ..watch
                 });
@@ -129,7 +129,7 @@ impl Reservoir {
     }
 
     /// The address of a register was accessed at time `now`: the register is free again.
-    pub fn reuse(&mut self, slot: usize, now: u64, context: u32) -> Option<Watch> {
+    pub fn reuse(&mut self, slot: usize, now: u64, context: u32) -> Option<WatchedAddress> {
         let watch = self.slots.get_mut(slot)?.take()?;
         self.observe(&watch, now, Some(context));
         Some(watch)
@@ -142,7 +142,7 @@ impl Reservoir {
         }
     }
 
-    fn observe(&mut self, watch: &Watch, now: u64, reuse: Option<u32>) {
+    fn observe(&mut self, watch: &WatchedAddress, now: u64, reuse: Option<u32>) {
         self.observations.push(Observation {
             context: watch.context,
             age: now.saturating_sub(watch.used_at),
@@ -298,7 +298,7 @@ pub struct Watcher {
     reservoir: Reservoir,
     places: Vec<u64>,
     armed: bool,
-    random: Random,
+    random: SplitMix,
     period: u64,
     next: u64,
     now: u64,
@@ -317,7 +317,7 @@ impl Watcher {
             reservoir: Reservoir::new(watchpoints, seed),
             places: vec![NOTHING; watchpoints.max(1)],
             armed: false,
-            random: Random::new(seed ^ 0x5eed),
+            random: SplitMix::new(seed ^ 0x5eed),
             period: period.max(1),
             next: 0,
             now: 0,

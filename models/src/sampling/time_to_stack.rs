@@ -16,7 +16,7 @@ use crate::histogram::Bin;
 
 /// Method to place a slice of time bars on the stack scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
+pub enum TimeBarSpread {
     /// Binomial around the mean, as in the paper.
     Binomial,
     /// All at the mean (as StatStack does).
@@ -104,7 +104,7 @@ impl Growth {
 /// Converts time distances (`bars` ascending, values from 1) of a stream with `cold` first touches
 /// and `blocks` distinct blocks to reuse distances. The counts of the result sum to those of the
 /// bars.
-pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: Spread) -> Vec<Bin> {
+pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: TimeBarSpread) -> Vec<Bin> {
     let growth = Growth::new(bars, cold);
     let mut out = Out { cells: Vec::new() };
     for bar in bars.iter().filter(|b| b.count > 0.0) {
@@ -123,9 +123,9 @@ pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: Spread) -> Vec<Bin>
             let mean = growth.at((time - 1.0).max(0.0)).min(blocks);
             let mass = bar.count / slices as f64;
             match spread {
-                Spread::Mean => out.put(mean, mass),
+                TimeBarSpread::Mean => out.put(mean, mass),
                 // The interval has at least one access besides, all to other blocks.
-                Spread::Binomial => {
+                TimeBarSpread::Binomial => {
                     binomial(&mut out, mean, (blocks - 1.0).max(mean).max(1.0), mass)
                 }
             }
@@ -241,7 +241,7 @@ mod tests {
     fn a_cycle_keeps_its_distance_at_the_mean() {
         // Blocks 0..n in turn: time distance n, reuse distance n − 1.
         for n in [2u64, 50, 5000, 1 << 30] {
-            let got = convert(&bars(&[(n, 1000)]), 0.0, n as f64, Spread::Mean);
+            let got = convert(&bars(&[(n, 1000)]), 0.0, n as f64, TimeBarSpread::Mean);
             assert_eq!(got.iter().map(|b| b.count).sum::<f64>(), 1000.0);
             assert!((got[0].mean() - (n - 1) as f64).abs() < 1e-6 * n as f64);
         }
@@ -259,7 +259,7 @@ mod tests {
         }
         let bars: Vec<Bin> = fine.bins().collect();
         let clock = std::time::Instant::now();
-        let got = convert(&bars, 1e5, 1e9, Spread::Binomial);
+        let got = convert(&bars, 1e5, 1e9, TimeBarSpread::Binomial);
         // Debug and loaded machines included; benches/run models has the figure.
         assert!(clock.elapsed().as_secs() < 20);
         assert!((got.iter().map(|b| b.count).sum::<f64>() - 2e6).abs() < 1.0);
@@ -292,7 +292,7 @@ mod tests {
                 &bars,
                 last.len() as f64,
                 last.len() as f64,
-                Spread::Binomial,
+                TimeBarSpread::Binomial,
             );
             let s = similarity(
                 &shares(got.into_iter(), &Scale::Log),
@@ -340,7 +340,7 @@ mod tests {
                 }
                 prop_assert!((sum - 1.0).abs() < 1e-6 || trials.fract() != 0.0);
             }
-            let got = convert(&bars(&values), cold as f64, blocks, Spread::Binomial);
+            let got = convert(&bars(&values), cold as f64, blocks, TimeBarSpread::Binomial);
             for (k, mass) in want {
                 let mine = got.iter().find(|b| b.from as u64 == k).map_or(0.0, |b| b.count);
                 prop_assert!((mine - mass).abs() < 1e-3 * mass.max(1.0), "{k}: {mine} {mass}");

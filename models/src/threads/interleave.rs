@@ -1,7 +1,7 @@
 //! Interleavings of several threads' accesses into one order, for concurrent reuse profiles and
 //! shared caches.
 
-use crate::util::random::Random;
+use crate::util::random::SplitMix;
 use serde::{Deserialize, Serialize};
 
 /// Order in which threads take turns.
@@ -58,7 +58,7 @@ pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
             }
         }
         Turns::Random { seed } => {
-            let mut random = Random::new(seed);
+            let mut random = SplitMix::new(seed);
             let mut sums = Sums::new(&left);
             for total in (1..=left.iter().sum()).rev() {
                 next(sums.take(random.below(total)));
@@ -146,7 +146,7 @@ mod tests {
         #[test]
         fn places_in_sums_are_found_and_taken(mut numbers in prop::collection::vec(0u64..5, 1..40), seed: u64) {
             let mut sums = Sums::new(&numbers);
-            let mut random = Random::new(seed);
+            let mut random = SplitMix::new(seed);
             for total in (1..=numbers.iter().sum::<u64>()).rev() {
                 let at = random.below(total);
                 let mut behind = 0;

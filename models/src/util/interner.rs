@@ -26,7 +26,7 @@ const LARGE: usize = 1 << 13;
 
 /// See the module's text.
 #[derive(Clone)]
-pub struct Names {
+pub struct DenseNames {
     /// Key and number plus one; 0 is free.
     table: Vec<u64>,
     shift: u32,
@@ -37,16 +37,16 @@ pub struct Names {
     len: usize,
 }
 
-impl Default for Names {
-    fn default() -> Names {
-        Names::new()
+impl Default for DenseNames {
+    fn default() -> DenseNames {
+        DenseNames::new()
     }
 }
 
-impl Names {
+impl DenseNames {
     /// No keys yet.
-    pub fn new() -> Names {
-        Names {
+    pub fn new() -> DenseNames {
+        DenseNames {
             table: vec![0; SMALLEST],
             shift: 64 - SMALLEST.trailing_zeros(),
             keys: Vec::new(),
@@ -187,7 +187,7 @@ mod tests {
         fn numbers_are_those_of_first_sight(
             samples in prop::collection::vec((prop::collection::vec(0u64..5000, 0..3000), 0u32..37, any::<bool>()), 1..5),
         ) {
-            let mut names = Names::new();
+            let mut names = DenseNames::new();
             for (keys, shift, scatter) in samples {
                 names.clear();
                 let key = |k: u64| if scatter { spread(k) >> (64 - KEY_BITS) } else { k << shift.min(KEY_BITS - 13) };
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_table_can_be_filled_to_the_last_number() {
-        let mut names = Names::new();
+        let mut names = DenseNames::new();
         let mut numbers = [0; TOGETHER];
         for turn in 0..2u64 {
             for from in (0..MOST as u64).step_by(TOGETHER) {

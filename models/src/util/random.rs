@@ -2,12 +2,12 @@
 
 /// See the module's text.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct SplitMix(u64);
 
-impl Random {
+impl SplitMix {
     /// A generator; equal seeds give equal numbers.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
+    pub fn new(seed: u64) -> SplitMix {
+        SplitMix(seed)
     }
 
     /// 64 random bits.

@@ -3,8 +3,8 @@
 //! `mgz-stepper WATCH EVENTS PROGRAM [--from-start] [--fixed] -- COMMAND…`
 
 use anyhow::{Context, Result, bail};
-use mgz_tests::events::Watch;
-use mgz_tests::stepper::{Options, Stepper};
+use mgz_tests::events::WatchedCode;
+use mgz_tests::stepper::{Stepper, StepperOptions};
 use std::io::BufWriter;
 
 /// Keeps tracer and tracee on one CPU. Each step takes two switches between them, and a switch that
@@ -44,10 +44,10 @@ fn main() -> Result<()> {
         bail!("usage: mgz-stepper WATCH EVENTS PROGRAM [--from-start] [--fixed] -- COMMAND…")
     };
     let text = std::fs::read_to_string(watch).with_context(|| watch.clone())?;
-    let options = Options {
+    let options = StepperOptions {
         command,
         program: program.into(),
-        watches: Watch::parse(&text)?,
+        watches: WatchedCode::parse(&text)?,
         fixed_layout: flags.iter().any(|f| f == "--fixed"),
         from_start: flags.iter().any(|f| f == "--from-start"),
         max_steps: 60_000_000,

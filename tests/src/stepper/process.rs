@@ -2,7 +2,7 @@
 
 use super::At;
 use super::image::Image;
-use crate::events::Watch;
+use crate::events::WatchedCode;
 use crate::tracee::Memory;
 use anyhow::{Context, Result};
 use std::collections::HashMap;
@@ -103,10 +103,10 @@ pub(crate) fn entry_point(pid: i32) -> Option<u64> {
 }
 
 /// The place of a process's address, if it is under watch.
-pub(crate) fn find(
+pub(crate) fn find_watched(
     process: &mut Process,
     program: &Path,
-    watches: &[Watch],
+    watches: &[WatchedCode],
     images: &[Image],
     pid: i32,
     ip: u64,
@@ -144,7 +144,12 @@ pub(crate) fn find(
     }))
 }
 
-fn mappings(pid: i32, program: &Path, watches: &[Watch], images: &[Image]) -> Result<Vec<Mapping>> {
+fn mappings(
+    pid: i32,
+    program: &Path,
+    watches: &[WatchedCode],
+    images: &[Image],
+) -> Result<Vec<Mapping>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let mut all = Vec::new();
     for line in text.lines() {

@@ -1,6 +1,6 @@
 //! Threads that take turns in an order that was not recorded, or more threads than have run.
 
-use crate::commands::cache::evaluate::{self, Outcome, Setup};
+use crate::commands::cache::evaluate::{self, LevelOutcome, Setup};
 use crate::commands::cache::exact::Counted;
 use crate::commands::cache::levels::{LevelRows, Of};
 use crate::commands::cache::{CacheArguments, TurnsArgument, pieces, put_counted};
@@ -9,7 +9,7 @@ use crate::commands::private_data::PrivateData;
 use crate::commands::threads::{Thread, load};
 use crate::data::code_map::CLASS_STORE;
 use crate::input::Trace;
-use crate::output::document::{Document, Unit, value};
+use crate::output::document::{ColumnUnit, Document, value};
 use anyhow::bail;
 use clap::ValueEnum;
 use mgz_models::cache::{LevelSpec, Shape};
@@ -39,9 +39,9 @@ impl Arranged<'_> {
         let accesses = accesses(&threads);
         let stores = threads.iter().flat_map(|t| &t.accesses.group);
         let stores = stores.filter(|&g| g & 3 == CLASS_STORE).count() as u64;
-        document.put("A", Unit::Count, accesses);
-        document.put("A_const", Unit::Count, implied);
-        document.put("threads", Unit::Count, threads.len());
+        document.put("A", ColumnUnit::Count, accesses);
+        document.put("A_const", ColumnUnit::Count, implied);
+        document.put("threads", ColumnUnit::Count, threads.len());
         let counted = Counted {
             rows: accesses,
             loads: accesses - stores,
@@ -58,7 +58,7 @@ impl Arranged<'_> {
         rows.tables(document);
         if let ([thread], true) = (&threads[..], self.follow.is_some()) {
             let shapes: Vec<Shape> = self.levels.iter().map(|l| l.shape).collect();
-            pieces::pieces(thread, self.trace, &shapes, self.arguments, document)?;
+            pieces::put_pieces(thread, self.trace, &shapes, self.arguments, document)?;
         }
         Ok(damaged)
     }
@@ -84,8 +84,8 @@ impl Arranged<'_> {
         let setup = self.setup(if threads.len() > 1 { self.shared } else { 0 }, true);
         let aligned = aligned(threads, &self.trace.code);
         if threads.len() > 1 {
-            document.put("regions", Unit::Count, aligned.regions);
-            document.put("aligned", Unit::Flag, aligned.regions > 0);
+            document.put("regions", ColumnUnit::Count, aligned.regions);
+            document.put("aligned", ColumnUnit::Flag, aligned.regions > 0);
         }
         let turns = turns.turns(self.arguments.chunk);
         let order = |next: &mut dyn FnMut(usize, usize)| in_phases(&aligned.phases, turns, next);
@@ -163,7 +163,7 @@ impl Arranged<'_> {
         n: usize,
         setup: &Setup,
         own: &PrivateData,
-    ) -> anyhow::Result<(Mimic, Vec<Outcome>)> {
+    ) -> anyhow::Result<(Mimic, Vec<LevelOutcome>)> {
         let arguments = self.arguments;
         let made = mimic(thread, &self.trace.code, n, arguments.schedule, own);
         let turns = arguments
@@ -187,12 +187,20 @@ impl Arranged<'_> {
 fn put_regions(made: &Mimic, divided: u64, document: &mut Document) {
     let share = |part: u64, of: u64| value(part as f64 / of as f64);
     let parallel = made.parallel.max(1);
-    document.put("regions", Unit::Count, made.regions);
-    document.put("parallel_share", Unit::Share, share(made.parallel, divided));
-    document.put("private_share", Unit::Share, share(made.private, parallel));
+    document.put("regions", ColumnUnit::Count, made.regions);
+    document.put(
+        "parallel_share",
+        ColumnUnit::Share,
+        share(made.parallel, divided),
+    );
+    document.put(
+        "private_share",
+        ColumnUnit::Share,
+        share(made.private, parallel),
+    );
     document.put(
         "private_heap_share",
-        Unit::Share,
+        ColumnUnit::Share,
         share(made.private_heap, parallel),
     );
 }

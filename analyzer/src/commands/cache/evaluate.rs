@@ -25,7 +25,7 @@ pub struct Setup {
 
 /// Model and simulation of one level.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct LevelOutcome {
     /// Hits in a cache of this shape, by the model: alone, as if it saw every access.
     pub model: f64,
     /// The same by set distances, for several numbers of ways; the level's own comes first.
@@ -36,8 +36,8 @@ pub struct Outcome {
     pub seen: Seen,
 }
 
-impl Outcome {
-    fn add(&mut self, other: Outcome) {
+impl LevelOutcome {
+    fn add(&mut self, other: LevelOutcome) {
         self.model += other.model;
         self.alone += other.alone;
         if self.by_ways.is_empty() {
@@ -101,8 +101,8 @@ pub fn evaluate(
     threads: &[Thread],
     order: Order<'_>,
     setup: &Setup,
-) -> Result<Vec<Outcome>, String> {
-    let mut out = vec![Outcome::default(); setup.levels.len()];
+) -> Result<Vec<LevelOutcome>, String> {
+    let mut out = vec![LevelOutcome::default(); setup.levels.len()];
     let address = |thread: usize, access: usize| {
         let t = &threads[thread];
         // Processes have address spaces of their own.
@@ -144,7 +144,7 @@ fn profile(
     address: &dyn Fn(usize, usize) -> (u64, u32),
     shape: &Shape,
     follow: u64,
-) -> Outcome {
+) -> LevelOutcome {
     let mut engine = ReuseEngine::new(shape.line.trailing_zeros());
     let mut sink = Profile {
         fine: Fine::new(WHOLE),
@@ -176,7 +176,7 @@ fn profile(
         .chain(others)
         .map(|ways| (ways, sink.sets.hits_with(ways)))
         .collect();
-    Outcome {
+    LevelOutcome {
         model: expected_hits(sink.fine.bins(), shape),
         by_ways,
         alone: counts.accesses - counts.misses,

@@ -12,7 +12,7 @@ use crate::commands::progress_bar;
 use crate::data::code_map::CLASS_STORE;
 use crate::input::row_slices::RowSlices;
 use crate::input::{ColumnSet, Trace};
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use mgz_models::cache::tlb::{Tlb, TlbLevel};
 use mgz_models::cache::{LevelSpec, Seen, System};
 use serde_json::Value;
@@ -105,7 +105,7 @@ impl Exact {
 }
 
 /// Result of a simulation.
-pub struct Found {
+pub struct SimulatedLevels {
     /// By level.
     pub seen: Vec<Seen>,
     /// Counts of the rows.
@@ -180,7 +180,7 @@ impl Begun {
     pub(crate) fn take(levels: &[LevelSpec], arguments: &CacheArguments) -> anyhow::Result<Begun> {
         let mut begun = Begun::new(levels, arguments)?;
         let mut stretch = Stretch::default();
-        beside::take(&mut |rows| {
+        beside::take_batches(&mut |rows| {
             let rows = stretch.take(rows, arguments.stores);
             begun.rows(&stretch);
             rows
@@ -222,7 +222,7 @@ pub fn simulate(
     arguments: &CacheArguments,
     begun: Option<Begun>,
     document: &mut Document,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<SimulatedLevels> {
     let hierarchy = Hierarchy {
         levels,
         shared,
@@ -248,7 +248,7 @@ pub fn simulate(
         counted.rows
     );
     exact.tables(trace, document);
-    Ok(Found {
+    Ok(SimulatedLevels {
         seen: exact.system.seen().to_vec(),
         counted,
         threads: of,
@@ -389,7 +389,7 @@ impl Exact {
         }
     }
 
-    fn tlb_table(&self) -> Table {
+    fn tlb_table(&self) -> DocumentTable {
         let mut rows = Vec::new();
         for pages in &self.pages {
             for (number, level) in pages.levels.iter().enumerate() {
@@ -410,32 +410,40 @@ impl Exact {
                 ]);
             }
         }
-        Table {
+        DocumentTable {
             name: "tlb",
             title: "Translation look-aside buffers, one of each thread, if all memory had pages of this size".into(),
             columns: vec![
-                Column("page", Unit::Bytes),
-                Column("level", Unit::Id),
-                Column("entries", Unit::Id),
-                Column("ways", Unit::Id),
-                Column("policy", Unit::Text),
-                Column("hit_rate_hierarchy", Unit::Share),
-                Column("hit_rate_local", Unit::Share),
-                Column("misses", Unit::Count),
+                DocumentColumn("page", ColumnUnit::Bytes),
+                DocumentColumn("level", ColumnUnit::Id),
+                DocumentColumn("entries", ColumnUnit::Id),
+                DocumentColumn("ways", ColumnUnit::Id),
+                DocumentColumn("policy", ColumnUnit::Text),
+                DocumentColumn("hit_rate_hierarchy", ColumnUnit::Share),
+                DocumentColumn("hit_rate_local", ColumnUnit::Share),
+                DocumentColumn("misses", ColumnUnit::Count),
             ],
             rows,
             text_rows: usize::MAX,
         }
     }
 
-    fn sharing_table(&self, document: &mut Document) -> Table {
+    fn sharing_table(&self, document: &mut Document) -> DocumentTable {
         let mut lines = self.system.shared_lines();
         let sum = |of: fn(&mgz_models::cache::coherence::Sharing) -> u64| -> u64 {
             lines.iter().map(|l| of(&l.1)).sum()
         };
-        document.put("invalidations", Unit::Count, sum(|s| s.invalidations));
-        document.put("true_sharing_misses", Unit::Count, sum(|s| s.true_misses));
-        document.put("false_sharing_misses", Unit::Count, sum(|s| s.false_misses));
+        document.put("invalidations", ColumnUnit::Count, sum(|s| s.invalidations));
+        document.put(
+            "true_sharing_misses",
+            ColumnUnit::Count,
+            sum(|s| s.true_misses),
+        );
+        document.put(
+            "false_sharing_misses",
+            ColumnUnit::Count,
+            sum(|s| s.false_misses),
+        );
         lines.sort_by_key(|(address, s)| {
             (
                 std::cmp::Reverse((s.false_misses, s.true_misses, s.invalidations)),
@@ -454,16 +462,16 @@ impl Exact {
                 Value::from(s.interventions),
             ]
         });
-        Table {
+        DocumentTable {
             name: "sharing",
             title: "Lines that stores of one thread take from others (false: the access that missed touches no byte that was written since)".into(),
             columns: vec![
-                Column("address", Unit::Address),
-                Column("bytes", Unit::Bytes),
-                Column("invalidations", Unit::Count),
-                Column("false_sharing_misses", Unit::Count),
-                Column("true_sharing_misses", Unit::Count),
-                Column("interventions", Unit::Count),
+                DocumentColumn("address", ColumnUnit::Address),
+                DocumentColumn("bytes", ColumnUnit::Bytes),
+                DocumentColumn("invalidations", ColumnUnit::Count),
+                DocumentColumn("false_sharing_misses", ColumnUnit::Count),
+                DocumentColumn("true_sharing_misses", ColumnUnit::Count),
+                DocumentColumn("interventions", ColumnUnit::Count),
             ],
             rows: rows.collect(),
             text_rows: usize::MAX,

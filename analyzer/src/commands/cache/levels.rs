@@ -1,8 +1,8 @@
 //! The tables of levels: what the simulation and the models say of each.
 
-use crate::commands::cache::evaluate::{Outcome, Setup};
+use crate::commands::cache::evaluate::{LevelOutcome, Setup};
 use crate::commands::cache::spec::names;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use mgz_models::cache::{Inclusion, SetHits};
 use serde_json::Value;
 
@@ -38,7 +38,13 @@ impl LevelRows {
     }
 
     /// Adds a row for each level. `null`: the rates of one thread.
-    pub fn push(&mut self, of: &Of<'_>, setup: &Setup, outcomes: &[Outcome], null: Option<&[f64]>) {
+    pub fn push(
+        &mut self,
+        of: &Of<'_>,
+        setup: &Setup,
+        outcomes: &[LevelOutcome],
+        null: Option<&[f64]>,
+    ) {
         let all = of.accesses as f64;
         let modelled = of.modelled.map(|n| n as f64);
         let first = outcomes.first().map(|o| o.seen).unwrap_or_default();
@@ -123,42 +129,42 @@ impl LevelRows {
 
     /// The tables.
     pub fn tables(self, document: &mut Document) {
-        document.tables.push(Table {
+        document.tables.push(DocumentTable {
             name: "levels",
             title: "Levels (hierarchy: hits in this level or before it, of all accesses; local: of those that reach it; loads: of recorded loads; explicit_loads: implied Constant loads are hits; all_reads: so are implicit stack reads; model, sets and alone: LRU, the cache sees every access; lo and hi: 95% interval)".into(),
             columns: vec![
-                Column("threads", Unit::Id),
-                Column("order", Unit::Text),
-                Column("level", Unit::Id),
-                Column("size", Unit::Bytes),
-                Column("ways", Unit::Id),
-                Column("line", Unit::Bytes),
-                Column("policy", Unit::Text),
-                Column("inclusion", Unit::Text),
-                Column("prefetch", Unit::Text),
-                Column("shared", Unit::Flag),
-                Column("hit_rate_model", Unit::Share),
-                Column("hit_rate_sets", Unit::Share),
-                Column("hit_rate_alone", Unit::Share),
-                Column("difference_points", Unit::Number),
-                Column("difference_points_sets", Unit::Number),
-                Column("hit_rate_sets_lo", Unit::Share),
-                Column("hit_rate_sets_hi", Unit::Share),
-                Column("hit_rate_hierarchy", Unit::Share),
-                Column("hit_rate_local", Unit::Share),
-                Column("hit_rate_with_implied", Unit::Share),
-                Column("hit_rate_loads", Unit::Share),
-                Column("hit_rate_explicit_loads", Unit::Share),
-                Column("hit_rate_all_reads", Unit::Share),
-                Column("hit_rate_stores", Unit::Share),
-                Column("misses", Unit::Count),
-                Column("load_misses", Unit::Count),
-                Column("store_misses", Unit::Count),
-                Column("write_backs", Unit::Count),
-                Column("back_invalidations", Unit::Count),
-                Column("prefetches", Unit::Count),
-                Column("useful_prefetches", Unit::Count),
-                Column("hit_rate_one_thread", Unit::Share),
+                DocumentColumn("threads", ColumnUnit::Id),
+                DocumentColumn("order", ColumnUnit::Text),
+                DocumentColumn("level", ColumnUnit::Id),
+                DocumentColumn("size", ColumnUnit::Bytes),
+                DocumentColumn("ways", ColumnUnit::Id),
+                DocumentColumn("line", ColumnUnit::Bytes),
+                DocumentColumn("policy", ColumnUnit::Text),
+                DocumentColumn("inclusion", ColumnUnit::Text),
+                DocumentColumn("prefetch", ColumnUnit::Text),
+                DocumentColumn("shared", ColumnUnit::Flag),
+                DocumentColumn("hit_rate_model", ColumnUnit::Share),
+                DocumentColumn("hit_rate_sets", ColumnUnit::Share),
+                DocumentColumn("hit_rate_alone", ColumnUnit::Share),
+                DocumentColumn("difference_points", ColumnUnit::Number),
+                DocumentColumn("difference_points_sets", ColumnUnit::Number),
+                DocumentColumn("hit_rate_sets_lo", ColumnUnit::Share),
+                DocumentColumn("hit_rate_sets_hi", ColumnUnit::Share),
+                DocumentColumn("hit_rate_hierarchy", ColumnUnit::Share),
+                DocumentColumn("hit_rate_local", ColumnUnit::Share),
+                DocumentColumn("hit_rate_with_implied", ColumnUnit::Share),
+                DocumentColumn("hit_rate_loads", ColumnUnit::Share),
+                DocumentColumn("hit_rate_explicit_loads", ColumnUnit::Share),
+                DocumentColumn("hit_rate_all_reads", ColumnUnit::Share),
+                DocumentColumn("hit_rate_stores", ColumnUnit::Share),
+                DocumentColumn("misses", ColumnUnit::Count),
+                DocumentColumn("load_misses", ColumnUnit::Count),
+                DocumentColumn("store_misses", ColumnUnit::Count),
+                DocumentColumn("write_backs", ColumnUnit::Count),
+                DocumentColumn("back_invalidations", ColumnUnit::Count),
+                DocumentColumn("prefetches", ColumnUnit::Count),
+                DocumentColumn("useful_prefetches", ColumnUnit::Count),
+                DocumentColumn("hit_rate_one_thread", ColumnUnit::Share),
             ],
             rows: self.levels,
             text_rows: usize::MAX,
@@ -166,19 +172,19 @@ impl LevelRows {
         if self.ways.is_empty() {
             return;
         }
-        document.tables.push(Table {
+        document.tables.push(DocumentTable {
             name: "ways",
             title:
                 "Hit rates with other numbers of ways (as many sets as the level; by set distances)"
                     .into(),
             columns: vec![
-                Column("threads", Unit::Id),
-                Column("level", Unit::Id),
-                Column("ways", Unit::Id),
-                Column("size", Unit::Bytes),
-                Column("hit_rate_sets", Unit::Share),
-                Column("hit_rate_sets_lo", Unit::Share),
-                Column("hit_rate_sets_hi", Unit::Share),
+                DocumentColumn("threads", ColumnUnit::Id),
+                DocumentColumn("level", ColumnUnit::Id),
+                DocumentColumn("ways", ColumnUnit::Id),
+                DocumentColumn("size", ColumnUnit::Bytes),
+                DocumentColumn("hit_rate_sets", ColumnUnit::Share),
+                DocumentColumn("hit_rate_sets_lo", ColumnUnit::Share),
+                DocumentColumn("hit_rate_sets_hi", ColumnUnit::Share),
             ],
             rows: self.ways,
             text_rows: usize::MAX,

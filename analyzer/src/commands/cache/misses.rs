@@ -3,7 +3,7 @@
 use crate::commands::ordered::Stretch;
 use crate::commands::owners::{OBJECT_COLUMNS, Owners};
 use crate::data::code_map::CodeMap;
-use crate::output::document::{Column, Document, Table, Unit, maybe};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe};
 use mgz_models::cache::prefetch::{Foreseen, Foresight};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -151,17 +151,17 @@ impl Misses {
             line.add(tally);
         }
         let rates = [
-            Column("misses_1", Unit::Count),
-            Column("misses_2", Unit::Count),
-            Column("misses_3", Unit::Count),
-            Column("misses_4", Unit::Count),
-            Column("miss_share", Unit::Share),
-            Column("prefetchable_first", Unit::Share),
-            Column("prefetchable", Unit::Share),
-            Column("prefetchable_stride", Unit::Share),
-            Column("prefetchable_next_line", Unit::Share),
+            DocumentColumn("misses_1", ColumnUnit::Count),
+            DocumentColumn("misses_2", ColumnUnit::Count),
+            DocumentColumn("misses_3", ColumnUnit::Count),
+            DocumentColumn("misses_4", ColumnUnit::Count),
+            DocumentColumn("miss_share", ColumnUnit::Share),
+            DocumentColumn("prefetchable_first", ColumnUnit::Share),
+            DocumentColumn("prefetchable", ColumnUnit::Share),
+            DocumentColumn("prefetchable_stride", ColumnUnit::Share),
+            DocumentColumn("prefetchable_next_line", ColumnUnit::Share),
         ];
-        let mut add = |name, title: &str, names: &[Column], counted: bool, rows: Rows| {
+        let mut add = |name, title: &str, names: &[DocumentColumn], counted: bool, rows: Rows| {
             let mut rows = rows;
             rows.sort_by_key(|r| r.1.rank());
             let cells = |(names, tally): (Vec<Value>, Tally)| {
@@ -174,10 +174,10 @@ impl Misses {
             };
             let mut columns = names.to_vec();
             if counted {
-                columns.push(Column("A", Unit::Count));
+                columns.push(DocumentColumn("A", ColumnUnit::Count));
             }
             columns.extend(rates);
-            document.tables.push(Table {
+            document.tables.push(DocumentTable {
                 name,
                 title: format!(
                     "{title} (misses by level; prefetchable: share of the last level's misses that a stride or next-line prefetcher would have foreseen)"
@@ -195,7 +195,10 @@ impl Misses {
             rows.push((names.map(Value::from).to_vec(), *tally));
         }
         rows.sort_by_key(|r| r.0.iter().map(Value::to_string).collect::<Vec<_>>());
-        let names = [Column("function", Unit::Text), Column("module", Unit::Text)];
+        let names = [
+            DocumentColumn("function", ColumnUnit::Text),
+            DocumentColumn("module", ColumnUnit::Text),
+        ];
         add("misses_functions", "Misses by function", &names, true, rows);
         let mut rows: Rows = Vec::new();
         for (&(function, line), tally) in &lines {
@@ -210,9 +213,9 @@ impl Misses {
         }
         rows.sort_by_key(|r| r.0.iter().map(Value::to_string).collect::<Vec<_>>());
         let names = [
-            Column("function", Unit::Text),
-            Column("file", Unit::Text),
-            Column("line", Unit::Line),
+            DocumentColumn("function", ColumnUnit::Text),
+            DocumentColumn("file", ColumnUnit::Text),
+            DocumentColumn("line", ColumnUnit::Line),
         ];
         add("misses_lines", "Misses by line", &names, true, rows);
         if self.owners.known() {
@@ -229,7 +232,7 @@ impl Misses {
                 rows,
             );
         }
-        document.put("misses_last", Unit::Count, all);
+        document.put("misses_last", ColumnUnit::Count, all);
     }
 }
 

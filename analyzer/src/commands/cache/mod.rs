@@ -15,13 +15,15 @@ use crate::commands::cache::exact::Counted;
 use crate::commands::cache::levels::{LevelRows, Of};
 use crate::commands::cache::spec::{TlbSpec, check_hierarchy, full_level, tlb_level};
 use crate::commands::threads::{load, recorded};
-use crate::commands::{Common, open, open_nameless, open_rest, require_full, size, warn_of_gaps};
+use crate::commands::{
+    Common, open_nameless, open_rest, open_trace, require_full, size, warn_of_gaps,
+};
 use crate::input::Trace;
-use crate::output::document::{Document, Unit};
+use crate::output::document::{ColumnUnit, Document};
 use anyhow::Context;
 use arranged::Arranged;
 use clap::{Args, Parser, ValueEnum};
-use evaluate::{Outcome, Setup};
+use evaluate::{LevelOutcome, Setup};
 use mgz_models::cache::{LevelSpec, Seen, Shape};
 use mgz_models::threads::interleave::Turns;
 use mgz_models::threads::schedule::Schedule;
@@ -217,7 +219,7 @@ fn given_levels(arguments: &CacheArguments) -> anyhow::Result<(Vec<LevelSpec>, u
 }
 
 /// Runs the command. Also tells whether something could not be read.
-pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
+pub fn run_cache(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("cache");
     let (levels, shared) = given_levels(arguments)?;
     let begun = arguments.online.then(|| {
@@ -241,7 +243,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     let (folder, common) = (&arguments.trace, &arguments.common);
     let trace = match code {
         _ if arguments.online => open_rest(folder, false, &mut document)?,
-        true => open(folder, common, &mut document)?,
+        true => open_trace(folder, common, &mut document)?,
         false => open_nameless(folder, common, &mut document)?,
     };
     require_full(&trace, "the hit rate of a cache", "")?;
@@ -251,9 +253,9 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     if arguments.mimic.is_empty() && arguments.turns.is_none() {
         let mut beside = Document::new("cache");
         let found = exact::simulate(&trace, &levels, shared, arguments, begun, &mut beside)?;
-        document.put("A", Unit::Count, found.counted.rows);
-        document.put("A_const", Unit::Count, found.counted.implied);
-        document.put("threads", Unit::Count, found.threads);
+        document.put("A", ColumnUnit::Count, found.counted.rows);
+        document.put("A_const", ColumnUnit::Count, found.counted.implied);
+        document.put("threads", ColumnUnit::Count, found.threads);
         put_counted(&mut document, arguments, found.counted);
         document.summary.append(&mut beside.summary);
         document.warnings.append(&mut beside.warnings);
@@ -263,7 +265,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
             follow,
             simulate: false,
         };
-        let (mut outcomes, mut thread) = (vec![Outcome::default(); setup.levels.len()], None);
+        let (mut outcomes, mut thread) = (vec![LevelOutcome::default(); setup.levels.len()], None);
         if models {
             // Read again, and kept.
             let (mut threads, ..) = load(&trace, arguments.stores, &mut Document::new("cache"))?;
@@ -288,7 +290,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         document.tables.append(&mut beside.tables);
         if let Some(thread) = thread {
             let shapes: Vec<Shape> = setup.levels.iter().map(|l| l.shape).collect();
-            pieces::pieces(&thread, &trace, &shapes, arguments, &mut document)?;
+            pieces::put_pieces(&thread, &trace, &shapes, arguments, &mut document)?;
         }
         return Ok((document, found.damaged));
     }
@@ -333,13 +335,13 @@ pub fn levels_of_trace(
 
 /// Writes the counts of the rows.
 fn put_counted(document: &mut Document, arguments: &CacheArguments, counted: Counted) {
-    document.put("skipped", Unit::Count, arguments.skip);
-    document.put("warm_up", Unit::Count, arguments.warm_up);
-    document.put("loads", Unit::Count, counted.loads);
-    document.put("stores", Unit::Count, counted.stores);
+    document.put("skipped", ColumnUnit::Count, arguments.skip);
+    document.put("warm_up", ColumnUnit::Count, arguments.warm_up);
+    document.put("loads", ColumnUnit::Count, counted.loads);
+    document.put("stores", ColumnUnit::Count, counted.stores);
     document.put(
         "stack_reads",
-        Unit::Count,
+        ColumnUnit::Count,
         arguments.stack_reads.map_or(Value::Null, Value::from),
     );
 }

@@ -1,11 +1,11 @@
 //! Profiles of pieces of code, and their recombination for other inputs (Barai et al. 2019, equation 1).
 
 use crate::commands::cache::CacheArguments;
-use crate::commands::stream::{Accesses, Segment};
+use crate::commands::stream::{AccessSegment, Accesses};
 use crate::commands::threads::Thread;
 use crate::commands::{is_watched, refuse_watched, visit};
 use crate::input::{ColumnSet, Trace};
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use mgz_models::cache::{Cache, Shape, expected_hits};
 use mgz_models::histogram::{Fine, SMALL};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
@@ -88,7 +88,7 @@ impl ReuseSink for Groups {
 }
 
 /// Profiles of pieces of code, P(D|BB) and P(BB), and their recombination with other weights (equation 1).
-pub fn pieces(
+pub fn put_pieces(
     thread: &Thread,
     trace: &Trace,
     levels: &[Shape],
@@ -139,16 +139,17 @@ pub fn pieces(
     }
     rows.sort_by_key(|r| std::cmp::Reverse(r.0));
     let mut columns = vec![
-        Column("function", Unit::Text),
-        Column("file", Unit::Text),
-        Column("line", Unit::Line),
-        Column("class", Unit::Text),
-        Column("P_BB", Unit::Share),
-        Column("D_mean", Unit::Number),
-        Column("first_share", Unit::Share),
+        DocumentColumn("function", ColumnUnit::Text),
+        DocumentColumn("file", ColumnUnit::Text),
+        DocumentColumn("line", ColumnUnit::Line),
+        DocumentColumn("class", ColumnUnit::Text),
+        DocumentColumn("P_BB", ColumnUnit::Share),
+        DocumentColumn("D_mean", ColumnUnit::Number),
+        DocumentColumn("first_share", ColumnUnit::Share),
     ];
     columns.extend(
-        ["hit_rate_1", "hit_rate_2", "hit_rate_3", "hit_rate_4"].map(|n| Column(n, Unit::Share)),
+        ["hit_rate_1", "hit_rate_2", "hit_rate_3", "hit_rate_4"]
+            .map(|n| DocumentColumn(n, ColumnUnit::Share)),
     );
     columns.extend(
         [
@@ -157,9 +158,9 @@ pub fn pieces(
             "hit_rate_sets_3",
             "hit_rate_sets_4",
         ]
-        .map(|n| Column(n, Unit::Share)),
+        .map(|n| DocumentColumn(n, ColumnUnit::Share)),
     );
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "pieces",
         title:
             "Pieces of code: P(BB), and hit rates by the model from P(D|BB) and by set distances"
@@ -205,7 +206,7 @@ fn recombine(
         &other,
         ColumnSet::default(),
         document,
-        &mut |segment: &Segment<'_>| {
+        &mut |segment: &AccessSegment<'_>| {
             for &group in segment.accesses(arguments.stores, &mut buffer).group {
                 counts[group as usize] += 1;
             }
@@ -240,10 +241,10 @@ fn recombine(
             value(known as f64 / all as f64),
         ]
     });
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "recombined",
         title: "Hit rates with P(BB) of the other trace (coverage: its accesses whose code was profiled)".into(),
-        columns: vec![Column("level", Unit::Id), Column("size", Unit::Bytes), Column("hit_rate_model", Unit::Share), Column("hit_rate_sets", Unit::Share), Column("coverage", Unit::Share)],
+        columns: vec![DocumentColumn("level", ColumnUnit::Id), DocumentColumn("size", ColumnUnit::Bytes), DocumentColumn("hit_rate_model", ColumnUnit::Share), DocumentColumn("hit_rate_sets", ColumnUnit::Share), DocumentColumn("coverage", ColumnUnit::Share)],
         rows: rows.collect(),
         text_rows: usize::MAX,
     });

@@ -1,12 +1,12 @@
 //! Windows of accesses, and what was measured of rows that came before those of the trace.
 
 use crate::commands::beside;
-use crate::commands::reuse::counts::{Counts, ReuseTally, Tags};
+use crate::commands::reuse::counts::{ReuseHistograms, ReuseTally, Tags};
 use crate::commands::reuse::{Engine, ReuseArguments};
 use crate::commands::stream::View;
 use crate::data::code_map::{CLASS_STORE, CodeMap};
 use crate::data::object_map::UNKNOWN;
-use mgz_annotations_schema::row_stream::Code;
+use mgz_annotations_schema::row_stream::RowCode;
 use mgz_models::histogram::SMALL;
 
 /// Cuts a thread's run into windows, and counts.
@@ -41,7 +41,12 @@ impl Windows {
     }
 
     /// Measures the next accesses, of the thread that was added last.
-    pub(super) fn run(&mut self, view: View<'_>, engine: &mut Engine, counts: &mut Counts) {
+    pub(super) fn run(
+        &mut self,
+        view: View<'_>,
+        engine: &mut Engine,
+        counts: &mut ReuseHistograms,
+    ) {
         self.accesses += view.len() as u64;
         if let Some(thread) = counts.threads.last_mut() {
             thread.2 += view.len() as u64;
@@ -68,8 +73,8 @@ pub(super) struct Begun {
     engine: Engine,
     windows: Windows,
     /// By number of the code.
-    counts: Counts,
-    codes: Vec<Code>,
+    counts: ReuseHistograms,
+    codes: Vec<RowCode>,
     implied: u64,
     /// Sample of the last row.
     sample: u32,
@@ -81,12 +86,12 @@ impl Begun {
         let mut begun = Begun {
             engine: Engine::of(arguments),
             windows: Windows::new(arguments),
-            counts: Counts::new(),
+            counts: ReuseHistograms::new(),
             codes: Vec::new(),
             implied: 0,
             sample: 0,
         };
-        beside::take(&mut |mut rows| {
+        beside::take_batches(&mut |mut rows| {
             begun.codes.append(&mut rows.codes);
             begun.implied += rows.implied.iter().map(|&n| u64::from(n)).sum::<u64>();
             let threads = &mut begun.counts.threads;
@@ -119,11 +124,11 @@ impl Begun {
     pub(super) fn join(
         mut self,
         code: &CodeMap,
-        counts: &mut Counts,
+        counts: &mut ReuseHistograms,
         implied: &mut u64,
     ) -> Option<BegunThread> {
         let (process, thread, accesses, tally) = self.counts.threads.pop()?;
-        let group = |c: &Code| {
+        let group = |c: &RowCode| {
             let (pieces, unknown, _) = code.pieces_of(c.module);
             let piece = *pieces.get(c.site as usize).unwrap_or(&unknown);
             let class = match c.store {
@@ -133,7 +138,7 @@ impl Begun {
             (piece * 4 + class, UNKNOWN)
         };
         *implied += self.implied;
-        *counts = Counts {
+        *counts = ReuseHistograms {
             tags: Tags::of(self.codes.iter().map(group).collect()),
             ..self.counts
         };
@@ -162,7 +167,12 @@ impl BegunThread {
     }
 
     /// Continues with this thread's rows.
-    pub(super) fn go_on(self, engine: &mut Engine, windows: &mut Windows, counts: &mut Counts) {
+    pub(super) fn go_on(
+        self,
+        engine: &mut Engine,
+        windows: &mut Windows,
+        counts: &mut ReuseHistograms,
+    ) {
         let before = std::mem::replace(engine, self.engine);
         windows.nodes = windows.nodes.max(before.most_nodes());
         windows.in_window = self.windows.in_window;

@@ -31,7 +31,7 @@ impl ReuseTally {
 }
 
 /// All counts.
-pub(crate) struct Counts {
+pub(crate) struct ReuseHistograms {
     pub distances: Fine,
     pub intervals: Fine,
     pub firsts: u64,
@@ -42,10 +42,10 @@ pub(crate) struct Counts {
     pub threads: Vec<(u32, u32, u64, ReuseTally)>,
 }
 
-impl Counts {
+impl ReuseHistograms {
     /// Nothing counted yet.
-    pub fn new() -> Counts {
-        Counts {
+    pub fn new() -> ReuseHistograms {
+        ReuseHistograms {
             distances: Fine::new(WHOLE),
             intervals: Fine::new(WHOLE),
             firsts: 0,
@@ -142,7 +142,7 @@ impl Tags {
     }
 }
 
-impl ReuseSink for Counts {
+impl ReuseSink for ReuseHistograms {
     #[inline(always)]
     fn first(&mut self, _row: u64, _block: u64, tag: u32) {
         self.firsts += 1;

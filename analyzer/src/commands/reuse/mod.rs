@@ -8,16 +8,16 @@ use crate::cli::trace;
 use crate::commands::beside;
 use crate::commands::ensure_accesses;
 use crate::commands::owners::Owners;
-use crate::commands::stream::{Accesses, Segment, View};
+use crate::commands::stream::{AccessSegment, Accesses, View};
 use crate::commands::threads::{load, recorded};
 use crate::commands::{
-    Common, block_size, open, open_rest, require_full, size, visit, warn_of_gaps,
+    Common, block_size, open_rest, open_trace, require_full, size, visit, warn_of_gaps,
 };
 use crate::input::{ColumnSet, Trace};
-use crate::output::document::{Document, Unit, maybe};
+use crate::output::document::{ColumnUnit, Document, maybe};
 use begun::{Begun, Windows};
 use clap::{Args, Parser, ValueEnum};
-use counts::{Counts, ReuseTally};
+use counts::{ReuseHistograms, ReuseTally};
 use mgz_models::histogram::{SMALL, Scale};
 use mgz_models::reuse::approx::ApproxEngine;
 use mgz_models::reuse::scale_tree::Bound;
@@ -221,16 +221,16 @@ fn run_watched(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         return Err(crate::commands::refuse_watched(&arguments.trace, option));
     }
     crate::commands::note_watched(&arguments.trace);
-    crate::commands::rdx::run(arguments)
+    crate::commands::rdx::run_rdx(arguments)
 }
 
 /// Runs the command. Also tells whether something could not be read.
-pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
+pub fn run_reuse(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     if arguments.online {
         refuse_beside(arguments);
     }
     if arguments.rdx {
-        return crate::commands::rdx::run(arguments);
+        return crate::commands::rdx::run_rdx(arguments);
     }
     if !arguments.online && crate::commands::is_watched(&arguments.trace) {
         return run_watched(arguments);
@@ -242,7 +242,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let names = !arguments.common.no_annotations;
     let trace = match arguments.online {
         true => open_rest(&arguments.trace, names, &mut document)?,
-        false => open(&arguments.trace, &arguments.common, &mut document)?,
+        false => open_trace(&arguments.trace, &arguments.common, &mut document)?,
     };
     if arguments.windows.is_none() {
         require_full(
@@ -253,7 +253,7 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     }
     warn_of_gaps(&trace, &mut document);
     let mut engine = Engine::of(arguments);
-    let mut counts = Counts::new();
+    let mut counts = ReuseHistograms::new();
     let mut owners = match arguments.no_objects {
         true => Owners::default(),
         false => Owners::open(&trace, &mut document),
@@ -311,28 +311,32 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
 /// Writes the numbers of the whole trace.
 fn put_summary(
     arguments: &ReuseArguments,
-    counts: &Counts,
+    counts: &ReuseHistograms,
     measured: &Measured,
     document: &mut Document,
 ) {
     let bound = bound(arguments);
     let (distances, intervals) = (&counts.distances, &counts.intervals);
     let count = |value: Option<u64>| value.map_or(Value::Null, Value::from);
-    document.put("method", Unit::Text, method(bound));
-    document.put("block", Unit::Bytes, arguments.block);
-    document.put("A", Unit::Count, measured.accesses);
-    document.put("A_const", Unit::Count, measured.implied);
-    document.put("threads", Unit::Count, counts.threads.len());
-    document.put("windows", Unit::Count, measured.samples);
-    document.put("touches", Unit::Count, distances.count() + counts.firsts);
-    document.put("reuses", Unit::Count, distances.count());
-    document.put("first_touches", Unit::Count, counts.firsts);
-    document.put("D_mean", Unit::Number, maybe(distances.mean()));
-    document.put("D_max", Unit::Count, count(distances.max()));
-    document.put("interval_mean", Unit::Number, maybe(intervals.mean()));
-    document.put("interval_max", Unit::Count, count(intervals.max()));
+    document.put("method", ColumnUnit::Text, method(bound));
+    document.put("block", ColumnUnit::Bytes, arguments.block);
+    document.put("A", ColumnUnit::Count, measured.accesses);
+    document.put("A_const", ColumnUnit::Count, measured.implied);
+    document.put("threads", ColumnUnit::Count, counts.threads.len());
+    document.put("windows", ColumnUnit::Count, measured.samples);
+    document.put(
+        "touches",
+        ColumnUnit::Count,
+        distances.count() + counts.firsts,
+    );
+    document.put("reuses", ColumnUnit::Count, distances.count());
+    document.put("first_touches", ColumnUnit::Count, counts.firsts);
+    document.put("D_mean", ColumnUnit::Number, maybe(distances.mean()));
+    document.put("D_max", ColumnUnit::Count, count(distances.max()));
+    document.put("interval_mean", ColumnUnit::Number, maybe(intervals.mean()));
+    document.put("interval_max", ColumnUnit::Count, count(intervals.max()));
     if bound.is_some() {
-        document.put("tree_nodes", Unit::Count, measured.nodes);
+        document.put("tree_nodes", ColumnUnit::Count, measured.nodes);
     }
 }
 
@@ -353,7 +357,7 @@ fn alone(
     arguments: &ReuseArguments,
     owners: &mut Owners,
     engine: &mut Engine,
-    counts: &mut Counts,
+    counts: &mut ReuseHistograms,
     begun: Option<Begun>,
     document: &mut Document,
 ) -> Measured {
@@ -361,7 +365,7 @@ fn alone(
     let mut windows = Windows::new(arguments);
     let mut begun = begun.and_then(|begun| begun.join(&trace.code, counts, &mut implied));
     let mut buffer = Accesses::default();
-    let mut each = |segment: &Segment<'_>| {
+    let mut each = |segment: &AccessSegment<'_>| {
         let id = (segment.run.process, segment.run.thread);
         let mut starts = segment.starts;
         if counts.threads.last().is_none_or(|t| (t.0, t.1) != id) {
@@ -415,7 +419,7 @@ fn together(
     arguments: &ReuseArguments,
     owners: &mut Owners,
     engine: &mut Engine,
-    counts: &mut Counts,
+    counts: &mut ReuseHistograms,
     document: &mut Document,
 ) -> anyhow::Result<Measured> {
     let (mut threads, implied, damaged) = load(trace, arguments.stores, document)?;

@@ -2,10 +2,10 @@
 
 use crate::commands::owners::{OBJECT_COLUMNS, Owners};
 use crate::commands::reuse::ReuseArguments;
-use crate::commands::reuse::counts::{Counts, ReuseTally};
+use crate::commands::reuse::counts::{ReuseHistograms, ReuseTally};
 use crate::data::code_map::CodeMap;
 use crate::input::Trace;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use mgz_models::histogram::{Bin, Fine, SMALL, Scale};
 use mgz_models::miss_ratio::MissRatio;
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub(crate) fn histogram(
     title: &str,
     fine: &Fine,
     scale: &Scale,
-) -> anyhow::Result<Table> {
+) -> anyhow::Result<DocumentTable> {
     if let (Scale::Linear { width }, Some(max)) = (scale, fine.max()) {
         anyhow::ensure!(
             max / width < 10_000_000,
@@ -28,7 +28,7 @@ pub(crate) fn histogram(
 }
 
 /// Bins as a table.
-pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> Table {
+pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> DocumentTable {
     let total: f64 = bins.iter().map(|b| b.count).sum();
     let rows = bins
         .iter()
@@ -43,13 +43,13 @@ pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> T
         })
         .collect();
     let columns = vec![
-        Column("from", Unit::Number),
-        Column("to", Unit::Number),
-        Column("count", Unit::Number),
-        Column("share", Unit::Share),
-        Column("mean", Unit::Number),
+        DocumentColumn("from", ColumnUnit::Number),
+        DocumentColumn("to", ColumnUnit::Number),
+        DocumentColumn("count", ColumnUnit::Number),
+        DocumentColumn("share", ColumnUnit::Share),
+        DocumentColumn("mean", ColumnUnit::Number),
     ];
-    Table {
+    DocumentTable {
         name,
         title: title.into(),
         columns,
@@ -59,7 +59,7 @@ pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> T
 }
 
 /// Partitions of equal counts.
-pub(crate) fn reference(distances: &Fine, partitions: usize) -> Table {
+pub(crate) fn reference(distances: &Fine, partitions: usize) -> DocumentTable {
     let rows = distances
         .reference(partitions)
         .iter()
@@ -67,12 +67,12 @@ pub(crate) fn reference(distances: &Fine, partitions: usize) -> Table {
         .map(|(i, p)| vec![Value::from(i), value(p.from), value(p.to), value(p.mean)])
         .collect();
     let columns = vec![
-        Column("partition", Unit::Count),
-        Column("from", Unit::Number),
-        Column("to", Unit::Number),
-        Column("mean", Unit::Number),
+        DocumentColumn("partition", ColumnUnit::Count),
+        DocumentColumn("from", ColumnUnit::Number),
+        DocumentColumn("to", ColumnUnit::Number),
+        DocumentColumn("mean", ColumnUnit::Number),
     ];
-    Table {
+    DocumentTable {
         name: "reference",
         title: "Reference histogram".into(),
         columns,
@@ -82,7 +82,11 @@ pub(crate) fn reference(distances: &Fine, partitions: usize) -> Table {
 }
 
 /// The curve, and the sizes that were asked for.
-pub(crate) fn miss_ratios(counts: &Counts, implied: u64, arguments: &ReuseArguments) -> Table {
+pub(crate) fn miss_ratios(
+    counts: &ReuseHistograms,
+    implied: u64,
+    arguments: &ReuseArguments,
+) -> DocumentTable {
     let ratio = MissRatio::new(
         counts.distances.bins(),
         counts.firsts as f64,
@@ -110,14 +114,14 @@ pub(crate) fn miss_ratios(counts: &Counts, implied: u64, arguments: &ReuseArgume
             ]
         })
         .collect();
-    Table {
+    DocumentTable {
         name: "miss_ratios",
         title: "Miss ratio of fully associative LRU caches (implied Constant loads count as hits)"
             .into(),
         columns: vec![
-            Column("bytes", Unit::Bytes),
-            Column("blocks", Unit::Count),
-            Column("miss_ratio", Unit::Share),
+            DocumentColumn("bytes", ColumnUnit::Bytes),
+            DocumentColumn("blocks", ColumnUnit::Count),
+            DocumentColumn("miss_ratio", ColumnUnit::Share),
         ],
         rows,
         text_rows: 256,
@@ -150,23 +154,23 @@ fn part_cells(part: &ReuseTally) -> Vec<Value> {
     ]
 }
 
-const PART_COLUMNS: [Column; 7] = [
-    Column("reuses", Unit::Count),
-    Column("first_touches", Unit::Count),
-    Column("D_mean", Unit::Number),
-    Column("D_median", Unit::Number),
-    Column("D_p90", Unit::Number),
-    Column("D_max", Unit::Count),
-    Column("interval_mean", Unit::Number),
+const PART_COLUMNS: [DocumentColumn; 7] = [
+    DocumentColumn("reuses", ColumnUnit::Count),
+    DocumentColumn("first_touches", ColumnUnit::Count),
+    DocumentColumn("D_mean", ColumnUnit::Number),
+    DocumentColumn("D_median", ColumnUnit::Number),
+    DocumentColumn("D_p90", ColumnUnit::Number),
+    DocumentColumn("D_max", ColumnUnit::Count),
+    DocumentColumn("interval_mean", ColumnUnit::Number),
 ];
 
-fn columns(first: &[Column]) -> Vec<Column> {
+fn columns(first: &[DocumentColumn]) -> Vec<DocumentColumn> {
     first.iter().chain(&PART_COLUMNS).copied().collect()
 }
 
 /// Sums groups by `key`, hottest first.
 fn by<K: Fn(&CodeMap, usize, u32) -> u32>(
-    counts: &Counts,
+    counts: &ReuseHistograms,
     code: &CodeMap,
     key: K,
 ) -> Vec<(u32, ReuseTally)> {
@@ -188,7 +192,7 @@ fn by<K: Fn(&CodeMap, usize, u32) -> u32>(
 }
 
 /// Functions, lines, and histograms of functions.
-pub(crate) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Document) {
+pub(crate) fn tables_of_code(counts: &ReuseHistograms, trace: &Trace, document: &mut Document) {
     let code = &trace.code;
     let functions = by(counts, code, |code, piece, _| code.pieces[piece].function);
     let name = |f: u32| {
@@ -197,10 +201,13 @@ pub(crate) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
             Value::from(code.functions[f as usize].module.as_str()),
         ]
     };
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "functions",
         title: "Functions (of the reusing access)".into(),
-        columns: columns(&[Column("function", Unit::Text), Column("module", Unit::Text)]),
+        columns: columns(&[
+            DocumentColumn("function", ColumnUnit::Text),
+            DocumentColumn("module", ColumnUnit::Text),
+        ]),
         rows: functions
             .iter()
             .map(|(f, part)| [name(*f), part_cells(part)].concat())
@@ -208,13 +215,13 @@ pub(crate) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
         text_rows: usize::MAX,
     });
     let lines = by(counts, code, |code, piece, _| code.pieces[piece].line);
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "lines",
         title: "Lines (of the reusing access)".into(),
         columns: columns(&[
-            Column("function", Unit::Text),
-            Column("file", Unit::Text),
-            Column("line", Unit::Line),
+            DocumentColumn("function", ColumnUnit::Text),
+            DocumentColumn("file", ColumnUnit::Text),
+            DocumentColumn("line", ColumnUnit::Line),
         ]),
         rows: lines
             .iter()
@@ -255,15 +262,15 @@ pub(crate) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
             );
         }
     }
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "function_distances",
         title: String::new(),
         columns: vec![
-            Column("function", Unit::Text),
-            Column("module", Unit::Text),
-            Column("from", Unit::Number),
-            Column("to", Unit::Number),
-            Column("count", Unit::Number),
+            DocumentColumn("function", ColumnUnit::Text),
+            DocumentColumn("module", ColumnUnit::Text),
+            DocumentColumn("from", ColumnUnit::Number),
+            DocumentColumn("to", ColumnUnit::Number),
+            DocumentColumn("count", ColumnUnit::Number),
         ],
         rows,
         text_rows: 0,
@@ -271,9 +278,9 @@ pub(crate) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
 }
 
 /// Objects of the reusing access, and their histograms.
-pub(crate) fn objects(counts: &Counts, owners: &Owners, document: &mut Document) {
+pub(crate) fn objects(counts: &ReuseHistograms, owners: &Owners, document: &mut Document) {
     let parts = by(counts, &CodeMap::new(), |_, _, object| object);
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "objects",
         title: "Objects (distances over all blocks in between)".into(),
         columns: columns(&OBJECT_COLUMNS),
@@ -300,15 +307,15 @@ pub(crate) fn objects(counts: &Counts, owners: &Owners, document: &mut Document)
             );
         }
     }
-    document.tables.push(Table {
+    document.tables.push(DocumentTable {
         name: "object_distances",
         title: String::new(),
         columns: OBJECT_COLUMNS
             .into_iter()
             .chain([
-                Column("from", Unit::Number),
-                Column("to", Unit::Number),
-                Column("count", Unit::Number),
+                DocumentColumn("from", ColumnUnit::Number),
+                DocumentColumn("to", ColumnUnit::Number),
+                DocumentColumn("count", ColumnUnit::Number),
             ])
             .collect(),
         rows,
@@ -317,14 +324,14 @@ pub(crate) fn objects(counts: &Counts, owners: &Owners, document: &mut Document)
 }
 
 /// Threads; in text only if there are several.
-pub(crate) fn threads(counts: &Counts, document: &mut Document) {
-    document.tables.push(Table {
+pub(crate) fn threads(counts: &ReuseHistograms, document: &mut Document) {
+    document.tables.push(DocumentTable {
         name: "threads",
         title: "Threads".into(),
         columns: columns(&[
-            Column("process", Unit::Id),
-            Column("thread", Unit::Id),
-            Column("A", Unit::Count),
+            DocumentColumn("process", ColumnUnit::Id),
+            DocumentColumn("thread", ColumnUnit::Id),
+            DocumentColumn("A", ColumnUnit::Count),
         ]),
         rows: counts
             .threads

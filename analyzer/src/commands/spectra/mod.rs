@@ -8,18 +8,18 @@ mod verdict;
 use crate::cli::trace;
 use crate::commands::ensure_accesses;
 use crate::commands::owners::Owners;
-use crate::commands::stream::{Accesses, Segment};
-use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
+use crate::commands::stream::{AccessSegment, Accesses};
+use crate::commands::{Common, block_size, open_trace, require_full, visit, warn_of_gaps};
 use crate::data::code_map::CodeMap;
 use crate::input::ColumnSet;
-use crate::output::document::{Document, Unit};
+use crate::output::document::{ColumnUnit, Document};
 use bands::{BINS, Band, CHUNK, Signature, chunk_of};
 use clap::Args;
-use parts::{NOBODY, Part, Parts, Place};
+use parts::{NOBODY, Part, Parts, SegmentPlace};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use tables::Rows;
+use tables::SpectraRows;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,12 +57,12 @@ pub struct SpectraArguments {
 /// Accesses that stay in the cache while each band goes over them.
 const PIECE: usize = 4096;
 /// Runs the command. Also tells whether something could not be read.
-pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
+pub fn run_spectra(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("spectra");
     let mut sizes = arguments.granularity.clone();
     sizes.sort_unstable();
     sizes.dedup();
-    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
+    let trace = open_trace(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "a reuse signature", "")?;
     warn_of_gaps(&trace, &mut document);
     let mut bands: Vec<Band> = sizes
@@ -94,7 +94,7 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
     );
     let mut rows_seen: HashMap<(u32, u32), u64> = HashMap::new();
     let mut objects = Vec::new();
-    let mut each = |segment: &Segment<'_>| {
+    let mut each = |segment: &AccessSegment<'_>| {
         if segment.starts {
             bands.iter_mut().for_each(|b| b.begin(segment.run.process));
         }
@@ -111,7 +111,7 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
             let thread = (segment.run.process, segment.run.thread);
             let rows = (segment.loads.len() + segment.stores.len()) as u64;
             let seen = rows_seen.entry(thread).or_default();
-            let place = Place {
+            let place = SegmentPlace {
                 process: thread.0,
                 before: *seen,
                 rows,
@@ -135,8 +135,8 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
         band.counts.touched.sort_unstable();
         band.counts.touched.dedup();
     }
-    document.put("A", Unit::Count, accesses);
-    let mut rows = Rows::default();
+    document.put("A", ColumnUnit::Count, accesses);
+    let mut rows = SpectraRows::default();
     for found in &places(&sizes, &bands, &owners, &parts, &trace.code) {
         rows.add(found, &sizes);
     }

@@ -91,7 +91,7 @@ pub(crate) struct Parts {
 
 /// Place of a segment in its thread's run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SegmentPlace {
     pub process: u32,
     /// Rows of the thread before it.
     pub before: u64,
@@ -113,7 +113,13 @@ impl Parts {
     }
 
     /// Turns the objects of accesses into their tags.
-    pub fn tag(&mut self, code: &CodeMap, place: Place, accesses: View<'_>, objects: &mut [u32]) {
+    pub fn tag(
+        &mut self,
+        code: &CodeMap,
+        place: SegmentPlace,
+        accesses: View<'_>,
+        objects: &mut [u32],
+    ) {
         let steps = accesses.len().max(1) as u64;
         let mut sets: [Option<(Part, BlockSet)>; 2] = [None, None];
         for (i, object) in objects.iter_mut().enumerate() {
@@ -230,7 +236,7 @@ mod tests {
             group: &[0; 8],
         };
         let mut objects = vec![5, 5, 5, 5, 6, 6, 6, 6];
-        let place = Place {
+        let place = SegmentPlace {
             process: 1,
             before: 0,
             rows: 8,

@@ -2,20 +2,20 @@
 
 use crate::commands::spectra::Found;
 use crate::commands::spectra::verdict::judge;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::output::document::{ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value};
 use mgz_models::emd;
 use serde_json::Value;
 
 /// Rows of all tables.
 #[derive(Default)]
-pub(super) struct Rows {
+pub(super) struct SpectraRows {
     signatures: Vec<Vec<Value>>,
     footprints: Vec<Vec<Value>>,
     moves: Vec<Vec<Value>>,
     advice: Vec<Vec<Value>>,
 }
 
-impl Rows {
+impl SpectraRows {
     /// Adds the rows of a place.
     pub(super) fn add(&mut self, found: &Found, sizes: &[u64]) {
         let first = found.signatures.first();
@@ -74,7 +74,7 @@ impl Rows {
                 found.process.clone(),
                 Value::from(sizes[0]),
                 Value::from(sizes[1]),
-                maybe(emd::distance(&signatures[0], &signatures[1])),
+                maybe(emd::earth_movers_distance(&signatures[0], &signatures[1])),
                 maybe(emd::shift(&signatures[0], &signatures[1])),
             ]);
         }
@@ -106,25 +106,30 @@ impl Rows {
                 sizes[0]
             ));
         }
-        let whose = [Column("where", Unit::Text), Column("process", Unit::Id)];
+        let whose = [
+            DocumentColumn("where", ColumnUnit::Text),
+            DocumentColumn("process", ColumnUnit::Id),
+        ];
         let table =
-            |name, title: &str, columns: &[Column], rows: Vec<Vec<Value>>, text_rows| Table {
-                name,
-                title: title.into(),
-                columns: whose.iter().chain(columns).copied().collect(),
-                rows,
-                text_rows,
+            |name, title: &str, columns: &[DocumentColumn], rows: Vec<Vec<Value>>, text_rows| {
+                DocumentTable {
+                    name,
+                    title: title.into(),
+                    columns: whose.iter().chain(columns).copied().collect(),
+                    rows,
+                    text_rows,
+                }
             };
         document.tables.push(table(
             "advice",
             "Advice (footprint in the smallest blocks; utilisation of the page size advised)",
             &[
-                Column("reuses", Unit::Count),
-                Column("footprint", Unit::Bytes),
-                Column("prototype", Unit::Text),
-                Column("page", Unit::Bytes),
-                Column("utilisation", Unit::Share),
-                Column("advice", Unit::Text),
+                DocumentColumn("reuses", ColumnUnit::Count),
+                DocumentColumn("footprint", ColumnUnit::Bytes),
+                DocumentColumn("prototype", ColumnUnit::Text),
+                DocumentColumn("page", ColumnUnit::Bytes),
+                DocumentColumn("utilisation", ColumnUnit::Share),
+                DocumentColumn("advice", ColumnUnit::Text),
             ],
             self.advice,
             usize::MAX,
@@ -133,10 +138,10 @@ impl Rows {
             "emd",
             "Earth Mover's Distance between neighbouring block sizes, in bins (shift: signed; negative is towards short distances)",
             &[
-                Column("from", Unit::Bytes),
-                Column("to", Unit::Bytes),
-                Column("emd", Unit::Number),
-                Column("shift", Unit::Number),
+                DocumentColumn("from", ColumnUnit::Bytes),
+                DocumentColumn("to", ColumnUnit::Bytes),
+                DocumentColumn("emd", ColumnUnit::Number),
+                DocumentColumn("shift", ColumnUnit::Number),
             ],
             self.moves,
             usize::MAX,
@@ -145,11 +150,11 @@ impl Rows {
             "footprints",
             "Footprint by block size (normalised to the smallest)",
             &[
-                Column("granularity", Unit::Bytes),
-                Column("blocks", Unit::Count),
-                Column("bytes", Unit::Bytes),
-                Column("normalised", Unit::Number),
-                Column("utilisation", Unit::Share),
+                DocumentColumn("granularity", ColumnUnit::Bytes),
+                DocumentColumn("blocks", ColumnUnit::Count),
+                DocumentColumn("bytes", ColumnUnit::Bytes),
+                DocumentColumn("normalised", ColumnUnit::Number),
+                DocumentColumn("utilisation", ColumnUnit::Share),
             ],
             self.footprints,
             usize::MAX,
@@ -158,11 +163,11 @@ impl Rows {
             "signatures",
             "Reuse signatures (distances in blocks)",
             &[
-                Column("granularity", Unit::Bytes),
-                Column("from", Unit::Number),
-                Column("to", Unit::Number),
-                Column("count", Unit::Number),
-                Column("share", Unit::Share),
+                DocumentColumn("granularity", ColumnUnit::Bytes),
+                DocumentColumn("from", ColumnUnit::Number),
+                DocumentColumn("to", ColumnUnit::Number),
+                DocumentColumn("count", ColumnUnit::Number),
+                DocumentColumn("share", ColumnUnit::Share),
             ],
             self.signatures,
             96,

@@ -21,7 +21,8 @@ const USED: f64 = 0.5;
 /// dense accesses, which larger pages serve, unless much of those pages is never used.
 pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Verdict {
     let share_first = |s: &[f64]| s[0] / s.iter().sum::<f64>().max(1e-300);
-    let total = emd::distance(&signatures[0], &signatures[signatures.len() - 1]).unwrap_or(0.0);
+    let total = emd::earth_movers_distance(&signatures[0], &signatures[signatures.len() - 1])
+        .unwrap_or(0.0);
     let used = |i: usize| bytes[0] as f64 / bytes[i].max(1) as f64;
     let base = sizes
         .iter()

@@ -10,7 +10,7 @@ mod stored;
 
 use crate::data::code_map::CodeMap;
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
-use crate::engine::{BucketOutcome, Outcome};
+use crate::engine::{BucketOutcome, EngineOutcome};
 use crate::input::weights::Weights;
 use crate::stages::fetches::Fetched;
 use crate::stages::footprint::{Entry, GroupCount, Key};
@@ -39,7 +39,7 @@ pub struct Partial {
     /// Names.
     pub code: CodeMap,
     /// Counts.
-    pub outcome: Outcome,
+    pub outcome: EngineOutcome,
     /// Bytes of a block of reuse distance.
     pub block: u64,
     /// Sentences for the user.
@@ -155,7 +155,7 @@ impl Partial {
 
     /// The number that sample 0 of `other` gets here.
     fn first_free_sample(&self, other: &Partial) -> Result<u32, String> {
-        let numbers = |outcome: &Outcome| outcome.samples.iter().map(|s| s.sample).max();
+        let numbers = |outcome: &EngineOutcome| outcome.samples.iter().map(|s| s.sample).max();
         let end = numbers(&self.outcome).map_or(0, |last| last + 1);
         let end = end.max(self.outcome.incidence.samples_end());
         // A sample's number decides if its marks are kept, so numbers shift by multiples of ALIKE.
@@ -236,7 +236,7 @@ impl Renumbering {
     }
 
     /// The sum has weights only if both have them.
-    fn merge_weights(&self, mine: &mut Outcome, theirs: &mut Outcome) {
+    fn merge_weights(&self, mine: &mut EngineOutcome, theirs: &mut EngineOutcome) {
         if theirs.samples.is_empty() {
             return;
         }

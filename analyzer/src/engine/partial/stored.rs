@@ -9,7 +9,7 @@ use crate::data::counts::LogHistogram;
 use crate::data::histogram::Histogram;
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo};
-use crate::engine::{BucketOutcome, Census, Outcome};
+use crate::engine::{BucketOutcome, Census, EngineOutcome};
 use crate::input::weights::Weights;
 use crate::stages::fetches::Fetched;
 use crate::stages::footprint::{Entry, FootprintSet, GroupCount, Key, Maps};
@@ -209,7 +209,7 @@ impl Stored {
         let groups = self.pieces.len() * 4;
         let mut marks = self.marks;
         marks.resize(self.spaces.len(), Vec::new());
-        let outcome = Outcome {
+        let outcome = EngineOutcome {
             parts: Vec::new(),
             buckets: vec![BucketOutcome {
                 footprint,

@@ -6,7 +6,7 @@
 //! ([`crate::stages::footprint::FootprintSet::fold`]).
 
 use crate::data::code_map::{CodeMap, Target};
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::stages::footprint::{Entry, Maps, Merged};
 
 /// Memory lines of 64 bytes per page of 4 KiB.
@@ -16,18 +16,18 @@ const LINES_PER_PAGE: u64 = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folded {
     /// Loads of the whole trace.
-    pub whole: Counts,
+    pub whole: AccessCounts,
     /// Stores of the whole trace.
-    pub stores: Counts,
+    pub stores: AccessCounts,
     /// Loads by function.
-    pub functions: Vec<Counts>,
+    pub functions: Vec<AccessCounts>,
     /// Loads by line.
-    pub lines: Vec<Counts>,
+    pub lines: Vec<AccessCounts>,
     /// Loads by loop.
-    pub loops: Vec<Counts>,
+    pub loops: Vec<AccessCounts>,
 }
 
-fn add(into: &mut [Counts], from: &[Counts]) {
+fn add(into: &mut [AccessCounts], from: &[AccessCounts]) {
     for (a, b) in into.iter_mut().zip(from) {
         a.add_all(b);
     }
@@ -37,11 +37,11 @@ impl Folded {
     /// Nothing yet.
     pub(crate) fn new(code: &CodeMap) -> Folded {
         Folded {
-            whole: Counts::default(),
-            stores: Counts::default(),
-            functions: vec![Counts::default(); code.functions.len()],
-            lines: vec![Counts::default(); code.lines.len()],
-            loops: vec![Counts::default(); code.loops.len()],
+            whole: AccessCounts::default(),
+            stores: AccessCounts::default(),
+            functions: vec![AccessCounts::default(); code.functions.len()],
+            lines: vec![AccessCounts::default(); code.lines.len()],
+            loops: vec![AccessCounts::default(); code.loops.len()],
         }
     }
 
@@ -116,7 +116,7 @@ struct Scratch {
 
 /// Counts a page if it is not the one that was counted last.
 #[inline(always)]
-fn count_page(last: &mut Option<(u32, u64)>, page: (u32, u64), counts: &mut Counts) {
+fn count_page(last: &mut Option<(u32, u64)>, page: (u32, u64), counts: &mut AccessCounts) {
     counts.pages += u64::from(*last != Some(page));
     *last = Some(page);
 }
@@ -205,7 +205,7 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
 mod tests {
     use super::*;
     use crate::data::code_map::{FunctionName, LineName, LinePiece, LoopName};
-    use crate::data::rows::Rows;
+    use crate::data::rows::ColumnSlices;
     use crate::stages::footprint::{Budget, FootprintSet, Footprints, Store};
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
@@ -249,7 +249,7 @@ mod tests {
     /// Address, size, group, address space.
     type Access = (u64, u32, u32, u32);
 
-    fn by_definition<'a>(accesses: impl Iterator<Item = &'a Access> + Clone) -> Counts {
+    fn by_definition<'a>(accesses: impl Iterator<Item = &'a Access> + Clone) -> AccessCounts {
         let starts = |class: Option<u32>| {
             let chosen = accesses
                 .clone()
@@ -266,7 +266,7 @@ mod tests {
                     .map(|b| (a.3, b)),
             );
         }
-        Counts {
+        AccessCounts {
             footprint: starts(None),
             strided: starts(Some(1)),
             irregular: starts(Some(2)),
@@ -282,7 +282,7 @@ mod tests {
                 .collect::<HashSet<_>>()
                 .len() as u64,
             bytes: bytes.len() as u64,
-            ..Counts::default()
+            ..AccessCounts::default()
         }
     }
 
@@ -291,7 +291,7 @@ mod tests {
             .map(|_| Footprints::new(budget.clone()))
             .collect();
         for (i, a) in accesses.iter().enumerate() {
-            let rows = Rows {
+            let rows = ColumnSlices {
                 address: &[a.0],
                 size: &[a.1],
                 group: &[a.2],
@@ -325,7 +325,7 @@ mod tests {
                 let column = |of: fn(&Access) -> u32| some.iter().map(of).collect::<Vec<u32>>();
                 let address: Vec<u64> = some.iter().map(|a| a.0).collect();
                 table.add(
-                    &Rows {
+                    &ColumnSlices {
                         address: &address,
                         size: &column(|a| a.1),
                         group: &column(|a| a.2),
@@ -366,7 +366,7 @@ mod tests {
         let stores = by_definition(accesses.iter().filter(|a| !load(a)));
         assert_eq!(
             folded.stores,
-            Counts {
+            AccessCounts {
                 strided: 0,
                 irregular: 0,
                 ..stores

@@ -1,6 +1,6 @@
 //! The loads of one line by several groups, together.
 
-use crate::data::counts::Counts;
+use crate::data::counts::AccessCounts;
 use crate::stages::footprint::Maps;
 
 /// Merged entries of one line.
@@ -44,14 +44,14 @@ impl Merged {
 
     /// Adds it to a footprint that has nothing else of this line.
     #[inline(always)]
-    pub fn count_line(&self, counts: &mut Counts) {
+    pub fn count_line(&self, counts: &mut AccessCounts) {
         self.count(counts);
         counts.lines64 += u64::from(self.all.bytes != 0);
     }
 
     /// Adds start addresses and bytes to a footprint, but not the line itself.
     #[inline(always)]
-    pub fn count(&self, counts: &mut Counts) {
+    pub fn count(&self, counts: &mut AccessCounts) {
         let ones = |map: u64| u64::from(map.count_ones());
         counts.footprint += ones(self.all.seen);
         counts.captures += ones(self.all.twice);

@@ -33,7 +33,7 @@ pub use partition::Budget;
 pub(crate) use partition::Store;
 pub use set::FootprintSet;
 
-use crate::data::rows::Rows;
+use crate::data::rows::ColumnSlices;
 use crate::stages::footprint::write_cache::Front;
 use partition::Partitions;
 use repeats::Repeats;
@@ -222,7 +222,7 @@ impl Footprints {
     }
 
     /// Adds rows of one address space.
-    pub fn add(&mut self, rows: &Rows<'_>, space: u32) {
+    pub fn add(&mut self, rows: &ColumnSlices<'_>, space: u32) {
         let space = space as usize;
         if self.owner_of.len() <= space {
             self.owner_of.resize(space + 1, Vec::new());
@@ -245,7 +245,7 @@ impl Footprints {
 
     /// Adds at most [`TOGETHER`] rows.
     #[inline(always)]
-    fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
+    fn add_some(&mut self, rows: &ColumnSlices<'_>, owner_of: &mut Vec<u32>, space: u32) {
         let len = rows.len().min(TOGETHER);
         let (address, size, group, implied) = (
             &rows.address[..len],

@@ -15,7 +15,7 @@ pub(crate) mod thin;
 
 pub use thin::ALIKE;
 
-use crate::data::rows::Rows;
+use crate::data::rows::ColumnSlices;
 use crate::interner::TOGETHER;
 use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
@@ -101,7 +101,7 @@ impl Incidence {
     }
 
     /// Adds rows of one sample.
-    pub fn add(&mut self, rows: &Rows<'_>, space: u32, sample: u32) {
+    pub fn add(&mut self, rows: &ColumnSlices<'_>, space: u32, sample: u32) {
         const NOTHING: Mark = Mark {
             address: u64::MAX,
             group: u32::MAX,
@@ -434,7 +434,7 @@ mod tests {
         let mut incidence = Incidence::new(limit);
         for &(address, group, sample) in accesses {
             incidence.add(
-                &Rows {
+                &ColumnSlices {
                     address: &[address],
                     size: &[8],
                     group: &[group],
@@ -532,7 +532,7 @@ mod tests {
             for some in batch.iter() {
                 let (address, group): (Vec<u64>, Vec<u32>) =
                     some.iter().map(|a| (a.0, a.1)).unzip();
-                let rows = Rows {
+                let rows = ColumnSlices {
                     address: &address,
                     size: &vec![8; some.len()],
                     group: &group,

@@ -16,7 +16,7 @@ pub(crate) mod write_cache;
 
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::write_cache::Front;
-use slot::Record;
+use slot::TouchRecord;
 use std::sync::Arc;
 use store::Partitions;
 
@@ -217,7 +217,7 @@ impl BlockTable {
         let Some(key) = slot::pack(unit, owner) else {
             return self.partitions.store.add_odd(unit, owner, reuse, touch);
         };
-        match Record::new(key, reuse, touch) {
+        match TouchRecord::new(key, reuse, touch) {
             Some(record) => self.partitions.push(record),
             None => self.add_long(key, reuse, touch),
         }

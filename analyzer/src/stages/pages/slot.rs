@@ -22,7 +22,7 @@ pub(crate) fn unit(key: u64) -> u64 {
 
 /// The owner of a key.
 #[inline(always)]
-pub(crate) fn owner(key: u64) -> u32 {
+pub(crate) fn owner_of_key(key: u64) -> u32 {
     key as u32 & ((1 << OWNER_BITS) - 1)
 }
 
@@ -134,15 +134,15 @@ const DISTANCE_AT: u32 = INTERVAL_AT + 27;
 
 /// One touch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
+pub(crate) struct TouchRecord {
     pub(crate) key: u64,
     counts: u64,
 }
 
-impl Record {
+impl TouchRecord {
     /// `None` if it is not one touch of one block, or has numbers that are too large.
     #[inline(always)]
-    pub(crate) fn new(key: u64, reuse: &GroupReuse, touch: Touch) -> Option<Record> {
+    pub(crate) fn new(key: u64, reuse: &GroupReuse, touch: Touch) -> Option<TouchRecord> {
         let small = reuse.distance >> (64 - DISTANCE_AT)
             | reuse.interval >> (DISTANCE_AT - INTERVAL_AT)
             | touch.implied >> (INTERVAL_AT - IMPLIED_AT)
@@ -156,7 +156,7 @@ impl Record {
             | touch.implied << IMPLIED_AT
             | touch.starts << STARTS_AT
             | block;
-        (one && small == 0).then_some(Record { key, counts })
+        (one && small == 0).then_some(TouchRecord { key, counts })
     }
 
     /// Counts of the record.
@@ -219,7 +219,7 @@ mod tests {
     fn keys_are_of_units_and_owners_that_fit() {
         for (at, number) in [(0, 0), (5, 9), ((1 << 41) - 1, (1 << 23) - 2)] {
             let key = pack(at, number).unwrap();
-            assert_eq!((unit(key), owner(key)), (at, number));
+            assert_eq!((unit(key), owner_of_key(key)), (at, number));
             assert_ne!(key, u64::MAX);
         }
         assert!(
@@ -234,7 +234,7 @@ mod tests {
         fn a_record_counts_what_its_touch_does(first in any::<bool>(), distance in prop_oneof![0u64..9, 0u64..1 << 26], interval in prop_oneof![0u64..9, 0u64..1 << 28, any::<u64>()], bit in 0u32..64, starts in 0u64..3, implied in 0u64..40) {
             let reuse = if first { GroupReuse { firsts: 1, ..GroupReuse::default() } } else { GroupReuse { reuses: 1, firsts: 0, distance, distance_max: distance, interval } };
             let touch = Touch { blocks: 1 << bit, starts, implied };
-            let found = Record::new(3, &reuse, touch);
+            let found = TouchRecord::new(3, &reuse, touch);
             prop_assert_eq!(found.is_some(), starts < 2 && implied < 1 << 5 && (first || distance < 1 << 25 && (1..1 << 27).contains(&interval)));
             if let Some(found) = found {
                 prop_assert_eq!(found.counts(), (reuse, touch));

@@ -2,7 +2,7 @@
 //! now and then.
 
 use crate::data::reuse_counts::GroupReuse;
-use crate::stages::pages::slot::{Record, Slot};
+use crate::stages::pages::slot::{Slot, TouchRecord};
 use crate::stages::pages::{Owner, Touch, UnitEntry, slot};
 use crate::util::fast_hash::Mixed;
 use crate::util::key_index::{KeyIndex, chunk_of, expect};
@@ -31,7 +31,7 @@ fn partition_of(key: u64) -> usize {
 /// Slots of one partition, each key once, and what is not among them yet.
 #[derive(Default)]
 struct Partition {
-    records: Vec<Vec<Record>>,
+    records: Vec<Vec<TouchRecord>>,
     others: Vec<Vec<Slot>>,
     /// Number of both, counting a slot as several records.
     waiting: usize,
@@ -45,14 +45,14 @@ struct Partition {
 struct Scratch {
     index: KeyIndex,
     /// Chunks that have been merged: memory that was never used is dear.
-    records: Vec<Vec<Record>>,
+    records: Vec<Vec<TouchRecord>>,
     others: Vec<Vec<Slot>>,
 }
 
 impl Partition {
     /// Takes chunks, and merges if there are enough. Each merge looks up all slots once, so there
     /// must be as many new ones.
-    fn take(&mut self, records: Vec<Record>, others: Vec<Slot>, scratch: &mut Scratch) {
+    fn take(&mut self, records: Vec<TouchRecord>, others: Vec<Slot>, scratch: &mut Scratch) {
         self.waiting += records.len() + others.len() * COSTS;
         self.records.extend(Some(records).filter(|r| !r.is_empty()));
         self.others.extend(Some(others).filter(|o| !o.is_empty()));
@@ -224,7 +224,13 @@ impl Units {
         self.slots
             .iter()
             .flatten()
-            .map(move |slot| entry(slot::unit(slot.key), slot::owner(slot.key), slot.counts()))
+            .map(move |slot| {
+                entry(
+                    slot::unit(slot.key),
+                    slot::owner_of_key(slot.key),
+                    slot.counts(),
+                )
+            })
             .chain(odd)
     }
 }
@@ -233,7 +239,7 @@ impl Units {
 /// enough to be handed over.
 pub(crate) struct Partitions {
     pub(crate) store: Arc<BlockStore>,
-    records: Vec<Vec<Record>>,
+    records: Vec<Vec<TouchRecord>>,
     others: Vec<Vec<Slot>>,
     scratch: Scratch,
 }
@@ -250,7 +256,7 @@ impl Partitions {
 
     /// Appends a touch.
     #[inline(always)]
-    pub(crate) fn push(&mut self, record: Record) {
+    pub(crate) fn push(&mut self, record: TouchRecord) {
         let number = partition_of(record.key);
         let chunk = &mut self.records[number];
         chunk.push(record);

@@ -6,7 +6,7 @@ use crate::data::histogram::Histogram;
 use crate::data::memory_units::PAGE_SHIFT;
 use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
 use crate::data::reuse_counts::GroupReuse;
-use crate::data::rows::Rows;
+use crate::data::rows::ColumnSlices;
 use crate::stages::footprint::{Budget, FootprintSet, Footprints};
 use crate::stages::pages::{BlockStore, BlockTable, NOBODY, Touch, Units};
 use crate::stages::reuse::{Extra, SampleOrigin};
@@ -140,7 +140,7 @@ impl ZoomSums {
     /// before them; `begin`: the first row of the sample in their part of the run.
     pub(crate) fn sink<'a>(
         &'a mut self,
-        rows: &'a Rows<'a>,
+        rows: &'a ColumnSlices<'a>,
         place: &'a SampleOrigin,
         groups: usize,
         before: u64,
@@ -220,7 +220,7 @@ pub(crate) struct ZoomSink<'a> {
     each: bool,
     footprints: &'a mut MixedFootprints,
     recent: &'a mut Recent,
-    rows: &'a Rows<'a>,
+    rows: &'a ColumnSlices<'a>,
     /// Rows of the sample before `rows`.
     before: u64,
     /// First row of the sample that is in this part of the run.
@@ -427,7 +427,7 @@ impl MixedFootprints {
 
     fn settle(&mut self) {
         let implied = [0; TOGETHER];
-        let rows = Rows {
+        let rows = ColumnSlices {
             address: &self.address,
             size: &self.size,
             group: &self.group,

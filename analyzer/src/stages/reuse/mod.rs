@@ -13,7 +13,7 @@ use crate::data::counts::LogHistogram;
 use crate::data::histogram::Histogram;
 use crate::data::object_map::{OwnStack, Resolver};
 use crate::data::reuse_counts::GroupReuse;
-use crate::data::rows::Rows;
+use crate::data::rows::ColumnSlices;
 use crate::input::weights::{UNIT, Weights};
 use crate::reuse::{NEVER, Narrow, ReuseEngine, ReuseSink};
 use crate::stages::reuse::by_page::ZoomSums;
@@ -349,7 +349,12 @@ impl SampleReuse {
     }
 
     /// Feeds the next rows of the sample.
-    pub(crate) fn run(&mut self, rows: &Rows<'_>, place: &SampleOrigin, totals: &mut ReuseTotals) {
+    pub(crate) fn run(
+        &mut self,
+        rows: &ColumnSlices<'_>,
+        place: &SampleOrigin,
+        totals: &mut ReuseTotals,
+    ) {
         self.groups
             .reserve(1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize);
         let groups = &mut self.groups;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A row as `samples/*.parquet` has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct SampleRow {
     pub process: u32,
     pub thread: u32,
     pub seq: u64,
@@ -35,7 +35,7 @@ pub struct Row {
 }
 
 /// Writes one part, with dictionaries.
-pub fn write_part(path: &Path, rows: &[Row], row_group: usize) {
+pub fn write_part(path: &Path, rows: &[SampleRow], row_group: usize) {
     write_part_as(
         path,
         rows,
@@ -45,7 +45,12 @@ pub fn write_part(path: &Path, rows: &[Row], row_group: usize) {
 }
 
 /// Writes one part as the recorder does.
-pub fn write_plain_part(path: &Path, rows: &[Row], row_group: usize, compression: Compression) {
+pub fn write_plain_part(
+    path: &Path,
+    rows: &[SampleRow],
+    row_group: usize,
+    compression: Compression,
+) {
     write_part_as(
         path,
         rows,
@@ -57,7 +62,12 @@ pub fn write_plain_part(path: &Path, rows: &[Row], row_group: usize, compression
 }
 
 /// As the recorder does.
-pub fn write_recorded_part(path: &Path, rows: &[Row], row_group: usize, compression: Compression) {
+pub fn write_recorded_part(
+    path: &Path,
+    rows: &[SampleRow],
+    row_group: usize,
+    compression: Compression,
+) {
     let mut properties = WriterProperties::builder()
         .set_compression(compression)
         .set_dictionary_enabled(false)
@@ -74,7 +84,12 @@ pub fn write_recorded_part(path: &Path, rows: &[Row], row_group: usize, compress
     write_part_as(path, rows, row_group, properties);
 }
 
-fn write_part_as(path: &Path, rows: &[Row], row_group: usize, properties: WriterPropertiesBuilder) {
+fn write_part_as(
+    path: &Path,
+    rows: &[SampleRow],
+    row_group: usize,
+    properties: WriterPropertiesBuilder,
+) {
     let schema = Arc::new(Schema::new(
         manifest::COLUMNS
             .iter()
@@ -224,7 +239,7 @@ pub fn write_trace(
     folder: &Path,
     manifest: &Manifest,
     sidecar: &Sidecar,
-    parts: &[Vec<Row>],
+    parts: &[Vec<SampleRow>],
     row_group: usize,
 ) {
     std::fs::create_dir_all(folder.join(manifest::SAMPLES_DIR)).unwrap();
@@ -247,9 +262,9 @@ pub fn write_trace(
 }
 
 /// A small generator of pseudo-random numbers (the constants of Knuth's MMIX).
-pub struct Random(pub u64);
+pub struct TestRandom(pub u64);
 
-impl Random {
+impl TestRandom {
     pub fn next(&mut self) -> u64 {
         self.0 = self
             .0

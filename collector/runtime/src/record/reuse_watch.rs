@@ -19,7 +19,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{Control, Header};
 use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot};
-use mgz_abi::stack_log::{Access, StackCell};
+use mgz_abi::stack_log::{StackCell, WatchedAccess};
 
 /// Watchpoints of a thread. A processor has four: one is [`crate::record::speed_probe`]'s, one is
 /// left for a debugger.
@@ -190,7 +190,7 @@ pub fn hit(ring: Ring, descriptor: i32, context: &mut Context) {
         return;
     };
     let ip = context.registers[RIP];
-    let mut access = Access {
+    let mut access = WatchedAccess {
         registers: core::array::from_fn(|number| *context.register(number as u8)),
         code: [0; 16],
     };
@@ -250,7 +250,7 @@ fn tell(
     control: &Control,
     watch: &Watch,
     now: u64,
-    access: Option<(u64, &Access)>,
+    access: Option<(u64, &WatchedAccess)>,
 ) {
     let took = now.saturating_sub(watch.since.get());
     stack_copy::write(&header.stack_log, |cell: &StackCell| {
@@ -265,8 +265,13 @@ fn tell(
         cell.bytes.set(0);
         if let Some((_, access)) = access {
             // SAFETY: the cell is this thread's alone, and holds more than that.
-            unsafe { cell.stack.get().cast::<Access>().write_unaligned(*access) };
-            cell.bytes.set(size_of::<Access>() as u32);
+            unsafe {
+                cell.stack
+                    .get()
+                    .cast::<WatchedAccess>()
+                    .write_unaligned(*access)
+            };
+            cell.bytes.set(size_of::<WatchedAccess>() as u32);
         }
     });
 }

@@ -610,7 +610,7 @@ pub(crate) fn known(
             let loads = own.and_then(|_| Some((f64::from(window.loads) * (*weight)?, (*error)?)));
             (time.map_or(0.0, |t| t.0), loads)
         });
-    let (loads, error) = window_loads::executed(each)?;
+    let (loads, error) = window_loads::loads_of_windows(each)?;
     Some(Executed { loads, error })
 }
 

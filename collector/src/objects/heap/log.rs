@@ -3,7 +3,7 @@
 
 use crate::util::clock::monotonic_ns;
 use crate::util::memfd::{fd_path, memfd, seal};
-use mgz_abi::heap_log::{Event, FILE_BYTES, Head, MAGIC, STACK, UNIT, UNITS, offset, tag};
+use mgz_abi::heap_log::{FILE_BYTES, Head, HeapEvent, MAGIC, STACK, UNIT, UNITS, offset, tag};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -109,7 +109,7 @@ impl Drop for Log {
 /// An event.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// See [`Event::kind`].
+    /// See [`HeapEvent::kind`].
     pub kind: u32,
     /// Process.
     pub pid: u32,
@@ -194,7 +194,7 @@ impl Reader<'_> {
             if self.at >= head || head - self.at > 2 * UNITS as u64 {
                 return None;
             }
-            let event = self.unit(self.at).cast::<Event>();
+            let event = self.unit(self.at).cast::<HeapEvent>();
             // SAFETY: a unit in the mapping; its first word is an atomic.
             if unsafe { &(*event).tag }.load(Ordering::Acquire) == tag(self.at) {
                 break;
@@ -211,7 +211,7 @@ impl Reader<'_> {
         }
         self.stuck = None;
         self.clock.update();
-        let event = self.unit(self.at).cast::<Event>();
+        let event = self.unit(self.at).cast::<HeapEvent>();
         // SAFETY: a unit in the mapping. Every bit pattern is a value of these fields; they may
         // change while they are read, so each is read once.
         let (kind, pid, tsc, address, bytes, sp, bp, length, weight) = unsafe {
@@ -264,7 +264,7 @@ mod tests {
         // SAFETY: the test's own mapping.
         unsafe {
             let at = (*log.head()).head.fetch_add(units, Ordering::Relaxed);
-            let event = log.base.as_ptr().add(offset(at)).cast::<Event>();
+            let event = log.base.as_ptr().add(offset(at)).cast::<HeapEvent>();
             (*event).kind = kind;
             (*event).pid = 7;
             (*event).tsc = timestamp();

@@ -4,7 +4,7 @@ use crate::soft::drain::Drainer;
 use crate::soft::drain::leftover::{Rest, describe};
 use crate::soft::drain::queue::Outlet;
 use crate::soft::shared_memory::{SLOT, ThreadSlot};
-use mgz_abi::phases::pieces;
+use mgz_abi::phases::phase_pieces;
 use mgz_abi::shared_memory::Snapshot;
 use mgz_annotations_schema::spill::EncodedSegment;
 
@@ -34,7 +34,7 @@ impl Drainer<'_> {
             // them.
             Rest::Window { .. } => {
                 let slots = numbers.cursor.saturating_sub(numbers.base) / SLOT;
-                let inside: u64 = pieces(numbers.base, slots, outside, &boundaries)
+                let inside: u64 = phase_pieces(numbers.base, slots, outside, &boundaries)
                     .map(|(from, to)| to - from)
                     .sum();
                 let info = mgz_abi::shared_memory::ChunkInfo {
@@ -52,7 +52,7 @@ impl Drainer<'_> {
             } => {
                 let mut number = numbers.slots_before;
                 let parts: Vec<(u64, u64)> =
-                    pieces(numbers.base, slots, outside, &boundaries).collect();
+                    phase_pieces(numbers.base, slots, outside, &boundaries).collect();
                 for (n, &(from, to)) in parts.iter().enumerate() {
                     number += u64::from(number != numbers.slots_before || from != 0);
                     let info = mgz_abi::shared_memory::ChunkInfo {

@@ -588,7 +588,7 @@ impl<'a> ThreadSlot<'a> {
     }
 
     /// Points at which other threads of the process have switched recording on or off in the
-    /// stretch that is being written ([`mgz_abi::phases::pieces`]).
+    /// stretch that is being written ([`mgz_abi::phases::phase_pieces`]).
     pub fn boundaries(self) -> Vec<u32> {
         // SAFETY: atomics in the mapping.
         let (count, places) = unsafe {

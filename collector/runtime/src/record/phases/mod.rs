@@ -340,7 +340,7 @@ pub fn parts(header: &Header, ring: Ring, slots: u64) -> Option<PhaseSplit> {
             slots: 0,
             outside: !is_on(header),
         };
-        for part in pieces(control.base.get(), slots, began_outside, known) {
+        for part in phase_pieces(control.base.get(), slots, began_outside, known) {
             // Behind the last known switch, nobody knows which slots belong to phases.
             if number > BOUNDARIES && part.1 == slots {
                 header

@@ -13,7 +13,7 @@ use crate::sys::syscall;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use mgz_abi::heap_log;
-use mgz_abi::heap_log::{ALLOC, BEGIN, Event, FORK, FREE, Head, STACK, UNIT, UNITS};
+use mgz_abi::heap_log::{ALLOC, BEGIN, FORK, FREE, Head, HeapEvent, STACK, UNIT, UNITS};
 use mgz_abi::shared_memory::Header;
 
 /// The log, or null.
@@ -216,7 +216,7 @@ fn log_event(
             };
         }
     }
-    let event = (base + heap_log::offset(at)) as *mut Event;
+    let event = (base + heap_log::offset(at)) as *mut HeapEvent;
     // SAFETY: as above.
     unsafe {
         (*event).kind = kind;
