@@ -9,7 +9,7 @@ use mgz_abi::slot::Slot;
 use mgz_annotations_schema::manifest::{Manifest, Module};
 use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, Record, Region, Sidecar, Site};
 use mgz_annotations_schema::spill::{SegmentHeader, SpillWriter, ThreadKey};
-use mgz_collector::convert::{Compression, Options, convert};
+use mgz_collector::convert::{Compression, ConvertOptions, convert};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -137,9 +137,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let outcome = convert(
             &dir,
             &manifest,
-            &Options {
+            &ConvertOptions {
                 compression,
-                ..Options::default()
+                ..ConvertOptions::default()
             },
         )?;
         let seconds = start.elapsed().as_secs_f64();

@@ -30,7 +30,7 @@ fn run() -> i32 {
         if let Some(launcher) = launcher_of_recorders(&cli) {
             return execute(&launcher);
         }
-        match ranks::settle(&mut cli, &dir::host()) {
+        match ranks::settle_rank(&mut cli, &dir::host()) {
             Ok(true) => {}
             Ok(false) => return execute(&cli.program),
             Err(failure) => return tell(&failure),
@@ -49,9 +49,9 @@ fn run() -> i32 {
         Request::Probe => import_probe::probe(&cli),
         Request::Import(file) => import_probe::import(&cli, file),
         Request::Recover(trace) => record::recover(&cli, trace),
-        Request::Hot => hot::run(&cli),
-        Request::Record(_) if cli.analyze.is_some() => analyze::record(&cli),
-        Request::Record(request) => record::record(request),
+        Request::Hot => hot::run_under_clock(&cli),
+        Request::Record(_) if cli.analyze.is_some() => analyze::record_and_analyze(&cli),
+        Request::Record(request) => record::record_program(request),
     });
     done.unwrap_or_else(|failure| tell(&failure))
 }

@@ -1,8 +1,8 @@
 //! The driver with real processes. None of them is instrumented: what is tested is that they are
 //! left as they are, and that their ends are understood.
 
-use mgz_collector::soft::outcome::{DriverError, Event, RunOutcome};
-use mgz_collector::soft::run::{Mode, RunOptions, run};
+use mgz_collector::soft::outcome::{DriverError, RunEvent, RunOutcome};
+use mgz_collector::soft::run::{Mode, RunOptions, run_recorded};
 use mgz_collector::soft::window_log::OfWindows;
 use mgz_collector::target::status::ProgramStatus;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
         mode: Mode::Full,
         period: 0,
         window: 0,
-        trigger: Some(mgz_collector::machine::trigger::Trigger::time(100.0)),
+        trigger: Some(mgz_collector::machine::trigger::WindowTrigger::time(100.0)),
         signal: 60,
         duration: None,
         spill_dir: dir.to_owned(),
@@ -47,7 +47,7 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
 
 fn shell(script: &str) -> RunOutcome {
     let dir = tempfile::tempdir().unwrap();
-    run(
+    run_recorded(
         &options(dir.path(), "/bin/sh", &["-c", script]),
         &mut |_| {},
     )
@@ -77,7 +77,8 @@ fn the_programs_status_is_understood() {
 fn programs_that_cannot_run_have_the_statuses_of_env() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let fail = |program: &str| run(&options(dir.path(), program, &[]), &mut |_| {}).unwrap_err();
+    let fail =
+        |program: &str| run_recorded(&options(dir.path(), program, &[]), &mut |_| {}).unwrap_err();
     let missing = fail("/nonexistent/program");
     assert!(matches!(missing, DriverError::NotFound { .. }), "{missing}");
     assert_eq!(missing.exit_status(), 127);
@@ -91,7 +92,10 @@ fn programs_that_cannot_run_have_the_statuses_of_env() {
         window: 11,
         ..options(dir.path(), "/bin/true", &[])
     };
-    assert_eq!(run(&bad, &mut |_| {}).unwrap_err().exit_status(), 125);
+    assert_eq!(
+        run_recorded(&bad, &mut |_| {}).unwrap_err().exit_status(),
+        125
+    );
 }
 
 #[test]
@@ -184,7 +188,7 @@ fn progress_is_reported_and_children_that_outlive_the_program_do_not_hold_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut reports = 0;
     let began = Instant::now();
-    let outcome = run(
+    let outcome = run_recorded(
         &options(
             dir.path(),
             "/bin/sh",
@@ -194,7 +198,7 @@ fn progress_is_reported_and_children_that_outlive_the_program_do_not_hold_it() {
             ],
         ),
         &mut |event| {
-            reports += u32::from(matches!(event, Event::Progress { .. }));
+            reports += u32::from(matches!(event, RunEvent::Progress { .. }));
         },
     )
     .unwrap();

@@ -4,12 +4,12 @@ use libfuzzer_sys::fuzz_target;
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_abi::address_map::AddrMap;
 use mgz_elf::image::Elf;
-use mgz_instrument::program::Options;
+use mgz_instrument::program::InstrumentOptions;
 use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
 
 fuzz_target!(|bytes: &[u8]| {
     for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {
-        let Ok(done) = rewrite(bytes, &Options::new(flavour), &Settings::default(), |image| image) else { continue };
+        let Ok(done) = rewrite(bytes, &InstrumentOptions::new(flavour), &Settings::default(), |image| image) else { continue };
         // A huge .bss makes a file with a hole that is not worth writing out here.
         if done.begun.pieces.iter().any(|(offset, _)| *offset > 1 << 24) {
             continue;

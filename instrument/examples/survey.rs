@@ -10,7 +10,7 @@ use mgz_instrument::ir::FunctionId;
 use mgz_instrument::pipeline::function_pass::analyze;
 use mgz_instrument::pipeline::rewrite::analysis_input;
 use mgz_instrument::plan::planned_function::Function;
-use mgz_instrument::program::Options;
+use mgz_instrument::program::InstrumentOptions;
 use mgz_instrument::program::fixed_memory::FaultPolicy;
 use mgz_instrument::unwind::Tables;
 use rayon::prelude::*;
@@ -42,7 +42,7 @@ fn main() {
 }
 
 fn survey(file: &str, data: &[u8], flavour: u32, dump: Option<&str>) {
-    let options = Options::new(flavour);
+    let options = InstrumentOptions::new(flavour);
     let elf = match Elf::parse(data) {
         Ok(elf) => elf,
         Err(e) => return eprintln!("{file}: {e}"),

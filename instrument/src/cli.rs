@@ -6,7 +6,7 @@ use crate::link::elf_writer::Image;
 use crate::link::runpath;
 use crate::link::runpath::{Library, SearchPath};
 use crate::pipeline::rewrite::{Rewritten, Settings, rewrite};
-use crate::program::Options;
+use crate::program::InstrumentOptions;
 use crate::program::sanitizers::is_runtime_library;
 use crate::report;
 use crate::report::Report;
@@ -77,7 +77,7 @@ pub enum Modes {
 
 /// Form of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum ReportFormat {
     /// For people
     Text,
     /// For programs
@@ -126,7 +126,7 @@ pub struct Args {
     pub modes: Option<Modes>,
     /// Form of the report on stdout
     #[arg(long, value_enum, default_value = "text")]
-    pub format: Format,
+    pub format: ReportFormat,
     /// No report: only errors are printed
     #[arg(short, long, conflicts_with = "format")]
     pub quiet: bool,
@@ -275,7 +275,7 @@ fn selection(args: &Args) -> Result<Box<crate::program::Select>, Stop> {
 
 /// Settings that all files of one call share.
 struct Session {
-    options: Options,
+    options: InstrumentOptions,
     options_text: String,
     debuginfod: bool,
 }
@@ -303,7 +303,7 @@ impl Session {
                 message: "--for count is for the soft backend, and counts loads only; leave --backend pt and --stores out".into(),
             });
         }
-        let options = Options {
+        let options = InstrumentOptions {
             flavour,
             stores: args.stores,
             select: selection(args)?,
@@ -367,7 +367,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         .map(|p| p.as_os_str().as_bytes().to_vec());
 
     // If only the report needs the file's libraries, the search for them runs meanwhile.
-    let find = || runpath::find(&input);
+    let find = || runpath::find_libraries(&input);
     let needed = args.libs.is_some().then(find);
     let chosen = choose(
         args.libs.as_deref(),
@@ -406,8 +406,8 @@ fn run(args: &Args) -> Result<String, Stop> {
     )?);
     Ok(match args.format {
         _ if args.quiet => String::new(),
-        Format::Text => report.text(),
-        Format::Json => {
+        ReportFormat::Text => report.text(),
+        ReportFormat::Json => {
             serde_json::to_string_pretty(&report).map_err(|e| Stop::error(e.to_string()))? + "\n"
         }
     })

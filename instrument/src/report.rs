@@ -1,7 +1,7 @@
 //! Results of a rewrite: figures for people and for programs.
 
 use crate::common::skip_reason::LeftReason;
-use crate::emit::Rows;
+use crate::emit::SidecarRows;
 use crate::link::layout::{Placed, Sizes};
 use crate::plan::types::ImplicitLoads;
 use mgz_abi::module_note::FLAVOUR_PT;
@@ -28,7 +28,7 @@ pub struct Report {
     /// Functions.
     pub functions: Functions,
     /// Static loads by class and kind.
-    pub loads: Loads,
+    pub loads: LoadTotals,
     /// Implicit stack reads, which are not in `loads`.
     pub implicit: Implicit,
     /// Stores (with `--stores`).
@@ -118,7 +118,7 @@ pub struct Left {
 
 /// See [`Report`].
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Loads {
+pub struct LoadTotals {
     /// All loads of instrumented functions.
     pub total: u64,
     /// Class Constant.
@@ -135,7 +135,7 @@ pub struct Loads {
     pub unrecorded: Unrecorded,
 }
 
-/// See [`Loads`].
+/// See [`LoadTotals`].
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Unrecorded {
     /// Number of loads.
@@ -243,7 +243,7 @@ impl Report {
     }
 
     /// Adds the figures of the layout and the sidecar.
-    pub fn sized(&mut self, placed: &Placed, sizes: Sizes, counts: Counts) {
+    pub fn sized(&mut self, placed: &Placed, sizes: Sizes, counts: SiteCounts) {
         self.patches = sizes.patches;
         self.clone_bytes = sizes.clone_bytes;
         self.unwind_bytes = sizes.unwind_bytes;
@@ -252,7 +252,7 @@ impl Report {
         self.records = placed.record_count.into();
         let loads = &mut self.loads;
         for (number, &count) in counts.0.iter().enumerate().filter(|(_, count)| **count > 0) {
-            let [class, kind, flags, why] = Counts::key(number);
+            let [class, kind, flags, why] = SiteCounts::key(number);
             if flags & SiteFlags::STORE != 0 {
                 self.stores += count;
                 continue;
@@ -288,26 +288,26 @@ impl Report {
 
 /// Sites that the report does not tell apart, counted: by class, kind, flags and reason, of which
 /// it knows fewer than eight each.
-pub struct Counts(Vec<u64>);
+pub struct SiteCounts(Vec<u64>);
 
-impl Default for Counts {
-    fn default() -> Counts {
-        Counts(vec![0; 1 << 12])
+impl Default for SiteCounts {
+    fn default() -> SiteCounts {
+        SiteCounts(vec![0; 1 << 12])
     }
 }
 
-impl Counts {
+impl SiteCounts {
     /// Counts the sites of some functions.
-    pub fn of(rows: &[Rows]) -> Counts {
-        let mut counts = Counts::default();
+    pub fn of(rows: &[SidecarRows]) -> SiteCounts {
+        let mut counts = SiteCounts::default();
         rows.iter()
             .flat_map(|r| &r.sites)
-            .for_each(|site| counts.0[Counts::number(site)] += 1);
+            .for_each(|site| counts.0[SiteCounts::number(site)] += 1);
         counts
     }
 
     /// Adds others.
-    pub fn add(&mut self, other: &Counts) {
+    pub fn add(&mut self, other: &SiteCounts) {
         self.0
             .iter_mut()
             .zip(&other.0)

@@ -10,7 +10,7 @@ use mgz_instrument::pipeline::function_pass::analyze;
 use mgz_instrument::pipeline::rewrite::analysis_input;
 use mgz_instrument::plan::planned_function::Function;
 use mgz_instrument::plan::types::{Payload, RegionPlan, slots};
-use mgz_instrument::program::Options;
+use mgz_instrument::program::InstrumentOptions;
 use mgz_instrument::program::fixed_memory::FaultPolicy;
 use mgz_instrument::unwind::Tables;
 use mgz_instrument::x86::insn::InsnId;
@@ -43,7 +43,7 @@ fn functions(data: &[u8], flavour: u32) -> BTreeMap<String, Function> {
     let elf = Elf::parse(data).unwrap();
     let tables = Tables::read(&elf).unwrap();
     let input = analysis_input(&elf, &tables);
-    let options = Options::new(flavour);
+    let options = InstrumentOptions::new(flavour);
     let program = discover(&input, &options);
     let named = program.functions.iter().filter(|f| !f.name.is_empty());
     named
@@ -181,7 +181,7 @@ fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
     let mut input = analysis_input(&elf, &tables);
     assert!(!input.no_return.is_empty());
     input.no_return.clear();
-    let program = discover(&input, &Options::new(FLAVOUR_SOFT));
+    let program = discover(&input, &InstrumentOptions::new(FLAVOUR_SOFT));
     let function = program
         .functions
         .iter()
@@ -191,7 +191,7 @@ fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
         &input,
         &program,
         FunctionId(function.id.0),
-        &Options::new(FLAVOUR_SOFT),
+        &InstrumentOptions::new(FLAVOUR_SOFT),
         &FaultPolicy::default(),
     )
     .unwrap();
@@ -364,9 +364,9 @@ fn without_sharing_each_load_has_its_own_records() {
     let elf = Elf::parse(&data).unwrap();
     let tables = Tables::read(&elf).unwrap();
     let input = analysis_input(&elf, &tables);
-    let options = Options {
+    let options = InstrumentOptions {
         naive: true,
-        ..Options::new(FLAVOUR_SOFT)
+        ..InstrumentOptions::new(FLAVOUR_SOFT)
     };
     let program = discover(&input, &options);
     let f = program

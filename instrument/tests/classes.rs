@@ -14,7 +14,7 @@ use mgz_instrument::discover::scan::discover;
 use mgz_instrument::ir::FunctionId;
 use mgz_instrument::pipeline::function_pass::analyze;
 use mgz_instrument::pipeline::rewrite::analysis_input;
-use mgz_instrument::program::Options;
+use mgz_instrument::program::InstrumentOptions;
 use mgz_instrument::program::fixed_memory::FaultPolicy;
 use mgz_instrument::unwind::Tables;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,7 @@ fn classes(binary: &Path, file: &str) -> ByLine {
     let elf = Elf::parse(&data).unwrap();
     let tables = Tables::read(&elf).unwrap();
     let input = analysis_input(&elf, &tables);
-    let options = Options::new(FLAVOUR_SOFT);
+    let options = InstrumentOptions::new(FLAVOUR_SOFT);
     let program = discover(&input, &options);
     let lines = Loader::new(binary).unwrap();
     let mut found = ByLine::new();

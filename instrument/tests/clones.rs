@@ -18,7 +18,7 @@ use mgz_abi::slot::SLOT_BYTES;
 use mgz_annotations_schema::Sidecar;
 use mgz_elf::Elf;
 use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
-use mgz_instrument::program::Options;
+use mgz_instrument::program::InstrumentOptions;
 
 struct Rewritten {
     name: String,
@@ -64,10 +64,10 @@ fn all() -> &'static [Rewritten] {
                 (FLAVOUR_SOFT, true),
                 (FLAVOUR_PT, false),
             ] {
-                let options = Options {
+                let options = InstrumentOptions {
                     stores: naive,
                     naive,
-                    ..Options::new(flavour)
+                    ..InstrumentOptions::new(flavour)
                 };
                 let done = rewrite(&original, &options, &Settings::default(), |image| {
                     image.to_bytes()

@@ -13,7 +13,7 @@ use mgz_annotations_schema::spill::{
 };
 use mgz_instrument::dump::dump;
 use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
-use mgz_instrument::program::Options;
+use mgz_instrument::program::InstrumentOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -81,7 +81,7 @@ fn compare(name: &str, text: &str) {
     settings.bind(|| insta::assert_snapshot!(name, text));
 }
 
-fn check(name: &str, options: fn(u32) -> Options) {
+fn check(name: &str, options: fn(u32) -> InstrumentOptions) {
     let data = linked(name);
     let one = |flavour| {
         dump(&data, &options(flavour)).unwrap_or_else(|refusal| format!("refused: {refusal}\n"))
@@ -95,7 +95,7 @@ macro_rules! golden {
     ($($name:ident)*) => {
         $(#[test]
         fn $name() {
-            check(stringify!($name), Options::new);
+            check(stringify!($name), InstrumentOptions::new);
         })*
 
         /// Each input has its test, and each test its input and its snapshot.
@@ -126,9 +126,9 @@ golden! {
 
 #[test]
 fn stores() {
-    check("stores", |flavour| Options {
+    check("stores", |flavour| InstrumentOptions {
         stores: true,
-        ..Options::new(flavour)
+        ..InstrumentOptions::new(flavour)
     });
 }
 
@@ -144,7 +144,7 @@ fn rows_of_gather() {
         id_first: Some(ID_FIRST),
         ..Settings::default()
     };
-    let options = Options::new(FLAVOUR_SOFT);
+    let options = InstrumentOptions::new(FLAVOUR_SOFT);
     let done = rewrite(&data, &options, &settings, |_| ()).unwrap();
     let sidecar = done.annotations.sidecar().unwrap();
     let mut slots = Vec::new();

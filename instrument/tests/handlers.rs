@@ -5,7 +5,7 @@ use mgz_abi::module_note::FLAVOUR_PT;
 use mgz_elf::Elf;
 use mgz_instrument::discover::scan::discover;
 use mgz_instrument::pipeline::rewrite::analysis_input;
-use mgz_instrument::program::Options;
+use mgz_instrument::program::InstrumentOptions;
 use mgz_instrument::signals::{inspected_faults, wrapped};
 use mgz_instrument::unwind::Tables;
 use std::process::Command;
@@ -496,7 +496,7 @@ fn finding(compiler: &str, flags: &[&str], source: &str) -> (Option<String>, boo
     let elf = Elf::parse(&data).unwrap();
     let tables = Tables::read(&elf).unwrap();
     let input = analysis_input(&elf, &tables);
-    let program = discover(&input, &Options::new(FLAVOUR_PT));
+    let program = discover(&input, &InstrumentOptions::new(FLAVOUR_PT));
     let found =
         inspected_faults(&elf, &input, &program).map(|f| format!("{} at {:#x}", f.why, f.at));
     (found, wrapped(&elf, &input, &program).is_some())

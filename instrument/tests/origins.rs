@@ -8,7 +8,7 @@ use mgz_instrument::discover::scan::discover;
 use mgz_instrument::ir::FunctionId;
 use mgz_instrument::pipeline::function_pass::analyze;
 use mgz_instrument::pipeline::rewrite::analysis_input;
-use mgz_instrument::program::Options;
+use mgz_instrument::program::InstrumentOptions;
 use mgz_instrument::program::fixed_memory::FaultPolicy;
 use mgz_instrument::unwind::Tables;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ fn origins(binary: &Path) -> BTreeMap<String, BTreeSet<Origin>> {
     let elf = Elf::parse(&data).unwrap();
     let tables = Tables::read(&elf).unwrap();
     let input = analysis_input(&elf, &tables);
-    let options = Options::new(FLAVOUR_SOFT);
+    let options = InstrumentOptions::new(FLAVOUR_SOFT);
     let program = discover(&input, &options);
     let mut found: BTreeMap<String, BTreeSet<Origin>> = BTreeMap::new();
     for f in &program.functions {

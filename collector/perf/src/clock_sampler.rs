@@ -8,7 +8,7 @@ use crate::attr::{ATTR_BYTES, Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
 use crate::data_file::header::bits;
 use crate::data_file::records::kind;
 use crate::mmap_ring::Ring;
-use crate::open::open;
+use crate::open::open_perf_event;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -54,7 +54,7 @@ struct CpuEvent {
 
 impl CpuEvent {
     fn open(attr: &Attr, cpu: i32) -> io::Result<CpuEvent> {
-        let event = open(attr, 0, cpu, -1)?;
+        let event = open_perf_event(attr, 0, cpu, -1)?;
         Ok(CpuEvent {
             ring: Ring::map(&event, RING_PAGES)?,
             _event: event,

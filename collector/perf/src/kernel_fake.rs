@@ -357,10 +357,11 @@ impl Fake {
             self.trailer(event, pid, tid, time)
         };
         let record =
-            crate::data_file::writer::record(kind_, misc, &[body.to_vec(), tail].concat()).unwrap();
+            crate::data_file::writer::record_bytes(kind_, misc, &[body.to_vec(), tail].concat())
+                .unwrap();
         let lost = self.buffers[&cpu].lost;
         let note = if lost > 0 {
-            crate::data_file::writer::record(
+            crate::data_file::writer::record_bytes(
                 kind::LOST,
                 0,
                 &[

@@ -4,7 +4,8 @@ use crate::attr::Attr;
 use crate::kernel::{Area, Control, EventId, Kernel};
 use crate::mmap_ring;
 use crate::open::{
-    self, IOC_DISABLE, IOC_ENABLE, IOC_PERIOD, IOC_SET_FILTER, IOC_SET_OUTPUT, check, open,
+    self, IOC_DISABLE, IOC_ENABLE, IOC_PERIOD, IOC_SET_FILTER, IOC_SET_OUTPUT, open_perf_event,
+    syscall_result,
 };
 use std::ffi::CString;
 use std::io;
@@ -46,7 +47,7 @@ impl Kernel for Linux {
         let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
         // SAFETY: a zero-terminated text and room for the answer, both of which live across the
         // call.
-        check(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
+        syscall_result(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
         // SAFETY: the call succeeded, so the kernel has filled it in.
         let about = unsafe { about.assume_init() };
         // (musl has it without a sign.)
@@ -62,7 +63,7 @@ impl Kernel for Linux {
         group: Option<EventId>,
     ) -> io::Result<EventId> {
         let group = group.map_or(Ok(-1), |leader| self.fd(leader))?;
-        self.events.push(open(attr, pid, cpu, group)?);
+        self.events.push(open_perf_event(attr, pid, cpu, group)?);
         Ok(EventId(self.events.len() - 1))
     }
 
@@ -74,22 +75,22 @@ impl Kernel for Linux {
         let fd = self.fd(event)?;
         match control {
             // SAFETY: integer arguments.
-            Control::Enable => check(unsafe { libc::ioctl(fd, IOC_ENABLE, 0) }),
+            Control::Enable => syscall_result(unsafe { libc::ioctl(fd, IOC_ENABLE, 0) }),
             // SAFETY: integer arguments.
-            Control::Disable => check(unsafe { libc::ioctl(fd, IOC_DISABLE, 0) }),
+            Control::Disable => syscall_result(unsafe { libc::ioctl(fd, IOC_DISABLE, 0) }),
             Control::Output(ring) => {
                 let ring = self.fd(*ring)?;
                 // SAFETY: integer arguments.
-                check(unsafe { libc::ioctl(fd, IOC_SET_OUTPUT, ring) })
+                syscall_result(unsafe { libc::ioctl(fd, IOC_SET_OUTPUT, ring) })
             }
             Control::Filter(text) => {
                 let text = CString::new(text.as_str())?;
                 // SAFETY: a zero-terminated text that lives across the call.
-                check(unsafe { libc::ioctl(fd, IOC_SET_FILTER, text.as_ptr()) })
+                syscall_result(unsafe { libc::ioctl(fd, IOC_SET_FILTER, text.as_ptr()) })
             }
             Control::Period(period) => {
                 // SAFETY: the kernel reads eight bytes.
-                check(unsafe { libc::ioctl(fd, IOC_PERIOD, std::ptr::from_ref(period)) })
+                syscall_result(unsafe { libc::ioctl(fd, IOC_PERIOD, std::ptr::from_ref(period)) })
             }
         }
     }

@@ -20,7 +20,7 @@ const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// Opens an event of a task (0: the calling one) on a CPU (-1: any), in the group of another event
 /// (-1: its own). The descriptor is closed on exec.
-pub fn open(attr: &Attr, task: i32, cpu: i32, group: RawFd) -> io::Result<OwnedFd> {
+pub fn open_perf_event(attr: &Attr, task: i32, cpu: i32, group: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the structure lives across the call and says its own size; the other arguments are
     // integers.
     let fd = unsafe {
@@ -44,12 +44,12 @@ pub fn open(attr: &Attr, task: i32, cpu: i32, group: RawFd) -> io::Result<OwnedF
 pub fn id(event: &impl AsRawFd) -> io::Result<u64> {
     let mut id = 0u64;
     // SAFETY: the kernel writes eight bytes.
-    check(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ID, &raw mut id) })?;
+    syscall_result(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ID, &raw mut id) })?;
     Ok(id)
 }
 
 /// Turns the value of a system call (-1 for an error) into a result.
-pub fn check(result: libc::c_int) -> io::Result<()> {
+pub fn syscall_result(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {

@@ -14,16 +14,16 @@ pub const DEVICES: &str = "/sys/bus/event_source/devices";
 /// A term's place: word 0 to 2 of the configuration, and its bits there in ascending order of the
 /// value's bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Format {
+pub struct TermFormat {
     /// `config`, `config1` or `config2`.
     pub word: usize,
     /// The bits.
     pub bits: Vec<u32>,
 }
 
-impl Format {
+impl TermFormat {
     /// Reads e.g. `config:0-7,32`.
-    pub fn parse(text: &str) -> Option<Format> {
+    pub fn parse(text: &str) -> Option<TermFormat> {
         let (word, ranges) = text.trim().split_once(':')?;
         let word = match word {
             "config" => 0,
@@ -40,7 +40,7 @@ impl Format {
             }
             bits.extend(first..=last);
         }
-        Some(Format { word, bits })
+        Some(TermFormat { word, bits })
     }
 
     /// The bits as a mask.
@@ -71,7 +71,7 @@ pub struct Pmu {
     /// `perf_event_attr.type`.
     pub kind: u32,
     /// Terms.
-    pub format: BTreeMap<String, Format>,
+    pub format: BTreeMap<String, TermFormat>,
     /// Capabilities, as text.
     pub caps: BTreeMap<String, String>,
     /// CPUs that have it; `None`: all.
@@ -117,7 +117,7 @@ impl Pmu {
             kind,
             format: entries("format")
                 .into_iter()
-                .filter_map(|(name, text)| Some((name, Format::parse(&text)?)))
+                .filter_map(|(name, text)| Some((name, TermFormat::parse(&text)?)))
                 .collect(),
             caps: entries("caps"),
             cpus: file("cpus").map(|text| cpu_list(&text)),
@@ -164,7 +164,7 @@ impl Pmu {
         self.format
             .get(term)
             .filter(|f| f.word == 0)
-            .map_or(0, Format::mask)
+            .map_or(0, TermFormat::mask)
     }
 
     /// A capability that is a decimal number or flag.
@@ -219,17 +219,17 @@ mod tests {
 
     #[test]
     fn formats_say_where_bits_go() {
-        let format = Format::parse("config:0-7,21\n").unwrap();
+        let format = TermFormat::parse("config:0-7,21\n").unwrap();
         assert_eq!(format.mask(), 0x2000ff);
         assert_eq!(format.place(0x181), Some(0x200081));
         assert_eq!(format.place(0x200), None, "nine bits only");
         assert_eq!(
-            Format::parse("config1:0-63").unwrap().place(u64::MAX),
+            TermFormat::parse("config1:0-63").unwrap().place(u64::MAX),
             Some(u64::MAX)
         );
         assert_eq!(
-            Format::parse("config2:5").unwrap(),
-            Format {
+            TermFormat::parse("config2:5").unwrap(),
+            TermFormat {
                 word: 2,
                 bits: vec![5]
             }
@@ -242,7 +242,7 @@ mod tests {
             "config:60-64",
             "config:x",
         ] {
-            assert_eq!(Format::parse(bad), None, "{bad}");
+            assert_eq!(TermFormat::parse(bad), None, "{bad}");
         }
     }
 
@@ -286,7 +286,7 @@ mod tests {
     fn terms_that_are_not_there_are_errors() {
         let pmu = Pmu {
             name: "p".into(),
-            format: [("a".to_string(), Format::parse("config:4-5").unwrap())].into(),
+            format: [("a".to_string(), TermFormat::parse("config:4-5").unwrap())].into(),
             ..Pmu::default()
         };
         assert_eq!(pmu.encode(&[("a", 2)]), Ok([0x20, 0, 0]));

@@ -66,7 +66,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = MapsLine<'_>> {
 }
 
 /// The list of a process, for [`lines`].
-pub fn read(pid: u32) -> io::Result<String> {
+pub fn read_process_maps(pid: u32) -> io::Result<String> {
     std::fs::read_to_string(format!("/proc/{pid}/maps"))
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn this_process_has_code_and_a_stack() {
-        let text = read(std::process::id()).unwrap();
+        let text = read_process_maps(std::process::id()).unwrap();
         assert_eq!(lines(&text).count(), text.lines().count());
         assert!(lines(&text).any(|l| l.is_executable() && l.is_readable() && l.inode != 0));
         assert!(lines(&text).any(|l| l.name == "[stack]" && !l.is_executable()));

@@ -2,13 +2,13 @@
 
 use crate::commands::record;
 use crate::convert::online::Online;
-use crate::options::args::{Cli, Format, Mode};
+use crate::options::args::{Cli, Mode, OutputFormat};
 use crate::options::request::Request;
 use crate::program::modules;
-use crate::target::signals::Held;
+use crate::target::signals::HeldSignals;
 use crate::util::failure::Failure;
 use crate::util::memory_folder::MemoryFolder;
-use crate::util::text::words;
+use crate::util::text::shell_words;
 use mgz_annotations_schema::tell;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -25,10 +25,10 @@ const WHOLE: [&str; 4] = ["affinity", "cache", "predict", "spectra"];
 const USAGE: i32 = 2;
 
 /// Records into memory and analyses that; returns the exit status to pass on.
-pub fn record(cli: &Cli) -> Result<i32, Failure> {
+pub fn record_and_analyze(cli: &Cli) -> Result<i32, Failure> {
     let analyzer = find()?;
     let text = cli.analyze.as_deref().unwrap_or_default();
-    let options = words(text).ok_or_else(|| {
+    let options = shell_words(text).ok_or_else(|| {
         Failure::own(format!("--analyze={text}: a quote is not closed; close it"))
     })?;
     // Before the program runs, which may take hours.
@@ -40,7 +40,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         )));
     }
     // Whatever ends us from now on must leave nothing behind.
-    let held = Held::new();
+    let held = HeldSignals::new();
     let memory = MemoryFolder::new().map_err(|error| {
         Failure::own(format!("--analyze: no folder in memory can be made: {error}; record with -o and run mgz-analyze on the trace"))
     })?;
@@ -72,8 +72,8 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let Request::Record(request) = Request::new(&inner)? else {
         return Err(Failure::own("--analyze is for recording a program"));
     };
-    let status = record::record(request)?;
-    if let (Some(beside), Format::Text) = (&beside, cli.format) {
+    let status = record::record_program(request)?;
+    if let (Some(beside), OutputFormat::Text) = (&beside, cli.format) {
         tell!("mgz-record: {}", beside.online.account());
     }
     let analysed = match &mut beside {
@@ -126,7 +126,7 @@ impl Beside {
         options: &[String],
         trace: &Path,
         output: &Option<File>,
-        held: &Held,
+        held: &HeldSignals,
     ) -> std::io::Result<Beside> {
         let options = [options, &[ONLINE.to_owned()]].concat();
         let mut child = start(analyzer, &options, trace, output, held, Stdio::piped())?;
@@ -142,7 +142,7 @@ impl Beside {
     }
 
     /// The trace has the rest.
-    fn finish(&mut self, held: &Held) -> std::io::Result<ExitStatus> {
+    fn finish(&mut self, held: &HeldSignals) -> std::io::Result<ExitStatus> {
         // A reader that does not take it has ended, and its status tells that.
         let _ = self.online.finish();
         wait(&mut self.child, held)
@@ -206,7 +206,7 @@ fn start(
     options: &[String],
     trace: &Path,
     output: &Option<File>,
-    held: &Held,
+    held: &HeldSignals,
     input: Stdio,
 ) -> std::io::Result<Child> {
     let output = match output {
@@ -225,7 +225,7 @@ fn start(
 }
 
 /// Waits for its end, unless somebody wants ours.
-fn wait(child: &mut Child, held: &Held) -> std::io::Result<ExitStatus> {
+fn wait(child: &mut Child, held: &HeldSignals) -> std::io::Result<ExitStatus> {
     held.forget();
     loop {
         if let Some(status) = child.try_wait()? {

@@ -1,7 +1,7 @@
 //! `--calibrate`: the program runs twice. The first run counts its loads, the second is recorded; the
 //! trace of the second holds that of the first.
 
-use crate::options::args::{Cli, Format, Mode};
+use crate::options::args::{Cli, Mode, OutputFormat};
 use crate::trace::dir::Folder;
 use crate::util::failure::Failure;
 use mgz_annotations_schema::manifest::CALIBRATION_DIR;
@@ -12,7 +12,7 @@ use std::os::fd::FromRawFd;
 use std::path::PathBuf;
 
 /// Does both runs; returns the exit status of the second.
-pub(crate) fn record(
+pub(crate) fn record_calibrated(
     cli: &Cli,
     run: impl Fn(&Cli) -> Result<i32, Failure>,
 ) -> Result<i32, Failure> {
@@ -41,11 +41,11 @@ pub(crate) fn record(
         given: Default::default(),
         ..cli.clone()
     };
-    if cli.format == Format::Text {
+    if cli.format == OutputFormat::Text {
         tell!("mgz-record: the program runs twice: now to count its loads, then to record it");
     }
     let status = run(&counting)?;
-    if status != 0 && cli.format == Format::Text {
+    if status != 0 && cli.format == OutputFormat::Text {
         tell!("mgz-record: the first run ended with status {status}");
     }
     input.rewind()?;

@@ -1,7 +1,7 @@
 //! Work of `mgz-record` without running a program: `--probe` and `--import`.
 
 use crate::import::dump;
-use crate::options::args::{Cli, Format};
+use crate::options::args::{Cli, OutputFormat};
 use crate::util::failure::Failure;
 use mgz_perf::data_file::PerfDataError;
 use std::io;
@@ -12,8 +12,8 @@ use std::path::Path;
 pub fn probe(cli: &Cli) -> Result<i32, Failure> {
     let report = crate::machine::capabilities::probe();
     let text = match cli.format {
-        Format::Text => report.to_string(),
-        Format::Json => serde_json::to_string(&report).map_err(|e| failure(&e))? + "\n",
+        OutputFormat::Text => report.to_string(),
+        OutputFormat::Json => serde_json::to_string(&report).map_err(|e| failure(&e))? + "\n",
     };
     finish(io::stdout().lock().write_all(text.as_bytes()))?;
     Ok(if report.backend == "none" { 125 } else { 0 })

@@ -7,14 +7,14 @@ use crate::machine::backend::Chosen;
 use crate::machine::{backend, capabilities, trigger};
 use crate::objects::{Objects, heap};
 use crate::options::amount::Amount;
-use crate::options::args::{Cli, Format, HeapBlocks, Mode};
+use crate::options::args::{Cli, HeapBlocks, Mode, OutputFormat};
 use crate::options::effect;
 use crate::options::request::{AttachRequest, ModedRequest, RecordRequest, RunRequest};
 use crate::program::modules;
 use crate::program::modules::Refusal;
 use crate::soft;
 use crate::soft::attach::Candidate;
-use crate::soft::outcome::{DriverError, Event, RunOutcome};
+use crate::soft::outcome::{DriverError, RunEvent, RunOutcome};
 use crate::soft::run::RunOptions;
 use crate::soft::window_log::OfWindows;
 use crate::trace::dir::Folder;
@@ -77,18 +77,18 @@ fn driver_mode(mode: Mode) -> (soft::run::Mode, Option<TraceMode>) {
 }
 
 /// Carries out the request; returns the exit status to pass on.
-pub fn record(request: RecordRequest) -> Result<i32, Failure> {
+pub fn record_program(request: RecordRequest) -> Result<i32, Failure> {
     match request {
         RecordRequest::Attach(request) => attach(request),
         RecordRequest::Watch(request) => {
             let program = find_program(request.cli)?;
-            record_watch::record(request, program)
+            record_watch::watch_program(request, program)
         }
         RecordRequest::Run(request) if request.cli.calibrate => {
             let program = resolve(request.cli)?;
-            let files = modules::check(&program, &request.cli.program[1..])?;
+            let files = modules::check_program(&program, &request.cli.program[1..])?;
             no_counts_only(&files.instrumented)?;
-            calibrate::record(request.cli, |cli| run(RunRequest { cli }))
+            calibrate::record_calibrated(request.cli, |cli| run(RunRequest { cli }))
         }
         RecordRequest::Run(request) => run(request),
     }
@@ -96,7 +96,7 @@ pub fn record(request: RecordRequest) -> Result<i32, Failure> {
 
 /// The file of the program that is asked for.
 fn find_program(cli: &Cli) -> Result<PathBuf, Failure> {
-    if let (Some(sentence), Format::Text) = (effect::behind_program(cli), cli.format) {
+    if let (Some(sentence), OutputFormat::Text) = (effect::behind_program(cli), cli.format) {
         tell!("mgz-record: {sentence}");
     }
     resolve(cli)
@@ -115,8 +115,8 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         instrumented,
         starts_others,
         beside,
-    } = modules::check(&program, &cli.program[1..])?;
-    if instrumented.is_empty() && cli.format == Format::Text {
+    } = modules::check_program(&program, &cli.program[1..])?;
+    if instrumented.is_empty() && cli.format == OutputFormat::Text {
         tell!(
             "mgz-record: {}: not instrumented; what it starts is recorded, if that is instrumented",
             program.display()
@@ -135,7 +135,7 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
     if choice.backend == Chosen::Pt {
         let windows = request.by_pt()?;
         let probe = probed.unwrap_or_default();
-        return record_pt::record(cli, windows, program, &instrumented, &choice, &probe);
+        return record_pt::record_with_pt(cli, windows, program, &instrumented, &choice, &probe);
     }
     request.by_software()?;
     check_files(request, &program, &instrumented)?;
@@ -186,7 +186,9 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
     };
     let Some(trace_mode) = trace_mode else {
         options.spill_dir = std::env::temp_dir();
-        return Ok(soft::run::run(&options, &mut |_| {})?.status.exit_status());
+        return Ok(soft::run::run_recorded(&options, &mut |_| {})?
+            .status
+            .exit_status());
     };
     let command = cli
         .program
@@ -195,11 +197,11 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
         .collect();
     let manifest = Manifest {
         backend_why: choice.why,
-        ..dir::begin(command, trace_mode, options.period, options.window)
+        ..dir::begin_manifest(command, trace_mode, options.period, options.window)
     };
     let manifest = triggers.into_iter().fold(manifest, with_trigger);
     into_trace(cli, manifest, &instrumented, Some(&subject), |on_event| {
-        soft::run::run(&options, on_event)
+        soft::run::run_recorded(&options, on_event)
     })
 }
 
@@ -314,7 +316,8 @@ fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure>
 
 /// (In JSON the manifest says it.)
 fn say_if_slower(cli: &Cli, chosen: Option<&trigger::Chosen>) {
-    if let (Some(slower), Format::Text) = (chosen.and_then(|c| c.slower.as_ref()), cli.format) {
+    if let (Some(slower), OutputFormat::Text) = (chosen.and_then(|c| c.slower.as_ref()), cli.format)
+    {
         tell!("mgz-record: windows begin {slower}");
     }
 }
@@ -375,7 +378,7 @@ fn attach(request: AttachRequest) -> Result<i32, Failure> {
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest {
         backend_why: why,
-        ..dir::begin(candidate.command(), TraceMode::Burst, 0, options.window)
+        ..dir::begin_manifest(candidate.command(), TraceMode::Burst, 0, options.window)
     };
     let manifest = with_trigger(manifest, chosen);
     let instrumented = candidate.instrumented.clone();
@@ -390,7 +393,7 @@ fn into_trace(
     manifest: Manifest,
     instrumented: &[modules::Instrumented],
     subject: Option<&Started>,
-    run: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError>,
+    run: impl FnOnce(&mut dyn FnMut(&RunEvent)) -> Result<RunOutcome, DriverError>,
 ) -> Result<i32, Failure> {
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
@@ -399,7 +402,7 @@ fn into_trace(
         manifest,
         folder,
         objects: Objects::default(),
-        watch: coverage::Watch::default(),
+        watch: coverage::CoverageWatch::default(),
     };
     if matches!(
         session.manifest.mode,
@@ -471,7 +474,7 @@ fn run_beside(
     online: &Online,
     session: &mut Recording,
     ticker: &Ticker,
-    run: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError>,
+    run: impl FnOnce(&mut dyn FnMut(&RunEvent)) -> Result<RunOutcome, DriverError>,
 ) -> Result<(RunOutcome, Option<Carried>), Failure> {
     struct Close<'a>(&'a Online);
     impl Drop for Close<'_> {
@@ -486,7 +489,7 @@ fn run_beside(
         let end = Close(online);
         let outcome = run(&mut |event| {
             session.event(event, ticker);
-            if matches!(event, Event::Module(_)) {
+            if matches!(event, RunEvent::Module(_)) {
                 online.know(&session.manifest.modules);
             }
         });
@@ -509,7 +512,7 @@ fn run_beside(
 
 /// Converts the files that a recording has left behind.
 pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
-    let mut m = dir::read(trace).map_err(|e| Failure::own(format!("{e:#}")))?;
+    let mut m = dir::read_manifest(trace).map_err(|e| Failure::own(format!("{e:#}")))?;
     let folder = Folder::existing(trace);
     let _lock = folder.lock().map_err(Failure::own)?;
     if m.data != "spill" {
@@ -528,7 +531,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         folder,
         manifest: m,
         objects: Objects::default(),
-        watch: coverage::Watch::default(),
+        watch: coverage::CoverageWatch::default(),
     };
     session
         .manifest
@@ -536,10 +539,10 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         .retain(|p| !p.starts_with(NOT_CONVERTED));
     recount(&mut session.manifest, &trace.join(SPILL_DIR))
         .map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
-    let options = convert::Options {
+    let options = convert::ConvertOptions {
         compression: cli.compress.into(),
         max_bytes: cli.max_size,
-        ..convert::Options::default()
+        ..convert::ConvertOptions::default()
     };
     session.expand(&options, None, None);
     if session.manifest.data != "samples" {

@@ -39,7 +39,7 @@ fn own(message: impl std::fmt::Display) -> Failure {
 }
 
 /// Records a program; returns the exit status to pass on.
-pub fn record(
+pub fn record_with_pt(
     cli: &Cli,
     windows: PtWindows,
     program: PathBuf,
@@ -136,7 +136,8 @@ fn sentences(ended: &Ended, file: &str) -> Vec<String> {
 
 /// Enters facts that only the recorder knows.
 fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[String], window: u64) {
-    let fresh = crate::trace::dir::begin(manifest.command.clone(), TraceMode::default(), 0, 0);
+    let fresh =
+        crate::trace::dir::begin_manifest(manifest.command.clone(), TraceMode::default(), 0, 0);
     (manifest.host, manifest.cpu) = (fresh.host, fresh.cpu);
     manifest.backend_why.clone_from(&choice.why);
     manifest.program_status = ended.status.to_string();

@@ -1,14 +1,14 @@
 //! `mgz-record --mode watch`: the trace folder around a watched run.
 
-use crate::machine::counters::Found;
-use crate::options::args::{Cli, Format};
+use crate::machine::counters::CounterSearch;
+use crate::options::args::{Cli, OutputFormat};
 use crate::options::request::WatchRequest;
 use crate::trace::dir;
 use crate::trace::dir::Folder;
 use crate::util::failure::Failure;
-use crate::watch::events::Trigger;
+use crate::watch::events::WatchTrigger;
 use crate::watch::run::{Ended, Job};
-use crate::watch::sampler::{Accesses, Counts, Outcome};
+use crate::watch::sampler::{Accesses, CountingStreams, SampleOutcome};
 use crate::watch::{run, write};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
@@ -23,9 +23,9 @@ fn own(message: impl std::fmt::Display) -> Failure {
 }
 
 /// Events that count accesses on this machine.
-fn counters() -> Found {
+fn counters() -> CounterSearch {
     crate::machine::counters::here(&mut |counter| {
-        let trigger = Trigger {
+        let trigger = WatchTrigger {
             period: 1 << 40,
             signal: 0,
             counters: Some([counter.clone(), counter.clone()]),
@@ -35,7 +35,7 @@ fn counters() -> Found {
 }
 
 /// Watches a program; returns the exit status to pass on.
-pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
+pub fn watch_program(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
     let cli = request.cli;
     let found = counters();
     let counted = found.counters.is_some();
@@ -49,7 +49,7 @@ pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
         program,
         argv: cli.argv(),
         no_aslr: cli.no_aslr,
-        trigger: Trigger {
+        trigger: WatchTrigger {
             period,
             signal: cli.signal as i32,
             counters: found.counters,
@@ -77,7 +77,7 @@ pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
         unit: if counted { "loads" } else { "ns of cpu time" }.into(),
         rate: if counted { 0.0 } else { cli.rate() },
         data: "watch".into(),
-        ..dir::begin(command, TraceMode::Watch, period, 0)
+        ..dir::begin_manifest(command, TraceMode::Watch, period, 0)
     };
     let started = folder.write(&m).map_err(|e| {
         own(format!(
@@ -86,7 +86,7 @@ pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
         ))
     });
     let ended = match started.and_then(|()| {
-        run::run(&job).map_err(|e| Failure {
+        run::run_watched(&job).map_err(|e| Failure {
             status: e.exit_status(),
             message: e.to_string(),
         })
@@ -98,7 +98,7 @@ pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
         }
     };
     fill(&mut m, &ended);
-    if let Err(error) = write::write(
+    if let Err(error) = write::write_watch_samples(
         folder.path(),
         &ended.rows,
         &ended.maps,
@@ -135,7 +135,7 @@ fn fill(m: &mut Manifest, ended: &Ended) {
     m.totals.samples = ended
         .rows
         .iter()
-        .filter(|r| r.pair.counts != Counts::Loads)
+        .filter(|r| r.pair.counts != CountingStreams::Loads)
         .count() as u64;
     m.totals.loads_executed = ended.accesses.map(|a| a.loads);
     m.totals.accesses_executed = ended.accesses.map(Accesses::all);
@@ -154,19 +154,19 @@ fn fill(m: &mut Manifest, ended: &Ended) {
     count("hits_unclear", c.unclear);
     count("hits_lost", ended.lost_hits);
     for outcome in [
-        Outcome::Near,
-        Outcome::Watched,
-        Outcome::Replaced,
-        Outcome::Skipped,
-        Outcome::Crowded,
-        Outcome::Ended,
+        SampleOutcome::Near,
+        SampleOutcome::Watched,
+        SampleOutcome::Replaced,
+        SampleOutcome::Skipped,
+        SampleOutcome::Crowded,
+        SampleOutcome::Ended,
     ] {
         count(
             outcome.name(),
             ended
                 .rows
                 .iter()
-                .filter(|r| r.pair.outcome == outcome && r.pair.counts != Counts::Loads)
+                .filter(|r| r.pair.outcome == outcome && r.pair.counts != CountingStreams::Loads)
                 .count() as u64,
         );
     }
@@ -186,7 +186,7 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
     let trace = cli.output.display();
     let mut text = String::new();
     match cli.format {
-        Format::Json => {
+        OutputFormat::Json => {
             let value = serde_json::json!({
                 "trace": trace.to_string(), "program_status": m.program_status, "mode": m.mode, "samples": m.totals.samples, "triggers": m.totals.triggers,
                 "accesses": m.totals.accesses_executed, "counting": m.backend_why, "cpu_seconds": m.cpu_seconds, "stopped_seconds": ended.stopped_seconds,
@@ -194,7 +194,7 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
             });
             text.push_str(&value.to_string());
         }
-        Format::Text => {
+        OutputFormat::Text => {
             for problem in &m.problems {
                 text.push_str(&format!("mgz-record: {problem}\n"));
             }

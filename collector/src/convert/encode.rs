@@ -1,8 +1,8 @@
 //! The writing half: row groups to Parquet files, encoded in parallel and appended in order.
 
-use crate::convert::expand::{Group, Pool, Source};
-use crate::convert::pages::{Buffers, Chunk, Column, PageEncoder, Rows};
-use crate::convert::{ConvertError, Options, Outcome, io};
+use crate::convert::expand::{ExpansionSource, Group, Pool};
+use crate::convert::pages::{Buffers, Chunk, ColumnValues, PageEncoder, PageSource};
+use crate::convert::{ConvertError, ConvertOptions, ConvertOutcome, io};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::expand::Tables;
 use mgz_annotations_schema::manifest::{COLUMNS, TRACE_FORMAT, TRACE_VERSION, stored};
@@ -128,19 +128,19 @@ struct GroupColumn<'a> {
     name: &'static str,
 }
 
-impl Rows for GroupColumn<'_> {
+impl PageSource for GroupColumn<'_> {
     fn len(&self) -> usize {
         self.group.rows.len()
     }
 
-    fn page<'s>(&'s self, rows: Range<usize>, buffers: &'s mut Buffers) -> Column<'s> {
+    fn page<'s>(&'s self, rows: Range<usize>, buffers: &'s mut Buffers) -> ColumnValues<'s> {
         let (staged, tables) = (&self.group.rows, self.tables);
         macro_rules! made {
             ($kind:ident, $buffer:ident, |$to:ident| $make:expr) => {{
                 let $to = &mut buffers.$buffer;
                 $to.clear();
                 $make;
-                Column::$kind($to)
+                ColumnValues::$kind($to)
             }};
         }
         let same = match self.name {
@@ -151,12 +151,12 @@ impl Rows for GroupColumn<'_> {
             _ => None,
         };
         if let Some(value) = same {
-            return Column::Same(value, rows.len());
+            return ColumnValues::Same(value, rows.len());
         }
         if self.name == "seq"
             && let Some(first) = staged.counting_seq(&rows)
         {
-            return Column::Counting(first, rows.len());
+            return ColumnValues::Counting(first, rows.len());
         }
         match self.name {
             "process" => made!(U32, u32s, |to| self
@@ -278,7 +278,11 @@ type Sent = (usize, Group);
 type Done = (usize, Result<Encoded, ConvertError>);
 
 /// Converts everything that `source` has into parts in `dir`.
-pub(crate) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outcome, ConvertError> {
+pub(crate) fn convert_source(
+    source: ExpansionSource,
+    dir: &Path,
+    options: &ConvertOptions,
+) -> Result<ConvertOutcome, ConvertError> {
     let shape = Shape::new(options.compression)?;
     let mut parts = PartWriter {
         shape: &shape,
@@ -326,7 +330,12 @@ pub(crate) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     Ok(outcome)
 }
 
-fn read(source: &Source, group_rows: usize, pool: &Pool, send: SyncSender<Sent>) -> Outcome {
+fn read(
+    source: &ExpansionSource,
+    group_rows: usize,
+    pool: &Pool,
+    send: SyncSender<Sent>,
+) -> ConvertOutcome {
     let mut number = 0;
     source.expand(group_rows, pool, |group| {
         number += 1;

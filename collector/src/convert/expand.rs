@@ -3,8 +3,8 @@
 use crate::convert::online::Carried;
 use crate::convert::release::Release;
 use crate::convert::stretches::Stretches;
-use crate::convert::windows::Collector;
-use crate::convert::{ConvertError, Outcome, SampleSeen, ThreadRows};
+use crate::convert::windows::WindowCollector;
+use crate::convert::{ConvertError, ConvertOutcome, SampleSeen, ThreadRows};
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
@@ -85,25 +85,25 @@ impl Pool {
 }
 
 /// All that is needed to produce rows.
-pub(crate) struct Source {
+pub(crate) struct ExpansionSource {
     pub(crate) tables: Tables,
     modules: ModuleMap,
     files: Vec<(ThreadKey, PathBuf)>,
     /// `burst`.
-    windows: Option<Collector>,
-    /// See [`crate::convert::Options::release`].
+    windows: Option<WindowCollector>,
+    /// See [`crate::convert::ConvertOptions::release`].
     pub(crate) release: bool,
     /// A thread's first records were expanded before.
     carried: Mutex<Option<Carried>>,
 }
 
-impl Source {
+impl ExpansionSource {
     pub(crate) fn new(
         manifest: &Manifest,
         sidecars: &BTreeMap<String, Sidecar>,
         files: Vec<(ThreadKey, PathBuf)>,
         carried: Option<Carried>,
-    ) -> Result<Source, ConvertError> {
+    ) -> Result<ExpansionSource, ConvertError> {
         // The carried expander knows the tables by their positions.
         let before = carried.as_ref().map_or(&[][..], |c| &c.sidecars);
         let behind = sidecars.keys().filter(|id| !before.contains(id));
@@ -122,8 +122,8 @@ impl Source {
             numbers.get(module.sidecar_id.as_str()).copied()
         });
         let windows =
-            (manifest.mode == TraceMode::Burst).then(|| Collector::new(manifest, sidecars));
-        Ok(Source {
+            (manifest.mode == TraceMode::Burst).then(|| WindowCollector::new(manifest, sidecars));
+        Ok(ExpansionSource {
             tables,
             modules,
             files,
@@ -140,7 +140,7 @@ impl Source {
         group_rows: usize,
         pool: &Pool,
         emit: impl FnMut(Group) -> bool,
-    ) -> Outcome {
+    ) -> ConvertOutcome {
         let mut carried = self
             .carried
             .lock()
@@ -160,9 +160,9 @@ impl Source {
             group_rows,
             pool,
             emit,
-            outcome: Outcome {
+            outcome: ConvertOutcome {
                 windows: self.windows.clone(),
-                ..Outcome::default()
+                ..ConvertOutcome::default()
             },
             next_sample: carried.as_ref().map_or(0, |c| c.next_sample),
             group: Group::default(),
@@ -185,11 +185,11 @@ impl Source {
 
 /// An expansion that is under way.
 struct Expansion<'a, F> {
-    source: &'a Source,
+    source: &'a ExpansionSource,
     group_rows: usize,
     pool: &'a Pool,
     emit: F,
-    outcome: Outcome,
+    outcome: ConvertOutcome,
     next_sample: u32,
     /// Rows that are not emitted yet.
     group: Group,
@@ -368,7 +368,7 @@ impl<'a, F: FnMut(Group) -> bool> Expansion<'a, F> {
     }
 }
 
-fn open(key: ThreadKey, path: &Path, outcome: &mut Outcome) -> Option<SpillFile> {
+fn open(key: ThreadKey, path: &Path, outcome: &mut ConvertOutcome) -> Option<SpillFile> {
     let file = match SpillFile::open(path) {
         Ok(file) => file,
         Err(error) => {

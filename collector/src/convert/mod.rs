@@ -39,7 +39,7 @@ use windows::PerWindow;
 
 /// Settings.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct ConvertOptions {
     /// Codec of the columns.
     pub compression: Compression,
     /// Rows of a part, rounded up to row groups.
@@ -55,9 +55,9 @@ pub struct Options {
     pub release: bool,
 }
 
-impl Default for Options {
+impl Default for ConvertOptions {
     fn default() -> Self {
-        Options {
+        ConvertOptions {
             compression: Compression::Lz4,
             part_rows: 1 << 24,
             group_rows: 1 << 18,
@@ -81,7 +81,7 @@ pub struct ThreadRows {
 
 /// Result of the conversion.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct ConvertOutcome {
     /// Counts of the expansion.
     pub counters: Counters,
     /// Number of rows that are stores.
@@ -102,7 +102,7 @@ pub struct Outcome {
     pub problems: Vec<String>,
     /// Samples with rows, but for those of `full` that ended in memory.
     pub samples: Vec<SampleSeen>,
-    windows: Option<windows::Collector>,
+    windows: Option<windows::WindowCollector>,
     /// `burst`: code in which windows begin.
     pub places: Option<LoadLocator>,
 }
@@ -123,7 +123,7 @@ pub struct SampleSeen {
 /// More sentences than this say nothing new.
 const MAX_PROBLEMS: usize = 20;
 
-impl Outcome {
+impl ConvertOutcome {
     fn problem(&mut self, sentence: String) {
         match self.problems.len() {
             n if n < MAX_PROBLEMS => self.problems.push(sentence),
@@ -216,8 +216,8 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ConvertError {
 pub fn convert(
     trace: &Path,
     manifest: &Manifest,
-    options: &Options,
-) -> Result<Outcome, ConvertError> {
+    options: &ConvertOptions,
+) -> Result<ConvertOutcome, ConvertError> {
     convert_rest(trace, manifest, options, None)
 }
 
@@ -226,9 +226,9 @@ pub fn convert(
 pub(crate) fn convert_rest(
     trace: &Path,
     manifest: &Manifest,
-    options: &Options,
+    options: &ConvertOptions,
     carried: Option<Carried>,
-) -> Result<Outcome, ConvertError> {
+) -> Result<ConvertOutcome, ConvertError> {
     let spill_dir = trace.join(SPILL_DIR);
     let files = spill::list(&spill_dir).map_err(io(&spill_dir))?;
     for (_, path) in &files {
@@ -248,15 +248,16 @@ pub(crate) fn convert_rest(
     let samples = trace.join(SAMPLES_DIR);
     make_dir(&samples).map_err(io(&samples))?;
     remove_parts(&samples);
-    let mut source = expand::Source::new(manifest, &sidecars, files, carried)?;
+    let mut source = expand::ExpansionSource::new(manifest, &sidecars, files, carried)?;
     source.release = options.release;
     let places =
         (manifest.mode == TraceMode::Burst).then(|| LoadLocator::new(&manifest.modules, &sidecars));
     drop(sidecars);
-    let done = encode::run(source, &samples, options).and_then(|mut outcome| {
+    let done = encode::convert_source(source, &samples, options).and_then(|mut outcome| {
         if let Some(windows) = outcome.windows.take() {
             outcome.places = places;
-            outcome.loads_executed = windows::write(trace, &windows.list, per_window(manifest))?;
+            outcome.loads_executed =
+                windows::write_windows(trace, &windows.list, per_window(manifest))?;
         }
         Ok(outcome)
     });

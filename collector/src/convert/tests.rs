@@ -243,9 +243,9 @@ fn rows_sent_while_a_program_runs_and_rows_kept_are_all_rows() {
     ] {
         first.push(full(slot, payloads));
     }
-    let options = Options {
+    let options = ConvertOptions {
         group_rows: 100,
-        ..Options::default()
+        ..ConvertOptions::default()
     };
     let others = |dir: &Path| {
         write(dir, 3, 3, &[full(0, 0..500)]);
@@ -347,7 +347,7 @@ fn rows_are_sorted_by_thread_across_parts_and_row_groups() {
         );
         write(dir.path(), 3, 3, &[full(0, 0..500)]);
         write(dir.path(), 3, 3, &[full(0, 0..40)]);
-        let options = Options {
+        let options = ConvertOptions {
             compression,
             part_rows: 1000,
             group_rows: 100,
@@ -407,7 +407,7 @@ fn torn_and_damaged_files_lose_only_what_is_damaged() {
     bytes[middle] ^= 1;
     std::fs::write(&damaged, &bytes).unwrap();
     std::fs::write(dir.path().join("spill/9-9-0.spill"), "nonsense").unwrap();
-    let outcome = convert(dir.path(), &manifest, &Options::default()).unwrap();
+    let outcome = convert(dir.path(), &manifest, &ConvertOptions::default()).unwrap();
     assert_eq!((outcome.torn_files, outcome.damaged_segments), (1, 2));
     assert_eq!(outcome.problems.len(), 3, "{:?}", outcome.problems);
     let mut want = expected(1, 1, 0, 0..100, &mut 0);
@@ -426,7 +426,7 @@ fn files_of_another_version_are_no_damage_to_do_without() {
     let mut bytes = std::fs::read(&old).unwrap();
     bytes[8] = 1;
     std::fs::write(&old, &bytes).unwrap();
-    let error = convert(dir.path(), &manifest, &Options::default()).unwrap_err();
+    let error = convert(dir.path(), &manifest, &ConvertOptions::default()).unwrap_err();
     assert!(
         matches!(&error, ConvertError::OtherVersion { path, .. } if *path == old),
         "{error}"
@@ -442,12 +442,12 @@ fn failures_leave_no_parts_and_do_not_hang() {
         .map(|i| full(i * 100, i * 100..i * 100 + 100))
         .collect();
     write(dir.path(), 1, 1, &segments);
-    let options = Options {
+    let options = ConvertOptions {
         part_rows: 1000,
         group_rows: 100,
         threads: 2,
         max_bytes: Some(20_000),
-        ..Options::default()
+        ..ConvertOptions::default()
     };
     let error = convert(dir.path(), &manifest, &options).unwrap_err();
     assert!(
@@ -460,7 +460,7 @@ fn failures_leave_no_parts_and_do_not_hang() {
     let error = convert(
         dir.path(),
         &manifest,
-        &Options {
+        &ConvertOptions {
             max_bytes: None,
             ..options
         },
@@ -472,7 +472,7 @@ fn failures_leave_no_parts_and_do_not_hang() {
     let done = convert(
         dir.path(),
         &manifest,
-        &Options {
+        &ConvertOptions {
             max_bytes: None,
             ..options
         },
@@ -506,9 +506,9 @@ fn spill_files_are_given_back_while_they_are_read() {
             .collect();
         let path = write(dir.path(), 1, 1, &segments);
         let before = std::fs::metadata(&path).unwrap();
-        let options = Options {
+        let options = ConvertOptions {
             release,
-            ..Options::default()
+            ..ConvertOptions::default()
         };
         let outcome = convert(dir.path(), &manifest, &options).unwrap();
         assert_eq!(outcome.damaged_segments, 0, "{:?}", outcome.problems);
@@ -531,12 +531,12 @@ fn a_wrong_sidecar_is_an_error() {
     let mut manifest = folder(dir.path());
     manifest.modules[0].sidecar_id = "00".into();
     assert!(matches!(
-        convert(dir.path(), &manifest, &Options::default()),
+        convert(dir.path(), &manifest, &ConvertOptions::default()),
         Err(ConvertError::OtherSidecar { .. })
     ));
     std::fs::remove_file(dir.path().join("annotations/a.mgza")).unwrap();
     assert!(matches!(
-        convert(dir.path(), &manifest, &Options::default()),
+        convert(dir.path(), &manifest, &ConvertOptions::default()),
         Err(ConvertError::Sidecar { .. })
     ));
 }
@@ -545,7 +545,7 @@ fn a_wrong_sidecar_is_an_error() {
 fn a_trace_without_records_has_no_parts() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = folder(dir.path());
-    let outcome = convert(dir.path(), &manifest, &Options::default()).unwrap();
+    let outcome = convert(dir.path(), &manifest, &ConvertOptions::default()).unwrap();
     assert_eq!((outcome.parts, outcome.counters.rows), (0, 0));
     assert!(rows(dir.path()).is_empty());
 }

@@ -16,14 +16,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Module and function.
-pub(crate) type Code = (u16, u32);
+pub(crate) type ModuleFunction = (u16, u32);
 
 /// Its beginning and its end are this share of a window's loads, each.
 const PART: usize = 8;
 
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Window {
+pub(crate) struct ExpandedWindow {
     pub key: ThreadKey,
     pub sample: u32,
     /// Slots in it.
@@ -42,9 +42,9 @@ pub(crate) struct Window {
     pub end_ns: u64,
     pub cause: u8,
     /// Code at the window's start: the code of most loads of its first part.
-    pub first: Code,
+    pub first: ModuleFunction,
     /// Code at its end, likewise.
-    pub last: Code,
+    pub last: ModuleFunction,
     /// The measurement behind it.
     pub pace: Pace,
     /// Average distance between triggers when its own came; 0 if unknown.
@@ -53,16 +53,16 @@ pub(crate) struct Window {
 
 /// Windows as they are expanded.
 #[derive(Clone, Debug)]
-pub(crate) struct Collector {
+pub(crate) struct WindowCollector {
     /// By module of the manifest, then by site: the function.
     functions: Vec<Vec<u32>>,
-    pub list: Vec<Window>,
+    pub list: Vec<ExpandedWindow>,
     /// The thread of the window before, if it has rows: a measurement is told with the window that
     /// follows it.
     before: Option<ThreadKey>,
     /// Code and number of loads of the current window, by row.
-    rows: Vec<(Code, u32)>,
-    /// [`Window::ways`] of the current window.
+    rows: Vec<(ModuleFunction, u32)>,
+    /// [`ExpandedWindow::ways`] of the current window.
     ways: HashSet<[(u16, u32); 2]>,
     /// Loads of all windows so far.
     seen: HashSet<(u16, u32)>,
@@ -70,15 +70,15 @@ pub(crate) struct Collector {
     sites: HashSet<(u16, u32)>,
 }
 
-impl Collector {
+impl WindowCollector {
     /// For traces of `burst`.
-    pub fn new(manifest: &Manifest, sidecars: &BTreeMap<String, Sidecar>) -> Collector {
+    pub fn new(manifest: &Manifest, sidecars: &BTreeMap<String, Sidecar>) -> WindowCollector {
         let of = |id: &String| {
             sidecars.get(id).map_or_else(Vec::new, |s| {
                 s.sites.iter().map(|site| site.function).collect()
             })
         };
-        Collector {
+        WindowCollector {
             functions: manifest.modules.iter().map(|m| of(&m.sidecar_id)).collect(),
             list: Vec::new(),
             before: None,
@@ -111,14 +111,14 @@ impl Collector {
         self.rows.clear();
         self.ways.clear();
         self.sites.clear();
-        let Collector {
+        let WindowCollector {
             functions,
             rows: codes,
             ways,
             sites,
             ..
         } = self;
-        let mut before: Option<(Code, (u16, u32))> = None;
+        let mut before: Option<(ModuleFunction, (u16, u32))> = None;
         let mut changes = 0u32;
         rows.loads(tables, first..rows.len(), |load| {
             if load.store {
@@ -152,7 +152,7 @@ impl Collector {
         };
         let loads = self.rows.iter().map(|r| r.1).sum();
         self.before = Some(key);
-        self.list.push(Window {
+        self.list.push(ExpandedWindow {
             key,
             sample,
             records: header.written() as u32,
@@ -172,8 +172,8 @@ impl Collector {
 }
 
 /// The code of most loads.
-fn most(rows: &[(Code, u32)]) -> Option<Code> {
-    let mut tally: BTreeMap<Code, u32> = BTreeMap::new();
+fn most(rows: &[(ModuleFunction, u32)]) -> Option<ModuleFunction> {
+    let mut tally: BTreeMap<ModuleFunction, u32> = BTreeMap::new();
     rows.iter()
         .for_each(|&(code, loads)| *tally.entry(code).or_default() += loads);
     tally
@@ -210,7 +210,7 @@ pub(crate) enum PerWindow {
 
 /// Nanoseconds of its thread's time that each window stands for, and what the triggers took of
 /// them; `None` where loads begin windows, or that is not known.
-fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
+fn times(list: &[ExpandedWindow], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
     let Some(PerWindow::Time {
         each,
         asked,
@@ -231,7 +231,7 @@ fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
         0 => asked,
         n => known.iter().sum::<f64>() / n as f64,
     };
-    let of = |w: &Window| {
+    let of = |w: &ExpandedWindow| {
         let period = match w.period {
             0 => usual,
             period => period as f64,
@@ -247,7 +247,7 @@ const MOST_TOLL: f64 = 0.9;
 
 /// Windows with the estimates of each, in their order.
 struct Estimates<'a> {
-    list: &'a [Window],
+    list: &'a [ExpandedWindow],
     each: Option<PerWindow>,
     speeds: Vec<Option<Speed>>,
     /// See [`measure::called_time`].
@@ -261,7 +261,7 @@ struct Estimates<'a> {
 }
 
 impl<'a> Estimates<'a> {
-    fn new(list: &'a [Window], each: Option<PerWindow>) -> Estimates<'a> {
+    fn new(list: &'a [ExpandedWindow], each: Option<PerWindow>) -> Estimates<'a> {
         let outside = match each {
             Some(PerWindow::Time { outside, .. }) => outside,
             _ => 0.0,
@@ -304,13 +304,13 @@ impl<'a> Estimates<'a> {
     /// The file's content.
     fn table(&self) -> Result<RecordBatch, ConvertError> {
         let list = self.list;
-        let u32s = |of: &dyn Fn(&Window) -> u32| {
+        let u32s = |of: &dyn Fn(&ExpandedWindow) -> u32| {
             Arc::new(list.iter().map(of).collect::<UInt32Array>()) as ArrayRef
         };
-        let u64s = |of: &dyn Fn(&Window) -> u64| {
+        let u64s = |of: &dyn Fn(&ExpandedWindow) -> u64| {
             Arc::new(list.iter().map(of).collect::<UInt64Array>()) as ArrayRef
         };
-        let texts = |of: &dyn Fn(&Window) -> &'static str| {
+        let texts = |of: &dyn Fn(&ExpandedWindow) -> &'static str| {
             Arc::new(list.iter().map(|w| Some(of(w))).collect::<StringArray>()) as ArrayRef
         };
         let floats = |values: &mut dyn Iterator<Item = Option<f64>>| {
@@ -329,7 +329,11 @@ impl<'a> Estimates<'a> {
             ("begin_ns", u64s(&|w| w.begin_ns), false),
             ("end_ns", u64s(&|w| w.end_ns), false),
             ("cause", texts(&|w| cause::name(w.cause)), false),
-            ("pace", texts(&|w| measure::name(w.pace.kind)), false),
+            (
+                "pace",
+                texts(&|w| measure::pace_kind_name(w.pace.kind)),
+                false,
+            ),
             ("pace_records", u32s(&|w| w.pace.records), false),
             ("pace_ns", u32s(&|w| w.pace.ns), false),
             ("ns_per_load", known(&|s| s.ns_per_load), true),
@@ -396,9 +400,9 @@ impl<'a> Estimates<'a> {
 }
 
 /// Writes the file into a trace folder (mode 0600). The result tells how many loads were executed.
-pub(crate) fn write(
+pub(crate) fn write_windows(
     folder: &Path,
-    list: &[Window],
+    list: &[ExpandedWindow],
     each: Option<PerWindow>,
 ) -> Result<ExecutedLoads, ConvertError> {
     use std::os::unix::fs::OpenOptionsExt;

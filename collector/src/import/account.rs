@@ -15,7 +15,7 @@ pub fn begin(session: &Session<'_>) -> Manifest {
         (true, true) => TraceMode::Snapshot,
         (true, false) => TraceMode::Full,
     };
-    let mut manifest = dir::begin(session.command.clone(), mode, 0, 0);
+    let mut manifest = dir::begin_manifest(session.command.clone(), mode, 0, 0);
     manifest.backend = "pt".into();
     // The file does not say when it was made.
     manifest.started.clear();

@@ -27,7 +27,7 @@ use crate::import::dump::{Input, WITHOUT_PTW};
 use crate::objects::Objects;
 use crate::options::args::Cli;
 use crate::soft::window_log::WindowLog;
-use crate::trace::coverage::Watch;
+use crate::trace::coverage::CoverageWatch;
 use crate::trace::dir::Folder;
 use crate::trace::{coverage, dir};
 use crate::util::failure::Failure;
@@ -100,7 +100,7 @@ pub fn run_with(
         manifest: account::begin(&session),
         folder,
         objects: Objects::default(),
-        watch: Watch::default(),
+        watch: CoverageWatch::default(),
     };
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
@@ -165,7 +165,8 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
     let mut parts: HashMap<ThreadKey, RecordJoiner> = HashMap::new();
     let has_parts = modules.has_parts();
     let mut outcome = Outcome::default();
-    let work = |events: Vec<events::Event>| resolve::slices(&session.spaces, modules, &events);
+    let work =
+        |events: Vec<events::PtwriteEvent>| resolve::slices(&session.spaces, modules, &events);
     let totals = events::for_each_unit(session, &order, &work, &mut |unit| {
         threads.begin_unit(unit.stream, unit.continues);
         let Slices {

@@ -14,7 +14,7 @@
 
 use crate::import::modules::{Modules, same_build_id};
 use crate::import::threads::Stretch;
-use crate::objects::heap::unwind::{Caller, Callers, Frame, PastUnwinders, Top, Unwound};
+use crate::objects::heap::unwind::{CallFrame, Caller, Callers, PastUnwinders, Top, Unwound};
 use crate::paths::tree::{NONE, gap};
 use crate::paths::{Paths, WindowPath};
 use crate::program::note;
@@ -22,7 +22,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use mgz_perf::data_file::Session;
 use mgz_perf::data_file::callchain::{CallChain, MOST, UserStack};
 use mgz_perf::data_file::mapping::Mapping;
-use mgz_perf::data_file::session::Window;
+use mgz_perf::data_file::session::AuxWindow;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, elf};
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ pub fn of_stretches(
     modules: &Modules,
     stretches: &[Stretch],
 ) -> Option<Paths> {
-    let tells = |w: &Window<'_>| w.chain.is_some() || w.stack.is_some();
+    let tells = |w: &AuxWindow<'_>| w.chain.is_some() || w.stack.is_some();
     if !session.windows.iter().any(tells) {
         return None;
     }
@@ -219,7 +219,7 @@ impl<'a> Files<'a> {
         time: u64,
         address: u64,
         call: Option<bool>,
-    ) -> Result<Frame, End> {
+    ) -> Result<CallFrame, End> {
         let spaces = &self.session.spaces;
         let number = spaces.find(process, time, address).ok_or(End::Odd)?;
         let mapping: &'a Mapping = spaces.mappings().get(number).ok_or(End::Odd)?;
@@ -236,12 +236,12 @@ impl<'a> Files<'a> {
                 if call.is_some_and(|first| !is_call(&file.bytes, offset, first)) {
                     return Err(End::Odd);
                 }
-                Ok(Frame {
+                Ok(CallFrame {
                     file: file.path.clone(),
                     address: offset.wrapping_sub(segment.0).wrapping_add(segment.1),
                 })
             }
-            Some(Source::Sidecar(path)) => Ok(Frame {
+            Some(Source::Sidecar(path)) => Ok(CallFrame {
                 file: path.clone(),
                 address: address.wrapping_sub(placed.ok_or(End::Absent)?.bias),
             }),
@@ -278,7 +278,7 @@ impl<'a> Files<'a> {
     }
 
     /// The place of a frame's caller; `Elsewhere` if nothing tells.
-    fn caller(&mut self, frame: &Frame) -> Caller {
+    fn caller(&mut self, frame: &CallFrame) -> Caller {
         let path = frame.file.to_str().unwrap_or("");
         let Some(Source::Here(file)) = self.known.get_mut(path) else {
             return Caller::Elsewhere;

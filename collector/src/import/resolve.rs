@@ -2,7 +2,7 @@
 
 use crate::import::modules::{Modules, Placed};
 use mgz_abi::slot::Slot;
-use mgz_perf::data_file::events::{Before, Event};
+use mgz_perf::data_file::events::{Before, PtwriteEvent};
 use mgz_perf::data_file::mapping::Spaces;
 
 /// Relation of a slice to the records before it.
@@ -110,7 +110,7 @@ impl Finder<'_> {
 }
 
 /// Resolves the events of one unit.
-pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
+pub fn slices(spaces: &Spaces, modules: &Modules, events: &[PtwriteEvent]) -> Slices {
     let mut out = Slices::default();
     let mut finder = Finder {
         spaces,

@@ -108,18 +108,19 @@ pub fn probe() -> ProbeReport {
         rights(Path::new("/")),
         trials(&mut Linux::default()),
     );
-    let (trigger, trigger_why) = match trigger::choose(&trigger::Asked::default(), trigger::find) {
-        Ok((trigger, why)) => (
-            if trigger.by_loads() {
-                "loads"
-            } else {
-                "cpu time"
-            }
-            .into(),
-            why,
-        ),
-        Err(why) => (String::new(), why),
-    };
+    let (trigger, trigger_why) =
+        match trigger::choose(&trigger::Asked::default(), trigger::find_load_event) {
+            Ok((trigger, why)) => (
+                if trigger.by_loads() {
+                    "loads"
+                } else {
+                    "cpu time"
+                }
+                .into(),
+                why,
+            ),
+            Err(why) => (String::new(), why),
+        };
     ProbeReport {
         trigger,
         trigger_why,

@@ -12,33 +12,33 @@ const AMD: [u64; 2] = [0x0529, 0x0629];
 
 /// Result of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct CounterSearch {
     /// Events that count loads and stores; `None` where nothing does.
     pub counters: Option<[Counter; 2]>,
     /// The events that count, or the missing part.
     pub why: String,
 }
 
-fn none(why: String) -> Found {
-    Found {
+fn none(why: String) -> CounterSearch {
+    CounterSearch {
         counters: None,
         why,
     }
 }
 
 /// Finds events that count accesses on this machine. The kernel must `accept` each event.
-pub fn here(accept: &mut dyn FnMut(&Counter) -> std::io::Result<()>) -> Found {
+pub fn here(accept: &mut dyn FnMut(&Counter) -> std::io::Result<()>) -> CounterSearch {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    find(Path::new("/sys/bus/event_source/devices"), &cpuinfo, accept)
+    find_counters_under(Path::new("/sys/bus/event_source/devices"), &cpuinfo, accept)
 }
 
 /// Looks at a tree of `/sys/bus/event_source/devices` and the text of `/proc/cpuinfo`, and lets the
 /// kernel `accept` each event.
-pub fn find(
+pub fn find_counters_under(
     devices: &Path,
     cpuinfo: &str,
     accept: &mut dyn FnMut(&Counter) -> std::io::Result<()>,
-) -> Found {
+) -> CounterSearch {
     let pmu = ["cpu", "cpu_core"].iter().find_map(|name| {
         let kind = std::fs::read_to_string(devices.join(name).join("type")).ok()?;
         Some((*name, kind.trim().parse().ok()?))
@@ -77,7 +77,7 @@ pub fn find(
         }
     }
     let list: Vec<String> = configs.iter().map(|c| format!("{c:#x}")).collect();
-    Found {
+    CounterSearch {
         why: format!(
             "accesses are counted by the PMU ({name}, events {})",
             list.join(" and ")
@@ -96,10 +96,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut yes = |_: &Counter| Ok(());
         let intel = "processor : 0\nvendor_id\t: GenuineIntel\n";
-        assert!(find(dir.path(), intel, &mut yes).why.contains("no PMU"));
+        assert!(
+            find_counters_under(dir.path(), intel, &mut yes)
+                .why
+                .contains("no PMU")
+        );
         std::fs::create_dir(dir.path().join("cpu_core")).unwrap();
         std::fs::write(dir.path().join("cpu_core/type"), "10\n").unwrap();
-        let found = find(dir.path(), intel, &mut yes);
+        let found = find_counters_under(dir.path(), intel, &mut yes);
         assert_eq!(
             found.counters,
             Some([
@@ -117,7 +121,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("cpu")).unwrap();
         std::fs::write(dir.path().join("cpu/type"), "4\n").unwrap();
         assert_eq!(
-            find(dir.path(), "vendor_id : AuthenticAMD", &mut yes).counters,
+            find_counters_under(dir.path(), "vendor_id : AuthenticAMD", &mut yes).counters,
             Some([
                 Counter {
                     kind: 4,
@@ -129,13 +133,13 @@ mod tests {
                 }
             ])
         );
-        let other = find(dir.path(), "vendor_id : Shanghai", &mut yes);
+        let other = find_counters_under(dir.path(), "vendor_id : Shanghai", &mut yes);
         assert!(other.counters.is_none() && other.why.contains("Shanghai"));
         std::fs::create_dir(dir.path().join("cpu_atom")).unwrap();
-        let hybrid = find(dir.path(), intel, &mut yes);
+        let hybrid = find_counters_under(dir.path(), intel, &mut yes);
         assert!(hybrid.counters.is_none() && hybrid.why.contains("two kinds of cores"));
         std::fs::remove_dir(dir.path().join("cpu_atom")).unwrap();
-        let refused = find(dir.path(), intel, &mut |c| {
+        let refused = find_counters_under(dir.path(), intel, &mut |c| {
             if c.config == 0x82d0 {
                 Err(io::ErrorKind::NotFound.into())
             } else {

@@ -3,7 +3,7 @@
 
 use crate::watch::events::{breakpoint, counting, signals};
 use mgz_perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
-use mgz_perf::open::{IOC_DISABLE, IOC_ENABLE, check, open};
+use mgz_perf::open::{IOC_DISABLE, IOC_ENABLE, open_perf_event, syscall_result};
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -53,7 +53,7 @@ impl Counted {
             action.sa_sigaction = came as *const () as usize;
             action.sa_flags = libc::SA_RESTART;
             libc::sigfillset(&mut action.sa_mask);
-            check(libc::sigaction(signal, &action, &mut before)).ok()?;
+            syscall_result(libc::sigaction(signal, &action, &mut before)).ok()?;
             Some(Counted { signal, before })
         }
     }
@@ -88,7 +88,7 @@ pub fn toll(signal: i32) -> Option<u64> {
         read_format: 0,
         ..counting(TYPE_SOFTWARE, SW_TASK_CLOCK)
     };
-    let event = open(&attr, 0, -1, -1).ok()?;
+    let event = open_perf_event(&attr, 0, -1, -1).ok()?;
     // SAFETY: no arguments.
     signals(&event, unsafe { libc::gettid() }, signal).ok()?;
     let mut gaps = Vec::with_capacity(SIGNALS);
@@ -144,20 +144,20 @@ pub fn watched(signal: i32) -> Option<u64> {
         sample_regs_user: 0,
         ..breakpoint(word.as_ptr() as u64, 8)
     };
-    let event = open(&attr, 0, -1, -1).ok()?;
+    let event = open_perf_event(&attr, 0, -1, -1).ok()?;
     // SAFETY: no arguments.
     signals(&event, unsafe { libc::gettid() }, signal).ok()?;
     let mut took = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let before = CAME.load(Ordering::Relaxed);
         // SAFETY: integers only.
-        check(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0) }).ok()?;
+        syscall_result(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0) }).ok()?;
         let began = cpu_ns();
         word.load(Ordering::SeqCst);
         // (The signal comes before the next instruction of this thread is over.)
         let came = CAME.load(Ordering::SeqCst) != before;
         // SAFETY: integers only.
-        check(unsafe { libc::ioctl(event.as_raw_fd(), IOC_DISABLE, 0) }).ok()?;
+        syscall_result(unsafe { libc::ioctl(event.as_raw_fd(), IOC_DISABLE, 0) }).ok()?;
         if came {
             took.push(CAME_AT.load(Ordering::Relaxed).saturating_sub(began));
         }

@@ -5,7 +5,7 @@
 //! has them. The recorder does not believe the PMU but tries it: virtual machines have counters
 //! that never overflow.
 
-use crate::machine::counters::Found;
+use crate::machine::counters::CounterSearch;
 use crate::machine::{counters, signal_cost};
 use crate::watch::events;
 use crate::watch::events::Counter;
@@ -37,7 +37,7 @@ const NEVER: u64 = 1_000_000_000;
 
 /// Trigger of windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trigger {
+pub struct WindowTrigger {
     /// `type` of `struct perf_event_attr`.
     pub kind: u32,
     /// `config` of the same.
@@ -98,10 +98,10 @@ impl Budget {
     }
 }
 
-impl Trigger {
+impl WindowTrigger {
     /// A trigger so many times per second of CPU time.
-    pub fn time(rate: f64) -> Trigger {
-        Trigger {
+    pub fn time(rate: f64) -> WindowTrigger {
+        WindowTrigger {
             kind: CPU_TIME.0,
             config: CPU_TIME.1,
             period: (1e9 / rate) as u64,
@@ -113,15 +113,15 @@ impl Trigger {
 
     /// A trigger by CPU time, as often as a budget allows. (The period is that at which the
     /// recorder must look.)
-    pub fn within(budget: Budget) -> Trigger {
-        Trigger {
+    pub fn within(budget: Budget) -> WindowTrigger {
+        WindowTrigger {
             budget: Some(budget),
-            ..Trigger::time(1e9 / SELDOM as f64)
+            ..WindowTrigger::time(1e9 / SELDOM as f64)
         }
     }
 
-    fn loads(counter: &Counter, period: u64) -> Trigger {
-        Trigger {
+    fn loads(counter: &Counter, period: u64) -> WindowTrigger {
+        WindowTrigger {
             kind: counter.kind,
             config: counter.config,
             period,
@@ -157,11 +157,11 @@ impl Trigger {
     /// The same, but no more often than a thread can stand where a signal takes it `toll`
     /// nanoseconds: what comes before the one before is over leaves no time to the program.
     /// With a sentence for the user if it differs from the request.
-    pub fn bearable(self, toll: u64) -> (Trigger, Option<String>) {
+    pub fn bearable(self, toll: u64) -> (WindowTrigger, Option<String>) {
         if self.by_loads() || self.period >= toll {
             return (self, None);
         }
-        let slower = Trigger {
+        let slower = WindowTrigger {
             period: toll,
             ..self
         };
@@ -176,9 +176,9 @@ impl Trigger {
 
     /// The same at the kernel's tick, if it has a thread sampled as often as was asked for, not in
     /// step with the tick.
-    pub fn at_ticks(self, tick: u64) -> Option<Trigger> {
+    pub fn at_ticks(self, tick: u64) -> Option<WindowTrigger> {
         (!self.by_loads() && tick > 0 && self.period >= 2 * tick)
-            .then_some(Trigger { tick, ..self })
+            .then_some(WindowTrigger { tick, ..self })
     }
 
     /// For the manifest, if triggers come by loads.
@@ -243,7 +243,10 @@ pub fn parse_event(text: &str) -> Result<Counter, String> {
 }
 
 /// Decides, and says why; an error is a sentence for the user.
-pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, String), String> {
+pub fn choose(
+    asked: &Asked,
+    find: impl FnOnce() -> CounterSearch,
+) -> Result<(WindowTrigger, String), String> {
     let loads = asked.by == Some(By::Loads) || asked.event.is_some();
     let time = matches!(asked.by, Some(By::CpuTime | By::Ticks))
         || asked.rate.is_some()
@@ -278,7 +281,7 @@ pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, S
     let period = asked.period.unwrap_or(LOADS);
     if let Some(event) = &asked.event {
         return Ok((
-            Trigger::loads(event, period),
+            WindowTrigger::loads(event, period),
             format!(
                 "loads are counted by event {}:{:#x}, as asked for",
                 event.kind, event.config
@@ -286,15 +289,15 @@ pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, S
         ));
     }
     let by_time = || match asked.rate {
-        Some(rate) => Trigger::time(rate),
-        None => Trigger::within(Budget::new(asked.overhead.unwrap_or(OVERHEAD))),
+        Some(rate) => WindowTrigger::time(rate),
+        None => WindowTrigger::within(Budget::new(asked.overhead.unwrap_or(OVERHEAD))),
     };
     if time {
         return Ok((by_time(), "as asked for".into()));
     }
-    let found = find();
+    let found = find_load_event();
     match found.counters {
-        Some([counter, _]) => Ok((Trigger::loads(&counter, period), found.why)),
+        Some([counter, _]) => Ok((WindowTrigger::loads(&counter, period), found.why)),
         None if loads || asked.period.is_some() => Err(format!(
             "{}; let CPU time begin windows (--rate), or record with --mode ring, which counts records",
             found.why
@@ -307,7 +310,7 @@ pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, S
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// It.
-    pub trigger: Trigger,
+    pub trigger: WindowTrigger,
     /// Why, for the manifest.
     pub why: String,
     /// A sentence for the user if it comes more seldom than was asked for.
@@ -320,7 +323,7 @@ pub struct Chosen {
 /// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one
 /// that triggers send.
 pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
-    let (trigger, why) = choose(asked, find)?;
+    let (trigger, why) = choose(asked, find_load_event)?;
     if trigger.by_loads() {
         return Ok(Chosen {
             trigger,
@@ -383,7 +386,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 /// rate, or, where its signals are dear or refused, the one that is looked at at the tick.
 /// `toll` is the cost of such a signal, if it comes.
 fn choose_clock(
-    trigger: Trigger,
+    trigger: WindowTrigger,
     why: String,
     ticks: bool,
     kernel: &Kernel,
@@ -393,7 +396,7 @@ fn choose_clock(
         toll: 0,
         signals: signal_cost::handled(),
     };
-    let trigger = Trigger { costs, ..trigger };
+    let trigger = WindowTrigger { costs, ..trigger };
     if trigger.budget.is_some() {
         return within_budget(trigger, costs, why, ticks, kernel, toll());
     }
@@ -431,7 +434,7 @@ fn choose_clock(
     }
     let toll = toll.unwrap_or(0);
     let costs = Costs { toll, ..costs };
-    let (trigger, slower) = Trigger { costs, ..trigger }.bearable(toll);
+    let (trigger, slower) = WindowTrigger { costs, ..trigger }.bearable(toll);
     let matters = trigger.period < SELDOM;
     Ok(Chosen {
         trigger,
@@ -444,7 +447,7 @@ fn choose_clock(
 /// The same where windows come as a budget allows: often at first, which takes the event clock, and
 /// at ticks later, where these are cheaper.
 fn within_budget(
-    trigger: Trigger,
+    trigger: WindowTrigger,
     costs: Costs,
     why: String,
     ticks: bool,
@@ -465,7 +468,7 @@ fn within_budget(
         Some(_) => why,
     };
     Ok(Chosen {
-        trigger: Trigger {
+        trigger: WindowTrigger {
             tick: if timers || dear { kernel.tick } else { 0 },
             costs: Costs {
                 toll: if timers { NEVER } else { toll.unwrap_or(0) },
@@ -480,7 +483,7 @@ fn within_budget(
 }
 
 /// The event that counts loads here and passes a trial.
-pub fn find() -> Found {
+pub fn find_load_event() -> CounterSearch {
     let mut tried = false;
     counters::here(&mut |counter| {
         // The other one, that of stores, is not needed.
@@ -544,8 +547,8 @@ mod tests {
         config: 0x81d0,
     };
 
-    fn there() -> Found {
-        Found {
+    fn there() -> CounterSearch {
+        CounterSearch {
             counters: Some([
                 INTEL,
                 Counter {
@@ -557,8 +560,8 @@ mod tests {
         }
     }
 
-    fn none() -> Found {
-        Found {
+    fn none() -> CounterSearch {
+        CounterSearch {
             counters: None,
             why: "no PMU".into(),
         }
@@ -566,8 +569,10 @@ mod tests {
 
     #[test]
     fn loads_are_preferred_and_never_pretended() {
-        let by = |asked: &Asked, found: Found| choose(asked, || found).map(|(trigger, _)| trigger);
-        let loads = |period| Trigger {
+        let by = |asked: &Asked, found: CounterSearch| {
+            choose(asked, || found).map(|(trigger, _)| trigger)
+        };
+        let loads = |period| WindowTrigger {
             kind: 4,
             config: 0x81d0,
             period,
@@ -585,7 +590,7 @@ mod tests {
         };
         assert_eq!(
             by(&rate, there()),
-            Ok(Trigger {
+            Ok(WindowTrigger {
                 kind: 1,
                 config: 1,
                 period: 1_000_000,
@@ -618,7 +623,7 @@ mod tests {
         };
         assert_eq!(
             by(&own, none()),
-            Ok(Trigger {
+            Ok(WindowTrigger {
                 kind: 1,
                 config: 2,
                 period: 500,
@@ -660,23 +665,23 @@ mod tests {
             assert!(by(&wrong, there()).is_err(), "{wrong:?}");
         }
         assert_eq!(
-            (loads(LOADS).rate(), Trigger::time(250.0).rate()),
+            (loads(LOADS).rate(), WindowTrigger::time(250.0).rate()),
             (0.0, 250.0)
         );
-        assert!(loads(LOADS).by_loads() && !Trigger::time(1.0).by_loads());
+        assert!(loads(LOADS).by_loads() && !WindowTrigger::time(1.0).by_loads());
     }
 
     #[test]
     fn no_more_signals_than_a_thread_can_stand() {
         assert_eq!(
-            Trigger::time(1000.0).bearable(45_000),
-            (Trigger::time(1000.0), None)
+            WindowTrigger::time(1000.0).bearable(45_000),
+            (WindowTrigger::time(1000.0), None)
         );
         assert_eq!(
-            Trigger::time(1000.0).bearable(0),
-            (Trigger::time(1000.0), None)
+            WindowTrigger::time(1000.0).bearable(0),
+            (WindowTrigger::time(1000.0), None)
         );
-        let few = Trigger {
+        let few = WindowTrigger {
             kind: 4,
             config: 1,
             period: 10,
@@ -685,8 +690,8 @@ mod tests {
             costs: Costs::default(),
         };
         assert_eq!(few.bearable(45_000), (few, None));
-        let (slower, why) = Trigger::time(50_000.0).bearable(40_000);
-        assert_eq!(slower, Trigger::time(25_000.0));
+        let (slower, why) = WindowTrigger::time(50_000.0).bearable(40_000);
+        assert_eq!(slower, WindowTrigger::time(25_000.0));
         assert!(why.is_some_and(|w| w.starts_with("25000 times a second instead of 50000")));
     }
 
@@ -697,9 +702,13 @@ mod tests {
             calls_end_first: true,
         };
         let clock = |rate, ticks, kernel: Kernel, toll| {
-            choose_clock(Trigger::time(rate), "why".into(), ticks, &kernel, || {
-                Some(toll)
-            })
+            choose_clock(
+                WindowTrigger::time(rate),
+                "why".into(),
+                ticks,
+                &kernel,
+                || Some(toll),
+            )
             .map(|c| (c.trigger.tick, c.trigger.period, c.toll))
         };
         assert_eq!(
@@ -737,7 +746,7 @@ mod tests {
         // Refused.
         let refused = |rate| {
             choose_clock(
-                Trigger::time(rate),
+                WindowTrigger::time(rate),
                 "why".into(),
                 false,
                 &Kernel {
@@ -793,7 +802,7 @@ mod tests {
             calls_end_first: true,
         };
         let chosen = |ticks, kernel: Kernel, toll| {
-            let budget = Trigger::within(Budget::new(2.5));
+            let budget = WindowTrigger::within(Budget::new(2.5));
             choose_clock(budget, "why".into(), ticks, &kernel, || toll).map(|c| {
                 let budget = c.trigger.budget.unwrap();
                 (c.trigger.tick, budget.share, c.trigger.costs.toll)

@@ -2,7 +2,7 @@
 
 use crate::objects::ranges::ObjectRange;
 use crate::objects::types::Layout;
-use crate::objects::{Instance, Kind, Object};
+use crate::objects::{Instance, Object, ObjectKind};
 
 /// A mapping that is there, or was.
 #[derive(Clone, Debug)]
@@ -64,7 +64,9 @@ impl Lives {
             } = l.mapping;
             let name = match kind {
                 // Nothing else tells two of them apart.
-                Kind::Anonymous if name.is_empty() => format!("{start:#x} ({})", size(end - start)),
+                ObjectKind::Anonymous if name.is_empty() => {
+                    format!("{start:#x} ({})", size(end - start))
+                }
                 _ => name,
             };
             let object = Object {
@@ -102,7 +104,7 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> ObjectRange {
+    fn mapping(start: u64, end: u64, kind: ObjectKind, name: &str) -> ObjectRange {
         ObjectRange {
             start,
             end,
@@ -115,15 +117,21 @@ mod tests {
     #[test]
     fn mappings_grow_go_and_come_again() {
         let mut lives = Lives::default();
-        let heap = |end| mapping(0x1000, end, Kind::Heap, "[heap]");
+        let heap = |end| mapping(0x1000, end, ObjectKind::Heap, "[heap]");
         lives.look(
             10,
-            vec![heap(0x3000), mapping(0x8000, 0x9000, Kind::Anonymous, "")],
+            vec![
+                heap(0x3000),
+                mapping(0x8000, 0x9000, ObjectKind::Anonymous, ""),
+            ],
         );
         lives.look(20, vec![heap(0x5000)]);
         lives.look(
             30,
-            vec![heap(0x4000), mapping(0x8000, 0x8400, Kind::File, "/data")],
+            vec![
+                heap(0x4000),
+                mapping(0x8000, 0x8400, ObjectKind::File, "/data"),
+            ],
         );
         let mut list: Vec<_> = lives
             .instances(7)

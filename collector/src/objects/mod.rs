@@ -41,7 +41,7 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// Kind of an object, as in the column `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum ObjectKind {
     /// A variable of a module.
     Global,
     /// Memory that the program took with `brk`.
@@ -54,15 +54,15 @@ pub enum Kind {
     Anonymous,
 }
 
-impl Kind {
+impl ObjectKind {
     /// The column's text.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Global => "global",
-            Kind::Heap => "heap",
-            Kind::Stack => "stack",
-            Kind::File => "file",
-            Kind::Anonymous => "anonymous",
+            ObjectKind::Global => "global",
+            ObjectKind::Heap => "heap",
+            ObjectKind::Stack => "stack",
+            ObjectKind::File => "file",
+            ObjectKind::Anonymous => "anonymous",
         }
     }
 }
@@ -71,7 +71,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Object {
     /// Kind of the object.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Variable, file, or the kernel's name for it.
     pub name: String,
     /// Type of a variable, where debug information tells it.
@@ -178,7 +178,7 @@ impl Objects {
                 begin_ns: 0,
                 end_ns: u64::MAX,
                 object: Object {
-                    kind: Kind::Global,
+                    kind: ObjectKind::Global,
                     name: v.name.clone(),
                     of_type: v.of_type.clone(),
                     module: module.clone(),
@@ -214,10 +214,10 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
 fn look(pid: u32, process: &mut Process) -> Vec<ObjectRange> {
     process.looked = Instant::now();
     // A process that is gone shows nothing; its known mappings stay.
-    let Ok(text) = proc_maps::read(pid) else {
+    let Ok(text) = proc_maps::read_process_maps(pid) else {
         return Vec::new();
     };
-    let seen = ranges::parse(&text);
+    let seen = ranges::parse_mappings(&text);
     if !seen.is_empty() {
         process.lives.look(monotonic_ns(), seen.clone());
     }
@@ -237,7 +237,7 @@ mod tests {
             begin_ns: 0,
             end_ns: u64::MAX,
             object: Object {
-                kind: Kind::Anonymous,
+                kind: ObjectKind::Anonymous,
                 name: String::new(),
                 of_type: String::new(),
                 module: String::new(),

@@ -1,6 +1,6 @@
 //! `/proc/PID/maps`, as far as it tells objects.
 
-use crate::objects::Kind;
+use crate::objects::ObjectKind;
 use mgz_perf::proc_maps;
 
 /// Memory of one kind without a gap.
@@ -11,7 +11,7 @@ pub struct ObjectRange {
     /// Address behind the last.
     pub end: u64,
     /// Kind of the memory.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// File, or the kernel's name. Empty for memory without one.
     pub name: String,
     /// Memory that cannot be read lies right below, as below a stack.
@@ -26,7 +26,7 @@ fn is_ours(path: &str) -> bool {
 
 /// Mappings that can be read, with neighbours of the same file (text, constants, data) joined.
 /// Lines that make no sense are left out.
-pub fn parse(text: &str) -> Vec<ObjectRange> {
+pub fn parse_mappings(text: &str) -> Vec<ObjectRange> {
     let mut list: Vec<ObjectRange> = Vec::new();
     // End of the last mapping that cannot be read.
     let mut guard = 0;
@@ -50,8 +50,8 @@ pub fn parse(text: &str) -> Vec<ObjectRange> {
             Some(last)
                 if last.end == mapping.start
                     && (last.name == mapping.name
-                        || (last.kind == Kind::File && mapping.name.is_empty()))
-                    && last.kind != Kind::Stack =>
+                        || (last.kind == ObjectKind::File && mapping.name.is_empty()))
+                    && last.kind != ObjectKind::Stack =>
             {
                 last.end = mapping.end;
             }
@@ -61,12 +61,12 @@ pub fn parse(text: &str) -> Vec<ObjectRange> {
     list
 }
 
-fn kind_of(name: &str) -> Kind {
+fn kind_of(name: &str) -> ObjectKind {
     match name {
-        "[heap]" => Kind::Heap,
-        n if n.starts_with("[stack") => Kind::Stack,
-        n if n.starts_with('/') => Kind::File,
-        _ => Kind::Anonymous,
+        "[heap]" => ObjectKind::Heap,
+        n if n.starts_with("[stack") => ObjectKind::Stack,
+        n if n.starts_with('/') => ObjectKind::File,
+        _ => ObjectKind::Anonymous,
     }
 }
 
@@ -74,7 +74,7 @@ fn kind_of(name: &str) -> Kind {
 mod tests {
     use super::*;
 
-    fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> ObjectRange {
+    fn mapping(start: u64, end: u64, kind: ObjectKind, name: &str) -> ObjectRange {
         ObjectRange {
             start,
             end,
@@ -94,7 +94,7 @@ mod tests {
 7ffff1002000-7ffff1003000 rw-s 00000000 00:01 7                          /memfd:mgz-arena (deleted)
 7ffff1003000-7ffff1004000 rw-p 00000000 00:00 0 
 ";
-        let guarded: Vec<bool> = parse(text).iter().map(|m| m.guarded).collect();
+        let guarded: Vec<bool> = parse_mappings(text).iter().map(|m| m.guarded).collect();
         assert_eq!(guarded, [true, true, false]);
     }
 
@@ -114,26 +114,42 @@ nonsense
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 ";
         assert_eq!(
-            parse(text),
+            parse_mappings(text),
             [
                 mapping(
                     0x5555_5555_4000,
                     0x5555_5555_9000,
-                    Kind::File,
+                    ObjectKind::File,
                     "/usr/bin/a b"
                 ),
-                mapping(0x5555_5555_a000, 0x5555_5557_b000, Kind::Heap, "[heap]"),
-                mapping(0x7fff_f000_0000, 0x7fff_f002_1000, Kind::Anonymous, ""),
-                mapping(0x7fff_fffd_e000, 0x7fff_ffff_f000, Kind::Stack, "[stack]"),
+                mapping(
+                    0x5555_5555_a000,
+                    0x5555_5557_b000,
+                    ObjectKind::Heap,
+                    "[heap]"
+                ),
+                mapping(
+                    0x7fff_f000_0000,
+                    0x7fff_f002_1000,
+                    ObjectKind::Anonymous,
+                    ""
+                ),
+                mapping(
+                    0x7fff_fffd_e000,
+                    0x7fff_ffff_f000,
+                    ObjectKind::Stack,
+                    "[stack]"
+                ),
             ]
         );
     }
 
     #[test]
     fn this_process_has_a_heap_or_a_stack() {
-        let seen = parse(&proc_maps::read(std::process::id()).unwrap());
+        let seen = parse_mappings(&proc_maps::read_process_maps(std::process::id()).unwrap());
         assert!(
-            seen.iter().any(|m| m.kind == Kind::Stack) && seen.iter().any(|m| m.kind == Kind::File)
+            seen.iter().any(|m| m.kind == ObjectKind::Stack)
+                && seen.iter().any(|m| m.kind == ObjectKind::File)
         );
         assert!(seen.windows(2).all(|w| w[0].end <= w[1].start));
     }

@@ -10,7 +10,7 @@
 
 use crate::objects::ranges::ObjectRange;
 use crate::objects::types::Layout;
-use crate::objects::{Instance, Kind, Object};
+use crate::objects::{Instance, Object, ObjectKind};
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -78,7 +78,7 @@ pub fn range(seen: &StackSeen, mappings: impl FnOnce() -> Vec<ObjectRange>) -> O
         return None;
     };
     // Memory without rights guards the lower end.
-    (mapping.kind == Kind::Anonymous && mapping.guarded).then_some(mapping.start..end)
+    (mapping.kind == ObjectKind::Anonymous && mapping.guarded).then_some(mapping.start..end)
 }
 
 /// A thread's stack.
@@ -187,7 +187,7 @@ impl Stacks {
                 },
                 end_ns: life.end_ns,
                 object: Object {
-                    kind: Kind::Stack,
+                    kind: ObjectKind::Stack,
                     name,
                     of_type: String::new(),
                     module: String::new(),
@@ -207,7 +207,7 @@ mod tests {
         ObjectRange {
             start,
             end,
-            kind: Kind::Anonymous,
+            kind: ObjectKind::Anonymous,
             name: String::new(),
             guarded,
         }
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(at(std::slice::from_ref(&guarded), 0x30_0000, 0), None);
         // The first thread's stack has its name already.
         let main = ObjectRange {
-            kind: Kind::Stack,
+            kind: ObjectKind::Stack,
             ..guarded
         };
         assert_eq!(at(&[main], 0x1f_f000, 0), None);

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 /// Bytes of debug information.
-pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
-type Entry<'a> = gimli::DebuggingInformationEntry<Bytes<'a>>;
+pub(crate) type DebugBytes<'a> = EndianSlice<'a, LittleEndian>;
+type Entry<'a> = gimli::DebuggingInformationEntry<DebugBytes<'a>>;
 
 /// Debug information larger than this is not searched for types: it would take seconds.
 const MAX_DEBUG: u64 = 256 << 20;
@@ -74,15 +74,15 @@ pub(crate) fn sections<'a>(file: &object::File<'a>) -> Option<gimli::DwarfSectio
 
 /// Types of one unit.
 pub(crate) struct Types<'d, 'a> {
-    pub(crate) dwarf: &'d gimli::Dwarf<Bytes<'a>>,
-    pub(crate) unit: &'d gimli::Unit<Bytes<'a>>,
+    pub(crate) dwarf: &'d gimli::Dwarf<DebugBytes<'a>>,
+    pub(crate) unit: &'d gimli::Unit<DebugBytes<'a>>,
     known: HashMap<UnitOffset, String>,
 }
 
 impl<'d, 'a> Types<'d, 'a> {
     pub(crate) fn new(
-        dwarf: &'d gimli::Dwarf<Bytes<'a>>,
-        unit: &'d gimli::Unit<Bytes<'a>>,
+        dwarf: &'d gimli::Dwarf<DebugBytes<'a>>,
+        unit: &'d gimli::Unit<DebugBytes<'a>>,
     ) -> Types<'d, 'a> {
         Types {
             dwarf,

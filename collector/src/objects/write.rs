@@ -54,7 +54,7 @@ struct Row<'a> {
 }
 
 /// Writes the file into a trace folder, mode 0600. Nothing is written where there is nothing.
-pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<()> {
+pub fn write_objects(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<()> {
     if list.is_empty() && heap.lives.is_empty() {
         return Ok(());
     }
@@ -118,7 +118,7 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
         let batch: Vec<Row<'_>> = rows.by_ref().take(BATCH).collect();
         Some(RecordBatch::try_new(schema.clone(), columns(&batch)).map_err(Into::into))
     });
-    small_table::write(folder, OBJECTS, schema.clone(), batches)
+    small_table::write_small_table(folder, OBJECTS, schema.clone(), batches)
 }
 
 fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {
@@ -150,7 +150,7 @@ fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::Kind;
+    use crate::objects::ObjectKind;
     use arrow_array::cast::AsArray;
     use arrow_array::types::UInt64Type;
     use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -158,10 +158,10 @@ mod tests {
     #[test]
     fn rows_of_one_object_share_its_number() {
         let dir = tempfile::tempdir().unwrap();
-        write(dir.path(), &[], &Blocks::default()).unwrap();
+        write_objects(dir.path(), &[], &Blocks::default()).unwrap();
         assert!(!dir.path().join(OBJECTS).exists());
         let object = |name: &str| Object {
-            kind: Kind::Global,
+            kind: ObjectKind::Global,
             name: name.into(),
             of_type: "int".into(),
             module: "a".into(),
@@ -194,7 +194,7 @@ mod tests {
             sites: vec![site("f"), site("g"), site("f")],
             lives: vec![life(64, 0), life(72, 1), life(80, 2)],
         };
-        write(
+        write_objects(
             dir.path(),
             &[
                 instance(1, 16, object("x")),

@@ -174,7 +174,7 @@ pub struct Cli {
     /// Settings of Intel PT: mtc[=N], cyc, tsc=0 (timing), psb=N (a PSB every 2^(11+N) bytes),
     /// bytes=N (of PT data in a window), clock[=HZ] (samples by CPU time), pause=0 (trace
     /// between samples too), keep (the capture, beside the trace)
-    #[arg(long, value_name = "KEY[=VALUE],…", value_parser = crate::options::pt_settings::parse, conflicts_with_all = ["hot", "recover", "import"])]
+    #[arg(long, value_name = "KEY[=VALUE],…", value_parser = crate::options::pt_settings::parse_pt_settings, conflicts_with_all = ["hot", "recover", "import"])]
     pub pt: Option<crate::options::pt_settings::Settings>,
 
     /// Replace the trace that the folder holds; a folder without a trace is never touched
@@ -223,8 +223,8 @@ pub struct Cli {
     pub no_aslr: bool,
 
     /// Form of the line at the end (on standard error, since standard output is the program's)
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    pub format: OutputFormat,
 
     /// Show where the program spends its time, and the --functions option for mgz-instrument that
     /// covers it
@@ -433,7 +433,7 @@ impl From<Codec> for Compression {
 
 /// `--format`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum OutputFormat {
     /// One line for people
     Text,
     /// One line of JSON

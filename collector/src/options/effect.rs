@@ -2,7 +2,7 @@
 //! something to be recorded (or not), and told of otherwise: nobody shall believe in a setting that
 //! nobody reads.
 
-use crate::options::args::{Cli, Format};
+use crate::options::args::{Cli, OutputFormat};
 use mgz_annotations_schema::tell;
 
 /// Set of kinds of work of `mgz-record`, as far as options differ between them. Each kind is one
@@ -343,7 +343,7 @@ fn flag(id: &str) -> String {
 
 /// Checks the options of the command line. An error is a sentence for the user, as are the
 /// warnings.
-pub fn check(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
+pub fn check_command_line(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
     let mut told = Vec::new();
     for rule in RULES.iter().filter(|r| cli.given.contains(r.id)) {
         if rule.effect.has(way) {
@@ -368,10 +368,10 @@ pub fn check(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
     Ok(told)
 }
 
-/// [`check`]; the warnings go to standard error (in JSON nothing but the result does).
+/// [`check_command_line`]; the warnings go to standard error (in JSON nothing but the result does).
 pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
-    let told = check(cli, way)?;
-    if cli.format == Format::Text {
+    let told = check_command_line(cli, way)?;
+    if cli.format == OutputFormat::Text {
         for sentence in told {
             tell!("mgz-record: {sentence}");
         }
@@ -496,7 +496,7 @@ mod tests {
             let cli = given(&[&words[..], &["--", "./app"]].concat());
             assert!(cli.given.contains(rule.id), "{}", rule.id);
             for (way, name) in Way::ALL {
-                let verdict = check(&cli, way);
+                let verdict = check_command_line(&cli, way);
                 // A program is given in all of these; another row covers its meaning.
                 let about: Vec<String> = match verdict {
                     Err(sentence) => vec![sentence],
@@ -525,7 +525,7 @@ mod tests {
     fn combinations_that_were_silent_are_refused() {
         let refused = |words: &[&str], way| {
             let cli = given(&[words, &["--", "./app"]].concat());
-            check(&cli, way).unwrap_err()
+            check_command_line(&cli, way).unwrap_err()
         };
         assert!(
             refused(&["--window", "10"], Way::FULL)
@@ -546,9 +546,12 @@ mod tests {
         assert!(refused(&["--duration", "1"], Way::PT_FULL).contains("timeout"));
         assert!(refused(&["--near", "1"], Way::BURST_BY_LOADS).contains("--mode watch"));
         // Defaults were not given.
-        assert_eq!(check(&given(&["--", "./app"]), Way::FULL), Ok(Vec::new()));
+        assert_eq!(
+            check_command_line(&given(&["--", "./app"]), Way::FULL),
+            Ok(Vec::new())
+        );
         let both = given(&["--keep-spill", "--compress", "zstd", "--", "./app"]);
-        assert_eq!(check(&both, Way::FULL).unwrap().len(), 1);
+        assert_eq!(check_command_line(&both, Way::FULL).unwrap().len(), 1);
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub fn with_recorders(
     let (program, arguments) = cli.program.split_first()?;
     if line.len() <= cli.program.len()
         || !is_launcher(program, arguments.first())
-        || ranks::own().is_some()
+        || ranks::own_rank().is_some()
         || cli.calibrate
     {
         return None;

@@ -31,7 +31,7 @@ pub struct Settings {
 }
 
 /// For the command line: the settings, or a sentence.
-pub fn parse(text: &str) -> Result<Settings, String> {
+pub fn parse_pt_settings(text: &str) -> Result<Settings, String> {
     let mut settings = Settings::default();
     for item in text.split(',').filter(|item| !item.is_empty()) {
         let (key, value) = item
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn settings_are_read_and_checked() {
-        assert_eq!(parse(""), Ok(Settings::default()));
+        assert_eq!(parse_pt_settings(""), Ok(Settings::default()));
         let all = Settings {
             no_tsc: true,
             mtc: Some(3),
@@ -132,7 +132,7 @@ mod tests {
             keep: true,
         };
         assert_eq!(
-            parse("tsc=0,mtc,cyc,psb=2,bytes=8192,clock=250,pause=0,keep"),
+            parse_pt_settings("tsc=0,mtc,cyc,psb=2,bytes=8192,clock=250,pause=0,keep"),
             Ok(all)
         );
         for bad in [
@@ -145,7 +145,7 @@ mod tests {
             "mtc=x",
             "tsc=2",
         ] {
-            assert!(parse(bad).is_err(), "{bad}");
+            assert!(parse_pt_settings(bad).is_err(), "{bad}");
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
                 ..
             }
         ));
-        let clock = parse("clock=1000,bytes=4096").unwrap();
+        let clock = parse_pt_settings("clock=1000,bytes=4096").unwrap();
         assert_eq!(
             keep(clock, 10, 10),
             Keep::Windows {

@@ -75,7 +75,7 @@ const LAUNCHERS: [Launcher; 7] = [
 ];
 
 /// The rank of a process with this environment.
-pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<Rank> {
+pub fn rank_in_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Rank> {
     let number = |name: &str| variable(name)?.to_str()?.parse::<u32>().ok();
     LAUNCHERS.iter().find_map(|l| {
         if l.only_with.is_some_and(|name| variable(name).is_none()) {
@@ -90,8 +90,8 @@ pub fn find(variable: impl Fn(&str) -> Option<OsString>) -> Option<Rank> {
 }
 
 /// This process's rank.
-pub fn own() -> Option<Rank> {
-    find(|name| std::env::var_os(name))
+pub fn own_rank() -> Option<Rank> {
+    rank_in_environment(|name| std::env::var_os(name))
 }
 
 /// `--ranks`: numbers and ranges, e.g. `0,7,16-19`.
@@ -190,8 +190,8 @@ pub fn fill_in(
 /// # Errors
 ///
 /// Several ranks would write one folder, or a placeholder in the path cannot be filled in.
-pub fn settle(cli: &mut Cli, host: &str) -> Result<bool, Failure> {
-    let rank = own();
+pub fn settle_rank(cli: &mut Cli, host: &str) -> Result<bool, Failure> {
+    let rank = own_rank();
     if let Some(list) = &cli.ranks {
         let Some(rank) = rank else {
             return Err(Failure::own(
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn launchers_tell_the_rank_in_a_fixed_order() {
-        assert_eq!(find(environment(&[])), None);
+        assert_eq!(rank_in_environment(environment(&[])), None);
         let open_mpi = &[
             ("OMPI_COMM_WORLD_RANK", "3"),
             ("OMPI_COMM_WORLD_SIZE", "8"),
@@ -254,29 +254,44 @@ mod tests {
             ("PMIX_RANK", "7"),
             ("SLURM_PROCID", "0"),
         ];
-        assert_eq!(find(environment(open_mpi)), told(3, Some(8), Some(1)));
+        assert_eq!(
+            rank_in_environment(environment(open_mpi)),
+            told(3, Some(8), Some(1))
+        );
         let hydra = &[
             ("PMI_RANK", "2"),
             ("PMI_SIZE", "4"),
             ("MPI_LOCALRANKID", "2"),
         ];
-        assert_eq!(find(environment(hydra)), told(2, Some(4), Some(2)));
+        assert_eq!(
+            rank_in_environment(environment(hydra)),
+            told(2, Some(4), Some(2))
+        );
         let flux = &[("FLUX_TASK_RANK", "5")];
-        assert_eq!(find(environment(flux)), told(5, None, None));
+        assert_eq!(rank_in_environment(environment(flux)), told(5, None, None));
         let step = &[
             ("SLURM_PROCID", "6"),
             ("SLURM_STEP_NUM_TASKS", "16"),
             ("SLURM_LOCALID", "2"),
         ];
-        assert_eq!(find(environment(step)), told(6, Some(16), Some(2)));
+        assert_eq!(
+            rank_in_environment(environment(step)),
+            told(6, Some(16), Some(2))
+        );
     }
 
     #[test]
     fn a_job_script_is_no_rank_and_nonsense_is_none() {
-        assert_eq!(find(environment(&[("SLURM_PROCID", "0")])), None);
-        assert_eq!(find(environment(&[("PMI_RANK", "-1")])), None);
         assert_eq!(
-            find(environment(&[("PMI_RANK", "x"), ("FLUX_TASK_RANK", "1")])),
+            rank_in_environment(environment(&[("SLURM_PROCID", "0")])),
+            None
+        );
+        assert_eq!(
+            rank_in_environment(environment(&[("PMI_RANK", "-1")])),
+            None
+        );
+        assert_eq!(
+            rank_in_environment(environment(&[("PMI_RANK", "x"), ("FLUX_TASK_RANK", "1")])),
             told(1, None, None)
         );
     }

@@ -7,7 +7,7 @@
 pub mod write;
 
 use crate::paths::StackCopy;
-use crate::watch::access::{LONGEST, Reader, Registers};
+use crate::watch::access::{AccessReader, LONGEST, Registers};
 use crate::watch::trap_decode::Trap;
 
 /// One in so many full windows is followed by a watch: a hit costs half as much as a window.
@@ -56,12 +56,12 @@ impl WordAccess {
 
 /// Collects how watches end.
 #[derive(Default)]
-pub struct Collector {
-    reader: Reader,
+pub struct PairCollector {
+    reader: AccessReader,
     list: Vec<WatchEnd>,
 }
 
-impl Collector {
+impl PairCollector {
     /// Takes the runtime's report of a watch.
     pub fn take(&mut self, copy: &StackCopy) {
         let access = (!copy.stack.is_empty()).then(|| self.access(copy));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn access(copy: &StackCopy) -> Option<WordAccess> {
-        let mut collector = Collector::default();
+        let mut collector = PairCollector::default();
         collector.take(copy);
         collector.finish()[0].access
     }

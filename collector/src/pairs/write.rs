@@ -26,7 +26,7 @@ pub struct Pair {
 }
 
 /// Writes the table into a trace folder, mode 0600.
-pub fn write(folder: &Path, pairs: &[Pair]) -> anyhow::Result<()> {
+pub fn write_pairs(folder: &Path, pairs: &[Pair]) -> anyhow::Result<()> {
     fn u32s(values: impl Iterator<Item = u32>) -> ArrayRef {
         Arc::new(values.collect::<UInt32Array>())
     }
@@ -54,5 +54,5 @@ pub fn write(folder: &Path, pairs: &[Pair]) -> anyhow::Result<()> {
     let schema = Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()));
     let columns = columns.into_iter().map(|(_, column)| column).collect();
     let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    small_table::write(folder, REUSE_PAIRS, schema, [Ok(batch)])
+    small_table::write_small_table(folder, REUSE_PAIRS, schema, [Ok(batch)])
 }

@@ -107,7 +107,7 @@ impl Paths {
 
 /// Collects paths while a program runs.
 #[derive(Default)]
-pub struct Collector {
+pub struct PathCollector {
     unwinders: Unwinders,
     tree: Tree,
     windows: Vec<WindowPath>,
@@ -117,7 +117,7 @@ pub struct Collector {
     asked: usize,
 }
 
-impl Collector {
+impl PathCollector {
     /// Bytes of a stack that are to be copied from now on.
     pub fn wanted(&self) -> usize {
         self.asked.max(FIRST_BYTES)
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn more_is_asked_for_where_copies_end_too_early() {
-        let mut collector = Collector::default();
+        let mut collector = PathCollector::default();
         (0..100).for_each(|n| collector.learn(n % 8 == 0));
         assert_eq!(collector.wanted(), FIRST_BYTES);
         (0..16).for_each(|_| collector.learn(true));

@@ -60,7 +60,7 @@ pub type Original<'a> = &'a dyn Fn(&Path, u64) -> Option<u64>;
 pub type Elsewhere<'a> = &'a dyn Fn(&Path, u64) -> Option<String>;
 
 /// Names all calls. `original` translates return addresses in clones.
-pub fn name(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
+pub fn name_calls(tree: &Tree, original: Original<'_>, elsewhere: Elsewhere<'_>) -> Named {
     let mut lookup = Lookup {
         original,
         elsewhere,
@@ -288,10 +288,10 @@ mod tests {
 
     #[test]
     fn callers_that_are_passed_over_are_a_call_of_their_own() {
-        use crate::objects::heap::unwind::{Frame, Unwound};
+        use crate::objects::heap::unwind::{CallFrame, Unwound};
         use crate::paths::tree::gap;
         let file = std::sync::Arc::new(PathBuf::from("/nowhere"));
-        let frame = |address| Frame {
+        let frame = |address| CallFrame {
             file: file.clone(),
             address,
         };
@@ -302,7 +302,7 @@ mod tests {
             short: false,
         });
         let elsewhere = |_: &Path, address: u64| Some(format!("f{address}"));
-        let named = name(&tree, &|_, _| None, &elsewhere);
+        let named = name_calls(&tree, &|_, _| None, &elsewhere);
         let mut at = named.of_node[node as usize];
         let mut path = Vec::new();
         while at != 0 {
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn nothing_has_no_names() {
-        let named = name(&Tree::default(), &|_, _| None, &|_, _| None);
+        let named = name_calls(&Tree::default(), &|_, _| None, &|_, _| None);
         assert_eq!(named.of_node, [0, 1]);
         assert_eq!(named.calls[1].function, CALLERS_UNKNOWN);
     }

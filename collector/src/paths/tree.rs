@@ -1,6 +1,6 @@
 //! Call stacks as a tree of calls, by address.
 
-use crate::objects::heap::unwind::{Frame, Unwound};
+use crate::objects::heap::unwind::{CallFrame, Unwound};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ pub const NONE: u32 = 0;
 pub const UNKNOWN: u32 = 1;
 
 /// In the place of a frame: callers that are passed over.
-pub fn gap() -> Frame {
-    Frame {
+pub fn gap() -> CallFrame {
+    CallFrame {
         file: Arc::default(),
         address: 0,
     }
@@ -70,7 +70,7 @@ impl Tree {
             .fold(root, |parent, frame| self.call(parent, frame))
     }
 
-    fn call(&mut self, parent: u32, frame: &Frame) -> u32 {
+    fn call(&mut self, parent: u32, frame: &CallFrame) -> u32 {
         let file = match self.of_file.get(&frame.file) {
             Some(&file) => file,
             None => {
@@ -110,7 +110,7 @@ mod tests {
         let stack = |addresses: &[u64], whole| Unwound {
             frames: addresses
                 .iter()
-                .map(|&address| Frame {
+                .map(|&address| CallFrame {
                     file: file.clone(),
                     address,
                 })

@@ -28,7 +28,7 @@ pub struct SamplePath {
 }
 
 /// Writes both files into a trace folder, mode 0600.
-pub fn write(folder: &Path, all: &[Call], samples: &[SamplePath]) -> anyhow::Result<()> {
+pub fn write_call_paths(folder: &Path, all: &[Call], samples: &[SamplePath]) -> anyhow::Result<()> {
     calls(folder, all)?;
     windows(folder, samples)
 }
@@ -108,5 +108,5 @@ fn table(folder: &Path, name: &str, columns: Vec<(&str, ArrayRef)>) -> anyhow::R
     let schema = Arc::new(Schema::new(fields));
     let columns = columns.into_iter().map(|(_, column)| column).collect();
     let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    small_table::write(folder, name, schema, [Ok(batch)])
+    small_table::write_small_table(folder, name, schema, [Ok(batch)])
 }

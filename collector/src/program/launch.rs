@@ -38,7 +38,7 @@ pub fn interpreter(path: &Path) -> Option<PathBuf> {
 }
 
 /// The file that the kernel executes for a file: itself, or the interpreter behind all scripts.
-pub fn executed(path: &Path) -> PathBuf {
+pub fn executed_file(path: &Path) -> PathBuf {
     let mut path = path.to_owned();
     for _ in 0..DEPTH {
         match interpreter(&path) {
@@ -169,7 +169,7 @@ pub fn can_start_others(program: &Path) -> bool {
 /// The privilege that keeps the runtime out of a program. The kernel tells the loader of a program
 /// with more rights (`AT_SECURE`), so the loader ignores the preloaded libraries.
 pub fn privilege(program: &Path) -> Option<&'static str> {
-    let program = executed(program);
+    let program = executed_file(program);
     let meta = std::fs::metadata(&program).ok()?;
     if gains_nothing(&program) {
         return None;
@@ -258,10 +258,10 @@ mod tests {
         let plain = script(dir.path(), "a", "#!/bin/sh -e\necho\n");
         assert_eq!(interpreter(&plain), Some("/bin/sh".into()));
         let second = script(dir.path(), "b", &format!("#! {} x\n", plain.display()));
-        assert_eq!(executed(&second), Path::new("/bin/sh"));
+        assert_eq!(executed_file(&second), Path::new("/bin/sh"));
         assert_eq!(interpreter(Path::new("/proc/self/exe")), None);
         let round = script(dir.path(), "c", &format!("#!{}/c\n", dir.path().display()));
-        assert_eq!(executed(&round), round);
+        assert_eq!(executed_file(&round), round);
     }
 
     #[test]

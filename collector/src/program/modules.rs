@@ -145,7 +145,7 @@ pub struct Checked {
 /// stands against recording them, each by the backend of its flavour, else there is an error. A
 /// program without instrumentation is accepted if it may start an instrumented one or load
 /// an instrumented library: scripts, shells, `env`, `make`, `mpirun`, interpreters.
-pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal> {
+pub fn check_program(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal> {
     let shown = program.display().to_string();
     let no = |text: String| Err(Refusal::CannotRecord(text));
     let mut start = [0u8; 20];
@@ -240,7 +240,7 @@ pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<Stri
             .map(|list| list.split(|&b| b == b':').map(lossy).collect())
             .unwrap_or_default();
     }
-    let executed = crate::program::launch::executed(program);
+    let executed = crate::program::launch::executed_file(program);
     let mut needed = Dynamic::read(&executed).map_or_else(Vec::new, |d| d.needed);
     let last = needed.iter().rposition(|name| is_sanitizer(name));
     needed.truncate(last.map_or(0, |last| last + 1));
@@ -432,7 +432,7 @@ fn privileged(program: &Path) -> Result<(), Refusal> {
     let Some(what) = crate::program::launch::privilege(program) else {
         return Ok(());
     };
-    let executed = crate::program::launch::executed(program);
+    let executed = crate::program::launch::executed_file(program);
     let by = if executed == program {
         String::new()
     } else {
@@ -484,17 +484,17 @@ mod tests {
 
     #[test]
     fn plain_programs_and_others_are_refused_with_a_remedy() {
-        let error = check(Path::new("/bin/true"), &["/bin/true".into()]).unwrap_err();
+        let error = check_program(Path::new("/bin/true"), &["/bin/true".into()]).unwrap_err();
         assert_eq!(error.status(), 125);
         assert!(error.to_string().contains("mgz-instrument"), "{error}");
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("s");
         std::fs::write(&script, "hello").unwrap();
-        assert_eq!(check(&script, &[]).unwrap_err().status(), 126);
+        assert_eq!(check_program(&script, &[]).unwrap_err().status(), 126);
         let mut foreign = b"\x7fELF\x01\x01\x01".to_vec();
         foreign.resize(64, 0);
         std::fs::write(&script, foreign).unwrap();
-        let error = check(&script, &[]).unwrap_err();
+        let error = check_program(&script, &[]).unwrap_err();
         assert_eq!(error.status(), 125);
         assert!(error.to_string().contains("64-bit"), "{error}");
     }
@@ -509,7 +509,7 @@ mod tests {
             Path::new("/usr/bin/env"),
             Path::new("/bin/sh"),
         ] {
-            let checked = check(program, &[]).unwrap();
+            let checked = check_program(program, &[]).unwrap();
             assert!(checked.starts_others && checked.instrumented.is_empty());
         }
     }

@@ -13,7 +13,7 @@ use crate::util::text::count;
 use mgz_perf::attr::ATTR_BYTES;
 use mgz_perf::data_file::records::kind;
 use mgz_perf::data_file::writer::{About, Described, Writer};
-use mgz_perf::data_file::{text, u16_at, u32_at, u64_at};
+use mgz_perf::data_file::{u16_at, u32_at, u64_at, zero_terminated_text};
 use mgz_perf::kernel::{Control, Kernel};
 use mgz_perf::pmu::Pmu;
 use std::collections::BTreeSet;
@@ -426,7 +426,7 @@ fn look(
                 full |= flags & AUX_FLAG_TRUNCATED != 0;
             }
             kind::MMAP2 => {
-                let path = text(body.get(64..).unwrap_or(&[]));
+                let path = zero_terminated_text(body.get(64..).unwrap_or(&[]));
                 if path.starts_with('/') && !path.starts_with("//") {
                     paths.insert(path);
                 }

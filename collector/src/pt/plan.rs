@@ -365,7 +365,7 @@ pub(crate) fn pause_period(period: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mgz_perf::pmu::Format;
+    use mgz_perf::pmu::TermFormat;
 
     pub(crate) fn pt() -> Pmu {
         let formats = [
@@ -396,7 +396,7 @@ mod tests {
                 .map(|(n, f)| {
                     (
                         n.to_string(),
-                        Format::parse(&format!("config:{f}")).unwrap(),
+                        TermFormat::parse(&format!("config:{f}")).unwrap(),
                     )
                 })
                 .collect(),
@@ -418,7 +418,7 @@ mod tests {
                 .map(|(n, f)| {
                     (
                         n.to_string(),
-                        Format::parse(&format!("config:{f}")).unwrap(),
+                        TermFormat::parse(&format!("config:{f}")).unwrap(),
                     )
                 })
                 .collect(),

@@ -10,7 +10,7 @@ use crate::pt::open::{OpenError, Sizes, open};
 use crate::pt::plan::{Machine, Request};
 use crate::target::signals::Signals;
 use crate::target::spawn;
-use crate::target::spawn::Held;
+use crate::target::spawn::HeldChild;
 use crate::target::status::ProgramStatus;
 use mgz_perf::kernel::Kernel;
 use std::ffi::OsString;
@@ -124,7 +124,7 @@ fn record(
     machine: &Machine,
     job: &Job,
     signals: &Signals,
-    held: Held,
+    held: HeldChild,
 ) -> Result<Ended, RunError> {
     let pid = held.pid();
     let opened = open(

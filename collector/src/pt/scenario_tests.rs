@@ -5,7 +5,7 @@ use crate::import::account;
 use crate::import::dump::RawReport;
 use crate::pt::open::{Sizes, open};
 use crate::pt::plan::{Keep, Machine, Request, Role, Trigger};
-use crate::pt::tests::encode::{Encoder, Random, writes};
+use crate::pt::tests::encode::{Encoder, SmallRandom, writes};
 use crate::pt::tests::{
     PID, STYLE, beginning, everything, ns, ours, replay, row, switch_in, windows,
 };
@@ -21,7 +21,7 @@ const SIZES: Sizes = Sizes {
 };
 
 /// A stream that begins with a PSB, of `count` `ptwrite`s.
-fn part(random: &mut Random, count: usize, tsc: u64) -> Encoder {
+fn part(random: &mut SmallRandom, count: usize, tsc: u64) -> Encoder {
     let mut encoder = Encoder::new(STYLE);
     encoder.psb(tsc);
     for write in writes(random, count, tsc) {
@@ -81,7 +81,7 @@ fn behind_losses(file: &[u8]) -> Vec<bool> {
 /// room, turns PT off, and writes no record that says so.
 #[test]
 fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
-    let mut random = Random(31);
+    let mut random = SmallRandom(31);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
     let mut first = part(&mut random, 3000, 1_000_000);
@@ -112,7 +112,7 @@ fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
 /// with nothing in it.
 #[test]
 fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
-    let mut random = Random(32);
+    let mut random = SmallRandom(32);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.fills_at_once = true;
     fake.script = beginning(1).into();
@@ -149,7 +149,7 @@ fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
 /// data to fetch.
 #[test]
 fn a_flight_recorder_is_not_emptied_though_its_head_moves() {
-    let mut random = Random(33);
+    let mut random = SmallRandom(33);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
     let mut truth = Vec::new();
@@ -253,7 +253,7 @@ fn what_refuses_call_chains_records_without_them() {
 /// tracing began with a sample.
 #[test]
 fn pausing_leaves_the_beginning_of_threads_in() {
-    let mut random = Random(34);
+    let mut random = SmallRandom(34);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
     let first = part(&mut random, 200, 1_000_000);
@@ -289,7 +289,7 @@ fn pausing_leaves_the_beginning_of_threads_in() {
 /// sample tells its own.
 #[test]
 fn a_throttled_event_gets_a_longer_period_and_samples_keep_their_weight() {
-    let mut random = Random(35);
+    let mut random = SmallRandom(35);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.fastest = 5000;
     fake.script = beginning(1).into();
@@ -354,7 +354,7 @@ fn samples_that_find_no_room_make_the_period_longer() {
 /// The first that the user reads is which share of the recording is missing.
 #[test]
 fn shares_of_what_is_missing_come_first() {
-    let mut random = Random(36);
+    let mut random = SmallRandom(36);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
     for n in 1..=60u64 {

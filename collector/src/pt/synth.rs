@@ -3,7 +3,7 @@
 //! tools/lib/perf/include/perf/event.h.
 
 use mgz_perf::data_file::records::kind;
-use mgz_perf::data_file::writer::record;
+use mgz_perf::data_file::writer::record_bytes;
 use mgz_perf::kernel::Kernel;
 use mgz_perf::mmap_ring::TimeConversion;
 use mgz_perf::pmu::Pmu;
@@ -67,7 +67,7 @@ pub struct Counter {
 
 /// Record of the conversion from the TSC to perf's clock.
 pub fn time_conversion(conversion: &TimeConversion) -> io::Result<Vec<u8>> {
-    record(
+    record_bytes(
         kind::TIME_CONV,
         0,
         &words(&[
@@ -85,7 +85,7 @@ pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
         let mut body = vec![part.len() as u64];
         part.iter()
             .for_each(|c| body.extend([c.id, u64::from(c.ring), u64::from(c.cpu), u64::from(pid)]));
-        out.extend(record(kind::ID_INDEX, 0, &words(&body))?);
+        out.extend(record_bytes(kind::ID_INDEX, 0, &words(&body))?);
     }
     Ok(out)
 }
@@ -95,7 +95,7 @@ pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
 pub fn truncated(offset: u64, cpu: u32, id: u64, time: u64) -> io::Result<Vec<u8>> {
     const TRUNCATED: u64 = 1;
     let body = [offset, 0, TRUNCATED, 0, time, u64::from(cpu), id];
-    record(kind::AUX, 0, &words(&body))
+    record_bytes(kind::AUX, 0, &words(&body))
 }
 
 /// Record of the facts that decoders of PT data need.
@@ -132,7 +132,7 @@ pub fn auxtrace_info(
         body.extend_from_slice(filter.as_bytes());
         body.resize((body.len() + 1).next_multiple_of(8), 0);
     }
-    record(kind::AUXTRACE_INFO, 0, &body)
+    record_bytes(kind::AUXTRACE_INFO, 0, &body)
 }
 
 /// The name of a process and its executable mappings, as they are now, as records of the counter
@@ -147,7 +147,7 @@ pub fn process(kernel: &dyn Kernel, pid: u32, id: u64) -> io::Result<Vec<u8>> {
     let name = kernel
         .read(&format!("/proc/{pid}/comm"))
         .unwrap_or_default();
-    let mut out = record(
+    let mut out = record_bytes(
         kind::COMM,
         0,
         &[
@@ -180,7 +180,7 @@ pub fn process(kernel: &dyn Kernel, pid: u32, id: u64) -> io::Result<Vec<u8>> {
             padded(path.as_bytes().to_vec()),
             trailer.clone(),
         ];
-        out.extend(record(kind::MMAP2, MISC_USER, &body.concat())?);
+        out.extend(record_bytes(kind::MMAP2, MISC_USER, &body.concat())?);
     }
     Ok(out)
 }
@@ -204,7 +204,7 @@ pub fn build_id(path: &str) -> Option<Vec<u8>> {
     body.extend_from_slice(path.as_bytes());
     // perf keeps names at multiples of 64 here, but asks for none; the record ends at a word.
     body.resize((body.len() + 1).next_multiple_of(8), 0);
-    record(kind::BUILD_ID, MISC_USER | MISC_BUILD_ID_SIZE, &body).ok()
+    record_bytes(kind::BUILD_ID, MISC_USER | MISC_BUILD_ID_SIZE, &body).ok()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::pt::open::{OpenError, Sizes, open};
 use crate::pt::plan::{Keep, Machine, Request, Role, Timing, Trigger};
 use crate::pt::run::{Ended, Job, RunError, run};
 use crate::target::status::ProgramStatus;
-use encode::{Encoder, Random, Style, Write, writes};
+use encode::{Encoder, SmallRandom, Style, Write, writes};
 use mgz_perf::attr::{Attr, TYPE_SOFTWARE};
 use mgz_perf::data_file::records::{Records, kind};
 use mgz_perf::kernel_fake::{Fake, PT, ScriptEvent, machine, pair};
@@ -248,7 +248,7 @@ pub(crate) fn assert_same(left: &Rows, right: &Rows, what: &str) {
     }
 }
 
-fn encoded(random: &mut Random, count: usize) -> Encoder {
+fn encoded(random: &mut SmallRandom, count: usize) -> Encoder {
     let mut encoder = Encoder::new(STYLE);
     for write in writes(random, count, 1_000_000) {
         encoder.write(write);
@@ -291,7 +291,7 @@ pub(crate) fn steps_of(
 
 #[test]
 fn a_full_trace_of_two_cpus_is_complete_though_its_rings_wrap_many_times() {
-    let mut random = Random(11);
+    let mut random = SmallRandom(11);
     let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));
     let mut steps = Vec::new();
     let mut truth = Rows::new();
@@ -363,7 +363,7 @@ fn a_full_trace_of_two_cpus_is_complete_though_its_rings_wrap_many_times() {
 /// perf 6.1 loses pairs that lie in two pieces, so it is asked only if pieces end between pairs.
 #[test]
 fn perf_reads_a_full_trace_as_we_do() {
-    let mut random = Random(12);
+    let mut random = SmallRandom(12);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     let encoder = encoded(&mut random, 5000);
     let truth: Rows = [(PID, encoder.places.iter().map(|p| row(&p.write)).collect())].into();
@@ -434,7 +434,7 @@ pub(crate) fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) ->
 
 #[test]
 fn samples_of_a_hybrid_machine_hold_the_last_bytes_before_them() {
-    let mut random = Random(13);
+    let mut random = SmallRandom(13);
     let mut fake = Fake::new(machine(
         "0-2",
         &[("cpu_core", 4, "0"), ("cpu_atom", 10, "1-2")],
@@ -514,7 +514,7 @@ fn samples_of_a_hybrid_machine_hold_the_last_bytes_before_them() {
 
 #[test]
 fn with_pauses_samples_hold_what_was_traced_between_resuming_and_pausing() {
-    let mut random = Random(15);
+    let mut random = SmallRandom(15);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
     let mut truth = Vec::new();
@@ -656,7 +656,7 @@ fn what_the_kernel_loses_is_counted_alike_by_everyone() {
 
 #[test]
 fn a_recorder_that_comes_too_late_loses_pt_data_and_says_so() {
-    let mut random = Random(14);
+    let mut random = SmallRandom(14);
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
     // Bytes and events by part.

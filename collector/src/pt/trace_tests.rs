@@ -3,7 +3,7 @@
 use crate::options::args::Cli;
 use crate::pt::open::Sizes;
 use crate::pt::plan::Request;
-use crate::pt::tests::encode::{Encoder, Random, Write, writes};
+use crate::pt::tests::encode::{Encoder, SmallRandom, Write, writes};
 use crate::pt::tests::{
     PID, STYLE, beginning, everything, ns, readable, replay, steps_of, windows,
 };
@@ -147,7 +147,7 @@ pub(crate) fn import(capture: &[u8], dir: &Path) -> (Rows, Manifest) {
     )
 }
 
-fn encoded(random: &mut Random, cpu: u32) -> Encoder {
+fn encoded(random: &mut SmallRandom, cpu: u32) -> Encoder {
     let mut encoder = Encoder::new(STYLE);
     for write in writes(random, 20_000, 1_000_000) {
         // Threads at different addresses: a record that went to the wrong one would show.
@@ -161,7 +161,7 @@ fn encoded(random: &mut Random, cpu: u32) -> Encoder {
 
 #[test]
 fn a_full_capture_becomes_a_trace_of_every_record() {
-    let mut random = Random(21);
+    let mut random = SmallRandom(21);
     let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));
     let (mut truth, mut unknown, mut steps) = (Rows::new(), 0, Vec::new());
     for cpu in 0..2 {
@@ -209,7 +209,7 @@ fn a_full_capture_becomes_a_trace_of_every_record() {
 
 #[test]
 fn overlapping_windows_of_a_capture_give_each_record_once() {
-    let mut random = Random(22);
+    let mut random = SmallRandom(22);
     let mut fake = Fake::new(machine(
         "0-2",
         &[("cpu_core", 4, "0"), ("cpu_atom", 10, "1-2")],
@@ -294,7 +294,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
 #[test]
 fn samples_of_a_capture_have_paths() {
     let mut fake = Fake::new(machine("0-1", &[("cpu", 4, "")]));
-    let mut random = Random(23);
+    let mut random = SmallRandom(23);
     fake.script = beginning(2).into();
     fake.callers.insert(PID, vec![BASE + 0x105, BASE + 0x205]);
     for cpu in 0..2 {

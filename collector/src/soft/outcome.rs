@@ -3,8 +3,8 @@
 use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
 use crate::soft::drain::ThreadSeen;
-use crate::soft::drain::count::Counts;
-use crate::soft::shared_memory::Row;
+use crate::soft::drain::count::CountsByProcess;
+use crate::soft::shared_memory::ModuleTableRow;
 use crate::soft::window_log::WindowLog;
 use crate::target::status::ProgramStatus;
 use std::collections::{BTreeMap, HashSet};
@@ -35,10 +35,10 @@ pub struct ModuleSeen {
     pub sidecar_id: [u8; 16],
 }
 
-impl From<Row> for ModuleSeen {
-    fn from(row: Row) -> Self {
+impl From<ModuleTableRow> for ModuleSeen {
+    fn from(row: ModuleTableRow) -> Self {
         let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
-        let Row {
+        let ModuleTableRow {
             result,
             pid,
             id_first,
@@ -62,7 +62,7 @@ impl From<Row> for ModuleSeen {
 
 /// Something that happened while the program runs.
 #[derive(Debug)]
-pub enum Event {
+pub enum RunEvent {
     /// A module was loaded.
     Module(ModuleSeen),
     /// A thread has begun, and tells of its stack.
@@ -92,7 +92,7 @@ pub struct RunOutcome {
     /// Threads that recorded.
     pub threads: Vec<ThreadSeen>,
     /// `count`: how often records were written.
-    pub counts: Counts,
+    pub counts: CountsByProcess,
     /// Modules in the order in which they were met.
     pub modules: Vec<ModuleSeen>,
     /// `burst`: triggers, by outcome.
@@ -172,7 +172,7 @@ impl DriverError {
 }
 
 /// An error of the recorder's own.
-pub(crate) fn own(what: impl Into<String>) -> impl FnOnce(io::Error) -> DriverError {
+pub(crate) fn recorder_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> DriverError {
     let what = what.into();
     move |error| DriverError::Own { what, error }
 }

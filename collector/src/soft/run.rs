@@ -1,15 +1,15 @@
 //! A run in three steps: [`Setup`], [`supervise`], [`RunOutcome`].
 
 use crate::convert::online::Online;
-use crate::machine::trigger::Trigger;
+use crate::machine::trigger::WindowTrigger;
 use crate::objects::heap::hooks::Hook;
 use crate::options::amount::Wanted;
 use crate::soft::attach;
 use crate::soft::attach::Candidate;
 use crate::soft::drain::{Drainer, Tally};
-use crate::soft::outcome::{DriverError, Event, RunOutcome};
+use crate::soft::outcome::{DriverError, RunEvent, RunOutcome};
 use crate::soft::phases::Tracker;
-use crate::soft::setup::{Setup, start};
+use crate::soft::setup::{Setup, start_program};
 use crate::soft::shared_memory::Arena;
 use crate::soft::subject::Subject;
 use crate::soft::supervise::{Supervised, supervise};
@@ -48,7 +48,7 @@ pub struct RunOptions {
     /// `ring` and `burst`: records in a window.
     pub window: u64,
     /// `burst`: source of windows.
-    pub trigger: Option<Trigger>,
+    pub trigger: Option<WindowTrigger>,
     /// `burst`: number of the trigger's signal.
     pub signal: u32,
     /// Ends recording after this time; the program goes on.
@@ -84,12 +84,12 @@ pub struct RunOptions {
 /// Runs a program to its end and records it.
 ///
 /// One at a time per process, since signal settings are per process.
-pub fn run(
+pub fn run_recorded(
     options: &RunOptions,
-    on_event: &mut dyn FnMut(&Event),
+    on_event: &mut dyn FnMut(&RunEvent),
 ) -> Result<RunOutcome, DriverError> {
     record(options, on_event, |setup| {
-        start(options, setup).map(Subject::Child)
+        start_program(options, setup).map(Subject::Child)
     })
 }
 
@@ -98,17 +98,18 @@ pub fn run(
 pub fn run_attached(
     options: &RunOptions,
     candidate: Candidate,
-    on_event: &mut dyn FnMut(&Event),
+    on_event: &mut dyn FnMut(&RunEvent),
 ) -> Result<RunOutcome, DriverError> {
     record(options, on_event, |setup| {
-        let attached = attach::attach(candidate, &setup.arena, &setup.image, options.signal)?;
+        let attached =
+            attach::attach_to_process(candidate, &setup.arena, &setup.image, options.signal)?;
         Ok(Subject::Attached(attached.into()))
     })
 }
 
 fn record(
     options: &RunOptions,
-    on_event: &mut dyn FnMut(&Event),
+    on_event: &mut dyn FnMut(&RunEvent),
     begin: impl FnOnce(&Setup) -> Result<Subject, DriverError>,
 ) -> Result<RunOutcome, DriverError> {
     let setup = Setup::new(options)?;

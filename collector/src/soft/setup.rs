@@ -1,9 +1,9 @@
 //! Preparations before a program is recorded: signals, shared memory, the runtime's image.
 
-use crate::objects::heap::Collector;
+use crate::objects::heap::HeapCollector;
 use crate::pairs::EVERY;
 use crate::paths::FIRST_BYTES;
-use crate::soft::outcome::{DriverError, own};
+use crate::soft::outcome::{DriverError, recorder_error};
 use crate::soft::run::{Mode, RunOptions};
 use crate::soft::runtime_image::RuntimeImage;
 use crate::soft::shared_memory::{Arena, MAX_WINDOW, Settings};
@@ -17,7 +17,7 @@ use std::process::Child;
 /// nothing else is left.
 pub struct Setup {
     /// Reads the log of heap blocks, if one is kept.
-    pub heap: Option<Collector>,
+    pub heap: Option<HeapCollector>,
     /// The runtime.
     pub image: RuntimeImage,
     /// The memory that it shares with the recorder.
@@ -31,18 +31,21 @@ impl Setup {
     pub fn new(options: &RunOptions) -> Result<Setup, DriverError> {
         let settings = settings(options)?;
         // First, or a limit on file sizes would be a deadly signal and not an error.
-        let signals = Signals::install().map_err(own("setting up signals"))?;
-        let lifted = FileSizesLifted::new().map_err(own("lifting the limit on file sizes"))?;
-        let arena = Arena::new(settings)
-            .map_err(own("making the shared memory (is `ulimit -f` very low?)"))?;
-        let image = RuntimeImage::new(options.heap.as_deref())
-            .map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
+        let signals = Signals::install().map_err(recorder_error("setting up signals"))?;
+        let lifted =
+            FileSizesLifted::new().map_err(recorder_error("lifting the limit on file sizes"))?;
+        let arena = Arena::new(settings).map_err(recorder_error(
+            "making the shared memory (is `ulimit -f` very low?)",
+        ))?;
+        let image = RuntimeImage::new(options.heap.as_deref()).map_err(recorder_error(
+            "preparing the runtime (is `ulimit -f` very low?)",
+        ))?;
         let heap = options
             .heap
             .is_some()
-            .then(|| Collector::new(options.heap_all))
+            .then(|| HeapCollector::new(options.heap_all))
             .transpose()
-            .map_err(own("making the log of heap blocks"))?;
+            .map_err(recorder_error("making the log of heap blocks"))?;
         if let Some(heap) = &heap {
             arena.set_heap(&heap.path());
         }
@@ -100,9 +103,9 @@ fn settings(options: &RunOptions) -> Result<Settings, DriverError> {
 }
 
 /// Starts the program with the runtime in it.
-pub fn start(options: &RunOptions, setup: &Setup) -> Result<Child, DriverError> {
+pub fn start_program(options: &RunOptions, setup: &Setup) -> Result<Child, DriverError> {
     if options.no_aslr && !spawn::can_turn_aslr_off() {
-        return Err(own(
+        return Err(recorder_error(
             "address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)",
         )(io::ErrorKind::PermissionDenied.into()));
     }
@@ -123,7 +126,7 @@ pub fn start(options: &RunOptions, setup: &Setup) -> Result<Child, DriverError> 
     started.map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => DriverError::NotFound { program },
         // These come from fork.
-        Some(libc::EAGAIN | libc::ENOMEM) => own(format!("starting {program}"))(error),
+        Some(libc::EAGAIN | libc::ENOMEM) => recorder_error(format!("starting {program}"))(error),
         _ => DriverError::CannotExecute { program, error },
     })
 }

@@ -4,10 +4,10 @@ use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
 use crate::soft::drain::{Drainer, KnownProcess};
 use crate::soft::ending::Ending;
-use crate::soft::outcome::{DriverError, Event, ModuleSeen, own};
+use crate::soft::outcome::{DriverError, ModuleSeen, RunEvent, recorder_error};
 use crate::soft::phases::Tracker;
 use crate::soft::setup::Setup;
-use crate::soft::shared_memory::{Arena, Row};
+use crate::soft::shared_memory::{Arena, ModuleTableRow};
 use crate::soft::subject::Subject;
 use crate::soft::texts;
 use crate::soft::unseen::Unseen;
@@ -56,10 +56,12 @@ pub fn supervise(
     began: Instant,
     (duration, wanted): (Option<Duration>, OfWindows),
     phases: &mut Tracker,
-    on_event: &mut dyn FnMut(&Event),
+    on_event: &mut dyn FnMut(&RunEvent),
 ) -> Result<Supervised, DriverError> {
     let arena = &setup.arena;
-    let watcher = subject.watcher().map_err(own("watching the process"))?;
+    let watcher = subject
+        .watcher()
+        .map_err(recorder_error("watching the process"))?;
     let crew = Crew::new(drainer, arena);
     let mut supervisor = Supervisor {
         arena,
@@ -108,12 +110,13 @@ pub fn supervise(
         let result = supervisor.watch(subject, &ended, phases, on_event);
         drop(end_of_watch);
         let wall = began.elapsed();
-        let status = result.map_err(own("waiting for the program"))?;
+        let status = result.map_err(recorder_error("waiting for the program"))?;
         supervisor.wind_up(subject.id(), status, phases, on_event);
         drop(end_of_logs);
         let heap = heap.map(|h| {
-            h.join()
-                .map_err(|_| own("reading the log of heap blocks")(io::Error::other("it panicked")))
+            h.join().map_err(|_| {
+                recorder_error("reading the log of heap blocks")(io::Error::other("it panicked"))
+            })
         });
         let log = log.and_then(|log| match log.join() {
             Ok(log) => Some(log),
@@ -175,7 +178,7 @@ impl Supervisor<'_> {
         subject: &mut Subject,
         ended: &Receiver<()>,
         phases: &mut Tracker,
-        on_event: &mut dyn FnMut(&Event),
+        on_event: &mut dyn FnMut(&RunEvent),
     ) -> io::Result<ProgramStatus> {
         let pid = subject.id();
         loop {
@@ -240,7 +243,7 @@ impl Supervisor<'_> {
         pid: u32,
         status: ProgramStatus,
         phases: &mut Tracker,
-        on_event: &mut dyn FnMut(&Event),
+        on_event: &mut dyn FnMut(&RunEvent),
     ) {
         let cause = match status {
             ProgramStatus::Exited(_) | ProgramStatus::Ended => cause::END_OF_PROCESS,
@@ -274,7 +277,7 @@ impl Supervisor<'_> {
 
     /// The next row of the module table. One whose process was killed while it wrote is left out:
     /// at once if all are `over`.
-    fn next_row(&mut self, over: bool) -> Option<Row> {
+    fn next_row(&mut self, over: bool) -> Option<ModuleTableRow> {
         const LONGEST: Duration = Duration::from_secs(2);
         while self.rows < self.arena.modules_claimed() {
             let mut row = self.arena.module(self.rows);
@@ -319,7 +322,7 @@ impl Supervisor<'_> {
     }
 
     /// Tells of new modules and of the progress; `over`: for the last time.
-    fn report(&mut self, over: bool, phases: &mut Tracker, on_event: &mut dyn FnMut(&Event)) {
+    fn report(&mut self, over: bool, phases: &mut Tracker, on_event: &mut dyn FnMut(&RunEvent)) {
         while let Some(row) = self.next_row(over) {
             let module = ModuleSeen::from(row);
             if module.result == MODULE_PLAIN {
@@ -329,13 +332,13 @@ impl Supervisor<'_> {
                 phases.module(&module.sidecar, &module.sidecar_id);
             }
             self.modules.push(module.clone());
-            on_event(&Event::Module(module));
+            on_event(&RunEvent::Module(module));
         }
         self.arena.modules_read(self.rows);
         self.drainer.modules_told(self.rows);
         // First who has begun: of those who begin from now on nobody expects that they are there.
         while let Some(seen) = self.next_stack() {
-            on_event(&Event::Thread(seen));
+            on_event(&RunEvent::Thread(seen));
         }
         let mut living = HashSet::new();
         for index in 0..self.arena.slots_tried() {
@@ -351,13 +354,13 @@ impl Supervisor<'_> {
                 living.insert((seen.pid, seen.tid));
             }
         }
-        on_event(&Event::Living(living));
+        on_event(&RunEvent::Living(living));
         let (slots, bytes) = self.drainer.progress();
         let (windows, outside) = (
             self.arena.counter(count::WINDOWS),
             self.arena.counter(count::TRIGGERS_OUTSIDE),
         );
-        on_event(&Event::Progress {
+        on_event(&RunEvent::Progress {
             slots,
             bytes,
             windows,

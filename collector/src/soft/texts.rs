@@ -1,12 +1,12 @@
 //! Messages about a run, in words.
 
-use crate::machine::trigger::Trigger;
+use crate::machine::trigger::WindowTrigger;
 use mgz_abi::shared_memory::{TRIGGER_EVENT, TRIGGER_LOADS, TRIGGER_TIMER};
 use std::time::Duration;
 
 /// Source of windows for `trigger` of the manifest: from the request, and from the source that the
 /// kernel gave the runtime. Empty if nothing begins windows.
-pub fn trigger_source(got: u32, asked: Option<Trigger>) -> String {
+pub fn trigger_source(got: u32, asked: Option<WindowTrigger>) -> String {
     match got {
         TRIGGER_EVENT => "cpu time (perf_event, user space only)".to_owned(),
         TRIGGER_TIMER if asked.is_some_and(|t| t.budget.is_some() && t.costs.has_events()) => {

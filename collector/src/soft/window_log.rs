@@ -4,7 +4,7 @@
 use crate::pairs::{self, WatchEnd};
 use crate::paths::{self, Paths, StackCopy};
 use crate::soft::shared_memory::Arena;
-use crate::soft::shared_memory::stacks::Found;
+use crate::soft::shared_memory::stacks::StackLogEntry;
 use mgz_abi::stack_log::REUSE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -44,8 +44,8 @@ pub struct WindowLog {
 
 /// Reads until it is over.
 pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog {
-    let mut stacks = paths::Collector::default();
-    let mut watches = pairs::Collector::default();
+    let mut stacks = paths::PathCollector::default();
+    let mut watches = pairs::PairCollector::default();
     let mut copy = StackCopy::default();
     let (mut at, mut lost) = (0, 0);
     let mut stuck: Option<Instant> = None;
@@ -55,15 +55,15 @@ pub fn collect(arena: &Arena, wanted: OfWindows, over: &AtomicBool) -> WindowLog
         let before = at;
         loop {
             match arena.stack_copy(at, &mut copy) {
-                Found::Nothing => break,
-                Found::Copy if copy.kind == REUSE => watches.take(&copy),
-                Found::Copy => {
+                StackLogEntry::Nothing => break,
+                StackLogEntry::Copy if copy.kind == REUSE => watches.take(&copy),
+                StackLogEntry::Copy => {
                     stacks.take(&copy);
                     if wanted.stacks {
                         arena.want_stacks(stacks.wanted());
                     }
                 }
-                Found::Unfinished => {
+                StackLogEntry::Unfinished => {
                     let since = stuck.get_or_insert_with(Instant::now);
                     if !last && since.elapsed() < PATIENCE {
                         break;

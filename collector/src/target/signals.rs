@@ -52,14 +52,14 @@ extern "C" fn note_signal(_: libc::c_int) {
 
 /// Keeps the signals that would end the recorder from doing so, until dropped: what it holds in
 /// memory would stay there. Executed programs do not notice, since handlers are not inherited.
-pub struct Held {
+pub struct HeldSignals {
     before: Vec<(libc::c_int, libc::sigaction)>,
 }
 
-impl Held {
+impl HeldSignals {
     /// From now on.
     #[allow(clippy::new_without_default)]
-    pub fn new() -> Held {
+    pub fn new() -> HeldSignals {
         let mut before = Vec::new();
         for signal in HANDLED {
             let mut old = action(libc::SIG_DFL, 0);
@@ -77,7 +77,7 @@ impl Held {
                 }
             }
         }
-        Held { before }
+        HeldSignals { before }
     }
 
     /// Forgets those that came.
@@ -91,7 +91,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldSignals {
     fn drop(&mut self) {
         for (signal, old) in &self.before {
             // SAFETY: a setting that the kernel gave us.

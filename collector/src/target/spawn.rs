@@ -200,7 +200,7 @@ pub fn spawn(
 
 /// A child that has been made and waits for the word to execute its program, so that everything
 /// that is to follow it can be set up first. Dropped without the word, it ends.
-pub struct Held {
+pub struct HeldChild {
     pid: libc::pid_t,
     /// Closed or written to, it lets the child go.
     gate: Option<OwnedFd>,
@@ -224,7 +224,7 @@ pub fn hold(
     argv: &[OsString],
     no_aslr: bool,
     inherited: Inherited,
-) -> io::Result<Held> {
+) -> io::Result<HeldChild> {
     let exec = Exec::new(program, argv, own_environment())?;
     let (wait, gate) = pipe()?;
     let (errors, tell) = pipe()?;
@@ -257,7 +257,7 @@ pub fn hold(
                 libc::_exit(127)
             }
         }
-        pid => Ok(Held {
+        pid => Ok(HeldChild {
             pid,
             gate: Some(gate),
             errors,
@@ -265,7 +265,7 @@ pub fn hold(
     }
 }
 
-impl Held {
+impl HeldChild {
     /// Process id.
     pub fn pid(&self) -> u32 {
         self.pid as u32
@@ -289,7 +289,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldChild {
     fn drop(&mut self) {
         drop(self.gate.take());
         if self.pid > 0 {
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(list("libc.so.6", &[], Some(7)), "/proc/1/fd/5:libc.so.6");
     }
 
-    fn held(program: &str) -> Held {
+    fn held(program: &str) -> HeldChild {
         let signals = crate::target::signals::Signals::install().unwrap();
         hold(
             Path::new(program),

@@ -12,7 +12,7 @@ pub enum Owner {
 }
 
 /// Asks the kernel for a thread. Process 0 stands for "not known yet" and counts as alive.
-pub fn owner(pid: u32, tid: u32) -> Owner {
+pub fn owner_state(pid: u32, tid: u32) -> Owner {
     if pid == 0 || tid == 0 {
         return Owner::Alive;
     }
@@ -70,17 +70,17 @@ mod tests {
     #[test]
     fn threads_and_processes_are_told_apart() {
         let me = std::process::id();
-        assert_eq!(owner(me, tid()), Owner::Alive);
-        assert_eq!(owner(me, me), Owner::Alive);
-        assert_eq!(owner(0, 0), Owner::Alive);
-        assert_eq!(owner(u32::MAX, u32::MAX), Owner::ProcessGone);
+        assert_eq!(owner_state(me, tid()), Owner::Alive);
+        assert_eq!(owner_state(me, me), Owner::Alive);
+        assert_eq!(owner_state(0, 0), Owner::Alive);
+        assert_eq!(owner_state(u32::MAX, u32::MAX), Owner::ProcessGone);
         let dead = std::thread::spawn(tid).join().unwrap();
         // The kernel may need a moment to let go of the id.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
-        while owner(me, dead) == Owner::Alive && std::time::Instant::now() < until {
+        while owner_state(me, dead) == Owner::Alive && std::time::Instant::now() < until {
             std::thread::yield_now();
         }
-        assert_eq!(owner(me, dead), Owner::ThreadGone);
+        assert_eq!(owner_state(me, dead), Owner::ThreadGone);
     }
 
     #[test]
@@ -97,8 +97,8 @@ mod tests {
                 libc::WEXITED | libc::WNOWAIT,
             )
         };
-        assert_eq!(owner(pid, pid), Owner::ProcessGone);
+        assert_eq!(owner_state(pid, pid), Owner::ProcessGone);
         child.wait().unwrap();
-        assert_eq!(owner(pid, pid), Owner::ProcessGone);
+        assert_eq!(owner_state(pid, pid), Owner::ProcessGone);
     }
 }

@@ -78,7 +78,7 @@ impl Recording {
                 name.unwrap_or_else(|| format!("fn_{address:x}"))
             })
         };
-        let named = names::name(&paths.tree, &original, &elsewhere);
+        let named = names::name_calls(&paths.tree, &original, &elsewhere);
         let mut told = CallPaths {
             state: "recorded".into(),
             odd: paths.odd,
@@ -111,7 +111,7 @@ impl Recording {
             *dropped.entry("window_stacks".into()).or_default() += paths.lost;
         }
         self.manifest.call_paths = told;
-        if let Err(error) = write::write(self.folder.path(), &named.calls, &list) {
+        if let Err(error) = write::write_call_paths(self.folder.path(), &named.calls, &list) {
             self.manifest.call_paths = CallPaths::default();
             self.problem(format!(
                 "{}: call paths could not be written: {error:#}",

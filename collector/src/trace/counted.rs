@@ -1,6 +1,6 @@
 //! `--count`: from how often records were written to loads by site, and `counts.parquet`.
 
-use crate::soft::drain::count::Counts;
+use crate::soft::drain::count::CountsByProcess;
 use crate::util::small_table;
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// Loads by module and site, with other counts.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Loads {
+pub(crate) struct CountedLoads {
     /// By module of the manifest and site.
     pub by_site: BTreeMap<(u16, u32), u64>,
     /// All.
@@ -30,9 +30,9 @@ pub(crate) struct Loads {
 pub(crate) fn divide(
     manifest: &Manifest,
     sidecars: &BTreeMap<String, Sidecar>,
-    counts: &Counts,
-) -> Loads {
-    let mut out = Loads::default();
+    counts: &CountsByProcess,
+) -> CountedLoads {
+    let mut out = CountedLoads::default();
     // By module: executions of regions.
     let mut regions: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
     for (&process, list) in counts {
@@ -156,7 +156,7 @@ fn modules_of<'s>(
 }
 
 /// Writes the file into a trace folder.
-pub(crate) fn write(folder: &Path, loads: &Loads) -> anyhow::Result<()> {
+pub(crate) fn write_counted_loads(folder: &Path, loads: &CountedLoads) -> anyhow::Result<()> {
     let schema = Arc::new(Schema::new(vec![
         Field::new("module", DataType::UInt32, false),
         Field::new("site", DataType::UInt32, false),
@@ -169,5 +169,5 @@ pub(crate) fn write(folder: &Path, loads: &Loads) -> anyhow::Result<()> {
         Arc::new(rows.values().copied().collect::<UInt64Array>()),
     ];
     let batch = RecordBatch::try_new(schema.clone(), columns)?;
-    small_table::write(folder, COUNTS, schema, [Ok(batch)])
+    small_table::write_small_table(folder, COUNTS, schema, [Ok(batch)])
 }

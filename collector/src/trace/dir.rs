@@ -251,7 +251,7 @@ fn clear(path: &Path) -> io::Result<()> {
 }
 
 /// Reads the manifest of a trace.
-pub fn read(trace: &Path) -> anyhow::Result<Manifest> {
+pub fn read_manifest(trace: &Path) -> anyhow::Result<Manifest> {
     use anyhow::Context;
     let path = trace.join(MANIFEST);
     let text = std::fs::read(&path).with_context(|| {
@@ -284,8 +284,8 @@ pub fn read(trace: &Path) -> anyhow::Result<Manifest> {
 }
 
 /// A manifest for a recording that starts now.
-pub fn begin(command: Vec<String>, mode: TraceMode, period: u64, window: u64) -> Manifest {
-    let rank = crate::options::ranks::own();
+pub fn begin_manifest(command: Vec<String>, mode: TraceMode, period: u64, window: u64) -> Manifest {
+    let rank = crate::options::ranks::own_rank();
     Manifest {
         format: TRACE_FORMAT.into(),
         version: TRACE_VERSION,
@@ -413,7 +413,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace");
         let folder = Folder::create(&path, false).unwrap();
-        let manifest = begin(vec!["a".into()], TraceMode::Full, 0, 0);
+        let manifest = begin_manifest(vec!["a".into()], TraceMode::Full, 0, 0);
         folder.write(&manifest).unwrap();
         folder.release_reserve();
         assert_eq!(
@@ -424,7 +424,7 @@ mod tests {
             ),
             (0o700, 0o600, 0o700)
         );
-        assert_eq!(read(&path).unwrap().command, ["a"]);
+        assert_eq!(read_manifest(&path).unwrap().command, ["a"]);
         std::fs::write(path.join("notes.txt"), "mine").unwrap();
         std::fs::write(path.join("samples/part-00000.parquet"), "old").unwrap();
         std::fs::write(path.join(WINDOWS), "old").unwrap();

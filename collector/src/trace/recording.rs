@@ -4,12 +4,12 @@ use crate::convert::ConvertError;
 use crate::convert::online::Carried;
 use crate::objects::Objects;
 use crate::objects::heap::Heap;
-use crate::objects::heap::names::Names;
+use crate::objects::heap::names::AddressNames;
 use crate::objects::write::Blocks;
-use crate::options::args::{Cli, Format};
+use crate::options::args::{Cli, OutputFormat};
 use crate::program::modules;
-use crate::soft::drain::count::Counts;
-use crate::soft::outcome::{Event, ModuleSeen, RunOutcome};
+use crate::soft::drain::count::CountsByProcess;
+use crate::soft::outcome::{ModuleSeen, RunEvent, RunOutcome};
 use crate::soft::window_log::WindowLog;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
@@ -41,12 +41,12 @@ pub(crate) struct Started {
 }
 
 /// Prints the problems and the line at the end. `for_run`: what is missing is said by `mgz run`.
-pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format, for_run: bool) {
+pub(crate) fn report(manifest: &Manifest, trace: &Path, format: OutputFormat, for_run: bool) {
     use std::io::Write;
     let shown = trace.display().to_string();
     let mut text = String::new();
     match format {
-        Format::Text => {
+        OutputFormat::Text => {
             for problem in &manifest.problems {
                 text.push_str(&format!("mgz-record: {problem}\n"));
             }
@@ -56,7 +56,7 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format, for_run:
                 full(manifest, &shown, &mut text);
             }
         }
-        Format::Json => text.push_str(&summary::json(manifest, &shown)),
+        OutputFormat::Json => text.push_str(&summary::json(manifest, &shown)),
     }
     text.push('\n');
     // The program may have closed the standard error that we share with it.
@@ -74,7 +74,7 @@ fn full(manifest: &Manifest, shown: &str, text: &mut String) {
     for sentence in sentences(manifest) {
         text.push_str(&format!("mgz-record: {sentence}\n"));
     }
-    text.push_str(&summary::text(manifest, shown));
+    text.push_str(&summary::summary_line(manifest, shown));
 }
 
 /// A trace in the making.
@@ -84,7 +84,7 @@ pub(crate) struct Recording {
     /// Only while a program runs.
     pub(crate) objects: Objects,
     /// The same: code that runs but is not recorded.
-    pub(crate) watch: coverage::Watch,
+    pub(crate) watch: coverage::CoverageWatch,
     /// The same.
     pub(crate) names: ThreadNames,
 }
@@ -113,20 +113,20 @@ impl Recording {
         })
     }
 
-    pub(crate) fn event(&mut self, event: &Event, ticker: &Ticker) {
+    pub(crate) fn event(&mut self, event: &RunEvent, ticker: &Ticker) {
         match event {
-            Event::Module(module) if is_program(module.result) => self.program(module),
-            Event::Module(module) => {
+            RunEvent::Module(module) if is_program(module.result) => self.program(module),
+            RunEvent::Module(module) => {
                 self.objects.met(module.pid);
                 self.watch.met(module.pid);
                 self.module(module);
             }
-            Event::Thread(seen) => self.objects.thread(seen),
-            Event::Living(threads) => {
+            RunEvent::Thread(seen) => self.objects.thread(seen),
+            RunEvent::Living(threads) => {
                 self.names.living(threads);
                 self.objects.living(threads);
             }
-            Event::Progress {
+            RunEvent::Progress {
                 slots,
                 bytes,
                 windows,
@@ -327,7 +327,7 @@ impl Recording {
         problems.into_iter().for_each(|p| self.problem(p));
         self.manifest.totals.outside = self.watch.files_of(elsewhere);
         let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
-        if let Err(error) = objects::write::write(self.folder.path(), &instances, &blocks) {
+        if let Err(error) = objects::write::write_objects(self.folder.path(), &instances, &blocks) {
             self.problem(format!(
                 "{}: data objects could not be written: {error:#}",
                 self.folder.path().display()
@@ -366,7 +366,7 @@ impl Recording {
             let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
             map.at_clone(address).map(|(step, _)| step.orig)
         };
-        let mut names = Names::new(&original);
+        let mut names = AddressNames::new(&original);
         let sites = names.sites(&heap.stacks);
         for (what, n) in [("heap_events", heap.lost), ("heap_lives", heap.forgotten)] {
             if n > 0 {
@@ -407,17 +407,17 @@ impl Recording {
         }
         // In memory there is no second try: records give way to columns, and the sum of both is bounded as
         // the records were.
-        let options = convert::Options {
+        let options = convert::ConvertOptions {
             compression: cli.compress.into(),
             max_bytes: cli.max_size.filter(|_| cli.analyze.is_none()),
             release: cli.analyze.is_some(),
-            ..convert::Options::default()
+            ..convert::ConvertOptions::default()
         };
         self.expand(&options, log, carried);
     }
 
     /// Divides the counts by site and writes them.
-    pub(crate) fn count(&mut self, counts: &Counts) {
+    pub(crate) fn count(&mut self, counts: &CountsByProcess) {
         let folder = self.folder.path().to_owned();
         let mut sidecars = BTreeMap::new();
         for module in &self.manifest.modules {
@@ -438,7 +438,7 @@ impl Recording {
             }
         }
         self.manifest.totals.loads_counted_at_most = loads.bounds;
-        match counted::write(&folder, &loads) {
+        match counted::write_counted_loads(&folder, &loads) {
             Ok(()) => {
                 self.manifest.data = "samples".into();
                 let t = &mut self.manifest.totals;
@@ -454,7 +454,7 @@ impl Recording {
 
     pub(crate) fn expand(
         &mut self,
-        options: &convert::Options,
+        options: &convert::ConvertOptions,
         log: Option<&WindowLog>,
         carried: Option<Carried>,
     ) {
@@ -487,7 +487,7 @@ impl Recording {
         }
     }
 
-    pub(crate) fn converted(&mut self, outcome: &convert::Outcome) {
+    pub(crate) fn converted(&mut self, outcome: &convert::ConvertOutcome) {
         let m = &mut self.manifest;
         let c = &outcome.counters;
         m.totals.rows = c.rows;

@@ -57,7 +57,7 @@ impl Recording {
             *dropped.entry("reuse_pairs".into()).or_default() += without as u64;
         }
         pairs.sort_by_key(|p| (p.sample, p.address, p.cpu_ns));
-        if let Err(error) = write::write(self.folder.path(), &pairs) {
+        if let Err(error) = write::write_pairs(self.folder.path(), &pairs) {
             self.problem(format!(
                 "{}: use–reuse pairs could not be written: {error:#}",
                 self.folder.path().display()

@@ -43,7 +43,7 @@ pub fn brief(manifest: &Manifest) -> String {
 }
 
 /// One line, without its end.
-pub fn text(manifest: &Manifest, trace: &str) -> String {
+pub fn summary_line(manifest: &Manifest, trace: &str) -> String {
     let t = &manifest.totals;
     let how = if manifest.program_status.is_empty() {
         &manifest.state
@@ -267,16 +267,16 @@ mod tests {
             ..Totals::default()
         };
         assert_eq!(
-            text(&m, "trace"),
+            summary_line(&m, "trace"),
             "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s"
         );
         m.modules = vec![Module::default()];
         m.modules[0].not_instrumented.functions = 1;
-        assert!(text(&m, "trace").contains("at least 1,200 loads executed"));
+        assert!(summary_line(&m, "trace").contains("at least 1,200 loads executed"));
         m.modules.clear();
         (m.cpu_seconds, m.recording_seconds) = (1.212, 0.012);
         assert!(
-            text(&m, "trace")
+            summary_line(&m, "trace")
                 .ends_with(", 1.25 s, recording cost about 1.0% (12 ms of CPU time, estimated)")
         );
         m.recording_seconds = 0.0;
@@ -284,7 +284,7 @@ mod tests {
         m.totals.loads_executed_estimate = Some(1250.0);
         m.totals.dropped.insert("no_space".into(), 7);
         m.totals.truncated_windows.insert("end_of_thread".into(), 2);
-        let line = text(&m, "trace");
+        let line = summary_line(&m, "trace");
         assert!(
             line.contains(
                 "~1,250 loads executed (500 records × the 2.50 loads per record in the windows)"
@@ -298,22 +298,23 @@ mod tests {
         m.totals.records_executed = 0;
         m.totals.records_kept = 500;
         m.period = 100;
-        assert!(text(&m, "trace").contains(
+        assert!(summary_line(&m, "trace").contains(
             "~1,250 loads executed in all code (a sample every 100 of them), 1,000 recorded"
         ));
         (m.period, m.trigger_why) = (0, "3 samples every 100 loads".into());
         assert!(
-            text(&m, "trace").contains("loads executed in all code (3 samples every 100 loads), ")
+            summary_line(&m, "trace")
+                .contains("loads executed in all code (3 samples every 100 loads), ")
         );
         m.totals.loads_executed_estimate = None;
-        assert!(text(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
+        assert!(summary_line(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
         m.mode = TraceMode::Burst;
-        assert!(text(&m, "trace").contains("exit 0: 1,000 recorded"));
+        assert!(summary_line(&m, "trace").contains("exit 0: 1,000 recorded"));
         m.program_status.clear();
         m.state = "interrupted".into();
         assert!(
-            text(&m, "trace").starts_with("mgz-record: interrupted: ")
-                && text(&m, "trace").ends_with("4.00 KiB in trace"),
+            summary_line(&m, "trace").starts_with("mgz-record: interrupted: ")
+                && summary_line(&m, "trace").ends_with("4.00 KiB in trace"),
             "nothing is known of the program's end"
         );
         let value: serde_json::Value = serde_json::from_str(&json(&m, "trace")).unwrap();

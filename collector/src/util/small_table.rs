@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Writes the table `name` into a folder, mode 0600. It appears under its name when it is whole.
-pub fn write(
+pub fn write_small_table(
     folder: &Path,
     name: &str,
     schema: SchemaRef,

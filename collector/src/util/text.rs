@@ -43,7 +43,7 @@ pub(crate) fn scaled(n: f64, base: f64, units: &[&str]) -> String {
 
 /// The words of a text as a shell would part them: quotes keep blanks together, a backslash keeps
 /// the next character. `None` if a quote is not closed.
-pub(crate) fn words(text: &str) -> Option<Vec<String>> {
+pub(crate) fn shell_words(text: &str) -> Option<Vec<String>> {
     let (mut all, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut rest = text.chars();
     while let Some(c) = rest.next() {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_a_shell() {
-        let parted = |text| words(text).map(|w| w.join("|"));
+        let parted = |text| shell_words(text).map(|w| w.join("|"));
         assert_eq!(parted(""), Some(String::new()));
         assert_eq!(parted(" --all  --rows 3 "), Some("--all|--rows|3".into()));
         assert_eq!(

@@ -23,7 +23,7 @@ pub struct Registers {
 
 /// One read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct MemoryAccess {
     /// First byte.
     pub address: u64,
     /// Bytes.
@@ -36,7 +36,7 @@ pub struct Access {
     pub implicit: bool,
 }
 
-impl Access {
+impl MemoryAccess {
     /// True if the access touches a byte of the range.
     pub fn touches(&self, address: u64, bytes: u64) -> bool {
         let last = |from: u64, bytes: u64| from.saturating_add(bytes.max(1) - 1);
@@ -49,7 +49,7 @@ impl Access {
 pub struct NextInsn {
     /// The accesses that it will make. Conditional accesses (`cmov`, masked vectors) count as if
     /// they happened, as they do in the processor's counters.
-    pub accesses: Vec<Access>,
+    pub accesses: Vec<MemoryAccess>,
     /// It must not be single-stepped: it enters the kernel, or shows or sets the trap flag.
     pub opaque: bool,
     /// It accesses memory by indices in vector registers, which are not read here.
@@ -57,19 +57,19 @@ pub struct NextInsn {
 }
 
 /// Reads instructions.
-pub struct Reader {
+pub struct AccessReader {
     pub(crate) info: InstructionInfoFactory,
 }
 
-impl Default for Reader {
-    fn default() -> Reader {
-        Reader {
+impl Default for AccessReader {
+    fn default() -> AccessReader {
+        AccessReader {
             info: InstructionInfoFactory::new(),
         }
     }
 }
 
-impl Reader {
+impl AccessReader {
     /// Decodes the instruction in `bytes` and predicts its accesses. Unknown bytes are opaque.
     pub fn step(&mut self, bytes: &[u8], registers: &Registers) -> NextInsn {
         let mut decoder = Decoder::with_ip(64, bytes, registers.rip, DecoderOptions::NONE);
@@ -99,7 +99,7 @@ pub(crate) fn accesses(
     info: &mut InstructionInfoFactory,
     insn: &Instruction,
     registers: &Registers,
-) -> Vec<Access> {
+) -> Vec<MemoryAccess> {
     let named = (0..insn.op_count()).any(|op| insn.op_kind(op) == iced_x86::OpKind::Memory)
         || insn.is_string_instruction();
     info.info(insn)
@@ -114,7 +114,7 @@ fn access(
     memory: &UsedMemory,
     registers: &Registers,
     named: bool,
-) -> Option<Access> {
+) -> Option<MemoryAccess> {
     let (read, written) = match memory.access() {
         OpAccess::Read | OpAccess::CondRead => (true, false),
         OpAccess::Write | OpAccess::CondWrite => (false, true),
@@ -141,7 +141,7 @@ fn access(
             || (!written
                 && insn.memory_base() != Register::RSP
                 && insn.mnemonic() == Mnemonic::Pop));
-    Some(Access {
+    Some(MemoryAccess {
         address,
         size,
         read,
@@ -203,7 +203,7 @@ mod tests {
             ..Registers::default()
         };
         change(&mut registers);
-        let step = Reader::default().step(bytes, &registers);
+        let step = AccessReader::default().step(bytes, &registers);
         step.accesses
             .iter()
             .map(|a| (a.address, a.size, a.read, a.written, a.implicit))
@@ -314,7 +314,11 @@ mod tests {
 
     #[test]
     fn what_must_not_be_stepped() {
-        let opaque = |bytes: &[u8]| Reader::default().step(bytes, &Registers::default()).opaque;
+        let opaque = |bytes: &[u8]| {
+            AccessReader::default()
+                .step(bytes, &Registers::default())
+                .opaque
+        };
         for bytes in [
             &[0x0f, 0x05][..],
             &[0x9c],
@@ -331,7 +335,7 @@ mod tests {
 
     #[test]
     fn ranges_touch_where_they_share_a_byte() {
-        let access = Access {
+        let access = MemoryAccess {
             address: 0x10,
             size: 4,
             read: true,
@@ -341,7 +345,7 @@ mod tests {
         assert!(access.touches(0x10, 8) && access.touches(0x13, 1) && access.touches(0xc, 5));
         assert!(!access.touches(0x14, 8) && !access.touches(0x8, 8));
         assert!(
-            Access {
+            MemoryAccess {
                 address: u64::MAX,
                 ..access
             }

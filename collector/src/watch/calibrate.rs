@@ -1,7 +1,7 @@
 //! A trial on a child of our own: it checks that watchpoints work here, and measures the cost of a
 //! stop and of a hit.
 
-use crate::watch::events::{Events, Trigger};
+use crate::watch::events::{Events, WatchTrigger};
 use crate::watch::ptrace;
 use crate::watch::sampler::{Clock, Costs, WORD};
 use std::io;
@@ -39,11 +39,11 @@ static WATCHED: AtomicU64 = AtomicU64::new(0);
 const ROUNDS: usize = 24;
 
 /// Measures the cost of stops and of hits.
-pub fn calibrate(trigger: &Trigger) -> Result<Costs, Obstacle> {
+pub fn calibrate(trigger: &WatchTrigger) -> Result<Costs, Obstacle> {
     let child = Child::start(trigger.signal)?;
     ptrace::seize(child.0).map_err(Obstacle::Trace)?;
     // A period that the trial does not reach.
-    let quiet = Trigger {
+    let quiet = WatchTrigger {
         period: 1 << 40,
         ..trigger.clone()
     };
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn stops_and_hits_cost_microseconds_where_they_work() {
-        let trigger = Trigger {
+        let trigger = WatchTrigger {
             period: 10_000_000,
             signal: 61,
             counters: None,

@@ -62,6 +62,6 @@ impl CallPaths {
 
     /// All calls by name.
     pub fn named(&self) -> Named {
-        names::name(&self.tree, &|_, _| None, &|_, _| None)
+        names::name_calls(&self.tree, &|_, _| None, &|_, _| None)
     }
 }

@@ -48,7 +48,7 @@ impl Maps {
     }
 
     fn read(&mut self, process: i32) {
-        let text = proc_maps::read(process as u32).unwrap_or_default();
+        let text = proc_maps::read_process_maps(process as u32).unwrap_or_default();
         let mut list = Vec::new();
         for line in proc_maps::lines(&text).filter(|l| l.is_executable() && l.name.starts_with('/'))
         {
@@ -90,7 +90,7 @@ impl Maps {
 
 /// Name of a place in the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Code {
+pub struct PlaceName {
     /// Path of the file; empty for code without one.
     pub module: String,
     /// Function.
@@ -103,22 +103,22 @@ pub struct Code {
 
 /// Names of places, by file.
 #[derive(Default)]
-pub struct Names {
+pub struct CodeNames {
     files: BTreeMap<String, (Symbols, Option<addr2line::Loader>)>,
-    known: HashMap<CodeOffset, Code>,
+    known: HashMap<CodeOffset, PlaceName>,
 }
 
-impl Names {
+impl CodeNames {
     /// The name of a place.
-    pub fn code(&mut self, maps: &Maps, place: CodeOffset) -> Code {
+    pub fn code(&mut self, maps: &Maps, place: CodeOffset) -> PlaceName {
         if let Some(code) = self.known.get(&place) {
             return code.clone();
         }
         let path = maps.path(place.file);
         let code = if path.is_empty() {
-            Code {
+            PlaceName {
                 function: format!("[{:x}]", place.offset),
-                ..Code::default()
+                ..PlaceName::default()
             }
         } else {
             let (symbols, lines) = self.files.entry(path.to_owned()).or_insert_with(|| {
@@ -133,7 +133,7 @@ impl Names {
             let (file, line) = location.map_or((String::new(), 0), |l| {
                 (l.file.unwrap_or("").to_owned(), l.line.unwrap_or(0))
             });
-            Code {
+            PlaceName {
                 module: path.to_owned(),
                 function: symbols.name(place.offset).readable,
                 file,
@@ -155,7 +155,7 @@ mod tests {
         let ip = this_code_has_a_name_and_a_line as fn() as usize as u64;
         let place = maps.place(std::process::id() as i32, ip);
         assert!(place.file > 0);
-        let code = Names::default().code(&maps, place);
+        let code = CodeNames::default().code(&maps, place);
         assert!(code.function.contains("this_code_has_a_name"), "{code:?}");
         assert!(
             code.file.ends_with("code_names.rs") && code.line > 0,
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(
             (
                 nowhere,
-                Names::default().code(&maps, nowhere).function.as_str()
+                CodeNames::default().code(&maps, nowhere).function.as_str()
             ),
             (CodeOffset { file: 0, offset: 8 }, "[8]")
         );

@@ -10,7 +10,9 @@ use mgz_perf::attr::{ATTR_BYTES, Attr, FORMAT_ID, SW_TASK_CLOCK, TYPE_SOFTWARE, 
 use mgz_perf::data_file::header::bits;
 use mgz_perf::data_file::records::kind;
 use mgz_perf::mmap_ring::Ring;
-use mgz_perf::open::{IOC_DISABLE, IOC_ENABLE, IOC_PERIOD, IOC_SET_OUTPUT, check, id, open};
+use mgz_perf::open::{
+    IOC_DISABLE, IOC_ENABLE, IOC_PERIOD, IOC_SET_OUTPUT, id, open_perf_event, syscall_result,
+};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -38,7 +40,7 @@ pub struct Counter {
 
 /// The trigger that stops threads, and the events that count accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trigger {
+pub struct WatchTrigger {
     /// Mean CPU time (ns) between stops, or loads where there are counters.
     pub period: u64,
     /// Number of the signal.
@@ -48,7 +50,7 @@ pub struct Trigger {
     pub counters: Option<[Counter; 2]>,
 }
 
-impl Trigger {
+impl WatchTrigger {
     fn attr(&self) -> Attr {
         let (kind, config) = self
             .counters
@@ -104,7 +106,7 @@ pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Resul
         read_format: 0,
         ..counting(counter.kind, counter.config)
     };
-    let event = open(&attr, 0, -1, -1)?;
+    let event = open_perf_event(&attr, 0, -1, -1)?;
     let mut ring = Ring::map(&event, 1)?;
     work();
     let mut count = 0u64;
@@ -143,12 +145,12 @@ pub struct Events {
 
 impl Events {
     /// Opens the events of a thread that stands still.
-    pub fn open(trigger: &Trigger, thread: i32, watchpoints: usize) -> io::Result<Events> {
-        let leader = open(&trigger.attr(), thread, -1, -1)?;
+    pub fn open(trigger: &WatchTrigger, thread: i32, watchpoints: usize) -> io::Result<Events> {
+        let leader = open_perf_event(&trigger.attr(), thread, -1, -1)?;
         let leader_id = id(&leader)?;
         let mut members = Vec::new();
         let mut member = |attr: &Attr| -> io::Result<u64> {
-            let event = open(attr, thread, -1, leader.as_raw_fd())?;
+            let event = open_perf_event(attr, thread, -1, leader.as_raw_fd())?;
             let number = id(&event)?;
             members.push((event, number));
             Ok(number)
@@ -238,7 +240,7 @@ impl Events {
     /// Watches a word with a slot.
     pub fn watch(&mut self, slot: usize, word: u64, bytes: u64) -> io::Result<()> {
         self.unwatch(slot);
-        let event = open(
+        let event = open_perf_event(
             &breakpoint(word, bytes),
             self.thread,
             -1,
@@ -248,12 +250,12 @@ impl Events {
         signals(&event, self.thread, self.signal)?;
         // SAFETY: integer arguments.
         unsafe {
-            check(libc::ioctl(
+            syscall_result(libc::ioctl(
                 event.as_raw_fd(),
                 IOC_SET_OUTPUT,
                 self.leader.as_raw_fd(),
             ))?;
-            check(libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0))?;
+            syscall_result(libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0))?;
         }
         if let Some(place) = self.slots.get_mut(slot) {
             *place = Some(Watchpoint { event, id });
@@ -338,9 +340,9 @@ pub(crate) fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<(
     let owner = [0, thread];
     // SAFETY: the owner (F_OWNER_TID and the thread) lives across the call; the rest are integers.
     unsafe {
-        check(libc::fcntl(event.as_raw_fd(), F_SETOWN_EX, owner.as_ptr()))?;
-        check(libc::fcntl(event.as_raw_fd(), F_SETSIG, signal))?;
-        check(libc::fcntl(
+        syscall_result(libc::fcntl(event.as_raw_fd(), F_SETOWN_EX, owner.as_ptr()))?;
+        syscall_result(libc::fcntl(event.as_raw_fd(), F_SETSIG, signal))?;
+        syscall_result(libc::fcntl(
             event.as_raw_fd(),
             libc::F_SETFL,
             libc::O_ASYNC | libc::O_NONBLOCK,

@@ -136,7 +136,7 @@ pub fn registers(thread: i32) -> io::Result<Registers> {
 }
 
 /// Reads memory up to the first page that is not there.
-pub fn read(thread: i32, address: u64, into: &mut [u8]) -> usize {
+pub fn read_memory(thread: i32, address: u64, into: &mut [u8]) -> usize {
     // The kernel copies whole pieces only: cut at the page's end.
     let first = ((4096 - address % 4096) as usize).min(into.len());
     let local = libc::iovec {
@@ -159,7 +159,7 @@ pub fn read(thread: i32, address: u64, into: &mut [u8]) -> usize {
 }
 
 /// A thread that stands still.
-pub struct Held<'a> {
+pub struct StoppedThread<'a> {
     /// Its number.
     pub thread: i32,
     /// Its events.
@@ -174,19 +174,19 @@ pub struct Held<'a> {
     pub paths: &'a mut CallPaths,
 }
 
-impl Stopped for Held<'_> {
+impl Stopped for StoppedThread<'_> {
     fn registers(&mut self) -> io::Result<Registers> {
         registers(self.thread)
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
-        read(self.thread, address, into)
+        read_memory(self.thread, address, into)
     }
 
     fn path(&mut self, at: &Registers) -> u32 {
         let thread = self.thread;
         self.paths.of(self.process, at, |address, into| {
-            read(thread, address, into)
+            read_memory(thread, address, into)
         })
     }
 

@@ -6,11 +6,11 @@ use crate::target::status::ProgramStatus;
 use crate::watch::calibrate::{Obstacle, calibrate};
 use crate::watch::call_paths::CallPaths;
 use crate::watch::code_names::{CodeOffset, Maps};
-use crate::watch::events::{Events, Trigger};
+use crate::watch::events::{Events, WatchTrigger};
 use crate::watch::pin::Recorder;
 use crate::watch::ptrace;
-use crate::watch::ptrace::Held;
-use crate::watch::sampler::{Accesses, Costs, Pair, Plan, Sampler, Sums as Counts};
+use crate::watch::ptrace::StoppedThread;
+use crate::watch::sampler::{Accesses, Costs, Pair, Sampler, SamplerPlan, Sums as Counts};
 use mgz_models::util::random::SplitMix;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -32,7 +32,7 @@ pub struct Job {
     /// Turn address randomization off for it.
     pub no_aslr: bool,
     /// The trigger that stops threads.
-    pub trigger: Trigger,
+    pub trigger: WatchTrigger,
     /// Watchpoints of a thread.
     pub watchpoints: usize,
     /// Instructions to step behind a use.
@@ -43,7 +43,7 @@ pub struct Job {
 
 /// A sample and its reuse, with places.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct WatchRow {
     /// Process.
     pub process: i32,
     /// Thread.
@@ -69,7 +69,7 @@ pub struct Ended {
     /// Accesses that were counted, if they were.
     pub accesses: Option<Accesses>,
     /// Samples.
-    pub rows: Vec<Row>,
+    pub rows: Vec<WatchRow>,
     /// Places of code.
     pub maps: Maps,
     /// Call paths of uses and reuses.
@@ -120,7 +120,7 @@ fn own(what: &'static str) -> impl FnOnce(io::Error) -> WatchError {
 
 /// Runs a program to its end and watches it. One at a time per process, since signal settings are
 /// per process.
-pub fn run(job: &Job) -> Result<Ended, WatchError> {
+pub fn run_watched(job: &Job) -> Result<Ended, WatchError> {
     let costs = calibrate(&job.trigger)?;
     let signals = Signals::install().map_err(own("setting up signals"))?;
     if job.no_aslr && !spawn::can_turn_aslr_off() {
@@ -249,7 +249,7 @@ struct WatchLoop<'a> {
     tasks: BTreeMap<i32, Task>,
     maps: Maps,
     paths: CallPaths,
-    rows: Vec<Row>,
+    rows: Vec<WatchRow>,
     sums: Sums,
     problems: Vec<String>,
     status: Option<ProgramStatus>,
@@ -337,7 +337,7 @@ impl WatchLoop<'_> {
                 Ok(events) => {
                     events.next_period(self.share());
                     self.sums.threads += 1;
-                    let plan = Plan {
+                    let plan = SamplerPlan {
                         watchpoints: self.job.watchpoints,
                         near: self.job.near,
                         seed: self.random.bits(),
@@ -383,7 +383,7 @@ impl WatchLoop<'_> {
                 watched: Some(watched),
             }) if by != Some(watched.events.descriptor()) => {
                 let process = *process;
-                let mut held = Held {
+                let mut held = StoppedThread {
                     thread,
                     events: &mut watched.events,
                     signal: self.job.trigger.signal,
@@ -428,7 +428,7 @@ impl WatchLoop<'_> {
                 None
             }
         };
-        let mut held = Held {
+        let mut held = StoppedThread {
             thread,
             events,
             signal: self.job.trigger.signal,
@@ -461,7 +461,7 @@ impl WatchLoop<'_> {
         else {
             return;
         };
-        let mut held = Held {
+        let mut held = StoppedThread {
             thread,
             events: &mut events,
             signal: self.job.trigger.signal,
@@ -503,7 +503,7 @@ impl WatchLoop<'_> {
             } else {
                 self.maps.place(process, pair.reuse_ip)
             };
-            self.rows.push(Row {
+            self.rows.push(WatchRow {
                 process,
                 thread,
                 pair,

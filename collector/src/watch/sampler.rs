@@ -12,7 +12,7 @@
 //! where loads alone do. Processors cannot watch reads alone. So the thread stops at each hit; if
 //! it was a store, the first of the two is known, and the watch for the second goes on.
 
-use crate::watch::access::{LONGEST, NextInsn, Reader, Registers};
+use crate::watch::access::{AccessReader, LONGEST, NextInsn, Registers};
 use crate::watch::trap_decode::{Touch, Trap};
 use mgz_models::sampling::rdx::{Decision, Reservoir};
 use mgz_models::util::random::SplitMix;
@@ -116,7 +116,7 @@ pub trait Stopped {
 
 /// Result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum SampleOutcome {
     /// Reused while single-stepped: the distance is exact.
     Near,
     /// A watchpoint saw the reuse.
@@ -131,16 +131,16 @@ pub enum Outcome {
     Ended,
 }
 
-impl Outcome {
+impl SampleOutcome {
     /// As it stands in the table.
     pub fn name(self) -> &'static str {
         match self {
-            Outcome::Near => "near",
-            Outcome::Watched => "watched",
-            Outcome::Replaced => "replaced",
-            Outcome::Skipped => "skipped",
-            Outcome::Crowded => "crowded",
-            Outcome::Ended => "ended",
+            SampleOutcome::Near => "near",
+            SampleOutcome::Watched => "watched",
+            SampleOutcome::Replaced => "replaced",
+            SampleOutcome::Skipped => "skipped",
+            SampleOutcome::Crowded => "crowded",
+            SampleOutcome::Ended => "ended",
         }
     }
 }
@@ -148,7 +148,7 @@ impl Outcome {
 /// The streams in which a reuse counts. A load's next access and its next load need not be the
 /// same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Counts {
+pub enum CountingStreams {
     /// Among loads as well as among loads and stores.
     Both,
     /// Among loads and stores.
@@ -157,19 +157,19 @@ pub enum Counts {
     Loads,
 }
 
-impl Counts {
+impl CountingStreams {
     /// As it stands in the table.
     pub fn name(self) -> &'static str {
         match self {
-            Counts::Both => "both",
-            Counts::Accesses => "accesses",
-            Counts::Loads => "loads",
+            CountingStreams::Both => "both",
+            CountingStreams::Accesses => "accesses",
+            CountingStreams::Loads => "loads",
         }
     }
 }
 
 /// The observed reuse of a sample. A load whose first reuse was a store has two pairs:
-/// [`Counts::Accesses`] and [`Counts::Loads`].
+/// [`CountingStreams::Accesses`] and [`CountingStreams::Loads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Number in the thread.
@@ -181,7 +181,7 @@ pub struct Pair {
     /// True if the use is a store.
     pub write: bool,
     /// The streams in which this pair counts.
-    pub counts: Counts,
+    pub counts: CountingStreams,
     /// Instruction of the use.
     pub use_ip: u64,
     /// An address inside the instruction of the reuse; 0 if there was none.
@@ -191,7 +191,7 @@ pub struct Pair {
     /// Call path of the reuse; 0 if there was none or it is not known.
     pub reuse_path: u32,
     /// Result of the sample.
-    pub outcome: Outcome,
+    pub outcome: SampleOutcome,
     /// Accesses that were single-stepped since the use, up to the reuse; those of the stack that
     /// no instruction names are left out.
     pub stepped: Accesses,
@@ -234,7 +234,7 @@ pub struct Costs {
 
 /// Settings of a thread's sampler.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct SamplerPlan {
     /// Watchpoints.
     pub watchpoints: usize,
     /// Instructions to step behind a use.
@@ -263,7 +263,7 @@ struct Pending {
 /// Effect of an access on a pending sample.
 enum Fate {
     /// It is reused.
-    Over(Counts),
+    Over(CountingStreams),
     /// Its next access is known, the next load is awaited.
     Half,
     /// It goes on.
@@ -273,10 +273,10 @@ enum Fate {
 impl Pending {
     fn fate(&self, read: bool, written: bool) -> Fate {
         match self.pair.counts {
-            Counts::Both if read => Fate::Over(Counts::Both),
-            Counts::Both if written => Fate::Half,
-            Counts::Accesses if read || written => Fate::Over(Counts::Accesses),
-            Counts::Loads if read => Fate::Over(Counts::Loads),
+            CountingStreams::Both if read => Fate::Over(CountingStreams::Both),
+            CountingStreams::Both if written => Fate::Half,
+            CountingStreams::Accesses if read || written => Fate::Over(CountingStreams::Accesses),
+            CountingStreams::Loads if read => Fate::Over(CountingStreams::Loads),
             _ => Fate::Open,
         }
     }
@@ -284,11 +284,11 @@ impl Pending {
 
 /// See the module's text.
 pub struct Sampler {
-    plan: Plan,
+    plan: SamplerPlan,
     reservoir: Reservoir,
     slots: Vec<Option<Pending>>,
     random: SplitMix,
-    reader: Reader,
+    reader: AccessReader,
     samples: u64,
     /// Accesses stepped so far.
     stepped: Accesses,
@@ -298,13 +298,13 @@ pub struct Sampler {
 
 impl Sampler {
     /// For a thread that begins.
-    pub fn new(plan: Plan) -> Sampler {
+    pub fn new(plan: SamplerPlan) -> Sampler {
         Sampler {
             plan,
             reservoir: Reservoir::new(plan.watchpoints, plan.seed),
             slots: vec![None; plan.watchpoints.max(1)],
             random: SplitMix::new(plan.seed ^ 0x5a3d),
-            reader: Reader::default(),
+            reader: AccessReader::default(),
             samples: 0,
             stepped: Accesses::default(),
             sums: Sums::default(),
@@ -414,7 +414,7 @@ impl Sampler {
             thread.path(stood)
         };
         let seen = |counts| Pair {
-            outcome: Outcome::Watched,
+            outcome: SampleOutcome::Watched,
             reuse_ip: how.ip,
             reuse_path,
             counts,
@@ -428,8 +428,8 @@ impl Sampler {
                 self.reservoir.reuse(slot, at.cpu_ns, 0);
             }
             Fate::Half => {
-                self.pairs.push(seen(Counts::Accesses));
-                pending.pair.counts = Counts::Loads;
+                self.pairs.push(seen(CountingStreams::Accesses));
+                pending.pair.counts = CountingStreams::Loads;
                 self.slots[slot] = Some(pending);
             }
             Fate::Open => {
@@ -439,7 +439,7 @@ impl Sampler {
                 if pending.others >= CROWD {
                     let pair = self.aged(&pending, at, cost);
                     self.pairs.push(Pair {
-                        outcome: Outcome::Crowded,
+                        outcome: SampleOutcome::Crowded,
                         ..pair
                     });
                     self.slots[slot] = None;
@@ -459,7 +459,7 @@ impl Sampler {
                 thread.unwatch(slot);
                 self.reservoir.give_up(slot, 0);
                 self.pairs.push(Pair {
-                    outcome: Outcome::Ended,
+                    outcome: SampleOutcome::Ended,
                     ..self.aged(&pending, now.unwrap_or(pending.since), 0)
                 });
             }
@@ -584,15 +584,15 @@ impl Sampler {
             address: part.address,
             write: part.written,
             counts: if part.written {
-                Counts::Accesses
+                CountingStreams::Accesses
             } else {
-                Counts::Both
+                CountingStreams::Both
             },
             use_ip: ip,
             reuse_ip: 0,
             use_path: path,
             reuse_path: 0,
-            outcome: Outcome::Ended,
+            outcome: SampleOutcome::Ended,
             stepped: Accesses::default(),
             cpu_ns: 0,
             counted: None,
@@ -618,7 +618,7 @@ impl Sampler {
     ) -> bool {
         let Some(pending) = open else { return false };
         let pair = Pair {
-            outcome: Outcome::Near,
+            outcome: SampleOutcome::Near,
             reuse_ip: ip,
             reuse_path: path,
             counted: Some(pending.pair.stepped),
@@ -632,10 +632,10 @@ impl Sampler {
             }
             Fate::Half => {
                 self.pairs.push(Pair {
-                    counts: Counts::Accesses,
+                    counts: CountingStreams::Accesses,
                     ..pair
                 });
-                pending.pair.counts = Counts::Loads;
+                pending.pair.counts = CountingStreams::Loads;
                 false
             }
             Fate::Open => false,
@@ -683,13 +683,13 @@ impl Sampler {
         };
         match self.reservoir.sample(now.cpu_ns, pending.word, 0) {
             Decision::Skip => self.pairs.push(Pair {
-                outcome: Outcome::Skipped,
+                outcome: SampleOutcome::Skipped,
                 ..pending.pair
             }),
             Decision::Arm(slot) => {
                 if let Some(before) = self.slots[slot].take() {
                     self.pairs.push(Pair {
-                        outcome: Outcome::Replaced,
+                        outcome: SampleOutcome::Replaced,
                         ..self.aged(&before, now, 0)
                     });
                 }
@@ -701,7 +701,7 @@ impl Sampler {
                         thread.unwatch(slot);
                         self.reservoir.give_up(slot, now.cpu_ns);
                         self.pairs.push(Pair {
-                            outcome: Outcome::Skipped,
+                            outcome: SampleOutcome::Skipped,
                             ..pending.pair
                         });
                     }
@@ -728,7 +728,7 @@ impl SingleAccess {
     }
 
     fn touches(&self, word: u64) -> bool {
-        crate::watch::access::Access {
+        crate::watch::access::MemoryAccess {
             address: self.address,
             size: self.size,
             read: false,

@@ -1,7 +1,7 @@
 //! The sampler on a machine that we can see through: each access takes one nanosecond, stops take
 //! many.
 
-use crate::watch::access::{Reader, Registers};
+use crate::watch::access::{AccessReader, Registers};
 use crate::watch::sampler::*;
 use crate::watch::trap_decode::Trap;
 use mgz_models::util::random::SplitMix;
@@ -203,8 +203,8 @@ impl Stopped for Fake {
     }
 }
 
-fn plan(watchpoints: usize, near: u64, seed: u64) -> Plan {
-    Plan {
+fn plan(watchpoints: usize, near: u64, seed: u64) -> SamplerPlan {
+    SamplerPlan {
         watchpoints,
         near,
         seed,
@@ -213,7 +213,7 @@ fn plan(watchpoints: usize, near: u64, seed: u64) -> Plan {
 }
 
 /// Runs to the end with stops every `gap` accesses. Gives the pairs and the sampler.
-fn watched(fake: &mut Fake, plan: Plan, gap: usize) -> (Vec<Pair>, Sampler) {
+fn watched(fake: &mut Fake, plan: SamplerPlan, gap: usize) -> (Vec<Pair>, Sampler) {
     let mut sampler = Sampler::new(plan);
     while fake.run(&mut sampler, gap) {
         if sampler.sample(fake).is_err() {
@@ -259,7 +259,7 @@ proptest! {
         let mut fake = Fake::of(program.clone());
         let (pairs, sampler) = watched(&mut fake, plan(watchpoints, near, seed), gap);
         let sums = sampler.sums();
-        prop_assert_eq!(pairs.iter().filter(|p| p.counts != Counts::Loads).count() as u64 + sums.no_access, sums.stops);
+        prop_assert_eq!(pairs.iter().filter(|p| p.counts != CountingStreams::Loads).count() as u64 + sums.no_access, sums.stops);
         prop_assert_eq!(sums.unclear, 0);
         let mut halves: BTreeMap<u64, i32> = BTreeMap::new();
         for pair in pairs {
@@ -271,18 +271,18 @@ proptest! {
                 Accesses { loads: (to - used) as u64 - stores, stores }
             };
             match pair.counts {
-                Counts::Both => prop_assert!(!pair.write),
-                Counts::Accesses => *halves.entry(pair.sample).or_default() += i32::from(!pair.write),
-                Counts::Loads => *halves.entry(pair.sample).or_default() -= 1,
+                CountingStreams::Both => prop_assert!(!pair.write),
+                CountingStreams::Accesses => *halves.entry(pair.sample).or_default() += i32::from(!pair.write),
+                CountingStreams::Loads => *halves.entry(pair.sample).or_default() -= 1,
             }
-            let next = next(pair.counts == Counts::Loads);
+            let next = next(pair.counts == CountingStreams::Loads);
             match pair.outcome {
-                Outcome::Near | Outcome::Watched => {
+                SampleOutcome::Near | SampleOutcome::Watched => {
                     let next = next.unwrap();
                     // The byte before it may look like a prefix.
                     prop_assert!((pair.reuse_ip..=pair.reuse_ip + 3).contains(&ip(list[next].0)), "{:?}", pair);
                     prop_assert_eq!(pair.counted, Some(between(next)), "{:?}", pair);
-                    if pair.counts == Counts::Both {
+                    if pair.counts == CountingStreams::Both {
                         prop_assert!(!list[next].2, "{:?}", pair);
                     }
                 }
@@ -326,7 +326,7 @@ fn a_word_that_is_only_stored_to_is_given_up() {
             .iter()
             .map(|p| (p.outcome, p.counts))
             .collect::<Vec<_>>(),
-        [(Outcome::Crowded, Counts::Loads)]
+        [(SampleOutcome::Crowded, CountingStreams::Loads)]
     );
     assert!(fake.slots.is_empty(), "its watchpoint is free");
     assert!(
@@ -371,7 +371,7 @@ fn touched(
         bytes: WORD,
         read: &mut read,
     };
-    trap.touch(&mut Reader::default())
+    trap.touch(&mut AccessReader::default())
         .map(|t| (t.read, t.written, t.ip))
 }
 
@@ -520,7 +520,7 @@ fn a_near_reuse_takes_no_watchpoint() {
     assert!(
         pairs
             .iter()
-            .all(|p| p.outcome == Outcome::Near && p.counted == Some(loads(4))),
+            .all(|p| p.outcome == SampleOutcome::Near && p.counted == Some(loads(4))),
         "{pairs:?}"
     );
     assert!(pairs.len() > 10);
@@ -543,9 +543,15 @@ fn the_example_of_the_paper_live() {
                 .or_insert((pair.outcome, pair.counted));
         }
     }
-    assert_eq!(seen.get(&(a, 0)), Some(&(Outcome::Watched, Some(loads(4)))));
-    assert_eq!(seen.get(&(b, 1)), Some(&(Outcome::Watched, Some(loads(2)))));
-    assert_eq!(seen.get(&(c, 2)).map(|s| s.0), Some(Outcome::Ended));
+    assert_eq!(
+        seen.get(&(a, 0)),
+        Some(&(SampleOutcome::Watched, Some(loads(4))))
+    );
+    assert_eq!(
+        seen.get(&(b, 1)),
+        Some(&(SampleOutcome::Watched, Some(loads(2))))
+    );
+    assert_eq!(seen.get(&(c, 2)).map(|s| s.0), Some(SampleOutcome::Ended));
 }
 
 #[test]
@@ -557,7 +563,7 @@ fn without_counters_time_is_left() {
     let (pairs, sampler) = watched(&mut fake, plan(2, 20, 1), 700);
     let reused: Vec<&Pair> = pairs
         .iter()
-        .filter(|p| p.outcome == Outcome::Watched)
+        .filter(|p| p.outcome == SampleOutcome::Watched)
         .collect();
     assert!(reused.len() > 3);
     assert!(
@@ -578,7 +584,7 @@ fn refused_watchpoints_and_interrupted_steps_are_counted() {
     };
     let (pairs, sampler) = watched(&mut fake, plan(4, 5, 1), 100);
     assert_eq!(sampler.sums().refused, pairs.len() as u64);
-    assert!(pairs.iter().all(|p| p.outcome == Outcome::Skipped));
+    assert!(pairs.iter().all(|p| p.outcome == SampleOutcome::Skipped));
     let mut fake = Fake {
         interrupt_at: Some(100),
         ..Fake::new(addresses)

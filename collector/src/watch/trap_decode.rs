@@ -8,7 +8,7 @@
 //! done. An address whose registers the instruction itself has changed (`mov rax, [rax]`) cannot be
 //! checked; such an instruction counts if none is found that can.
 
-use crate::watch::access::{Access, LONGEST, Reader, Registers, accesses};
+use crate::watch::access::{AccessReader, LONGEST, MemoryAccess, Registers, accesses};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
 };
@@ -31,9 +31,9 @@ pub struct Touch {
 }
 
 impl Touch {
-    fn of(ip: u64, all: &[Access], hits: impl Fn(&Access) -> bool) -> Option<Touch> {
-        let touching: Vec<&Access> = all.iter().filter(|a| hits(a)).collect();
-        let named = |a: &&&Access| !a.implicit;
+    fn of(ip: u64, all: &[MemoryAccess], hits: impl Fn(&MemoryAccess) -> bool) -> Option<Touch> {
+        let touching: Vec<&MemoryAccess> = all.iter().filter(|a| hits(a)).collect();
+        let named = |a: &&&MemoryAccess| !a.implicit;
         (!touching.is_empty()).then(|| Touch {
             read: touching.iter().filter(named).any(|a| a.read),
             written: touching.iter().filter(named).any(|a| a.written),
@@ -62,7 +62,7 @@ pub struct Trap<'a> {
 
 impl Trap<'_> {
     /// The access to the word. `None` if no instruction is found that could have made it.
-    pub fn touch(mut self, reader: &mut Reader) -> Option<Touch> {
+    pub fn touch(mut self, reader: &mut AccessReader) -> Option<Touch> {
         let info = &mut reader.info;
         let ip = self.after.rip;
         let rsp = self.after.general[4];
@@ -100,7 +100,7 @@ impl Trap<'_> {
     /// Addresses of instructions that may have led here and loaded the word, likely ones first.
     /// Only one of them is in the code. Bytes before it may look like its prefixes, and without
     /// some of its own prefixes it may do the same.
-    pub fn loads(mut self, reader: &mut Reader) -> Vec<u64> {
+    pub fn loads(mut self, reader: &mut AccessReader) -> Vec<u64> {
         let info = &mut reader.info;
         let ip = self.after.rip;
         let (mut found, unchecked) = self.ending_at(info, ip, &[FlowControl::Next]);
@@ -110,7 +110,7 @@ impl Trap<'_> {
     }
 
     fn near(&self, address: u64, bytes: u64) -> bool {
-        Access {
+        MemoryAccess {
             address,
             size: bytes,
             read: false,
@@ -179,7 +179,7 @@ impl Trap<'_> {
         info: &mut InstructionInfoFactory,
         insn: &Instruction,
         start: u64,
-    ) -> (Vec<Access>, bool) {
+    ) -> (Vec<MemoryAccess>, bool) {
         let mut before = Registers {
             rip: start,
             ..self.after
@@ -213,7 +213,7 @@ impl Trap<'_> {
             // It read the word below the stack that it leaves.
             let address = self.after.general[4].wrapping_sub(8);
             return (
-                vec![Access {
+                vec![MemoryAccess {
                     address,
                     size: 8,
                     read: true,
@@ -229,7 +229,7 @@ impl Trap<'_> {
         let mut all = accesses(info, insn, &before);
         if all.is_empty() && !sure {
             // Gathers: the addresses stand in registers that are not known here.
-            all.push(Access {
+            all.push(MemoryAccess {
                 address: 0,
                 size: 0,
                 read: true,
@@ -241,12 +241,12 @@ impl Trap<'_> {
     }
 
     /// Ranges that a string instruction may have accessed.
-    fn of_string(&self, insn: &Instruction) -> Vec<Access> {
+    fn of_string(&self, insn: &Instruction) -> Vec<MemoryAccess> {
         let size = insn.memory_size().size() as u64;
         let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
         let back = if repeated { AHEAD } else { size };
         // In either direction.
-        let around = |register: usize, read: bool, written: bool| Access {
+        let around = |register: usize, read: bool, written: bool| MemoryAccess {
             address: self.after.general[register].wrapping_sub(back),
             size: 2 * back + size,
             read,

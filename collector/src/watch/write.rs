@@ -3,8 +3,8 @@
 use crate::paths::names::Named;
 use crate::paths::write::calls;
 use crate::util::small_table;
-use crate::watch::code_names::{Code, Maps, Names};
-use crate::watch::run::Row;
+use crate::watch::code_names::{CodeNames, Maps, PlaceName};
+use crate::watch::run::WatchRow;
 use arrow_array::{
     ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
@@ -14,18 +14,18 @@ use std::sync::Arc;
 
 /// Rows with the code of their two accesses.
 struct Columns<'a> {
-    rows: &'a [Row],
-    codes: Vec<[Code; 2]>,
+    rows: &'a [WatchRow],
+    codes: Vec<[PlaceName; 2]>,
 }
 
 impl<'a> Columns<'a> {
-    fn new(rows: &'a [Row], maps: &Maps) -> Columns<'a> {
-        let mut names = Names::default();
+    fn new(rows: &'a [WatchRow], maps: &Maps) -> Columns<'a> {
+        let mut names = CodeNames::default();
         let codes = rows
             .iter()
             .map(|row| {
                 let reused = if row.pair.reuse_ip == 0 {
-                    Code::default()
+                    PlaceName::default()
                 } else {
                     names.code(maps, row.reused)
                 };
@@ -35,24 +35,24 @@ impl<'a> Columns<'a> {
         Columns { rows, codes }
     }
 
-    fn numbers(&self, of: impl Fn(&Row) -> u64) -> ArrayRef {
+    fn numbers(&self, of: impl Fn(&WatchRow) -> u64) -> ArrayRef {
         Arc::new(self.rows.iter().map(of).collect::<UInt64Array>())
     }
 
-    fn maybe_numbers(&self, of: impl Fn(&Row) -> Option<u64>) -> ArrayRef {
+    fn maybe_numbers(&self, of: impl Fn(&WatchRow) -> Option<u64>) -> ArrayRef {
         Arc::new(self.rows.iter().map(of).collect::<UInt64Array>())
     }
 
-    fn ids(&self, of: impl Fn(&Row) -> u32) -> ArrayRef {
+    fn ids(&self, of: impl Fn(&WatchRow) -> u32) -> ArrayRef {
         Arc::new(self.rows.iter().map(of).collect::<UInt32Array>())
     }
 
-    fn names(&self, of: impl Fn(&Row) -> &'static str) -> ArrayRef {
+    fn names(&self, of: impl Fn(&WatchRow) -> &'static str) -> ArrayRef {
         let names = self.rows.iter().map(|r| Some(of(r)));
         Arc::new(names.collect::<StringArray>())
     }
 
-    fn texts(&self, which: usize, of: impl Fn(&Code) -> &str) -> ArrayRef {
+    fn texts(&self, which: usize, of: impl Fn(&PlaceName) -> &str) -> ArrayRef {
         let texts = self.codes.iter().map(|c| Some(of(&c[which])));
         Arc::new(texts.collect::<StringArray>())
     }
@@ -69,7 +69,12 @@ impl<'a> Columns<'a> {
 }
 
 /// Writes the file, and `call_paths.parquet`, into a trace folder, mode 0600.
-pub fn write(folder: &Path, rows: &[Row], maps: &Maps, paths: &Named) -> anyhow::Result<()> {
+pub fn write_watch_samples(
+    folder: &Path,
+    rows: &[WatchRow],
+    maps: &Maps,
+    paths: &Named,
+) -> anyhow::Result<()> {
     let path = |node: u32| paths.of_node.get(node as usize).copied().unwrap_or(0);
     let c = Columns::new(rows, maps);
     let loads = c.maybe_numbers(|r| r.pair.counted.map(|c| c.loads));
@@ -104,6 +109,6 @@ pub fn write(folder: &Path, rows: &[Row], maps: &Maps, paths: &Named) -> anyhow:
         ("reuse_path", c.ids(|r| path(r.pair.reuse_path)), false),
     ];
     let batch = RecordBatch::try_from_iter_with_nullable(columns)?;
-    small_table::write(folder, WATCH, batch.schema(), [Ok(batch)])?;
+    small_table::write_small_table(folder, WATCH, batch.schema(), [Ok(batch)])?;
     calls(folder, &paths.calls)
 }

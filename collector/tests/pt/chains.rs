@@ -1,8 +1,8 @@
 //! Call chains of samples as paths of windows. The chains are those of a real program, which follows
 //! its frame pointers as the kernel does; around them is a recording that the tests make.
 
-use super::encode::{Encoder, Random, Write};
-use super::file::{CALLCHAIN, Kind, PerfFile, STACKS, USER};
+use super::encode::{Encoder, SmallRandom, Write};
+use super::file::{CALLCHAIN, PerfFile, RecordingKind, STACKS, USER};
 use super::has_perf;
 use super::mixed::{BASE, PLAIN, put, sidecar, trace};
 use arrow_array::cast::AsArray;
@@ -17,7 +17,7 @@ use mgz_collector::options::args::Cli;
 use mgz_perf::data_file::callchain::{CallChain, UserStack};
 use mgz_perf::data_file::header::layout;
 use mgz_perf::data_file::records::{Records, kind};
-use mgz_perf::data_file::session::Window;
+use mgz_perf::data_file::session::AuxWindow;
 use mgz_perf::data_file::{Session, sample};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::{BTreeMap, HashMap};
@@ -146,7 +146,7 @@ impl Ran {
 
 /// A recording of the program's process, which also has a file `/x/app` with a sidecar.
 fn recording(ran: &Ran, build_id: Option<&[u8]>) -> PerfFile {
-    let mut file = PerfFile::new(Kind::Samples, 1, (true, false, false));
+    let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
     file.extra = CALLCHAIN;
     file.comm(PID, PID, 1);
     file.mmap(PID, BASE, 0x1000, "/x/app", 2);
@@ -568,7 +568,7 @@ fn samples_of_the_real_perf_have_the_callers_that_it_shows() {
         let layout = layout(&bytes).expect("whole");
         let attr = &layout.events[0].attr;
         // The same samples, with PT data.
-        let mut file = PerfFile::new(Kind::Samples, 1, (true, false, false));
+        let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
         let is_copy = call_graph != "fp";
         file.extra = CALLCHAIN | if is_copy { STACKS } else { 0 };
         file.comm(PID, PID, 1);
@@ -742,7 +742,7 @@ fn no_stacks_leaves_paths_out_and_says_so() {
 #[test]
 fn damaged_recordings_have_paths_or_none() {
     let ran = Ran::new();
-    let mut random = Random(71);
+    let mut random = SmallRandom(71);
     for extra in [CALLCHAIN, CALLCHAIN | STACKS, CALLCHAIN | 1 << 11] {
         let mut file = recording(&ran, None);
         file.extra = extra;
@@ -773,7 +773,7 @@ fn damaged_recordings_have_paths_or_none() {
             let Ok(modules) = Modules::new(&session, vec![annotations], &HashMap::new()) else {
                 continue;
             };
-            let stretch = |w: &Window<'_>| {
+            let stretch = |w: &AuxWindow<'_>| {
                 let (process, thread) = w.identity.task.unwrap_or((0, 0));
                 Stretch {
                     thread: ThreadKey { process, thread },
@@ -815,7 +815,7 @@ fn time_of_paths() {
         let sidecar = sidecar("/b/app", "", 0, 8, 100);
         let annotations = Annotations::new(Path::new("x.mgza"), &sidecar).expect("of PT");
         let modules = Modules::new(&session, vec![annotations], &HashMap::new()).expect("placed");
-        let stretch = |w: &Window<'_>| Stretch {
+        let stretch = |w: &AuxWindow<'_>| Stretch {
             thread: ThreadKey {
                 process: PID,
                 thread: PID,

@@ -178,9 +178,9 @@ impl Encoder {
 }
 
 /// Small deterministic generator, so that tests need no seed file.
-pub struct Random(pub u64);
+pub struct SmallRandom(pub u64);
 
-impl Random {
+impl SmallRandom {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -195,7 +195,7 @@ impl Random {
 }
 
 /// A program's `ptwrite`s: a few hot places in one module, some far away, addresses of all kinds.
-pub fn writes(random: &mut Random, count: usize, first_tsc: u64) -> Vec<Write> {
+pub fn writes(random: &mut SmallRandom, count: usize, first_tsc: u64) -> Vec<Write> {
     let mut tsc = first_tsc;
     let mut out = Vec::with_capacity(count);
     for _ in 0..count {

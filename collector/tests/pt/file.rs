@@ -26,7 +26,7 @@ pub fn ns(tsc: u64) -> u64 {
 
 /// Kinds of recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordingKind {
     /// AUX data in samples.
     Samples,
     /// A buffer for each CPU.
@@ -36,7 +36,7 @@ pub enum Kind {
 }
 
 pub struct PerfFile {
-    kind: Kind,
+    kind: RecordingKind,
     buffers: u32,
     data: Vec<u8>,
     timing: (bool, bool, bool),
@@ -58,7 +58,7 @@ pub struct PerfFile {
     pub stack: Option<([u64; 3], Vec<u64>)>,
 }
 
-pub fn words(list: &[u64]) -> Vec<u8> {
+pub fn words_as_bytes(list: &[u64]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
@@ -78,7 +78,7 @@ pub fn attr(
     let mut out = Vec::new();
     out.extend_from_slice(&pmu.to_le_bytes());
     out.extend_from_slice(&120u32.to_le_bytes());
-    out.extend(words(&[config, period, sample_type, 4, flags]));
+    out.extend(words_as_bytes(&[config, period, sample_type, 4, flags]));
     out.resize(112, 0);
     out.extend_from_slice(&aux_sample_size.to_le_bytes());
     out.resize(120, 0);
@@ -87,7 +87,7 @@ pub fn attr(
 
 impl PerfFile {
     /// `timing`: TSC, MTC and CYC packets are on.
-    pub fn new(kind: Kind, buffers: u32, timing: (bool, bool, bool)) -> Self {
+    pub fn new(kind: RecordingKind, buffers: u32, timing: (bool, bool, bool)) -> Self {
         PerfFile {
             kind,
             buffers,
@@ -136,7 +136,7 @@ impl PerfFile {
         buffer: u32,
     ) {
         let mut body = body.to_vec();
-        body.extend(words(&[
+        body.extend(words_as_bytes(&[
             pair(pid, tid),
             ns(tsc),
             u64::from(cpu),
@@ -174,16 +174,16 @@ impl PerfFile {
         build_id: Option<&[u8]>,
         tsc: u64,
     ) {
-        let mut body = words(&[pair(pid, pid), start, len, offset]);
+        let mut body = words_as_bytes(&[pair(pid, pid), start, len, offset]);
         match build_id {
             Some(id) => {
                 body.extend_from_slice(&[id.len() as u8, 0, 0, 0]);
                 body.extend_from_slice(id);
                 body.resize(body.len() + 20 - id.len(), 0);
             }
-            None => body.extend(words(&[0, 0, 0])),
+            None => body.extend(words_as_bytes(&[0, 0, 0])),
         }
-        body.extend(words(&[pair(5, 2)]));
+        body.extend(words_as_bytes(&[pair(5, 2)]));
         body.extend_from_slice(path.as_bytes());
         body.push(0);
         body.resize(body.len().next_multiple_of(8), 0);
@@ -239,7 +239,7 @@ impl PerfFile {
         self.event(
             11,
             0,
-            &words(&[offset, size, flags]),
+            &words_as_bytes(&[offset, size, flags]),
             pid,
             tid,
             tsc,
@@ -252,10 +252,10 @@ impl PerfFile {
     /// right form.
     pub fn sample(&mut self, aux: &[u8], ip: u64, pid: u32, tid: u32, tsc: u64, cpu: u32) {
         let has = |bit: u32| (self.extra | CPU | PERIOD) >> bit & 1 == 1;
-        let mut body = words(&[SAMPLE_ID + u64::from(cpu), ip, pair(pid, tid), ns(tsc)]);
+        let mut body = words_as_bytes(&[SAMPLE_ID + u64::from(cpu), ip, pair(pid, tid), ns(tsc)]);
         let mut add = |bit: u32, list: &[u64]| {
             if has(bit) {
-                body.extend(words(list));
+                body.extend(words_as_bytes(list));
             }
         };
         add(3, &[0x7000]); // ADDR
@@ -293,7 +293,7 @@ impl PerfFile {
         add(22, &[4096]); // DATA_PAGE_SIZE
         add(23, &[4096]); // CODE_PAGE_SIZE
         let len = aux.len().next_multiple_of(8);
-        body.extend(words(&[len as u64]));
+        body.extend(words_as_bytes(&[len as u64]));
         body.extend_from_slice(aux);
         body.resize(body.len() + len - aux.len(), 0);
         self.record(9, 2, &body);
@@ -303,7 +303,7 @@ impl PerfFile {
         self.record(
             71,
             0,
-            &words(&[
+            &words_as_bytes(&[
                 bytes.len() as u64,
                 offset,
                 1,
@@ -353,7 +353,7 @@ impl PerfFile {
             attr(PT_PMU, config, 1, identity | IP | PERIOD, tracked, 0),
             ids(PT_ID),
         )];
-        if self.kind == Kind::Samples {
+        if self.kind == RecordingKind::Samples {
             let mut sampling = attr(
                 4,
                 0x81d0,
@@ -376,18 +376,18 @@ impl PerfFile {
     fn preamble(&self) -> Vec<u8> {
         let mut file = self.empty();
         // ns = tsc * 512 >> 10
-        file.record(79, 0, &words(&[10, 512, 0]));
-        let per_cpu = u64::from(self.kind != Kind::PerThread);
+        file.record(79, 0, &words_as_bytes(&[10, 512, 0]));
+        let per_cpu = u64::from(self.kind != RecordingKind::PerThread);
         // As perf does: the index must be known when the PT information comes.
         let mut index = Vec::new();
         for (_, ids) in self.attrs() {
             for (buffer, id) in ids.iter().enumerate() {
-                let cpu = if self.kind == Kind::PerThread {
+                let cpu = if self.kind == RecordingKind::PerThread {
                     u64::MAX
                 } else {
                     buffer as u64
                 };
-                let thread = if self.kind == Kind::PerCpu {
+                let thread = if self.kind == RecordingKind::PerCpu {
                     1000
                 } else {
                     1000 + buffer as u64
@@ -396,8 +396,12 @@ impl PerfFile {
             }
         }
         index.insert(0, index.len() as u64 / 4);
-        file.record(69, 0, &words(&index));
-        let switches = if self.kind == Kind::PerThread { 0 } else { 2 };
+        file.record(69, 0, &words_as_bytes(&index));
+        let switches = if self.kind == RecordingKind::PerThread {
+            0
+        } else {
+            2
+        };
         let info = [
             pair(1, 0),
             u64::from(PT_PMU),
@@ -418,7 +422,7 @@ impl PerfFile {
             20,
             0,
         ];
-        file.record(70, 0, &words(&info));
+        file.record(70, 0, &words_as_bytes(&info));
         file.data
     }
 
@@ -430,8 +434,11 @@ impl PerfFile {
         let mut entries = Vec::new();
         for (attr, list) in &attrs {
             entries.extend_from_slice(attr);
-            entries.extend(words(&[ids_at + ids.len() as u64, list.len() as u64 * 8]));
-            ids.extend(words(list));
+            entries.extend(words_as_bytes(&[
+                ids_at + ids.len() as u64,
+                list.len() as u64 * 8,
+            ]));
+            ids.extend(words_as_bytes(list));
         }
         let attrs_at = ids_at + ids.len() as u64;
         let data_at = attrs_at + entries.len() as u64;
@@ -439,7 +446,7 @@ impl PerfFile {
         let mut out = b"PERFILE2".to_vec();
         // The feature that says how records are compressed.
         let features = if self.compressed { 1 << 27 } else { 0 };
-        out.extend(words(&[
+        out.extend(words_as_bytes(&[
             104,
             136,
             attrs_at,
@@ -459,7 +466,7 @@ impl PerfFile {
         out.extend(data);
         if self.compressed {
             let at = out.len() as u64 + 16;
-            out.extend(words(&[at, 20]));
+            out.extend(words_as_bytes(&[at, 20]));
             // Version, zstd, level, ratio, size of the buffer.
             out.extend(
                 [1u32, 1, 1, 5, 1 << 20]
@@ -474,10 +481,10 @@ impl PerfFile {
     pub fn finish_pipe(&self) -> Vec<u8> {
         let mut file = self.empty();
         for (attr, ids) in self.attrs() {
-            file.record(64, 0, &[attr, words(&ids)].concat());
+            file.record(64, 0, &[attr, words_as_bytes(&ids)].concat());
         }
         let mut out = b"PERFILE2".to_vec();
-        out.extend(words(&[16]));
+        out.extend(words_as_bytes(&[16]));
         out.extend(file.data);
         out.extend(self.preamble());
         out.extend_from_slice(&self.data);

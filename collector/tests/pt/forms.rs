@@ -1,8 +1,8 @@
 //! Forms that perf.data files take: every combination of sample fields, snapshots, what is lost,
 //! and files of the real perf.
 
-use super::encode::{Encoder, Random, Style, Write, writes};
-use super::file::{Kind, PerfFile};
+use super::encode::{Encoder, SmallRandom, Style, Write, writes};
+use super::file::{PerfFile, RecordingKind};
 use super::{
     ALL, assert_perf_agrees, assert_same, by_thread, ends, has_perf, ours, readable, row, stream,
 };
@@ -20,7 +20,7 @@ const FIELDS: [u32; 17] = [
 
 #[test]
 fn aux_data_is_found_behind_any_combination_of_sample_fields() {
-    let mut random = Random(31);
+    let mut random = SmallRandom(31);
     let encoder = stream(
         &mut random,
         Style {
@@ -50,7 +50,7 @@ fn aux_data_is_found_behind_any_combination_of_sample_fields() {
         })
         .collect();
     for extra in single.chain(mixed) {
-        let mut file = PerfFile::new(Kind::Samples, 1, (true, true, true));
+        let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, true, true));
         file.extra = extra;
         file.comm(1000, 1000, 1);
         for (place, window) in ends.iter().zip(&windows) {
@@ -85,9 +85,9 @@ fn aux_data_is_found_behind_any_combination_of_sample_fields() {
 
 #[test]
 fn overlapping_snapshots_give_each_event_once() {
-    let mut random = Random(32);
+    let mut random = SmallRandom(32);
     let style = Style { cyc: false, ..ALL };
-    let mut file = PerfFile::new(Kind::PerThread, 2, (true, true, false));
+    let mut file = PerfFile::new(RecordingKind::PerThread, 2, (true, true, false));
     file.snapshot = true;
     file.comm(1000, 1000, 1);
     let mut truth = BTreeMap::new();
@@ -136,7 +136,7 @@ fn what_the_kernel_and_perf_say_is_lost_is_counted() {
             .flat_map(|w| w.to_le_bytes())
             .collect::<Vec<_>>()
     };
-    let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
+    let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
     file.event(2, 0, &words(&[50, 7]), 1000, 1000, 1, 0, 0);
     file.event(13, 0, &words(&[5]), 1000, 1000, 1, 0, 0);
     file.event(5, 0, &words(&[1, 50, 50]), 1000, 1000, 1, 0, 0);
@@ -184,7 +184,7 @@ fn what_the_kernel_and_perf_say_is_lost_is_counted() {
 /// Behind data that the kernel could not store, records must not be joined with those before.
 #[test]
 fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
-    let mut random = Random(33);
+    let mut random = SmallRandom(33);
     let mut encoder = Encoder::new(Style {
         mtc: false,
         cyc: false,
@@ -197,7 +197,7 @@ fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
     encoder.psb(writes[1_200].tsc);
     writes[1_200..].iter().for_each(|w| encoder.write(*w));
     for flags in [0, 1, 4] {
-        let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
+        let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
         file.aux(0, cut as u64, flags, 1000, 1000, 2, 0, 0);
         file.aux(
             cut as u64,
@@ -235,10 +235,10 @@ fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
 /// Found by fuzzing: positions behind the last offset that there is overflowed.
 #[test]
 fn a_piece_at_the_end_of_all_offsets_is_read() {
-    let mut random = Random(34);
+    let mut random = SmallRandom(34);
     let encoder = stream(&mut random, ALL, 50, false);
     for offset in [u64::MAX, u64::MAX - 40] {
-        let mut file = PerfFile::new(Kind::PerThread, 1, (true, true, true));
+        let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, true, true));
         file.aux(offset, u64::MAX, 1, 1000, 1000, 2, 0, 0);
         file.auxtrace(&encoder.bytes, offset, 0, 1000, u32::MAX);
         file.auxtrace(&encoder.bytes, offset, 0, 1000, u32::MAX);

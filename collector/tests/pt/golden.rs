@@ -3,7 +3,7 @@
 //! `INSTA_UPDATE=always cargo test --release --workspace --test pt rows_of_perf_data`.
 
 use super::encode::{Encoder, Write};
-use super::file::{Kind, PerfFile};
+use super::file::{PerfFile, RecordingKind};
 use super::mixed::{BASE, PLAIN, put, sidecar};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::expand::{Expander, Placement, RowBatch, Tables};
@@ -34,7 +34,7 @@ fn window(places: &[u64], first: u64, tsc: u64) -> Vec<u8> {
 /// Two threads of one process. The sidecar has `ptwrite`s at multiples of 24; one is elsewhere, and
 /// the last packet of another window is cut.
 fn recording() -> Vec<u8> {
-    let mut file = PerfFile::new(Kind::Samples, 1, (true, false, false));
+    let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
     file.comm(PROCESS, PROCESS, 1);
     file.comm(PROCESS, PROCESS + 1, 2);
     file.mmap(PROCESS, BASE, 0x1000, "/x/app", 3);

@@ -4,7 +4,7 @@
 //! tests say so and are skipped. `MGZ_LIBIPT_CFLAGS` adds flags, to compare with a newer libipt
 //! than Debian's (`-DNEW_PACKETS -I… -L…`). `MGZ_PT_ROUNDS` multiplies the amount of work.
 
-use super::encode::{Encoder, Random, Style, writes};
+use super::encode::{Encoder, SmallRandom, Style, writes};
 use super::{ALL, stream, words};
 use mgz_pt::packet::{Packet, decode};
 use mgz_pt::{ClockSettings, Ptwrites};
@@ -71,7 +71,7 @@ fn newest() -> bool {
 }
 
 /// Bytes that are mostly packets.
-pub fn noise(random: &mut Random) -> Vec<u8> {
+pub fn noise(random: &mut SmallRandom) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..random.below(40) {
         match random.below(6) {
@@ -112,7 +112,7 @@ fn packets_of_arbitrary_bytes_are_those_that_libipt_sees() {
     } else {
         11
     };
-    let mut random = Random(seed);
+    let mut random = SmallRandom(seed);
     for round in 0..rounds() {
         let streams: Vec<_> = (0..20_000).map(|_| noise(&mut random)).collect();
         let text = run(&driver, "packets", &streams);
@@ -157,7 +157,7 @@ fn events_of_encoded_streams_are_those_that_libipt_sees() {
     let Some((_dir, driver)) = driver() else {
         return;
     };
-    let mut random = Random(12);
+    let mut random = SmallRandom(12);
     let mut total = 0;
     for _ in 0..rounds() {
         for style in [
@@ -197,7 +197,7 @@ fn of_damaged_streams_no_less_is_read_than_libipt_reads() {
     let Some((_dir, driver)) = driver() else {
         return;
     };
-    let mut random = Random(14);
+    let mut random = SmallRandom(14);
     let style = Style {
         mtc: false,
         cyc: false,
@@ -254,7 +254,7 @@ fn speed() {
     let Some((_dir, driver)) = driver() else {
         return;
     };
-    let mut random = Random(13);
+    let mut random = SmallRandom(13);
     let forms = [
         ("all timing", ALL),
         ("MTC", Style { cyc: false, ..ALL }),

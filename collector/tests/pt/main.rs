@@ -15,8 +15,8 @@ mod libipt;
 mod mixed;
 mod words;
 
-use encode::{Encoder, PacketSpan, Random, Style, Write, writes};
-use file::{Kind, PerfFile};
+use encode::{Encoder, PacketSpan, SmallRandom, Style, Write, writes};
+use file::{PerfFile, RecordingKind};
 use mgz_collector::import::dump::{RawReport, raw_bytes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -166,7 +166,7 @@ fn assert_perf_agrees(file: &[u8], mine: &BTreeMap<u32, Vec<Row>>, what: &str) {
 }
 
 /// A stream of one thread, with overflows now and then.
-fn stream(random: &mut Random, style: Style, count: usize, overflows: bool) -> Encoder {
+fn stream(random: &mut SmallRandom, style: Style, count: usize, overflows: bool) -> Encoder {
     let mut encoder = Encoder::new(style);
     for write in writes(random, count, 1_000_000) {
         if overflows && random.below(500) == 0 {
@@ -221,7 +221,7 @@ fn ends(places: &[PacketSpan], every: usize) -> Vec<&PacketSpan> {
 
 #[test]
 fn overlapping_windows_of_several_threads_give_each_event_once() {
-    let mut random = Random(1);
+    let mut random = SmallRandom(1);
     for (style, every, size, overflows) in [
         (ALL, 4096, 8192, false),
         (ALL, 4096, 8192, true),
@@ -256,7 +256,7 @@ fn overlapping_windows_of_several_threads_give_each_event_once() {
         ),
     ] {
         let what = format!("{style:?}, every {every}, size {size}, overflows {overflows}");
-        let mut file = PerfFile::new(Kind::Samples, 3, (style.tsc, style.mtc, style.cyc));
+        let mut file = PerfFile::new(RecordingKind::Samples, 3, (style.tsc, style.mtc, style.cyc));
         file.comm(1000, 1000, 1);
         file.mmap(1000, 0x5555_5555_0000, 0x10_0000, "/nowhere/program", 2);
         let mut truth: BTreeMap<u32, Vec<Row>> = BTreeMap::new();
@@ -323,8 +323,8 @@ fn overlapping_windows_of_several_threads_give_each_event_once() {
 #[test]
 fn a_full_trace_of_threads_is_put_together_from_its_pieces() {
     for anywhere in [true, false] {
-        let mut random = Random(2);
-        let mut file = PerfFile::new(Kind::PerThread, 2, (true, true, false));
+        let mut random = SmallRandom(2);
+        let mut file = PerfFile::new(RecordingKind::PerThread, 2, (true, true, false));
         let style = Style { cyc: false, ..ALL };
         file.comm(1000, 1000, 1);
         let mut truth: BTreeMap<u32, Vec<Row>> = BTreeMap::new();
@@ -393,9 +393,9 @@ fn a_full_trace_of_threads_is_put_together_from_its_pieces() {
 
 #[test]
 fn threads_that_share_a_cpu_are_told_apart() {
-    let mut random = Random(3);
+    let mut random = SmallRandom(3);
     let style = Style { cyc: false, ..ALL };
-    let mut file = PerfFile::new(Kind::PerCpu, 1, (true, true, false));
+    let mut file = PerfFile::new(RecordingKind::PerCpu, 1, (true, true, false));
     file.comm(1000, 1000, 1);
     for tid in [1001, 1002] {
         file.comm(1000, tid, 2);
@@ -443,7 +443,7 @@ fn threads_that_share_a_cpu_are_told_apart() {
 
 #[test]
 fn a_pair_that_a_context_switch_tears_is_dropped_and_counted() {
-    let mut file = PerfFile::new(Kind::PerCpu, 1, (true, false, false));
+    let mut file = PerfFile::new(RecordingKind::PerCpu, 1, (true, false, false));
     let mut encoder = Encoder::new(Style {
         mtc: false,
         cyc: false,
@@ -485,7 +485,7 @@ fn a_pair_that_a_context_switch_tears_is_dropped_and_counted() {
 
 #[test]
 fn a_hole_in_a_full_trace_loses_only_what_is_in_it() {
-    let mut random = Random(4);
+    let mut random = SmallRandom(4);
     let encoder = stream(
         &mut random,
         Style {
@@ -497,7 +497,7 @@ fn a_hole_in_a_full_trace_loses_only_what_is_in_it() {
         false,
     );
     let (left, right) = (encoder.places[2_000].end, encoder.places[2_400].end);
-    let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
+    let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
     file.auxtrace(&encoder.bytes[..left], 0, 0, 1000, u32::MAX);
     file.auxtrace(&encoder.bytes[right..], right as u64, 0, 1000, u32::MAX);
     let (rows, report) = ours(&file.finish());
@@ -519,7 +519,7 @@ fn a_hole_in_a_full_trace_loses_only_what_is_in_it() {
 /// perf fills each piece up to a whole number of words, and counts on without the filling.
 #[test]
 fn filling_at_the_end_of_pieces_is_no_data() {
-    let mut random = Random(40);
+    let mut random = SmallRandom(40);
     let encoder = stream(
         &mut random,
         Style {
@@ -530,7 +530,7 @@ fn filling_at_the_end_of_pieces_is_no_data() {
         20_000,
         false,
     );
-    let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
+    let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
     file.comm(1000, 1000, 1);
     let mut at = 0;
     while at < encoder.bytes.len() {
@@ -555,14 +555,18 @@ fn filling_at_the_end_of_pieces_is_no_data() {
 
 #[test]
 fn times_follow_the_clock_to_within_a_packet() {
-    let mut random = Random(5);
+    let mut random = SmallRandom(5);
     for (style, tolerance) in [
         (ALL, 2),
         (Style { cyc: false, ..ALL }, 330),
         (Style { mtc: false, ..ALL }, 2),
     ] {
         let encoder = stream(&mut random, style, 20_000, false);
-        let mut file = PerfFile::new(Kind::PerThread, 1, (style.tsc, style.mtc, style.cyc));
+        let mut file = PerfFile::new(
+            RecordingKind::PerThread,
+            1,
+            (style.tsc, style.mtc, style.cyc),
+        );
         file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX);
         let (rows, _) = ours(&file.finish());
         assert_eq!(rows.len(), encoder.places.len());
@@ -581,10 +585,10 @@ fn times_follow_the_clock_to_within_a_packet() {
 
 #[test]
 fn without_fups_payloads_come_alone() {
-    let mut random = Random(6);
+    let mut random = SmallRandom(6);
     let style = Style { fup: false, ..ALL };
     let encoder = stream(&mut random, style, 1_000, false);
-    let mut file = PerfFile::new(Kind::PerThread, 1, (true, true, true));
+    let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, true, true));
     file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX);
     let (rows, report) = ours(&file.finish());
     assert_eq!(
@@ -601,9 +605,9 @@ fn without_fups_payloads_come_alone() {
 /// Whatever happens to a file, reading it ends and does not panic.
 #[test]
 fn damaged_files_never_panic() {
-    let mut random = Random(7);
+    let mut random = SmallRandom(7);
     let encoder = stream(&mut random, ALL, 800, true);
-    let mut samples = PerfFile::new(Kind::Samples, 1, (true, true, true));
+    let mut samples = PerfFile::new(RecordingKind::Samples, 1, (true, true, true));
     samples.comm(1000, 1000, 1);
     samples.mmap(1000, 0x5555_5555_0000, 0x10_0000, "/nowhere/program", 2);
     for place in ends(&encoder.places, 1024) {
@@ -616,7 +620,7 @@ fn damaged_files_never_panic() {
             0,
         );
     }
-    let mut full = PerfFile::new(Kind::PerCpu, 1, (true, true, true));
+    let mut full = PerfFile::new(RecordingKind::PerCpu, 1, (true, true, true));
     full.aux(0, encoder.bytes.len() as u64, 0, 1000, 1000, 1, 0, 0);
     full.auxtrace(&encoder.bytes, 0, 0, u32::MAX, 0);
     let files = [
@@ -750,10 +754,10 @@ fn captures() {
         });
     }
     sidecar.write(&dir.join("bench.mgza")).expect("written");
-    let mut random = Random(40);
+    let mut random = SmallRandom(40);
     let style = Style { cyc: false, ..ALL };
-    let mut full = PerfFile::new(Kind::PerThread, 1, (true, true, false));
-    let mut samples = PerfFile::new(Kind::Samples, 1, (true, true, false));
+    let mut full = PerfFile::new(RecordingKind::PerThread, 1, (true, true, false));
+    let mut samples = PerfFile::new(RecordingKind::Samples, 1, (true, true, false));
     for file in [&mut full, &mut samples] {
         file.comm(1000, 1000, 1);
         file.mmap(1000, base, 0x1_0000, "/nowhere/program", 2);
@@ -800,7 +804,7 @@ fn seeds() {
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join(name), bytes).expect("written");
     };
-    let mut random = Random(20);
+    let mut random = SmallRandom(20);
     let styles = [
         (
             "all",
@@ -860,7 +864,7 @@ fn seeds() {
         120,
         true,
     );
-    let mut samples = PerfFile::new(Kind::Samples, 2, (true, true, true));
+    let mut samples = PerfFile::new(RecordingKind::Samples, 2, (true, true, true));
     samples.comm(1000, 1000, 1);
     samples.mmap(1000, 0x5555_5555_0000, 0x10_0000, "/nowhere/program", 2);
     samples.start(1000, 1000, 3, 0, 0);
@@ -876,7 +880,7 @@ fn seeds() {
         );
     }
     samples.round();
-    let mut threads = PerfFile::new(Kind::PerThread, 2, (true, true, true));
+    let mut threads = PerfFile::new(RecordingKind::PerThread, 2, (true, true, true));
     threads.start(1000, 1001, 3, u32::MAX, 1);
     threads.aux(
         0,
@@ -891,7 +895,7 @@ fn seeds() {
     let middle = encoder.bytes.len() / 2;
     threads.auxtrace(&encoder.bytes[..middle], 0, 1, 1001, u32::MAX);
     threads.auxtrace(&encoder.bytes[middle..], middle as u64, 1, 1001, u32::MAX);
-    let mut cpus = PerfFile::new(Kind::PerCpu, 1, (true, false, false));
+    let mut cpus = PerfFile::new(RecordingKind::PerCpu, 1, (true, false, false));
     cpus.switch(false, 1000, 1000, 4, 0);
     cpus.switch(true, 1000, 1000, 900_000, 0);
     cpus.aux(0, encoder.bytes.len() as u64, 0, 1000, 1000, 1, 0, 0);

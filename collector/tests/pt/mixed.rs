@@ -1,8 +1,8 @@
 //! Recordings with more than one of something: events, files of one origin, machines, files of
 //! perf; and with damage.
 
-use super::encode::{Encoder, Random, Style, Write, writes};
-use super::file::{self, Kind, PerfFile, words};
+use super::encode::{Encoder, SmallRandom, Style, Write, writes};
+use super::file::{self, PerfFile, RecordingKind, words_as_bytes};
 use super::{ALL, by_thread, ends, ours, readable, row, stream};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::manifest::{MANIFEST, Manifest};
@@ -24,7 +24,7 @@ pub const BASE: u64 = 0x5555_5555_0000;
 /// A damaged stream costs what was damaged, whatever the cut packet took of the PSB behind it.
 #[test]
 fn a_cut_packet_in_each_window_costs_one_pair() {
-    let mut random = Random(61);
+    let mut random = SmallRandom(61);
     for style in [
         PLAIN,
         ALL,
@@ -33,7 +33,7 @@ fn a_cut_packet_in_each_window_costs_one_pair() {
             ..PLAIN
         },
     ] {
-        let mut file = PerfFile::new(Kind::Samples, 1, (true, style.mtc, style.cyc));
+        let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, style.mtc, style.cyc));
         file.comm(1000, 1000, 1);
         let (mut truth, mut cuts) = (0, 0);
         let mut tsc = 1_000_000;
@@ -71,7 +71,7 @@ fn a_cut_packet_in_each_window_costs_one_pair() {
 /// of one.
 #[test]
 fn a_packet_cut_off_by_a_psb_is_damage_wherever_a_part_ends() {
-    let mut random = Random(62);
+    let mut random = SmallRandom(62);
     // Parts are of a megabyte; each PSB but the first comes behind a cut packet.
     let mut encoder = Encoder::new(Style {
         psb_every: usize::MAX,
@@ -88,7 +88,7 @@ fn a_packet_cut_off_by_a_psb_is_damage_wherever_a_part_ends() {
         count += 12_000;
         encoder.bytes.extend_from_slice(&[0x02, 0xb2, 1, 2, 3]);
     }
-    let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
+    let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
     file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX);
     let (rows, report) = ours(&file.finish());
     assert!(encoder.bytes.len() > 4 << 20);
@@ -102,7 +102,7 @@ fn a_packet_cut_off_by_a_psb_is_damage_wherever_a_part_ends() {
 
 #[test]
 fn pieces_without_a_ptwrite_are_counted_and_a_recording_without_ptw_says_so() {
-    let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
+    let mut file = PerfFile::new(RecordingKind::PerThread, 1, (true, false, false));
     let mut encoder = Encoder::new(PLAIN);
     encoder.psb(10);
     let empty = encoder.bytes.len();
@@ -134,14 +134,16 @@ fn pieces_without_a_ptwrite_are_counted_and_a_recording_without_ptw_says_so() {
             encoder.bytes.extend_from_slice(&[0x06, 0x2d, 0x34, 0x12]);
         }
         match kind {
-            Kind::Samples => (0..3).for_each(|n| file.sample(&encoder.bytes, 0, 1000, 1000, n, 0)),
+            RecordingKind::Samples => {
+                (0..3).for_each(|n| file.sample(&encoder.bytes, 0, 1000, 1000, n, 0))
+            }
             _ => file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX),
         }
         file.finish()
     };
     for (kind, samples, unit) in [
-        (Kind::Samples, 3, "samples"),
-        (Kind::PerThread, 1, "pieces"),
+        (RecordingKind::Samples, 3, "samples"),
+        (RecordingKind::PerThread, 1, "pieces"),
     ] {
         let bytes = branches(kind);
         let (rows, report) = ours(&bytes);
@@ -166,7 +168,7 @@ fn pieces_without_a_ptwrite_are_counted_and_a_recording_without_ptw_says_so() {
 #[test]
 fn files_of_the_first_version_are_named_as_such() {
     for magic in [b"PERFFILE", b"ELIFFREP"] {
-        let mut bytes = PerfFile::new(Kind::Samples, 1, (true, false, false)).finish();
+        let mut bytes = PerfFile::new(RecordingKind::Samples, 1, (true, false, false)).finish();
         bytes[..8].copy_from_slice(magic);
         let error = Session::read(&bytes).unwrap_err();
         assert!(matches!(error, PerfDataError::OldVersion), "{error}");
@@ -266,7 +268,11 @@ pub fn put(dir: &Path, list: &[Sidecar]) -> Vec<PathBuf> {
 /// A full trace by process: for each (process, mapped file, address) `count` `ptwrite`s at `shift +
 /// 24 n` in it.
 fn processes(list: &[(u32, &str, u64, u64)], build_id: Option<&[u8]>) -> PerfFile {
-    let mut file = PerfFile::new(Kind::PerThread, list.len() as u32, (true, false, false));
+    let mut file = PerfFile::new(
+        RecordingKind::PerThread,
+        list.len() as u32,
+        (true, false, false),
+    );
     for &(pid, path, base, _) in list {
         file.comm(pid, pid, 1);
         file.map(pid, base, 0x1000, 0, path, build_id, 2);
@@ -484,16 +490,16 @@ const IDENTITY: u64 = file::IP | file::TID | file::TIME | file::CPU | file::IDEN
 
 /// A sample of the second event.
 fn second_sample(file: &mut PerfFile, cpu: u32, tid: u32, tsc: u64, fields: &[u64], aux: &[u8]) {
-    let mut body = words(&[
+    let mut body = words_as_bytes(&[
         SECOND + u64::from(cpu),
         0,
         file::pair(1000, tid),
         file::ns(tsc),
         u64::from(cpu),
     ]);
-    body.extend(words(fields));
+    body.extend(words_as_bytes(fields));
     let length = aux.len().next_multiple_of(8);
-    body.extend(words(&[length as u64]));
+    body.extend(words_as_bytes(&[length as u64]));
     body.extend_from_slice(aux);
     body.resize(body.len() + length - aux.len(), 0);
     file.record(9, 2, &body);
@@ -501,14 +507,14 @@ fn second_sample(file: &mut PerfFile, cpu: u32, tid: u32, tsc: u64, fields: &[u6
 
 #[test]
 fn events_that_take_samples_have_each_their_own_period() {
-    let mut random = Random(63);
+    let mut random = SmallRandom(63);
     let encoder = stream(&mut random, PLAIN, 3_000, false);
     let windows: Vec<_> = ends(&encoder.places, 2_000)
         .iter()
         .map(|p| (p.end.saturating_sub(2_500)..p.end, p.write.tsc))
         .collect();
     let make = |second: Vec<u8>, fields: &dyn Fn(usize) -> Vec<u64>| {
-        let mut file = PerfFile::new(Kind::Samples, 2, (true, false, false));
+        let mut file = PerfFile::new(RecordingKind::Samples, 2, (true, false, false));
         file.more.push((second, vec![SECOND, SECOND + 1]));
         file.comm(1000, 1000, 1);
         for (n, (window, tsc)) in windows.iter().enumerate() {
@@ -599,7 +605,7 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
     const BRANCHES: u64 = 1 << 11;
     const USER: u64 = 1 << 12;
     const INTERRUPTED: u64 = 1 << 18;
-    let encoder = stream(&mut Random(64), PLAIN, 100, false);
+    let encoder = stream(&mut SmallRandom(64), PLAIN, 100, false);
     let common = IDENTITY | file::PERIOD | file::AUX;
     // Bit of the field; what the second event asks for, and where in the attribute; what its
     // samples hold.
@@ -611,7 +617,7 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
     ] {
         let mut second = sampling(10, 7_000, common | bit);
         second[at..at + 8].copy_from_slice(&asked.to_le_bytes());
-        let mut file = PerfFile::new(Kind::Samples, 2, (true, false, false));
+        let mut file = PerfFile::new(RecordingKind::Samples, 2, (true, false, false));
         // The first event has the same fields, of another length.
         file.extra = bit;
         file.more.push((second, vec![SECOND, SECOND + 1]));
@@ -642,8 +648,8 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
 /// A sample that cannot be assigned to an event is left out and counted.
 #[test]
 fn samples_of_events_without_ids_are_counted() {
-    let mut file = PerfFile::new(Kind::Samples, 1, (true, false, false));
-    let encoder = stream(&mut Random(65), PLAIN, 100, false);
+    let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
+    let encoder = stream(&mut SmallRandom(65), PLAIN, 100, false);
     file.sample(&encoder.bytes, 0, 1000, 1000, 10, 0);
     let good = file.finish();
     // An event that no record can be of, since no attribute has an id of its own.
@@ -665,14 +671,14 @@ fn samples_of_events_without_ids_are_counted() {
 /// host's.
 #[test]
 fn what_is_of_virtual_machines_is_left_out_and_named() {
-    let encoder = stream(&mut Random(66), PLAIN, 500, false);
-    let mut file = PerfFile::new(Kind::Samples, 1, (true, false, false));
+    let encoder = stream(&mut SmallRandom(66), PLAIN, 500, false);
+    let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
     file.comm(1000, 1000, 1);
     file.mmap(1000, BASE, 0x1000, "/nowhere/program", 2);
     file.sample(&encoder.bytes, 0, 1000, 1000, 20_000_000, 0);
     let without = file.finish();
     // A guest's kernel and a program of a guest, mapped where the host's is; samples taken there.
-    let mut mapping = words(&[
+    let mut mapping = words_as_bytes(&[
         file::pair(1000, 1000),
         BASE,
         0x1000,
@@ -723,8 +729,8 @@ fn what_is_of_virtual_machines_is_left_out_and_named() {
 /// own.
 #[test]
 fn ids_of_virtual_machines_are_known_by_the_index() {
-    let encoder = stream(&mut Random(67), PLAIN, 500, false);
-    let mut file = PerfFile::new(Kind::Samples, 2, (true, false, false));
+    let encoder = stream(&mut SmallRandom(67), PLAIN, 500, false);
+    let mut file = PerfFile::new(RecordingKind::Samples, 2, (true, false, false));
     file.more.push((
         sampling(4, 1_000, IDENTITY | file::AUX),
         vec![SECOND, SECOND + 1],
@@ -733,13 +739,13 @@ fn ids_of_virtual_machines_are_known_by_the_index() {
         let mut body = vec![ids.len() as u64];
         ids.iter().for_each(|id| body.extend([*id, 0, 0, 1000]));
         ids.iter().for_each(|_| body.extend([machine, 0]));
-        words(&body)
+        words_as_bytes(&body)
     };
     file.record(69, 0, &index(&[file::SAMPLE_ID], 0));
     file.record(69, 0, &index(&[SECOND, SECOND + 1, file::PT_ID + 1], 77));
     file.comm(1000, 1000, 1);
     // A mapping with an id of the guest.
-    let mut mapping = words(&[
+    let mut mapping = words_as_bytes(&[
         file::pair(1000, 1000),
         BASE,
         0x1000,
@@ -770,11 +776,11 @@ fn ids_of_virtual_machines_are_known_by_the_index() {
 /// `perf record --threads` writes a folder.
 #[test]
 fn a_folder_of_perf_is_read_as_one_recording() {
-    let mut random = Random(68);
+    let mut random = SmallRandom(68);
     let encoder = stream(&mut random, ALL, 8_000, true);
     let all = ends(&encoder.places, 3_000);
-    let mut whole = PerfFile::new(Kind::Samples, 1, (true, true, true));
-    let mut header = PerfFile::new(Kind::Samples, 1, (true, true, true));
+    let mut whole = PerfFile::new(RecordingKind::Samples, 1, (true, true, true));
+    let mut header = PerfFile::new(RecordingKind::Samples, 1, (true, true, true));
     for file in [&mut whole, &mut header] {
         file.comm(1000, 1000, 1);
         file.mmap(1000, BASE, 0x10_0000, "/nowhere/program", 2);
@@ -787,7 +793,7 @@ fn a_folder_of_perf_is_read_as_one_recording() {
     let mut parts = [Vec::new(), Vec::new(), Vec::new()];
     for (n, place) in all.iter().enumerate() {
         let bytes = &encoder.bytes[place.end.saturating_sub(4_000)..place.end];
-        let mut part = PerfFile::new(Kind::Samples, 1, (true, true, true));
+        let mut part = PerfFile::new(RecordingKind::Samples, 1, (true, true, true));
         for file in [&mut whole, &mut part] {
             file.sample(bytes, 0, 1000, 1000, place.write.tsc + 1, 0);
         }
@@ -824,8 +830,8 @@ fn damaged_sections_are_bounded_and_said() {
     const HOSTNAME: u32 = 3;
     const CMDLINE: u32 = 11;
     const BUILD_ID: u32 = 2;
-    let mut file = PerfFile::new(Kind::Samples, 1, (true, true, true));
-    let encoder = stream(&mut Random(69), ALL, 200, false);
+    let mut file = PerfFile::new(RecordingKind::Samples, 1, (true, true, true));
+    let encoder = stream(&mut SmallRandom(69), ALL, 200, false);
     file.sample(&encoder.bytes, 0, 1000, 1000, 20_000_000, 0);
     let plain = file.finish();
     let with = |sections: &[(u32, u64, u64)], tail: &[u8]| {
@@ -834,7 +840,7 @@ fn damaged_sections_are_bounded_and_said() {
         bytes[72..80].copy_from_slice(&set.to_le_bytes());
         sections
             .iter()
-            .for_each(|s| bytes.extend(words(&[s.1, s.2])));
+            .for_each(|s| bytes.extend(words_as_bytes(&[s.1, s.2])));
         bytes.extend_from_slice(tail);
         bytes
     };
@@ -888,7 +894,7 @@ fn damaged_sections_are_bounded_and_said() {
     file.mmap(1000, BASE, 0x1000, "/nowhere/program", 2);
     let mut bytes = file.finish();
     bytes[72] = 1 << HOSTNAME;
-    bytes.extend(words(&[huge, 8]));
+    bytes.extend(words_as_bytes(&[huge, 8]));
     let manifest = trace(&bytes, dir.path(), &[&files[0]]).unwrap();
     assert_eq!(manifest.totals.dropped["bad_sections"], 1);
 }
@@ -899,12 +905,12 @@ const BRANCH_STACK: u64 = 1 << 11;
 /// Seeds of the fuzz target: call chains, two sampling events, build ids, virtual machines, sections of the
 /// header.
 pub fn seeds(encoder: &Encoder) -> Vec<(&'static str, Vec<u8>)> {
-    let mut file = PerfFile::new(Kind::Samples, 2, (true, true, true));
+    let mut file = PerfFile::new(RecordingKind::Samples, 2, (true, true, true));
     let second = sampling(10, 7_000, IDENTITY | file::PERIOD | file::AUX);
     file.more.push((second, vec![SECOND, SECOND + 1]));
     let mut index = vec![1, SECOND + 1, 1, 1, 1001];
     index.extend([77, 0]);
-    file.record(69, 0, &words(&index));
+    file.record(69, 0, &words_as_bytes(&index));
     file.comm(1000, 1000, 1);
     file.map(1000, BASE, 0x1000, 0, "/nowhere/program", Some(&ID[..8]), 2);
     for place in ends(&encoder.places, 500) {
@@ -923,9 +929,9 @@ pub fn seeds(encoder: &Encoder) -> Vec<(&'static str, Vec<u8>)> {
     let mut bytes = file.finish();
     let at = bytes.len() as u64 + 32;
     bytes[72..80].copy_from_slice(&(1u64 << 3 | 1 << 11).to_le_bytes());
-    bytes.extend(words(&[at, 8, at + 8, 12]));
+    bytes.extend(words_as_bytes(&[at, 8, at + 8, 12]));
     bytes.extend_from_slice(b"\x04\0\0\0me\0\0\x01\0\0\0\x04\0\0\0cmd\0");
-    let mut chains = PerfFile::new(Kind::Samples, 1, (true, false, false));
+    let mut chains = PerfFile::new(RecordingKind::Samples, 1, (true, false, false));
     chains.extra = file::CALLCHAIN | BRANCH_STACK;
     chains.mmap(1000, BASE, 0x1000, "/nowhere/program", 2);
     chains.mmap(1000, BASE + 0x2000, 0x1000, "/proc/self/exe", 2);

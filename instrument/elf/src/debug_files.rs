@@ -21,7 +21,7 @@ const INSTALLED: &str = "/usr/lib/debug";
 
 /// Source of source positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum DebugSource {
     /// Nowhere.
     Nothing,
     /// In the file's own sections. `whole`: these tell of functions and inlining as well; else of
@@ -43,7 +43,7 @@ pub enum Source {
 #[derive(Clone, Debug)]
 pub struct DebugFiles {
     /// Source of source positions.
-    pub source: Source,
+    pub source: DebugSource,
     /// A separate file with names of functions that the file's own symbols do not have.
     pub symbols: Option<PathBuf>,
     /// Messages for the user: files that were taken, or are missing.
@@ -56,11 +56,11 @@ fn tells(elf: &Elf) -> bool {
 }
 
 /// Looks for the debug information of the file at `path`. `remote`: servers may be asked.
-pub fn find(elf: &Elf, path: &Path, remote: bool) -> DebugFiles {
+pub fn find_debug_files(elf: &Elf, path: &Path, remote: bool) -> DebugFiles {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut found = DebugFiles {
-        source: Source::Nothing,
+        source: DebugSource::Nothing,
         symbols: None,
         said: Vec::new(),
     };
@@ -134,14 +134,14 @@ fn with_supplementary(
     own: bool,
     remote: bool,
     said: &mut Vec<String>,
-) -> Source {
-    let files = |supplementary| Source::Files {
+) -> DebugSource {
+    let files = |supplementary| DebugSource::Files {
         main: path.to_owned(),
         supplementary,
     };
     let Some((name, id)) = named(elf, ".gnu_debugaltlink") else {
         return if own && !is_split(elf) {
-            Source::Own { whole: true }
+            DebugSource::Own { whole: true }
         } else {
             files(None)
         };
@@ -166,8 +166,8 @@ fn with_supplementary(
                 "shared with other files in {name}, which is not there: functions and inlining of its lines are unknown"
             ));
             match own {
-                true => Source::Own { whole: false },
-                false => Source::Nothing,
+                true => DebugSource::Own { whole: false },
+                false => DebugSource::Nothing,
             }
         }
     }
@@ -244,7 +244,7 @@ fn contents<'a>(data: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
 /// The file with the debug information of the one at `path`, if it is another one on this machine.
 pub fn separate(path: &Path) -> Option<memmap2::Mmap> {
     let data = map(path).ok()?;
-    let found = find(&Elf::parse(&data).ok()?, path, false);
+    let found = find_debug_files(&Elf::parse(&data).ok()?, path, false);
     map(&found.symbols?).ok()
 }
 

@@ -46,7 +46,7 @@ fn string(data: &[u8]) -> Vec<u8> {
 /// The zero-terminated string at a link-time address of a file.
 pub fn string_at(path: &Path, address: u64) -> Option<Vec<u8>> {
     let data = map(path)?;
-    let content = at_address(&data, &headers::read(&data)?, address)?;
+    let content = at_address(&data, &headers::read_program_headers(&data)?, address)?;
     Some(bytes::text(content, 0)?.to_vec())
 }
 
@@ -68,7 +68,7 @@ impl Dynamic {
     }
 
     fn parse(data: &[u8]) -> Option<Dynamic> {
-        let segments = headers::read(data)?;
+        let segments = headers::read_program_headers(data)?;
         let mut out = Dynamic::default();
         if let Some(segment) = segments.iter().rfind(|s| s.p_type == PT_INTERP) {
             out.interpreter = Some(string(headers::content(data, segment)?));

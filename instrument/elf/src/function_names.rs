@@ -43,7 +43,7 @@ impl Symbols {
 
     fn parse(data: &[u8]) -> Option<Symbols> {
         let mut out = Symbols::default();
-        for header in &headers::read(data)? {
+        for header in &headers::read_program_headers(data)? {
             match header.p_type {
                 PT_LOAD => {
                     let (offset, address) = (header.p_offset, header.p_vaddr);

@@ -20,7 +20,7 @@ pub(crate) fn in_table(table: &[u8], count: usize) -> Option<Vec<ProgramHeader>>
 }
 
 /// The program headers of a file that the loader would map; `None` of every other one.
-pub(crate) fn read(data: &[u8]) -> Option<Vec<ProgramHeader>> {
+pub(crate) fn read_program_headers(data: &[u8]) -> Option<Vec<ProgramHeader>> {
     let header = Elf::parse_header(data).ok()?;
     let ident = &header.e_ident;
     let fits = ident[..SELFMAG] == *ELFMAG
@@ -105,15 +105,15 @@ mod tests {
     #[test]
     fn headers_of_damaged_files_are_none() {
         let data = std::fs::read("/proc/self/exe").unwrap();
-        let headers = read(&data).unwrap();
+        let headers = read_program_headers(&data).unwrap();
         assert!(!dynamic(&data, &headers).is_empty());
         for length in 0..200 {
-            let _ = read(&data[..length]);
+            let _ = read_program_headers(&data[..length]);
         }
         for (at, value) in [(4, 1), (5, 2), (18, 3), (39, 0xff)] {
             let mut bad = data.clone();
             bad[at] = value;
-            assert!(read(&bad).is_none(), "byte {at}");
+            assert!(read_program_headers(&bad).is_none(), "byte {at}");
         }
         let wild = [ProgramHeader {
             p_type: goblin::elf::program_header::PT_DYNAMIC,

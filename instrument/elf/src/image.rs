@@ -23,7 +23,7 @@ pub const SYM: usize = 24;
 
 /// A program header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Segment {
+pub struct ProgramSegment {
     /// `PT_*`.
     pub kind: u32,
     /// `PF_*`.
@@ -42,9 +42,9 @@ pub struct Segment {
     pub align: u64,
 }
 
-impl From<&ProgramHeader> for Segment {
-    fn from(header: &ProgramHeader) -> Segment {
-        Segment {
+impl From<&ProgramHeader> for ProgramSegment {
+    fn from(header: &ProgramHeader) -> ProgramSegment {
+        ProgramSegment {
             kind: header.p_type,
             flags: header.p_flags,
             offset: header.p_offset,
@@ -127,7 +127,7 @@ pub struct Elf<'a> {
     /// Entry point.
     pub entry: u64,
     /// Program headers.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<ProgramSegment>,
     /// Section headers, the null section included; empty if the file has none.
     pub sections: Vec<Section>,
     /// Index of the section name table.
@@ -226,7 +226,7 @@ impl<'a> Elf<'a> {
             .ok_or_else(|| truncated("the program header table"))?;
         let headers = headers::in_table(table, count.into())
             .ok_or_else(|| truncated("the program header table"))?;
-        self.segments = headers.iter().map(Segment::from).collect();
+        self.segments = headers.iter().map(ProgramSegment::from).collect();
         let mut end = 0;
         for s in self.segments.iter().filter(|s| s.kind == elf::PT_LOAD.0) {
             if s.filesz > 0 && bytes::range(data, s.offset, s.filesz).is_none() {
@@ -343,7 +343,7 @@ impl<'a> Elf<'a> {
     }
 
     /// Loadable segments.
-    pub fn loads(&self) -> impl Iterator<Item = &Segment> {
+    pub fn loads(&self) -> impl Iterator<Item = &ProgramSegment> {
         self.segments.iter().filter(|s| s.kind == elf::PT_LOAD.0)
     }
 

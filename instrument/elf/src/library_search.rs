@@ -51,7 +51,7 @@ pub struct Requester {
 
 /// A library that a program needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundLibrary {
     /// The name that it is asked for by.
     pub name: Vec<u8>,
     /// Its path; `None` if it was not found.
@@ -183,7 +183,7 @@ impl Search {
 
     /// All libraries of a program, in the loader's order. Libraries that `enter` rejects are left
     /// out, together with those that only they need.
-    pub fn closure(&self, program: &Path, enter: impl Fn(&[u8]) -> bool) -> Vec<Found> {
+    pub fn closure(&self, program: &Path, enter: impl Fn(&[u8]) -> bool) -> Vec<FoundLibrary> {
         self.walk(program, enter).0
     }
 
@@ -193,7 +193,7 @@ impl Search {
         &self,
         program: &Path,
         enter: impl Fn(&[u8]) -> bool,
-    ) -> (Vec<Found>, Vec<(Vec<u8>, Requester)>) {
+    ) -> (Vec<FoundLibrary>, Vec<(Vec<u8>, Requester)>) {
         let mut libraries = Vec::new();
         let mut searched: HashSet<Vec<u8>> = HashSet::new();
         let first = Requester::program(program).map(|by| (Vec::new(), by));
@@ -205,7 +205,7 @@ impl Search {
                     continue;
                 }
                 let found = self.open(name, &by);
-                libraries.push(Found {
+                libraries.push(FoundLibrary {
                     name: name.clone(),
                     path: found.as_ref().map(|f| f.0.clone()),
                     searched_by: (!own_name.is_empty() && by.has_own_path(name))

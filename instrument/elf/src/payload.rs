@@ -104,7 +104,7 @@ fn is_added(section: &Section) -> bool {
 }
 
 /// The payload of a file. Zeros are none: they fill a file up to a multiple of something.
-pub fn find(elf: &Elf) -> Option<Payload> {
+pub fn find_payload(elf: &Elf) -> Option<Payload> {
     let len = elf.data.len() as u64;
     let (end, segments) = (end(elf), segments_end(elf).unwrap_or(0));
     if elf.data[end as usize..].iter().any(|&b| b != 0) {
@@ -235,7 +235,7 @@ mod tests {
     fn what_stands_behind_the_elf_content_is_a_payload() {
         let data = own();
         let elf = Elf::parse(&data).unwrap();
-        assert_eq!((find(&elf), end(&elf)), (None, data.len() as u64));
+        assert_eq!((find_payload(&elf), end(&elf)), (None, data.len() as u64));
         for (more, found) in [
             (vec![0; 5000], false),
             (b"x".to_vec(), true),
@@ -249,7 +249,7 @@ mod tests {
                 section: None,
                 follows_segments: false,
             });
-            assert_eq!(find(&elf), expected);
+            assert_eq!(find_payload(&elf), expected);
         }
     }
 
@@ -268,7 +268,7 @@ mod tests {
         for size in [u64::MAX, 1 << 40] {
             data[header + 32..header + 40].copy_from_slice(&size.to_le_bytes());
             let elf = Elf::parse(&data).unwrap();
-            assert_eq!(find(&elf).unwrap().range, len..len + 7);
+            assert_eq!(find_payload(&elf).unwrap().range, len..len + 7);
         }
     }
 
@@ -277,7 +277,7 @@ mod tests {
         let mut data = own();
         data.extend_from_slice(b"payload");
         let elf = Elf::parse(&data).unwrap();
-        let payload = find(&elf).unwrap();
+        let payload = find_payload(&elf).unwrap();
         let rodata = elf.sections.iter().position(|s| s.name == ".rodata");
         let header = bytes::u64(&data, 40).unwrap() as usize + rodata.unwrap() * SHDR;
         for addr in [u64::MAX, u64::MAX - 7, u64::MAX - 64] {
@@ -296,11 +296,11 @@ mod tests {
         let at = names + comment.name_at as usize;
         data[at..at + 8].copy_from_slice(b".bundle\0");
         let elf = Elf::parse(&data).unwrap();
-        let payload = find(&elf).unwrap();
+        let payload = find_payload(&elf).unwrap();
         assert_eq!(payload.section.as_deref(), Some(".bundle"));
         assert_eq!(payload.range, comment.offset..data.len() as u64);
         data[at..at + 8].copy_from_slice(b".debug_\0");
-        assert_eq!(find(&Elf::parse(&data).unwrap()), None);
+        assert_eq!(find_payload(&Elf::parse(&data).unwrap()), None);
     }
 
     #[test]
@@ -315,7 +315,11 @@ mod tests {
             .clone();
         let known = |data: &[u8], immediates: &[(u64, u64)]| {
             let elf = Elf::parse(data).unwrap();
-            known_offset(&elf, &find(&elf).unwrap(), immediates.iter().copied())
+            known_offset(
+                &elf,
+                &find_payload(&elf).unwrap(),
+                immediates.iter().copied(),
+            )
         };
         assert_eq!(known(&data, &[(1, len - 1)]), None);
         assert_eq!(known(&data, &[(1, 2), (3, len)]), Some((3, len)));

@@ -39,7 +39,7 @@ impl<'a> Symbol<'a> {
 }
 
 /// Symbols of one table.
-pub fn table<'a>(elf: &Elf<'a>, section: &Section) -> Vec<Symbol<'a>> {
+pub fn symbols_of_table<'a>(elf: &Elf<'a>, section: &Section) -> Vec<Symbol<'a>> {
     let (Some(data), Some(strings)) = (
         elf.section_bytes(section),
         elf.sections
@@ -88,7 +88,7 @@ fn of_tables<'a>(elf: &Elf<'a>, wanted: impl Fn(u32) -> bool) -> Vec<Symbol<'a>>
             .sections
             .iter()
             .filter(|s| wanted(s.kind))
-            .flat_map(|s| table(elf, s))
+            .flat_map(|s| symbols_of_table(elf, s))
             .collect(),
     }
 }
@@ -173,12 +173,12 @@ pub fn others(elf: &Elf, in_code: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Range<
         .collect();
     labels.sort_unstable();
     labels.dedup();
-    merge(&mut objects);
+    merge_ranges(&mut objects);
     (labels, objects)
 }
 
 /// Sorts ranges, and makes one of those that overlap.
-pub fn merge(ranges: &mut Vec<Range<u64>>) {
+pub fn merge_ranges(ranges: &mut Vec<Range<u64>>) {
     ranges.sort_unstable_by_key(|r| r.start);
     ranges.dedup_by(|next, last| {
         let overlaps = next.start < last.end;
@@ -221,7 +221,7 @@ mod tests {
             .iter()
             .find(|s| s.kind == elf::SHT_DYNSYM.0)
             .unwrap();
-        let expected = table(&elf, section);
+        let expected = symbols_of_table(&elf, section);
         let mut bare = data.clone();
         bare[40..48].fill(0);
         bare[58..64].fill(0);

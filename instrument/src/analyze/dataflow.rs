@@ -22,19 +22,20 @@ use crate::analyze::class::Class;
 use crate::analyze::demand::{Needs, View};
 use crate::analyze::reloads::{ARGUMENTS, Memory, Reloads};
 use crate::analyze::stack_frame::{
-    Effect, Frame, REGISTERS, Stack, THREAD_POINTER, cell_group, cell_key, is_frame, static_address,
+    Effect, REGISTERS, Stack, StackFrame, THREAD_POINTER, cell_group, cell_key, is_frame,
+    static_address,
 };
 use crate::analyze::straight_line;
-use crate::analyze::value::{Atom, Kind, Val, Values};
+use crate::analyze::value::{Atom, AtomKind, Val, Values};
 use crate::ir::cfg::Cfg;
 use crate::ir::loops::{LoopId, Loops, NO_LOOP};
 use crate::program::Input;
-use crate::util::bit_set::Row;
+use crate::util::bit_set::BitRow;
 use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
 use crate::x86::insn::Insn;
 use crate::x86::operands::{
-    Access, AccessList, Accesses, EffectiveAddress, Form, Segment, is_repeated_string,
+    AccessList, AccessSegment, Accesses, EffectiveAddress, Form, OperandAccess, is_repeated_string,
 };
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDI, RDX, RSI, RSP, RegSet, RegUse, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -50,7 +51,7 @@ const NOT_YET: Val = Val::MAX - 1;
 /// Values of all addresses, and what phis turned out to be.
 pub struct Flow<'a> {
     pub(crate) values: Values,
-    pub(crate) frame: Frame,
+    pub(crate) frame: StackFrame,
     /// Base and index of the addresses whose classes are requested, by number of the touch.
     addresses: Vec<[Val; 2]>,
     accesses: &'a AccessList,
@@ -79,7 +80,7 @@ pub struct Flow<'a> {
 
 struct Walk<'f, 'a> {
     flow: &'f mut Flow<'a>,
-    frame: &'f Frame,
+    frame: &'f StackFrame,
     needs: &'f Needs,
     graph: &'f Cfg,
     uses: &'f [RegUse],
@@ -89,9 +90,9 @@ struct Walk<'f, 'a> {
     stack: Option<(usize, Stack)>,
     block: u32,
     /// Variables in memory that calls may change.
-    changed_by_calls: &'f Row,
+    changed_by_calls: &'f BitRow,
     /// Per loop: variables that it changes.
-    changed: &'f [Row],
+    changed: &'f [BitRow],
     thread: Option<usize>,
 }
 
@@ -122,7 +123,7 @@ impl<'a> Flow<'a> {
         stores: bool,
         needs: fn(&View) -> Needs,
     ) -> Flow<'a> {
-        let frame = Frame::find(graph, loops, facts, stores);
+        let frame = StackFrame::find(graph, loops, facts, stores);
         let mut flow = Flow::solve_in(input, graph, loops, facts, frame, Reloads::default(), needs);
         let Some(reloads) = flow.find_cells() else {
             return flow;
@@ -145,7 +146,7 @@ impl<'a> Flow<'a> {
     fn new(input: &'a Input<'a>, loops: &'a Loops, accesses: &'a AccessList) -> Flow<'a> {
         Flow {
             values: Values::default(),
-            frame: Frame::default(),
+            frame: StackFrame::default(),
             addresses: Vec::new(),
             accesses,
             needs: Needs::default(),
@@ -168,7 +169,7 @@ impl<'a> Flow<'a> {
         graph: &Cfg,
         loops: &'a Loops,
         facts: &'a Facts,
-        mut frame: Frame,
+        mut frame: StackFrame,
         reloads: Reloads,
         needs: fn(&View) -> Needs,
     ) -> Flow<'a> {
@@ -177,7 +178,7 @@ impl<'a> Flow<'a> {
         if frame.variables().saturating_mul(graph.blocks.len()) > MAX_CELLS {
             frame.drop_variables();
         }
-        let mut changed_by_calls = Row::new(frame.variables());
+        let mut changed_by_calls = BitRow::new(frame.variables());
         (REGISTERS..frame.variables())
             .filter(|&v| call_changes(&frame, v))
             .for_each(|v| changed_by_calls.set(v));
@@ -209,7 +210,7 @@ impl<'a> Flow<'a> {
         flow.values = Values::with_room(needs.made.count());
         flow.addresses = vec![[NO_VALUE; 2]; frame.touches.len()];
         flow.starts = vec![NOT_YET; needs.total()];
-        let state = vec![flow.values.atom(Kind::Frame); frame.variables()];
+        let state = vec![flow.values.atom(AtomKind::Frame); frame.variables()];
         let mut walk = Walk {
             flow: &mut flow,
             frame: &frame,
@@ -229,8 +230,13 @@ impl<'a> Flow<'a> {
     }
 
     /// Variables that each loop changes, as far as the change makes a difference.
-    fn changed_in_loops(&mut self, graph: &Cfg, frame: &Frame, changed_by_calls: &Row) -> Vec<Row> {
-        let mut changed = vec![Row::new(frame.variables()); self.loops.all.len()];
+    fn changed_in_loops(
+        &mut self,
+        graph: &Cfg,
+        frame: &StackFrame,
+        changed_by_calls: &BitRow,
+    ) -> Vec<BitRow> {
+        let mut changed = vec![BitRow::new(frame.variables()); self.loops.all.len()];
         if changed.is_empty() {
             return changed;
         }
@@ -286,7 +292,13 @@ impl<'a> Flow<'a> {
     }
 
     /// The class of access `n` of instruction `insn`, which is in `block`.
-    pub fn classify(&mut self, block: usize, insn: usize, n: usize, access: &Access) -> Class {
+    pub fn classify(
+        &mut self,
+        block: usize,
+        insn: usize,
+        n: usize,
+        access: &OperandAccess,
+    ) -> Class {
         if let Some(flow) = &mut self.without_cells {
             let class = flow.classify(block, insn, n, access);
             if class.class == CLASS_CONSTANT {
@@ -322,11 +334,11 @@ impl<'a> Flow<'a> {
             .values
             .as_atom(v)
             .is_some_and(|atom| match self.values.kind(atom) {
-                Kind::Opaque { .. } => true,
-                Kind::Load { .. } | Kind::Pure { .. } | Kind::Product { .. } => {
+                AtomKind::Opaque { .. } => true,
+                AtomKind::Load { .. } | AtomKind::Pure { .. } | AtomKind::Product { .. } => {
                     innermost == NO_LOOP
                 }
-                Kind::Entry(_) | Kind::Frame | Kind::Phi { .. } => false,
+                AtomKind::Entry(_) | AtomKind::Frame | AtomKind::Phi { .. } => false,
             });
         if plain {
             return irregular;
@@ -354,7 +366,7 @@ impl<'a> Flow<'a> {
         block: usize,
         insn: usize,
         n: usize,
-        access: &Access,
+        access: &OperandAccess,
     ) -> Option<Val> {
         // Nothing is recorded for unreachable code.
         let touch = self
@@ -397,8 +409,8 @@ impl<'a> Flow<'a> {
         match self.values.sum(v).terms() {
             [] => true,
             [(atom, 1)] => match self.values.kind(*atom) {
-                Kind::Frame => true,
-                Kind::Entry(var) => {
+                AtomKind::Frame => true,
+                AtomKind::Entry(var) => {
                     let key = self.frame.key(*var as usize);
                     key.is_some_and(|key| {
                         key == THREAD_POINTER
@@ -427,7 +439,7 @@ pub fn lost_in_call(insn: &Insn, input: &Input) -> RegSet {
 
 /// True if a call may change the variable. Static variables and cells are assumed to stay, see
 /// [`crate::analyze::reloads`].
-fn call_changes(frame: &Frame, v: usize) -> bool {
+fn call_changes(frame: &StackFrame, v: usize) -> bool {
     frame.key(v).is_some_and(is_frame) && frame.is_escaped(v)
 }
 
@@ -483,7 +495,7 @@ impl Walk<'_, '_> {
             };
             let unknown = lost || *value == NOT_YET;
             if is_entry && unknown {
-                *value = values.atom(Kind::Entry(v as u32));
+                *value = values.atom(AtomKind::Entry(v as u32));
             } else if unknown || is_entry || *value == NO_VALUE {
                 *value = values.opaque(self.block);
             }
@@ -499,7 +511,7 @@ impl Walk<'_, '_> {
                     self.state[v] = if lost {
                         values.opaque(self.block)
                     } else {
-                        values.atom(Kind::Phi {
+                        values.atom(AtomKind::Phi {
                             of: l,
                             var: v as u32,
                         })
@@ -615,7 +627,7 @@ impl Walk<'_, '_> {
                 .values
                 .plus(self.block, v, index, i64::from(place.scale));
         }
-        if place.segment == Segment::Fs {
+        if place.segment == AccessSegment::Fs {
             let thread = match self.thread {
                 Some(var) => self.state[var],
                 None => self.flow.values.of_atom(0),
@@ -684,7 +696,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn store(&mut self, i: usize, access: &Access, t: usize, value: Option<Val>) {
+    fn store(&mut self, i: usize, access: &OperandAccess, t: usize, value: Option<Val>) {
         let Form::Plain(place) = &access.form else {
             return;
         };
@@ -717,7 +729,7 @@ impl Walk<'_, '_> {
                     let shared =
                         !self.frame.key(v).is_some_and(is_frame) || self.frame.is_escaped(v);
                     if shared && self.flow.is_fixed(value) {
-                        self.flow.values.atom(Kind::Pure {
+                        self.flow.values.atom(AtomKind::Pure {
                             block: self.block,
                             inputs: [value; 2],
                         })
@@ -935,7 +947,7 @@ impl Walk<'_, '_> {
             }
             Mnemonic::Cdq | Mnemonic::Cqo => {
                 let x = self.read(i, RAX);
-                Some(self.flow.values.atom(Kind::Pure {
+                Some(self.flow.values.atom(AtomKind::Pure {
                     block: b,
                     inputs: [x, x],
                 }))
@@ -952,7 +964,7 @@ impl Walk<'_, '_> {
                 if count == 2 =>
             {
                 let inputs = [self.operand(i, inst, 0)?, self.operand(i, inst, 1)?];
-                Some(self.flow.values.atom(Kind::Pure { block: b, inputs }))
+                Some(self.flow.values.atom(AtomKind::Pure { block: b, inputs }))
             }
             _ => self.pure(i, inst, u),
         }
@@ -986,7 +998,7 @@ impl Walk<'_, '_> {
             self.operand(i, inst, last.min(1))?,
             self.operand(i, inst, last)?,
         ];
-        Some(self.flow.values.atom(Kind::Pure {
+        Some(self.flow.values.atom(AtomKind::Pure {
             block: self.block,
             inputs,
         }))

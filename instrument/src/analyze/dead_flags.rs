@@ -85,7 +85,7 @@ fn effect(input: &Input, insn: &Insn) -> Effect {
 }
 
 /// Per instruction: whether all flags are dead before it.
-pub fn find(input: &Input, graph: &Cfg) -> Vec<bool> {
+pub fn find_dead_flags(input: &Input, graph: &Cfg) -> Vec<bool> {
     let effects: Vec<Effect> = graph.insns.iter().map(|insn| effect(input, insn)).collect();
     let insns = |b: usize| {
         let block = &graph.blocks[b];
@@ -127,7 +127,7 @@ mod tests {
         let range = 0x100..0x100 + bytes.len() as u64;
         let body = decode(bytes, 0x100, &[]).unwrap();
         let graph = Cfg::build(body, &range, &Entries::default(), &[]);
-        let found = find(&Input::default(), &graph);
+        let found = find_dead_flags(&Input::default(), &graph);
         found.iter().map(|&d| if d { 'd' } else { '-' }).collect()
     }
 

@@ -8,11 +8,11 @@
 
 use crate::analyze::dataflow::lost_in_call;
 use crate::analyze::reloads::ARGUMENTS;
-use crate::analyze::stack_frame::{Effect, Frame, Touch};
+use crate::analyze::stack_frame::{Effect, StackFrame, Touch};
 use crate::ir::cfg::Cfg;
 use crate::ir::loops::{Loops, NO_LOOP};
 use crate::program::Input;
-use crate::util::bit_set::{Bits, Row, Rows};
+use crate::util::bit_set::{BitRow, BitRows, Bits};
 use crate::x86::insn::Insn;
 use crate::x86::operands::is_repeated_string;
 use crate::x86::regs::{CALLER_SAVED, RSP, RegUse, gpr};
@@ -34,7 +34,7 @@ pub struct Needs {
     /// Per block: what one of its instructions loads is needed.
     pub loads: Vec<bool>,
     /// Per block: variables that are needed at its start.
-    pub variables: Rows,
+    pub variables: BitRows,
     /// Per block, and behind the last: how many those of the blocks before it are.
     first: Vec<u32>,
 }
@@ -50,11 +50,11 @@ pub struct View<'a> {
     /// Effect of each instruction on registers.
     pub uses: &'a [RegUse],
     /// Effect of each instruction on memory.
-    pub frame: &'a Frame,
+    pub frame: &'a StackFrame,
     /// The thread pointer's variable.
     pub thread: Option<usize>,
     /// Variables in memory that calls may change.
-    pub changed_by_calls: &'a Row,
+    pub changed_by_calls: &'a BitRow,
     /// Cells behind pointers are among the variables.
     pub has_cells: bool,
 }
@@ -71,15 +71,15 @@ impl Needs {
             marks: Bits::new(insns),
             made: Bits::new(insns),
             loads: vec![false; blocks],
-            variables: Rows::new(blocks, variables),
+            variables: BitRows::new(blocks, variables),
             first: Vec::new(),
         };
         // Variables that are needed behind each block.
-        let mut behind = Rows::new(blocks, variables);
+        let mut behind = BitRows::new(blocks, variables);
         let mut seen = Bits::new(blocks);
         let mut work = view.loops.order.clone();
         let mut waits = vec![true; blocks];
-        let mut live = Row::new(variables);
+        let mut live = BitRow::new(variables);
         let mut budget = TURNS
             * (insns
                 + view
@@ -146,8 +146,8 @@ impl Needs {
         let (blocks, variables) = (view.graph.blocks.len(), view.frame.variables());
         let (mut marks, mut row, mut rows) = (
             Bits::new(view.graph.insns.len()),
-            Row::new(variables),
-            Rows::new(blocks, variables),
+            BitRow::new(variables),
+            BitRows::new(blocks, variables),
         );
         (0..view.graph.insns.len()).for_each(|i| marks.set(i));
         (0..variables).for_each(|v| row.set(v));
@@ -181,7 +181,7 @@ impl Needs {
 
 impl View<'_> {
     /// From what is needed behind a block to what is before.
-    fn through(&self, b: usize, live: &mut Row, needs: &mut Needs) {
+    fn through(&self, b: usize, live: &mut BitRow, needs: &mut Needs) {
         let of = self.loops.of_block[b];
         let follows_stores = of != NO_LOOP;
         let insns = &self.graph.blocks[b].insns;
@@ -219,7 +219,7 @@ impl View<'_> {
     }
 
     /// Adds the inputs of an instruction's result.
-    fn add_inputs(&self, i: usize, live: &mut Row) {
+    fn add_inputs(&self, i: usize, live: &mut BitRow) {
         // The stack pointer's value is never looked up.
         let mut read = self.uses[i].read;
         let inst = &self.graph.insns[i].inst;
@@ -237,14 +237,14 @@ impl View<'_> {
     }
 
     /// Adds the inputs of an address.
-    fn add_address(&self, touch: &Touch, live: &mut Row) {
+    fn add_address(&self, touch: &Touch, live: &mut BitRow) {
         live.add_low(touch.registers().0);
         if touch.thread {
             self.thread.into_iter().for_each(|v| live.set(v));
         }
     }
 
-    fn call(&self, insn: &Insn, in_loop: bool, live: &mut Row) -> bool {
+    fn call(&self, insn: &Insn, in_loop: bool, live: &mut BitRow) -> bool {
         let registers =
             live.low() & CALLER_SAVED.0 != 0 && live.take_low(lost_in_call(insn, self.input).0);
         // Whatever it is passed may be changed.
@@ -255,7 +255,7 @@ impl View<'_> {
         live.take_all(self.changed_by_calls) || registers || passes
     }
 
-    fn string(&self, i: usize, touches: &[Touch], live: &mut Row) -> bool {
+    fn string(&self, i: usize, touches: &[Touch], live: &mut BitRow) -> bool {
         let before = live.low();
         let needed = live.take_low(self.frame.steps[i].clobber.0);
         if needed && !is_repeated_string(&self.graph.insns[i].inst) {
@@ -267,7 +267,13 @@ impl View<'_> {
         needed
     }
 
-    fn accesses(&self, i: usize, touches: &[Touch], follows_stores: bool, live: &mut Row) -> bool {
+    fn accesses(
+        &self,
+        i: usize,
+        touches: &[Touch],
+        follows_stores: bool,
+        live: &mut BitRow,
+    ) -> bool {
         let mut needed = live.take_low(self.frame.steps[i].clobber.0);
         let mut stored = false;
         for touch in touches.iter().filter(|t| t.write) {

@@ -2,7 +2,7 @@
 
 use crate::analyze::class::Class;
 use crate::analyze::dataflow::Flow;
-use crate::analyze::value::{Atom, Kind, Val};
+use crate::analyze::value::{Atom, AtomKind, Val};
 use crate::ir::loops::{LoopId, NO_LOOP};
 use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED};
 
@@ -83,7 +83,7 @@ impl Flow<'_> {
         block: usize,
         insn: usize,
         n: usize,
-        access: &crate::x86::operands::Access,
+        access: &crate::x86::operands::OperandAccess,
     ) -> Option<Option<i64>> {
         let v = self.value_of(block, insn, n, access)?;
         let v = self.normal(v);
@@ -111,11 +111,11 @@ impl Flow<'_> {
         let mut new = self.values.constant(sum.constant);
         for &(atom, factor) in sum.terms() {
             let part = match *self.values.kind(atom) {
-                Kind::Phi { of, var } if of == l => {
+                AtomKind::Phi { of, var } if of == l => {
                     let entry = self.at_entry(l, var as usize);
                     self.normal_at(entry, depth + 1)
                 }
-                Kind::Product { block, inputs } if self.loops.contains(l, block) => {
+                AtomKind::Product { block, inputs } if self.loops.contains(l, block) => {
                     let [a, b] = inputs.map(|input| self.at_begin(input, l, depth + 1));
                     self.values.product(block, a?, b?)
                 }
@@ -136,7 +136,7 @@ impl Flow<'_> {
         if self
             .values
             .as_atom(v)
-            .is_some_and(|atom| !matches!(self.values.kind(atom), Kind::Phi { .. }))
+            .is_some_and(|atom| !matches!(self.values.kind(atom), AtomKind::Phi { .. }))
         {
             return v;
         }
@@ -145,7 +145,7 @@ impl Flow<'_> {
             || !sum
                 .terms()
                 .iter()
-                .any(|t| matches!(self.values.kind(t.0), Kind::Phi { .. }))
+                .any(|t| matches!(self.values.kind(t.0), AtomKind::Phi { .. }))
         {
             return v;
         }
@@ -165,7 +165,7 @@ impl Flow<'_> {
 
     /// Resolves an atom if it is a phi.
     fn phi(&mut self, atom: Atom, depth: u32) -> Option<Phi> {
-        let Kind::Phi { of, var } = *self.values.kind(atom) else {
+        let AtomKind::Phi { of, var } = *self.values.kind(atom) else {
             return None;
         };
         if let Some(&known) = self.resolved.get(&atom) {
@@ -248,7 +248,7 @@ impl Flow<'_> {
     fn is_reload(&mut self, latch: Val, l: LoopId, depth: u32) -> bool {
         self.values
             .as_atom(latch)
-            .is_some_and(|atom| matches!(self.values.kind(atom), Kind::Load { .. }))
+            .is_some_and(|atom| matches!(self.values.kind(atom), AtomKind::Load { .. }))
             && !self.varies(latch, l, depth + 1)
     }
 
@@ -266,18 +266,18 @@ impl Flow<'_> {
             return true;
         }
         match *self.values.kind(atom) {
-            Kind::Entry(var) => self.strict && self.calls[l as usize] && self.is_shared(var),
-            Kind::Frame => false,
-            Kind::Opaque { block } => self.loops.contains(l, block),
-            Kind::Phi { of, .. } => match self.phi(atom, depth + 1) {
+            AtomKind::Entry(var) => self.strict && self.calls[l as usize] && self.is_shared(var),
+            AtomKind::Frame => false,
+            AtomKind::Opaque { block } => self.loops.contains(l, block),
+            AtomKind::Phi { of, .. } => match self.phi(atom, depth + 1) {
                 Some(Phi::Invariant(entry)) => self.varies(entry, l, depth + 1),
                 _ => self.loops.is_inside(of, l),
             },
-            Kind::Pure { block, inputs } | Kind::Product { block, inputs } => {
+            AtomKind::Pure { block, inputs } | AtomKind::Product { block, inputs } => {
                 self.loops.contains(l, block)
                     && inputs.iter().any(|&v| self.varies(v, l, depth + 1))
             }
-            Kind::Load { block, address } => {
+            AtomKind::Load { block, address } => {
                 self.loops.contains(l, block)
                     && (self.strict && self.calls[l as usize]
                         || self.is_stored(address, l, depth + 1)
@@ -299,7 +299,7 @@ impl Flow<'_> {
                 continue;
             }
             let step = match *self.values.kind(atom) {
-                Kind::Phi { of, .. } if of == l => match self.phi(atom, depth + 1)? {
+                AtomKind::Phi { of, .. } if of == l => match self.phi(atom, depth + 1)? {
                     Phi::Stride(step) => self
                         .values
                         .as_constant(step)
@@ -307,7 +307,7 @@ impl Flow<'_> {
                     Phi::Follows(step) => step,
                     Phi::Invariant(_) | Phi::Other => return None,
                 },
-                Kind::Product { inputs: [a, b], .. } => {
+                AtomKind::Product { inputs: [a, b], .. } => {
                     match (self.varies(a, l, depth + 1), self.varies(b, l, depth + 1)) {
                         (true, false) => self.step(a, l, depth + 1).map(|_| Stride::Symbolic)?,
                         (false, true) => self.step(b, l, depth + 1).map(|_| Stride::Symbolic)?,

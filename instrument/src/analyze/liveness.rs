@@ -149,7 +149,7 @@ fn outside(input: &Input, insn: &Insn, effect: &mut Effect) {
 /// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one
 /// callable entry. Says whether any register may be offered.
 pub fn mark(input: &Input, graph: &mut Cfg, effects: &Effects, uses: &[RegUse]) -> bool {
-    let returned = preserved::find(input, graph, uses, RegSet(effects.saved));
+    let returned = preserved::find_preserved_registers(input, graph, uses, RegSet(effects.saved));
     let allowed = CALLER_SAVED.0 | CALLEE_SAVED.0 & effects.written & effects.saved;
     let leave = |block: usize| match graph.exits[block] {
         Exit { leaves: true, .. } => ALL.0,

@@ -141,7 +141,12 @@ struct Finder<'g> {
 }
 
 /// Finds what callers may rely on. `saved`: callee-saved registers that the function pushes.
-pub fn find(input: &Input, graph: &Cfg, uses: &[RegUse], saved: RegSet) -> Returned {
+pub fn find_preserved_registers(
+    input: &Input,
+    graph: &Cfg,
+    uses: &[RegUse],
+    saved: RegSet,
+) -> Returned {
     if !graph.exits.iter().any(|e| e.returns) {
         return Returned::default();
     }

@@ -23,7 +23,7 @@
 
 use crate::analyze::dataflow::Flow;
 use crate::analyze::stack_frame::{cell_key, static_key};
-use crate::analyze::value::{Kind, Val, Values};
+use crate::analyze::value::{AtomKind, Val, Values};
 use crate::ir::loops::{LoopId, Loops, NO_LOOP};
 use crate::util::fast_hash::FastMap;
 use crate::x86::regs::{RDI, RSI, RegSet};
@@ -75,7 +75,9 @@ impl Memory {
         self.stores.push((touch as u32, l, address));
         let sum = values.sum(address);
         let member = match sum.terms() {
-            [(atom, 1)] => size == 8 && !matches!(values.kind(*atom), Kind::Entry(_) | Kind::Frame),
+            [(atom, 1)] => {
+                size == 8 && !matches!(values.kind(*atom), AtomKind::Entry(_) | AtomKind::Frame)
+            }
             _ => false,
         };
         let mut at = l;
@@ -180,15 +182,15 @@ impl Flow<'_> {
                 return true;
             }
             let found = match *self.values.kind(atom) {
-                Kind::Load { address: from, .. } => self.is_derived(from, address, steps),
-                Kind::Pure { inputs, .. } | Kind::Product { inputs, .. } => inputs
+                AtomKind::Load { address: from, .. } => self.is_derived(from, address, steps),
+                AtomKind::Pure { inputs, .. } | AtomKind::Product { inputs, .. } => inputs
                     .into_iter()
                     .any(|v| self.is_derived(v, address, steps)),
-                Kind::Phi { of, var } => {
+                AtomKind::Phi { of, var } => {
                     let entry = self.at_entry(of, var as usize);
                     self.is_derived(entry, address, steps)
                 }
-                Kind::Entry(_) | Kind::Frame | Kind::Opaque { .. } => false,
+                AtomKind::Entry(_) | AtomKind::Frame | AtomKind::Opaque { .. } => false,
             };
             if found {
                 return true;
@@ -247,7 +249,9 @@ impl Flow<'_> {
             let terms = self.values.sum(base);
             let key = match terms.terms() {
                 [] => Some(static_key(displacement)),
-                [(atom, 1)] if matches!(self.values.kind(*atom), Kind::Frame) => Some(displacement),
+                [(atom, 1)] if matches!(self.values.kind(*atom), AtomKind::Frame) => {
+                    Some(displacement)
+                }
                 _ => cell_key(group, displacement),
             };
             let Some(key) = key else { continue };
@@ -283,7 +287,7 @@ impl Flow<'_> {
         let displacement = self.values.sum(address).constant;
         let mut base = self.values.offset(address, displacement.wrapping_neg());
         if let Some(atom) = self.values.as_atom(base)
-            && let Kind::Load { block, address } = *self.values.kind(atom)
+            && let AtomKind::Load { block, address } = *self.values.kind(atom)
             && !self.varies(base, l, 0)
         {
             // It is the same wherever it is loaded: in the loops in which it does not vary.

@@ -10,7 +10,9 @@ use crate::ir::loops::Loops;
 use crate::util::bit_set::Bits;
 use crate::x86::effects::Facts;
 use crate::x86::insn::Insn;
-use crate::x86::operands::{Access, AccessList, Accesses, EffectiveAddress, Form, Segment};
+use crate::x86::operands::{
+    AccessList, AccessSegment, Accesses, EffectiveAddress, Form, OperandAccess,
+};
 use crate::x86::regs::{CALLER_SAVED, Gpr, RBP, RSP, RegSet, RegUse, gpr64};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
 
@@ -83,10 +85,10 @@ impl Stack {
             return None;
         }
         match (place.segment, place.base) {
-            (Segment::Flat, None) => Some(static_key(place.disp)),
-            (Segment::Fs, None) => Some(THREAD.wrapping_add(place.disp)),
-            (Segment::Flat, Some(RSP)) => Some(self.rsp.wrapping_add(place.disp)),
-            (Segment::Flat, Some(RBP)) => self.rbp.map(|rbp| rbp.wrapping_add(place.disp)),
+            (AccessSegment::Flat, None) => Some(static_key(place.disp)),
+            (AccessSegment::Fs, None) => Some(THREAD.wrapping_add(place.disp)),
+            (AccessSegment::Flat, Some(RSP)) => Some(self.rsp.wrapping_add(place.disp)),
+            (AccessSegment::Flat, Some(RBP)) => self.rbp.map(|rbp| rbp.wrapping_add(place.disp)),
             _ => None,
         }
     }
@@ -239,7 +241,7 @@ pub enum Effect {
     String,
 }
 
-/// See [`Frame::steps`].
+/// See [`StackFrame::steps`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InsnEffect {
     /// Effect of the instruction.
@@ -321,14 +323,14 @@ impl Touch {
     }
 
     /// An access. `stores`: classes of stores are asked for, too.
-    fn of(access: &Access, stores: bool) -> Touch {
+    fn of(access: &OperandAccess, stores: bool) -> Touch {
         let (plain, base, index, thread) = match &access.form {
-            Form::Plain(p) => (true, p.base, p.index, p.segment == Segment::Fs),
+            Form::Plain(p) => (true, p.base, p.index, p.segment == AccessSegment::Fs),
             Form::Step { pointer } => (false, Some(*pointer), None, false),
             _ => (false, None, None, false),
         };
         let (
-            Access {
+            OperandAccess {
                 read, write, size, ..
             },
             asked,
@@ -423,7 +425,7 @@ impl Makes {
 
 /// Stack state at block starts, and the variables in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Frame {
+pub struct StackFrame {
     /// Per block; `None` if unreachable.
     pub at_block: Vec<Option<Stack>>,
     /// Sorted keys of the memory variables.
@@ -442,19 +444,19 @@ pub struct Frame {
     pub touches: Vec<Touch>,
 }
 
-impl Frame {
+impl StackFrame {
     /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked
     /// for, too.
-    pub fn find(graph: &Cfg, loops: &Loops, facts: &Facts, stores: bool) -> Frame {
+    pub fn find(graph: &Cfg, loops: &Loops, facts: &Facts, stores: bool) -> StackFrame {
         let n = graph.insns.len();
         let Facts { uses, accesses, .. } = facts;
         let blocks = graph.blocks.len();
-        let mut frame = Frame {
+        let mut frame = StackFrame {
             at_block: vec![None; blocks],
             steps: vec![InsnEffect::default(); n],
             makes: vec![Makes::default(); blocks],
             moves: Bits::new(n),
-            ..Frame::default()
+            ..StackFrame::default()
         };
         frame.touches.reserve(n / 2);
         let mut taken: Vec<i64> = Vec::new();

@@ -13,7 +13,7 @@ use crate::ir::cfg::Cfg;
 use crate::ir::loops::Loops;
 use crate::program::Input;
 use crate::x86::insn::Insn;
-use crate::x86::operands::{AccessList, Accesses, EffectiveAddress, Form, Segment};
+use crate::x86::operands::{AccessList, AccessSegment, Accesses, EffectiveAddress, Form};
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDX, RSP, RegSet, RegUse, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 
@@ -202,7 +202,7 @@ impl State {
     /// True if an address may be Constant.
     fn may_be_fixed(&self, form: &Form) -> bool {
         let (base, index) = match form {
-            Form::Plain(place) if place.segment == Segment::Fs => return true,
+            Form::Plain(place) if place.segment == AccessSegment::Fs => return true,
             Form::Plain(place) => (place.base, place.index),
             Form::Step { pointer } => (Some(*pointer), None),
             _ => return false,
@@ -221,7 +221,7 @@ impl State {
             place.base.map(|r| self.of(r)),
             place.index.map(|r| self.of(r)),
         ) {
-            _ if place.segment == Segment::Fs => Traits::ANY,
+            _ if place.segment == AccessSegment::Fs => Traits::ANY,
             (None, None) => Traits::FIXED,
             (Some(a), None) => a,
             (None, Some(b)) => b.times(),

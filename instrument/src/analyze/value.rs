@@ -18,7 +18,7 @@ pub const TERMS: usize = 4;
 
 /// Kind of an atom. `block` is the block in which the atom gets its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum AtomKind {
     /// A variable at the function's entry.
     Entry(u32),
     /// rsp at entry.
@@ -154,7 +154,7 @@ pub struct Values {
     /// A hash table of their numbers plus one, 0 where there is none, of a power of two of places:
     /// sums are large, and stand in memory once.
     of_sum: Vec<u32>,
-    atoms: Vec<Kind>,
+    atoms: Vec<AtomKind>,
     /// By region of code and address.
     of_load: FastMap<(u32, Val), Atom>,
 }
@@ -237,12 +237,12 @@ impl Values {
     }
 
     /// An atom's kind.
-    pub fn kind(&self, a: Atom) -> &Kind {
+    pub fn kind(&self, a: Atom) -> &AtomKind {
         &self.atoms[a as usize]
     }
 
     /// A new atom as a value.
-    pub fn atom(&mut self, kind: Kind) -> Val {
+    pub fn atom(&mut self, kind: AtomKind) -> Val {
         self.atoms.push(kind);
         self.of_atom(self.atoms.len() as Atom - 1)
     }
@@ -254,7 +254,7 @@ impl Values {
 
     /// Something unknown.
     pub fn opaque(&mut self, block: u32) -> Val {
-        self.atom(Kind::Opaque { block })
+        self.atom(AtomKind::Opaque { block })
     }
 
     /// Content of memory at `address`, loaded in `block`. Inside a `region` of code it is the same.
@@ -262,7 +262,7 @@ impl Values {
         if let Some(&atom) = self.of_load.get(&(region, address)) {
             return self.of_atom(atom);
         }
-        let v = self.atom(Kind::Load { block, address });
+        let v = self.atom(AtomKind::Load { block, address });
         self.of_load
             .insert((region, address), self.atoms.len() as Atom - 1);
         v
@@ -272,7 +272,7 @@ impl Values {
     pub fn plus(&mut self, block: u32, a: Val, b: Val, factor: i64) -> Val {
         match self.sum(a).plus(&self.sum(b), factor) {
             Some(sum) => self.intern(sum),
-            None => self.atom(Kind::Pure {
+            None => self.atom(AtomKind::Pure {
                 block,
                 inputs: [a, b],
             }),
@@ -300,7 +300,7 @@ impl Values {
         match (self.as_constant(a), self.as_constant(b)) {
             (_, Some(c)) => self.times(block, a, c),
             (Some(c), _) => self.times(block, b, c),
-            _ => self.atom(Kind::Product {
+            _ => self.atom(AtomKind::Product {
                 block,
                 inputs: [a, b],
             }),

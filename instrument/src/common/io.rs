@@ -41,8 +41,8 @@ impl Content {
         let was = Version::of(&file.metadata()?);
         // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
         // process could fault, as for every program that maps its input. Outputs never are the
-        // input (`check`), and replace what they are named after by renaming. What somebody else
-        // writes meanwhile is seen by `is_unchanged`, before anything is made of it.
+        // input (`check_output_path`), and replace what they are named after by renaming. What
+        // somebody else writes meanwhile is seen by `is_unchanged`, before anything is made of it.
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Content { map, file, was })
     }
@@ -71,7 +71,11 @@ fn entry(path: &Path) -> Option<(PathBuf, &std::ffi::OsStr)> {
 }
 
 /// Why a file must not be written to `output`, if so: it is the input, or no file.
-pub fn check(input: &Path, output: &Path, option: &str) -> std::result::Result<(), Refused> {
+pub fn check_output_path(
+    input: &Path,
+    output: &Path,
+    option: &str,
+) -> std::result::Result<(), Refused> {
     if let (Ok(a), Ok(b)) = (std::fs::metadata(input), std::fs::metadata(output)) {
         if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
             return Err(Refused::Usage(format!(
@@ -89,14 +93,14 @@ pub fn check(input: &Path, output: &Path, option: &str) -> std::result::Result<(
     Ok(())
 }
 
-/// As [`check`], of a program and its annotations, which also have to be two files.
+/// As [`check_output_path`], of a program and its annotations, which also have to be two files.
 pub fn check_both(
     input: &Path,
     output: &Path,
     annotations: &Path,
 ) -> std::result::Result<(), Refused> {
-    check(input, output, "-o OUT")?;
-    check(input, annotations, "--annotations FILE")?;
+    check_output_path(input, output, "-o OUT")?;
+    check_output_path(input, annotations, "--annotations FILE")?;
     match (entry(output), entry(annotations)) {
         (Some(a), Some(b)) if a == b => Err(Refused::Usage(format!(
             "{} cannot be both the program and its annotations; choose another --annotations FILE",

@@ -9,7 +9,7 @@
 
 use crate::discover::jump_tables::is_indirect_jump;
 use crate::ir::cfg::Cfg;
-use crate::ir::jump_table::Found;
+use crate::ir::jump_table::IndirectJumpFacts;
 use crate::program::FunctionInfo;
 use crate::util::ranges::overlaps;
 use crate::x86::decode::make;
@@ -332,7 +332,7 @@ impl Jumps {
         &self,
         graph: &Cfg,
         info: &FunctionInfo,
-        found: &[Found],
+        found: &[IndirectJumpFacts],
         data: &[Range<u64>],
         factory: &mut InstructionInfoFactory,
     ) -> bool {

@@ -12,7 +12,7 @@
 
 use crate::discover::symbolic_values::{Id, Machine, Value};
 use crate::ir::cfg::Cfg;
-use crate::ir::jump_table::{Found, TableForm};
+use crate::ir::jump_table::{IndirectJumpFacts, TableForm};
 use crate::program::Input;
 use crate::util::fast_hash::{FastHasher, FastMap};
 use crate::x86::effects;
@@ -49,7 +49,7 @@ pub fn find(
     factory: &mut InstructionInfoFactory,
     hopeful: bool,
     known: &mut Known,
-) -> Vec<Found> {
+) -> Vec<IndirectJumpFacts> {
     known.begin(graph);
     let mut found = Vec::new();
     let mut constants = None;
@@ -211,7 +211,7 @@ fn examine(
     factory: &mut InstructionInfoFactory,
     view: View,
     known: &mut Known,
-) -> Option<Found> {
+) -> Option<IndirectJumpFacts> {
     let jump = graph.blocks[b].insns.end as usize - 1;
     let answer = known.get(graph, view, jump).unwrap_or_else(|| {
         let mut search = Search {
@@ -727,7 +727,7 @@ fn table_of(
     contents: Contents,
     factory: &mut InstructionInfoFactory,
     block_start: usize,
-) -> Found {
+) -> IndirectJumpFacts {
     let Contents {
         targets,
         strays,
@@ -737,7 +737,7 @@ fn table_of(
     } = contents;
     let read_only = input.segment_at(shape.table).is_some_and(|s| !s.writable);
     let tainted = taint(graph, shape.load, jump, block_start, factory);
-    Found {
+    IndirectJumpFacts {
         jump,
         load: shape.load,
         table: shape.table,

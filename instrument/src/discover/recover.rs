@@ -3,18 +3,18 @@
 use crate::discover::jump_tables;
 use crate::discover::jump_tables::{Known, is_indirect_jump};
 use crate::ir::cfg::{Cfg, Entries, KnownJump};
-use crate::ir::jump_table::{Course, Found, JumpTable};
+use crate::ir::jump_table::{Course, IndirectJumpFacts, JumpTable};
 use crate::ir::live_registers::temporaries;
 use crate::program::{FunctionInfo, Input};
-use crate::x86::decode::{Body, Source};
+use crate::x86::decode::{Body, CodeSource};
 use crate::x86::effects;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::{RegSet, RegUse, gpr};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
-use mgz_elf::symbols::merge;
+use mgz_elf::symbols::merge_ranges;
 use std::ops::Range;
 
-pub(crate) fn table(t: &Found) -> JumpTable {
+pub(crate) fn table(t: &IndirectJumpFacts) -> JumpTable {
     JumpTable {
         load: InsnId(t.load as u32),
         jump: InsnId(t.jump as u32),
@@ -29,7 +29,7 @@ pub struct Recovery {
     /// The graph.
     pub graph: Cfg,
     /// Its jump tables.
-    pub found: Vec<Found>,
+    pub found: Vec<IndirectJumpFacts>,
     /// The course that tells [`recover_again`] how the tables were found.
     pub course: Option<Course>,
 }
@@ -43,7 +43,7 @@ pub fn recover_again(
     range: &Range<u64>,
     entries: &Entries,
     words: &[(u64, u64)],
-) -> Result<(Cfg, Vec<Found>), Body> {
+) -> Result<(Cfg, Vec<IndirectJumpFacts>), Body> {
     let explained = |spans: &Vec<Range<u64>>| words.iter().all(|w| is_in(spans, w.0));
     let same = course.insns == body.insns.len()
         && entries.called.is_empty()
@@ -66,7 +66,7 @@ pub fn recover_again(
 pub fn recover(
     input: &Input,
     body: Body,
-    source: &Source,
+    source: &CodeSource,
     range: &Range<u64>,
     entries: &Entries,
     words: &[(u64, u64)],
@@ -118,9 +118,9 @@ pub fn recover(
             let mut spans: Vec<Range<u64>> = found
                 .iter()
                 .filter(|t| t.certain)
-                .map(Found::span)
+                .map(IndirectJumpFacts::span)
                 .collect();
-            merge(&mut spans);
+            merge_ranges(&mut spans);
             let new = with_words(&|at| is_in(&spans, at));
             course.push(spans);
             if new.suspected == current.suspected && new_jumps == jumps {
@@ -182,8 +182,12 @@ pub(crate) fn only_adds(jumps: &[KnownJump], before: &[KnownJump]) -> bool {
     before.iter().all(has)
 }
 
-pub(crate) fn known_jumps(graph: &Cfg, range: &Range<u64>, found: &[Found]) -> Vec<KnownJump> {
-    let jump = |t: &Found| {
+pub(crate) fn known_jumps(
+    graph: &Cfg,
+    range: &Range<u64>,
+    found: &[IndirectJumpFacts],
+) -> Vec<KnownJump> {
+    let jump = |t: &IndirectJumpFacts| {
         let mut targets: Vec<u64> = t
             .targets
             .iter()
@@ -206,7 +210,7 @@ pub(crate) fn settle(
     input: &Input,
     graph: &mut Cfg,
     uses: &[RegUse],
-    found: &mut [Found],
+    found: &mut [IndirectJumpFacts],
     factory: &mut InstructionInfoFactory,
 ) {
     if !found
@@ -242,12 +246,12 @@ pub(crate) fn landings(
     graph: &Cfg,
     entries: &Entries,
     info: &FunctionInfo,
-    found: &[Found],
+    found: &[IndirectJumpFacts],
 ) -> Vec<u64> {
     let spans: Vec<Range<u64>> = found
         .iter()
         .filter(|t| t.copyable)
-        .map(Found::span)
+        .map(IndirectJumpFacts::span)
         .collect();
     let words = info
         .inner()
@@ -277,8 +281,8 @@ pub(crate) fn landings(
 /// target is inside the function at all. A computed target comes from a table.
 pub(crate) fn is_blind(
     graph: &Cfg,
-    enough: impl Fn(&Found) -> bool,
-    found: &[Found],
+    enough: impl Fn(&IndirectJumpFacts) -> bool,
+    found: &[IndirectJumpFacts],
     words: bool,
     factory: &mut InstructionInfoFactory,
 ) -> bool {

@@ -19,7 +19,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::self_reads;
-use crate::program::section_bounds::Known;
+use crate::program::section_bounds::KnownFunction;
 use crate::program::{Input, Program};
 use crate::x86::flow::{direct_target, ends_flow};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
@@ -378,7 +378,7 @@ fn makes_call(input: &Input, program: &Program, number: u64) -> bool {
         let callee = direct_target(&inst).or(through);
         let known = callee.and_then(|c| input.bounds.functions.get(&c));
         inst.mnemonic() == Mnemonic::Syscall
-            || inst.flow_control() != FlowControl::Next && known == Some(&Known::AnyCall)
+            || inst.flow_control() != FlowControl::Next && known == Some(&KnownFunction::AnyCall)
     })
 }
 

@@ -7,14 +7,14 @@ use crate::discover::function_ranges::{called_functions, known_functions, stray_
 use crate::discover::scanner::{Scan, Scanner, Skim};
 use crate::discover::{restartable, self_reads};
 use crate::ir::FunctionId;
-use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, uncovered};
+use crate::program::{FunctionInfo, Input, InstrumentOptions, Program, sanitizers, uncovered};
 use crate::util::range_index::Starts;
-use mgz_elf::symbols::merge;
+use mgz_elf::symbols::merge_ranges;
 use rayon::prelude::*;
 use std::ops::Range;
 
 /// Finds functions and what leads into them.
-pub fn discover(input: &Input, options: &Options) -> Program {
+pub fn discover(input: &Input, options: &InstrumentOptions) -> Program {
     let mut functions = known_functions(input);
     let scans = Scans::of(input, &mut functions);
     let mut discovery = Discovery {
@@ -26,7 +26,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     discovery.note_uses();
     discovery.find_self_reads();
     restartable::leave(input, &mut discovery.program);
-    merge(&mut discovery.program.data);
+    merge_ranges(&mut discovery.program.data);
     discovery.aim_ways();
     discovery.enter_doubted();
     discovery.follow_tables();
@@ -279,7 +279,7 @@ fn names<'i>(input: &'i Input) -> Vec<(u64, &'i str)> {
     names
 }
 
-fn finish(f: &mut FunctionInfo, options: &Options, input: &Input, names: &[(u64, &str)]) {
+fn finish(f: &mut FunctionInfo, options: &InstrumentOptions, input: &Input, names: &[(u64, &str)]) {
     let same = &names[names.partition_point(|n| n.0 < f.range.start)..];
     let same = &same[..same.partition_point(|n| n.0 == f.range.start)];
     if let Some(&(_, name)) = same.first() {

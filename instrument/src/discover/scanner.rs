@@ -9,7 +9,7 @@ use crate::discover::{code_or_data, self_reads};
 use crate::ir::cfg::Entries;
 use crate::ir::jump_table::Course;
 use crate::program::{FunctionInfo, Input};
-use crate::x86::decode::{Body, Source};
+use crate::x86::decode::{Body, CodeSource};
 use crate::x86::flow::{JUMP, direct_target, ends_flow, is_call, is_padding, jump_target};
 use crate::x86::insn::Insn;
 use crate::x86::length_decoder::{Skimmed, WINDOW, What, bare_len, four, skim, window};
@@ -446,7 +446,7 @@ impl<'a> Scanner<'a> {
             .map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
         if self.skim(bytes, &f.range, pads, skim, &mut scan) {
             if skim.jumps {
-                let source = Source {
+                let source = CodeSource {
                     bytes,
                     base: f.range.start,
                     entries: pads.iter().map(|p| p.1).collect(),
@@ -622,7 +622,7 @@ impl<'a> Scanner<'a> {
             left: f.left,
             ..Scan::default()
         };
-        let source = Source {
+        let source = CodeSource {
             bytes,
             base: f.range.start,
             entries: pads.iter().map(|p| p.1).collect(),
@@ -777,7 +777,13 @@ fn jumps_by_halves(insns: &[Insn]) -> bool {
 }
 
 /// Jump table targets in other functions (cold parts).
-fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, source: &Source, scan: &mut Scan) {
+fn outside_tables(
+    input: &Input,
+    f: &FunctionInfo,
+    body: Body,
+    source: &CodeSource,
+    scan: &mut Scan,
+) {
     let entries = Entries {
         pads: pads_of(input, f),
         ..Entries::default()

@@ -9,9 +9,9 @@
 //! also holds the numbers, or calls nothing else by such a name. Of `prctl`, which does much else,
 //! the function must hold the operation's number.
 
-use crate::program::section_bounds::Known;
+use crate::program::section_bounds::KnownFunction;
 use crate::program::{Input, Program};
-use crate::x86::decode::Source;
+use crate::x86::decode::CodeSource;
 use crate::x86::flow::direct_target;
 use crate::x86::insn::Insn;
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
@@ -24,7 +24,7 @@ pub struct WantedCall {
     /// Its first argument: one of these.
     operations: &'static [u64],
     /// The function of the C library that makes it.
-    function: Known,
+    function: KnownFunction,
     /// A caller that passes an unknown value is assumed to want this.
     is_usual: bool,
 }
@@ -33,14 +33,14 @@ pub struct WantedCall {
 pub const SETS_GS: WantedCall = WantedCall {
     number: 158,
     operations: &[0x1001],
-    function: Known::SetsBases,
+    function: KnownFunction::SetsBases,
     is_usual: true,
 };
 /// `prctl(PR_SET_SYSCALL_USER_DISPATCH, …)`.
 pub const DISPATCHES_CALLS: WantedCall = WantedCall {
     number: 157,
     operations: &[59],
-    function: Known::SetsProcess,
+    function: KnownFunction::SetsProcess,
     is_usual: false,
 };
 
@@ -48,7 +48,7 @@ pub const DISPATCHES_CALLS: WantedCall = WantedCall {
 pub const REACHES_INTO_TRACED: WantedCall = WantedCall {
     number: 101,
     operations: &[1, 2, 4, 5],
-    function: Known::Traces,
+    function: KnownFunction::Traces,
     is_usual: true,
 };
 
@@ -67,12 +67,12 @@ enum Given {
 
 /// The first instruction of the file that makes such a call, as far as it shows.
 pub fn find(input: &Input, program: &Program, wanted: &WantedCall) -> Option<u64> {
-    let by_name = |name: Known| {
+    let by_name = |name: KnownFunction| {
         let functions = input.bounds.functions.iter();
         let places = functions.filter(move |(_, known)| **known == name);
         places.map(|(at, _)| *at).collect::<BTreeSet<u64>>()
     };
-    let (generic, own) = (by_name(Known::AnyCall), by_name(wanted.function));
+    let (generic, own) = (by_name(KnownFunction::AnyCall), by_name(wanted.function));
     let is_kernels = |at: u64| generic.contains(&at) || own.contains(&at);
     let mut functions = BTreeSet::new();
     for range in &input.exec_ranges {
@@ -94,7 +94,7 @@ pub fn find(input: &Input, program: &Program, wanted: &WantedCall) -> Option<u64
             return None;
         }
         let bytes = input.slice(range)?;
-        let source = Source {
+        let source = CodeSource {
             bytes,
             base: range.start,
             entries: Vec::new(),
@@ -102,7 +102,7 @@ pub fn find(input: &Input, program: &Program, wanted: &WantedCall) -> Option<u64
         let body = source.decode().ok()?;
         sets(&body.insns, wanted, |at| {
             if generic.contains(&at) {
-                Some(Known::AnyCall)
+                Some(KnownFunction::AnyCall)
             } else {
                 own.contains(&at).then_some(wanted.function)
             }
@@ -129,7 +129,11 @@ fn calls(
 }
 
 /// The first instruction of a function that makes the call.
-fn sets(insns: &[Insn], wanted: &WantedCall, known: impl Fn(u64) -> Option<Known>) -> Option<u64> {
+fn sets(
+    insns: &[Insn],
+    wanted: &WantedCall,
+    known: impl Fn(u64) -> Option<KnownFunction>,
+) -> Option<u64> {
     use Register::{RAX, RDI, RSI};
     let holds = |number: u64| {
         insns.iter().any(|i| {
@@ -161,7 +165,7 @@ fn sets(insns: &[Insn], wanted: &WantedCall, known: impl Fn(u64) -> Option<Known
             && insn.inst.flow_control() != FlowControl::Next)
             .then(|| insn.inst.ip_rel_memory_address());
         match direct_target(&insn.inst).or(through).and_then(&known) {
-            Some(Known::AnyCall) => {
+            Some(KnownFunction::AnyCall) => {
                 let number = given(before, RDI);
                 fits(number, &[wanted.number], all) && operation(given(before, RSI), number)
             }
@@ -225,8 +229,8 @@ mod tests {
         code.push(0xc3);
         let body = decode(&code, AT, &[]).unwrap();
         sets(&body.insns, &SETS_GS, |at| match at {
-            ANY => Some(Known::AnyCall),
-            OWN => Some(Known::SetsBases),
+            ANY => Some(KnownFunction::AnyCall),
+            OWN => Some(KnownFunction::SetsBases),
             _ => None,
         })
     }
@@ -235,7 +239,7 @@ mod tests {
         let code = parts.concat();
         let body = decode(&code, AT, &[]).unwrap();
         sets(&body.insns, &DISPATCHES_CALLS, |at| {
-            (at == OWN).then_some(Known::SetsProcess)
+            (at == OWN).then_some(KnownFunction::SetsProcess)
         })
     }
 

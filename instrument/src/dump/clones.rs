@@ -133,7 +133,13 @@ fn entry_jumps(old: &Elf, new: &Elf, row: &Row) -> Option<Vec<(u64, u64)>> {
 }
 
 /// Appends what the rewritten file has of a function.
-pub(super) fn write(out: &mut String, old: &Elf, new: &Elf, sidecar: &Sidecar, row: &Row) {
+pub(super) fn write_clone_dump(
+    out: &mut String,
+    old: &Elf,
+    new: &Elf,
+    sidecar: &Sidecar,
+    row: &Row,
+) {
     let _ = writeln!(out, "  clone {:#x}..{:#x}", row.clone_start, row.clone_end);
     if instructions(out, new, sidecar, row).is_none() {
         *out += "    (the address map ends early)\n";

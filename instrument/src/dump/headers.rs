@@ -23,7 +23,7 @@ fn kind(kind: u32) -> String {
 }
 
 /// Writes a line for each.
-pub(super) fn write(out: &mut String, elf: &Elf) {
+pub(super) fn write_header_lines(out: &mut String, elf: &Elf) {
     for s in &elf.segments {
         let flag = |bit: u32, letter: char| if s.flags & bit != 0 { letter } else { '-' };
         let flags: String = [

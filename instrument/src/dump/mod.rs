@@ -9,7 +9,7 @@ pub use crate::dump::function::function;
 use crate::pipeline::function_pass::analyze;
 use crate::pipeline::rewrite::{Settings, rewrite};
 use crate::pipeline::understand::understand;
-use crate::program::Options;
+use crate::program::InstrumentOptions;
 use iced_x86::{Formatter, GasFormatter, Instruction};
 use mgz_elf::{Elf, Refusal};
 
@@ -17,7 +17,7 @@ use mgz_elf::{Elf, Refusal};
 const ID_FIRST: u32 = 0x1000;
 
 /// Control flow, classes, plan, clone, unwind rows and program headers of all functions of a file.
-pub fn dump(data: &[u8], options: &Options) -> Result<String, Refusal> {
+pub fn dump(data: &[u8], options: &InstrumentOptions) -> Result<String, Refusal> {
     let settings = Settings {
         id_first: Some(ID_FIRST),
         ..Settings::default()
@@ -29,9 +29,9 @@ pub fn dump(data: &[u8], options: &Options) -> Result<String, Refusal> {
     let known = understand(&old, options)?;
     let mut out = String::new();
     out += "program headers of the original\n";
-    headers::write(&mut out, &old);
+    headers::write_header_lines(&mut out, &old);
     out += "program headers of the rewritten file\n";
-    headers::write(&mut out, &new);
+    headers::write_header_lines(&mut out, &new);
     for info in &known.program.functions {
         let name = match info.name.is_empty() {
             true => "(without a name)",
@@ -48,7 +48,7 @@ pub fn dump(data: &[u8], options: &Options) -> Result<String, Refusal> {
         }
         let row = sidecar.functions.get(info.id.0 as usize);
         if let Some(row) = row.filter(|row| row.clone_start != 0) {
-            clones::write(&mut out, &old, &new, &sidecar, row);
+            clones::write_clone_dump(&mut out, &old, &new, &sidecar, row);
         }
     }
     Ok(out)

@@ -4,7 +4,7 @@ use crate::emit::packed_fields::Fields;
 use crate::emit::relax::{Buffer, Flex, FlexLengths, Label};
 use crate::emit::{Fixup, FixupKind, Fixups};
 use crate::plan::cursor::Residency;
-use crate::util::byte_buf::Bytes;
+use crate::util::byte_buf::ByteBuf;
 use crate::util::leb128::leb128;
 use crate::x86::encode::Encoded;
 use mgz_abi::address_map::{NO_REG, ProbeState, STATE_COUNTED, STATE_HALF};
@@ -26,14 +26,14 @@ pub struct Sink {
     /// Code.
     pub buffer: Buffer,
     /// Address map stream, in which each flexible piece has one byte so far: the original's length.
-    stream: Bytes,
+    stream: ByteBuf,
     /// Per flexible piece: where that byte is.
     flexes: Vec<u32>,
     insides: Vec<Inside>,
     /// Fields that depend on where the clone lies, at their places in [`Buffer::bytes`] so far.
     fixups: Fields,
     states: States,
-    current: State,
+    current: PackedState,
     /// Number of `current`.
     number: u32,
     /// Bytes of that number that the stream still lacks, the first byte lowest.
@@ -45,11 +45,12 @@ pub struct Sink {
 /// A [`ProbeState`] as one number, in which its bytes are in their order, the first lowest: it is
 /// changed and looked up for every instruction of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State(u128);
+pub struct PackedState(u128);
 
-impl State {
+impl PackedState {
     /// [`ProbeState::IDLE`].
-    pub const IDLE: State = State((u128::MAX >> 32) << 32 | (NO_REG as u128) << State::BASE_REG);
+    pub const IDLE: PackedState =
+        PackedState((u128::MAX >> 32) << 32 | (NO_REG as u128) << PackedState::BASE_REG);
 
     const SLOTS_DONE: u32 = 0;
     const BASE_REG: u32 = 8;
@@ -58,14 +59,16 @@ impl State {
 
     /// This one.
     #[inline]
-    pub fn of(state: &ProbeState) -> State {
-        State(key(state))
+    pub fn of(state: &ProbeState) -> PackedState {
+        PackedState(key(state))
     }
 
     /// State between the regions of a residency, or outside of any residency.
     #[inline]
-    pub fn between(residency: Option<Residency>) -> State {
-        residency.map_or(State::IDLE, |residency| State::of(&residency.state()))
+    pub fn between(residency: Option<Residency>) -> PackedState {
+        residency.map_or(PackedState::IDLE, |residency| {
+            PackedState::of(&residency.state())
+        })
     }
 
     /// The state itself.
@@ -81,29 +84,29 @@ impl State {
     }
 
     #[inline]
-    fn with_byte(self, at: u32, byte: u8) -> State {
-        State(self.0 & !(0xff << at) | u128::from(byte) << at)
+    fn with_byte(self, at: u32, byte: u8) -> PackedState {
+        PackedState(self.0 & !(0xff << at) | u128::from(byte) << at)
     }
 
     /// With [`ProbeState::slots_done`].
     #[inline]
     #[must_use]
-    pub fn with_slots_done(self, slots: u8) -> State {
-        self.with_byte(State::SLOTS_DONE, slots)
+    pub fn with_slots_done(self, slots: u8) -> PackedState {
+        self.with_byte(PackedState::SLOTS_DONE, slots)
     }
 
     /// With [`ProbeState::base_reg`].
     #[inline]
     #[must_use]
-    pub fn with_base_reg(self, register: u8) -> State {
-        self.with_byte(State::BASE_REG, register)
+    pub fn with_base_reg(self, register: u8) -> PackedState {
+        self.with_byte(PackedState::BASE_REG, register)
     }
 
     /// With [`ProbeState::base_ahead`].
     #[inline]
     #[must_use]
-    pub fn with_base_ahead(self, slots: u8) -> State {
-        self.with_byte(State::BASE_AHEAD, slots)
+    pub fn with_base_ahead(self, slots: u8) -> PackedState {
+        self.with_byte(PackedState::BASE_AHEAD, slots)
     }
 
     /// True if no region is in flight.
@@ -118,15 +121,15 @@ impl State {
     /// With these flags besides its own.
     #[inline]
     #[must_use]
-    pub fn with(self, flags: u8) -> State {
-        State(self.0 | u128::from(flags) << State::FLAGS)
+    pub fn with(self, flags: u8) -> PackedState {
+        PackedState(self.0 | u128::from(flags) << PackedState::FLAGS)
     }
 
     /// Without these flags.
     #[inline]
     #[must_use]
-    pub fn without(self, flags: u8) -> State {
-        State(self.0 & !(u128::from(flags) << State::FLAGS))
+    pub fn without(self, flags: u8) -> PackedState {
+        PackedState(self.0 & !(u128::from(flags) << PackedState::FLAGS))
     }
 
     /// [`ProbeState::saved`].
@@ -137,8 +140,8 @@ impl State {
 
     /// With [`ProbeState::saved`].
     #[must_use]
-    pub fn with_saved(self, saved: [[u8; 2]; 6]) -> State {
-        State::of(&ProbeState {
+    pub fn with_saved(self, saved: [[u8; 2]; 6]) -> PackedState {
+        PackedState::of(&ProbeState {
             saved,
             ..self.open()
         })
@@ -165,7 +168,7 @@ pub struct Single {
 /// in a table with open addressing.
 #[derive(Default)]
 struct States {
-    all: Vec<State>,
+    all: Vec<PackedState>,
     /// Their numbers plus one, 0 in free slots, of which there are at least as many as others.
     slots: Vec<u32>,
 }
@@ -174,17 +177,17 @@ impl States {
     /// Slots at first, a power of two: most functions have few states.
     const SLOTS: usize = 64;
 
-    /// Begins with [`State::IDLE`] alone.
+    /// Begins with [`PackedState::IDLE`] alone.
     fn begin(&mut self) {
         self.all.clear();
         self.slots.clear();
         self.slots.resize(States::SLOTS, 0);
-        self.number(State::IDLE);
+        self.number(PackedState::IDLE);
     }
 
     /// First slot in the search for a state.
     #[inline]
-    fn first_slot(&self, state: State) -> usize {
+    fn first_slot(&self, state: PackedState) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let hash =
             ((state.0 as u64).wrapping_mul(FACTOR) ^ (state.0 >> 64) as u64).wrapping_mul(FACTOR);
@@ -192,7 +195,7 @@ impl States {
     }
 
     #[inline]
-    fn number(&mut self, state: State) -> u32 {
+    fn number(&mut self, state: PackedState) -> u32 {
         let mut at = self.first_slot(state);
         loop {
             match (self.slots[at] as usize).checked_sub(1) {
@@ -205,7 +208,7 @@ impl States {
 
     /// Gives a new state its number, and the slot that is free for it.
     #[inline(never)]
-    fn add(&mut self, slot: usize, state: State) -> u32 {
+    fn add(&mut self, slot: usize, state: PackedState) -> u32 {
         self.all.push(state);
         self.slots[slot] = self.all.len() as u32;
         if 2 * self.all.len() > self.slots.len() {
@@ -256,7 +259,7 @@ impl Sink {
         self.insides.clear();
         self.fixups.clear();
         self.states.begin();
-        (self.current, self.number) = (State::IDLE, 0);
+        (self.current, self.number) = (PackedState::IDLE, 0);
         (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
@@ -438,7 +441,7 @@ impl Sink {
 
     /// Says what holds from here on.
     #[inline]
-    pub fn state(&mut self, change: impl FnOnce(State) -> State) {
+    pub fn state(&mut self, change: impl FnOnce(PackedState) -> PackedState) {
         let next = change(self.current);
         if next != self.current {
             self.current = next;
@@ -448,7 +451,7 @@ impl Sink {
     }
 
     /// State at the current place.
-    pub fn current(&self) -> State {
+    pub fn current(&self) -> PackedState {
         self.current
     }
 

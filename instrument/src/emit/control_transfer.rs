@@ -15,7 +15,7 @@
 use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE};
 use crate::emit::{EmitError, FixupKind};
 use crate::plan::cursor::cheapest;
-use crate::util::byte_buf::Bytes;
+use crate::util::byte_buf::ByteBuf;
 use crate::x86::encode::{self, Encoded};
 use crate::x86::insn::Insn;
 use crate::x86::regs::Gpr;
@@ -220,7 +220,7 @@ pub const THUNK_BYTES: usize = 48;
 /// The way from a clone to `target`, which has none; `at` is the address of the thunk. `None` if it
 /// is out of reach.
 pub fn thunk(at: u64, target: u64, call: bool) -> Option<Vec<u8>> {
-    let mut out = Bytes::with_room(THUNK_BYTES);
+    let mut out = ByteBuf::with_room(THUNK_BYTES);
     let place = |n: u8| GS_SPILL + 8 * u32::from(n);
     encode::mov_gs(true, MOV_STORE, RAX, place(PLACE_RAX)).append(&mut out);
     encode::lea_rip(RAX).append(&mut out);

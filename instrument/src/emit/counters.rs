@@ -42,7 +42,7 @@ impl Emitter<'_> {
                 resident: true,
                 late: false,
             }),
-            None => probe::plan(self.function, records, self.kept, &mut self.holds)?,
+            None => probe::plan_cursors(self.function, records, self.kept, &mut self.holds)?,
         }
         let &[hold] = &self.holds[..] else {
             return Err(EmitError::Record);

@@ -6,7 +6,7 @@
 //! run the branch again: the code belongs to it.
 
 use crate::emit::FixupKind;
-use crate::emit::code_buffer::State;
+use crate::emit::code_buffer::PackedState;
 use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE};
 use crate::emit::relax::{Flex, Label};
 use crate::plan::cursor::ResidencyId;
@@ -111,13 +111,13 @@ impl Emitter<'_> {
     }
 
     /// State at the current place between regions.
-    pub(crate) fn state_here(&self) -> State {
+    pub(crate) fn state_here(&self) -> PackedState {
         self.state_at(self.here())
     }
 
     #[inline]
-    fn state_at(&self, place: ResidencyId) -> State {
-        let state = State::between(self.residencies.at(place));
+    fn state_at(&self, place: ResidencyId) -> PackedState {
+        let state = PackedState::between(self.residencies.at(place));
         self.kept.map_or(state, |kept| state.with_base_reg(kept.0))
     }
 
@@ -187,7 +187,7 @@ impl Emitter<'_> {
                     .inserted(encode::move32(residency.cursor.reg, kept)),
             }
         }
-        let state = State::between(self.residencies.at(to));
+        let state = PackedState::between(self.residencies.at(to));
         self.sink
             .state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
     }

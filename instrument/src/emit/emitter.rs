@@ -1,10 +1,10 @@
 //! The walk over a function's instructions.
 
-use crate::emit::code_buffer::{Sink, State};
+use crate::emit::code_buffer::{PackedState, Sink};
 use crate::emit::late_loads::has_late_loads;
 use crate::emit::probe::Hold;
 use crate::emit::relax::{Buffer, Flex, Label, Pos};
-use crate::emit::{EmitError, Emitted, FixupKind, Marks, Rows, Table, rows};
+use crate::emit::{CopiedJumpTable, EmitError, Emitted, FixupKind, Marks, SidecarRows, rows};
 use crate::plan::cursor::Residencies;
 use crate::plan::planned_function::Function;
 use crate::x86::decode::AddressIndex;
@@ -42,7 +42,7 @@ pub fn emit(
     flavour: u32,
     fixed: bool,
     translated: bool,
-) -> Result<(Emitted, Rows), EmitError> {
+) -> Result<(Emitted, SidecarRows), EmitError> {
     let pieces: std::borrow::Cow<[u32]> = match function.residencies.starts() {
         [] => function.cfg.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
@@ -328,7 +328,7 @@ impl<'a> Emitter<'a> {
         }
         self.forget();
         if self.sink.current() == self.state_here() {
-            self.sink.state(|_| State::IDLE);
+            self.sink.state(|_| PackedState::IDLE);
         }
         if self.region != function.plan.regions.len()
             && function.plan.regions[self.region..]
@@ -735,8 +735,8 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<(Emitted, Rows), EmitError> {
-        if self.sink.current() != State::IDLE {
+    fn finish(&mut self) -> Result<(Emitted, SidecarRows), EmitError> {
+        if self.sink.current() != PackedState::IDLE {
             return Err(EmitError::Record);
         }
         let function = self.function;
@@ -747,13 +747,13 @@ impl<'a> Emitter<'a> {
             if t.targets.iter().any(lost) {
                 return Err(EmitError::Record);
             }
-            Ok(Table {
+            Ok(CopiedJumpTable {
                 original: t.table,
                 form: t.form,
                 targets: t.targets.clone(),
             })
         });
-        let tables: Vec<Table> = tables.collect::<Result<_, EmitError>>()?;
+        let tables: Vec<CopiedJumpTable> = tables.collect::<Result<_, EmitError>>()?;
         let ptwrites = self
             .ptwrite_at
             .iter()

@@ -86,7 +86,7 @@ mod tests {
     use crate::ir::FunctionId;
     use crate::pipeline::function_pass::analyze;
     use crate::program::fixed_memory::FaultPolicy;
-    use crate::program::{FuncSymbol, Input, Options, SegmentBytes};
+    use crate::program::{FuncSymbol, Input, InstrumentOptions, SegmentBytes};
     use mgz_abi::module_note::FLAVOUR_SOFT;
 
     const START: u64 = 0x1000;
@@ -108,7 +108,7 @@ mod tests {
             }],
             ..Input::default()
         };
-        let options = Options::new(FLAVOUR_SOFT);
+        let options = InstrumentOptions::new(FLAVOUR_SOFT);
         let program = discover(&input, &options);
         let faults = FaultPolicy::default();
         let f = analyze(&input, &program, FunctionId(0), &options, &faults).unwrap();

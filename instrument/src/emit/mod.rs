@@ -89,7 +89,7 @@ pub enum FixupKind {
 
 /// A jump table to be copied.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct CopiedJumpTable {
     /// Address of the original.
     pub original: u64,
     /// Entry encoding.
@@ -100,7 +100,7 @@ pub struct Table {
 
 /// The sidecar's rows of one function. Addresses in the clone are offsets, numbers are local.
 #[derive(Clone, Debug, Default)]
-pub struct Rows {
+pub struct SidecarRows {
     /// Sites.
     pub sites: Vec<Site>,
     /// Regions.
@@ -130,7 +130,7 @@ pub struct Emitted {
     /// Fields to be filled in.
     pub fixups: Fixups,
     /// Jump tables.
-    pub tables: Vec<Table>,
+    pub tables: Vec<CopiedJumpTable>,
     /// Offsets of the original's instructions in the clone.
     pub marks: Marks,
     /// Jumps from the original into the clone: `(original address, offset in the clone)`.

@@ -273,7 +273,7 @@ impl Planner<'_> {
 }
 
 /// Chooses the cursor registers for a region's records. `kept` holds the cursor before them.
-pub fn plan(
+pub fn plan_cursors(
     function: &Function,
     records: &[RecordPlan],
     kept: Option<Gpr>,

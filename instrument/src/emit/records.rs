@@ -252,7 +252,7 @@ impl Emitter<'_> {
                     resident: true,
                     late: residency.late,
                 }),
-                None => probe::plan(self.function, records, self.kept, &mut self.holds)?,
+                None => probe::plan_cursors(self.function, records, self.kept, &mut self.holds)?,
             }
         }
         let hold = *self

@@ -7,7 +7,7 @@
 //! `jrcxz`, `loop`, `loope` and `loopne` exist only in the short form. A far one becomes
 //! `op +2; jmp next; jmp target`, none of which touches flags.
 
-use crate::util::byte_buf::Bytes;
+use crate::util::byte_buf::ByteBuf;
 use crate::x86::encode;
 
 /// A place in the unresolved code: so many fixed bytes and so many flexible pieces lie before it.
@@ -61,7 +61,7 @@ pub type FlexLengths = [u8; 3];
 #[derive(Debug, Default)]
 pub struct Buffer {
     /// Fixed bytes.
-    pub bytes: Bytes,
+    pub bytes: ByteBuf,
     flex: Vec<(u32, Flex)>,
     labels: Vec<Pos>,
     /// There is alignment in it.

@@ -1,7 +1,7 @@
 //! The sidecar's rows of one function.
 
 use crate::emit::relax::{Buffer, Label, Pos};
-use crate::emit::{EmitError, Rows};
+use crate::emit::{EmitError, SidecarRows};
 use crate::ir::loops::NO_LOOP;
 use crate::plan::planned_function::Function;
 use crate::plan::types::RegionPlan;
@@ -22,9 +22,9 @@ pub fn rows(
     copy_at: &[(InsnId, Pos)],
     resolved: &Buffer,
     ptwrites: Vec<PtWrite>,
-) -> Result<Rows, EmitError> {
+) -> Result<SidecarRows, EmitError> {
     let count = |of: fn(&RegionPlan) -> usize| function.plan.regions.iter().map(of).sum();
-    let mut rows = Rows {
+    let mut rows = SidecarRows {
         sites: Vec::with_capacity(count(|r| r.sites.len())),
         regions: Vec::with_capacity(function.plan.regions.len()),
         records: Vec::with_capacity(count(|r| r.records.len())),
@@ -117,7 +117,7 @@ pub fn rows(
 /// By record, what is added to its payload for the address of the last load that needs no other
 /// record (one record may stand for several, of which the last one is what leaves its line alone):
 /// [`ModuleNote::displacements`](mgz_abi::module_note::ModuleNote::displacements).
-pub fn displacements(rows: &Rows) -> Vec<i32> {
+pub fn displacements(rows: &SidecarRows) -> Vec<i32> {
     let mut all = vec![NO_DISPLACEMENT; rows.records.len()];
     const OTHER: u8 = SiteFlags::STORE
         | SiteFlags::IMPLIED
@@ -235,7 +235,7 @@ mod tests {
             flags,
             ..Site::default()
         };
-        let rows = Rows {
+        let rows = SidecarRows {
             sites: vec![
                 site(0, NO_RECORD, 0, 0),
                 site(0, NO_RECORD, 8, 0),
@@ -249,7 +249,7 @@ mod tests {
                 ..Region::default()
             }],
             records: vec![Record::default(); 2],
-            ..Rows::default()
+            ..SidecarRows::default()
         };
         assert_eq!(displacements(&rows), [16, NO_DISPLACEMENT]);
     }

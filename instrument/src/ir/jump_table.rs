@@ -40,7 +40,7 @@ pub enum TableForm {
 
 /// Known facts about an indirect jump.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct IndirectJumpFacts {
     /// Index of the jump among the graph's instructions.
     pub jump: usize,
     /// Index of the instruction that loads the entry.
@@ -66,7 +66,7 @@ pub struct Found {
     pub tainted: RegSet,
 }
 
-impl Found {
+impl IndirectJumpFacts {
     /// Bytes of the table.
     pub fn span(&self) -> Range<u64> {
         let width = if self.form == TableForm::Absolute8 {
@@ -83,7 +83,7 @@ impl Found {
 pub struct Course {
     /// Number of instructions.
     pub(crate) insns: usize,
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<IndirectJumpFacts>,
     pub(crate) jumps: Vec<KnownJump>,
     /// Per round: the tables whose bounds were certain. Sorted, none overlap.
     pub(crate) spans: Vec<Vec<Range<u64>>>,

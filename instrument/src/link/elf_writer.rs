@@ -2,7 +2,7 @@
 //! symbol, string and section header tables. Last comes what programs look for at their file's end,
 //! once more.
 
-use mgz_elf::image::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
+use mgz_elf::image::{EHDR, Elf, PHDR, ProgramSegment, SHDR, SYM, Section};
 use mgz_elf::payload::Payload;
 use mgz_elf::{PAGE, Refusal, bytes};
 use object::elf;
@@ -218,7 +218,7 @@ pub fn base(elf: &Elf) -> Result<u64, Refusal> {
 /// Address of the segment: the lowest page from which on both file and memory are free, at an
 /// offset that equals its address minus the file's base. Kernels before 5.18 compute the program
 /// headers' address that way.
-pub fn place(elf: &Elf) -> Result<u64, Refusal> {
+pub fn segment_address(elf: &Elf) -> Result<u64, Refusal> {
     let no_room = || {
         Refusal::declined(
             "no room for instrumented code: addresses up to 4 GiB are taken; link the program at a lower address",
@@ -234,7 +234,7 @@ pub fn place(elf: &Elf) -> Result<u64, Refusal> {
     if vaddr < 1 << 32 {
         return Ok(vaddr);
     }
-    match mgz_elf::payload::find(elf) {
+    match mgz_elf::payload::find_payload(elf) {
         Some(payload) if base + payload.range.start < 1 << 32 => Err(Refusal::declined(format!(
             "its payload of {} bytes leaves no room for instrumented code, which lies behind it and below 4 GiB; instrument the program before the payload is appended (head -c {})",
             payload.range.end - payload.range.start,
@@ -253,7 +253,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
-fn program_header(s: &Segment) -> Vec<u8> {
+fn program_header(s: &ProgramSegment) -> Vec<u8> {
     let mut out = Vec::with_capacity(PHDR);
     out.extend_from_slice(&s.kind.to_le_bytes());
     out.extend_from_slice(&s.flags.to_le_bytes());
@@ -279,9 +279,9 @@ fn section_header(s: &Section) -> Vec<u8> {
 
 /// The program headers of the new file. Loadable segments stay in ascending order. `reach`: what
 /// the last of them covers behind the additions.
-fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<Segment> {
+fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<ProgramSegment> {
     let mut headers = elf.segments.clone();
-    let same = |kind: u32, flags: u32, at: u64, size: u64, align: u64| Segment {
+    let same = |kind: u32, flags: u32, at: u64, size: u64, align: u64| ProgramSegment {
         kind,
         flags,
         offset: at - new.vaddr + offset,
@@ -661,7 +661,7 @@ mod tests {
     /// The smallest file with one segment and a symbol table that takes its names from section
     /// `link`.
     fn with_symbols(link: u32) -> Vec<u8> {
-        let segment = Segment {
+        let segment = ProgramSegment {
             kind: elf::PT_LOAD.0,
             flags: 5,
             offset: 0,
@@ -712,7 +712,7 @@ mod tests {
     fn clone_names(link: u32) -> Vec<String> {
         let data = with_symbols(link);
         let parsed = Elf::parse(&data).unwrap();
-        let vaddr = place(&parsed).unwrap();
+        let vaddr = segment_address(&parsed).unwrap();
         let text = NewSection {
             name: ".mgz.text",
             kind: elf::SHT_PROGBITS.0,

@@ -5,7 +5,7 @@
 //! handler looks at where a fault happened, and all handlers are installed by calls of another
 //! file's `sigaction`, these calls go to code in the file itself (`shown.s`), which gives the C
 //! library a thunk for each handler that takes a context. When the kernel calls the thunk for a
-//! signal that came in a clone, the thunk looks the place up in a table ([`Table`]), writes the
+//! signal that came in a clone, the thunk looks the place up in a table ([`ShimTable`]), writes the
 //! original's over it (and, of a fault, over `si_addr` if that is the place) and goes on to the
 //! handler. Nobody sees thunks: the old action that `sigaction` gives has the handler.
 //!
@@ -328,7 +328,7 @@ fn bytes_cover_risk(bytes: &[u8], at: u64, own: &Own) -> bool {
 /// A group is three words: where in the clones its first station is (bytes from the first clone),
 /// the distance from the original there to the clone, where in the table its steps are.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct ShimTable {
     heads: Vec<[u32; 3]>,
     steps: Vec<u8>,
     last: Option<Station>,
@@ -345,11 +345,11 @@ struct Station {
     left: usize,
 }
 
-impl Table {
+impl ShimTable {
     /// Table of all clones. They lie at these addresses, in ascending order.
-    pub fn new(clones: &[Box<Emitted>], addresses: &[u64]) -> Table {
+    pub fn new(clones: &[Box<Emitted>], addresses: &[u64]) -> ShimTable {
         debug_assert!(addresses.is_sorted());
-        let mut table = Table::default();
+        let mut table = ShimTable::default();
         let first = addresses.first().copied().unwrap_or(0);
         for (clone, &at) in clones.iter().zip(addresses) {
             table.function(clone, at - first, first);
@@ -566,7 +566,7 @@ mod tests {
     use crate::pipeline::function_pass::analyze;
     use crate::pipeline::rewrite::analysis_input;
     use crate::plan::planned_function::Function;
-    use crate::program::Options;
+    use crate::program::InstrumentOptions;
     use crate::program::fixed_memory::FaultPolicy;
     use crate::sidecar::address_map;
     use crate::unwind::Tables;
@@ -632,7 +632,7 @@ mod tests {
             shows_faults: true,
             ..FaultPolicy::default()
         };
-        let options = Options::new(FLAVOUR_PT);
+        let options = InstrumentOptions::new(FLAVOUR_PT);
         let program = discover(&input, &options);
         let mut clones = Vec::new();
         // Large functions are among them, so that groups have successors.
@@ -675,7 +675,7 @@ mod tests {
             .iter()
             .map(|c| (next, next += c.code.len() as u64 + 1).0)
             .collect();
-        let table = Table::new(&clones, &addresses);
+        let table = ShimTable::new(&clones, &addresses);
         let (bytes, groups) = (table.bytes(), table.groups() as usize);
         let placed = Placed {
             clones: addresses.clone(),
@@ -760,7 +760,7 @@ mod tests {
                     .0,
             );
             let (clones, first) = ([clone], 0x9000);
-            let table = Table::new(&clones, &[first]);
+            let table = ShimTable::new(&clones, &[first]);
             let (bytes, groups) = (table.bytes(), table.groups() as usize);
             let decoder = Decoder::with_ip(64, &clones[0].code, first, DecoderOptions::NONE);
             let shown = |at: u64| shown(&bytes, groups, first, at - first);
@@ -915,8 +915,8 @@ mod tests {
     /// A table of clones from `first` on whose original begins at `orig`: distances that take one
     /// byte, two, three, four, or a new group; hidden parts, at once or far away. Also, by byte of
     /// the clones, the original.
-    fn stations(first: u64, orig: u64) -> (Table, Vec<Option<u64>>) {
-        let mut table = Table::default();
+    fn stations(first: u64, orig: u64) -> (ShimTable, Vec<Option<u64>>) {
+        let mut table = ShimTable::default();
         let mut expected: Vec<Option<u64>> = vec![None; 40];
         // Bytes to the next station, and how much longer that is in the clone.
         let steps = [

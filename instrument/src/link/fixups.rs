@@ -2,11 +2,11 @@
 //! the place of `sigaction`.
 
 use crate::emit;
-use crate::emit::{Emitted, Fixup, FixupKind, Table};
+use crate::emit::{CopiedJumpTable, Emitted, Fixup, FixupKind};
 use crate::ir::jump_table::TableForm;
 use crate::link::fault_shim;
 use crate::link::layout::{LayoutInput, Placed};
-use crate::link::segment::{FILLER, Segment, out_of_reach};
+use crate::link::segment::{FILLER, OutputSegment, out_of_reach};
 use crate::signals::{THROUGH, Wrapped};
 use crate::util::range_index::Starts;
 use mgz_elf::Refusal;
@@ -113,9 +113,9 @@ pub struct PlacedTables {
 }
 
 /// Gives the jump tables their places.
-pub fn place_tables(parts: &LayoutInput, segment: &mut Segment) -> PlacedTables {
+pub fn place_tables(parts: &LayoutInput, segment: &mut OutputSegment) -> PlacedTables {
     let start = segment.align(8);
-    let size = |t: &Table| {
+    let size = |t: &CopiedJumpTable| {
         t.targets.len()
             * if matches!(t.form, TableForm::Absolute8) {
                 8
@@ -126,7 +126,7 @@ pub fn place_tables(parts: &LayoutInput, segment: &mut Segment) -> PlacedTables 
     let places = parts.clones.iter().map(|c| {
         // Interpreters jump through one table at many places: one copy serves all of them.
         let mut known: HashMap<(u64, TableForm, usize), u64> = HashMap::new();
-        let mut place = |t: &Table| {
+        let mut place = |t: &CopiedJumpTable| {
             *known
                 .entry((t.original, t.form, t.targets.len()))
                 .or_insert_with(|| {
@@ -148,7 +148,7 @@ pub fn place_tables(parts: &LayoutInput, segment: &mut Segment) -> PlacedTables 
 }
 
 /// The content of a jump table, with the clones' addresses.
-pub fn table_bytes(table: &Table, resolver: &Resolver) -> Result<Vec<u8>, Refusal> {
+pub fn table_bytes(table: &CopiedJumpTable, resolver: &Resolver) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::new();
     for &original in &table.targets {
         let target = resolver.branch(original, false);
@@ -239,7 +239,7 @@ fn fixup(
     clone: u64,
     resolver: &Resolver,
     places: &[u64],
-    tables: &[Table],
+    tables: &[CopiedJumpTable],
 ) -> Option<i32> {
     let end = clone + u64::from(f.end);
     let value = match f.kind {

@@ -5,7 +5,7 @@ use crate::emit::Emitted;
 use crate::link::fault_shim;
 use crate::link::fixups::Resolver;
 use crate::link::layout::{LayoutInput, Placed};
-use crate::link::segment::{Segment, out_of_reach};
+use crate::link::segment::{OutputSegment, out_of_reach};
 use crate::program::syscalls;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, header};
@@ -45,7 +45,10 @@ pub struct Frames {
 }
 
 /// Writes exception tables and unwind tables, unless the file has none.
-pub fn write(input: &FrameInput, segment: &mut Segment) -> Result<Option<Frames>, Refusal> {
+pub fn write_unwind_tables(
+    input: &FrameInput,
+    segment: &mut OutputSegment,
+) -> Result<Option<Frames>, Refusal> {
     if input.parts.unwind.fdes.is_empty() {
         return Ok(None);
     }
@@ -102,7 +105,7 @@ impl<'a> FrameInput<'a> {
     fn write_lsdas(
         &self,
         pieces: &[PlacedPiece],
-        segment: &mut Segment,
+        segment: &mut OutputSegment,
     ) -> Result<Vec<Option<u64>>, Refusal> {
         let mut lsdas = Vec::with_capacity(pieces.len());
         for piece in pieces {
@@ -208,7 +211,7 @@ impl<'a> FrameInput<'a> {
         } else {
             merge::MOST_BYTES_SOFT
         };
-        for entry in merge::merge(entries, most_bytes) {
+        for entry in merge::merge_entries(entries, most_bytes) {
             frame.fde(
                 &self.parts.unwind.cies[entry.cie],
                 entry.code,
@@ -267,7 +270,7 @@ impl CloneFde {
 
 /// The parts of a clone that unwind entries describe. Best asked for while all of its marks are at
 /// hand.
-pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<CloneFde> {
+pub fn clone_fdes(unwind: &Tables, clone: &Emitted) -> Vec<CloneFde> {
     let covering = unwind.covering(&clone.range);
     let mut pieces = Vec::with_capacity(covering.len());
     for (fde, n) in unwind.fdes[covering.clone()]

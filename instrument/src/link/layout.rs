@@ -13,7 +13,7 @@ use crate::link::fixups::{
     CodeFixups, PlacedTables, Resolver, place_tables, redirected, table_bytes,
 };
 use crate::link::frames::{self, CloneFde, FrameInput};
-use crate::link::segment::{FILLER, Segment, out_of_reach};
+use crate::link::segment::{FILLER, OutputSegment, out_of_reach};
 use crate::link::{elf_writer, fault_shim};
 use crate::program::sanitizers::Sanitizer;
 use crate::program::syscalls;
@@ -109,7 +109,7 @@ const NOTE_HEAD: usize = 16;
 
 /// Content before the clones, and the start and end of the clones.
 pub struct Front {
-    segment: Segment,
+    segment: OutputSegment,
     note_at: u64,
     path_at: u64,
     before_at: u64,
@@ -132,7 +132,7 @@ pub struct Front {
 const NOTE_LEN: usize = NOTE_HEAD + size_of::<ModuleNote>();
 
 /// Gives the clones their places: the sidecar can be made of them while the rest is laid out.
-pub fn place(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
+pub fn place_clones(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
     let mut front = Front::write(parts)?;
     let mut placed = Placed {
         start: front.code_at,
@@ -157,8 +157,8 @@ pub fn place(parts: &LayoutInput) -> Result<(Front, Placed), Refusal> {
 impl Front {
     /// Writes all that stands before the clones. Notes, patches and code are filled in later.
     fn write(parts: &LayoutInput) -> Result<Front, Refusal> {
-        let mut segment = Segment {
-            vaddr: elf_writer::place(parts.elf)?,
+        let mut segment = OutputSegment {
+            vaddr: elf_writer::segment_address(parts.elf)?,
             bytes: vec![0; elf_writer::headers_len(parts.elf)],
         };
         let note_at = segment.reserve(8, NOTE_LEN, 0);
@@ -260,7 +260,7 @@ struct Layout<'a, 'n> {
     front: Front,
     resolver: Resolver<'a>,
     /// Content behind the clones.
-    behind: Segment,
+    behind: OutputSegment,
     /// Address of [`syscalls::entry`].
     entry_at: Option<u64>,
     /// End of the clones and of the code behind them.
@@ -306,7 +306,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         );
         // Clones stay where they are until they are written. (Room that is not touched takes no
         // memory.)
-        let mut behind = Segment {
+        let mut behind = OutputSegment {
             vaddr: clones_end,
             bytes: Vec::with_capacity((code_end - vaddr) as usize / 4),
         };
@@ -384,7 +384,7 @@ impl<'a, 'n> Layout<'a, 'n> {
     /// Writes the table of the code of [`fault_shim`], if that is in the file.
     fn write_shown_table(&mut self) -> Option<ShownTable> {
         self.parts.wrapped?;
-        let table = fault_shim::Table::new(self.parts.clones, &self.placed.clones);
+        let table = fault_shim::ShimTable::new(self.parts.clones, &self.placed.clones);
         Some(ShownTable {
             at: self.behind.append(4, &table.bytes()),
             groups: table.groups(),
@@ -418,7 +418,7 @@ impl<'a, 'n> Layout<'a, 'n> {
         };
         // Much of making the unwind tables is on one core.
         let (frames, filled) = rayon::join(
-            || frames::write(&frames, &mut self.behind),
+            || frames::write_unwind_tables(&frames, &mut self.behind),
             || code.fill(&mut self.additions.clones),
         );
         let frames = filled.and(frames)?;

@@ -236,7 +236,7 @@ fn stands_in_for_nothing(name: &str) -> bool {
 }
 
 /// Finds the libraries of the program at `path`, the ones that they need included.
-pub fn find(path: &Path) -> Libraries {
+pub fn find_libraries(path: &Path) -> Libraries {
     let mut libraries = Libraries::default();
     for found in Search::from_environment().closure(path, |_| true) {
         let name = lossy(&found.name);

@@ -20,14 +20,14 @@ impl From<TooFar> for Refusal {
 }
 
 /// The segment in the making, or its part behind the clones.
-pub struct Segment {
+pub struct OutputSegment {
     /// Address of the first byte.
     pub vaddr: u64,
     /// Content so far.
     pub bytes: Vec<u8>,
 }
 
-impl Segment {
+impl OutputSegment {
     /// Adds zeros up to the next multiple of `to`, and returns that address.
     pub fn align(&mut self, to: u64) -> u64 {
         let at = self.end().next_multiple_of(to);

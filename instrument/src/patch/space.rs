@@ -110,7 +110,7 @@ fn filler(input: &Input, at: u64, limit: u64) -> u64 {
 
 /// A function's code, and what [`behind`] says of it.
 #[derive(Clone, Copy)]
-pub struct Code<'a> {
+pub struct FunctionCode<'a> {
     /// Sorted by address.
     pub insns: &'a [Insn],
     /// Sorted by address.
@@ -123,7 +123,7 @@ pub struct Code<'a> {
     pub aimed: &'a [u64],
 }
 
-impl Code<'_> {
+impl FunctionCode<'_> {
     /// True if a trap stands before an instruction: its handler may look at the bytes behind it.
     pub fn is_behind_trap(&self, insn: usize) -> bool {
         insn.checked_sub(1)
@@ -144,7 +144,7 @@ impl Code<'_> {
 /// are of one block and of the filler behind it. If `beyond` allows it, they may go on to blocks
 /// that control enters only from the block before. No call returns into the jump: its return
 /// address may be the original's.
-pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
+pub fn fits(code: FunctionCode, first: InsnId, beyond: bool) -> bool {
     let first = first.0 as usize;
     let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
     if !code.is_free(insn.ip) {
@@ -194,7 +194,7 @@ const LOOK: usize = 16;
 /// behind a call that never returns. `care`: handlers may look at the code that a jump covers.
 /// `anywhere`: as [`Patching::anywhere`](crate::plan::planned_function::Patching::anywhere).
 pub fn later(
-    code: Code,
+    code: FunctionCode,
     graph: &Cfg,
     sure: &[bool],
     doubted: bool,
@@ -258,7 +258,7 @@ mod tests {
     use crate::pipeline::function_pass::analyze;
     use crate::plan::planned_function::Function;
     use crate::program::fixed_memory::FaultPolicy;
-    use crate::program::{FuncSymbol, Options, SegmentBytes};
+    use crate::program::{FuncSymbol, InstrumentOptions, SegmentBytes};
     use crate::unwind::UnwindRange;
     use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 
@@ -300,7 +300,7 @@ mod tests {
             ..Input::default()
         };
         change(&mut input);
-        let options = Options::new(flavour);
+        let options = InstrumentOptions::new(flavour);
         let program = discover(&input, &options);
         analyze(&input, &program, FunctionId(0), &options, faults).unwrap()
     }

@@ -4,9 +4,9 @@ use crate::emit::Emitted;
 use crate::link::elf_writer;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
 use crate::link::frames::CloneFde;
-use crate::link::layout::{LayoutInput, Placed, lay_out, place};
+use crate::link::layout::{LayoutInput, Placed, lay_out, place_clones};
 use crate::pipeline::rewrite::{Rewritten, Settings};
-use crate::program::Options;
+use crate::program::InstrumentOptions;
 use crate::program::sanitizers::Sanitizer;
 use crate::report::Report;
 use crate::sidecar;
@@ -140,7 +140,7 @@ impl Identity {
     fn first_id(
         &self,
         record_counts: &[u32],
-        options: &Options,
+        options: &InstrumentOptions,
         settings: &Settings,
     ) -> Result<u32, Refusal> {
         let count: u64 = record_counts.iter().map(|&n| u64::from(n)).sum();
@@ -164,7 +164,7 @@ impl Identity {
 pub fn finish<'a, W: Send>(
     elf: &Elf<'a>,
     unwind: &Tables,
-    options: &Options,
+    options: &InstrumentOptions,
     settings: &Settings,
     gathered: Gathered,
     begin: impl FnOnce(Image<'a>) -> W + Send,
@@ -209,7 +209,7 @@ pub fn finish<'a, W: Send>(
         markers: &markers,
         wrapped: wrapped.as_ref(),
     };
-    let (front, placed) = place(&parts)?;
+    let (front, placed) = place_clones(&parts)?;
     let file = || {
         let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
         additions.symbols = functions.symbols(&placed, sanitizer.watches);
@@ -257,7 +257,12 @@ pub fn finish<'a, W: Send>(
 }
 
 /// The sidecar's header but for the record ids.
-fn header(elf: &Elf, options: &Options, settings: &Settings, hash: u64) -> Result<Header, Refusal> {
+fn header(
+    elf: &Elf,
+    options: &InstrumentOptions,
+    settings: &Settings,
+    hash: u64,
+) -> Result<Header, Refusal> {
     Ok(Header {
         tool: concat!("mgz-instrument ", env!("CARGO_PKG_VERSION")).into(),
         input: InputHeader {

@@ -11,33 +11,33 @@ use crate::discover::recover::{
 };
 use crate::discover::scanner::pads_of;
 use crate::ir::cfg::{Cfg, Entries};
-use crate::ir::jump_table::{Found, JumpTable};
+use crate::ir::jump_table::{IndirectJumpFacts, JumpTable};
 use crate::ir::loops::Loops;
 use crate::ir::{BlockId, FunctionId};
 use crate::patch::faulting::Care;
 use crate::patch::space;
-use crate::patch::space::Code;
+use crate::patch::space::FunctionCode;
 use crate::plan::count_only::{self, Free};
 use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching, SpecialCalls};
-use crate::plan::{Plan, cursor, origin, plan};
+use crate::plan::{FunctionPlan, cursor, origin, plan_function};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::linkage::linkage_load;
-use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
+use crate::program::{FunctionInfo, Input, InstrumentOptions, Program, sanitizers, syscalls};
 use crate::util::ranges::overlaps;
-use crate::x86::decode::{Body, Source};
+use crate::x86::decode::{Body, CodeSource};
 use crate::x86::effects::Facts;
 use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{FlowControl, InstructionInfoFactory};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
-use mgz_elf::symbols::merge;
+use mgz_elf::symbols::merge_ranges;
 
 /// Analyses a function that pass 1 did not leave.
 pub fn analyze(
     input: &Input,
     program: &Program,
     id: FunctionId,
-    options: &Options,
+    options: &InstrumentOptions,
     faults: &FaultPolicy,
 ) -> Result<Function, LeftReason> {
     let mut pass = FunctionPass::begin(input, program, id, options, faults)?;
@@ -63,11 +63,11 @@ struct FunctionPass<'p, 'a> {
     input: &'p Input<'a>,
     program: &'p Program,
     info: &'p FunctionInfo,
-    options: &'p Options,
+    options: &'p InstrumentOptions,
     faults: &'p FaultPolicy,
     /// Places where control comes from elsewhere.
     entries: Entries,
-    source: Source<'p>,
+    source: CodeSource<'p>,
     factory: InstructionInfoFactory,
     /// It is not selected, and here for its system calls only.
     unselected: bool,
@@ -80,7 +80,7 @@ struct FunctionPass<'p, 'a> {
 /// Control flow, and its consequences for jumps.
 struct ControlFlow {
     graph: Cfg,
-    found: Vec<Found>,
+    found: Vec<IndirectJumpFacts>,
     /// See [`Patching::room`].
     room: Vec<(BlockId, u8)>,
     /// By block: true if it is certainly code.
@@ -92,7 +92,7 @@ struct ControlFlow {
 struct Recording {
     tables: Vec<JumpTable>,
     residencies: Residencies,
-    plan: Plan,
+    plan: FunctionPlan,
 }
 
 impl<'p, 'a> FunctionPass<'p, 'a> {
@@ -101,7 +101,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         input: &'p Input<'a>,
         program: &'p Program,
         id: FunctionId,
-        options: &'p Options,
+        options: &'p InstrumentOptions,
         faults: &'p FaultPolicy,
     ) -> Result<Self, LeftReason> {
         let info = program.function(id);
@@ -124,7 +124,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             suspected: info.suspected(),
         };
         let entered = entries.called.iter().chain(&entries.outside).copied();
-        let source = Source {
+        let source = CodeSource {
             bytes,
             base: info.range.start,
             entries: entered.chain(entries.pads.iter().map(|p| p.1)).collect(),
@@ -218,7 +218,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
     fn later_entries(&self, flow: &ControlFlow) -> Vec<u64> {
         let inner = self.info.inner();
         let data = self.program.data_in(&self.info.range);
-        let code = Code {
+        let code = FunctionCode {
             insns: &flow.graph.insns,
             blocks: &flow.graph.blocks,
             room: &flow.room,
@@ -302,7 +302,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         data.extend(unsure.map(|(b, _)| {
             graph.insns[b.insns.start as usize].ip..graph.insns[b.insns.end as usize - 1].end()
         }));
-        merge(&mut data);
+        merge_ranges(&mut data);
         landings.retain(|at| !overlaps(&data, &(*at..at + 1)));
         for &at in &landings {
             if let Some(b) = graph.block_at(at) {
@@ -310,7 +310,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             }
         }
         let words = !info.inner().words.is_empty();
-        let has_targets = |t: &Found| !t.targets.is_empty();
+        let has_targets = |t: &IndirectJumpFacts| !t.targets.is_empty();
         let blind = computes || blind_start || is_blind(graph, has_targets, found, words, factory);
         if blind {
             // Blocks that nothing is seen to lead to are the targets of such a jump.
@@ -337,11 +337,11 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             return Recording {
                 tables,
                 residencies: Residencies::default(),
-                plan: Plan::default(),
+                plan: FunctionPlan::default(),
             };
         }
         let residencies = match options.flavour == FLAVOUR_SOFT {
-            true => cursor::find(&View {
+            true => cursor::find_residencies(&View {
                 insns: &graph.insns,
                 blocks: &graph.blocks,
                 tables: &tables,
@@ -352,7 +352,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             }),
             false => Residencies::default(),
         };
-        let mut plan = plan(
+        let mut plan = plan_function(
             graph,
             facts,
             options,
@@ -371,9 +371,15 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
     }
 
     /// Makes a plan one of counters.
-    fn count(&self, plan: &mut Plan, graph: &Cfg, facts: &Facts, residencies: &Residencies) {
+    fn count(
+        &self,
+        plan: &mut FunctionPlan,
+        graph: &Cfg,
+        facts: &Facts,
+        residencies: &Residencies,
+    ) {
         let flags = match self.overwrites() {
-            true => dead_flags::find(self.input, graph),
+            true => dead_flags::find_dead_flags(self.input, graph),
             false => Vec::new(),
         };
         let free = Free {
@@ -470,7 +476,7 @@ mod tests {
             exec_ranges: vec![range.clone()],
             ..Input::default()
         };
-        let source = Source {
+        let source = CodeSource {
             bytes: &code,
             base: 0x1000,
             entries: Vec::new(),
@@ -489,7 +495,9 @@ mod tests {
         )
         .course
         .expect("the table has a bound");
-        let targets = |found: &[Found]| found.iter().map(|f| f.targets.clone()).collect::<Vec<_>>();
+        let targets = |found: &[IndirectJumpFacts]| {
+            found.iter().map(|f| f.targets.clone()).collect::<Vec<_>>()
+        };
         assert_eq!(targets(&course.found), [[0x100e, 0x100f]]);
         let shape = |graph: &Cfg| {
             graph
@@ -574,7 +582,7 @@ mod tests {
                 pie: true,
                 ..Input::default()
             };
-            let options = Options::new(FLAVOUR_PT);
+            let options = InstrumentOptions::new(FLAVOUR_PT);
             let program = crate::discover::scan::discover(&input, &options);
             assert_eq!(
                 analyze(
@@ -615,7 +623,7 @@ mod tests {
                 shows_faults,
                 ..FaultPolicy::default()
             };
-            let options = Options::new(FLAVOUR_SOFT);
+            let options = InstrumentOptions::new(FLAVOUR_SOFT);
             let program = crate::discover::scan::discover(&input, &options);
             let function = analyze(&input, &program, FunctionId(0), &options, &faults).unwrap();
             function

@@ -17,7 +17,9 @@ use crate::plan::types::ImplicitLoads;
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::imports::Imports;
 use crate::program::section_bounds::Bounds;
-use crate::program::{FuncSymbol, Input, Options, Program, SegmentBytes, packed, syscalls};
+use crate::program::{
+    FuncSymbol, Input, InstrumentOptions, Program, SegmentBytes, packed, syscalls,
+};
 use crate::report;
 use crate::report::Report;
 use crate::sidecar::columns::{Columns, OfClone};
@@ -25,7 +27,7 @@ use crate::sidecar::{Annotations, Entry};
 use crate::unwind::{Tables, UnwindRange};
 use mgz_abi::module_note::{Cover, FLAVOUR_SOFT};
 use mgz_annotations_schema::manifest::NotInstrumented;
-use mgz_elf::debug_files::{self, DebugFiles, Source};
+use mgz_elf::debug_files::{self, DebugFiles, DebugSource};
 use mgz_elf::image::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use mgz_elf::{Refusal, own_folder, symbols};
 use object::elf;
@@ -199,7 +201,7 @@ struct Work<'w, 'a> {
     input: &'w Input<'a>,
     unwind: &'w Tables<'a>,
     program: &'w Program,
-    options: &'w Options,
+    options: &'w InstrumentOptions,
     faults: &'w FaultPolicy,
     translated: bool,
     fixed: bool,
@@ -261,7 +263,7 @@ impl Work<'_, '_> {
         };
         match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
-                let pieces = frames::pieces(unwind, &clone);
+                let pieces = frames::clone_fdes(unwind, &clone);
                 // Control enters blocks. Only exception tables ask for other places in the clone.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
@@ -299,7 +301,7 @@ impl Work<'_, '_> {
 /// still being made, which may yet fail.
 pub fn rewrite<'a, W: Send>(
     data: &'a [u8],
-    options: &Options,
+    options: &InstrumentOptions,
     settings: &Settings,
     begin: impl FnOnce(Image<'a>) -> W + Send,
 ) -> Result<Rewritten<W>, Refusal> {
@@ -356,7 +358,7 @@ pub fn rewrite<'a, W: Send>(
 /// A file whose functions are analysed, each on its own.
 struct Analysed<'f, 'a> {
     elf: &'f Elf<'a>,
-    options: &'f Options,
+    options: &'f InstrumentOptions,
     understood: Understood<'a>,
     translated: bool,
     debug: DebugFiles,
@@ -369,7 +371,7 @@ impl<'f, 'a> Analysed<'f, 'a> {
     /// Analyses and emits all functions.
     fn of(
         elf: &'f Elf<'a>,
-        options: &'f Options,
+        options: &'f InstrumentOptions,
         settings: &Settings,
         understood: Understood<'a>,
     ) -> Result<Analysed<'f, 'a>, Refusal> {
@@ -383,11 +385,13 @@ impl<'f, 'a> Analysed<'f, 'a> {
         let translated = options.translated || input.shows_returns;
         // The clone is a few times larger than the code at most.
         let most = 8 * elf.data.len() as u64;
-        let fixed = !elf.is_pie() && elf_writer::place(elf)?.saturating_add(most) < 1 << 30;
-        let debug = debug_files::find(elf, Path::new(&settings.input), settings.debuginfod);
+        let fixed =
+            !elf.is_pie() && elf_writer::segment_address(elf)?.saturating_add(most) < 1 << 30;
+        let debug =
+            debug_files::find_debug_files(elf, Path::new(&settings.input), settings.debuginfod);
         let columns = Columns::new(
             options.flavour,
-            debug.source != Source::Nothing,
+            debug.source != DebugSource::Nothing,
             program.functions.len().div_ceil(GROUP),
         );
         let outcomes = Work {

@@ -8,7 +8,9 @@ use crate::pipeline::rewrite::{function_symbols, of_parts};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::sanitizers::Sanitizer;
 use crate::program::shown_returns::ShownReturns;
-use crate::program::{Input, Options, Program, markers, packed, sanitizers, shown_returns};
+use crate::program::{
+    Input, InstrumentOptions, Program, markers, packed, sanitizers, shown_returns,
+};
 use crate::signals;
 use crate::signals::{Finding, Wrapped};
 use crate::unwind::Tables;
@@ -48,7 +50,7 @@ fn leave_users_of_gs(
     elf: &Elf,
     input: &Input,
     program: &mut Program,
-    options: &Options,
+    options: &InstrumentOptions,
 ) -> Result<(), Refusal> {
     let declined = |place: &str, at: u64, remedy: &str| {
         Refusal::declined(format!(
@@ -110,7 +112,7 @@ fn thread_demand(
     elf: &Elf,
     input: &Input,
     program: &mut Program,
-    options: &Options,
+    options: &InstrumentOptions,
 ) -> Option<ThreadDemand> {
     let has_handlers = !gs_base::has_no_handlers(elf, input);
     let flags = flag_writes::leave(input, program, has_handlers);
@@ -148,7 +150,11 @@ fn thread_demand(
 }
 
 /// Declines a file with such a demand, where it cannot be met.
-pub fn check_demand(elf: &Elf, demand: &ThreadDemand, options: &Options) -> Result<(), Refusal> {
+pub fn check_demand(
+    elf: &Elf,
+    demand: &ThreadDemand,
+    options: &InstrumentOptions,
+) -> Result<(), Refusal> {
     let remedy = if options.flavour == FLAVOUR_PT && demand.soft_only {
         return Ok(());
     } else if demand.needs_original && elf.is_static_executable() {
@@ -171,7 +177,10 @@ pub fn check_demand(elf: &Elf, demand: &ThreadDemand, options: &Options) -> Resu
 
 /// The pt flavour: declines a file in which somebody looks at return addresses, which are those of
 /// clones there.
-fn check_return_readers(readers: &ShownReturns, options: &Options) -> Result<(), Refusal> {
+fn check_return_readers(
+    readers: &ShownReturns,
+    options: &InstrumentOptions,
+) -> Result<(), Refusal> {
     if options.flavour != FLAVOUR_PT || !readers.matters {
         return Ok(());
     }
@@ -183,7 +192,7 @@ fn check_return_readers(readers: &ShownReturns, options: &Options) -> Result<(),
 
 /// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
 /// both.
-fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
+fn check_reader(elf: &Elf, by: u64, options: &InstrumentOptions) -> Result<(), Refusal> {
     let Some(remedy) = remedy_for_readers(elf, options) else {
         return Ok(());
     };
@@ -196,7 +205,7 @@ fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
 fn check_memory_files(
     elf: &Elf,
     finding: memory_files::Finding,
-    options: &Options,
+    options: &InstrumentOptions,
 ) -> Result<(), Refusal> {
     let Some(remedy) = remedy_for_readers(elf, options) else {
         return Ok(());
@@ -214,7 +223,7 @@ fn check_memory_files(
 
 /// Start of the advice for a file that reads its own code: it tells where the code is changed.
 /// `None` if the code is not changed.
-fn remedy_for_readers(elf: &Elf, options: &Options) -> Option<&'static str> {
+fn remedy_for_readers(elf: &Elf, options: &InstrumentOptions) -> Option<&'static str> {
     if elf.is_static_executable() {
         Some("a static executable's is changed in all modes: link it dynamically, and")
     } else if options.flavour == FLAVOUR_PT {
@@ -300,7 +309,10 @@ pub struct Understood<'a> {
 
 /// Pass 1 and all work that concerns the program as a whole. Declines files that cannot be
 /// rewritten safely.
-pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>, Refusal> {
+pub fn understand<'a>(
+    elf: &Elf<'a>,
+    options: &InstrumentOptions,
+) -> Result<Understood<'a>, Refusal> {
     let unwind = || Tables::read(elf).map(|unwind| (unwind.ranges(), unwind));
     let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
         let symbols = function_symbols(elf);
@@ -320,7 +332,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         // The runtime's wrappers meet the system calls of a C library with a loader.
         input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
         if options.flavour == FLAVOUR_SOFT {
-            input.markers = markers::find(elf, &input);
+            input.markers = markers::find_markers(elf, &input);
         }
         let program = discover(&input, options);
         (input, program)
@@ -328,7 +340,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     // The first steps keep one core busy, so another can go through the input meanwhile.
     let ((mut input, mut program), hash) =
         rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
-    packed::check(elf, &input, &program, unwind.fdes.is_empty())?;
+    packed::refuse_packed(elf, &input, &program, unwind.fdes.is_empty())?;
     if options.flavour == FLAVOUR_SOFT {
         leave_users_of_gs(elf, &input, &mut program, options)?;
     }
@@ -348,7 +360,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     let demand = thread_demand(elf, &input, &mut program, options);
     let opens_itself = self_reads::opens_itself(&input);
     let opens_maps = self_reads::opens_maps(&input);
-    let payload = payload::find(elf);
+    let payload = payload::find_payload(elf);
     if let Some(payload) = &payload {
         check_payload(elf, payload, &input, &program)?;
     }
@@ -356,7 +368,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     let faults = match &inspected {
         Some(_) => FaultPolicy {
             shows_faults: true,
-            own: signals::own(elf, &input, &program),
+            own: signals::own_file_memory(elf, &input, &program),
         },
         None => FaultPolicy::default(),
     };

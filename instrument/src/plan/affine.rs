@@ -16,7 +16,7 @@ use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// A register's value: a symbol plus a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct AffineValue {
     /// Number of the symbol.
     pub symbol: u32,
     /// The constant.
@@ -27,7 +27,7 @@ pub struct Known {
 #[derive(Clone, Debug)]
 pub struct Registers {
     next_symbol: u32,
-    values: [Known; 16],
+    values: [AffineValue; 16],
     /// Some instruction of the function sets the direction flag.
     backward: bool,
 }
@@ -38,7 +38,7 @@ impl Registers {
     pub fn new(backward: bool) -> Registers {
         Registers {
             next_symbol: 16,
-            values: std::array::from_fn(|r| Known {
+            values: std::array::from_fn(|r| AffineValue {
                 symbol: r as u32 + 1,
                 delta: 0,
             }),
@@ -46,9 +46,9 @@ impl Registers {
         }
     }
 
-    fn fresh(&mut self) -> Known {
+    fn fresh(&mut self) -> AffineValue {
         self.next_symbol += 1;
-        Known {
+        AffineValue {
             symbol: self.next_symbol,
             delta: 0,
         }
@@ -66,11 +66,11 @@ impl Registers {
         let first = self.next_symbol + 1;
         self.next_symbol += 16;
         self.values = match differences.is_none() {
-            true => std::array::from_fn(|r| Known {
+            true => std::array::from_fn(|r| AffineValue {
                 symbol: first + r as u32,
                 delta: 0,
             }),
-            false => std::array::from_fn(|r| Known {
+            false => std::array::from_fn(|r| AffineValue {
                 symbol: first + u32::from(differences.leaders[r]),
                 delta: differences.deltas[r],
             }),
@@ -78,12 +78,12 @@ impl Registers {
     }
 
     /// Value of one register.
-    pub fn value(&self, r: Gpr) -> Known {
+    pub fn value(&self, r: Gpr) -> AffineValue {
         self.values[usize::from(r.0)]
     }
 
     /// Values of all registers.
-    pub fn all(&self) -> [Known; 16] {
+    pub fn all(&self) -> [AffineValue; 16] {
         self.values
     }
 
@@ -130,7 +130,7 @@ impl Registers {
             new,
             gpr64(inst.op0_register()).filter(|_| inst.op0_kind() == OpKind::Register),
         ) {
-            self.values[usize::from(target.0)] = Known {
+            self.values[usize::from(target.0)] = AffineValue {
                 delta: old.delta.wrapping_add(constant),
                 ..old
             };
@@ -152,14 +152,14 @@ impl Registers {
             let delta = stack
                 .delta
                 .wrapping_add(i64::from(inst.stack_pointer_increment()));
-            self.values[usize::from(RSP.0)] = Known { delta, ..stack };
+            self.values[usize::from(RSP.0)] = AffineValue { delta, ..stack };
         } else if inst.is_string_instruction() && !is_repeated_string(inst) && !self.backward {
             self.step_pointers(inst, pointers);
         }
     }
 
     /// After a string instruction without `rep`; the pointers' values before it.
-    fn step_pointers(&mut self, inst: &Instruction, [rsi, rdi]: [Known; 2]) {
+    fn step_pointers(&mut self, inst: &Instruction, [rsi, rdi]: [AffineValue; 2]) {
         for op in 0..inst.op_count() {
             let (r, before) = match inst.op_kind(op) {
                 OpKind::MemorySegRSI => (RSI, rsi),
@@ -167,7 +167,7 @@ impl Registers {
                 _ => continue,
             };
             let size = inst.memory_size().size() as i64;
-            self.values[usize::from(r.0)] = Known {
+            self.values[usize::from(r.0)] = AffineValue {
                 delta: before.delta.wrapping_add(size),
                 ..before
             };
@@ -332,7 +332,7 @@ impl Differences {
         // block's own as they come.
         let (mut old, mut new, mut count) = ([u8::MAX; 16], [(0, 0); 16], 0);
         let mut values = [0i64; 16];
-        for (r, &Known { symbol, delta }) in now.values.iter().enumerate() {
+        for (r, &AffineValue { symbol, delta }) in now.values.iter().enumerate() {
             let at = symbol.wrapping_sub(1) as usize;
             let first = if at < 16 {
                 values[r] = self.deltas[at].wrapping_add(delta);

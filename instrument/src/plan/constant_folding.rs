@@ -5,7 +5,7 @@
 
 use crate::ir::BlockId;
 use crate::ir::cfg::Cfg;
-use crate::plan::Plan;
+use crate::plan::FunctionPlan;
 use iced_x86::FlowControl;
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags};
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ type Hosts = SmallVec<[usize; MOST]>;
 
 /// Takes the proxies of such regions away and counts their loads with the regions behind them.
 /// `proxies`: by region, true if it has nothing but Constant loads and a proxy.
-pub(crate) fn fold(graph: &Cfg, plan: &mut Plan, ends: &[Ends], proxies: &[bool]) {
+pub(crate) fn fold(graph: &Cfg, plan: &mut FunctionPlan, ends: &[Ends], proxies: &[bool]) {
     // A proxy that others count on stays.
     let mut needed = vec![false; plan.regions.len()];
     let mut gone = vec![false; plan.regions.len()];
@@ -78,7 +78,7 @@ fn ways(graph: &Cfg, block: usize) -> Option<SmallVec<[usize; 2]>> {
 /// ways.
 fn behind(
     graph: &Cfg,
-    plan: &Plan,
+    plan: &FunctionPlan,
     of: (&[Ends], &[bool]),
     block: usize,
     hosts: &mut Hosts,

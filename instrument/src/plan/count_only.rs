@@ -6,7 +6,7 @@
 
 use crate::plan::cursor::Residencies;
 use crate::plan::types::{Payload, RecordPlan, RegionPlan};
-use crate::plan::{Plan, ends_region};
+use crate::plan::{FunctionPlan, ends_region};
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::operands::is_repeated_string;
 use crate::x86::regs::{RSP, RegUse};
@@ -50,7 +50,7 @@ impl Free<'_> {
 }
 
 /// Makes a plan one of counters. `blocks`: where they begin, ascending.
-pub(crate) fn reduce(plan: &mut Plan, free: &Free, blocks: &[u32]) {
+pub(crate) fn reduce(plan: &mut FunctionPlan, free: &Free, blocks: &[u32]) {
     plan.counts = true;
     let mut least = 0;
     for region in &mut plan.regions {

@@ -23,16 +23,17 @@ pub mod types;
 
 use crate::analyze::class::Class;
 use crate::ir::cfg::Cfg;
-use crate::plan::affine::{Differences, Known, Registers, at_starts};
+use crate::plan::affine::{AffineValue, Differences, Registers, at_starts};
 use crate::plan::cursor::Residencies;
 use crate::plan::types::{
     GatherPlan, ImplicitLoads, Payload, RecordPlan, RegionPlan, SitePlan, VectorHalf,
 };
-use crate::program::Options;
+use crate::program::InstrumentOptions;
 use crate::x86::effects::Facts;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::operands::{
-    Access, AccessList, Accesses, COUNT, EffectiveAddress, Form, Segment, is_repeated_string,
+    AccessList, AccessSegment, Accesses, COUNT, EffectiveAddress, Form, OperandAccess,
+    is_repeated_string,
 };
 use crate::x86::regs::{Gpr, RAX, RBX, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
@@ -41,7 +42,7 @@ use smallvec::SmallVec;
 
 /// The plan of a whole function.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct FunctionPlan {
     /// Regions with at least one site.
     pub regions: Vec<RegionPlan>,
     /// Gathers among the sites.
@@ -66,7 +67,7 @@ struct InsnFacts<'a> {
 struct Operand<'a> {
     at: InsnId,
     inst: &'a Instruction,
-    access: &'a Access,
+    access: &'a OperandAccess,
     /// Record of the pointer, if the instruction repeats, and a constant to add.
     pointer: Option<(u8, i64)>,
     /// The same of the count.
@@ -80,13 +81,13 @@ const MOST_SLOTS: usize = 10;
 
 /// Plans a function. `classify` gives the class of an access by block, instruction, and number in
 /// `accesses`.
-pub fn plan(
+pub fn plan_function(
     graph: &Cfg,
     facts: &Facts,
-    options: &Options,
+    options: &InstrumentOptions,
     residencies: &Residencies,
-    mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
-) -> Plan {
+    mut classify: impl FnMut(usize, usize, usize, &OperandAccess) -> Class,
+) -> FunctionPlan {
     let Facts {
         uses,
         accesses,
@@ -95,9 +96,9 @@ pub fn plan(
     } = facts;
     let backward = may_run_backward(graph, accesses);
     let most = accesses.insns().len().min(graph.blocks.len());
-    let mut plan = Plan {
+    let mut plan = FunctionPlan {
         regions: Vec::with_capacity(most),
-        ..Plan::default()
+        ..FunctionPlan::default()
     };
     let mut builder = Builder::new(options, backward);
     let starts =
@@ -194,7 +195,7 @@ fn may_run_backward(graph: &Cfg, accesses: &AccessList) -> bool {
 
 /// True if an access may ask for register values. It does not if it has no site, or if it is a
 /// Constant load, which takes no record except as a proxy.
-fn asks_registers(access: &Access, stores: bool) -> bool {
+fn asks_registers(access: &OperandAccess, stores: bool) -> bool {
     let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
     (access.read || stores) && !(is_constant && !(access.write && stores))
 }
@@ -267,9 +268,9 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
 
 /// Content of a record of the region.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Held {
+pub(crate) enum RecordContent {
     /// symbol + delta.
-    Register(Known),
+    Register(AffineValue),
     /// base + scale·index + delta, of flat 64-bit addressing, with the registers and the values
     /// that they held.
     Sum {
@@ -277,7 +278,7 @@ pub(crate) enum Held {
         index: u32,
         scale: u8,
         delta: i64,
-        registers: [(Gpr, Known); 2],
+        registers: [(Gpr, AffineValue); 2],
     },
     /// Anything else.
     Other,
@@ -315,7 +316,7 @@ struct Waiting {
 pub(crate) struct Open {
     at: InsnId,
     /// Register values there.
-    registers: [Known; 16],
+    registers: [AffineValue; 16],
     /// Registers that probes may use there: whatever they held is gone.
     dead: RegSet,
     /// A register is free there for an address.
@@ -323,11 +324,11 @@ pub(crate) struct Open {
 }
 
 struct Builder<'a> {
-    options: &'a Options,
+    options: &'a InstrumentOptions,
     backward: bool,
     registers: Registers,
     region: RegionPlan,
-    held: Vec<Held>,
+    held: Vec<RecordContent>,
     slots: usize,
     waiting: Vec<Waiting>,
     /// An address costs no more than its two registers: its probe need not borrow a register for
@@ -347,7 +348,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(options: &'a Options, backward: bool) -> Builder<'a> {
+    fn new(options: &'a InstrumentOptions, backward: bool) -> Builder<'a> {
         Builder {
             options,
             backward,
@@ -377,13 +378,13 @@ impl<'a> Builder<'a> {
                 payload,
                 second: false,
             },
-            Held::Other,
+            RecordContent::Other,
             true,
         )
     }
 
     /// A record of an address or a part of one.
-    fn add_record(&mut self, at: InsnId, payload: Payload, held: Held) -> u8 {
+    fn add_record(&mut self, at: InsnId, payload: Payload, held: RecordContent) -> u8 {
         if let Some(open) = self.open.take() {
             let (place, held) = match crate::plan::slot_pairing::at(&open, at, payload, held) {
                 Some(held) => (open.at, held),
@@ -422,7 +423,7 @@ impl<'a> Builder<'a> {
         )
     }
 
-    fn push(&mut self, record: RecordPlan, held: Held, whole: bool) -> u8 {
+    fn push(&mut self, record: RecordPlan, held: RecordContent, whole: bool) -> u8 {
         self.slots += usize::from(!record.second);
         self.region.records.push(record);
         self.held.push(held);
@@ -438,7 +439,7 @@ impl<'a> Builder<'a> {
         }
         let now = self.registers.value(r);
         self.held.iter().enumerate().find_map(|(i, h)| match h {
-            Held::Register(k) if k.symbol == now.symbol => {
+            RecordContent::Register(k) if k.symbol == now.symbol => {
                 Some((i as u8, now.delta.wrapping_sub(k.delta)))
             }
             _ => None,
@@ -450,9 +451,9 @@ impl<'a> Builder<'a> {
             Some(found) => found,
             None => {
                 let now = self.registers.value(r);
-                let record = self.add_record(at, Payload::Reg(r), Held::Register(now));
+                let record = self.add_record(at, Payload::Reg(r), RecordContent::Register(now));
                 match self.held[usize::from(record)] {
-                    Held::Register(k) => (record, now.delta.wrapping_sub(k.delta)),
+                    RecordContent::Register(k) => (record, now.delta.wrapping_sub(k.delta)),
                     _ => (record, 0),
                 }
             }
@@ -471,7 +472,7 @@ impl<'a> Builder<'a> {
     fn new_register(&mut self, at: InsnId, r: Gpr) -> u8 {
         let now = self.registers.value(r);
         let record = self.add_whole(at, false, Payload::Reg(r));
-        self.held[usize::from(record)] = Held::Register(now);
+        self.held[usize::from(record)] = RecordContent::Register(now);
         record
     }
 
@@ -482,14 +483,14 @@ impl<'a> Builder<'a> {
         place: &EffectiveAddress,
         can_address: bool,
     ) -> Result<Formula, u8> {
-        if place.segment == Segment::Gs {
+        if place.segment == AccessSegment::Gs {
             return Err(reason::SEGMENT);
         }
-        if place.segment == Segment::Fs || place.addr32 {
+        if place.segment == AccessSegment::Fs || place.addr32 {
             if !can_address {
                 return Err(reason::NO_REGISTER);
             }
-            let a = self.add_record(at, Payload::Address, Held::Other);
+            let a = self.add_record(at, Payload::Address, RecordContent::Other);
             let flags = if place.addr32 { SiteFlags::ADDR32 } else { 0 };
             return Ok(Formula {
                 a,
@@ -541,7 +542,7 @@ impl<'a> Builder<'a> {
             .wrapping_add(vb.delta)
             .wrapping_add(vi.delta.wrapping_mul(i64::from(scale)));
         let shared = self.held.iter().enumerate().find_map(|(i, h)| match *h {
-            Held::Sum {
+            RecordContent::Sum {
                 base,
                 index,
                 scale: s,
@@ -563,7 +564,7 @@ impl<'a> Builder<'a> {
             || self.find_register(index).is_some()
             || vb.symbol == vi.symbol;
         if can_address && !parts_known && self.address_is_cheap {
-            let held = Held::Sum {
+            let held = RecordContent::Sum {
                 base: vb.symbol,
                 index: vi.symbol,
                 scale,
@@ -572,7 +573,7 @@ impl<'a> Builder<'a> {
             };
             let a = self.add_record(at, Payload::Address, held);
             let disp = match self.held[usize::from(a)] {
-                Held::Sum { delta, .. } => total.wrapping_sub(delta),
+                RecordContent::Sum { delta, .. } => total.wrapping_sub(delta),
                 _ => 0,
             };
             return Formula {
@@ -601,7 +602,7 @@ impl<'a> Builder<'a> {
         &mut self,
         facts: &InsnFacts,
         gathers: &mut Vec<GatherPlan>,
-        mut classify: impl FnMut(usize, &Access) -> Class,
+        mut classify: impl FnMut(usize, &OperandAccess) -> Class,
     ) {
         let &InsnFacts {
             at,
@@ -636,7 +637,7 @@ impl<'a> Builder<'a> {
                 let can_address = can_address
                     && (free
                         || !pt
-                        || !matches!(access.form, Form::Plain(p) if p.segment == Segment::Fs));
+                        || !matches!(access.form, Form::Plain(p) if p.segment == AccessSegment::Fs));
                 let operand = Operand {
                     at,
                     inst: &insn.inst,
@@ -718,10 +719,10 @@ impl<'a> Builder<'a> {
             Form::Plain(place) => {
                 let is_static = place.base.is_none()
                     && place.index.is_none()
-                    && place.segment == Segment::Flat
+                    && place.segment == AccessSegment::Flat
                     && !place.addr32;
                 let store = site.flags & SiteFlags::STORE != 0;
-                if place.segment != Segment::Gs
+                if place.segment != AccessSegment::Gs
                     && (site.class == CLASS_CONSTANT && !store || is_static)
                 {
                     self.waiting.push(Waiting {
@@ -793,8 +794,11 @@ impl<'a> Builder<'a> {
         let &Operand {
             at, can_address, ..
         } = operand;
-        if place.segment != Segment::Flat || place.addr32 || !can_address && place.index.is_some() {
-            return Err(if place.segment == Segment::Flat {
+        if place.segment != AccessSegment::Flat
+            || place.addr32
+            || !can_address && place.index.is_some()
+        {
+            return Err(if place.segment == AccessSegment::Flat {
                 reason::UNSUPPORTED
             } else {
                 reason::SEGMENT
@@ -819,7 +823,7 @@ impl<'a> Builder<'a> {
         site: &mut SitePlan,
         gathers: &mut Vec<GatherPlan>,
     ) -> Result<Formula, u8> {
-        if place.segment != Segment::Flat {
+        if place.segment != AccessSegment::Flat {
             return Err(reason::SEGMENT);
         }
         let index_bytes = inst.memory_index().size();
@@ -948,7 +952,7 @@ impl<'a> Builder<'a> {
         let place = &w.place;
         let site = &mut self.region.sites[w.site];
         let payload = match (place.base, place.index) {
-            _ if place.segment == Segment::Fs || place.addr32 => Payload::Address,
+            _ if place.segment == AccessSegment::Fs || place.addr32 => Payload::Address,
             (None, None) => Payload::Nothing,
             (Some(base), None) => {
                 site.disp = place.disp;

@@ -11,10 +11,10 @@
 //! that no compiler has inlined; a function that calls itself gets its arguments from there.
 
 use crate::analyze::dataflow::Flow;
-use crate::analyze::stack_frame::{Effect, Frame, cell_group};
+use crate::analyze::stack_frame::{Effect, StackFrame, cell_group};
 use crate::ir::cfg::Cfg;
 use crate::ir::loops::Loops;
-use crate::plan::Plan;
+use crate::plan::FunctionPlan;
 use crate::plan::types::SitePlan;
 use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
@@ -99,7 +99,7 @@ struct Slice {
 struct Walk<'f> {
     graph: &'f Cfg,
     facts: &'f Facts,
-    frame: &'f Frame,
+    frame: &'f StackFrame,
     loops: &'f Loops,
     /// Block of each instruction.
     block: Vec<u32>,
@@ -113,7 +113,7 @@ struct Walk<'f> {
 }
 
 /// Writes down the origins of a plan's loads.
-pub fn mark(plan: &mut Plan, flow: &mut Flow, graph: &Cfg, facts: &Facts, loops: &Loops) {
+pub fn mark(plan: &mut FunctionPlan, flow: &mut Flow, graph: &Cfg, facts: &Facts, loops: &Loops) {
     let block = blocks(graph);
     if loops.all.len() > 1 {
         mark_columns(plan, flow, facts, &block);
@@ -133,7 +133,7 @@ pub fn mark(plan: &mut Plan, flow: &mut Flow, graph: &Cfg, facts: &Facts, loops:
     let frame = if flow.frame.steps.len() == graph.insns.len() {
         &flow.frame
     } else {
-        own = Frame::find(graph, loops, facts, false);
+        own = StackFrame::find(graph, loops, facts, false);
         &own
     };
     let mut walk = Walk::new(graph, facts, frame, loops, block, strided);
@@ -148,7 +148,7 @@ pub fn mark(plan: &mut Plan, flow: &mut Flow, graph: &Cfg, facts: &Facts, loops:
 }
 
 /// Strided loads that walk along a column: the loop around moves by less than the inner one.
-fn mark_columns(plan: &mut Plan, flow: &mut Flow, facts: &Facts, block: &[u32]) {
+fn mark_columns(plan: &mut FunctionPlan, flow: &mut Flow, facts: &Facts, block: &[u32]) {
     for site in plan.regions.iter_mut().flat_map(|r| &mut r.sites) {
         if site.class != CLASS_STRIDED || site.flags & SiteFlags::STORE != 0 {
             continue;
@@ -190,7 +190,7 @@ impl<'f> Walk<'f> {
     fn new(
         graph: &'f Cfg,
         facts: &'f Facts,
-        frame: &'f Frame,
+        frame: &'f StackFrame,
         loops: &'f Loops,
         block: Vec<u32>,
         strided: FastMap<u32, bool>,

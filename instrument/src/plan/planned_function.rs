@@ -5,8 +5,8 @@ use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::JumpTable;
 use crate::ir::loops::Loops;
 use crate::ir::{BlockId, FunctionId};
-use crate::patch::space::{Code, fits};
-use crate::plan::Plan;
+use crate::patch::space::{FunctionCode, fits};
+use crate::plan::FunctionPlan;
 use crate::plan::cursor::Residencies;
 use crate::x86::flow::JUMP;
 use crate::x86::insn::{Insn, InsnId};
@@ -36,7 +36,7 @@ pub struct Function {
     /// Places where the original gets jumps into the clone.
     pub patching: Patching,
     /// Regions and records of the function.
-    pub plan: Plan,
+    pub plan: FunctionPlan,
     /// Places where a register holds the soft probes' cursor (none in the PT flavour).
     pub residencies: Residencies,
 }
@@ -119,7 +119,7 @@ impl Function {
         } else {
             &self.patching.room
         };
-        let code = Code {
+        let code = FunctionCode {
             insns: &self.cfg.insns,
             blocks: &self.cfg.blocks,
             room,

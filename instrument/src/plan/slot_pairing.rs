@@ -2,16 +2,16 @@
 //! stands, if its registers hold the same there except for a constant. A value that a register gets
 //! in between, above all from a load, is never known earlier.
 
-use crate::plan::affine::Known;
+use crate::plan::affine::AffineValue;
 use crate::plan::types::Payload;
-use crate::plan::{Held, Open};
+use crate::plan::{Open, RecordContent};
 use crate::x86::insn::InsnId;
 use crate::x86::regs::Gpr;
 
 impl Open {
     /// Value of a register at the open record's place, if the symbol is the same and the register
     /// still holds it. A probe may have overwritten registers that nobody reads.
-    fn there(&self, r: Gpr, now: Known) -> Option<Known> {
+    fn there(&self, r: Gpr, now: AffineValue) -> Option<AffineValue> {
         Some(self.registers[usize::from(r.0)])
             .filter(|then| then.symbol == now.symbol && !self.dead.contains(r))
     }
@@ -19,15 +19,22 @@ impl Open {
 
 /// Content of a record asked for at an instruction, if it stands at the open record's place
 /// instead.
-pub(crate) fn at(open: &Open, at: InsnId, payload: Payload, held: Held) -> Option<Held> {
+pub(crate) fn at(
+    open: &Open,
+    at: InsnId,
+    payload: Payload,
+    held: RecordContent,
+) -> Option<RecordContent> {
     if open.at == at {
         return Some(held);
     }
     match (payload, held) {
-        (Payload::Reg(r), Held::Register(now)) => open.there(r, now).map(Held::Register),
+        (Payload::Reg(r), RecordContent::Register(now)) => {
+            open.there(r, now).map(RecordContent::Register)
+        }
         (
             Payload::Address,
-            Held::Sum {
+            RecordContent::Sum {
                 base,
                 index,
                 scale,
@@ -35,13 +42,13 @@ pub(crate) fn at(open: &Open, at: InsnId, payload: Payload, held: Held) -> Optio
                 registers,
             },
         ) if open.address_is_cheap => {
-            let moved = |(r, now): (Gpr, Known)| {
+            let moved = |(r, now): (Gpr, AffineValue)| {
                 open.there(r, now)
                     .map(|then| now.delta.wrapping_sub(then.delta))
             };
             let by = moved(registers[0])?
                 .wrapping_add(moved(registers[1])?.wrapping_mul(i64::from(scale)));
-            Some(Held::Sum {
+            Some(RecordContent::Sum {
                 base,
                 index,
                 scale,

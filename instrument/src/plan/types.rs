@@ -2,7 +2,7 @@
 
 use crate::analyze::class::Class;
 use crate::x86::insn::InsnId;
-use crate::x86::operands::Access;
+use crate::x86::operands::OperandAccess;
 use crate::x86::regs::Gpr;
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind, reason};
 use smallvec::SmallVec;
@@ -92,7 +92,7 @@ pub struct SitePlan {
 
 impl SitePlan {
     /// A site whose address is not recorded yet.
-    pub fn of(insn: InsnId, access: &Access, class: Class, store: bool) -> SitePlan {
+    pub fn of(insn: InsnId, access: &OperandAccess, class: Class, store: bool) -> SitePlan {
         let mut site = SitePlan {
             insn,
             class: class.class,

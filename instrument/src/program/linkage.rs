@@ -7,7 +7,7 @@
 use crate::program::Input;
 use crate::x86::flow::direct_target;
 use crate::x86::insn::Insn;
-use crate::x86::operands::{Access, EffectiveAddress, Form, Segment};
+use crate::x86::operands::{AccessSegment, EffectiveAddress, Form, OperandAccess};
 use iced_x86::FlowControl;
 use mgz_abi::linkage_stub::{ImportStub, follow_stub};
 
@@ -17,7 +17,7 @@ const WORD: u32 = 8;
 const REACH: usize = 4 + 10 + 3;
 
 /// The load that an instruction makes by way of a linkage table.
-pub fn linkage_load(input: &Input, insn: &Insn) -> Option<Access> {
+pub fn linkage_load(input: &Input, insn: &Insn) -> Option<OperandAccess> {
     let calls = matches!(
         insn.flow,
         FlowControl::Call | FlowControl::UnconditionalBranch
@@ -26,7 +26,7 @@ pub fn linkage_load(input: &Input, insn: &Insn) -> Option<Access> {
         return None;
     }
     let word = table_word(input, direct_target(&insn.inst)?)?;
-    Some(Access {
+    Some(OperandAccess {
         read: true,
         write: false,
         size: WORD,
@@ -35,7 +35,7 @@ pub fn linkage_load(input: &Input, insn: &Insn) -> Option<Access> {
             index: None,
             scale: 1,
             disp: word as i64,
-            segment: Segment::Flat,
+            segment: AccessSegment::Flat,
             addr32: false,
         }),
     })

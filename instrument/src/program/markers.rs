@@ -16,7 +16,7 @@ const TYPE: u32 = 3;
 const PROVIDER: &[u8] = b"mgz";
 
 /// The markers of a file, by address. One that stands at no instruction without effect is none.
-pub fn find(elf: &Elf, input: &Input) -> Vec<Marker> {
+pub fn find_markers(elf: &Elf, input: &Input) -> Vec<Marker> {
     let Some(data) = elf
         .section(".note.stapsdt")
         .and_then(|section| elf.section_bytes(section))

@@ -191,7 +191,7 @@ impl Input<'_> {
 pub type Select = dyn Fn(&str, u64) -> bool + Sync + Send;
 
 /// Options that the user asked for.
-pub struct Options {
+pub struct InstrumentOptions {
     /// `mgz_abi::module_note::FLAVOUR_*`.
     pub flavour: u32,
     /// Record stores as well.
@@ -208,10 +208,10 @@ pub struct Options {
     pub naive: bool,
 }
 
-impl Options {
+impl InstrumentOptions {
     /// All functions, loads only, payloads shared.
-    pub fn new(flavour: u32) -> Options {
-        Options {
+    pub fn new(flavour: u32) -> InstrumentOptions {
+        InstrumentOptions {
             flavour,
             stores: false,
             select: Box::new(|_, _| true),

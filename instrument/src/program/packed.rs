@@ -31,7 +31,12 @@ fn refusal(what: &str) -> Refusal {
 
 /// Refuses files without section headers and unwind tables (`bare`) that hold little but bytes that
 /// are no code. Also refuses files whose code sections are no code.
-pub fn check(elf: &Elf, input: &Input, program: &Program, bare: bool) -> Result<(), Refusal> {
+pub fn refuse_packed(
+    elf: &Elf,
+    input: &Input,
+    program: &Program,
+    bare: bool,
+) -> Result<(), Refusal> {
     if bare && elf.sections.is_empty() {
         let unpacks = elf.loads().any(|s| {
             let writes_code = s.flags & elf::PF_X.0 != 0 && s.flags & elf::PF_W.0 != 0;

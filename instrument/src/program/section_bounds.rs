@@ -23,7 +23,7 @@ pub struct Bounds {
     /// The range from the first executable byte to the end, which counts as inside.
     pub(crate) around: Range<u64>,
     /// Known functions by the places through which they are called.
-    pub(crate) functions: HashMap<u64, Known>,
+    pub(crate) functions: HashMap<u64, KnownFunction>,
     /// A word that holds an end, near one that holds a beginning or another address before that.
     pub(crate) table: Option<(u64, Range<u64>)>,
     /// The function with which a static executable applies its own relocations ([`relocator`]).
@@ -141,7 +141,7 @@ impl Bounds {
             && calls.iter().any(|at| {
                 matches!(
                     self.functions.get(at),
-                    Some(Known::Segments | Known::Auxiliary)
+                    Some(KnownFunction::Segments | KnownFunction::Auxiliary)
                 )
             })
     }
@@ -165,7 +165,7 @@ fn code_ranges(elf: &Elf) -> Vec<Range<u64>> {
 }
 
 /// See [`Bounds::functions`].
-fn known_functions(elf: &Elf, input: &Input, imports: &Imports) -> HashMap<u64, Known> {
+fn known_functions(elf: &Elf, input: &Input, imports: &Imports) -> HashMap<u64, KnownFunction> {
     let imported = imports.slots.iter().chain(&imports.stubs);
     let imported = imported.filter_map(|(&at, name)| Some((at, known(name)?)));
     let own = input
@@ -183,7 +183,7 @@ fn known_functions(elf: &Elf, input: &Input, imports: &Imports) -> HashMap<u64, 
         .into_iter()
         .flat_map(|name| elf.ranges_named(name))
         .flat_map(|range| stubs_of(input, &range, |slot| is_static || chosen.contains(&slot)))
-        .map(|at| (at, Known::Reads(0x3f)));
+        .map(|at| (at, KnownFunction::Reads(0x3f)));
     stubs.chain(own).chain(imported).collect()
 }
 
@@ -227,7 +227,7 @@ fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
 
 /// Facts known of a function by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownFunction {
     /// It reads where these of its arguments point to (bit n: argument n).
     Reads(u8),
     /// `mprotect`: a program that makes code writable writes it.
@@ -271,9 +271,10 @@ fn stubs_of(input: &Input, range: &Range<u64>, is_slot: impl Fn(u64) -> bool) ->
 pub(crate) const NEAR: u64 = 64;
 
 /// Classifies a function by its name.
-pub(crate) fn known(name: &str) -> Option<Known> {
+pub(crate) fn known(name: &str) -> Option<KnownFunction> {
     let name = name.split('@').next().unwrap_or(name);
-    let reads = |arguments: &[u8]| Some(Known::Reads(arguments.iter().map(|n| 1 << n).sum()));
+    let reads =
+        |arguments: &[u8]| Some(KnownFunction::Reads(arguments.iter().map(|n| 1 << n).sum()));
     match name {
         "memcpy" | "memmove" | "mempcpy" | "__memcpy_chk" | "__memmove_chk" | "__mempcpy_chk" => {
             reads(&[1])
@@ -300,19 +301,21 @@ pub(crate) fn known(name: &str) -> Option<Known> {
         | "XXH32" | "XXH3_64bits" | "XXH3_128bits" => reads(&[0]),
         "gcry_md_hash_buffer" => reads(&[2]),
         "HMAC" => reads(&[3]),
-        "mprotect" | "pkey_mprotect" => Some(Known::Protects),
-        "mmap" | "mmap64" => Some(Known::Maps),
-        "syscall" => Some(Known::AnyCall),
-        "arch_prctl" | "__arch_prctl" => Some(Known::SetsBases),
-        "prctl" => Some(Known::SetsProcess),
-        "ptrace" => Some(Known::Traces),
-        "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),
-        "getauxval" | "__getauxval" | "__getauxval2" => Some(Known::Auxiliary),
+        "mprotect" | "pkey_mprotect" => Some(KnownFunction::Protects),
+        "mmap" | "mmap64" => Some(KnownFunction::Maps),
+        "syscall" => Some(KnownFunction::AnyCall),
+        "arch_prctl" | "__arch_prctl" => Some(KnownFunction::SetsBases),
+        "prctl" => Some(KnownFunction::SetsProcess),
+        "ptrace" => Some(KnownFunction::Traces),
+        "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(KnownFunction::Segments),
+        "getauxval" | "__getauxval" | "__getauxval2" => Some(KnownFunction::Auxiliary),
         "open" | "open64" | "openat" | "openat64" | "__open_2" | "__open64_2" | "__openat_2"
-        | "__openat64_2" | "fopen" | "fopen64" | "freopen" | "freopen64" => Some(Known::Opens),
+        | "__openat64_2" | "fopen" | "fopen64" | "freopen" | "freopen64" => {
+            Some(KnownFunction::Opens)
+        }
         "monstartup" | "__monstartup" | "printf" | "fprintf" | "sprintf" | "snprintf"
         | "dprintf" | "__printf_chk" | "__fprintf_chk" | "__sprintf_chk" | "__snprintf_chk"
-        | "__dprintf_chk" | "syslog" | "__syslog_chk" => Some(Known::Harmless),
+        | "__dprintf_chk" | "syslog" | "__syslog_chk" => Some(KnownFunction::Harmless),
         _ => None,
     }
 }

@@ -6,8 +6,8 @@
 //! from the clones before, and so do addresses except for the first clone's place. Columns hold
 //! distances of addresses, so that this matters for the first rows only.
 
-use crate::emit::Rows;
-use crate::report::Counts;
+use crate::emit::SidecarRows;
+use crate::report::SiteCounts;
 use mgz_abi::module_note::FLAVOUR_SOFT;
 use mgz_annotations_schema::sidecar::{
     Function, Gather, Location, Loop, NONE, PtWrite, Record, Region, Site,
@@ -86,7 +86,7 @@ impl Before {
 /// Some clones' rows, and the numbers before each.
 #[derive(Default)]
 struct Batch {
-    rows: Vec<Rows>,
+    rows: Vec<SidecarRows>,
     before: Vec<Before>,
     /// Number of these rows.
     len: usize,
@@ -100,7 +100,7 @@ impl Batch {
     fn encode(&self, start: u64) -> std::io::Result<EncodedTables> {
         fn runs<'a, R: Default>(
             batch: &'a Batch,
-            of: impl Fn(&'a Rows) -> &'a [R],
+            of: impl Fn(&'a SidecarRows) -> &'a [R],
             place: impl Fn(&Before, &mut R) + Sync + 'a,
             last: Option<R>,
         ) -> Runs<'a, R> {
@@ -157,7 +157,7 @@ pub struct OfClone {
     /// Number of the function.
     pub function: u32,
     /// The clone's rows.
-    pub rows: Rows,
+    pub rows: SidecarRows,
     /// [`crate::emit::Emitted::align`].
     pub align: u64,
     /// Bytes of the clone.
@@ -188,7 +188,7 @@ struct State {
     held: Vec<(usize, Batch)>,
     encoded: Vec<(usize, std::io::Result<EncodedTables>)>,
     batches: usize,
-    counts: Counts,
+    counts: SiteCounts,
 }
 
 impl State {
@@ -285,7 +285,7 @@ impl Columns {
         state.held.extend(later);
         drop(guard);
         for (number, batch) in now {
-            let (counts, piece) = (Counts::of(&batch.rows), batch.encode(0));
+            let (counts, piece) = (SiteCounts::of(&batch.rows), batch.encode(0));
             let mut state = self.state();
             state.counts.add(&counts);
             state.encoded.push((number, piece));
@@ -311,7 +311,7 @@ impl Columns {
 
     /// All rows, where source positions are still to be put in. (So they are one batch: of no other
     /// the last row is known yet.)
-    pub fn rows(&mut self) -> Vec<&mut Rows> {
+    pub fn rows(&mut self) -> Vec<&mut SidecarRows> {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.filling.rows.iter_mut().collect()
     }
@@ -324,7 +324,7 @@ impl Columns {
         functions: &[Function],
         locations: &[Location],
         strings: &[String],
-    ) -> std::io::Result<(Encoded, Counts)> {
+    ) -> std::io::Result<(Encoded, SiteCounts)> {
         let mut state = self
             .state
             .into_inner()
@@ -347,7 +347,9 @@ impl Columns {
             || all.encode(),
             || {
                 held.into_par_iter()
-                    .map(|(number, batch)| (number, Counts::of(&batch.rows), batch.encode(start)))
+                    .map(|(number, batch)| {
+                        (number, SiteCounts::of(&batch.rows), batch.encode(start))
+                    })
                     .collect::<Vec<_>>()
             },
         );
@@ -371,7 +373,7 @@ mod tests {
     use mgz_annotations_schema::{Sidecar, SidecarParts};
 
     /// Rows of the clone with this number: none at all of some.
-    fn rows(number: u32) -> Rows {
+    fn rows(number: u32) -> SidecarRows {
         let count = if number < 3 { 0 } else { number % 7 * 100 };
         let site = |n: u32| Site {
             region: n / 2,
@@ -387,7 +389,7 @@ mod tests {
             slots: 1,
             ..Record::default()
         };
-        Rows {
+        SidecarRows {
             sites: (0..count).map(site).collect(),
             regions: (0..count / 2)
                 .map(|n| Region {

@@ -4,13 +4,13 @@
 //! sites share the work (a line-table row covers several instructions), and threads share the
 //! sites.
 
-use crate::emit::Rows;
+use crate::emit::SidecarRows;
 use crate::sidecar::Strings;
 use addr2line::gimli;
 use addr2line::gimli::{EndianSlice, LittleEndian, SectionId};
 use mgz_annotations_schema::sidecar::{Location, NONE};
 use mgz_elf::Elf;
-use mgz_elf::debug_files::Source;
+use mgz_elf::debug_files::DebugSource;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -44,14 +44,14 @@ fn section<'a>(elf: &Elf<'a>, id: SectionId) -> Cow<'a, [u8]> {
 /// Fills in `location` of all sites and loops and returns the locations that they refer to.
 pub fn locate(
     elf: &Elf,
-    source: &Source,
-    rows: &mut [&mut Rows],
+    source: &DebugSource,
+    rows: &mut [&mut SidecarRows],
     strings: &mut Strings,
 ) -> Vec<Location> {
     let (main, supplementary, whole) = match source {
-        Source::Nothing => return Vec::new(),
-        Source::Own { whole } => (None, None, *whole),
-        Source::Files {
+        DebugSource::Nothing => return Vec::new(),
+        DebugSource::Own { whole } => (None, None, *whole),
+        DebugSource::Files {
             main,
             supplementary,
         } => (Some(main), supplementary.as_ref(), true),

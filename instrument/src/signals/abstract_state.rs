@@ -177,7 +177,7 @@ const MOST: u64 = 1 << 16;
 const STATIC: i64 = 1 << 40;
 
 /// Key of memory at an address that is followed: the frame and statics.
-pub fn place(address: Value) -> Option<i64> {
+pub fn memory_key(address: Value) -> Option<i64> {
     match address {
         Value::Frame(at) => Some(at),
         other => other
@@ -193,7 +193,7 @@ type Bytes = BTreeMap<i64, (u8, u8)>;
 /// Registers, frame and statics. There is one for each instruction of a function: states share
 /// their equal parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct AbstractState {
     /// General purpose registers.
     pub regs: [Value; 16],
     /// Vector registers that are zero in all bits that a store of them may write (bit n: register
@@ -216,10 +216,10 @@ pub struct State {
 const ACTION_BYTES: i64 = 152;
 const HANDLER_BYTES: i64 = 8;
 
-impl State {
+impl AbstractState {
     /// State at the function's entry. The arguments in `params` (bit n: argument n) are named.
-    pub fn entry(params: u8) -> State {
-        let mut state = State::unknown();
+    pub fn entry(params: u8) -> AbstractState {
+        let mut state = AbstractState::unknown();
         state.regs[usize::from(RSP.0)] = Value::Frame(0);
         for (n, &r) in ARGUMENTS
             .iter()
@@ -232,8 +232,8 @@ impl State {
     }
 
     /// State of which nothing is known.
-    pub fn unknown() -> State {
-        State {
+    pub fn unknown() -> AbstractState {
+        AbstractState {
             regs: [Value::ANY; 16],
             zero_vectors: 0,
             bytes: Rc::default(),
@@ -245,7 +245,7 @@ impl State {
     }
 
     /// Joins the state of another way to this place. Returns true if that changed anything.
-    pub fn join(&mut self, other: &State) -> bool {
+    pub fn join(&mut self, other: &AbstractState) -> bool {
         let regs: [Value; 16] = std::array::from_fn(|r| self.regs[r].join(other.regs[r]));
         let (zero_vectors, escaped) = (
             self.zero_vectors & other.zero_vectors,
@@ -625,7 +625,7 @@ mod tests {
 
     #[test]
     fn the_frame_is_known_by_the_byte() {
-        let mut s = State::entry(0);
+        let mut s = AbstractState::entry(0);
         s.fill(-152, 152, 0);
         s.write(-16, 4, Value::constant(0x0800_0000));
         assert_eq!(s.read(-16, 4).as_constant(), Some(0x0800_0000));
@@ -643,7 +643,7 @@ mod tests {
 
     #[test]
     fn ways_that_meet_know_what_both_know() {
-        let mut a = State::entry(1 << 2);
+        let mut a = AbstractState::entry(1 << 2);
         let mut b = a.clone();
         a.write(-16, 4, Value::constant(0x1000_0000));
         b.write(-16, 4, Value::constant(2));

@@ -3,7 +3,7 @@
 
 use crate::ir::FunctionId;
 use crate::ir::cfg::Cfg;
-use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
+use crate::signals::abstract_state::{ARGUMENTS, AbstractState, FRAME, Value, memory_key};
 use crate::signals::search::Search;
 use crate::signals::transfer;
 use crate::signals::transfer::Follow;
@@ -116,7 +116,7 @@ impl Asked {
     }
 
     /// True if an instruction puts the followed argument into the register that it came in.
-    fn is_set_by(&self, inst: &Instruction, state: &State) -> bool {
+    fn is_set_by(&self, inst: &Instruction, state: &AbstractState) -> bool {
         let register = ARGUMENTS[usize::from(self.param)];
         if inst.op0_kind() != OpKind::Register
             || gpr(inst.op0_register()) != Some(Gpr(register))
@@ -127,7 +127,8 @@ impl Asked {
         {
             return false;
         }
-        let read = |address: Value| place(address).is_some_and(|at| self.is_in(state.read(at, 8)));
+        let read =
+            |address: Value| memory_key(address).is_some_and(|at| self.is_in(state.read(at, 8)));
         match inst.mnemonic() {
             Mnemonic::Pop => read(state.regs[4]),
             Mnemonic::Lea => self.is_in(state.address(inst)),
@@ -334,7 +335,7 @@ impl Search<'_> {
 
     /// True if an instruction makes the searched use of the followed argument, or hands the
     /// argument to other code.
-    fn gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
+    fn gives_away(&self, inst: &Instruction, state: &AbstractState, asked: &Asked) -> bool {
         let taint = |r| asked.is_in(state.register(r));
         if matches!(
             inst.mnemonic(),
@@ -431,9 +432,9 @@ impl Search<'_> {
     }
 
     /// True if a memory operand in the frame holds the followed argument.
-    fn reads(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
+    fn reads(&self, inst: &Instruction, state: &AbstractState, asked: &Asked) -> bool {
         let size = inst.memory_size().size().max(1) as i64;
-        match place(state.address(inst)) {
+        match memory_key(state.address(inst)) {
             Some(at) => (at..at + size)
                 .step_by(8)
                 .any(|at| asked.is_in(state.read(at, 8))),
@@ -441,7 +442,7 @@ impl Search<'_> {
         }
     }
 
-    fn call_gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
+    fn call_gives_away(&self, inst: &Instruction, state: &AbstractState, asked: &Asked) -> bool {
         let argument = |n: usize| state.regs[usize::from(ARGUMENTS[n])];
         let inside = |n: usize| state.leads_to(argument(n), asked.bit());
         let mut all = (0..6).filter(|&n| asked.is_in(argument(n)));
@@ -488,7 +489,7 @@ impl Search<'_> {
 
 /// True if a jump goes on where `setjmp` was called, with the stack of that time, and the followed
 /// argument is only left over in the register that it came in.
-fn is_long_jump(state: &State, asked: &Asked) -> bool {
+fn is_long_jump(state: &AbstractState, asked: &Asked) -> bool {
     let own = usize::from(ARGUMENTS[usize::from(asked.param)]);
     let elsewhere = || {
         let mut others = (0..16usize).filter(|&r| r != own).map(|r| state.regs[r]);
@@ -506,7 +507,7 @@ fn is_long_jump(state: &State, asked: &Asked) -> bool {
 /// True if a jump takes the followed argument to code elsewhere by other means than as an argument.
 /// Code that rarely runs may have been moved out of the middle of a function; any register and the
 /// frame may then hold the argument.
-fn leaves_with(state: &State, asked: &Asked) -> bool {
+fn leaves_with(state: &AbstractState, asked: &Asked) -> bool {
     let is_end = state.regs[4] == Value::Frame(0);
     let hidden = (0..16u8)
         .filter(|r| !is_end || !ARGUMENTS.contains(r))
@@ -515,7 +516,7 @@ fn leaves_with(state: &State, asked: &Asked) -> bool {
 }
 
 /// True if an instruction reads or writes the handler's argument outside of this part.
-fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
+fn is_elsewhere(inst: &Instruction, state: &AbstractState, part: Range<u64>) -> bool {
     let plain = matches!(state.register(inst.memory_base()), Value::Param(_))
         && inst.memory_index() == Register::None;
     let (start, size) = (
@@ -529,7 +530,7 @@ fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
 
 /// Reads a part of the context, by constant distance from its start, that is the same in clones as
 /// in the original: not the instruction pointer, nor a register that a probe may change.
-fn is_harmless_read(inst: &Instruction, state: &State) -> bool {
+fn is_harmless_read(inst: &Instruction, state: &AbstractState) -> bool {
     /// Parts of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault
     /// address, floating-point state, signal mask.
     const SAME: [std::ops::Range<u64>; 4] = [0..0x28, 0x78..0x80, 0xa0..0xa8, 0xb0..0x3c8];

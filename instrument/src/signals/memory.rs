@@ -11,7 +11,7 @@ use std::ops::Range;
 /// All of a file's memory; none if the file may take access away from it: by functions of other
 /// files that do so to memory which is there, or by system calls of its own. (Calls that map other
 /// memory over it are not looked for, nor calls by which another file does either.)
-pub fn own(elf: &Elf, input: &Input, program: &Program) -> Own {
+pub fn own_file_memory(elf: &Elf, input: &Input, program: &Program) -> Own {
     const TAKERS: [&str; 6] = [
         "mprotect",
         "pkey_mprotect",

@@ -43,7 +43,7 @@ pub(crate) mod transfer;
 
 pub use crate::signals::finding::{Finding, Why};
 pub use crate::signals::sigaction_calls::{THROUGH, Wrapped};
-pub use memory::own;
+pub use memory::own_file_memory;
 
 use crate::discover::recover::recover;
 use crate::discover::scanner::pads_of;
@@ -51,9 +51,9 @@ use crate::ir::cfg::{Cfg, Entries};
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program, SegmentBytes};
 use crate::signals::abstract_state::Value;
-use crate::signals::search::{Kind, Kinds, Search};
+use crate::signals::search::{InstallPart, Kinds, Search};
 use crate::signals::stored_actions::Built;
-use crate::x86::decode::{Body, Source};
+use crate::x86::decode::{Body, CodeSource};
 use iced_x86::InstructionInfoFactory;
 use mgz_elf::Elf;
 use rayon::prelude::*;
@@ -84,7 +84,7 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<F
 /// its place. That requires that nothing but calls knows its address, and that nothing else
 /// installs handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
-    let wrapped = crate::signals::sigaction_calls::find(elf, input, program)?;
+    let wrapped = crate::signals::sigaction_calls::find_sigaction_calls(elf, input, program)?;
     first(elf, input, program, true)
         .is_none()
         .then_some(wrapped)
@@ -135,7 +135,9 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
             Err(finding) => return Some(finding),
         };
         if seen.hand_on.is_in(&own) {
-            return seen.unexplained(|| crate::signals::stored_actions::find(input, program));
+            return seen.unexplained(|| {
+                crate::signals::stored_actions::find_built_actions(input, program)
+            });
         }
         if let Some(&at) = seen
             .hand_on
@@ -209,7 +211,7 @@ fn one_round(search: &Search, places: &[u64], own: &Own) -> Result<Noted, Findin
         body(input, program, *f).is_none_or(|body| {
             body.insns
                 .iter()
-                .any(|i| kinds.of(&i.inst, own) != Kind::None)
+                .any(|i| kinds.of(&i.inst, own) != InstallPart::None)
         })
     };
     let functions: Vec<usize> = functions.into_par_iter().filter(concerned).collect();
@@ -571,7 +573,7 @@ fn entries_of(input: &Input, info: &FunctionInfo) -> Entries {
 }
 
 /// The source that a function is decoded from.
-fn source<'a>(input: &'a Input, info: &FunctionInfo, entries: &Entries) -> Option<Source<'a>> {
+fn source<'a>(input: &'a Input, info: &FunctionInfo, entries: &Entries) -> Option<CodeSource<'a>> {
     let mut certain: Vec<u64> = entries
         .called
         .iter()
@@ -579,7 +581,7 @@ fn source<'a>(input: &'a Input, info: &FunctionInfo, entries: &Entries) -> Optio
         .copied()
         .collect();
     certain.extend(entries.pads.iter().map(|p| p.1));
-    Some(Source {
+    Some(CodeSource {
         bytes: input.slice(&info.range)?,
         base: info.range.start,
         entries: certain,

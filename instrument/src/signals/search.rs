@@ -3,7 +3,7 @@
 use crate::ir::cfg::Cfg;
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};
-use crate::signals::abstract_state::{ARGUMENTS, State, Value, place};
+use crate::signals::abstract_state::{ARGUMENTS, AbstractState, Value, memory_key};
 use crate::signals::callback_use::{ALL, Look};
 use crate::signals::finding::{Finding, Why};
 use crate::signals::transfer::Follow;
@@ -30,23 +30,23 @@ pub(super) struct Kinds<'a> {
 }
 
 impl Kinds<'_> {
-    pub(super) fn of(&self, inst: &Instruction, own: &Own) -> Kind {
+    pub(super) fn of(&self, inst: &Instruction, own: &Own) -> InstallPart {
         if inst.mnemonic() == Mnemonic::Syscall {
-            return Kind::SystemCall;
+            return InstallPart::SystemCall;
         }
         let installs = |name: &str| is_installer(name) && !self.wrapped;
         let jumps = !matches!(inst.flow_control(), FlowControl::Next);
         match self.imports.callee(inst) {
-            Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
-            Some("syscall") => return Kind::CallOfSyscall(0),
+            Some(name) if installs(name) => return InstallPart::Installer(Some(0), 1),
+            Some("syscall") => return InstallPart::CallOfSyscall(0),
             _ => {}
         }
         let callee = self.imports.own_callee(inst);
         if let Some(&(signal, action)) = callee.and_then(|t| own.installers.get(&t)) {
-            return Kind::Installer(signal, action);
+            return InstallPart::Installer(signal, action);
         }
         if let Some(&number) = callee.and_then(|t| own.calls.get(&t)) {
-            return Kind::CallOfSyscall(number);
+            return InstallPart::CallOfSyscall(number);
         }
         let ours = |at: u64| {
             own.installers
@@ -70,9 +70,9 @@ impl Kinds<'_> {
                     && inst.try_immediate(o).is_ok_and(named)
             });
         if memory || absolute || immediate {
-            Kind::Taken
+            InstallPart::Taken
         } else {
-            Kind::None
+            InstallPart::None
         }
     }
 }
@@ -137,11 +137,11 @@ impl<'a> Search<'a> {
             return harmful(start, Why::NotUnderstood);
         };
         let kind = |i: &Insn| self.kinds.of(&i.inst, own);
-        let kinds: Vec<Kind> = graph.insns.iter().map(kind).collect();
-        if kinds.iter().all(|k| *k == Kind::None) {
+        let kinds: Vec<InstallPart> = graph.insns.iter().map(kind).collect();
+        if kinds.iter().all(|k| *k == InstallPart::None) {
             return Ok(None);
         }
-        if let Some(i) = kinds.iter().position(|k| *k == Kind::Taken) {
+        if let Some(i) = kinds.iter().position(|k| *k == InstallPart::Taken) {
             return harmful(graph.insns[i].ip, Why::Taken);
         }
         let actions = |inst: &Instruction| {
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
     /// this action's flags itself leaves SA_SIGINFO clear.
     fn site(
         &self,
-        state: &State,
+        state: &AbstractState,
         signal: Value,
         action: Value,
         kernel: bool,
@@ -198,13 +198,13 @@ impl<'a> Search<'a> {
     /// Judges an action as if it were one of a fault. `signal`: if it is known.
     fn action(
         &self,
-        state: &State,
+        state: &AbstractState,
         signal: Option<u64>,
         action: Value,
         kernel: bool,
         describes: bool,
     ) -> Verdict {
-        let Some(at) = place(action) else {
+        let Some(at) = memory_key(action) else {
             return if describes {
                 Verdict::Harmful(Why::NotFollowed)
             } else {
@@ -252,14 +252,14 @@ impl<'a> Search<'a> {
     }
 
     /// The function that an action has for its handler.
-    fn handler(&self, state: &State, action: Value) -> Option<usize> {
-        let handler = state.read(place(action)?, 8).as_constant()?;
+    fn handler(&self, state: &AbstractState, action: Value) -> Option<usize> {
+        let handler = state.read(memory_key(action)?, 8).as_constant()?;
         Some(self.program.function_at(handler)?.0 as usize)
     }
 
     /// True if an action's handler does nothing but count in a table of 16-bit numbers, as the
     /// handler of the C library's `profil` does.
-    fn is_histogram(&self, state: &State, action: Value) -> bool {
+    fn is_histogram(&self, state: &AbstractState, action: Value) -> bool {
         let Some(graph) = self.handler(state, action).and_then(|f| self.graph(f)) else {
             return false;
         };
@@ -285,7 +285,7 @@ impl<'a> Search<'a> {
     }
 
     /// True if an action's handler may read or set the place where the signal found the program.
-    fn reads_place(&self, state: &State, action: Value) -> bool {
+    fn reads_place(&self, state: &AbstractState, action: Value) -> bool {
         self.handler(state, action)
             .is_none_or(|f| self.uses(f, 2, Look::Place, DEPTH))
     }
@@ -298,9 +298,9 @@ struct Installing<'s, 'a> {
     start: u64,
     graph: Cfg,
     /// Kind of each instruction.
-    kinds: Vec<Kind>,
+    kinds: Vec<InstallPart>,
     /// State before each instruction, if control is known to come there.
-    states: Vec<Option<State>>,
+    states: Vec<Option<AbstractState>>,
     /// It reads the flags of an action that it is given.
     reads_flags: bool,
     /// It seems to fill actions with SA_SIGINFO in its frame or in memory that is not followed.
@@ -312,7 +312,7 @@ struct Installing<'s, 'a> {
 /// A call that installs an action.
 struct InstallingCall<'i> {
     at: u64,
-    state: &'i State,
+    state: &'i AbstractState,
     signal: Value,
     action: Value,
     /// Address that the previous action is written to; 0 if it is not written.
@@ -326,8 +326,8 @@ impl<'s, 'a> Installing<'s, 'a> {
         search: &'s Search<'a>,
         function: usize,
         graph: Cfg,
-        kinds: Vec<Kind>,
-        states: Vec<Option<State>>,
+        kinds: Vec<InstallPart>,
+        states: Vec<Option<AbstractState>>,
     ) -> Self {
         let known = || {
             let all = graph.insns.iter().zip(&states);
@@ -378,17 +378,17 @@ impl<'s, 'a> Installing<'s, 'a> {
         };
         let argument = |n: u8| state.regs[usize::from(ARGUMENTS[usize::from(n)])];
         let (signal, action, kernel) = match self.kinds[number] {
-            Kind::Installer(signal, action) => {
+            InstallPart::Installer(signal, action) => {
                 (signal.map_or(Value::ANY, argument), argument(action), false)
             }
-            Kind::SystemCall if self.is_rt_sigaction(insn.ip, state, noted)? => {
+            InstallPart::SystemCall if self.is_rt_sigaction(insn.ip, state, noted)? => {
                 (argument(0), argument(1), true)
             }
-            Kind::CallOfSyscall(n) => {
+            InstallPart::CallOfSyscall(n) => {
                 self.by_function(insn.ip, argument(n), noted)?;
                 return Ok(None);
             }
-            Kind::SystemCall | Kind::None | Kind::Taken => return Ok(None),
+            InstallPart::SystemCall | InstallPart::None | InstallPart::Taken => return Ok(None),
         };
         // Functions of the file need not take a third one.
         let named = self.search.imports.callee(&insn.inst).is_some() || kernel;
@@ -413,7 +413,12 @@ impl<'s, 'a> Installing<'s, 'a> {
     }
 
     /// True if a system call may be `rt_sigaction`.
-    fn is_rt_sigaction(&self, at: u64, state: &State, noted: &mut Noted) -> Result<bool, Finding> {
+    fn is_rt_sigaction(
+        &self,
+        at: u64,
+        state: &AbstractState,
+        noted: &mut Noted,
+    ) -> Result<bool, Finding> {
         let number = state.regs[0];
         if let Some(number) = number.low(4).as_constant() {
             return Ok(number == RT_SIGACTION);
@@ -478,7 +483,7 @@ impl<'s, 'a> Installing<'s, 'a> {
             _ => None,
         };
         let flags = if call.kernel { KERNEL_FLAGS } else { FLAGS };
-        let flags = place(call.action).map(|at| at + flags);
+        let flags = memory_key(call.action).map(|at| at + flags);
         let plain = || flags.is_some_and(|at| always_clear(&self.graph, &self.states, at));
         let (signal, action) = (call.signal, call.action);
         let search = self.search;
@@ -580,9 +585,9 @@ pub(super) fn writes(info: &InstructionInfo) -> bool {
     })
 }
 
-/// True if a function writes the flags of an action at this place (see [`place`]), and only
+/// True if a function writes the flags of an action at this place (see [`memory_key`]), and only
 /// constants in which SA_SIGINFO is clear.
-fn always_clear(graph: &Cfg, states: &[Option<State>], flags: i64) -> bool {
+fn always_clear(graph: &Cfg, states: &[Option<AbstractState>], flags: i64) -> bool {
     let mut factory = InstructionInfoFactory::new();
     let mut found = false;
     for (insn, state) in graph.insns.iter().zip(states) {
@@ -591,7 +596,7 @@ fn always_clear(graph: &Cfg, states: &[Option<State>], flags: i64) -> bool {
         if inst.op0_kind() != OpKind::Memory || !writes(factory.info(inst)) {
             continue;
         }
-        let Some(at) = place(state.address(inst)) else {
+        let Some(at) = memory_key(state.address(inst)) else {
             continue;
         };
         if at >= flags + 4 || at + inst.memory_size().size() as i64 <= flags {
@@ -608,12 +613,12 @@ fn always_clear(graph: &Cfg, states: &[Option<State>], flags: i64) -> bool {
 
 /// The constant of so many bytes that an instruction writes to the frame, or to memory that is not
 /// followed.
-fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64> {
+fn stored_constant(inst: &Instruction, state: &AbstractState, size: usize) -> Option<u64> {
     let address = state.address(inst);
     // (If the stack pointer is not followed, writes through it are nearly always arguments, and
     // locals of other kinds.)
     let elsewhere = matches!(address, Value::Frame(_))
-        || inst.memory_base() != iced_x86::Register::RSP && place(address).is_none();
+        || inst.memory_base() != iced_x86::Register::RSP && memory_key(address).is_none();
     if inst.mnemonic() != Mnemonic::Mov
         || inst.op0_kind() != OpKind::Memory
         || !elsewhere
@@ -629,7 +634,7 @@ fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64
 
 /// Part of an instruction in the installation of handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum InstallPart {
     None,
     /// Calls `sigaction`, or a function that hands its arguments on to it: which are the signal and
     /// the action.

@@ -37,7 +37,7 @@ impl Wrapped {
 }
 
 /// Finds all uses; `None` if there are none, or others than calls.
-pub fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
+pub fn find_sigaction_calls(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let imports = Imports::read(elf, input);
     if imports.taken.iter().any(|n| is_installer(n)) {
         return None;

@@ -31,7 +31,7 @@ pub struct Built {
 
 /// All in a file. Instructions are read one after the other; register values are not known, except
 /// that two stores off the same register go to the same object.
-pub fn find(input: &Input, program: &Program) -> Vec<Built> {
+pub fn find_built_actions(input: &Input, program: &Program) -> Vec<Built> {
     let in_function = |f: &FunctionInfo| {
         input
             .slice(&f.range)

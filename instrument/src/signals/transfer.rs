@@ -1,7 +1,8 @@
-//! Effects of instructions on a [`State`], and the states before every instruction of a function.
+//! Effects of instructions on an [`AbstractState`], and the states before every instruction of a
+//! function.
 
 use crate::ir::cfg::Cfg;
-use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
+use crate::signals::abstract_state::{ARGUMENTS, AbstractState, FRAME, Value, memory_key};
 use crate::signals::search::writes;
 use crate::x86::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
@@ -72,9 +73,9 @@ impl Follow<'_> {
     /// The state before each instruction that control reaches, by number. `None` if that cannot be
     /// found: not in reasonable time, or (where uses are looked for) because control may arrive
     /// from nowhere.
-    pub fn solve(&self, graph: &Cfg, params: u8) -> Option<Vec<Option<State>>> {
+    pub fn solve(&self, graph: &Cfg, params: u8) -> Option<Vec<Option<AbstractState>>> {
         let mut factory = InstructionInfoFactory::new();
-        let mut before: Vec<Option<State>> = vec![None; graph.blocks.len()];
+        let mut before: Vec<Option<AbstractState>> = vec![None; graph.blocks.len()];
         // Lowest address first: mostly the order in which control goes.
         let mut work = BTreeSet::new();
         for (b, block) in graph.blocks.iter().enumerate() {
@@ -86,9 +87,9 @@ impl Follow<'_> {
                 return None;
             }
             before[b] = Some(if b == 0 {
-                State::entry(params)
+                AbstractState::entry(params)
             } else {
-                State::unknown()
+                AbstractState::unknown()
             });
             work.insert(b);
         }
@@ -98,7 +99,7 @@ impl Follow<'_> {
             let Some(mut state) = before[b].clone() else {
                 continue;
             };
-            let mut arrive = |s: usize, state: &State, work: &mut BTreeSet<usize>| {
+            let mut arrive = |s: usize, state: &AbstractState, work: &mut BTreeSet<usize>| {
                 let changed = match &mut before[s] {
                     Some(known) => known.join(state),
                     none => {
@@ -138,10 +139,10 @@ impl Follow<'_> {
         Some(all)
     }
 
-    fn operand(&self, state: &State, inst: &Instruction, op: u32) -> Value {
+    fn operand(&self, state: &AbstractState, inst: &Instruction, op: u32) -> Value {
         match inst.op_kind(op) {
             OpKind::Register => state.register(inst.op_register(op)),
-            OpKind::Memory => match place(state.address(inst)) {
+            OpKind::Memory => match memory_key(state.address(inst)) {
                 Some(at) => state.read(at, inst.memory_size().size() as u32),
                 None => Value::from_taint(self.behind(state, state.address(inst)))
                     .low(inst.memory_size().size() as u32),
@@ -152,7 +153,7 @@ impl Follow<'_> {
 
     /// Origins of a value read at an address that is not followed. If the address stems from one in
     /// the frame, they are those of the whole frame.
-    fn behind(&self, state: &State, address: Value) -> u8 {
+    fn behind(&self, state: &AbstractState, address: Value) -> u8 {
         if self.uses && address.taint() & FRAME != 0 {
             state.frame_taint()
         } else {
@@ -160,7 +161,7 @@ impl Follow<'_> {
         }
     }
 
-    fn assign(&self, state: &mut State, inst: &Instruction, value: Value) {
+    fn assign(&self, state: &mut AbstractState, inst: &Instruction, value: Value) {
         match inst.op0_kind() {
             OpKind::Register => state.set_register(inst.op0_register(), value),
             OpKind::Memory => self.store(
@@ -173,8 +174,8 @@ impl Follow<'_> {
         }
     }
 
-    fn store(&self, state: &mut State, address: Value, size: u32, value: Value) {
-        let known = place(address);
+    fn store(&self, state: &mut AbstractState, address: Value, size: u32, value: Value) {
+        let known = memory_key(address);
         if known.is_none_or(|at| at > 1 << 32) && matches!(value, Value::Frame(_)) {
             state.escaped = true;
         }
@@ -191,7 +192,12 @@ impl Follow<'_> {
     }
 
     /// Executes an instruction.
-    fn step(&self, state: &mut State, inst: &Instruction, factory: &mut InstructionInfoFactory) {
+    fn step(
+        &self,
+        state: &mut AbstractState,
+        inst: &Instruction,
+        factory: &mut InstructionInfoFactory,
+    ) {
         self.execute(state, inst, factory);
         if !self.uses {
             // The origin of a value says nothing of its bits.
@@ -206,7 +212,12 @@ impl Follow<'_> {
     }
 
     /// Executes an instruction. Values may be known to derive from others.
-    fn execute(&self, state: &mut State, inst: &Instruction, factory: &mut InstructionInfoFactory) {
+    fn execute(
+        &self,
+        state: &mut AbstractState,
+        inst: &Instruction,
+        factory: &mut InstructionInfoFactory,
+    ) {
         use Mnemonic as M;
         if inst.mnemonic() == M::Syscall {
             return self.system_call(state);
@@ -286,7 +297,7 @@ impl Follow<'_> {
     }
 
     /// Makes a system call.
-    fn system_call(&self, state: &mut State) {
+    fn system_call(&self, state: &mut AbstractState) {
         // The kernel writes through its arguments and replaces rax, rcx and r11.
         if [7, 6, 2, 10, 8, 9]
             .iter()
@@ -301,7 +312,7 @@ impl Follow<'_> {
     }
 
     /// Copies a value, and clears the bits above.
-    fn move_value(&self, state: &mut State, inst: &Instruction, size: u32) {
+    fn move_value(&self, state: &mut AbstractState, inst: &Instruction, size: u32) {
         let v = self
             .operand(state, inst, 1)
             .low(if inst.op1_kind() == OpKind::Register {
@@ -313,7 +324,7 @@ impl Follow<'_> {
     }
 
     /// Shifts a value by a number.
-    fn shift(&self, state: &mut State, inst: &Instruction, size: u32) {
+    fn shift(&self, state: &mut AbstractState, inst: &Instruction, size: u32) {
         let n = u32::from(inst.immediate8()) & if size == 8 { 63 } else { 31 };
         let v = match self.operand(state, inst, 0).low(size) {
             Value::Bits { zero, one } if inst.mnemonic() == Mnemonic::Shl => Value::Bits {
@@ -330,7 +341,7 @@ impl Follow<'_> {
     }
 
     /// Puts a value on the stack.
-    fn push(&self, state: &mut State, inst: &Instruction) {
+    fn push(&self, state: &mut AbstractState, inst: &Instruction) {
         let v = self.operand(state, inst, 0);
         let rsp = state.regs[usize::from(RSP.0)].add(Value::constant(8), true);
         state.regs[usize::from(RSP.0)] = rsp;
@@ -338,7 +349,7 @@ impl Follow<'_> {
     }
 
     /// Takes a value from the stack.
-    fn pop(&self, state: &mut State, inst: &Instruction) {
+    fn pop(&self, state: &mut AbstractState, inst: &Instruction) {
         if inst.mnemonic() == Mnemonic::Leave {
             state.regs[usize::from(RSP.0)] = state.regs[usize::from(RBP.0)];
         }
@@ -360,7 +371,7 @@ impl Follow<'_> {
     /// looked at.
     fn other(
         &self,
-        state: &mut State,
+        state: &mut AbstractState,
         inst: &Instruction,
         size: u32,
         factory: &mut InstructionInfoFactory,
@@ -394,7 +405,7 @@ impl Follow<'_> {
         if stored
             && state.zero_vectors >> number(inst.op1_register()) & 1 == 1
             && is_vector_store(inst.mnemonic())
-            && let Some(at) = place(state.address(inst))
+            && let Some(at) = memory_key(state.address(inst))
         {
             return state.fill(at, u64::from(size), 0);
         }
@@ -407,7 +418,7 @@ impl Follow<'_> {
             .fold(0, |t, r| t | state.regs[usize::from(r.0)].taint());
         if (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory) {
             let address = state.address(inst);
-            taint |= place(address).map_or_else(
+            taint |= memory_key(address).map_or_else(
                 || self.behind(state, address),
                 |at| {
                     state
@@ -429,7 +440,7 @@ impl Follow<'_> {
     }
 
     /// `stos`, `movs` and other instructions that write through rdi.
-    fn string_store(&self, state: &mut State, inst: &Instruction, size: u32) {
+    fn string_store(&self, state: &mut AbstractState, inst: &Instruction, size: u32) {
         let repeated = inst.has_rep_prefix();
         let count = if repeated {
             state.regs[usize::from(RCX.0)].as_constant()
@@ -440,7 +451,7 @@ impl Follow<'_> {
             inst.mnemonic(),
             Mnemonic::Stosb | Mnemonic::Stosw | Mnemonic::Stosd | Mnemonic::Stosq
         );
-        match (place(state.regs[usize::from(RDI.0)]), count) {
+        match (memory_key(state.regs[usize::from(RDI.0)]), count) {
             (Some(at), Some(n)) if n < 1 << 32 => {
                 let zero =
                     stos && state.regs[usize::from(RAX.0)].low(size).as_constant() == Some(0);
@@ -455,7 +466,7 @@ impl Follow<'_> {
         }
     }
 
-    fn call(&self, state: &mut State, inst: &Instruction) {
+    fn call(&self, state: &mut AbstractState, inst: &Instruction) {
         let arguments = ARGUMENTS.map(|r| state.regs[usize::from(r)]);
         let argument = |n: usize| arguments[n];
         let name = (self.callee)(inst).filter(|n| only_writes(n));
@@ -470,14 +481,14 @@ impl Follow<'_> {
             .fold(0, |t, n| t | argument(n).taint());
         match name {
             Some("memset") => match (
-                place(argument(0)),
+                memory_key(argument(0)),
                 argument(1).as_constant(),
                 argument(2).as_constant(),
             ) {
                 (Some(at), Some(byte), Some(n)) => state.fill(at, n, byte as u8),
                 _ => state.forget_all(self.uses),
             },
-            Some("sigaction" | "__sigaction") => match place(argument(2)) {
+            Some("sigaction" | "__sigaction") => match memory_key(argument(2)) {
                 // The action before was judged where it was installed.
                 Some(at) => state.save(at),
                 None if argument(2).as_constant() != Some(0) => state.forget_statics(),
@@ -485,14 +496,14 @@ impl Follow<'_> {
             },
             Some(name) if WRITERS.iter().any(|w| w.0 == name) => {
                 for &(_, n, bytes) in WRITERS.iter().filter(|w| w.0 == name && w.2 > 0) {
-                    match place(argument(n)) {
+                    match memory_key(argument(n)) {
                         Some(at) => state.forget(at, bytes),
                         None => state.forget_statics(),
                     }
                 }
             }
             Some(_) => {
-                for at in [0, 2].into_iter().filter_map(|n| place(argument(n))) {
+                for at in [0, 2].into_iter().filter_map(|n| memory_key(argument(n))) {
                     state.forget(at, SET_BYTES);
                 }
             }

@@ -1,6 +1,6 @@
 //! Call frame instructions: a copy of them with other code offsets.
 
-use crate::unwind::Reader;
+use crate::unwind::UnwindReader;
 
 /// One instruction, as far as its place in the code matters.
 enum CfaInstruction<'a> {
@@ -14,7 +14,7 @@ enum CfaInstruction<'a> {
 
 /// Takes the next instruction.
 #[inline(always)]
-fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<CfaInstruction<'a>> {
+fn step<'a>(r: &mut UnwindReader<'a>, encoding: u8) -> Option<CfaInstruction<'a>> {
     let all = r.rest();
     let opcode = r.u8()?;
     if opcode & 0xc0 == 0x40 {
@@ -111,7 +111,7 @@ impl Saved {
 
 /// Reads copied instructions (code alignment 1).
 pub fn effect(instructions: &[u8]) -> Option<Effect> {
-    let mut r = Reader::new(instructions, 0);
+    let mut r = UnwindReader::new(instructions, 0);
     let (mut reach, mut saved) = (0u64, Saved::NONE);
     while !r.rest().is_empty() {
         match step(&mut r, crate::unwind::ENC_PCREL4)? {
@@ -142,7 +142,7 @@ pub(crate) fn advance(out: &mut Vec<u8>, delta: u64) {
 
 /// The original entry that instructions come from.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub struct CfiSource<'a> {
     /// Its instructions.
     pub instructions: &'a [u8],
     /// Its first code address.
@@ -158,7 +158,7 @@ pub struct Source<'a> {
 /// new offset of an original address; it must ascend, and be 0 at `start`. `None` if an instruction
 /// is not understood.
 pub fn rewrite(
-    source: Source,
+    source: CfiSource,
     start: u64,
     end: u64,
     map: impl Fn(u64) -> u64,
@@ -176,7 +176,7 @@ pub fn rewrite(
 }
 
 /// True if [`rewrite`] understands all of the instructions up to `end`.
-pub fn is_understood(source: Source, end: u64) -> bool {
+pub fn is_understood(source: CfiSource, end: u64) -> bool {
     copy(
         source,
         source.start,
@@ -190,13 +190,13 @@ pub fn is_understood(source: Source, end: u64) -> bool {
 /// Passes each part that [`rewrite`] copies to `put`: the distance to move on, and an instruction.
 #[inline]
 fn copy(
-    source: Source,
+    source: CfiSource,
     start: u64,
     end: u64,
     map: impl Fn(u64) -> u64,
     mut put: impl FnMut(u64, &[u8]),
 ) -> Option<()> {
-    let mut r = Reader::new(source.instructions, 0);
+    let mut r = UnwindReader::new(source.instructions, 0);
     let (mut at, mut placed) = (source.start, 0);
     let mut pending = false;
     while !r.rest().is_empty() {
@@ -238,8 +238,8 @@ mod tests {
         0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 0xfc, 0x0c, 7, 8, 0x00, 0x00,
     ];
 
-    fn source(instructions: &[u8]) -> Source<'_> {
-        Source {
+    fn source(instructions: &[u8]) -> CfiSource<'_> {
+        CfiSource {
             instructions,
             start: 0x1000,
             code_align: 1,
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_code_alignment_factor_is_multiplied_out() {
-        let source = Source {
+        let source = CfiSource {
             code_align: 4,
             ..source(&[0x41, 0x0e, 16])
         };

@@ -4,7 +4,7 @@
 //! The call-site table is written anew with the clone's offsets; the action table is copied; the
 //! type table gets its relative pointers adjusted.
 
-use crate::unwind::{ENC_INDIRECT, ENC_OMIT, ENC_PCREL4, Reader};
+use crate::unwind::{ENC_INDIRECT, ENC_OMIT, ENC_PCREL4, UnwindReader};
 use std::ops::Range;
 
 /// One call site. Addresses are absolute.
@@ -49,7 +49,7 @@ impl Lsda {
     /// Parses the table at `addr` of the function that starts at `function`. `None` if it is not
     /// understood.
     pub fn parse(data: &[u8], addr: u64, function: u64) -> Option<Lsda> {
-        let mut r = Reader::new(data, addr);
+        let mut r = UnwindReader::new(data, addr);
         let pad_encoding = r.u8()?;
         let pad_base = if pad_encoding == ENC_OMIT {
             function
@@ -69,7 +69,7 @@ impl Lsda {
             return None;
         }
         let len = usize::try_from(r.uleb()?).ok()?;
-        let mut table = Reader::new(r.take(len)?, 0);
+        let mut table = UnwindReader::new(r.take(len)?, 0);
         let mut sites = Vec::new();
         while !table.rest().is_empty() {
             let start = function.checked_add(table.number(encoding)?)?;
@@ -112,7 +112,7 @@ impl Lsda {
         for site in self.sites.iter().filter(|s| s.action != 0) {
             let mut at = usize::try_from(site.action - 1).ok()?;
             while seen.insert(at) {
-                let mut r = Reader::new(actions.get(at..)?, at as u64);
+                let mut r = UnwindReader::new(actions.get(at..)?, at as u64);
                 let filter = r.sleb()?;
                 let next_at = r.addr;
                 let next = r.sleb()?;
@@ -121,8 +121,10 @@ impl Lsda {
                     types = types.max(filter as u64);
                 } else if filter < 0 {
                     let start = usize::try_from(filter.unsigned_abs() - 1).ok()?;
-                    let mut list =
-                        Reader::new(data.get(type_base?.checked_add(start)?..)?, start as u64);
+                    let mut list = UnwindReader::new(
+                        data.get(type_base?.checked_add(start)?..)?,
+                        start as u64,
+                    );
                     while let kind @ 1.. = list.uleb()? {
                         types = types.max(kind);
                     }
@@ -142,7 +144,7 @@ impl Lsda {
         let size = type_size(self.type_encoding)?;
         for number in 1..=types {
             let at = base.checked_sub(size.checked_mul(usize::try_from(number).ok()?)?)?;
-            let mut r = Reader::new(data.get(at..)?, addr + at as u64);
+            let mut r = UnwindReader::new(data.get(at..)?, addr + at as u64);
             self.types.push(r.pointer(self.type_encoding, 0)?);
         }
         // An 8-byte absolute pointer has a dynamic relocation where addresses are relative; such
@@ -169,7 +171,7 @@ impl Lsda {
             Some(pad) if pad <= function => {
                 let base = pad - 1;
                 out.push(ENC_PCREL4);
-                out.extend_from_slice(&distance(base, addr + 1)?);
+                out.extend_from_slice(&four_byte_distance(base, addr + 1)?);
                 base
             }
             _ => {
@@ -221,7 +223,7 @@ impl Lsda {
             if target == 0 {
                 out.extend(std::iter::repeat_n(0, size));
             } else if self.written_encoding() & 0x70 == 0x10 {
-                out.extend_from_slice(&distance(target, place)?);
+                out.extend_from_slice(&four_byte_distance(target, place)?);
             } else {
                 out.extend_from_slice(&target.to_le_bytes()[..size]);
             }
@@ -241,7 +243,7 @@ impl Lsda {
 }
 
 /// The 4-byte distance from `place` to `target`.
-pub fn distance(target: u64, place: u64) -> Option<[u8; 4]> {
+pub fn four_byte_distance(target: u64, place: u64) -> Option<[u8; 4]> {
     i32::try_from(target.wrapping_sub(place) as i64)
         .ok()
         .map(i32::to_le_bytes)
@@ -278,8 +280,8 @@ mod tests {
         t.extend_from_slice(&body);
         t.extend(std::iter::repeat_n(0, pad));
         let place = 0x5000 + t.len() as u64;
-        t.extend_from_slice(&distance(0x7020, place).unwrap());
-        t.extend_from_slice(&distance(0x7010, place + 4).unwrap());
+        t.extend_from_slice(&four_byte_distance(0x7020, place).unwrap());
+        t.extend_from_slice(&four_byte_distance(0x7010, place + 4).unwrap());
         t.extend_from_slice(&[2, 0]);
         t
     }

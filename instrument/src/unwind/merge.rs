@@ -105,7 +105,7 @@ impl<'a> Open<'a> {
 
 /// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`.
 /// `parts` are in the order of their code.
-pub fn merge<'a>(
+pub fn merge_entries<'a>(
     parts: impl IntoIterator<Item = FrameEntry<'a>>,
     most_bytes: usize,
 ) -> impl Iterator<Item = FrameEntry<'a>> {
@@ -199,7 +199,7 @@ mod tests {
                 .zip(instructions)
                 .map(|(at, i)| part(at..at + 0x3e, i))
                 .collect();
-            let merged: Vec<FrameEntry> = merge(parts.clone(), MOST_BYTES_SOFT).collect();
+            let merged: Vec<FrameEntry> = merge_entries(parts.clone(), MOST_BYTES_SOFT).collect();
             assert_eq!(merged.len(), 1);
             assert_eq!(merged[0].code, 0x1000..0x10fe);
             let code = || parts.iter().flat_map(|p| p.code.clone());
@@ -245,22 +245,25 @@ mod tests {
             part(0x11c0..0x1200, PUSH),
         ];
         assert_eq!(
-            merge(parts.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(),
+            merge_entries(parts.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(),
             parts
         );
         let without_padding = vec![part(0x1000..0x1040, FRAME), part(0x1040..0x1080, &[])];
         assert_eq!(
-            merge(without_padding.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(),
+            merge_entries(without_padding.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(),
             without_padding
         );
         let nothing_to_take_back = vec![part(0x1000..0x1040, &[]), part(0x1040..0x1080, FRAME)];
-        assert_eq!(merge(nothing_to_take_back, MOST_BYTES_SOFT).count(), 1);
+        assert_eq!(
+            merge_entries(nothing_to_take_back, MOST_BYTES_SOFT).count(),
+            1
+        );
     }
 
     #[test]
     fn entries_do_not_grow_without_bound() {
         for most in [MOST_BYTES_SOFT, MOST_BYTES_PT] {
-            let merged: Vec<FrameEntry> = merge(
+            let merged: Vec<FrameEntry> = merge_entries(
                 (0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)),
                 most,
             )

@@ -32,16 +32,16 @@ pub const ENC_OMIT: u8 = 0xff;
 
 /// A cursor over bytes whose addresses are known.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader<'a> {
+pub struct UnwindReader<'a> {
     data: &'a [u8],
     /// Address of the next byte.
     pub addr: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> UnwindReader<'a> {
     /// Reads `data`, whose first byte is at `addr`.
-    pub fn new(data: &'a [u8], addr: u64) -> Reader<'a> {
-        Reader { data, addr }
+    pub fn new(data: &'a [u8], addr: u64) -> UnwindReader<'a> {
+        UnwindReader { data, addr }
     }
 
     /// Bytes that are left.
@@ -244,7 +244,7 @@ impl<'a> Tables<'a> {
     pub fn parse(data: &'a [u8], addr: u64) -> Option<Tables<'a>> {
         let mut tables = Tables::default();
         let mut by_offset: HashMap<u64, usize> = HashMap::new();
-        let mut reader = Reader::new(data, addr);
+        let mut reader = UnwindReader::new(data, addr);
         while !reader.rest().is_empty() {
             let start = reader.addr;
             let mut length = reader.uint(4)?;
@@ -256,7 +256,7 @@ impl<'a> Tables<'a> {
                 length = reader.uint(8)?;
             }
             let id_at = reader.addr;
-            let mut entry = Reader::new(reader.take(usize::try_from(length).ok()?)?, id_at);
+            let mut entry = UnwindReader::new(reader.take(usize::try_from(length).ok()?)?, id_at);
             let id = entry.uint(4)?;
             if id == 0 {
                 by_offset.insert(start, tables.cies.len());
@@ -313,9 +313,9 @@ impl<'a> Tables<'a> {
     }
 
     /// Source of an entry's instructions.
-    pub fn source(&self, fde: &Fde<'a>) -> cfi::Source<'a> {
+    pub fn source(&self, fde: &Fde<'a>) -> cfi::CfiSource<'a> {
         let cie = &self.cies[fde.cie];
-        cfi::Source {
+        cfi::CfiSource {
             instructions: fde.instructions,
             start: fde.range.start,
             code_align: cie.code_align,
@@ -344,12 +344,12 @@ fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
         .segments
         .iter()
         .find(|s| s.kind == elf::PT_GNU_EH_FRAME.0)?;
-    let mut reader = Reader::new(elf.at(header.vaddr)?, header.vaddr);
+    let mut reader = UnwindReader::new(elf.at(header.vaddr)?, header.vaddr);
     let (version, encoding) = (reader.u8()?, reader.u8()?);
     reader.take(2)?;
     let addr = reader.pointer(encoding, 0).filter(|_| version == 1)?;
     let data = elf.at(addr)?;
-    let mut walk = Reader::new(data, addr);
+    let mut walk = UnwindReader::new(data, addr);
     loop {
         match walk.uint(4)? {
             0 => break,
@@ -369,7 +369,7 @@ fn search_table(elf: &Elf) -> Option<HashMap<u64, u64>> {
         .segments
         .iter()
         .find(|s| s.kind == elf::PT_GNU_EH_FRAME.0)?;
-    let mut reader = Reader::new(elf.at(header.vaddr)?, header.vaddr);
+    let mut reader = UnwindReader::new(elf.at(header.vaddr)?, header.vaddr);
     let (version, encoding) = (reader.u8()?, reader.u8()?);
     if version != 1 || reader.take(2)? != [UDATA4, DATAREL_SDATA4] {
         return None;
@@ -383,7 +383,7 @@ fn search_table(elf: &Elf) -> Option<HashMap<u64, u64>> {
     (0..count).map(|_| Some((address()?, address()?))).collect()
 }
 
-fn cie(mut r: Reader) -> Option<Cie> {
+fn cie(mut r: UnwindReader) -> Option<Cie> {
     let version = r.u8()?;
     let augmentation: Vec<u8> = std::iter::from_fn(|| r.u8().filter(|&b| b != 0)).collect();
     if !matches!(version, 1 | 3 | 4) {
@@ -418,7 +418,7 @@ fn cie(mut r: Reader) -> Option<Cie> {
     }
     let len = usize::try_from(r.uleb()?).ok()?;
     let addr = r.addr;
-    let mut data = Reader::new(r.take(len)?, addr);
+    let mut data = UnwindReader::new(r.take(len)?, addr);
     for letter in letters {
         match letter {
             b'P' => {
@@ -441,14 +441,14 @@ fn cie(mut r: Reader) -> Option<Cie> {
     Some(cie)
 }
 
-fn fde<'a>(mut r: Reader<'a>, cie: &Cie<'a>, index: usize, at: u64) -> Option<Fde<'a>> {
+fn fde<'a>(mut r: UnwindReader<'a>, cie: &Cie<'a>, index: usize, at: u64) -> Option<Fde<'a>> {
     let start = r.pointer(cie.encoding, 0)?;
     let len = r.number(cie.encoding)?;
     let mut lsda = None;
     if cie.augmented {
         let len = usize::try_from(r.uleb()?).ok()?;
         let addr = r.addr;
-        let mut data = Reader::new(r.take(len)?, addr);
+        let mut data = UnwindReader::new(r.take(len)?, addr);
         if cie.has_lsda {
             lsda = Some(data.pointer(cie.lsda_encoding, start)?).filter(|&p| p != 0);
         }

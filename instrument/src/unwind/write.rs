@@ -1,6 +1,6 @@
 //! Writes `.eh_frame` and `.eh_frame_hdr`.
 
-use crate::unwind::lsda::distance;
+use crate::unwind::lsda::four_byte_distance;
 use crate::unwind::{Cie, ENC_INDIRECT, ENC_PCREL4};
 use crate::util::leb128::{leb128, sleb128};
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ impl<'a> EhFrame<'a> {
         let field = if target == 0 {
             [0; 4]
         } else {
-            distance(target, self.here()).ok_or(TooFar)?
+            four_byte_distance(target, self.here()).ok_or(TooFar)?
         };
         self.bytes.extend_from_slice(&field);
         Ok(())
@@ -123,7 +123,7 @@ impl<'a> EhFrame<'a> {
         self.bytes.extend_from_slice(&[0; 4]);
         let back = u32::try_from(self.here() - cie_at).map_err(|_| TooFar)?;
         self.bytes.extend_from_slice(&back.to_le_bytes());
-        let first = distance(code.start, self.here()).ok_or(TooFar)?;
+        let first = four_byte_distance(code.start, self.here()).ok_or(TooFar)?;
         self.bytes.extend_from_slice(&first);
         let len = code
             .end
@@ -156,15 +156,15 @@ impl<'a> EhFrame<'a> {
 pub fn header(addr: u64, frame: u64, entries: &[(u64, u64)]) -> Result<Vec<u8>, TooFar> {
     // Version 1; pcrel sdata4 pointer, udata4 count, table of sdata4 relative to the header.
     let mut out = vec![1, ENC_PCREL4, 0x03, 0x3b];
-    out.extend_from_slice(&distance(frame, addr + 4).ok_or(TooFar)?);
+    out.extend_from_slice(&four_byte_distance(frame, addr + 4).ok_or(TooFar)?);
     out.extend_from_slice(
         &u32::try_from(entries.len())
             .map_err(|_| TooFar)?
             .to_le_bytes(),
     );
     for &(code, entry) in entries {
-        out.extend_from_slice(&distance(code, addr).ok_or(TooFar)?);
-        out.extend_from_slice(&distance(entry, addr).ok_or(TooFar)?);
+        out.extend_from_slice(&four_byte_distance(code, addr).ok_or(TooFar)?);
+        out.extend_from_slice(&four_byte_distance(entry, addr).ok_or(TooFar)?);
     }
     Ok(out)
 }

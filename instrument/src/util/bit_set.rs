@@ -59,15 +59,15 @@ impl Bits {
 
 /// A set of numbers whose first word stands apart, since most sets have no others.
 #[derive(Clone, Debug, Default)]
-pub struct Row {
+pub struct BitRow {
     first: u64,
     more: Vec<u64>,
 }
 
-impl Row {
+impl BitRow {
     /// None of the numbers below `n`.
-    pub fn new(n: usize) -> Row {
-        Row {
+    pub fn new(n: usize) -> BitRow {
+        BitRow {
             first: 0,
             more: vec![0; n.div_ceil(64).saturating_sub(1)],
         }
@@ -144,7 +144,7 @@ impl Row {
     }
 
     /// Adds the numbers of another set.
-    pub fn add(&mut self, other: &Row) {
+    pub fn add(&mut self, other: &BitRow) {
         self.first |= other.first;
         self.more
             .iter_mut()
@@ -153,7 +153,7 @@ impl Row {
     }
 
     /// Takes the numbers of another set out; returns true if one was in.
-    pub fn take_all(&mut self, other: &Row) -> bool {
+    pub fn take_all(&mut self, other: &BitRow) -> bool {
         let mut found = self.first & other.first;
         self.first &= !other.first;
         for (mine, theirs) in self.more.iter_mut().zip(&other.more) {
@@ -184,20 +184,20 @@ fn each(first: u64, more: &[u64], mut tell: impl FnMut(usize)) {
     }
 }
 
-/// Sets of numbers, as [`Row`]s.
+/// Sets of numbers, as [`BitRow`]s.
 #[derive(Clone, Debug, Default)]
-pub struct Rows {
+pub struct BitRows {
     first: Vec<u64>,
     more: Vec<u64>,
     /// Words of each row in `more`.
     width: usize,
 }
 
-impl Rows {
+impl BitRows {
     /// So many sets, with none of the numbers below `n`.
-    pub fn new(rows: usize, n: usize) -> Rows {
+    pub fn new(rows: usize, n: usize) -> BitRows {
         let width = n.div_ceil(64).saturating_sub(1);
-        Rows {
+        BitRows {
             first: vec![0; rows],
             more: vec![0; rows * width],
             width,
@@ -219,7 +219,7 @@ impl Rows {
 
     /// Adds the numbers of a set to another one.
     #[inline]
-    pub fn add_to(&self, row: usize, to: &mut Row) {
+    pub fn add_to(&self, row: usize, to: &mut BitRow) {
         to.first |= self.first[row];
         if self.width != 0 {
             to.more
@@ -231,7 +231,7 @@ impl Rows {
 
     /// Takes the numbers of a set out of another one.
     #[inline]
-    pub fn take_from(&self, row: usize, from: &mut Row) {
+    pub fn take_from(&self, row: usize, from: &mut BitRow) {
         from.first &= !self.first[row];
         if self.width != 0 {
             from.more
@@ -243,7 +243,7 @@ impl Rows {
 
     /// Adds numbers to a set; returns true if one was not in.
     #[inline]
-    pub fn add(&mut self, row: usize, other: &Row) -> bool {
+    pub fn add(&mut self, row: usize, other: &BitRow) -> bool {
         let mut new = other.first & !self.first[row];
         self.first[row] |= other.first;
         if self.width != 0 {
@@ -311,7 +311,7 @@ mod tests {
                 .into_iter()
                 .filter(|&i| i < n)
                 .collect();
-            let (mut row, mut rows) = (Row::new(n), Rows::new(3, n));
+            let (mut row, mut rows) = (BitRow::new(n), BitRows::new(3, n));
             numbers.iter().for_each(|&i| row.set(i));
             assert!(rows.add(1, &row) && !rows.add(1, &row));
             let (mut of_row, mut of_rows) = (Vec::new(), Vec::new());
@@ -324,7 +324,7 @@ mod tests {
             for (place, &i) in (0..).zip(&numbers) {
                 assert!(row.get(i) && rows.count_below(1, i) == place);
             }
-            let mut sum = Row::new(n);
+            let mut sum = BitRow::new(n);
             sum.add_low(2);
             rows.add_to(1, &mut sum);
             assert!(sum.get(1) && sum.take(1) && !sum.take(1) && sum.low() == row.low());

@@ -3,7 +3,7 @@
 /// Bytes that grow at their end. There is room behind them already, in which is anything: most
 /// times, appending a few takes one comparison and no call.
 #[derive(Debug, Default)]
-pub struct Bytes {
+pub struct ByteBuf {
     /// They and the room.
     all: Vec<u8>,
     /// Number of bytes. It is known not to overflow at any addition.
@@ -13,10 +13,10 @@ pub struct Bytes {
 /// Number of bytes that are written at once.
 const CHUNK: usize = 16;
 
-impl Bytes {
+impl ByteBuf {
     /// None, with room for so many.
-    pub fn with_room(count: usize) -> Bytes {
-        Bytes {
+    pub fn with_room(count: usize) -> ByteBuf {
+        ByteBuf {
             all: vec![0; count + CHUNK],
             len: 0,
         }
@@ -98,7 +98,7 @@ mod tests {
     fn all_ways_to_append_are_the_same() {
         let source: Vec<u8> = (0..100).collect();
         for room in [0, 5, 1000] {
-            let (mut bytes, mut expected) = (Bytes::with_room(room), Vec::new());
+            let (mut bytes, mut expected) = (ByteBuf::with_room(room), Vec::new());
             for n in 0..200 {
                 let (at, len) = (n % 83, n * 7 % 17);
                 match n % 3 {

@@ -200,7 +200,7 @@ fn shorten(outer: &mut Insn, inner: u64) {
 /// Source that a function is decoded from, as often as its instructions are needed. Instructions
 /// take fifteen times as much memory as bytes, so copies of them cost more than one would think.
 #[derive(Clone, Debug)]
-pub struct Source<'a> {
+pub struct CodeSource<'a> {
     /// See [`decode`].
     pub bytes: &'a [u8],
     /// See [`decode`].
@@ -209,7 +209,7 @@ pub struct Source<'a> {
     pub entries: Vec<u64>,
 }
 
-impl Source<'_> {
+impl CodeSource<'_> {
     /// See [`decode`].
     pub fn decode(&self) -> Result<Body, LeftReason> {
         decode(self.bytes, self.base, &self.entries)

@@ -3,7 +3,7 @@
 //! None of them writes flags. Registers are hardware numbers ([`Gpr`]); cursor arithmetic is 32
 //! bits wide because rings lie below 4 GiB (see [`mgz_abi`]).
 
-use crate::util::byte_buf::Bytes;
+use crate::util::byte_buf::ByteBuf;
 use crate::x86::regs::Gpr;
 
 /// A memory operand.
@@ -94,7 +94,7 @@ impl Encoded {
 
     /// Appends the bytes to code.
     #[inline]
-    pub fn append(self, out: &mut Bytes) {
+    pub fn append(self, out: &mut ByteBuf) {
         out.put(self.0, self.size());
     }
 }
@@ -470,7 +470,7 @@ mod tests {
     }
 
     fn asm(code: &[Encoded]) -> String {
-        let mut out = Bytes::default();
+        let mut out = ByteBuf::default();
         code.iter().for_each(|c| c.append(&mut out));
         text(out.as_slice())
     }

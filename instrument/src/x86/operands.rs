@@ -15,7 +15,7 @@ use std::ops::{Index, Range};
 
 /// Segment of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Segment {
+pub enum AccessSegment {
     /// Base 0.
     Flat,
     /// fs override.
@@ -28,7 +28,7 @@ pub enum Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EffectiveAddress {
     /// Segment override (ds, es, ss and cs have base 0 in 64-bit mode).
-    pub segment: Segment,
+    pub segment: AccessSegment,
     /// Base register.
     pub base: Option<Gpr>,
     /// Index register.
@@ -46,7 +46,7 @@ impl EffectiveAddress {
     /// `[register]`.
     pub fn at(register: Gpr) -> EffectiveAddress {
         EffectiveAddress {
-            segment: Segment::Flat,
+            segment: AccessSegment::Flat,
             base: Some(register),
             index: None,
             scale: 1,
@@ -61,7 +61,7 @@ impl EffectiveAddress {
     pub fn is_constant(&self) -> bool {
         self.index.is_none()
             && match self.base {
-                None => self.segment != Segment::Gs,
+                None => self.segment != AccessSegment::Gs,
                 base => base == Some(RSP),
             }
     }
@@ -106,7 +106,7 @@ pub enum Form {
 
 /// One access of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct OperandAccess {
     /// Reads memory.
     pub read: bool,
     /// Writes memory.
@@ -117,7 +117,7 @@ pub struct Access {
     pub form: Form,
 }
 
-impl Access {
+impl OperandAccess {
     /// True if its class is asked for and depends on register values; see
     /// [`crate::analyze::dataflow`]. `stores`: classes of stores are asked for, too.
     pub fn asks(&self, stores: bool) -> bool {
@@ -131,7 +131,7 @@ impl Access {
 }
 
 /// At most two accesses of one instruction, in the order in which the processor makes them.
-pub type Accesses = [Access];
+pub type Accesses = [OperandAccess];
 
 /// The accesses of each instruction. Most have none, so that it would be a waste to keep a place
 /// for those of each.
@@ -140,7 +140,7 @@ pub struct AccessList {
     /// Per instruction: where its accesses begin in `all`, times four, and their number. Zero: it
     /// has none.
     of: Vec<u32>,
-    all: Vec<Access>,
+    all: Vec<OperandAccess>,
     /// Numbers of the instructions that have some.
     insns: Vec<u32>,
 }
@@ -157,7 +157,7 @@ impl AccessList {
 
     /// Sets the one of an instruction behind all that have some.
     #[inline]
-    pub fn set(&mut self, insn: usize, access: Access) {
+    pub fn set(&mut self, insn: usize, access: OperandAccess) {
         self.of[insn] = (self.all.len() << 2 | 1) as u32;
         self.all.push(access);
         self.insns.push(insn as u32);
@@ -173,7 +173,7 @@ impl AccessList {
     }
 
     /// Adds one to each of some instructions that have none.
-    pub fn add(&mut self, more: impl Iterator<Item = (usize, Access)>) {
+    pub fn add(&mut self, more: impl Iterator<Item = (usize, OperandAccess)>) {
         let before = self.insns.len();
         for (insn, access) in more {
             debug_assert!(self[insn].is_empty());
@@ -200,7 +200,7 @@ impl AccessList {
     }
 
     /// All accesses.
-    pub fn iter(&self) -> impl Iterator<Item = &Access> {
+    pub fn iter(&self) -> impl Iterator<Item = &OperandAccess> {
         self.all.iter()
     }
 }
@@ -217,8 +217,8 @@ impl Index<usize> for AccessList {
     }
 }
 
-impl FromIterator<SmallVec<[Access; 2]>> for AccessList {
-    fn from_iter<T: IntoIterator<Item = SmallVec<[Access; 2]>>>(lists: T) -> AccessList {
+impl FromIterator<SmallVec<[OperandAccess; 2]>> for AccessList {
+    fn from_iter<T: IntoIterator<Item = SmallVec<[OperandAccess; 2]>>>(lists: T) -> AccessList {
         let mut all = AccessList::none(0);
         for (i, list) in lists.into_iter().enumerate() {
             all.of.push(0);
@@ -229,7 +229,7 @@ impl FromIterator<SmallVec<[Access; 2]>> for AccessList {
 }
 
 /// Lists the explicit accesses of an instruction.
-pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[Access; 2]> {
+pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[OperandAccess; 2]> {
     let mut list = SmallVec::new();
     if !inst.op_kinds().any(is_memory) || is_hint(inst.mnemonic()) {
         return list;
@@ -257,7 +257,7 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[Access; 2
             OpKind::MemorySegDI | OpKind::MemorySegEDI => Form::Unknown,
             _ => continue,
         };
-        list.push(Access {
+        list.push(OperandAccess {
             read,
             write,
             size: size_of(inst),
@@ -276,10 +276,10 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[Access; 2
 
 /// The access of an instruction that [`crate::x86::effects`] calls plain.
 #[inline]
-pub fn plain_access(inst: &Instruction, operands: &impl Operands) -> Option<Access> {
+pub fn plain_access(inst: &Instruction, operands: &impl Operands) -> Option<OperandAccess> {
     let op = (0..3).find(|&op| inst.op_kind(op) == OpKind::Memory)?;
     let (read, write) = directions(operands.op_access(op))?;
-    Some(Access {
+    Some(OperandAccess {
         read,
         write,
         size: size_of(inst),
@@ -356,11 +356,11 @@ fn size_of(inst: &Instruction) -> u32 {
     }
 }
 
-fn segment(inst: &Instruction) -> Segment {
+fn segment(inst: &Instruction) -> AccessSegment {
     match inst.segment_prefix() {
-        Register::FS => Segment::Fs,
-        Register::GS => Segment::Gs,
-        _ => Segment::Flat,
+        Register::FS => AccessSegment::Fs,
+        Register::GS => AccessSegment::Gs,
+        _ => AccessSegment::Flat,
     }
 }
 
@@ -407,7 +407,7 @@ fn plain_place(inst: &Instruction) -> EffectiveAddress {
 
 fn memory_form(inst: &Instruction) -> Form {
     if inst.mnemonic() == Mnemonic::Xlatb {
-        let plain = inst.memory_base() == Register::RBX && segment(inst) == Segment::Flat;
+        let plain = inst.memory_base() == Register::RBX && segment(inst) == AccessSegment::Flat;
         return if plain { Form::Table } else { Form::Unknown };
     }
     if inst.is_vsib() {
@@ -461,7 +461,7 @@ fn memory_form(inst: &Instruction) -> Form {
 }
 
 fn string_form(inst: &Instruction, pointer: Gpr) -> Form {
-    if segment(inst) != Segment::Flat && pointer == RSI {
+    if segment(inst) != AccessSegment::Flat && pointer == RSI {
         return Form::Unknown;
     }
     let repeated = inst.has_rep_prefix() || inst.has_repne_prefix();
@@ -536,9 +536,9 @@ pub fn literals(insn: &Insn, store: bool, nth: usize) -> (u8, u8, u8, i64, u8) {
         .copied();
     let inst = &insn.inst;
     let segment = match segment(inst) {
-        Segment::Flat => 0,
-        Segment::Fs => 1,
-        Segment::Gs => 2,
+        AccessSegment::Flat => 0,
+        AccessSegment::Fs => 1,
+        AccessSegment::Gs => 2,
     };
     let number = |r: Option<Gpr>| r.map_or(REG_NONE, |r| r.0);
     match found.map(|a| a.form) {
@@ -578,7 +578,7 @@ mod tests {
     use super::*;
     use iced_x86::{Decoder, DecoderOptions};
 
-    fn of(bytes: &[u8]) -> Vec<Access> {
+    fn of(bytes: &[u8]) -> Vec<OperandAccess> {
         let inst = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode();
         assert!(!inst.is_invalid());
         accesses(&inst, InstructionInfoFactory::new().info(&inst))

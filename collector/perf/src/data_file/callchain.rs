@@ -8,7 +8,7 @@
 //! addresses are checked where they are named.
 
 use crate::data_file::header::Attr;
-use crate::data_file::records::Bytes;
+use crate::data_file::records::RecordBytes;
 use crate::data_file::sample::Sample;
 use crate::data_file::u64_at;
 use std::ops::Range;
@@ -104,12 +104,12 @@ pub struct UserStack<'a> {
     /// The frame pointer's register; 0 if it is not known.
     pub bp: u64,
     /// The stack from there on.
-    pub bytes: Bytes<'a>,
+    pub bytes: RecordBytes<'a>,
 }
 
 impl<'a> UserStack<'a> {
     /// That of a sample, if it has one. `body` is what `sample` was read from.
-    pub fn of(attr: &Attr, sample: &Sample, body: &Bytes<'a>) -> Option<UserStack<'a>> {
+    pub fn of(attr: &Attr, sample: &Sample, body: &RecordBytes<'a>) -> Option<UserStack<'a>> {
         // As the kernel numbers registers of x86 (`PERF_REG_X86_*`).
         const BP: u32 = 6;
         const SP: u32 = 7;
@@ -127,8 +127,8 @@ impl<'a> UserStack<'a> {
             sp: register(SP)?,
             bp: register(BP).unwrap_or(0),
             bytes: match body {
-                Bytes::File(body) => Bytes::File(body.get(stack)?),
-                Bytes::Unpacked(body) => Bytes::Unpacked(body.get(stack)?.into()),
+                RecordBytes::File(body) => RecordBytes::File(body.get(stack)?),
+                RecordBytes::Unpacked(body) => RecordBytes::Unpacked(body.get(stack)?.into()),
             },
         })
     }

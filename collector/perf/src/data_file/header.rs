@@ -1,6 +1,6 @@
 //! File header and event attributes.
 
-use crate::data_file::{PerfDataError, array, text, u32_at, u64_at};
+use crate::data_file::{PerfDataError, array, u32_at, u64_at, zero_terminated_text};
 use std::ops::Range;
 
 /// `PERF_SAMPLE_*` bits that matter here.
@@ -106,7 +106,7 @@ impl Attr {
 
 /// An attribute with the ids of its counters.
 #[derive(Clone, Debug, Default)]
-pub struct Event {
+pub struct AttrWithIds {
     /// Attribute.
     pub attr: Attr,
     /// Ids.
@@ -119,7 +119,7 @@ pub struct Layout {
     /// Place of the records.
     pub data: Range<usize>,
     /// Events, if they are not among the records.
-    pub events: Vec<Event>,
+    pub events: Vec<AttrWithIds>,
     /// The build id section.
     pub build_ids: Range<usize>,
     /// Other sections, by [`feature`], and whether they lie in the file as they say.
@@ -162,7 +162,7 @@ pub fn strings(id: u32, section: &[u8]) -> (Vec<String>, bool) {
             .and_then(|length| usize::try_from(length).ok())
             .and_then(|length| section.get(at + 4..at.checked_add(4)?.checked_add(length)?));
         let Some(bytes) = string else { break };
-        out.push(text(bytes));
+        out.push(zero_terminated_text(bytes));
         at += 4 + bytes.len();
     }
     let whole = out.len() == count;
@@ -225,7 +225,7 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
             .chunks_exact(8)
             .map(|id| u64_at(id, 0).unwrap_or(0))
             .collect();
-        events.push(Event {
+        events.push(AttrWithIds {
             attr: Attr::read(fields),
             ids,
         });

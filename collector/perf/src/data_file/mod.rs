@@ -86,7 +86,7 @@ pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Zero-terminated text (or up to the end).
-pub fn text(bytes: &[u8]) -> String {
+pub fn zero_terminated_text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

@@ -41,32 +41,32 @@ pub mod kind {
 
 /// Bytes that live in the file, or that were unpacked from it.
 #[derive(Clone, Debug)]
-pub enum Bytes<'a> {
+pub enum RecordBytes<'a> {
     /// In the file.
     File(&'a [u8]),
     /// Unpacked.
     Unpacked(Arc<[u8]>),
 }
 
-impl std::ops::Deref for Bytes<'_> {
+impl std::ops::Deref for RecordBytes<'_> {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match self {
-            Bytes::File(bytes) => bytes,
-            Bytes::Unpacked(bytes) => bytes,
+            RecordBytes::File(bytes) => bytes,
+            RecordBytes::Unpacked(bytes) => bytes,
         }
     }
 }
 
 /// One record.
 #[derive(Clone, Debug)]
-pub struct Record<'a> {
+pub struct PerfRecord<'a> {
     /// Type, see [`kind`].
     pub kind: u32,
     /// Further bits.
     pub misc: u16,
     /// Bytes behind the 8-byte header.
-    pub body: Bytes<'a>,
+    pub body: RecordBytes<'a>,
     /// PT data that follows an AUXTRACE record.
     pub trailer: &'a [u8],
     /// Its offset in the file (for unpacked records: of the compressed one).
@@ -124,7 +124,7 @@ impl<'a> Records<'a> {
     }
 
     /// Next record that lies in unpacked bytes.
-    fn next_unpacked(&mut self) -> Option<Record<'a>> {
+    fn next_unpacked(&mut self) -> Option<PerfRecord<'a>> {
         let rest = self.unpacked.get(self.unpacked_at..)?;
         let size = usize::from(u16_at(rest, 6)?);
         if size < 8 {
@@ -134,10 +134,10 @@ impl<'a> Records<'a> {
             return None;
         }
         let record = rest.get(..size)?;
-        let record = Record {
+        let record = PerfRecord {
             kind: u32_at(record, 0)?,
             misc: u16_at(record, 4)?,
-            body: Bytes::Unpacked(record[8..].into()),
+            body: RecordBytes::Unpacked(record[8..].into()),
             trailer: &[],
             at: self.source,
         };
@@ -188,9 +188,9 @@ impl<'a> Records<'a> {
 }
 
 impl<'a> Iterator for Records<'a> {
-    type Item = Record<'a>;
+    type Item = PerfRecord<'a>;
 
-    fn next(&mut self) -> Option<Record<'a>> {
+    fn next(&mut self) -> Option<PerfRecord<'a>> {
         loop {
             if let Some(record) = self.next_unpacked() {
                 return Some(record);
@@ -243,10 +243,10 @@ impl<'a> Iterator for Records<'a> {
                     }
                 }
                 _ => {
-                    return Some(Record {
+                    return Some(PerfRecord {
                         kind,
                         misc,
-                        body: Bytes::File(body),
+                        body: RecordBytes::File(body),
                         trailer,
                         at,
                     });

@@ -1,11 +1,11 @@
 //! One pass over a file: PT data, clocks, threads, mappings.
 
 use crate::data_file::callchain::{CallChain, UserStack};
-use crate::data_file::header::{Attr, Event, bits, feature};
+use crate::data_file::header::{Attr, AttrWithIds, bits, feature};
 use crate::data_file::mapping::{Mapping, Spaces};
-use crate::data_file::records::{Bytes, Record, Records, kind};
+use crate::data_file::records::{PerfRecord, RecordBytes, Records, kind};
 use crate::data_file::sample::{IdPlace, Identity};
-use crate::data_file::{PerfDataError, header, sample, text, u32_at, u64_at};
+use crate::data_file::{PerfDataError, header, sample, u32_at, u64_at, zero_terminated_text};
 use mgz_pt::ClockSettings;
 use std::collections::{BTreeMap, HashMap};
 
@@ -47,13 +47,13 @@ pub enum Stream {
 
 /// A window: the AUX data of one sample, or one snapshot.
 #[derive(Clone, Debug)]
-pub struct Window<'a> {
+pub struct AuxWindow<'a> {
     /// The stream it is cut from.
     pub stream: Stream,
     /// Its number in the file: the `sample` column.
     pub number: u32,
     /// Bytes.
-    pub bytes: Bytes<'a>,
+    pub bytes: RecordBytes<'a>,
     /// Thread, CPU and time of the sample.
     pub identity: Identity,
     /// Index into [`Session::sampling`] of the event that took it. `None` for snapshots, and if the
@@ -203,7 +203,7 @@ impl Sampling {
 #[derive(Debug, Default)]
 pub struct Session<'a> {
     /// Windows, in the order of the file.
-    pub windows: Vec<Window<'a>>,
+    pub windows: Vec<AuxWindow<'a>>,
     /// Full traces by stream.
     pub full: BTreeMap<Stream, FullStream<'a>>,
     /// Clock of the PT streams.
@@ -254,7 +254,7 @@ struct Counter {
 /// State of the pass.
 struct Reader<'a> {
     session: Session<'a>,
-    events: Vec<Event>,
+    events: Vec<AttrWithIds>,
     /// By event: its number in [`Session::sampling`].
     samplings: Vec<Option<usize>>,
     counters: HashMap<u64, Counter>,
@@ -436,7 +436,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 impl<'a> Reader<'a> {
-    fn add_event(&mut self, event: Event) {
+    fn add_event(&mut self, event: AttrWithIds) {
         let number = self.events.len();
         for id in &event.ids {
             self.counters.entry(*id).or_default().event = Some(number);
@@ -461,7 +461,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The attribute that describes a record. Where that cannot be known, it is counted.
-    fn attr(&mut self, record: &Record<'_>) -> Option<Attr> {
+    fn attr(&mut self, record: &PerfRecord<'_>) -> Option<Attr> {
         let first = self.events.first().map(|e| e.attr);
         if first.is_some() && !self.mixed {
             return first;
@@ -479,7 +479,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The counter of a record, by where the file's records have it.
-    fn id(&self, record: &Record<'_>) -> Option<u64> {
+    fn id(&self, record: &PerfRecord<'_>) -> Option<u64> {
         let place = self.place?;
         let at = if record.kind == kind::SAMPLE {
             Some(place.sample)
@@ -490,7 +490,7 @@ impl<'a> Reader<'a> {
     }
 
     /// True if a record of the kernel concerns a virtual machine. Relevant ones are counted.
-    fn is_guest(&mut self, record: &Record<'_>) -> bool {
+    fn is_guest(&mut self, record: &PerfRecord<'_>) -> bool {
         let by_mode = MISC_GUEST.contains(&(record.misc & MISC_CPUMODE))
             && matches!(record.kind, kind::SAMPLE | kind::MMAP | kind::MMAP2);
         let guest = by_mode
@@ -510,14 +510,14 @@ impl<'a> Reader<'a> {
         guest
     }
 
-    fn identity(&mut self, record: &Record<'_>) -> Identity {
+    fn identity(&mut self, record: &PerfRecord<'_>) -> Identity {
         self.attr(record)
             .map(|attr| sample::identity(&attr, &record.body))
             .unwrap_or_default()
     }
 
     /// Takes a record in; `None` if it is malformed.
-    fn record(&mut self, record: &Record<'a>) -> Option<()> {
+    fn record(&mut self, record: &PerfRecord<'a>) -> Option<()> {
         let body = &record.body[..];
         let pair = || u32_at(body, 0).zip(u32_at(body, 4));
         if self.is_guest(record) {
@@ -530,7 +530,9 @@ impl<'a> Reader<'a> {
                 let (pid, tid) = pair()?;
                 let time = self.identity(record).time.unwrap_or(0);
                 self.session.process_of.insert(tid, pid);
-                self.session.names.insert((pid, tid), text(&body[8..]));
+                self.session
+                    .names
+                    .insert((pid, tid), zero_terminated_text(&body[8..]));
                 if record.misc & MISC_COMM_EXEC != 0 {
                     self.session.spaces.exec(pid, time);
                 }
@@ -571,7 +573,7 @@ impl<'a> Reader<'a> {
                     .chunks_exact(8)
                     .filter_map(|id| u64_at(id, 0))
                     .collect();
-                self.add_event(Event {
+                self.add_event(AttrWithIds {
                     attr: Attr::read(&body[..size]),
                     ids,
                 });
@@ -631,7 +633,7 @@ impl<'a> Reader<'a> {
         number
     }
 
-    fn sample(&mut self, record: &Record<'a>) -> Option<()> {
+    fn sample(&mut self, record: &PerfRecord<'a>) -> Option<()> {
         let Some(attr) = self.attr(record) else {
             return Some(());
         };
@@ -649,8 +651,8 @@ impl<'a> Reader<'a> {
             None => found.period.unwrap_or(0),
         };
         let bytes = match &record.body {
-            Bytes::File(body) => Bytes::File(&body[aux]),
-            Bytes::Unpacked(body) => Bytes::Unpacked(body[aux].into()),
+            RecordBytes::File(body) => RecordBytes::File(&body[aux]),
+            RecordBytes::Unpacked(body) => RecordBytes::Unpacked(body[aux].into()),
         };
         let counter = found
             .identity
@@ -670,7 +672,7 @@ impl<'a> Reader<'a> {
             (None, None) => Stream::Thread(thread),
         };
         let number = self.next_number();
-        self.session.windows.push(Window {
+        self.session.windows.push(AuxWindow {
             stream,
             number,
             bytes,
@@ -692,7 +694,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn mapping(&mut self, record: &Record<'_>) -> Option<()> {
+    fn mapping(&mut self, record: &PerfRecord<'_>) -> Option<()> {
         let body = &record.body[..];
         let time = self.identity(record).time.unwrap_or(0);
         let (pid, tid, start, len, offset) = (
@@ -712,7 +714,7 @@ impl<'a> Reader<'a> {
                 build_id = Some(hex(body.get(36..36 + size)?)).filter(|id| !id.is_empty());
             }
         }
-        let path = text(body.get(path..)?);
+        let path = zero_terminated_text(body.get(path..)?);
         if let Some(id) = &build_id {
             self.session.build_ids.insert(path.clone(), id.clone());
         }
@@ -727,7 +729,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    fn aux(&mut self, record: &Record<'_>) -> Option<()> {
+    fn aux(&mut self, record: &PerfRecord<'_>) -> Option<()> {
         let (offset, size, flags) = (
             u64_at(&record.body, 0)?,
             u64_at(&record.body, 8)?,
@@ -788,7 +790,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    fn piece(&mut self, record: &Record<'a>) -> Option<()> {
+    fn piece(&mut self, record: &PerfRecord<'a>) -> Option<()> {
         let body = &record.body;
         let (offset, buffer) = (u64_at(body, 8)?, u32_at(body, 24)?);
         let (thread, cpu) = (u32_at(body, 28)?, u32_at(body, 32)?);
@@ -816,7 +818,7 @@ impl<'a> Reader<'a> {
             _ => usize::from(*body.get(24)?).min(BUILD_ID_BYTES),
         };
         let id = body.get(4..4 + size)?;
-        let path = text(body.get(28..)?);
+        let path = zero_terminated_text(body.get(28..)?);
         let guest = MISC_GUEST.contains(&(misc & MISC_CPUMODE));
         if !path.is_empty() && size > 0 && !guest {
             self.session.build_ids.insert(path, hex(id));

@@ -148,7 +148,7 @@ impl Writer {
 
     /// One record. The body's length must be a multiple of 8 and fit.
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) -> io::Result<()> {
-        self.records(&record(kind, misc, body)?)
+        self.records(&record_bytes(kind, misc, body)?)
     }
 
     /// PT data in an AUXTRACE record. `cpu` is the buffer's, `tsc` the time (perf cannot read time
@@ -288,7 +288,7 @@ impl Writer {
 }
 
 /// One record as bytes.
-pub fn record(kind: u32, misc: u16, body: &[u8]) -> io::Result<Vec<u8>> {
+pub fn record_bytes(kind: u32, misc: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     let size = u16::try_from(8 + body.len())
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a record is too long"))?;
     let mut out = Vec::with_capacity(8 + body.len());
@@ -366,7 +366,7 @@ mod tests {
         writer.record(kind::EXIT, 0, &[0; 16]).unwrap();
         writer.roll_back();
         writer.record(kind::FORK, 0, &[0; 16]).unwrap();
-        let build_id = record(kind::BUILD_ID, 2, &[0; 32]).unwrap();
+        let build_id = record_bytes(kind::BUILD_ID, 2, &[0; 32]).unwrap();
         writer
             .finish(&About {
                 release: "6.1".into(),
@@ -433,6 +433,6 @@ mod tests {
                 (8 * (number + 1), 8 * (1 + number * 3000))
             );
         }
-        assert!(record(1, 0, &[0; 70_000]).is_err());
+        assert!(record_bytes(1, 0, &[0; 70_000]).is_err());
     }
 }

@@ -47,7 +47,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         syscall::init_gs(request.hwcap2);
         // SAFETY: what the kernel has told the process.
         unsafe { vdso::init(request.vdso as usize) };
-        crate::sys::clock::begin();
+        crate::sys::clock::check_counter_access();
         libc_symbols::know(&request.functions);
     }
     // SAFETY: single-threaded in effect.
@@ -74,9 +74,9 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         signals::adopt();
         preload::hook(request.debug);
     }
-    process::header().inspect(|h| stack_copy::begin(h));
+    process::header().inspect(|h| stack_copy::begin_process(h));
     loaded.iter().for_each(modules::add_loaded);
-    crate::record::phases::begin(true);
+    crate::record::phases::begin_phases(true);
     trigger::get_ready();
     attached::DONE
 }

@@ -56,20 +56,20 @@ unsafe extern "C" fn mgz_start(envp: *mut *mut u8) {
 fn start(envp: *mut *mut u8) {
     crate::sys::libc_symbols::find_all();
     // SAFETY: the process is single-threaded, and nobody has been told of its environment.
-    let Some(vectors) = (unsafe { attach(envp) }) else {
+    let Some(vectors) = (unsafe { attach_to_recorder(envp) }) else {
         return;
     };
     hook_loader(vectors.phdr, vectors.phnum);
     if !modules::any_instrumented() {
         process::fall_asleep();
         modules::tell_this_program(MODULE_PLAIN);
-    } else if begin() {
+    } else if begin_recording() {
         modules::scan();
-        phases::begin(false);
+        phases::begin_phases(false);
     }
     crate::wrap::call_sites::meet_calls();
     if let Some(ring) = thread_ring::current() {
-        trigger::start(ring);
+        trigger::start_trigger(ring);
     }
 }
 
@@ -85,7 +85,7 @@ pub struct Vectors {
 ///
 /// # Safety
 /// `envp` must be the environment as the kernel has made it; nothing else may run yet.
-pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
+pub unsafe fn attach_to_recorder(envp: *mut *mut u8) -> Option<Vectors> {
     // The environment is compacted below; the auxiliary vector lies behind its original end.
     let mut end = envp;
     // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with
@@ -110,27 +110,27 @@ pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
         (hwcap2, phdr, phnum, vdso)
     };
     // SAFETY: the caller's contract.
-    if !unsafe { process::attach(envp) } {
+    if !unsafe { process::attach_process(envp) } {
         return None;
     }
     syscall::init_gs(hwcap2);
     // SAFETY: the kernel's own image, or 0.
     unsafe { crate::sys::vdso::init(vdso as usize) };
-    crate::sys::clock::begin();
+    crate::sys::clock::check_counter_access();
     process::count(count::PROGRAMS, 1);
     Some(Vectors { phdr, phnum })
 }
 
 /// Gives the thread of a program that is to be recorded its ring. Returns false, and the recorder
 /// knows why, if it cannot be recorded.
-pub fn begin() -> bool {
+pub fn begin_recording() -> bool {
     if shadow_stack() {
         modules::tell_this_program(MODULE_SHADOW_STACK);
         process::fall_asleep_for_good();
         return false;
     }
     take_in_heap();
-    process::header().inspect(|h| stack_copy::begin(h));
+    process::header().inspect(|h| stack_copy::begin_process(h));
     tell_hooks();
     thread_ring::set_up_scrap();
     thread_ring::set_up();
@@ -168,7 +168,7 @@ pub fn tell_hooks() {
 /// From now on blocks of the heap are logged, if they are to be.
 fn take_in_heap() {
     #[cfg(mgz_cdylib)]
-    process::header().inspect(|h| crate::wrap::heap::attach(h));
+    process::header().inspect(|h| crate::wrap::heap::attach_heap_log(h));
 }
 
 /// A program without instrumentation has loaded a library that has some. Handlers of signals are
@@ -191,12 +191,12 @@ fn wake() {
         return;
     }
     take_in_heap();
-    process::header().inspect(|h| stack_copy::begin(h));
+    process::header().inspect(|h| stack_copy::begin_process(h));
     tell_hooks();
     thread_ring::set_up_scrap();
     crate::record::thread_join::join_here();
     if let Some(ring) = thread_ring::current() {
-        trigger::start(ring);
+        trigger::start_trigger(ring);
     }
     if burst {
         crate::record::thread_join::others(|tid, _| trigger::arm_for(tid));

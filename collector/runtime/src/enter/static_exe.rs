@@ -48,13 +48,13 @@ unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
     // SAFETY: as above.
     let length = unsafe { entries(envp) };
     // SAFETY: as above.
-    let vectors = unsafe { preload::attach(envp) };
+    let vectors = unsafe { preload::attach_to_recorder(envp) };
     // SAFETY: as above; the environment ended there.
     unsafe { move_vector(envp, length) };
     let Some(vectors) = vectors else {
         return;
     };
-    if !preload::begin() {
+    if !preload::begin_recording() {
         return;
     }
     if let Some(header) = process::header() {
@@ -73,9 +73,9 @@ unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
         };
     }
     modules::add_executable(bias, vectors.phdr, vectors.phnum);
-    crate::record::phases::begin(false);
+    crate::record::phases::begin_phases(false);
     if let Some(ring) = thread_ring::current() {
-        trigger::start(ring);
+        trigger::start_trigger(ring);
     }
 }
 

@@ -13,8 +13,8 @@ use mgz_abi::shared_memory::Header;
 
 /// CPU time over which the guaranteed part of the budget is spread, nanoseconds.
 const FIRST: u64 = 500_000_000;
-/// Time over which `plan` corrects for unspent or overspent budget: at least this many nanoseconds,
-/// or a part of the CPU time so far.
+/// Time over which `plan_windows` corrects for unspent or overspent budget: at least this many
+/// nanoseconds, or a part of the CPU time so far.
 const AHEAD: u64 = 50_000_000;
 const AHEAD_OF: u64 = 4;
 /// From window to window, nanoseconds: at least and at most.
@@ -48,7 +48,7 @@ pub struct Account {
 
 /// Source and period of the next windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct WindowPlan {
     /// Nanoseconds of a thread's CPU time from one to the next, on average.
     pub period: u64,
     /// Timers that are looked at at the tick do.
@@ -83,7 +83,7 @@ fn allowed(account: &Account, cpu: u64) -> u64 {
 }
 
 /// Decides how often windows begin from now on.
-pub fn plan(account: &Account) -> Plan {
+pub fn plan_windows(account: &Account) -> WindowPlan {
     let ahead = (account.cpu / AHEAD_OF).max(AHEAD);
     let allowed = allowed(account, account.cpu.saturating_add(ahead))
         .saturating_sub(account.spent)
@@ -96,13 +96,13 @@ pub fn plan(account: &Account) -> Plan {
     let by_event = each(account.window.saturating_add(account.toll));
     // If ticks bring nearly as many windows, they are the cheaper source.
     if account.tick != 0 && by_event >= account.tick.saturating_add(account.tick / 4) {
-        return Plan {
+        return WindowPlan {
             period: each(account.window.saturating_add(TICK_TOLL))
                 .max(account.tick.saturating_mul(2)),
             at_ticks: true,
         };
     }
-    Plan {
+    WindowPlan {
         period: by_event,
         at_ticks: false,
     }
@@ -161,7 +161,7 @@ mod tests {
     fn run(account: Account, until: u64) -> (u64, u64, u64) {
         let (mut now, mut windows, mut longest) = (account, 0, 0);
         while now.cpu < until {
-            let plan = plan(&now);
+            let plan = plan_windows(&now);
             now.cpu += plan.period;
             now.spent += now.window + if plan.at_ticks { TICK_TOLL } else { now.toll };
             windows += 1;
@@ -230,19 +230,19 @@ mod tests {
             tick: 4_000_000,
             ..ACCOUNT
         };
-        assert!(!plan(&dear).at_ticks);
+        assert!(!plan_windows(&dear).at_ticks);
         let late = Account {
             cpu: 60 * SECOND,
             spent: 605_000_000,
             ..dear
         };
-        assert!(plan(&late).at_ticks && plan(&late).period >= 8_000_000);
+        assert!(plan_windows(&late).at_ticks && plan_windows(&late).period >= 8_000_000);
         // More windows than there are ticks are asked for and paid for.
         let much = Account {
             share: 200_000,
             ..late
         };
-        assert!(!plan(&much).at_ticks && plan(&much).period < 4_000_000);
+        assert!(!plan_windows(&much).at_ticks && plan_windows(&much).period < 4_000_000);
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
                     toll: big,
                     tick: small / 8,
                 };
-                let period = plan(&account).period;
+                let period = plan_windows(&account).period;
                 assert!((LEAST..=MOST.max(small)).contains(&period));
             }
         }

@@ -59,7 +59,7 @@ pub(crate) fn provide(header: &Header, ring: Ring, fd: isize, slot: usize) -> bo
 }
 
 /// The address that the probes of a ring's thread are to know.
-pub(crate) fn of(ring: Ring) -> u64 {
+pub(crate) fn counters_address(ring: Ring) -> u64 {
     match ring.private().counters.get() {
         0 => 0,
         start => start as u64 + MIDDLE,

@@ -48,7 +48,7 @@ const GIVEN_UP: u32 = 2;
 
 /// In a new child: no other thread holds the lock. (A page that was writable at that moment stays
 /// so.)
-pub fn unlock() {
+pub fn unlock_patches() {
     LOCK.store(0, Ordering::Relaxed);
 }
 
@@ -80,7 +80,7 @@ fn may_be_filtered() -> bool {
 fn has_no_filter() -> bool {
     const SAID: &[u8] = b"\nSeccomp:\t0\n";
     let mut text = [0u8; 4096];
-    let fd = syscall::open(c"/proc/self/status".as_ptr().cast(), false);
+    let fd = syscall::open_file(c"/proc/self/status".as_ptr().cast(), false);
     if fd < 0 {
         return false;
     }

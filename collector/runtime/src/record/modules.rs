@@ -69,9 +69,9 @@ pub fn handler_call() -> Option<u64> {
 }
 
 /// In a new child: no other thread holds the lock.
-pub fn unlock() {
+pub fn unlock_modules() {
     LOCK.store(0, Ordering::Relaxed);
-    crate::record::entry_patches::unlock();
+    crate::record::entry_patches::unlock_patches();
 }
 
 fn modules() -> &'static [Module] {
@@ -520,7 +520,7 @@ fn read_link(link: *const u8, out: &mut [u8; PATH_BYTES]) {
 
 /// Maps the sidecar's address map, if the sidecar belongs to this file.
 fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u8]) {
-    let fd = syscall::open(path.as_ptr(), false);
+    let fd = syscall::open_file(path.as_ptr(), false);
     if fd < 0 {
         return (MODULE_NO_SIDECAR, &[]);
     }
@@ -800,7 +800,7 @@ pub fn in_clone(ip: u64) -> bool {
 }
 
 /// Looks a clone address up in its module's address map.
-pub fn place(ip: u64) -> Option<ClonePoint> {
+pub fn clone_point_at(ip: u64) -> Option<ClonePoint> {
     let module = modules()
         .iter()
         .find(|m| ip >= m.clone_start && ip < m.clone_end)?;
@@ -851,7 +851,7 @@ fn original(ip: u64) -> Option<&'static Module> {
 /// Clone address at which control from outside continues for an original address, if no register
 /// has to be set up there.
 pub fn entry(ip: u64) -> Option<u64> {
-    enter(ip)
+    first_clone_instruction(ip)
         .filter(|(_, state)| *state == ProbeState::IDLE)
         .map(|(clone, _)| clone)
 }
@@ -882,7 +882,7 @@ pub fn code(ip: u64) -> &'static [u8] {
 }
 
 /// The first clone instruction of an original one, with the state that probes expect there.
-pub fn enter(ip: u64) -> Option<(u64, ProbeState)> {
+pub fn first_clone_instruction(ip: u64) -> Option<(u64, ProbeState)> {
     let module = original(ip)?;
     let (step, state) = AddrMap::new(module.map)?.at_original(ip - module.bias)?;
     Some((step.clone + module.bias, state))
@@ -897,7 +897,7 @@ pub fn back_of(ip: u64) -> Option<u64> {
 
 /// The original return address that a clone address of [`back_of`] stands for.
 pub fn original_of_back(back: u64) -> Option<u64> {
-    place(back)
+    clone_point_at(back)
         .filter(|p| p.state.flags & mgz_abi::address_map::STATE_BACK != 0)
         .map(|p| p.orig)
 }
@@ -907,9 +907,9 @@ pub fn original_of_back(back: u64) -> Option<u64> {
 pub fn call_before(back: u64) -> Option<u64> {
     /// No call's bytes in the clone, with the way back that follows, are more.
     const REACH: u64 = 64;
-    let (behind, _) = enter(back)?;
+    let (behind, _) = first_clone_instruction(back)?;
     let call = (1..=REACH)
-        .filter_map(|n| place(behind - n))
+        .filter_map(|n| clone_point_at(behind - n))
         .map(|p| p.orig)
         .find(|&at| at != back)?;
     (crate::sys::decode::pointer_call(code(call)) == Some(back.checked_sub(call)? as usize))
@@ -921,7 +921,7 @@ pub fn call_before(back: u64) -> Option<u64> {
 pub fn hooked_call_before(back: u64) -> Option<u64> {
     /// Length of `call gs:[hook]`, bytes.
     const HOOKED: u64 = 8;
-    let call = place(back.wrapping_sub(HOOKED))?.orig;
+    let call = clone_point_at(back.wrapping_sub(HOOKED))?.orig;
     crate::sys::decode::pointer_call(code(call)).map(|_| call)
 }
 
@@ -999,7 +999,7 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
 /// have led: the same instruction in the clone (run-time address), and the probe state there.
 pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState, Counting)> {
     let module = original(ip).filter(|module| module.patches.stands_before(ip))?;
-    let (clone, state) = enter(ip)?;
+    let (clone, state) = first_clone_instruction(ip)?;
     let (state, counting) = module.divided(state);
     Some((clone, state, counting))
 }

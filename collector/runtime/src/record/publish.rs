@@ -97,7 +97,7 @@ pub fn turn(header: &Header, ring: Ring, at: impl FnOnce() -> Option<ThreadPosit
             let window = header.window.min(slots);
             if let Some(at) = at() {
                 let first_slot = control.slots_before.get() + slots - window;
-                stack_copy::take(header, control, first_slot, at);
+                stack_copy::copy_stack(header, control, first_slot, at);
             }
             publish_window(
                 header,
@@ -301,7 +301,7 @@ pub fn publish_burst(
     }
     let place = thread_ring::place_of(header, ring, control.base.get());
     let info = ChunkInfo {
-        pace: crate::record::speed_probe::take(ring),
+        pace: crate::record::speed_probe::take_pace(ring),
         period: ChunkInfo::period_bits(period),
         ..describe(header, ring, place, slots, cause, end_ns)
     };

@@ -86,7 +86,13 @@ pub struct Use {
 
 /// Choice of the word to watch behind a full window whose `slots` slots end at `end`, if it is time
 /// for a watch.
-pub fn plan(header: &Header, ring: Ring, context: &Context, end: u64, slots: u64) -> Option<Use> {
+pub fn plan_watch(
+    header: &Header,
+    ring: Ring,
+    context: &Context,
+    end: u64,
+    slots: u64,
+) -> Option<Use> {
     let every = header.stack_log.watch_every.load(Ordering::Relaxed);
     let watches = &ring.private().reuse;
     // A filter may refuse the system calls of watches.
@@ -143,7 +149,7 @@ fn drawn(window: &[RingSlot], random: u64) -> Option<u64> {
 }
 
 /// The thread has left its window and goes on in the original code: the watch begins.
-pub fn begin(header: &Header, ring: Ring, used: Use) {
+pub fn begin_watch(header: &Header, ring: Ring, used: Use) {
     let watches = &ring.private().reuse;
     let free = |watch: &&Watch| !watch.watchpoint.is_armed() && !watch.watchpoint.is_refused();
     let watch = match watches.each.iter().find(free) {
@@ -231,12 +237,12 @@ pub fn end(ring: Ring) {
         let watches = &ring.private().reuse.each;
         (watches.iter()).for_each(|watch| give_up(header, ring.control(), watch));
     }
-    forget(ring);
+    forget_events(ring);
 }
 
 /// In a forked child, or where the program has closed descriptors: the events are not this
 /// process's.
-pub fn forget(ring: Ring) {
+pub fn forget_events(ring: Ring) {
     for watch in &ring.private().reuse.each {
         if let Some(event) = watch.watchpoint.forget() {
             syscall::close(event as isize);
@@ -253,7 +259,7 @@ fn tell(
     access: Option<(u64, &WatchedAccess)>,
 ) {
     let took = now.saturating_sub(watch.since.get());
-    stack_copy::write(&header.stack_log, |cell: &StackCell| {
+    stack_copy::write_stack_cell(&header.stack_log, |cell: &StackCell| {
         cell.kind.set(mgz_abi::stack_log::REUSE);
         cell.pid.set(control.pid.get());
         cell.tid.set(control.tid.get());

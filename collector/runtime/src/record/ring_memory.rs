@@ -39,7 +39,7 @@ pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
         unsafe { syscall::munmap(ring.address - BEFORE, total) };
         return None;
     }
-    own_memory::add(ring.address - BEFORE, total);
+    own_memory::add_own_range(ring.address - BEFORE, total);
     Some(ring)
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn reserve_private() -> Option<Ring> {
         return None;
     }
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
-    own_memory::add(ring.address - BEFORE, BEFORE + PAGE);
+    own_memory::add_own_range(ring.address - BEFORE, BEFORE + PAGE);
     Some(ring)
 }
 
@@ -133,7 +133,7 @@ pub fn set_up_scrap() {
     // SAFETY: inside the new mapping.
     if unsafe { syscall::mprotect(start, SPARE_RING, map::READ | map::WRITE) } == 0 {
         SCRAP.store(start, Ordering::Relaxed);
-        own_memory::add(start, bytes);
+        own_memory::add_own_range(start, bytes);
     }
 }
 

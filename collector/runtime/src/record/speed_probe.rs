@@ -127,12 +127,12 @@ fn place_of(address: u64) -> u32 {
 }
 
 /// Takes the latest result, as [`ChunkInfo::pace`] has it.
-pub fn take(ring: Ring) -> u64 {
+pub fn take_pace(ring: Ring) -> u64 {
     ring.private().pace.result.take()
 }
 
 /// Measurement to make behind a full window.
-pub enum Plan {
+pub enum SpeedPlan {
     /// Nothing now.
     Nothing,
     /// A watchpoint.
@@ -150,10 +150,10 @@ pub enum Plan {
 
 /// Chooses the measurement behind a window whose slots end at `end`, where the thread stands at
 /// `address`.
-pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
+pub fn plan_measurement(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> SpeedPlan {
     let pace = &ring.private().pace;
     if pace.watchpoint.is_armed() {
-        return Plan::Nothing;
+        return SpeedPlan::Nothing;
     }
     pace.place.set(place_of(address));
     let mut place = pace.here().get();
@@ -161,7 +161,7 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     let early =
         pace.begun.get() < FIRST || (place.begun < PLACE_FIRST && pace.unmeasured.get() >= SELDOM);
     if !early && now < pace.due.get() {
-        return Plan::Nothing;
+        return SpeedPlan::Nothing;
     }
     pace.begun.set(pace.begun.get().saturating_add(1));
     pace.unmeasured.set(0);
@@ -181,7 +181,7 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
             u64::from(FAR << (i32::from(place.longer) + HALVED) >> HALVED)
         };
         let iterations = (seen * records / between).max(1);
-        return Plan::Watch {
+        return SpeedPlan::Watch {
             address: last.wrapping_add(stride.wrapping_mul(iterations)) & !7,
             records: (iterations * between / seen) as u32,
             kind: if near {
@@ -191,7 +191,7 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
             },
         };
     }
-    Plan::Lap(if near { LAP_NEAR } else { LAP })
+    SpeedPlan::Lap(if near { LAP_NEAR } else { LAP })
 }
 
 /// An address that advances steadily in the last slots of a window: its last value, its stride, the
@@ -326,11 +326,11 @@ pub fn lapped(ring: Ring, slots: u64, wanted: u64, ns: u64) {
 /// Gives the watchpoint back.
 pub fn end(ring: Ring) {
     give_up(ring);
-    forget(ring);
+    forget_parent_event(ring);
 }
 
 /// In a forked child: the parent's event is not this process's.
-pub fn forget(ring: Ring) {
+pub fn forget_parent_event(ring: Ring) {
     let pace = &ring.private().pace;
     let event = pace.watchpoint.forget();
     pace.reset();

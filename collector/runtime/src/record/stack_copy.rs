@@ -36,7 +36,7 @@ impl ThreadPosition {
     /// Position of a thread that stands in a clone, where a probe may have borrowed the register.
     /// `None` if the probe's state is not known.
     pub fn in_clone(context: &mut Context, control: &Control) -> Option<ThreadPosition> {
-        let place = modules::place(context.registers[RIP])?;
+        let place = modules::clone_point_at(context.registers[RIP])?;
         let mut bp = *context.register(RBP);
         for [register, slot] in place.state.saved {
             if register == RBP && register != NO_REG {
@@ -53,7 +53,7 @@ impl ThreadPosition {
 
 /// A process has begun, or has executed a new program: the known facts about its files are out of
 /// date.
-pub fn begin(header: &Header) {
+pub fn begin_process(header: &Header) {
     let pid = syscall::getpid();
     PARENT.store(pid, Ordering::Relaxed);
     tell(&header.stack_log, BEGIN, pid, 0);
@@ -70,7 +70,7 @@ pub fn forked() {
 }
 
 /// Copies the stack of a window that begins with this slot; returns the nanoseconds that it took.
-pub fn take(header: &Header, control: &Control, first_slot: u64, at: ThreadPosition) -> u64 {
+pub fn copy_stack(header: &Header, control: &Control, first_slot: u64, at: ThreadPosition) -> u64 {
     let log = &header.stack_log;
     let wanted = log.wanted.load(Ordering::Relaxed);
     if wanted == 0 || seccomp_state::is_sealed() {
@@ -115,7 +115,7 @@ fn tell(log: &StackLog, kind: u32, pid: u32, parent: u32) {
 }
 
 /// Writes something else into the log, or counts it as lost.
-pub fn write(log: &StackLog, write: impl FnOnce(&StackCell)) {
+pub fn write_stack_cell(log: &StackLog, write: impl FnOnce(&StackCell)) {
     if let Some((position, cell)) = claim(log) {
         write(cell);
         cell.ready.store(position + 1, Ordering::Release);

@@ -2,9 +2,9 @@
 //!
 //! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original
 //! addresses to their clones; hooks look into both by instructions of their own. The near one has
-//! one entry for each hash, the others have two. The third, which only [`Known::recall_fact`]
-//! reads, tells other [`Fact`]s of addresses: they spare most calls of code without a clone their
-//! looks into the address map.
+//! one entry for each hash, the others have two. The third, which only
+//! [`KnownTargets::recall_fact`] reads, tells other [`Fact`]s of addresses: they spare most calls
+//! of code without a clone their looks into the address map.
 //!
 //! The difficulty: only the thread itself reads and writes values, but a signal may end that
 //! anywhere, and another thread may be forgetting all keys.
@@ -71,18 +71,18 @@ pub const fn is_canonical(address: u64) -> bool {
 
 /// A thread's tables. Before their first use all is to be forgotten.
 #[derive(Clone, Copy)]
-pub struct Known {
+pub struct KnownTargets {
     near: usize,
     far: usize,
 }
 
-impl Known {
+impl KnownTargets {
     /// # Safety
     ///
     /// There are [`NEAR`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for nothing else
     /// and as long as this is used.
-    pub const unsafe fn at(near: usize, far: usize) -> Known {
-        Known { near, far }
+    pub const unsafe fn at(near: usize, far: usize) -> KnownTargets {
+        KnownTargets { near, far }
     }
 
     /// Forgets all. The tables' thread may be looking something up meanwhile: whoever has found a
@@ -95,8 +95,8 @@ impl Known {
             (self.far + FAR_BYTES, SETS, WAYS),
         ] {
             for n in 0..places * ways {
-                // SAFETY: an entry of the table, see [`Known::at`]. Its thread reads and writes it
-                // by whole words, too.
+                // SAFETY: an entry of the table, see [`KnownTargets::at`]. Its thread reads and
+                // writes it by whole words, too.
                 unsafe { ((table + 16 * n) as *mut u64).write_volatile(nothing(n / ways)) };
             }
         }
@@ -113,7 +113,7 @@ impl Known {
         find(self.far, original)
     }
 
-    /// Notes where an original address goes on, for [`Known::recall`] and hooks.
+    /// Notes where an original address goes on, for [`KnownTargets::recall`] and hooks.
     pub fn note(self, original: u64, clone: u64, turn: &Cell<u32>) {
         add(self.far, original, clone, turn);
     }
@@ -181,16 +181,16 @@ mod tests {
     use core::sync::atomic::{AtomicU32, Ordering};
 
     /// As a new thread has them.
-    fn tables() -> Known {
+    fn tables() -> KnownTargets {
         let at = |bytes: usize| vec![0u64; bytes / 8].leak().as_ptr() as usize;
         // SAFETY: memory of that size, which nobody else has.
-        let known = unsafe { Known::at(at(16 * NEAR), at(BYTES)) };
+        let known = unsafe { KnownTargets::at(at(16 * NEAR), at(BYTES)) };
         known.forget();
         known
     }
 
     /// Value that hooks find.
-    fn found(known: Known, key: u64) -> Option<u64> {
+    fn found(known: KnownTargets, key: u64) -> Option<u64> {
         let entry = (known.near + 16 * hash(key, NEAR)) as *const u64;
         // SAFETY: an entry of the near table.
         let near = unsafe { (entry.read() == key).then(|| entry.add(1).read()) };

@@ -26,7 +26,7 @@ pub fn join_here() {
     };
     signals::adopt();
     thread_ring::set_up();
-    settle(alternate, mask);
+    note_stack_and_mask(alternate, mask);
     let kept = signals::SEGV_BIT | crate::record::trigger::bit();
     let _ = syscall::sigprocmask(2, Some(mask & !kept));
 }
@@ -41,7 +41,7 @@ pub fn join(context: &mut Context) -> bool {
     let Some(ring) = thread_ring::ring_at(syscall::gs()) else {
         return false;
     };
-    settle(context.stack.map(|word| word as usize), context.mask);
+    note_stack_and_mask(context.stack.map(|word| word as usize), context.mask);
     // The kernel restores this stack and mask when the handler returns.
     context.stack = ring.handler_stack().map(|word| word as u64);
     context.mask &= !(signals::SEGV_BIT | crate::record::trigger::bit());
@@ -49,7 +49,7 @@ pub fn join(context: &mut Context) -> bool {
 }
 
 /// Notes the alternate stack and mask that the calling thread had before it got its ring.
-pub(crate) fn settle(alternate: [usize; 3], mask: u64) {
+pub(crate) fn note_stack_and_mask(alternate: [usize; 3], mask: u64) {
     if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
         let private = ring.private();
         private.stack.set([
@@ -143,7 +143,7 @@ pub(crate) fn blocked_by(id: &[u8]) -> u64 {
         at += part.len();
     }
     let mut text = [0u8; 4096];
-    let fd = syscall::open(path.as_ptr(), false);
+    let fd = syscall::open_file(path.as_ptr(), false);
     if fd < 0 {
         return !0;
     }

@@ -67,9 +67,9 @@ pub struct Private {
     /// either.
     pub trigger_blocked: Cell<bool>,
     /// The window of `burst`.
-    pub window: Cell<crate::record::window::Window>,
+    pub window: Cell<crate::record::window::ThreadWindow>,
     /// Source of windows.
-    pub trigger: Cell<crate::record::trigger::Trigger>,
+    pub trigger: Cell<crate::record::trigger::ThreadTrigger>,
     /// Measurements of the code's speed.
     pub pace: crate::record::speed_probe::Pace,
     /// Watches that wait for reuses.
@@ -370,9 +370,9 @@ pub fn forget_parents(gs: usize) {
 /// `ring` is that of the calling thread.
 fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
-    crate::record::signals::unlock();
-    crate::record::modules::unlock();
-    crate::record::phases::unlock();
+    crate::record::signals::unlock_actions();
+    crate::record::modules::unlock_modules();
+    crate::record::phases::unlock_phases();
     // The list ends with its first 0: pages behind it were never touched, and shall not be now.
     for entry in RESERVATIONS
         .iter()
@@ -385,7 +385,7 @@ fn forget_others(ring: Option<Ring>) {
     }
     FIRST.store(0, Ordering::Relaxed);
     NEXT_LOOK.store(0, Ordering::Relaxed);
-    process::own();
+    process::take_ownership();
     crate::record::phases::forked();
 }
 
@@ -591,7 +591,7 @@ pub fn forget_code() {
                 // A child of which nobody knows yet has none of its parent's pages.
                 if !process::is_forked() && ring.control().state.load(Ordering::Relaxed) != PRIVATE
                 {
-                    transfer_hooks::forget(ring);
+                    transfer_hooks::forget_targets(ring);
                 }
             }
         }
@@ -719,7 +719,7 @@ fn begin(header: &Header, ring: Ring) {
         .counters
         .set(match control.state.load(Ordering::Relaxed) {
             PRIVATE => counters::scrap(),
-            _ => counters::of(ring),
+            _ => counters::counters_address(ring),
         });
     control.pid.set(syscall::getpid());
     control.tid.set(syscall::gettid());
@@ -741,7 +741,7 @@ fn begin(header: &Header, ring: Ring) {
     control.in_hook.set(0);
     begin_spare(ring);
     if control.state.load(Ordering::Relaxed) != PRIVATE {
-        transfer_hooks::forget(ring);
+        transfer_hooks::forget_targets(ring);
     }
     if header.mode == MODE_BURST {
         crate::record::window::rest(header, ring);

@@ -3,15 +3,15 @@
 //!
 //! The difficulty: a hook stands between any two instructions of the program, so it may change no
 //! register, no flag and nothing on the stack, and a signal may arrive at each of its own
-//! instructions. So all that it saves lies in the control page, and [`settle`] can undo it from
-//! there at any moment: a hook that was interrupted is either done (control has reached its target)
-//! or was never met.
+//! instructions. So all that it saves lies in the control page, and [`settle_interrupted_hook`] can
+//! undo it from there at any moment: a hook that was interrupted is either done (control has
+//! reached its target) or was never met.
 //!
 //! A small table in each control page maps original addresses to their clones, and a larger one
 //! maps the addresses that do not fit there ([`known`](crate::record::target_cache)); a miss in
 //! both calls [`slow`], on a stack of its own.
 
-use crate::record::target_cache::{Fact, Known, is_canonical};
+use crate::record::target_cache::{Fact, KnownTargets, is_canonical};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, target_cache, thread_ring, window};
 use crate::sys::signal_frame::{Context, RIP};
@@ -51,8 +51,8 @@ const _: () = {
 
 // Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses
 // the legacy ones alone, whose upper halves legacy instructions leave as they are; they lie where
-// fxsave would put them, which takes three times as long. Labels whose addresses `settle` knows:
-// see `Hook`.
+// fxsave would put them, which takes three times as long. Labels whose addresses
+// `settle_interrupted_hook` knows: see `Hook`.
 global_asm!(
     ".section .text.mgz_hooks, \"ax\", @progbits",
     ".p2align 6",
@@ -274,14 +274,14 @@ pub fn set(control: &Control, hooks: Hooks) {
 }
 
 /// A thread's tables: near in its control page, far at the bottom of the stack of hooks.
-fn known(ring: Ring) -> Known {
+fn known(ring: Ring) -> KnownTargets {
     // SAFETY: the second half of a control page, and the bottom of the stack of hooks, are set
     // aside for them.
-    unsafe { Known::at(ring.address + CACHE, ring.hook_stack()) }
+    unsafe { KnownTargets::at(ring.address + CACHE, ring.hook_stack()) }
 }
 
 /// Forgets the known addresses of a control page in the recorder's file. Its thread may be running.
-pub fn forget(ring: Ring) {
+pub fn forget_targets(ring: Ring) {
     known(ring).forget();
 }
 
@@ -433,7 +433,7 @@ fn go(ring: Ring, control: &Control, transfer: &Transfer) -> u64 {
             if is_plain {
                 note_fact(ring, Fact::Outside, target, 1);
             }
-            if !burst && modules::enter(target).is_some() {
+            if !burst && modules::first_clone_instruction(target).is_some() {
                 process::count(count::JUMPS_UNSEEN, 1);
             }
             leave(ring, control, burst, kind == CALL, leaves, stack);
@@ -490,7 +490,7 @@ fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, s
 /// If a hook or a way out was interrupted, changes the registers as if it had come to its end, or
 /// had not begun: control is then at an original address, or at a place of a clone that the address
 /// map knows. Returns whether that was so.
-pub fn settle(context: &mut Context) -> bool {
+pub fn settle_interrupted_hook(context: &mut Context) -> bool {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
         return false;

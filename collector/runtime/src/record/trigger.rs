@@ -29,7 +29,7 @@ use mgz_abi::shared_memory::*;
 /// A thread's source of signals; lies in [`crate::record::thread_ring::Private`]. Zero is "none".
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Trigger {
+pub struct ThreadTrigger {
     /// `TRIGGER_*`.
     kind: u32,
     /// Descriptor of the event, or number of the timer.
@@ -107,19 +107,19 @@ fn random() -> u64 {
 
 /// Wanted average distance between two signals, and source of the signals: timers at the tick or
 /// not.
-fn wanted(header: &Header) -> budget::Plan {
+fn wanted(header: &Header) -> budget::WindowPlan {
     match budget::account(header).filter(|_| !by_loads(header)) {
         // Nothing is recorded yet: a trigger now and then looks whether that has changed.
         Some(_) | None
             if !by_loads(header) && header.phases.gate.load(Ordering::Relaxed) == GATE_WAITS =>
         {
-            budget::Plan {
+            budget::WindowPlan {
                 period: WAITING,
                 at_ticks: header.trigger_tick != 0,
             }
         }
-        Some(account) => budget::plan(&account),
-        None => budget::Plan {
+        Some(account) => budget::plan_windows(&account),
+        None => budget::WindowPlan {
             period: header.trigger_period.max(8),
             at_ticks: header.trigger_tick != 0,
         },
@@ -142,7 +142,7 @@ fn ticks(wanted: u64, tick: u64) -> u64 {
 }
 
 /// Called once, when all is set up.
-pub fn start(ring: Ring) {
+pub fn start_trigger(ring: Ring) {
     if signal() != 0 {
         get_ready();
         arm(ring);
@@ -201,8 +201,8 @@ pub fn arm(ring: Ring) {
 }
 
 /// Makes a thread's trigger: as is wanted, else as can be had.
-fn made(header: &Header, tid: u32) -> Option<Trigger> {
-    let budget::Plan { period, at_ticks } = wanted(header);
+fn made(header: &Header, tid: u32) -> Option<ThreadTrigger> {
+    let budget::WindowPlan { period, at_ticks } = wanted(header);
     if by_loads(header) {
         event(header, tid, period)
     } else if at_ticks {
@@ -213,7 +213,7 @@ fn made(header: &Header, tid: u32) -> Option<Trigger> {
 }
 
 /// A ring has this trigger from now on.
-fn set(ring: Ring, trigger: Trigger) {
+fn set(ring: Ring, trigger: ThreadTrigger) {
     let handle = match trigger.kind {
         0 => 0,
         kind => for_other(kind, trigger.handle),
@@ -422,9 +422,9 @@ pub fn replace_if_closed(ring: Ring) {
         unsafe { syscall::call(syscall::nr::FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
     };
     if descriptor(ring).is_some_and(is_closed) {
-        speed_probe::forget(ring);
-        reuse_watch::forget(ring);
-        set(ring, Trigger::default());
+        speed_probe::forget_parent_event(ring);
+        reuse_watch::forget_events(ring);
+        set(ring, ThreadTrigger::default());
         arm(ring);
     }
 }
@@ -433,8 +433,8 @@ pub fn replace_if_closed(ring: Ring) {
 pub fn renew(ring: Ring) {
     // Whoever held it is no thread of this process.
     RAISED.store(false, Ordering::Relaxed);
-    speed_probe::forget(ring);
-    reuse_watch::forget(ring);
+    speed_probe::forget_parent_event(ring);
+    reuse_watch::forget_events(ring);
     ring.private().handle.store(0, Ordering::SeqCst);
     let inherited = ring.private().trigger.take();
     if inherited.kind == TRIGGER_EVENT {
@@ -443,7 +443,7 @@ pub fn renew(ring: Ring) {
     arm(ring);
 }
 
-fn event(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
+fn event(header: &Header, tid: u32, wanted: u64) -> Option<ThreadTrigger> {
     const BYTES: usize = 64;
     // struct perf_event_attr, first version: type, size, config, period.
     let mut attributes = [0u64; BYTES / 8];
@@ -452,13 +452,13 @@ fn event(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
     attributes[2] = period(wanted);
     // exclude_kernel, exclude_hv.
     attributes[5] = 1 << 5 | 1 << 6;
-    open_event(header, &attributes, tid).map(|fd| Trigger {
+    open_event(header, &attributes, tid).map(|fd| ThreadTrigger {
         kind: TRIGGER_EVENT,
         handle: fd as i32,
         left: SAME,
         tid,
         period: wanted,
-        ..Trigger::default()
+        ..ThreadTrigger::default()
     })
 }
 
@@ -614,7 +614,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
 /// Marks the signals of [`timer`].
 const VALUE: u64 = 0x6d67_7a62_7572_7374;
 
-fn timer(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
+fn timer(header: &Header, tid: u32, wanted: u64) -> Option<ThreadTrigger> {
     const TIMER_CREATE: usize = 222;
     const CLOCK_THREAD_CPUTIME: usize = 3;
     // The clock of another thread is the id's complement, with the bits that mark a thread's
@@ -646,13 +646,13 @@ fn timer(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
         return None;
     }
     set_timer(number, ticks(wanted, header.trigger_tick));
-    Some(Trigger {
+    Some(ThreadTrigger {
         kind: TRIGGER_TIMER,
         handle: number,
         left: 1,
         tid,
         period: wanted,
-        ..Trigger::default()
+        ..ThreadTrigger::default()
     })
 }
 
@@ -780,7 +780,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     let outcome = crate::record::window::trigger(ring, context, period);
     process::count(outcome, 1);
     if outcome == count::WINDOWS {
-        ring.private().trigger.set(Trigger {
+        ring.private().trigger.set(ThreadTrigger {
             in_a_row: 0,
             ..ring.private().trigger.get()
         });
@@ -790,7 +790,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
 }
 
 /// A signal says that a thread has used the time of a period, and costs some itself.
-fn charge(trigger: Trigger) {
+fn charge(trigger: ThreadTrigger) {
     let Some(header) = process::header().filter(|h| !by_loads(h)) else {
         return;
     };
@@ -801,7 +801,7 @@ fn charge(trigger: Trigger) {
 }
 
 /// Draws a new period, and changes to another kind of trigger where that is wanted.
-fn with_new_period(trigger: Trigger) -> Trigger {
+fn with_new_period(trigger: ThreadTrigger) -> ThreadTrigger {
     let Some(header) = process::header() else {
         return trigger;
     };
@@ -829,14 +829,14 @@ fn with_new_period(trigger: Trigger) -> Trigger {
                     0,
                 )
             };
-            Trigger {
+            ThreadTrigger {
                 period: long,
                 ..trigger
             }
         }
         TRIGGER_TIMER => {
             set_timer(trigger.handle, ticks(wanted.period, header.trigger_tick));
-            Trigger {
+            ThreadTrigger {
                 period: wanted.period,
                 ..trigger
             }
@@ -847,7 +847,11 @@ fn with_new_period(trigger: Trigger) -> Trigger {
 
 /// The other kind of trigger for the calling thread, in place of this one. (Where events are
 /// refused there are timers alone.)
-fn of_other_kind(header: &Header, before: Trigger, wanted: budget::Plan) -> Option<Trigger> {
+fn of_other_kind(
+    header: &Header,
+    before: ThreadTrigger,
+    wanted: budget::WindowPlan,
+) -> Option<ThreadTrigger> {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     if REFUSED.load(Ordering::Relaxed) {
         return None;
@@ -863,7 +867,7 @@ fn of_other_kind(header: &Header, before: Trigger, wanted: budget::Plan) -> Opti
     };
     end(before.kind, before.handle);
     header.trigger_kind.store(made.kind, Ordering::Relaxed);
-    Some(Trigger {
+    Some(ThreadTrigger {
         seen: before.seen,
         ..made
     })

@@ -11,7 +11,7 @@
 //! without a clone is noted ([`goes_away`]) and must come back to the same place ([`comes_back`])
 //! soon; if it does anything else, the window ends where control went away.
 
-use crate::record::speed_probe::Plan;
+use crate::record::speed_probe::SpeedPlan;
 use crate::record::thread_ring::Ring;
 use crate::record::transfer_hooks::Hooks;
 use crate::record::{
@@ -59,7 +59,7 @@ impl Why {
 /// A thread's window; lies in [`crate::record::thread_ring::Private`]. Zero is "closed".
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-pub struct Window {
+pub struct ThreadWindow {
     open: bool,
     /// Control is in code without a clone.
     away: bool,
@@ -106,7 +106,7 @@ pub fn rest(header: &Header, ring: Ring) {
     control.base.set(guard);
     control.guard.set(guard);
     control.cursor.set(guard);
-    ring.private().window.set(Window::default());
+    ring.private().window.set(ThreadWindow::default());
     transfer_hooks::set(control, Hooks::Closed);
 }
 
@@ -118,13 +118,13 @@ pub fn keeps_out(flags: u64) -> bool {
 
 /// Moves a thread that was interrupted in original code into the clone, by a trigger that comes
 /// each `period`. Returns the outcome as an index of [`count`].
-pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
+pub fn open_window(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
     if keeps_out(context.registers[FLAGS]) {
         return count::TRIGGERS_OUTSIDE;
     }
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
-    let Some((clone, state)) = modules::enter(context.registers[RIP]) else {
+    let Some((clone, state)) = modules::first_clone_instruction(context.registers[RIP]) else {
         tell_elsewhere(header, context.registers[RIP]);
         return count::TRIGGERS_OUTSIDE;
     };
@@ -138,7 +138,7 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> 
         }
         return count::TRIGGERS_NO_ROOM;
     };
-    let copy = stack_copy::take(
+    let copy = stack_copy::copy_stack(
         header,
         control,
         control.slots_before.get(),
@@ -165,11 +165,11 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> 
     set_out(control, context, &state, control.base.get());
     context.registers[RIP] = clone;
     transfer_hooks::set(control, Hooks::Window);
-    ring.private().window.set(Window {
+    ring.private().window.set(ThreadWindow {
         open: true,
         period,
         copy,
-        ..Window::default()
+        ..ThreadWindow::default()
     });
     control.begin_ns.set(clock::now_ns());
     count::WINDOWS
@@ -313,7 +313,7 @@ pub fn leave(ring: Ring, context: &mut Context, why: Why) {
 fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
     let rip = context.registers[RIP];
     if modules::in_clone(rip) {
-        let Some(place) = modules::place(rip) else {
+        let Some(place) = modules::clone_point_at(rip) else {
             process::count(count::LOST_STATES, 1);
             return;
         };
@@ -345,7 +345,7 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let now = syscall::now_ns();
     // Triggers by loads need no speeds.
     let plan = if whole && !triggers::by_loads(header) {
-        speed_probe::plan(
+        speed_probe::plan_measurement(
             ring,
             context.registers[RIP],
             control.guard.get(),
@@ -353,24 +353,24 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
             now,
         )
     } else {
-        Plan::Nothing
+        SpeedPlan::Nothing
     };
-    if let Plan::Lap(slots) = plan
+    if let SpeedPlan::Lap(slots) = plan
         && ring.address < 1 << 32
-        && let Some(place) = modules::place(context.registers[RIP])
+        && let Some(place) = modules::clone_point_at(context.registers[RIP])
     {
         crate::record::signals::commit(control, context, &place.state);
         close(ring, Why::Full, now);
         return begin_lap(header, ring, slots, context);
     }
     let used = whole
-        .then(|| reuse_watch::plan(header, ring, context, control.guard.get(), header.window))
+        .then(|| reuse_watch::plan_watch(header, ring, context, control.guard.get(), header.window))
         .flatten();
     leave_at(ring, context, Why::Full, now);
     if let Some(used) = used {
-        reuse_watch::begin(header, ring, used);
+        reuse_watch::begin_watch(header, ring, used);
     }
-    if let Plan::Watch {
+    if let SpeedPlan::Watch {
         address,
         records,
         kind,
@@ -399,10 +399,10 @@ fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
         return rest(header, ring);
     }
     transfer_hooks::set(control, Hooks::Window);
-    ring.private().window.set(Window {
+    ring.private().window.set(ThreadWindow {
         open: true,
         lap: slots,
-        ..Window::default()
+        ..ThreadWindow::default()
     });
     control.begin_ns.set(syscall::now_ns());
 }
@@ -415,7 +415,7 @@ pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
         close_in_hook(ring, Why::Outside);
         return false;
     }
-    ring.private().window.set(Window {
+    ring.private().window.set(ThreadWindow {
         away: true,
         slot,
         back,
@@ -458,11 +458,11 @@ pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
     speed_probe::give_up(ring);
     let window = ring.private().window.get();
     if window.open && window.away {
-        if modules::enter(rip).is_some() {
+        if modules::first_clone_instruction(rip).is_some() {
             // Called back by a pointer that was not among the arguments, or back by another way:
             // what was loaded here is missing, so the window ended when control went away.
             close(ring, Why::Callback, syscall::now_ns());
-            return open(header, ring, context, period);
+            return open_window(header, ring, context, period);
         }
         if clock::since(window.since) < STAY {
             return count::TRIGGERS_BUSY;
@@ -478,5 +478,5 @@ pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
         // jump, which led to the original code.
         close(ring, Why::NoClone, syscall::now_ns());
     }
-    open(header, ring, context, period)
+    open_window(header, ring, context, period)
 }

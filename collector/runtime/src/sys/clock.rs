@@ -19,7 +19,7 @@ static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
 /// Looks whether the process may read the counter: a program that forbids it to itself leaves that to
 /// its children and to programs that it starts.
-pub fn begin() {
+pub fn check_counter_access() {
     const GET_TSC: usize = 25;
     const TSC_FORBIDDEN: u32 = 2;
     let mut state = 0u32;
@@ -50,7 +50,7 @@ pub fn forbid() {
 
 fn stop_reading() {
     FORBIDDEN.store(true, Ordering::Relaxed);
-    crate::sys::vdso::forget();
+    crate::sys::vdso::forget_vdso();
 }
 
 /// The value that the counter would have, computed from its known rate.

@@ -52,8 +52,8 @@ pub fn is_begun() -> bool {
 
 /// The calling thread is about to have its calls handed back. Returns whether that can be
 /// dealt with: not without a selector, since then nothing lets calls of the runtime pass.
-pub fn begin(range: core::ops::Range<usize>, selector: usize) -> bool {
-    forget();
+pub fn begin_dispatch(range: core::ops::Range<usize>, selector: usize) -> bool {
+    forget_dispatch();
     if !syscall::reads_bases_quickly() || !syscall::is_readable(selector, 1) {
         return false;
     }
@@ -74,7 +74,7 @@ pub fn begin(range: core::ops::Range<usize>, selector: usize) -> bool {
 }
 
 /// It has them no more, or is a new one.
-pub fn forget() {
+pub fn forget_dispatch() {
     if let Some(entry) = entry() {
         entry.selector.store(0, Ordering::Relaxed);
         entry.gate.store(0, Ordering::Relaxed);

@@ -120,7 +120,7 @@ fn look_up(cache: &AtomicUsize, name: &CStr, look: fn(&[u8]) -> usize) -> usize 
 
 /// The definition of `name` that comes after this library, or 0: the one that a caller of the
 /// wrapper would have called.
-pub fn find(cache: &AtomicUsize, name: &CStr) -> usize {
+pub fn next_definition(cache: &AtomicUsize, name: &CStr) -> usize {
     find_once(cache, name, loader_list::first_behind)
 }
 
@@ -143,7 +143,7 @@ static FOUND: [AtomicUsize; BEHIND_WRAPPERS.len()] =
     [const { AtomicUsize::new(0) }; BEHIND_WRAPPERS.len()];
 
 /// The place of a function in [`BEHIND_WRAPPERS`].
-pub const fn place(name: &CStr) -> usize {
+pub const fn place_behind_wrappers(name: &CStr) -> usize {
     let mut at = 0;
     loop {
         let (known, name) = (BEHIND_WRAPPERS[at].to_bytes(), name.to_bytes());
@@ -160,7 +160,7 @@ pub const fn place(name: &CStr) -> usize {
 
 /// The next definition of the function at a place, or 0.
 pub fn behind(place: usize) -> usize {
-    find(&FOUND[place], BEHIND_WRAPPERS[place])
+    next_definition(&FOUND[place], BEHIND_WRAPPERS[place])
 }
 
 /// The C library's own definitions of them.
@@ -191,7 +191,7 @@ pub fn find_all() {
 /// The next definition of a function, as a function pointer of the given type, or `None`.
 macro_rules! next {
     ($name:literal, $ty:ty) => {{
-        const PLACE: usize = $crate::sys::libc_symbols::place($name);
+        const PLACE: usize = $crate::sys::libc_symbols::place_behind_wrappers($name);
         let address = $crate::sys::libc_symbols::behind(PLACE);
         // SAFETY: the symbol's documented type.
         (address != 0).then(|| unsafe { core::mem::transmute::<usize, $ty>(address) })
@@ -202,7 +202,7 @@ pub(crate) use next;
 /// The C library's own definition of a function, as [`next`].
 macro_rules! library {
     ($name:literal, $ty:ty) => {{
-        const PLACE: usize = $crate::sys::libc_symbols::place($name);
+        const PLACE: usize = $crate::sys::libc_symbols::place_behind_wrappers($name);
         let address = $crate::sys::libc_symbols::in_library(PLACE);
         // SAFETY: the symbol's documented type.
         (address != 0).then(|| unsafe { core::mem::transmute::<usize, $ty>(address) })

@@ -52,7 +52,7 @@ fn told_loader() -> usize {
     const AT_BASE: u64 = 7;
     /// Entries that are looked at; the kernel has some 24.
     const ENTRIES: usize = 64;
-    let fd = syscall::open(c"/proc/self/auxv".as_ptr().cast(), false);
+    let fd = syscall::open_file(c"/proc/self/auxv".as_ptr().cast(), false);
     if fd < 0 {
         return 0;
     }

@@ -15,7 +15,7 @@ static RANGES: [[AtomicUsize; 2]; MOST] =
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Notes a range.
-pub fn add(start: usize, bytes: usize) {
+pub fn add_own_range(start: usize, bytes: usize) {
     let taken = |place: &&[AtomicUsize; 2]| {
         let free = place[1].compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed);
         free.is_ok()

@@ -15,7 +15,7 @@ static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
 static FOR_GOOD: AtomicBool = AtomicBool::new(false);
 /// The runtime's own code, as far as it is known.
 static OWN_CODE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// Location of [`owner`]: a page that the kernel clears in forked children.
+/// Location of [`owner_process`]: a page that the kernel clears in forked children.
 pub(crate) static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Longest path of the shared memory and of the runtime itself.
@@ -85,14 +85,14 @@ pub fn is_asleep() -> bool {
 
 /// The process for which the tables in this address space hold: 0 right after a fork, and the
 /// creator's id in a process that shares its creator's memory (the child of a `vfork`, say).
-pub fn owner() -> u32 {
+pub fn owner_process() -> u32 {
     // SAFETY: null or a page that is never removed.
     unsafe { OWNER.load(Ordering::Relaxed).as_ref() }
         .map_or_else(syscall::getpid, |word| word.load(Ordering::Relaxed))
 }
 
 /// From now on the tables hold for this process. Returns whether another one was their owner.
-pub fn own() -> bool {
+pub fn take_ownership() -> bool {
     let pid = syscall::getpid();
     // SAFETY: as above.
     unsafe { OWNER.load(Ordering::Relaxed).as_ref() }
@@ -101,20 +101,20 @@ pub fn own() -> bool {
 
 /// True if a fork made this process and the runtime has not yet handled that fork.
 pub fn is_forked() -> bool {
-    owner() == 0
+    owner_process() == 0
 }
 
 /// True if the memory is that of another process.
 pub fn borrows_memory() -> bool {
-    let owner = owner();
+    let owner = owner_process();
     owner != 0 && owner != syscall::getpid()
 }
 
-/// Makes the page for [`owner`].
+/// Makes the page for [`owner_process`].
 fn note_owner() -> bool {
     const WIPEONFORK: usize = 18;
     if !OWNER.load(Ordering::Relaxed).is_null() {
-        own();
+        take_ownership();
         return true;
     }
     // SAFETY: a new mapping, which is then changed.
@@ -134,9 +134,9 @@ fn note_owner() -> bool {
             return false;
         }
         OWNER.store(page as *mut AtomicU32, Ordering::Relaxed);
-        crate::sys::own_memory::add(page, PAGE);
+        crate::sys::own_memory::add_own_range(page, PAGE);
     }
-    own();
+    take_ownership();
     true
 }
 
@@ -149,7 +149,7 @@ pub fn count(what: usize, by: u64) {
 
 /// The environment entry that leads to the shared memory.
 pub fn shared_entry() -> &'static [u8] {
-    // SAFETY: written once by `attach`, before any other code of the process runs.
+    // SAFETY: written once by `attach_process`, before any other code of the process runs.
     until_zero(unsafe { &*(&raw const SHARED_ENTRY) })
 }
 
@@ -199,9 +199,9 @@ pub unsafe fn c_bytes<'a>(p: *const u8) -> &'a [u8] {
 
 /// Opens the shared memory; the result is −errno if the recorder is gone.
 pub fn open_shared() -> isize {
-    // SAFETY: written once by `attach`; zero-terminated since the last byte is never written.
+    // SAFETY: written once by `attach_process`; zero-terminated since the last byte is never written.
     let entry = unsafe { &*(&raw const SHARED_ENTRY) };
-    syscall::open(entry[ENV_NAME.len() + 1..].as_ptr(), true)
+    syscall::open_file(entry[ENV_NAME.len() + 1..].as_ptr(), true)
 }
 
 /// Takes the settings out of the environment and maps the header. Returns whether this process is
@@ -209,7 +209,7 @@ pub fn open_shared() -> isize {
 ///
 /// # Safety
 /// `envp` must be the process's environment; nothing else may run yet.
-pub unsafe fn attach(envp: *mut *mut u8) -> bool {
+pub unsafe fn attach_process(envp: *mut *mut u8) -> bool {
     // SAFETY: the caller's contract.
     if !unsafe { take_environment(envp) } {
         return false;
@@ -217,7 +217,7 @@ pub unsafe fn attach(envp: *mut *mut u8) -> bool {
     map_header()
 }
 
-/// As [`attach`], in a process that runs already: the settings come from the recorder.
+/// As [`attach_process`], in a process that runs already: the settings come from the recorder.
 ///
 /// # Safety
 /// Nothing else may run.
@@ -243,7 +243,7 @@ pub fn is_recorded() -> bool {
 pub fn can_reach_recorder() -> bool {
     // SAFETY: as in `own_path`; zero-terminated.
     let own = unsafe { &*(&raw const OWN_PATH) };
-    [open_shared(), syscall::open(own.as_ptr(), false)]
+    [open_shared(), syscall::open_file(own.as_ptr(), false)]
         .into_iter()
         .fold(true, |all, fd| {
             if fd >= 0 {
@@ -325,7 +325,7 @@ const AT_IGNORE: usize = 1;
 /// recorder changed it, so that the program and its children see nothing of the runtime.
 ///
 /// # Safety
-/// As for [`attach`].
+/// As for [`attach_process`].
 unsafe fn take_environment(envp: *mut *mut u8) -> bool {
     // SAFETY: envp ends with a null pointer; entries are zero-terminated writable strings on the
     // initial stack.

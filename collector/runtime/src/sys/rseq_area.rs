@@ -6,7 +6,7 @@
 //! process if it finds nonsense there. A program that crashes is hardly interrupted; the runtime's
 //! signals come often. So the area is taken back until that handler returns.
 
-use crate::sys::libc_symbols::{behind, place};
+use crate::sys::libc_symbols::{behind, place_behind_wrappers};
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -58,7 +58,7 @@ pub fn take_back() {
     if below > STACK || THREAD.load(Ordering::Relaxed) != syscall::gettid() {
         return;
     }
-    const OFFSET: usize = place(c"__rseq_offset");
+    const OFFSET: usize = place_behind_wrappers(c"__rseq_offset");
     let offset = behind(OFFSET) as *const isize;
     if offset.is_null() || !offset.is_aligned() {
         return;

@@ -126,7 +126,7 @@ pub unsafe fn mprotect(addr: usize, len: usize, prot: usize) -> isize {
 }
 
 /// Opens a file for reading (or reading and writing); `path` is zero-terminated.
-pub fn open(path: *const u8, write: bool) -> isize {
+pub fn open_file(path: *const u8, write: bool) -> isize {
     const O_RDWR: usize = 2;
     const O_CLOEXEC: usize = 0o2_000_000;
     // SAFETY: the kernel checks the pointer.
@@ -208,7 +208,7 @@ pub fn link_of_descriptor(fd: i32) -> [u8; 32] {
 }
 
 /// Mode, owner and group of an open file.
-pub fn owner(fd: isize) -> Option<(u32, u32, u32)> {
+pub fn file_owner(fd: isize) -> Option<(u32, u32, u32)> {
     let mut stat = [0u64; 18];
     // SAFETY: struct stat has 144 bytes; mode, owner and group lie at offsets 24, 28 and 32.
     let r = unsafe {

@@ -26,7 +26,7 @@ pub unsafe fn init(image: usize) {
 }
 
 /// From now on the system call is made.
-pub fn forget() {
+pub fn forget_vdso() {
     CLOCK.store(0, Ordering::Relaxed);
 }
 

@@ -182,7 +182,7 @@ unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
             // Nobody asks whether the kernel has installed it: recording ends all the same. (A
             // wrapper's call is met a second time, when nothing is left to be done.)
             if let Some(prepared) = seccomp::prepare_by_number(number, first, second, third) {
-                seccomp::settle(prepared, true);
+                seccomp::settle_filter(prepared, true);
             }
             if number == nr::SECCOMP {
                 return;
@@ -349,7 +349,9 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     // The executable has no name.
     let always = instrumented
         || name.is_empty()
-        || holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
+        || holds(libc_symbols::in_library(
+            libc_symbols::place_behind_wrappers(c"execve"),
+        ));
     if (bytes > LARGEST && !always) || BYTES.fetch_add(bytes, Ordering::Relaxed) > MOST {
         return;
     }
@@ -377,7 +379,9 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     }
     // SAFETY: code of the module, in which the whole way to the system call was found.
     let is_one_of = |at: u64, numbers: &[u32]| numbers.contains(&unsafe { number_at(at) });
-    let is_c_library = holds(libc_symbols::in_library(libc_symbols::place(c"execve")));
+    let is_c_library = holds(libc_symbols::in_library(
+        libc_symbols::place_behind_wrappers(c"execve"),
+    ));
     let found = &mut found[..number];
     let makes = found.iter().any(|f| is_one_of(f.0, &MAKERS));
     // Calls about signals are met only in a C library, which makes threads and programs. Its calls

@@ -7,7 +7,7 @@
 //! The new environment lies on the stack of the caller: a child that shares its parent's memory
 //! (`vfork`, `posix_spawn`) would leave anything else behind there.
 
-use crate::sys::libc_symbols::{behind, environ, fail, library, next, place};
+use crate::sys::libc_symbols::{behind, environ, fail, library, next, place_behind_wrappers};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
@@ -129,7 +129,7 @@ fn gains_privileges(fd: isize) -> bool {
     // SAFETY: the name lives across the call; nothing is written.
     let capable =
         uid != 0 && unsafe { syscall::call(FGETXATTR, fd as usize, name, 0, 0, 0, 0) } > 0;
-    let Some((mode, owner, group)) = syscall::owner(fd) else {
+    let Some((mode, owner, group)) = syscall::file_owner(fd) else {
         return false;
     };
     const SET_GID: u32 = 0o2010;
@@ -693,7 +693,7 @@ fn handed_to(place: usize) -> Option<usize> {
 /// Hands a wrapper's arguments on as [`handed_to`] says, or goes on.
 macro_rules! hand_on {
     ($name:literal, $ty:ty, $($argument:expr),*) => {
-        if let Some(to) = handed_to(const { place($name) }) {
+        if let Some(to) = handed_to(const { place_behind_wrappers($name) }) {
             // SAFETY: the function's type, and the caller's arguments.
             return unsafe { core::mem::transmute::<usize, $ty>(to)($($argument),*) };
         }
@@ -894,9 +894,9 @@ unsafe extern "C" fn gather(
 /// [`handed_to`] for the variadic ones, by `kind`; 0: nobody.
 extern "C" fn variadic_handed_to(kind: usize) -> usize {
     let place = match kind {
-        0 => const { place(c"execl") },
-        1 => const { place(c"execlp") },
-        _ => const { place(c"execle") },
+        0 => const { place_behind_wrappers(c"execl") },
+        1 => const { place_behind_wrappers(c"execlp") },
+        _ => const { place_behind_wrappers(c"execle") },
     };
     handed_to(place).unwrap_or(0)
 }

@@ -6,7 +6,7 @@
 #[cfg(not(test))]
 macro_rules! ask_stand_in {
     ($name:literal, $ty:ty $(, $argument:expr)*) => {
-        if let Some(to) = $crate::wrap::stand_in(const { $crate::sys::libc_symbols::place($name) }) {
+        if let Some(to) = $crate::wrap::stand_in(const { $crate::sys::libc_symbols::place_behind_wrappers($name) }) {
             // SAFETY: the function's type, and the caller's arguments.
             #[allow(unused_unsafe, reason = "some wrappers are unsafe functions")]
             return unsafe { core::mem::transmute::<usize, $ty>(to)($($argument),*) };

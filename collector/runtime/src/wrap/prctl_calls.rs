@@ -50,7 +50,7 @@ pub unsafe fn met_in_clone(words: PrctlWords, call: u64) -> Option<(isize, u64)>
         met(words);
         return None;
     }
-    let original = modules::place(call).filter(|place| {
+    let original = modules::clone_point_at(call).filter(|place| {
         let mut saved = place.state.saved.iter();
         let borrows = saved.any(|saved| saved[0] != mgz_abi::address_map::NO_REG);
         !borrows && place.state.base_reg == mgz_abi::address_map::NO_REG
@@ -76,7 +76,7 @@ fn met_other(words: PrctlWords) {
 
 fn met_dispatch(kind: usize, start: usize, length: usize, selector: usize) {
     if !DISPATCH_KINDS.contains(&kind) {
-        return dispatch::forget();
+        return dispatch::forget_dispatch();
     }
     let Some(header) = process::header() else {
         return;
@@ -101,7 +101,7 @@ fn met_dispatch(kind: usize, start: usize, length: usize, selector: usize) {
     if !dispatch::is_begun() {
         process::count(count::CALLS_DISPATCHED, 1);
     }
-    if !dispatch::begin(allowed, selector) {
+    if !dispatch::begin_dispatch(allowed, selector) {
         end_process();
     }
 }

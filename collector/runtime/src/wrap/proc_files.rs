@@ -314,7 +314,7 @@ fn show_mappings(fd: isize, flags: usize) {
     if fill(copy, fd) {
         // Again, for reading only and from its beginning.
         let link = link_of_descriptor(copy as i32);
-        let shown = syscall::open(link.as_ptr(), false);
+        let shown = syscall::open_file(link.as_ptr(), false);
         if shown >= 0 {
             // SAFETY: integers only; the caller's descriptor has not been given to anybody yet.
             unsafe {

@@ -288,7 +288,7 @@ unsafe extern "C" fn settle(registers: *mut Saved) {
         // SAFETY: what `after` has just saved.
         let result = unsafe { (*registers).rax } as isize;
         // A filter may forbid all calls of the runtime.
-        return seccomp::settle(prepared, result >= 0);
+        return seccomp::settle_filter(prepared, result >= 0);
     }
     exec::has_failed();
     if process::borrows_memory() {

@@ -182,7 +182,7 @@ fn prepare(operation: usize, program: *const Program) -> Prepared {
 }
 
 /// Finishes the preparations. Makes no system calls if the filter is `installed`.
-pub fn settle(prepared: Prepared, installed: bool) {
+pub fn settle_filter(prepared: Prepared, installed: bool) {
     if installed {
         if prepared.sealed {
             process::count(count::FORBIDDEN, 1);
@@ -246,7 +246,7 @@ unsafe fn prctl_by(real: Prctl, option: i32, a: usize, b: usize, c: usize, d: us
         return call();
     };
     let result = call();
-    settle(prepared, result != -1);
+    settle_filter(prepared, result != -1);
     result
 }
 
@@ -417,6 +417,6 @@ unsafe extern "C" fn seccomp(
         return call();
     };
     let result = call();
-    settle(prepared, result != -1);
+    settle_filter(prepared, result != -1);
     result
 }

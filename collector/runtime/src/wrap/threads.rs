@@ -3,7 +3,7 @@
 use crate::record::thread_ring;
 use crate::record::thread_ring::Stack;
 use crate::sys::flags::PlainFlags;
-use crate::sys::libc_symbols::{fail, library, next, place};
+use crate::sys::libc_symbols::{fail, library, next, place_behind_wrappers};
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
@@ -143,7 +143,7 @@ pub fn begin_raw(parents: thread_ring::Ring) {
 
 /// Gives the calling thread, which is new, a ring. Its mask is its creator's.
 pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) {
-    crate::sys::dispatch::forget();
+    crate::sys::dispatch::forget_dispatch();
     let _flags = PlainFlags::hold();
     let old = syscall::sigprocmask(0, Some(!0));
     let gs = syscall::gs();
@@ -232,7 +232,9 @@ unsafe extern "C" fn enter() {
 unsafe fn asked_for(attributes: usize) -> Stack {
     type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
     type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
-    if crate::sys::libc_symbols::stand_in(const { place(c"pthread_create") }).is_some() {
+    if crate::sys::libc_symbols::stand_in(const { place_behind_wrappers(c"pthread_create") })
+        .is_some()
+    {
         return Stack::UNKNOWN;
     }
     let Some(get_size) = library!(c"pthread_attr_getstacksize", Get) else {
@@ -547,7 +549,7 @@ pub unsafe extern "C" fn __vfork() {
 extern "C" fn notice_fork() -> usize {
     crate::sys::begin::early();
     thread_ring::notice_fork();
-    crate::wrap::stand_in(const { place(c"vfork") }).unwrap_or(0)
+    crate::wrap::stand_in(const { place_behind_wrappers(c"vfork") }).unwrap_or(0)
 }
 
 extern "C" fn vfork_failed(errno: isize) -> i32 {

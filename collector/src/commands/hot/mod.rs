@@ -8,7 +8,7 @@
 
 pub(crate) mod report;
 
-use crate::options::args::{Cli, Format};
+use crate::options::args::{Cli, OutputFormat};
 use crate::program::modules;
 use crate::target::signals::Signals;
 use crate::util::failure::Failure;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(50);
 
 /// Runs the program under the clock; returns its exit status.
-pub fn run(cli: &Cli) -> Result<i32, Failure> {
+pub fn run_under_clock(cli: &Cli) -> Result<i32, Failure> {
     let own = |message: String| Failure {
         status: 125,
         message,
@@ -62,8 +62,8 @@ pub fn run(cli: &Cli) -> Result<i32, Failure> {
     let wall = began.elapsed();
     let profile = report::Profile::new(sampler.finish(), &program);
     let text = match cli.format {
-        Format::Text => profile.text(&program, wall),
-        Format::Json => profile.json(&program, wall),
+        OutputFormat::Text => profile.text(&program, wall),
+        OutputFormat::Json => profile.json(&program, wall),
     };
     use std::io::Write;
     // The program may have closed the standard error that we share with it.

@@ -37,7 +37,7 @@ const PAGE: usize = 1 << 18;
 
 /// A column of a row group. Parquet stores 64-bit numbers as such and smaller ones as 32 bits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Column<'a> {
+pub(crate) enum ColumnValues<'a> {
     U8(&'a [u8]),
     U16(&'a [u16]),
     U32(&'a [u32]),
@@ -50,11 +50,11 @@ pub(crate) enum Column<'a> {
 }
 
 /// Source of a column's pages.
-pub(crate) trait Rows {
+pub(crate) trait PageSource {
     /// Number of rows.
     fn len(&self) -> usize;
     /// These rows of the column. The content of `buffers` does not matter.
-    fn page<'s>(&'s self, rows: Range<usize>, buffers: &'s mut Buffers) -> Column<'s>;
+    fn page<'s>(&'s self, rows: Range<usize>, buffers: &'s mut Buffers) -> ColumnValues<'s>;
 }
 
 /// Room for a page's values, used again for each.
@@ -67,15 +67,15 @@ pub(crate) struct Buffers {
     pub bools: Vec<bool>,
 }
 
-impl Column<'_> {
+impl ColumnValues<'_> {
     fn len(self) -> usize {
         match self {
-            Column::U8(v) => v.len(),
-            Column::U16(v) => v.len(),
-            Column::U32(v) => v.len(),
-            Column::U64(v) => v.len(),
-            Column::Bool(v) => v.len(),
-            Column::Same(_, rows) | Column::Counting(_, rows) => rows,
+            ColumnValues::U8(v) => v.len(),
+            ColumnValues::U16(v) => v.len(),
+            ColumnValues::U32(v) => v.len(),
+            ColumnValues::U64(v) => v.len(),
+            ColumnValues::Bool(v) => v.len(),
+            ColumnValues::Same(_, rows) | ColumnValues::Counting(_, rows) => rows,
         }
     }
 
@@ -83,8 +83,8 @@ impl Column<'_> {
     /// `before` are those of earlier pages.
     fn bounds(self, before: Option<(u32, u32)>) -> Option<(u32, u32)> {
         let values = match &self {
-            Column::U32(values) => values,
-            Column::Same(value, _) => std::slice::from_ref(value),
+            ColumnValues::U32(values) => values,
+            ColumnValues::Same(value, _) => std::slice::from_ref(value),
             _ => return None,
         };
         let first = before.or_else(|| values.first().map(|&v| (v, v)))?;
@@ -99,7 +99,11 @@ impl Column<'_> {
     /// The values of a page, before compression. The content of `buffer` does not matter.
     fn encode(self, stored: Stored, buffer: &mut Vec<u8>) {
         if stored == Stored::Split {
-            let bytes = if let Column::U64(_) = self { 8 } else { 4 };
+            let bytes = if let ColumnValues::U64(_) = self {
+                8
+            } else {
+                4
+            };
             // Pages but the last of a chunk are of one size, so that hardly anything is cleared in
             // vain.
             buffer.resize(self.len() * bytes, 0);
@@ -107,20 +111,34 @@ impl Column<'_> {
             buffer.clear();
         }
         match (self, stored) {
-            (Column::U8(v), Stored::Split) => crate::convert::pages::byte_split::narrow(v, buffer),
-            (Column::U16(v), Stored::Split) => crate::convert::pages::byte_split::half(v, buffer),
-            (Column::U32(v), Stored::Split) => crate::convert::pages::byte_split::four(v, buffer),
-            (Column::U64(v), Stored::Split) => crate::convert::pages::byte_split::eight(v, buffer),
-            (Column::U16(v), Stored::Differences) => crate::convert::pages::delta::pack(v, buffer),
-            (Column::U32(v), Stored::Differences) => crate::convert::pages::delta::pack(v, buffer),
-            (Column::U64(v), Stored::Differences) => crate::convert::pages::delta::pack(v, buffer),
-            (Column::Same(v, rows), Stored::Differences) => {
+            (ColumnValues::U8(v), Stored::Split) => {
+                crate::convert::pages::byte_split::narrow(v, buffer)
+            }
+            (ColumnValues::U16(v), Stored::Split) => {
+                crate::convert::pages::byte_split::half(v, buffer)
+            }
+            (ColumnValues::U32(v), Stored::Split) => {
+                crate::convert::pages::byte_split::four(v, buffer)
+            }
+            (ColumnValues::U64(v), Stored::Split) => {
+                crate::convert::pages::byte_split::eight(v, buffer)
+            }
+            (ColumnValues::U16(v), Stored::Differences) => {
+                crate::convert::pages::delta::pack(v, buffer)
+            }
+            (ColumnValues::U32(v), Stored::Differences) => {
+                crate::convert::pages::delta::pack(v, buffer)
+            }
+            (ColumnValues::U64(v), Stored::Differences) => {
+                crate::convert::pages::delta::pack(v, buffer)
+            }
+            (ColumnValues::Same(v, rows), Stored::Differences) => {
                 crate::convert::pages::delta::pack_even(v, 0, rows, buffer)
             }
-            (Column::Counting(v, rows), Stored::Differences) => {
+            (ColumnValues::Counting(v, rows), Stored::Differences) => {
                 crate::convert::pages::delta::pack_even(v, 1, rows, buffer)
             }
-            (Column::Bool(v), Stored::Plain) => bits(v, buffer),
+            (ColumnValues::Bool(v), Stored::Plain) => bits(v, buffer),
             _ => unreachable!("COLUMNS has no such column"),
         }
     }
@@ -246,7 +264,7 @@ impl PageEncoder {
         &mut self,
         descriptor: ColumnDescPtr,
         kind: &str,
-        column: &impl Rows,
+        column: &impl PageSource,
         stored: Stored,
         bounds: bool,
     ) -> Result<Chunk, ConvertError> {

@@ -50,18 +50,18 @@ impl Numbers {
     }
 }
 
-impl Rows for Numbers {
+impl PageSource for Numbers {
     fn len(&self) -> usize {
         self.stored().len()
     }
 
-    fn page<'s>(&'s self, rows: Range<usize>, _: &'s mut Buffers) -> Column<'s> {
+    fn page<'s>(&'s self, rows: Range<usize>, _: &'s mut Buffers) -> ColumnValues<'s> {
         match self {
-            Numbers::U8(v) => Column::U8(&v[rows]),
-            Numbers::U16(v) => Column::U16(&v[rows]),
-            Numbers::U32(v) => Column::U32(&v[rows]),
-            Numbers::U64(v) => Column::U64(&v[rows]),
-            Numbers::Bool(v) => Column::Bool(&v[rows]),
+            Numbers::U8(v) => ColumnValues::U8(&v[rows]),
+            Numbers::U16(v) => ColumnValues::U16(&v[rows]),
+            Numbers::U32(v) => ColumnValues::U32(&v[rows]),
+            Numbers::U64(v) => ColumnValues::U64(&v[rows]),
+            Numbers::Bool(v) => ColumnValues::Bool(&v[rows]),
         }
     }
 }
@@ -265,7 +265,7 @@ fn extreme_differences_and_widths_are_read_as_written() {
 
 #[test]
 fn numbers_that_are_only_told_are_packed_like_those_that_are_there() {
-    let packed = |column: Column| {
+    let packed = |column: ColumnValues| {
         let mut bytes = Vec::new();
         column.encode(Stored::Differences, &mut bytes);
         bytes
@@ -273,22 +273,22 @@ fn numbers_that_are_only_told_are_packed_like_those_that_are_there() {
     for rows in [1, 2, 3, 128, 129, 130, 32_768] {
         for value in [0, 7, 1 << 31, u32::MAX] {
             assert_eq!(
-                packed(Column::Same(value, rows)),
-                packed(Column::U32(&vec![value; rows]))
+                packed(ColumnValues::Same(value, rows)),
+                packed(ColumnValues::U32(&vec![value; rows]))
             );
             assert_eq!(
-                Column::Same(value, rows).bounds(Some((9, 10))),
-                Column::U32(&vec![value; rows]).bounds(Some((9, 10)))
+                ColumnValues::Same(value, rows).bounds(Some((9, 10))),
+                ColumnValues::U32(&vec![value; rows]).bounds(Some((9, 10)))
             );
         }
         assert_eq!(
-            packed(Column::Same(3, rows)),
-            packed(Column::U16(&vec![3; rows]))
+            packed(ColumnValues::Same(3, rows)),
+            packed(ColumnValues::U16(&vec![3; rows]))
         );
         for first in [0, 1 << 40, 1 << 63, u64::MAX - 40_000] {
             assert_eq!(
-                packed(Column::Counting(first, rows)),
-                packed(Column::U64(
+                packed(ColumnValues::Counting(first, rows)),
+                packed(ColumnValues::U64(
                     &(first..first + rows as u64).collect::<Vec<_>>()
                 ))
             );

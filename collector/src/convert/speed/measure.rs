@@ -15,7 +15,7 @@
 //! of `benches/`, gzip, mawk, perl and python3 (0.2 to 10 ns a record).
 
 use crate::convert::speed::balance::{Rate, balanced};
-use crate::convert::windows::{Code, Window};
+use crate::convert::windows::{ExpandedWindow, ModuleFunction};
 use mgz_annotations_schema::spill::{cause, pace};
 use mgz_annotations_schema::window_loads;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +88,7 @@ const SHARED_PART: f64 = 0.7;
 const SLOWER: f64 = 1.1;
 
 /// The kind's name in `windows.parquet`.
-pub(crate) fn name(kind: u8) -> &'static str {
+pub(crate) fn pace_kind_name(kind: u8) -> &'static str {
     match kind {
         pace::WATCHED => "watched",
         pace::WATCHED_NEAR => "watched_near",
@@ -105,13 +105,13 @@ const OUTSIDE_SPOILS_LAPS: f64 = 0.1;
 
 /// Speeds of all windows, by where they begin; `None` for all if nothing was measured. `outside`:
 /// time outside of instrumented code, by that in it.
-pub(crate) fn speeds(windows: &[Window], outside: f64) -> Vec<Option<Speed>> {
+pub(crate) fn speeds(windows: &[ExpandedWindow], outside: f64) -> Vec<Option<Speed>> {
     let functions = measured(windows, outside);
     let Some(others) = unmeasured(&functions) else {
         return vec![None; windows.len()];
     };
     let numbers = numbers(windows);
-    let number = |code: &Code| numbers.get(code).copied().unwrap_or(numbers.len());
+    let number = |code: &ModuleFunction| numbers.get(code).copied().unwrap_or(numbers.len());
     let mut known = vec![others; numbers.len() + 1];
     numbers
         .iter()
@@ -158,7 +158,7 @@ pub(crate) fn speeds(windows: &[Window], outside: f64) -> Vec<Option<Speed>> {
             ..*known
         };
     }
-    let of = |w: &Window| {
+    let of = |w: &ExpandedWindow| {
         let Pooled {
             ns, sigma, source, ..
         } = known[number(&w.first)];
@@ -173,13 +173,14 @@ pub(crate) fn speeds(windows: &[Window], outside: f64) -> Vec<Option<Speed>> {
 }
 
 /// Numbers of the functions that most windows begin and end in.
-fn numbers(windows: &[Window]) -> BTreeMap<Code, usize> {
-    let mut ends: BTreeMap<Code, usize> = BTreeMap::new();
+fn numbers(windows: &[ExpandedWindow]) -> BTreeMap<ModuleFunction, usize> {
+    let mut ends: BTreeMap<ModuleFunction, usize> = BTreeMap::new();
     windows
         .iter()
         .flat_map(|w| [w.first, w.last])
         .for_each(|code| *ends.entry(code).or_default() += 1);
-    let mut list: Vec<(usize, Code)> = ends.into_iter().map(|(code, n)| (n, code)).collect();
+    let mut list: Vec<(usize, ModuleFunction)> =
+        ends.into_iter().map(|(code, n)| (n, code)).collect();
     list.sort_unstable_by_key(|&(n, code)| (std::cmp::Reverse(n), code));
     list.into_iter()
         .take(BALANCED)
@@ -189,7 +190,7 @@ fn numbers(windows: &[Window]) -> BTreeMap<Code, usize> {
 }
 
 /// Results of the measurements, by function.
-fn measured(windows: &[Window], outside: f64) -> BTreeMap<Code, Pooled> {
+fn measured(windows: &[ExpandedWindow], outside: f64) -> BTreeMap<ModuleFunction, Pooled> {
     let laps = by_function(windows, pace::LAP, pace::LAP_NEAR, &BTreeMap::new());
     let watched = by_function(windows, pace::WATCHED, pace::WATCHED_NEAR, &laps);
     let laps = if outside < OUTSIDE_SPOILS_LAPS {
@@ -198,10 +199,10 @@ fn measured(windows: &[Window], outside: f64) -> BTreeMap<Code, Pooled> {
         BTreeMap::new()
     };
     let changes = changes(windows);
-    let codes: BTreeSet<Code> = watched.keys().chain(laps.keys()).copied().collect();
+    let codes: BTreeSet<ModuleFunction> = watched.keys().chain(laps.keys()).copied().collect();
     let known = |code| {
         let changes = changes.get(&code).copied().unwrap_or_default();
-        let of = |list: &BTreeMap<Code, (f64, f64)>| list.get(&code).copied();
+        let of = |list: &BTreeMap<ModuleFunction, (f64, f64)>| list.get(&code).copied();
         (code, pooled(of(&watched), of(&laps), changes))
     };
     codes.into_iter().map(known).collect()
@@ -241,8 +242,8 @@ impl Changes {
     }
 }
 
-fn changes(windows: &[Window]) -> BTreeMap<Code, Changes> {
-    let mut lists: BTreeMap<Code, Vec<&Window>> = BTreeMap::new();
+fn changes(windows: &[ExpandedWindow]) -> BTreeMap<ModuleFunction, Changes> {
+    let mut lists: BTreeMap<ModuleFunction, Vec<&ExpandedWindow>> = BTreeMap::new();
     windows
         .iter()
         .for_each(|w| lists.entry(w.last).or_default().push(w));
@@ -253,8 +254,9 @@ fn changes(windows: &[Window]) -> BTreeMap<Code, Changes> {
             .sum::<u64>()
     };
     let new = sum(1) as f64 / sum(0).max(1) as f64;
-    let of = |list: Vec<&Window>| {
-        let sum = |of: fn(&Window) -> u32| list.iter().map(|w| u64::from(of(w))).sum::<u64>();
+    let of = |list: Vec<&ExpandedWindow>| {
+        let sum =
+            |of: fn(&ExpandedWindow) -> u32| list.iter().map(|w| u64::from(of(w))).sum::<u64>();
         let ways =
             median(&mut list.iter().map(|w| f64::from(w.ways)).collect::<Vec<_>>()).unwrap_or(0.0);
         Changes {
@@ -283,7 +285,7 @@ struct Pooled {
 
 /// Estimate for functions without measurements, from those with. They are taken to be like these,
 /// and to differ from each other as much. `None` if there are none.
-fn unmeasured(functions: &BTreeMap<Code, Pooled>) -> Option<Pooled> {
+fn unmeasured(functions: &BTreeMap<ModuleFunction, Pooled>) -> Option<Pooled> {
     let ns = median(&mut functions.values().map(|f| f.ns).collect::<Vec<_>>())?;
     let shared = median(&mut functions.values().map(|f| f.shared).collect::<Vec<_>>())?;
     let few = Pooled {
@@ -421,19 +423,19 @@ fn from_lap(lap: (f64, f64), changes: Changes) -> Option<Vec<f64>> {
 /// By function: nanoseconds by record, and the standard error of that. `bounds` has functions of
 /// which it is known what they take at most.
 fn by_function(
-    windows: &[Window],
+    windows: &[ExpandedWindow],
     far: u8,
     near: u8,
-    bounds: &BTreeMap<Code, (f64, f64)>,
-) -> BTreeMap<Code, (f64, f64)> {
+    bounds: &BTreeMap<ModuleFunction, (f64, f64)>,
+) -> BTreeMap<ModuleFunction, (f64, f64)> {
     let of = |kind| {
         windows
             .iter()
             .filter(move |w| w.pace.kind == kind && w.pace.records > 0)
     };
     let (ns, records) = (
-        |w: &Window| f64::from(w.pace.ns),
-        |w: &Window| f64::from(w.pace.records),
+        |w: &ExpandedWindow| f64::from(w.pace.ns),
+        |w: &ExpandedWindow| f64::from(w.pace.records),
     );
     let Some((mut cost, mut cost_error)) = typical(&mut of(near).map(ns).collect::<Vec<_>>())
     else {
@@ -443,7 +445,7 @@ fn by_function(
     let mut found = BTreeMap::new();
     // The near ones have some records as well: cost and speeds are found in turns.
     for _ in 0..ROUNDS {
-        let mut measured: BTreeMap<Code, (Vec<(f64, f64)>, usize)> = BTreeMap::new();
+        let mut measured: BTreeMap<ModuleFunction, (Vec<(f64, f64)>, usize)> = BTreeMap::new();
         for w in of(far) {
             // Nor is the window itself, recorded and cold, faster than the code by itself: what
             // took longer has gone another way.
@@ -552,7 +554,7 @@ pub(crate) fn called_time(outside: f64) -> f64 {
 /// thread's time in instrumented code. Triggers took `toll` of that, and the window took some
 /// itself. `called`: see [`called_time`]. `None` if the window's speed is unknown.
 pub(crate) fn stands_for(
-    window: &Window,
+    window: &ExpandedWindow,
     speed: Option<&Speed>,
     (ns, toll): (f64, f64),
     called: f64,
@@ -597,7 +599,7 @@ pub(crate) fn stands_for_error(speed: &Speed, (ns, toll): (f64, f64), called: f6
 /// From windows: what each of their loads stands for, the errors of that, their speeds and the
 /// times that they stand for. `None` unless nearly all speeds are known.
 pub(crate) fn known(
-    windows: &[Window],
+    windows: &[ExpandedWindow],
     stand_for: &[Option<f64>],
     (speeds, errors): (&[Option<Speed>], &[Option<f64>]),
     times: &[Option<(f64, f64)>],
@@ -617,7 +619,7 @@ pub(crate) fn known(
 /// The same with windows whose speed is that of other code; `error`: what comes on top of the
 /// speeds' errors. `None` where nothing was measured.
 pub(crate) fn assumed(
-    windows: &[Window],
+    windows: &[ExpandedWindow],
     stand_for: &[Option<f64>],
     speeds: &[Option<Speed>],
     error: f64,
@@ -639,8 +641,8 @@ mod tests {
     use super::*;
     use mgz_annotations_schema::spill::{Pace, ThreadKey};
 
-    fn window(function: u32, loads: u32, kind: u8, records: u32, ns: u32) -> Window {
-        Window {
+    fn window(function: u32, loads: u32, kind: u8, records: u32, ns: u32) -> ExpandedWindow {
+        ExpandedWindow {
             key: ThreadKey::default(),
             sample: 0,
             records: 1000,
@@ -660,7 +662,7 @@ mod tests {
 
     #[test]
     fn functions_have_the_speed_that_was_watched_less_its_cost() {
-        let mut list: Vec<Window> = (0..5)
+        let mut list: Vec<ExpandedWindow> = (0..5)
             .map(|k| window(1, 2000, pace::WATCHED, 10_000, 15_000 + 20_000 + 100 * k))
             .collect();
         list.extend(
@@ -733,12 +735,17 @@ mod tests {
     }
 
     /// Laps of a function, of `ns` a record.
-    fn laps(function: u32, ns: u32, changes: u32, ways: u32) -> impl Iterator<Item = Window> {
+    fn laps(
+        function: u32,
+        ns: u32,
+        changes: u32,
+        ways: u32,
+    ) -> impl Iterator<Item = ExpandedWindow> {
         let far = (0..4)
             .map(move |k| window(function, 1000, pace::LAP, 2048, 2_000 + ns * 2048 + 10 * k));
         let near =
             (0..3).map(move |_| window(function, 1000, pace::LAP_NEAR, 256, 2_000 + ns * 256));
-        far.chain(near).map(move |w| Window {
+        far.chain(near).map(move |w| ExpandedWindow {
             changes,
             ways,
             end_ns: 30_000,
@@ -748,7 +755,7 @@ mod tests {
 
     #[test]
     fn calls_that_nobody_foresees_are_what_makes_a_lap_slow() {
-        let list: Vec<Window> = laps(1, 4, 0, 0)
+        let list: Vec<ExpandedWindow> = laps(1, 4, 0, 0)
             .chain(laps(2, 4, 150, 80))
             .chain(laps(3, 4, 150, 4))
             .collect();
@@ -764,7 +771,7 @@ mod tests {
 
     #[test]
     fn laps_tell_a_lot_of_slow_code_and_little_of_fast_code() {
-        let list: Vec<Window> = laps(1, 2, 0, 0).chain(laps(2, 15, 0, 0)).collect();
+        let list: Vec<ExpandedWindow> = laps(1, 2, 0, 0).chain(laps(2, 15, 0, 0)).collect();
         let speeds = speeds(&list, 0.0);
         let [fast, slow] = [0, 7].map(|k| speeds[k].unwrap());
         assert!(
@@ -780,12 +787,12 @@ mod tests {
         // As likely to be left after a record, both; but the second takes four times as long, so
         // that four times as many windows begin there.
         let go = |first, last, n| {
-            (0..n).map(move |_| Window {
+            (0..n).map(move |_| ExpandedWindow {
                 last: (0, last),
                 ..window(first, 1000, pace::NONE, 0, 0)
             })
         };
-        let list: Vec<Window> = laps(1, 3, 0, 0)
+        let list: Vec<ExpandedWindow> = laps(1, 3, 0, 0)
             .chain(laps(3, 3, 0, 0))
             .chain(laps(4, 3, 0, 0))
             .chain(go(1, 1, 100))
@@ -809,7 +816,7 @@ mod tests {
 
     #[test]
     fn functions_of_which_there_are_too_many_are_one() {
-        let list: Vec<Window> = (0..3 * BALANCED as u32)
+        let list: Vec<ExpandedWindow> = (0..3 * BALANCED as u32)
             .flat_map(|f| laps(f, 3, 0, 0))
             .collect();
         let speeds = speeds(&list, 0.0);
@@ -838,7 +845,7 @@ mod tests {
         const FUNCTIONS: u32 = 300;
         for (name, lap, changes, ways, truth) in SPREAD {
             // A lap behind every third window, each of which ends in another function.
-            let list: Vec<Window> = (0..FUNCTIONS)
+            let list: Vec<ExpandedWindow> = (0..FUNCTIONS)
                 .map(|f| {
                     let (kind, records) = match f % 9 {
                         0 | 3 => (pace::LAP, 2048),
@@ -847,7 +854,7 @@ mod tests {
                     };
                     // Laps differ by a tenth.
                     let ns = lap * (0.9 + 0.02 * f64::from(f % 11));
-                    Window {
+                    ExpandedWindow {
                         last: (0, (f * 7) % FUNCTIONS),
                         changes: (changes * 1000.0) as u32,
                         ways,
@@ -887,21 +894,21 @@ mod tests {
 
     #[test]
     fn functions_that_were_not_measured_are_like_the_others_if_these_tell_how_they_differ() {
-        let of = |list: &[Window]| speeds(list, 0.0).last().unwrap().unwrap();
+        let of = |list: &[ExpandedWindow]| speeds(list, 0.0).last().unwrap().unwrap();
         let last = window(9, 1000, pace::NONE, 0, 0);
-        let few: Vec<Window> = laps(1, 3, 0, 0)
+        let few: Vec<ExpandedWindow> = laps(1, 3, 0, 0)
             .chain(laps(2, 9, 0, 0))
             .chain([last])
             .collect();
         assert_eq!(of(&few).source, "others");
-        let alike: Vec<Window> = (0..8)
+        let alike: Vec<ExpandedWindow> = (0..8)
             .flat_map(|f| laps(f, 8 + f % 3, 0, 0))
             .chain([last])
             .collect();
         let alike = of(&alike);
         assert!(alike.source == "alike" && alike.error < 3.0, "{alike:?}");
         // The measured functions differ by factors, so this one may too.
-        let unlike: Vec<Window> = (0..8)
+        let unlike: Vec<ExpandedWindow> = (0..8)
             .flat_map(|f| laps(f, 3 << f, 0, 0))
             .chain([last])
             .collect();
@@ -911,8 +918,8 @@ mod tests {
     #[test]
     fn a_single_watch_that_drowns_in_noise_says_little() {
         let near = |k: u32| window(1, 1000, pace::WATCHED_NEAR, 512, 11_000 + 512 * k);
-        let mut list: Vec<Window> = (0..16).map(near).collect();
-        let of = |list: &[Window]| speeds(list, 0.0).last().unwrap().unwrap();
+        let mut list: Vec<ExpandedWindow> = (0..16).map(near).collect();
+        let of = |list: &[ExpandedWindow]| speeds(list, 0.0).last().unwrap().unwrap();
         list.push(window(2, 1000, pace::WATCHED, 4096, 14_000));
         let one = of(&list);
         assert!(

@@ -9,7 +9,7 @@
 
 use crate::objects::heap::flow::{self, Goes};
 use crate::objects::heap::scope::Scope;
-use crate::objects::types::{self, Bytes, Layout, Types};
+use crate::objects::types::{self, DebugBytes, Layout, Types};
 use gimli::{EndianSlice, LittleEndian, UnitOffset};
 use mgz_elf::debug_files;
 use mgz_elf::demangle::readable;
@@ -57,7 +57,7 @@ pub fn of_calls(path: &Path, calls: &BTreeSet<u64>) -> HashMap<u64, Told> {
         let view = || sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
         let dwarf = view();
         let units = addr2line::Context::from_dwarf(view()).ok()?;
-        let code = flow::Code::new(&file, apart.as_ref());
+        let code = flow::FileCode::new(&file, apart.as_ref());
         let calls = calls.iter().take(MOST_CALLS);
         Some(
             calls
@@ -69,9 +69,9 @@ pub fn of_calls(path: &Path, calls: &BTreeSet<u64>) -> HashMap<u64, Told> {
 }
 
 fn told(
-    dwarf: &gimli::Dwarf<Bytes<'_>>,
-    units: &addr2line::Context<Bytes<'_>>,
-    code: &flow::Code<'_>,
+    dwarf: &gimli::Dwarf<DebugBytes<'_>>,
+    units: &addr2line::Context<DebugBytes<'_>>,
+    code: &flow::FileCode<'_>,
     call: u64,
 ) -> Option<Told> {
     let unit = units.find_dwarf_and_unit(call).skip_all_loads()?;

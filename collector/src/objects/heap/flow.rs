@@ -4,7 +4,7 @@
 //! copy may be a variable in debug information, or memory behind a pointer of a known type. Then
 //! its type tells the type of the result's target.
 
-use crate::objects::heap::scope::{Place, Scope, Variable, first_argument, is_constructor};
+use crate::objects::heap::scope::{Scope, Variable, VariablePlace, first_argument, is_constructor};
 use crate::objects::types::Types;
 use gimli::{BaseAddresses, EhFrame, EndianSlice, LittleEndian, UnitOffset, UnwindSection};
 use iced_x86::{
@@ -43,23 +43,23 @@ pub(crate) enum Goes {
 type FrameRule = (u64, u64, u16, i64);
 
 /// A file's code.
-pub(crate) struct Code<'f> {
+pub(crate) struct FileCode<'f> {
     file: &'f object::File<'f>,
     /// Data symbols by address.
     data: BTreeMap<u64, String>,
 }
 
-impl<'f> Code<'f> {
+impl<'f> FileCode<'f> {
     /// `separate`: the file with the symbols that were stripped.
     pub(crate) fn new(
         file: &'f object::File<'f>,
         separate: Option<&'f object::File<'f>>,
-    ) -> Code<'f> {
+    ) -> FileCode<'f> {
         let symbols = file.symbols().chain(file.dynamic_symbols());
         let symbols = symbols.chain(separate.into_iter().flat_map(|f| f.symbols()));
         let data = symbols.filter(|s| s.kind() == object::SymbolKind::Data && !s.is_undefined());
         let named = data.filter_map(|s| Some((s.address(), s.name().ok()?.to_owned())));
-        Code {
+        FileCode {
             file,
             data: named.collect(),
         }
@@ -157,7 +157,7 @@ enum Value {
 struct Walk<'w, 'd, 'a, 'f> {
     types: &'w Types<'d, 'a>,
     scope: &'w Scope,
-    code: &'w Code<'f>,
+    code: &'w FileCode<'f>,
     rules: Vec<FrameRule>,
     infos: InstructionInfoFactory,
     known: HashMap<u16, Value>,
@@ -170,7 +170,7 @@ struct Walk<'w, 'd, 'a, 'f> {
 }
 
 /// Follows the result of a call that ends behind `call`.
-pub(crate) fn follow(types: &Types<'_, '_>, scope: &Scope, code: &Code<'_>, call: u64) -> Goes {
+pub(crate) fn follow(types: &Types<'_, '_>, scope: &Scope, code: &FileCode<'_>, call: u64) -> Goes {
     let (begin, end) = scope.code;
     if !(begin..end).contains(&call) {
         return Goes::Somewhere;
@@ -277,7 +277,7 @@ impl Walk<'_, '_, '_, '_> {
             v.places.iter().any(|&(from, to, place)| {
                 from <= at
                     && at < to
-                    && matches!(place, Place::Register(r) if self.registers.contains(&r))
+                    && matches!(place, VariablePlace::Register(r) if self.registers.contains(&r))
             })
         };
         let found: Vec<(bool, UnitOffset, String)> = (self.scope.variables.iter())
@@ -317,8 +317,10 @@ impl Walk<'_, '_, '_, '_> {
             return Some((of, by.checked_add(distance)?, String::new()));
         }
         let pointer = self.scope.variables.iter().find(|v| {
-            let here = |p: &&(u64, u64, Place)| p.0 <= instruction.ip() && instruction.ip() < p.1;
-            (v.places.iter().filter(here)).any(|p| matches!(p.2, Place::Register(r) if r == base))
+            let here =
+                |p: &&(u64, u64, VariablePlace)| p.0 <= instruction.ip() && instruction.ip() < p.1;
+            (v.places.iter().filter(here))
+                .any(|p| matches!(p.2, VariablePlace::Register(r) if r == base))
         });
         if let Some(of) = pointer.and_then(|v| self.types.pointee(v.of)) {
             return Some((of, distance, String::new()));
@@ -334,9 +336,9 @@ impl Walk<'_, '_, '_, '_> {
                     continue;
                 }
                 let begin = match place {
-                    Place::Frame(by) => (None, by),
-                    Place::Based(register, by) => self.slot(instruction.ip(), register, by),
-                    Place::Register(_) => continue,
+                    VariablePlace::Frame(by) => (None, by),
+                    VariablePlace::Based(register, by) => self.slot(instruction.ip(), register, by),
+                    VariablePlace::Register(_) => continue,
                 };
                 let into = slot.1.checked_sub(begin.1)?;
                 let bytes = self.types.bytes(variable.of).unwrap_or(8) as i64;

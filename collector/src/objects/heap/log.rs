@@ -82,9 +82,9 @@ impl Log {
     }
 
     /// Reads from where nobody has read; one at a time.
-    pub fn reader(&self) -> Reader<'_> {
+    pub fn reader(&self) -> HeapLogReader<'_> {
         let now = (timestamp(), monotonic_ns());
-        Reader {
+        HeapLogReader {
             log: self,
             at: 0,
             next: 0,
@@ -108,7 +108,7 @@ impl Drop for Log {
 
 /// An event.
 #[derive(Debug)]
-pub struct Record<'a> {
+pub struct HeapLogRecord<'a> {
     /// See [`HeapEvent::kind`].
     pub kind: u32,
     /// Process.
@@ -161,7 +161,7 @@ impl Clock {
 }
 
 /// Reads the records in order.
-pub struct Reader<'a> {
+pub struct HeapLogReader<'a> {
     log: &'a Log,
     /// Position of the record that was read last, and of the one behind it.
     at: u64,
@@ -173,7 +173,7 @@ pub struct Reader<'a> {
     stack: Vec<u64>,
 }
 
-impl Reader<'_> {
+impl HeapLogReader<'_> {
     /// Events that were passed over since their writer never completed them.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -187,7 +187,7 @@ impl Reader<'_> {
     }
 
     /// The next record. `last`: nobody writes any more, so that there is nothing to wait for.
-    pub fn next(&mut self, last: bool) -> Option<Record<'_>> {
+    pub fn next(&mut self, last: bool) -> Option<HeapLogRecord<'_>> {
         loop {
             // SAFETY: an atomic in the mapping.
             let head = unsafe { &(*self.log.head()).head }.load(Ordering::Acquire);
@@ -234,7 +234,7 @@ impl Reader<'_> {
             self.stack[word] = unsafe { unit.add(word * 8 % UNIT).cast::<u64>().read_volatile() };
         }
         self.next = self.at + 1 + (words * 8).div_ceil(UNIT) as u64;
-        Some(Record {
+        Some(HeapLogRecord {
             kind,
             pid,
             ns: self.clock.ns(tsc),

@@ -20,7 +20,7 @@ mod scope;
 pub mod unwind;
 
 use lives::Lives;
-use log::{Log, Record};
+use log::{HeapLogRecord, Log};
 use mgz_abi::heap_log::{ALLOC, BEGIN, FORK, FREE};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ use std::time::Duration;
 use unwind::{Stacks, Unwinders};
 
 /// A call site: a file and an address as linked.
-pub use unwind::Frame;
+pub use unwind::CallFrame;
 
 /// Blocks, and the call stacks that made them.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ pub struct Heap {
     /// The blocks at each address over time.
     pub lives: Vec<lives::Life>,
     /// Call stacks, from the inside out; lives name them by number.
-    pub stacks: Vec<Vec<Frame>>,
+    pub stacks: Vec<Vec<CallFrame>>,
     /// Small blocks are a sample.
     pub sampled: bool,
     /// Allocations that were told.
@@ -48,16 +48,16 @@ pub struct Heap {
 }
 
 /// The log, and the data read from it.
-pub struct Collector {
+pub struct HeapCollector {
     log: Log,
     all: bool,
 }
 
-impl Collector {
+impl HeapCollector {
     /// Makes the log,
     /// `all`: of all blocks, and not of a sample of the small ones.
-    pub fn new(all: bool) -> io::Result<Collector> {
-        Ok(Collector {
+    pub fn new(all: bool) -> io::Result<HeapCollector> {
+        Ok(HeapCollector {
             log: Log::new(all)?,
             all,
         })
@@ -104,7 +104,7 @@ struct State {
 }
 
 impl State {
-    fn take(&mut self, record: &Record<'_>) {
+    fn take(&mut self, record: &HeapLogRecord<'_>) {
         match record.kind {
             BEGIN => {
                 self.lives.begin(record.pid, record.ns);

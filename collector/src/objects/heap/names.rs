@@ -1,7 +1,7 @@
 //! Names of allocation sites: function, file and line of each call, from the innermost on.
 
 use crate::objects::heap::allocated::{self, Allocated, Told};
-use crate::objects::heap::unwind::Frame;
+use crate::objects::heap::unwind::CallFrame;
 use addr2line::Loader;
 use mgz_annotations_schema::sources::is_system;
 use mgz_elf::demangle::readable;
@@ -101,17 +101,17 @@ fn without_result(function: &str) -> &str {
 }
 
 /// Looks names up, each address once.
-pub struct Names<'a> {
+pub struct AddressNames<'a> {
     /// From the address in a clone to that of the original.
     original: &'a dyn Fn(&Path, u64) -> Option<u64>,
     loaders: HashMap<PathBuf, Option<Loader>>,
-    known: HashMap<Frame, Vec<Call>>,
+    known: HashMap<CallFrame, Vec<Call>>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> AddressNames<'a> {
     /// `original` translates addresses in clones, as linked.
-    pub fn new(original: &'a dyn Fn(&Path, u64) -> Option<u64>) -> Names<'a> {
-        Names {
+    pub fn new(original: &'a dyn Fn(&Path, u64) -> Option<u64>) -> AddressNames<'a> {
+        AddressNames {
             original,
             loaders: HashMap::new(),
             known: HashMap::new(),
@@ -119,7 +119,7 @@ impl<'a> Names<'a> {
     }
 
     /// Names call stacks.
-    pub fn sites(&mut self, stacks: &[Vec<Frame>]) -> Vec<Site> {
+    pub fn sites(&mut self, stacks: &[Vec<CallFrame>]) -> Vec<Site> {
         let told = self.ask(stacks);
         let mut sites: Vec<Site> = stacks.iter().map(|s| self.site(s, &told)).collect();
         tell_apart(&mut sites);
@@ -127,7 +127,7 @@ impl<'a> Names<'a> {
     }
 
     /// Asks the calls up to that which the programmer wrote what they allocate.
-    fn ask(&mut self, stacks: &[Vec<Frame>]) -> HashMap<(PathBuf, u64), Told> {
+    fn ask(&mut self, stacks: &[Vec<CallFrame>]) -> HashMap<(PathBuf, u64), Told> {
         let mut calls: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
         for stack in stacks {
             for frame in stack {
@@ -154,7 +154,7 @@ impl<'a> Names<'a> {
         told
     }
 
-    fn site(&mut self, frames: &[Frame], told: &HashMap<(PathBuf, u64), Told>) -> Site {
+    fn site(&mut self, frames: &[CallFrame], told: &HashMap<(PathBuf, u64), Told>) -> Site {
         let calls: Vec<Call> = frames.iter().flat_map(|f| self.calls(f)).collect();
         let site = calls.iter().find(|c| !c.is_plumbing()).or(calls.first());
         let mut allocated = Allocated::default();
@@ -178,13 +178,13 @@ impl<'a> Names<'a> {
     }
 
     /// Address of a call's last byte in the original.
-    fn address(&self, frame: &Frame) -> u64 {
+    fn address(&self, frame: &CallFrame) -> u64 {
         // Sites of calls lie before the address that the map knows: that of the next instruction.
         (self.original)(frame.file.as_path(), frame.address + 1).map_or(frame.address, |a| a - 1)
     }
 
     /// A call, and those that it was inlined into.
-    fn calls(&mut self, frame: &Frame) -> Vec<Call> {
+    fn calls(&mut self, frame: &CallFrame) -> Vec<Call> {
         if let Some(known) = self.known.get(frame) {
             return known.clone();
         }
@@ -193,7 +193,7 @@ impl<'a> Names<'a> {
         found
     }
 
-    fn look_up(&mut self, frame: &Frame) -> Vec<Call> {
+    fn look_up(&mut self, frame: &CallFrame) -> Vec<Call> {
         let file = frame.file.as_path();
         let module = file
             .file_name()
@@ -326,9 +326,9 @@ mod tests {
         let loader = Loader::new(&*file).unwrap();
         // An address without code is a number.
         let original = |_: &Path, _: u64| None;
-        let mut names = Names::new(&original);
+        let mut names = AddressNames::new(&original);
         let nowhere = names.sites(&[
-            vec![Frame {
+            vec![CallFrame {
                 file: file.clone(),
                 address: 1 << 60,
             }],

@@ -1,11 +1,11 @@
 //! Variables of a function, and where they are at an instruction.
 
-use crate::objects::types::{Bytes, Types};
+use crate::objects::types::{DebugBytes, Types};
 use gimli::{AttributeValue, Operation, UnitOffset};
 
 /// Location of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum VariablePlace {
     /// In a register, by its number in debug information.
     Register(u16),
     /// In memory: so many bytes from where a register points to.
@@ -24,7 +24,7 @@ pub(crate) struct Variable {
     /// The object that a constructor makes.
     pub is_made: bool,
     /// First address, end, place.
-    pub places: Vec<(u64, u64, Place)>,
+    pub places: Vec<(u64, u64, VariablePlace)>,
 }
 
 /// Variables of a function.
@@ -95,7 +95,7 @@ impl Scope {
     }
 }
 
-type Entry<'a> = gimli::DebuggingInformationEntry<Bytes<'a>>;
+type Entry<'a> = gimli::DebuggingInformationEntry<DebugBytes<'a>>;
 
 fn ranges<'a>(types: &Types<'_, 'a>, entry: &Entry<'a>) -> Vec<(u64, u64)> {
     ranges_of(types, entry)
@@ -138,13 +138,16 @@ pub(crate) fn first_argument(types: &Types<'_, '_>, function: UnitOffset) -> Opt
     })
 }
 
-fn frame_base<'a>(types: &Types<'_, 'a>, of: gimli::Expression<Bytes<'a>>) -> Option<Place> {
+fn frame_base<'a>(
+    types: &Types<'_, 'a>,
+    of: gimli::Expression<DebugBytes<'a>>,
+) -> Option<VariablePlace> {
     match of.operations(types.unit.encoding()).next() {
-        Ok(Some(Operation::CallFrameCFA)) => Some(Place::Frame(0)),
-        Ok(Some(Operation::Register { register })) => Some(Place::Based(register.0, 0)),
+        Ok(Some(Operation::CallFrameCFA)) => Some(VariablePlace::Frame(0)),
+        Ok(Some(Operation::Register { register })) => Some(VariablePlace::Based(register.0, 0)),
         Ok(Some(Operation::RegisterOffset {
             register, offset, ..
-        })) => Some(Place::Based(register.0, offset)),
+        })) => Some(VariablePlace::Based(register.0, offset)),
         _ => None,
     }
 }
@@ -152,19 +155,21 @@ fn frame_base<'a>(types: &Types<'_, 'a>, of: gimli::Expression<Bytes<'a>>) -> Op
 /// Location of a variable, from an expression of a single operation.
 fn place<'a>(
     types: &Types<'_, 'a>,
-    of: gimli::Expression<Bytes<'a>>,
-    base: Option<Place>,
-) -> Option<Place> {
+    of: gimli::Expression<DebugBytes<'a>>,
+    base: Option<VariablePlace>,
+) -> Option<VariablePlace> {
     let mut operations = of.operations(types.unit.encoding());
     let place = match operations.next().ok()?? {
-        Operation::Register { register } => Place::Register(register.0),
+        Operation::Register { register } => VariablePlace::Register(register.0),
         Operation::RegisterOffset {
             register, offset, ..
-        } => Place::Based(register.0, offset),
+        } => VariablePlace::Based(register.0, offset),
         Operation::FrameOffset { offset } => match base? {
-            Place::Frame(by) => Place::Frame(by.checked_add(offset)?),
-            Place::Based(register, by) => Place::Based(register, by.checked_add(offset)?),
-            Place::Register(_) => return None,
+            VariablePlace::Frame(by) => VariablePlace::Frame(by.checked_add(offset)?),
+            VariablePlace::Based(register, by) => {
+                VariablePlace::Based(register, by.checked_add(offset)?)
+            }
+            VariablePlace::Register(_) => return None,
         },
         _ => return None,
     };
@@ -174,9 +179,9 @@ fn place<'a>(
 fn places<'a>(
     types: &Types<'_, 'a>,
     entry: &Entry<'a>,
-    base: Option<Place>,
+    base: Option<VariablePlace>,
     within: &[(u64, u64)],
-) -> Vec<(u64, u64, Place)> {
+) -> Vec<(u64, u64, VariablePlace)> {
     let Some(location) = entry.attr_value(gimli::DW_AT_location) else {
         return Vec::new();
     };

@@ -1,7 +1,7 @@
 //! From copies of stacks to call sites, by the unwind tables of the files that a process has
 //! mapped.
 
-use crate::objects::heap::log::Record;
+use crate::objects::heap::log::HeapLogRecord;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use mgz_perf::proc_maps;
@@ -26,7 +26,7 @@ const AGAIN_FOR_REST: Duration = Duration::from_millis(50);
 
 /// A call site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Frame {
+pub struct CallFrame {
     /// The file that holds the code; empty if none does (code that was made at run time).
     pub file: Arc<PathBuf>,
     /// Address of the call's last byte, as linked.
@@ -52,7 +52,7 @@ pub struct Top<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unwound {
     /// From the inside out.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<CallFrame>,
     /// They go to the thread's first function.
     pub whole: bool,
     /// They would go on where the copy of the stack ends.
@@ -63,12 +63,12 @@ pub struct Unwound {
 #[derive(Debug, Default)]
 pub struct Stacks {
     /// By number.
-    pub list: Vec<Vec<Frame>>,
-    numbers: HashMap<Vec<Frame>, u32>,
+    pub list: Vec<Vec<CallFrame>>,
+    numbers: HashMap<Vec<CallFrame>, u32>,
 }
 
 impl Stacks {
-    fn number(&mut self, frames: Vec<Frame>) -> u32 {
+    fn number(&mut self, frames: Vec<CallFrame>) -> u32 {
         if let Some(&number) = self.numbers.get(&frames) {
             return number;
         }
@@ -300,7 +300,7 @@ impl Unwinders {
 
     /// Reads the mappings of a process.
     fn look(&mut self, pid: u32) -> Process {
-        let text = proc_maps::read(pid).unwrap_or_default();
+        let text = proc_maps::read_process_maps(pid).unwrap_or_default();
         let mut ranges: Vec<(PathBuf, u64, u64, bool)> = Vec::new();
         for line in proc_maps::lines(&text) {
             let (path, executable) = (line.name, line.is_executable());
@@ -330,7 +330,7 @@ impl Unwinders {
     }
 
     /// Number of the call stack of an allocation.
-    pub fn stack(&mut self, record: &Record<'_>, stacks: &mut Stacks) -> u32 {
+    pub fn stack(&mut self, record: &HeapLogRecord<'_>, stacks: &mut Stacks) -> u32 {
         let Some(&back) = record.stack.first() else {
             return stacks.number(Vec::new());
         };
@@ -422,7 +422,7 @@ impl Process {
 
     /// A hash of all that unwinding can depend on: words that may be code addresses, and words that
     /// may point into the stack, relative to it.
-    fn key(&self, record: &Record<'_>) -> u64 {
+    fn key(&self, record: &HeapLogRecord<'_>) -> u64 {
         let code =
             self.mapped.first().map_or(0, |m| m.start)..self.mapped.last().map_or(0, |m| m.end);
         let mut hash = 0u64;
@@ -441,7 +441,7 @@ impl Process {
         hash ^ hash >> 32
     }
 
-    fn unwind(&mut self, record: &Record<'_>) -> Vec<Frame> {
+    fn unwind(&mut self, record: &HeapLogRecord<'_>) -> Vec<CallFrame> {
         let Some(&back) = record.stack.first() else {
             return Vec::new();
         };
@@ -459,7 +459,7 @@ impl Process {
         let (addresses, ended, short) =
             self.addresses(top.ip, registers, (top.sp, top.stack), most);
         let known = addresses.iter().take_while(|&&a| self.file(a).is_some());
-        let frames: Vec<Frame> = known.map(|&a| self.frame(a)).collect();
+        let frames: Vec<CallFrame> = known.map(|&a| self.frame(a)).collect();
         Unwound {
             whole: ended && frames.len() == addresses.len() && !frames.is_empty(),
             short: short && frames.len() == addresses.len(),
@@ -500,13 +500,13 @@ impl Process {
         (addresses, false, short.get())
     }
 
-    fn frame(&self, address: u64) -> Frame {
+    fn frame(&self, address: u64) -> CallFrame {
         match self.file(address) {
-            Some(m) => Frame {
+            Some(m) => CallFrame {
                 file: m.image.path.clone(),
                 address: address - m.start + m.image.base,
             },
-            None => Frame {
+            None => CallFrame {
                 file: Arc::default(),
                 address,
             },

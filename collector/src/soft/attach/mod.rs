@@ -30,7 +30,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use threads::{Borrowed, Held};
+use threads::{Borrowed, StoppedThreads};
 
 /// Why a process cannot be attached to, with the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +167,7 @@ impl From<Refused> for Failed {
 }
 
 /// Takes a process in: its threads are sampled from now on.
-pub fn attach(
+pub fn attach_to_process(
     candidate: Candidate,
     arena: &Arena,
     runtime: &RuntimeImage,
@@ -195,7 +195,7 @@ pub fn attach(
             .chain(CALLED)
             .collect();
         let functions = process::definitions(&process, &modules, &wanted);
-        let held = Held::all(pid)?;
+        let held = StoppedThreads::all(pid)?;
         let cpu = process.cpu_ticks().unwrap_or(0);
         let stop = Stop {
             request: Request {
@@ -357,7 +357,7 @@ fn out_of_reach(pid: i32) -> Refused {
 /// A stop of all threads, in which a process is taken in.
 struct Stop<'a> {
     request: Request<'a>,
-    held: &'a Held,
+    held: &'a StoppedThreads,
     flat: &'a Flat,
     signal: u32,
 }
@@ -701,7 +701,7 @@ impl Attached {
 
     /// Takes a thread in that no wrapper has seen.
     fn take_late(&mut self, thread: i32, signal: u32) {
-        let Ok(Some(_held)) = Held::one(self.process.pid, thread) else {
+        let Ok(Some(_held)) = StoppedThreads::one(self.process.pid, thread) else {
             return;
         };
         let own = (self.image.base, self.image.base + self.image.length);

@@ -336,7 +336,7 @@ impl Process {
 
     /// Its memory map, for [`proc_maps::lines`].
     pub fn maps(&self) -> io::Result<String> {
-        proc_maps::read(self.pid as u32)
+        proc_maps::read_process_maps(self.pid as u32)
     }
 
     /// Address of an image of the runtime that an earlier recording has left in the process. One of
@@ -525,7 +525,7 @@ mod tests {
         let process = Process::open(std::process::id() as i32).err().unwrap();
         assert!(process.0.contains("itself"), "{}", process.0);
         // This test's own C library, as any process sees it.
-        let maps = proc_maps::read(std::process::id()).unwrap();
+        let maps = proc_maps::read_process_maps(std::process::id()).unwrap();
         let libc = proc_maps::lines(&maps)
             .find(|m| m.name.contains("libc.so") || m.name.contains("ld-musl"))
             .unwrap();

@@ -63,7 +63,7 @@ fn wait(thread: i32) -> io::Result<Waited> {
 }
 
 /// Threads that stand still until this is dropped.
-pub struct Held {
+pub struct StoppedThreads {
     /// Their ids.
     pub threads: Vec<i32>,
 }
@@ -81,10 +81,10 @@ pub fn tasks(pid: i32) -> Vec<i32> {
     found
 }
 
-impl Held {
+impl StoppedThreads {
     /// Stops all threads of a process.
-    pub fn all(pid: i32) -> Result<Held, Refused> {
-        let mut held = Held {
+    pub fn all(pid: i32) -> Result<StoppedThreads, Refused> {
+        let mut held = StoppedThreads {
             threads: Vec::new(),
         };
         loop {
@@ -108,8 +108,8 @@ impl Held {
     }
 
     /// Stops one thread of it.
-    pub fn one(pid: i32, thread: i32) -> Result<Option<Held>, Refused> {
-        let mut held = Held {
+    pub fn one(pid: i32, thread: i32) -> Result<Option<StoppedThreads>, Refused> {
+        let mut held = StoppedThreads {
             threads: Vec::new(),
         };
         Ok(held.stop(pid, thread)?.then_some(held))
@@ -159,7 +159,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for StoppedThreads {
     fn drop(&mut self) {
         for &thread in &self.threads {
             let _ = call(libc::PTRACE_DETACH, thread, 0, 0);

@@ -20,11 +20,11 @@ fn page_of(slot: &RingSlot) -> Option<usize> {
 
 /// Numbers by id.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct CountTable {
     pages: Vec<Option<Box<[u64; PAGE]>>>,
 }
 
-impl Table {
+impl CountTable {
     /// Counts the first records of slots. Ids that follow each other mostly lie in one page.
     pub(crate) fn add(&mut self, slots: &[RingSlot]) {
         let mut left = slots;
@@ -57,7 +57,7 @@ impl Table {
         self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))
     }
 
-    fn merge(&mut self, other: &Table) {
+    fn merge(&mut self, other: &CountTable) {
         for (number, page) in other.pages.iter().enumerate() {
             let Some(page) = page else { continue };
             let mine = self.page(number);
@@ -79,17 +79,17 @@ impl Table {
 }
 
 /// By process: ids and how often their records were written.
-pub type Counts = BTreeMap<u32, Vec<(u32, u64)>>;
+pub type CountsByProcess = BTreeMap<u32, Vec<(u32, u64)>>;
 
 /// The tables of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
-    tables: Mutex<Vec<(u32, Table)>>,
+    tables: Mutex<Vec<(u32, CountTable)>>,
 }
 
 impl Counter {
     /// Lets a table of this process be filled by nobody else.
-    pub(crate) fn with(&self, process: u32, fill: impl FnOnce(&mut Table)) {
+    pub(crate) fn with(&self, process: u32, fill: impl FnOnce(&mut CountTable)) {
         let lock = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let found = {
             let mut tables = lock();
@@ -102,12 +102,12 @@ impl Counter {
     }
 
     /// All of it.
-    pub(crate) fn finish(self) -> Counts {
+    pub(crate) fn finish(self) -> CountsByProcess {
         let tables = self
             .tables
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut sums: BTreeMap<u32, Table> = BTreeMap::new();
+        let mut sums: BTreeMap<u32, CountTable> = BTreeMap::new();
         for (process, table) in tables {
             sums.entry(process).or_default().merge(&table);
         }

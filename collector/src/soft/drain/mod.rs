@@ -19,8 +19,8 @@ pub(crate) mod tests;
 
 use crate::convert::online::Online;
 use crate::soft::shared_memory::{Arena, SLOT, ThreadSlot};
-use crate::target::thread_alive::{Owner, owner};
-use count::{Counter, Counts, Table};
+use crate::target::thread_alive::{Owner, owner_state};
+use count::{CountTable, Counter, CountsByProcess};
 use leftover::Rest;
 use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
@@ -135,7 +135,7 @@ pub struct Tally {
     /// Sentences for the user.
     pub problems: Vec<String>,
     /// With [`Settings::count`](crate::soft::shared_memory::Settings::count): how often records were written.
-    pub counts: Counts,
+    pub counts: CountsByProcess,
     /// Bytes written.
     pub bytes: u64,
     /// When the last segment had been written.
@@ -320,7 +320,7 @@ impl<'a> Drainer<'a> {
         let slot = claim.slot;
         let info = claim.info.take().filter(|info| {
             let mut read = false;
-            counter.with(info.pid, |table: &mut Table| {
+            counter.with(info.pid, |table: &mut CountTable| {
                 let (place, slots) = (info.place as usize, info.slots.into());
                 read = slot.read_slots(place, info.offset.into(), slots, &mut |slots| {
                     table.add(slots)
@@ -587,7 +587,7 @@ impl<'a> Drainer<'a> {
         if let Some(cause) = known.ended.filter(|_| pid == known.pid) {
             return Verdict::Dead(cause);
         }
-        match owner(pid, tid) {
+        match owner_state(pid, tid) {
             Owner::Alive => Verdict::Alive,
             // Its kind of end is only known once it has been waited for.
             Owner::ProcessGone if pid == known.pid => Verdict::Alive,

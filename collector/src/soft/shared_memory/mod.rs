@@ -13,7 +13,7 @@ pub mod phases;
 pub(crate) mod producer;
 pub mod stacks;
 
-use crate::machine::trigger::Trigger;
+use crate::machine::trigger::WindowTrigger;
 use crate::objects::stacks::StackSeen;
 use crate::soft::runtime_image::RUNTIME;
 use crate::soft::shared_memory::counters::Area;
@@ -66,7 +66,7 @@ pub struct Settings {
     /// Chunks that a thread slot has room for.
     pub places: usize,
     /// Source of windows; `None` outside `burst`.
-    pub trigger: Option<Trigger>,
+    pub trigger: Option<WindowTrigger>,
     /// Number of the trigger's signal; 0 outside `burst`.
     pub signal: u32,
     /// Records are counted by the recorder, and not kept.
@@ -127,7 +127,7 @@ impl Settings {
     }
 
     /// A window of records is kept at each trigger. `None` if the numbers make no sense.
-    pub fn burst(window: u64, trigger: Trigger, signal: u32) -> Option<Settings> {
+    pub fn burst(window: u64, trigger: WindowTrigger, signal: u32) -> Option<Settings> {
         if window == 0 || window > MAX_WINDOW || trigger.period == 0 {
             return None;
         }
@@ -181,7 +181,7 @@ impl Drop for Arena {
 
 /// A row of the module table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct ModuleTableRow {
     /// `MODULE_*`.
     pub result: u32,
     /// Process id.
@@ -437,7 +437,7 @@ impl Arena {
     }
 
     /// A complete row of the module table, or `None` if there is none at this place yet.
-    pub fn module(&self, index: usize) -> Option<Row> {
+    pub fn module(&self, index: usize) -> Option<ModuleTableRow> {
         let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
         // SAFETY: the row lies in the mapping (the place is below the table's length). Only an
         // atomic is referred to; plain fields are copied by volatile reads, and every bit
@@ -447,7 +447,7 @@ impl Arena {
             if (*row).ready.load(Ordering::Acquire) as usize != turn {
                 return None;
             }
-            Some(Row {
+            Some(ModuleTableRow {
                 result: (&raw const (*row).result).read_volatile(),
                 pid: (&raw const (*row).pid).read_volatile(),
                 id_first: (&raw const (*row).id_first).read_volatile(),
@@ -467,7 +467,7 @@ impl Arena {
     }
 
     /// Gives up waiting for a row. Returns it if it has been completed just now.
-    pub fn skip_module(&self, index: usize) -> Option<Row> {
+    pub fn skip_module(&self, index: usize) -> Option<ModuleTableRow> {
         let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
         // SAFETY: the row lies in the mapping, and only this atomic is referred to.
         let ready = unsafe { &(*self.header()).modules[place].ready };

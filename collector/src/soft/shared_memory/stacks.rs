@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 /// State of a position of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum StackLogEntry {
     /// Nothing yet.
     Nothing,
     /// Something that is being written.
@@ -35,20 +35,20 @@ impl Arena {
     }
 
     /// Reads the copy at a position, if it is there.
-    pub fn stack_copy(&self, at: u64, out: &mut StackCopy) -> Found {
+    pub fn stack_copy(&self, at: u64, out: &mut StackCopy) -> StackLogEntry {
         let log = self.stack_log();
         // SAFETY: an atomic in the mapping.
         let head = unsafe { &(*log).head }.load(Ordering::Acquire);
         // The program can scribble over either.
         if at >= head || head - at > CELLS as u64 {
-            return Found::Nothing;
+            return StackLogEntry::Nothing;
         }
         // SAFETY: a cell in the mapping; no reference is made but to its atomic.
         let cell = unsafe { &raw mut (*log).cells[(at % CELLS as u64) as usize] };
         // SAFETY: an atomic in the mapping.
         let ready = || unsafe { &(*cell).ready }.load(Ordering::Acquire);
         if ready() != at + 1 {
-            return Found::Unfinished;
+            return StackLogEntry::Unfinished;
         }
         // SAFETY: plain integers in the mapping, of which every bit pattern is a value. They may
         // change while they are read, so each is read once.
@@ -67,7 +67,7 @@ impl Arena {
         };
         out.stack.clear();
         out.stack.extend(words(cell, bytes as usize));
-        Found::Copy
+        StackLogEntry::Copy
     }
 
     /// Lets the writers use the places of all copies before this one.
@@ -116,20 +116,20 @@ mod tests {
     fn copies_come_out_in_order_over_many_laps_and_no_length_is_believed() {
         let arena = Arena::new(Settings::ring(100_000, 1000).unwrap()).unwrap();
         let mut copy = StackCopy::default();
-        assert_eq!(arena.stack_copy(0, &mut copy), Found::Nothing);
+        assert_eq!(arena.stack_copy(0, &mut copy), StackLogEntry::Nothing);
         for at in 0..5 * CELLS as u64 {
             let bytes = if at % 3 == 0 { u32::MAX } else { 24 };
             write(&arena, at * 8, bytes, true);
-            assert_eq!(arena.stack_copy(at, &mut copy), Found::Copy);
+            assert_eq!(arena.stack_copy(at, &mut copy), StackLogEntry::Copy);
             assert_eq!((copy.sp, copy.stack[0]), (at * 8, (at * 8) ^ 7));
             let words = if at % 3 == 0 { STACK_BYTES / 8 } else { 3 };
             assert_eq!(copy.stack.len(), words);
-            assert_eq!(arena.stack_copy(at + 1, &mut copy), Found::Nothing);
+            assert_eq!(arena.stack_copy(at + 1, &mut copy), StackLogEntry::Nothing);
         }
         write(&arena, 0, 8, false);
         assert_eq!(
             arena.stack_copy(5 * CELLS as u64, &mut copy),
-            Found::Unfinished
+            StackLogEntry::Unfinished
         );
     }
 }

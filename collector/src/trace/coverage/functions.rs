@@ -59,7 +59,7 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
 }
 
 /// Enters the functions at the files that define them.
-pub(crate) fn enter(files: &mut [LoadedFile]) {
+pub(crate) fn enter_functions(files: &mut [LoadedFile]) {
     let mut wanted: BTreeSet<String> = files
         .iter()
         .filter(|f| f.instrumented)
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn they_are_found_in_the_c_library() {
         let own = std::env::current_exe().unwrap().display().to_string();
-        let maps = mgz_perf::proc_maps::read(std::process::id()).unwrap();
+        let maps = mgz_perf::proc_maps::read_process_maps(std::process::id()).unwrap();
         let libc = mgz_perf::proc_maps::lines(&maps)
             .map(|l| l.name)
             .find(|p| p.contains("libc.so"))
@@ -126,14 +126,14 @@ mod tests {
             ..LoadedFile::default()
         };
         let mut files = [file(&own, true), file(libc, false)];
-        enter(&mut files);
+        enter_functions(&mut files);
         assert!(
             files[1].reads_for.contains(&"memcpy".to_owned()),
             "{files:?}"
         );
         // The library itself is recorded.
         let mut both = [file(&own, true), file(libc, true)];
-        enter(&mut both);
+        enter_functions(&mut both);
         assert!(both.iter().all(|f| f.reads_for.is_empty()));
     }
 }

@@ -49,7 +49,7 @@ struct Look {
 
 /// Collects facts about coverage while a program runs.
 #[derive(Default)]
-pub struct Watch {
+pub struct CoverageWatch {
     looks: BTreeMap<u32, Look>,
     code: BTreeSet<Code>,
     generated: u64,
@@ -57,7 +57,7 @@ pub struct Watch {
     sampler: Option<Sampler>,
 }
 
-impl Watch {
+impl CoverageWatch {
     /// Also samples where the time goes, from the execution of the next program on that this thread
     /// starts. Where the kernel refuses that, nothing is known of time.
     pub fn sample_time(&mut self) {
@@ -121,7 +121,7 @@ impl Watch {
             look.last = Instant::now();
         }
         // A process that is gone shows nothing; the code that was seen in it stays.
-        let Ok(text) = proc_maps::read(pid) else {
+        let Ok(text) = proc_maps::read_process_maps(pid) else {
             return;
         };
         if let Some(look) = self.looks.get_mut(&pid) {
@@ -255,7 +255,7 @@ fn files<'a>(
             }
         })
         .collect();
-    functions::enter(&mut files);
+    functions::enter_functions(&mut files);
     find_by_name(&mut files);
     files
 }
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn addresses_of_a_process_that_nobody_looked_at_are_unknown() {
-        let mut watch = Watch::default();
+        let mut watch = CoverageWatch::default();
         let libc = Code {
             process: 1,
             start: 0x1000,

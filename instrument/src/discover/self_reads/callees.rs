@@ -6,7 +6,7 @@ use crate::discover::self_reads::{
     DEEP, DEPTH, FIRST, LONGEST, OBJECTS, Reading, SEGMENT, WORDS, deep_bit, functions_in, ones,
 };
 use crate::ir::FunctionId;
-use crate::program::section_bounds::Known;
+use crate::program::section_bounds::KnownFunction;
 use crate::program::{Input, Program};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -191,17 +191,17 @@ impl<'s, 'a> Callees<'s, 'a> {
             ..Params::default()
         };
         match call.known(self.input) {
-            Some(Known::Reads(read)) => Params {
+            Some(KnownFunction::Reads(read)) => Params {
                 read,
                 ..Params::default()
             },
-            Some(Known::Protects) if may_write(2) => unprotects(1),
+            Some(KnownFunction::Protects) if may_write(2) => unprotects(1),
             // Another mapping takes the place of the code, and shows what is written elsewhere.
-            Some(Known::Maps) if maps_in_place => Params {
+            Some(KnownFunction::Maps) if maps_in_place => Params {
                 written: 1,
                 ..unprotects(1)
             },
-            Some(Known::AnyCall)
+            Some(KnownFunction::AnyCall)
                 if matches!(call.args[0].number(), Some(MPROTECT | PKEY_MPROTECT))
                     && may_write(3) =>
             {
@@ -275,8 +275,8 @@ impl<'s, 'a> Callees<'s, 'a> {
                 .sum();
             segments != 0
                 && match (call.known(self.input), call.callee) {
-                    (Some(Known::Reads(arguments)), _) => segments & arguments != 0,
-                    (Some(Known::AnyCall), _) => true,
+                    (Some(KnownFunction::Reads(arguments)), _) => segments & arguments != 0,
+                    (Some(KnownFunction::AnyCall), _) => true,
                     (Some(_), _) => false,
                     (None, Some(callee)) if self.program.function_at(callee).is_some() => {
                         self.params_for(call).read & segments != 0
@@ -378,7 +378,7 @@ impl<'s, 'a> Callees<'s, 'a> {
         let given: u64 = uses
             .calls
             .iter()
-            .filter(|c| c.known(self.input) != Some(Known::Harmless))
+            .filter(|c| c.known(self.input) != Some(KnownFunction::Harmless))
             .flat_map(|c| &c.args)
             .fold(0, |set, arg| set | arg.from);
         let own = (1u64 << uses.origins.len()) - 1;

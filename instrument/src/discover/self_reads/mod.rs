@@ -31,7 +31,7 @@ use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::Used;
 use crate::discover::self_reads::callees::Callees;
 use crate::discover::self_reads::search::{Search, Taker};
-use crate::program::section_bounds::Known;
+use crate::program::section_bounds::KnownFunction;
 use crate::program::{Input, Program};
 use crate::x86::effects::uses;
 use crate::x86::flow::direct_target;
@@ -98,18 +98,20 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
         let arguments = (0..6).filter(|&n| held.contains(Gpr(ARGUMENTS[n] as u8)));
         let arguments: u8 = arguments.map(|n| 1 << n).sum();
         match input.bounds.functions.get(&callee) {
-            Some(Known::Reads(read)) => read & arguments != 0,
-            Some(Known::Protects | Known::Maps | Known::Segments) => true,
+            Some(KnownFunction::Reads(read)) => read & arguments != 0,
+            Some(KnownFunction::Protects | KnownFunction::Maps | KnownFunction::Segments) => true,
             Some(
-                Known::Auxiliary
-                | Known::Harmless
-                | Known::Opens
-                | Known::SetsBases
-                | Known::SetsProcess,
+                KnownFunction::Auxiliary
+                | KnownFunction::Harmless
+                | KnownFunction::Opens
+                | KnownFunction::SetsBases
+                | KnownFunction::SetsProcess,
             ) => false,
             // (Which call it is, is not looked at: `write` may be one.)
-            Some(Known::AnyCall) => false,
-            Some(Known::Traces) | None => arguments != 0 && reads_at_once(input, callee, held),
+            Some(KnownFunction::AnyCall) => false,
+            Some(KnownFunction::Traces) | None => {
+                arguments != 0 && reads_at_once(input, callee, held)
+            }
         }
     };
     used.read || used.changed || used.kept || used.given.is_some_and(given)
@@ -144,7 +146,10 @@ fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
             FlowControl::Next | FlowControl::ConditionalBranch
         ) {
             let known = direct_target(&inst).and_then(|t| input.bounds.functions.get(&t));
-            return matches!(known, Some(Known::Reads(_) | Known::Protects | Known::Maps));
+            return matches!(
+                known,
+                Some(KnownFunction::Reads(_) | KnownFunction::Protects | KnownFunction::Maps)
+            );
         }
         held.0 &= !uses(&mut factory, &inst).clobber.0;
         if let Some(copy) = gpr(inst.op0_register()).filter(|_| is_moved) {
@@ -278,7 +283,7 @@ pub fn opens_maps(input: &Input) -> Option<u64> {
 
 /// Address at which the program opens a file of this name.
 pub(crate) fn opens(input: &Input, name: &[u8]) -> Option<u64> {
-    let opens = |k: &Known| *k == Known::Opens;
+    let opens = |k: &KnownFunction| *k == KnownFunction::Opens;
     if !input.bounds.functions.values().any(opens) {
         return None;
     }
@@ -306,7 +311,7 @@ pub(crate) fn opens(input: &Input, name: &[u8]) -> Option<u64> {
 }
 
 /// True if the next call goes to such a function.
-fn goes_to(input: &Input, at: u64, fits: impl Fn(&Known) -> bool) -> bool {
+fn goes_to(input: &Input, at: u64, fits: impl Fn(&KnownFunction) -> bool) -> bool {
     const GLANCE: usize = 16;
     let Some(bytes) = input.bytes_at(at) else {
         return false;

@@ -4,10 +4,10 @@ use crate::discover::self_reads::value::State;
 use crate::discover::self_reads::value::Value;
 use crate::discover::self_reads::walk::Walk;
 use crate::discover::self_reads::{ARGUMENTS, INFO, OBJECTS, ROUNDS, WORDS, ones};
-use crate::program::section_bounds::Known;
+use crate::program::section_bounds::KnownFunction;
 use crate::program::{Input, Program};
 use crate::util::fast_hash::FastMap;
-use crate::x86::decode::Source;
+use crate::x86::decode::CodeSource;
 use crate::x86::flow::{is_call, is_padding};
 use iced_x86::{InstructionInfoFactory, Mnemonic, Register};
 use std::cell::RefCell;
@@ -34,7 +34,7 @@ impl Given {
     }
 
     /// Properties of the callee that its name tells.
-    pub(super) fn known(&self, input: &Input) -> Option<Known> {
+    pub(super) fn known(&self, input: &Input) -> Option<KnownFunction> {
         input.bounds.functions.get(&self.callee?).copied()
     }
 }
@@ -97,7 +97,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let given = uses
             .calls
             .iter()
-            .filter(|c| c.known(self.input) == Some(Known::Segments))
+            .filter(|c| c.known(self.input) == Some(KnownFunction::Segments))
             .flat_map(|c| ones(c.args[0].from).filter_map(|bit| uses.origins.get(bit).copied()));
         let callbacks = given
             .filter_map(|callback| {
@@ -118,7 +118,7 @@ impl<'s, 'a> Search<'s, 'a> {
     /// Follows values through a function.
     pub(super) fn follow(&self, range: &Range<u64>, entry: State) -> Option<Uses> {
         let bytes = self.input.slice(range)?;
-        let body = Source {
+        let body = CodeSource {
             bytes,
             base: range.start,
             entries: Vec::new(),

@@ -6,7 +6,7 @@ use crate::discover::self_reads::{
     ARGUMENTS, FIRST, FLAGS, HEADER, INFO, MOST, OBJECTS, SEGMENT, WORDS, deep_bit, functions_in,
     is_table,
 };
-use crate::program::section_bounds::Known;
+use crate::program::section_bounds::KnownFunction;
 use crate::x86::effects::uses;
 use crate::x86::flow::{direct_target, is_call};
 use crate::x86::insn::Insn;
@@ -571,7 +571,7 @@ impl Walk<'_, '_, '_> {
         }
         if is_call(insn.flow) {
             let known = callee.and_then(|c| self.search.input.bounds.functions.get(&c));
-            let asks_headers = known == Some(&Known::Auxiliary)
+            let asks_headers = known == Some(&KnownFunction::Auxiliary)
                 && self.state.regs[ARGUMENTS[0]].number() == Some(AT_PHDR);
             if known.is_none() {
                 let frames = ARGUMENTS.map(|r| self.state.regs[r].frame());

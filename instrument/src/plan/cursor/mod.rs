@@ -21,7 +21,7 @@ pub(crate) mod trees;
 use crate::ir::Block;
 use crate::ir::jump_table::JumpTable;
 use crate::x86::insn::Insn;
-use crate::x86::operands::{Access, AccessList, Form};
+use crate::x86::operands::{AccessList, Form, OperandAccess};
 use crate::x86::regs::{Gpr, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Mnemonic};
 use mgz_abi::address_map::{ProbeState, STATE_LATE};
@@ -211,7 +211,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    fn records(&self, access: &Access) -> bool {
+    fn records(&self, access: &OperandAccess) -> bool {
         access.read || self.stores
     }
 }
@@ -222,7 +222,7 @@ fn is_call(insn: &Insn) -> bool {
 }
 
 /// Finds the residencies of a function.
-pub fn find(view: &View) -> Residencies {
+pub fn find_residencies(view: &View) -> Residencies {
     let Some(finder) = Finder::new(view) else {
         return Residencies::default();
     };
@@ -338,7 +338,7 @@ impl Registers {
     };
 
     /// Adds the registers that the record of an access needs.
-    fn record(&mut self, insn: &Insn, u: &RegUse, access: &Access) {
+    fn record(&mut self, insn: &Insn, u: &RegUse, access: &OperandAccess) {
         let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
         let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0 | insn.own.0);
         // (One or none.)
@@ -965,7 +965,7 @@ mod tests {
             stores: false,
             counts: false,
         };
-        let residencies = find(&view);
+        let residencies = find_residencies(&view);
         let pieces = Finder::new(&view).map_or(g.blocks.len(), |f| f.pieces.len());
         let of = (0..pieces)
             .map(|b| residencies.at(residencies.of(b)))

@@ -5,9 +5,9 @@
 //! cut at PSBs, since no packet crosses them; bytes between a piece's last PSB and the next piece
 //! are carried over.
 //!
-//! The results come in [`Unit`]s, each decoded (and processed by the caller) on one core. Every
-//! `ptwrite` has a flag that tells if it directly follows the one before it in its stream, since
-//! records must not be joined across a loss.
+//! The results come in [`PartResult`]s, each decoded (and processed by the caller) on one core.
+//! Every `ptwrite` has a flag that tells if it directly follows the one before it in its stream,
+//! since records must not be joined across a loss.
 
 pub(crate) mod stream;
 pub(crate) mod window;
@@ -30,7 +30,7 @@ pub enum Before {
 
 /// An executed `ptwrite`, with its place in the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct PtwriteEvent {
     /// Number of the window or piece.
     pub sample: u32,
     /// Process; 0 if unknown.
@@ -96,7 +96,7 @@ impl AddAssign for Totals {
 
 /// Result from one window, or from one part of a full trace.
 #[derive(Clone, Debug)]
-pub struct Unit<T> {
+pub struct PartResult<T> {
     /// The stream it comes from.
     pub stream: Stream,
     /// Its first `ptwrite` directly follows the last one of this stream's unit before, if that has
@@ -110,7 +110,7 @@ pub struct Unit<T> {
 }
 
 /// Receives the events of one window, or some of a full trace's, in order.
-pub type Sink<'s> = dyn FnMut(&[Event]) -> std::io::Result<()> + 's;
+pub type Sink<'s> = dyn FnMut(&[PtwriteEvent]) -> std::io::Result<()> + 's;
 
 /// Bytes that are decoded before their events are passed on: bounds memory.
 const BATCH: usize = 16 << 20;
@@ -130,15 +130,15 @@ pub fn for_each(session: &Session<'_>, sink: &mut Sink<'_>) -> std::io::Result<T
 pub fn for_each_unit<T: Send>(
     session: &Session<'_>,
     order: &[usize],
-    work: &(dyn Fn(Vec<Event>) -> T + Sync),
-    sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
+    work: &(dyn Fn(Vec<PtwriteEvent>) -> T + Sync),
+    sink: &mut dyn FnMut(PartResult<T>) -> std::io::Result<()>,
 ) -> std::io::Result<Totals> {
     let mut totals = Totals::default();
     let windows: Vec<_> = order
         .iter()
         .filter_map(|&n| session.windows.get(n))
         .collect();
-    window::all(session, &windows, work, &mut totals, sink)?;
+    window::read_windows(session, &windows, work, &mut totals, sink)?;
     for (stream, full) in &session.full {
         if session.is_snapshot() {
             let list: Vec<_> = full
@@ -146,7 +146,7 @@ pub fn for_each_unit<T: Send>(
                 .iter()
                 .map(|piece| window::snapshot(*stream, full, piece))
                 .collect();
-            window::all(
+            window::read_windows(
                 session,
                 &list.iter().collect::<Vec<_>>(),
                 work,
@@ -154,7 +154,7 @@ pub fn for_each_unit<T: Send>(
                 sink,
             )?;
         } else {
-            stream::all(session, *stream, full, work, &mut totals, sink)?;
+            stream::read_stream(session, *stream, full, work, &mut totals, sink)?;
         }
     }
     Ok(totals)

@@ -1,6 +1,8 @@
 //! Full traces: a stream in pieces, put together and cut at PSBs.
 
-use crate::data_file::events::{BATCH, Before, Event, Totals, Unit, time, window, with_process};
+use crate::data_file::events::{
+    BATCH, Before, PartResult, PtwriteEvent, Totals, time, window, with_process,
+};
 use crate::data_file::session::{AuxSpan, FullStream, Session, Stream};
 use mgz_pt::{Ptwrites, estimate_unsynchronised, find_psb};
 use rayon::prelude::*;
@@ -64,17 +66,17 @@ struct Context<'s, 'a, T> {
     session: &'s Session<'a>,
     stream: Stream,
     full: &'s FullStream<'a>,
-    work: &'s (dyn Fn(Vec<Event>) -> T + Sync),
+    work: &'s (dyn Fn(Vec<PtwriteEvent>) -> T + Sync),
 }
 
 /// Reads a full trace's stream.
-pub fn all<T: Send>(
+pub fn read_stream<T: Send>(
     session: &Session<'_>,
     stream: Stream,
     full: &FullStream<'_>,
-    work: &(dyn Fn(Vec<Event>) -> T + Sync),
+    work: &(dyn Fn(Vec<PtwriteEvent>) -> T + Sync),
     totals: &mut Totals,
-    sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
+    sink: &mut dyn FnMut(PartResult<T>) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let context = Context {
         session,
@@ -187,7 +189,7 @@ impl<T: Send> Context<'_, '_, T> {
         assembly: &mut Assembly,
         end: bool,
         told: &mut Told,
-        sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
+        sink: &mut dyn FnMut(PartResult<T>) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         let len = assembly.bytes.len();
         // A PSB may be cut itself, so it must not be looked for in the last bytes.
@@ -210,7 +212,7 @@ impl<T: Send> Context<'_, '_, T> {
                 seen.dedup();
                 let continues = !this.behind_hole || this.synchronised || part.start > 0;
                 (
-                    Unit {
+                    PartResult {
                         stream: self.stream,
                         continues,
                         lost_after,
@@ -251,7 +253,7 @@ impl<T: Send> Context<'_, '_, T> {
         assembly: &Assembly,
         part: Range<usize>,
         last: bool,
-    ) -> (Vec<Event>, bool, Totals) {
+    ) -> (Vec<PtwriteEvent>, bool, Totals) {
         let (session, full) = (self.session, self.full);
         let bytes = &assembly.bytes[part.clone()];
         let mut totals = Totals::default();
@@ -316,7 +318,7 @@ impl<T: Send> Context<'_, '_, T> {
                 (false, true) => Before::Switch,
                 (false, false) => Before::Nothing,
             };
-            events.push(Event {
+            events.push(PtwriteEvent {
                 sample,
                 pid,
                 tid,

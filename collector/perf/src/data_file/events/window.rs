@@ -1,25 +1,27 @@
 //! Windows: AUX data in samples, and snapshots.
 
-use crate::data_file::events::{BATCH, Before, Event, Totals, Unit, time, with_process};
+use crate::data_file::events::{
+    BATCH, Before, PartResult, PtwriteEvent, Totals, time, with_process,
+};
 use crate::data_file::overlap::{Overlap, overlap};
-use crate::data_file::records::Bytes;
+use crate::data_file::records::RecordBytes;
 use crate::data_file::sample::Identity;
-use crate::data_file::session::{AuxSpan, FullStream, Session, Stream, Window};
+use crate::data_file::session::{AuxSpan, AuxWindow, FullStream, Session, Stream};
 use mgz_pt::{Ptwrites, estimate_unsynchronised};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// A snapshot as a window.
-pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &AuxSpan<'a>) -> Window<'a> {
+pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &AuxSpan<'a>) -> AuxWindow<'a> {
     let identity = Identity {
         cpu: full.cpu,
         task: full.thread.map(|tid| (0, tid)),
         ..Identity::default()
     };
-    Window {
+    AuxWindow {
         stream,
         number: piece.number,
-        bytes: Bytes::File(piece.bytes),
+        bytes: RecordBytes::File(piece.bytes),
         identity,
         sampling: None,
         period: 0,
@@ -29,12 +31,12 @@ pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &AuxSpan<'a>) 
 }
 
 /// Reads windows, batch by batch.
-pub fn all<T: Send>(
+pub fn read_windows<T: Send>(
     session: &Session<'_>,
-    windows: &[&Window<'_>],
-    work: &(dyn Fn(Vec<Event>) -> T + Sync),
+    windows: &[&AuxWindow<'_>],
+    work: &(dyn Fn(Vec<PtwriteEvent>) -> T + Sync),
     totals: &mut Totals,
-    sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
+    sink: &mut dyn FnMut(PartResult<T>) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let mut last: HashMap<Stream, usize> = HashMap::new();
     let before: Vec<_> = windows
@@ -73,7 +75,7 @@ pub fn all<T: Send>(
                 let (events, lost_after, counts) =
                     one(session, windows[n], overlaps[n], continued[n]);
                 (
-                    Unit {
+                    PartResult {
                         stream: windows[n].stream,
                         continues: overlaps[n].is_some(),
                         lost_after,
@@ -94,10 +96,10 @@ pub fn all<T: Send>(
 
 fn one(
     session: &Session<'_>,
-    window: &Window<'_>,
+    window: &AuxWindow<'_>,
     overlap: Option<Overlap>,
     continued: bool,
-) -> (Vec<Event>, bool, Totals) {
+) -> (Vec<PtwriteEvent>, bool, Totals) {
     let bytes = &window.bytes[..];
     let mut totals = Totals {
         samples: 1,
@@ -137,7 +139,7 @@ fn one(
             before = before.max(Before::Switch);
         }
         let (pid, tid) = with_process(session, task);
-        events.push(Event {
+        events.push(PtwriteEvent {
             sample: window.number,
             pid,
             tid,

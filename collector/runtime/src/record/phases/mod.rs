@@ -34,7 +34,7 @@ static STARTS: AtomicU32 = AtomicU32::new(0);
 static STOPS: AtomicU32 = AtomicU32::new(0);
 
 /// In a new child: no other thread holds the lock.
-pub fn unlock() {
+pub fn unlock_phases() {
     LOCK.store(0, Ordering::Relaxed);
 }
 
@@ -104,7 +104,7 @@ fn markers(bias: u64, note: &ModuleNote) -> &'static [Marker] {
 
 /// All modules of a new program are known; none of its code has run yet. A program that has start
 /// markers waits for the first one, but not if it ran before it was `attached` to.
-pub fn begin(attached: bool) {
+pub fn begin_phases(attached: bool) {
     let Some(header) = process::header().filter(|h| h.mode != MODE_OFF) else {
         return;
     };
@@ -281,7 +281,7 @@ fn note(ring: Ring, on: bool) {
 /// that follow do not belong together.
 fn turn_here(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
-    let place = modules::place(context.registers[RIP]);
+    let place = modules::clone_point_at(context.registers[RIP]);
     if let Some(place) = &place {
         signals::commit(control, context, &place.state);
     }

@@ -144,7 +144,7 @@ impl LoadedModule<'_> {
             return false;
         };
         let burst = header.mode == MODE_BURST;
-        let clone = modules::enter(address).map(|(clone, _)| clone);
+        let clone = modules::first_clone_instruction(address).map(|(clone, _)| clone);
         let jumped_over = !burst && self.patches.cover_byte(at);
         // A marker is copied as it is, and in front of it there is nothing of a probe. (The original's
         // may lie under an entry jump by now.)

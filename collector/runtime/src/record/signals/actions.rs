@@ -28,7 +28,7 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 pub(crate) static NEVER_BLOCKED: AtomicU64 = AtomicU64::new(0);
 
 /// In a new child: no other thread holds the lock.
-pub fn unlock() {
+pub fn unlock_actions() {
     LOCK.store(0, Ordering::Relaxed);
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn seen(signal: usize) -> KernelAction {
 }
 
 /// The same, under the lock.
-pub(crate) fn of(signal: usize) -> KernelAction {
+pub(crate) fn action_of_signal(signal: usize) -> KernelAction {
     thread_ring::exclusively(&LOCK, || seen(signal))
 }
 

@@ -81,11 +81,11 @@ pub(crate) unsafe extern "C" fn deliver(
     }
     let frame = context as usize - 8;
     let ring = own_ring();
-    let action = actions::of(s);
+    let action = actions::action_of_signal(s);
     let came = c.registers[RIP];
     const OWN_STACKS: usize = thread_ring::HOOK_STACK + thread_ring::SIGNAL_STACK;
     if ring.is_some_and(|r| (context as usize).wrapping_sub(r.hook_stack()) < OWN_STACKS) {
-        transfer_hooks::settle(c);
+        transfer_hooks::settle_interrupted_hook(c);
         return program_stack::move_frame(context, &action);
     }
     if action.flags & SA_RESETHAND != 0 {
@@ -96,7 +96,7 @@ pub(crate) unsafe extern "C" fn deliver(
         return 0;
     }
     if let Some(ring) = ring {
-        transfer_hooks::settle(c);
+        transfer_hooks::settle_interrupted_hook(c);
         leave_window(ring, c);
     }
     if is_step && modules::in_clone(c.registers[RIP]) {
@@ -176,7 +176,7 @@ fn leave_window(ring: Ring, c: &mut Context) {
 #[inline(always)]
 fn interrupted(ring: Option<Ring>, rip: u64) -> Option<(Ring, modules::ClonePoint)> {
     let ring = ring.filter(|_| modules::in_clone(rip))?;
-    let place = modules::place(rip);
+    let place = modules::clone_point_at(rip);
     if place.is_none() {
         process::count(count::LOST_STATES, 1);
     }
@@ -291,7 +291,7 @@ pub(crate) unsafe extern "C" fn returned(context: *mut Context) {
         return;
     };
     let private = ring.private();
-    let delivery = kept::take(ring, frame);
+    let delivery = kept::take_delivery(ring, frame);
     let sp = c.registers[RSP] as usize;
     let outer = delivery.map_or_else(Shield::default, |delivery| delivery.outer);
     segv_mask::lower(private, outer, sp, c.mask & SEGV_BIT != 0);

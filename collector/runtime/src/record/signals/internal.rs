@@ -113,7 +113,7 @@ fn note_death(context: &mut Context) {
     if burst() {
         return window::leave(ring, context, window::Why::Signal);
     }
-    if let Some(place) = modules::place(context.registers[RIP])
+    if let Some(place) = modules::clone_point_at(context.registers[RIP])
         && syscall::gs() == ring.address
     {
         commit(ring.control(), context, &place.state);

@@ -87,7 +87,7 @@ pub(crate) fn keep(ring: Ring, frame: usize, delivery: Delivery) {
 
 /// Removes and returns the state of the handler whose frame is at `frame`. The handler has
 /// returned, so its place is free from now on. All signals are blocked.
-pub(crate) fn take(ring: Ring, frame: usize) -> Option<&'static Delivery> {
+pub(crate) fn take_delivery(ring: Ring, frame: usize) -> Option<&'static Delivery> {
     let places = ring.private().kept.get();
     let index = find(ring, places.used, frame)?;
     ring.private().kept.set(KeptPlaces {

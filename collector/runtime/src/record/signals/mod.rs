@@ -21,8 +21,8 @@ pub use crate::record::signals::kept::KeptPlaces;
 pub use crate::record::signals::segv_mask::Shield;
 pub(crate) use actions::NEVER_BLOCKED;
 pub use actions::{
-    adopt, install, is_used, return_without_kernel, system_sigaction, take_segv_back, unlock,
-    wrap_internal,
+    adopt, install, is_used, return_without_kernel, system_sigaction, take_segv_back,
+    unlock_actions, wrap_internal,
 };
 pub use delivery::{REPEAT, commit, take_back};
 

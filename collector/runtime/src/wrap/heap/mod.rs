@@ -8,7 +8,7 @@
 pub(crate) mod named;
 pub(crate) mod sampling;
 
-use crate::sys::libc_symbols::{fail, find};
+use crate::sys::libc_symbols::{fail, next_definition};
 use crate::sys::syscall;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -32,11 +32,11 @@ static RECORDER: AtomicU32 = AtomicU32::new(0);
 const PATIENCE: usize = 3000;
 
 /// Opens the log, if the recorder keeps one, and tells of the process.
-pub fn attach(header: &Header) {
+pub fn attach_heap_log(header: &Header) {
     if header.heap_path[0] == 0 {
         return;
     }
-    let fd = syscall::open(header.heap_path.as_ptr(), true);
+    let fd = syscall::open_file(header.heap_path.as_ptr(), true);
     if fd < 0 {
         return;
     }
@@ -240,7 +240,7 @@ fn allocated(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
         if let Some(weight) = if all {
             Some(1.0)
         } else {
-            sampling::take(bytes)
+            sampling::sample_block(bytes)
         } {
             log_block(block, bytes, sp, bp, weight, !all);
         }
@@ -312,7 +312,7 @@ fn real(cache: &AtomicUsize, name: &core::ffi::CStr) -> Option<usize> {
     if RESOLVING.swap(1, Ordering::Acquire) != 0 {
         return None;
     }
-    let found = find(cache, name);
+    let found = next_definition(cache, name);
     RESOLVING.store(0, Ordering::Release);
     (found != 0).then_some(found)
 }

@@ -97,7 +97,7 @@ fn left() -> &'static Left {
 
 /// Number of blocks that a block of so many bytes stands for, or `None` if it is not logged.
 #[inline(always)]
-pub fn take(bytes: usize) -> Option<f32> {
+pub fn sample_block(bytes: usize) -> Option<f32> {
     if bytes >= LARGE {
         return Some(1.0);
     }
@@ -279,7 +279,7 @@ mod tests {
             let off = stands / blocks as f64 - 1.0;
             assert!(off.abs() < 0.08, "{bytes} bytes: {off}");
         }
-        assert_eq!(take(LARGE), Some(1.0));
+        assert_eq!(sample_block(LARGE), Some(1.0));
     }
 
     #[test]
