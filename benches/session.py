@@ -55,7 +55,7 @@ def find_tools(options):
                 "-p",
                 "mgz-instrument",
                 "-p",
-                "mgz-collector",
+                "mgz-record",
                 "-p",
                 "mgz-analyzer",
             ],

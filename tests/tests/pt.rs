@@ -12,9 +12,9 @@
     reason = "the encoder is shared with the collector's tests"
 )]
 
-#[path = "../../collector/tests/pt/encode.rs"]
+#[path = "../../collector/intel-pt/tests/pt/encode.rs"]
 mod encode;
-#[path = "../../collector/tests/pt/file.rs"]
+#[path = "../../collector/intel-pt/tests/pt/file.rs"]
 mod file;
 
 use encode::{Encoder, Random, Style, Write};

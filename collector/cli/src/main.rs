@@ -1,7 +1,8 @@
 //! `mgz-record`: see `mgz-record --help`.
 
 use mgz_annotations_schema::tell;
-use mgz_collector::commands::{analyze, hot, import_probe, record};
+use mgz_collector::commands::intel_pt::{IntelPt, absent};
+use mgz_collector::commands::{analyze, hot, probe, record};
 use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
 use mgz_collector::options::launcher;
@@ -12,6 +13,12 @@ use mgz_collector::trace::dir;
 use mgz_collector::util::failure::Failure;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+
+/// The commands of Intel PT, unless the build lacks them.
+#[cfg(feature = "intel-pt")]
+const INTEL_PT: Option<IntelPt> = Some(mgz_intel_pt::INTEL_PT);
+#[cfg(not(feature = "intel-pt"))]
+const INTEL_PT: Option<IntelPt> = None;
 
 fn main() {
     std::process::exit(run());
@@ -46,12 +53,15 @@ fn run() -> i32 {
             let _ = args::man(&mut std::io::stdout());
             Ok(0)
         }
-        Request::Probe => import_probe::probe(&cli),
-        Request::Import(file) => import_probe::import(&cli, file),
+        Request::Probe => probe::probe(&cli, INTEL_PT),
+        Request::Import(file) => match INTEL_PT {
+            Some(pt) => (pt.import)(&cli, file),
+            None => Err(absent("--import")),
+        },
         Request::Recover(trace) => record::recover(&cli, trace),
         Request::Hot => hot::run(&cli),
-        Request::Record(_) if cli.analyze.is_some() => analyze::record(&cli),
-        Request::Record(request) => record::record(request),
+        Request::Record(_) if cli.analyze.is_some() => analyze::record(&cli, INTEL_PT),
+        Request::Record(request) => record::record(request, INTEL_PT),
     });
     done.unwrap_or_else(|failure| tell(&failure))
 }

@@ -1,30 +1,9 @@
 //! Trials of `perf_event_open`: the events that recording would use, opened one at a time.
 
 use crate::pt::plan::{Keep, Machine, Request, Role, Timing, Trigger, plan};
+use mgz_collector::machine::pt_facts::Trials;
 use mgz_perf::attr::{Attr, TYPE_SOFTWARE, action, flag};
 use mgz_perf::kernel::Kernel as Events;
-use serde::Serialize;
-use std::collections::BTreeMap;
-
-/// Answers of `perf_event_open` to this process, for one event at a time: `None` if it was not
-/// tried, an empty text if it was granted, else the error.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Trials {
-    /// The clock of `--hot`, user code only.
-    pub clock: Option<String>,
-    /// The PT event that recording uses.
-    pub pt: Option<String>,
-    /// The same, to be paused and resumed by other events.
-    pub pause: Option<String>,
-    /// The event that counts retired loads, by core PMU.
-    pub loads: BTreeMap<String, String>,
-}
-
-impl Trials {
-    pub(crate) fn granted(trial: &Option<String>) -> Option<bool> {
-        trial.as_ref().map(String::is_empty)
-    }
-}
 
 /// Opens and closes the events that recording would use. They count nothing.
 pub fn trials(kernel: &mut dyn Events) -> Trials {

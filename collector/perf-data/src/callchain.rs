@@ -7,15 +7,14 @@
 //! unwound with the files at hand. The chain is untrusted input. Its form is checked here, and its
 //! addresses are checked where they are named.
 
-use crate::data_file::header::Attr;
-use crate::data_file::records::Bytes;
-use crate::data_file::sample::Sample;
-use crate::data_file::u64_at;
+use crate::header::Attr;
+use crate::records::Bytes;
+use crate::sample::Sample;
+use crate::u64_at;
+use mgz_perf::records::MAX_CALL_CHAIN;
 use std::ops::Range;
 
-/// Addresses of a chain at most: what lies further out is left away.
-pub const MOST: usize = 256;
-/// From here on words are markers (`PERF_CONTEXT_MAX`).
+// From here on words are markers (`PERF_CONTEXT_MAX`).
 const FIRST_MARKER: u64 = -4095i64 as u64;
 /// Behind this marker are addresses of the user's code.
 const USER: u64 = -512i64 as u64;
@@ -86,7 +85,7 @@ impl CallChain {
         }
         let is_code = address >> 63 == 0;
         self.odd = !is_code;
-        self.cut = !is_code || self.addresses.len() == MOST;
+        self.cut = !is_code || self.addresses.len() == MAX_CALL_CHAIN;
         if !self.cut {
             self.addresses.push(address);
         }
@@ -170,8 +169,8 @@ fn followed(words: impl Iterator<Item = u64>, is_user: bool) -> CallChain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data_file::header::bits;
-    use crate::data_file::sample;
+    use crate::sample;
+    use mgz_perf::records::bits;
 
     const KERNEL: u64 = -128i64 as u64;
     const GUEST_USER: u64 = -2560i64 as u64;
@@ -234,7 +233,7 @@ mod tests {
         let found = chain(&deep, 2);
         assert_eq!(
             (found.addresses.len(), found.cut, found.odd),
-            (MOST, true, false)
+            (MAX_CALL_CHAIN, true, false)
         );
     }
 

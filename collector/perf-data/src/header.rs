@@ -1,37 +1,8 @@
 //! File header and event attributes.
 
-use crate::data_file::{PerfDataError, array, text, u32_at, u64_at};
+use crate::{PerfDataError, array, text, u32_at, u64_at};
+use mgz_perf::records::bits;
 use std::ops::Range;
-
-/// `PERF_SAMPLE_*` bits that matter here.
-pub mod bits {
-    #![allow(missing_docs, reason = "the names are the kernel's")]
-    pub const IP: u64 = 1 << 0;
-    pub const TID: u64 = 1 << 1;
-    pub const TIME: u64 = 1 << 2;
-    pub const ADDR: u64 = 1 << 3;
-    pub const READ: u64 = 1 << 4;
-    pub const CALLCHAIN: u64 = 1 << 5;
-    pub const ID: u64 = 1 << 6;
-    pub const CPU: u64 = 1 << 7;
-    pub const PERIOD: u64 = 1 << 8;
-    pub const STREAM_ID: u64 = 1 << 9;
-    pub const RAW: u64 = 1 << 10;
-    pub const BRANCH_STACK: u64 = 1 << 11;
-    pub const REGS_USER: u64 = 1 << 12;
-    pub const STACK_USER: u64 = 1 << 13;
-    pub const WEIGHT: u64 = 1 << 14;
-    pub const DATA_SRC: u64 = 1 << 15;
-    pub const IDENTIFIER: u64 = 1 << 16;
-    pub const TRANSACTION: u64 = 1 << 17;
-    pub const REGS_INTR: u64 = 1 << 18;
-    pub const PHYS_ADDR: u64 = 1 << 19;
-    pub const AUX: u64 = 1 << 20;
-    pub const CGROUP: u64 = 1 << 21;
-    pub const DATA_PAGE_SIZE: u64 = 1 << 22;
-    pub const CODE_PAGE_SIZE: u64 = 1 << 23;
-    pub const WEIGHT_STRUCT: u64 = 1 << 24;
-}
 
 /// The parts of a `perf_event_attr` that say how records look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -263,6 +234,24 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use mgz_perf::attr::{Attr as Written, FORMAT_ID, IDENTITY};
+
+    #[test]
+    fn attributes_are_read_as_they_were_written() {
+        let attr = Written::inherited(8, 0x1234);
+        let read = Attr::read(&attr.bytes());
+        assert_eq!(
+            (
+                read.pmu,
+                read.config,
+                read.sample_type,
+                read.read_format,
+                read.flags
+            ),
+            (8, 0x1234, IDENTITY, FORMAT_ID, attr.flags)
+        );
+        assert!(read.sample_id_all());
+    }
 
     #[test]
     fn what_is_no_perf_data_is_refused_with_a_reason() {

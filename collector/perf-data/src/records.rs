@@ -3,41 +3,10 @@
 //! Compressed records hold pieces of one zstd stream; what they unpack to is again records, and one
 //! of those may begin in one piece and end in the next.
 
-use crate::data_file::{u16_at, u32_at, u64_at};
+use crate::{u16_at, u32_at, u64_at};
+use mgz_perf::records::kind;
 use std::sync::Arc;
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
-
-/// Record types.
-pub mod kind {
-    #![allow(missing_docs, reason = "the names are the kernel's and perf's")]
-    pub const MMAP: u32 = 1;
-    pub const LOST: u32 = 2;
-    pub const COMM: u32 = 3;
-    pub const EXIT: u32 = 4;
-    pub const THROTTLE: u32 = 5;
-    pub const UNTHROTTLE: u32 = 6;
-    pub const FORK: u32 = 7;
-    pub const SAMPLE: u32 = 9;
-    pub const MMAP2: u32 = 10;
-    pub const AUX: u32 = 11;
-    pub const ITRACE_START: u32 = 12;
-    pub const LOST_SAMPLES: u32 = 13;
-    pub const SWITCH: u32 = 14;
-    pub const SWITCH_CPU_WIDE: u32 = 15;
-    /// From here on records are perf's own and carry no identity.
-    pub const USER_FIRST: u32 = 64;
-    pub const HEADER_ATTR: u32 = 64;
-    pub const TRACING_DATA: u32 = 66;
-    pub const BUILD_ID: u32 = 67;
-    pub const ID_INDEX: u32 = 69;
-    pub const AUXTRACE_INFO: u32 = 70;
-    pub const AUXTRACE: u32 = 71;
-    pub const AUXTRACE_ERROR: u32 = 72;
-    pub const TIME_CONV: u32 = 79;
-    pub const HEADER_FEATURE: u32 = 80;
-    pub const COMPRESSED: u32 = 81;
-    pub const COMPRESSED2: u32 = 83;
-}
 
 /// Bytes that live in the file, or that were unpacked from it.
 #[derive(Clone, Debug)]

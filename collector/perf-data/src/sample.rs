@@ -1,7 +1,8 @@
 //! The fields of samples, and of the identity that ends other records.
 
-use crate::data_file::header::{Attr, bits};
-use crate::data_file::{u32_at, u64_at};
+use crate::header::Attr;
+use crate::{u32_at, u64_at};
+use mgz_perf::records::bits;
 
 /// Thread, CPU and time, as far as a record has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! One pass over a file: PT data, clocks, threads, mappings.
 
-use crate::data_file::callchain::{CallChain, UserStack};
-use crate::data_file::header::{Attr, Event, bits, feature};
-use crate::data_file::mapping::{Mapping, Spaces};
-use crate::data_file::records::{Bytes, Record, Records, kind};
-use crate::data_file::sample::{IdPlace, Identity};
-use crate::data_file::{PerfDataError, header, sample, text, u32_at, u64_at};
+use crate::callchain::{CallChain, UserStack};
+use crate::header::{Attr, Event, feature};
+use crate::mapping::{Mapping, Spaces};
+use crate::records::{Bytes, Record, Records};
+use crate::sample::{IdPlace, Identity};
+use crate::{PerfDataError, header, sample, text, u32_at, u64_at};
+use mgz_perf::records::{bits, kind};
 use mgz_pt::ClockSettings;
 use std::collections::{BTreeMap, HashMap};
 

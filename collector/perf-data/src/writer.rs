@@ -5,8 +5,8 @@
 //! every round, so a killed recorder leaves a readable file. The features, which stand behind the
 //! records, come at the end and are mentioned only then.
 
-use crate::attr::ATTR_BYTES;
-use crate::data_file::records::kind;
+use mgz_perf::attr::ATTR_BYTES;
+use mgz_perf::records::{kind, record};
 use std::fs::File;
 use std::io;
 use std::io::{Seek, SeekFrom, Write};
@@ -287,18 +287,6 @@ impl Writer {
     }
 }
 
-/// One record as bytes.
-pub fn record(kind: u32, misc: u16, body: &[u8]) -> io::Result<Vec<u8>> {
-    let size = u16::try_from(8 + body.len())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a record is too long"))?;
-    let mut out = Vec::with_capacity(8 + body.len());
-    out.extend_from_slice(&kind.to_le_bytes());
-    out.extend_from_slice(&misc.to_le_bytes());
-    out.extend_from_slice(&size.to_le_bytes());
-    out.extend_from_slice(body);
-    Ok(out)
-}
-
 /// Content of the features.
 #[derive(Clone, Debug, Default)]
 pub struct About {
@@ -315,9 +303,9 @@ pub struct About {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attr::Attr;
-    use crate::data_file::header::layout;
-    use crate::data_file::records::Records;
+    use crate::header::layout;
+    use crate::records::Records;
+    use mgz_perf::attr::Attr;
 
     fn writer(dir: &Path) -> (Writer, std::path::PathBuf) {
         let path = dir.join("perf.data");

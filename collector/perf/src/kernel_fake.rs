@@ -1,10 +1,10 @@
 //! A kernel that replays a transcript, with the real one's rules for full buffers.
 
 use crate::attr::{Attr, SW_DUMMY, TYPE_SOFTWARE, action, flag};
-use crate::data_file::header::bits;
-use crate::data_file::records::kind;
 use crate::kernel::{Area, Control, EventId, Kernel};
 use crate::mmap_ring::page;
+use crate::records::bits;
+use crate::records::kind;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
@@ -356,11 +356,10 @@ impl Fake {
         } else {
             self.trailer(event, pid, tid, time)
         };
-        let record =
-            crate::data_file::writer::record(kind_, misc, &[body.to_vec(), tail].concat()).unwrap();
+        let record = crate::records::record(kind_, misc, &[body.to_vec(), tail].concat()).unwrap();
         let lost = self.buffers[&cpu].lost;
         let note = if lost > 0 {
-            crate::data_file::writer::record(
+            crate::records::record(
                 kind::LOST,
                 0,
                 &[

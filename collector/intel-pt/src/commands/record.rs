@@ -5,22 +5,19 @@
 //! it.
 
 use crate::import;
-use crate::machine::backend::Choice;
-use crate::machine::capabilities::ProbeReport;
-use crate::options::args::Cli;
-use crate::options::request::PtWindows;
-use crate::program::modules::Instrumented;
 use crate::pt::capture::Stopped;
 use crate::pt::filter;
 use crate::pt::plan::{Machine, Request};
 use crate::pt::run::{Ended, Job, RunError, capture_path, run};
-use crate::trace::dir::Folder;
-use crate::util::failure::Failure;
+use crate::settings;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::tell;
+use mgz_collector::commands::intel_pt::PtRun;
+use mgz_collector::machine::backend::Choice;
+use mgz_collector::trace::dir::Folder;
+use mgz_collector::util::failure::Failure;
 use mgz_perf::kernel_linux::Linux;
-use std::path::PathBuf;
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
@@ -39,14 +36,15 @@ fn own(message: impl std::fmt::Display) -> Failure {
 }
 
 /// Records a program; returns the exit status to pass on.
-pub fn record(
-    cli: &Cli,
-    windows: PtWindows,
-    program: PathBuf,
-    modules: &[Instrumented],
-    choice: &Choice,
-    probe: &ProbeReport,
-) -> Result<i32, Failure> {
+pub fn record(asked: PtRun<'_>) -> Result<i32, Failure> {
+    let PtRun {
+        cli,
+        windows,
+        program,
+        modules,
+        choice,
+        probe,
+    } = asked;
     Folder::check(&cli.output, cli.force)?;
     let mut kernel = Linux::default();
     let machine =
@@ -77,7 +75,7 @@ pub fn record(
         no_aslr: cli.no_aslr,
         request: Request {
             stacks: !cli.no_stacks,
-            ..settings.request(windows, filter)
+            ..settings::request(&settings, windows, filter)
         },
         file: file.clone(),
         limit: cli.max_size,
@@ -136,7 +134,8 @@ fn sentences(ended: &Ended, file: &str) -> Vec<String> {
 
 /// Enters facts that only the recorder knows.
 fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[String], window: u64) {
-    let fresh = crate::trace::dir::begin(manifest.command.clone(), TraceMode::default(), 0, 0);
+    let fresh =
+        mgz_collector::trace::dir::begin(manifest.command.clone(), TraceMode::default(), 0, 0);
     (manifest.host, manifest.cpu) = (fresh.host, fresh.cpu);
     manifest.backend_why.clone_from(&choice.why);
     manifest.program_status = ended.status.to_string();

@@ -1,12 +1,12 @@
 //! Kept and lost data of an import, for the manifest.
 
 use crate::import::{Outcome, threads_of};
-use crate::trace::dir;
-use crate::util::text::{bytes, count};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Manifest;
-use mgz_perf::data_file::Session;
-use mgz_perf::data_file::session::{FileLoss, Sampling};
+use mgz_collector::trace::dir;
+use mgz_collector::util::text::{bytes, count};
+use mgz_perf_data::Session;
+use mgz_perf_data::session::{FileLoss, Sampling};
 
 /// A manifest with the facts that the file gives about itself.
 pub fn begin(session: &Session<'_>) -> Manifest {

@@ -1,8 +1,8 @@
 //! `mgz-record --import`: the printed and written output.
 
-use mgz_perf::data_file::events::Totals;
-use mgz_perf::data_file::session::{FileLoss, Session};
-use mgz_perf::data_file::{PerfDataError, events};
+use mgz_perf_data::events::Totals;
+use mgz_perf_data::session::{FileLoss, Session};
+use mgz_perf_data::{PerfDataError, events};
 use std::fmt;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};

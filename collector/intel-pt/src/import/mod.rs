@@ -24,17 +24,16 @@ pub mod resolve;
 pub mod threads;
 
 use crate::import::dump::{Input, WITHOUT_PTW};
-use crate::objects::Objects;
-use crate::options::args::Cli;
-use crate::soft::window_log::WindowLog;
-use crate::trace::coverage::Watch;
-use crate::trace::dir::Folder;
-use crate::trace::{coverage, dir};
-use crate::util::failure::Failure;
 use mgz_annotations_schema::manifest::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
-use mgz_perf::data_file::events::Totals;
-use mgz_perf::data_file::{PerfDataError, Session, events};
+use mgz_collector::options::args::Cli;
+use mgz_collector::soft::window_log::WindowLog;
+use mgz_collector::trace::dir::Folder;
+use mgz_collector::trace::recording::Recording;
+use mgz_collector::trace::{coverage, dir};
+use mgz_collector::util::failure::Failure;
+use mgz_perf_data::events::Totals;
+use mgz_perf_data::{PerfDataError, Session, events};
 use modules::Modules;
 use parts::RecordJoiner;
 use resolve::Slices;
@@ -95,13 +94,7 @@ pub fn run_with(
         Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
-    let mut trace = crate::trace::recording::Recording {
-        names: Default::default(),
-        manifest: account::begin(&session),
-        folder,
-        objects: Objects::default(),
-        watch: Watch::default(),
-    };
+    let mut trace = Recording::new(folder, account::begin(&session));
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
         Ok(outcome)
@@ -144,7 +137,7 @@ pub fn run_with(
     trace.convert(cli, log.as_ref(), None);
     account::settle(&mut trace.manifest, executed);
     let written = trace.finish();
-    crate::trace::recording::report(&trace.manifest, &cli.output, cli.format, false);
+    mgz_collector::trace::recording::report(&trace.manifest, &cli.output, cli.format, false);
     written.map_err(|e| {
         failure(format!(
             "{}: the manifest could not be written: {e}",
@@ -224,7 +217,7 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
 
 /// Copies the sidecars that were used and enters the modules that processes were met in.
 fn enter_modules(
-    trace: &mut crate::trace::recording::Recording,
+    trace: &mut Recording,
     session: &Session<'_>,
     modules: &Modules,
     met: &BTreeSet<(u32, usize)>,

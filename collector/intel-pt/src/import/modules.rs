@@ -5,11 +5,11 @@
 //! where, and from that and the file's base address follows the load bias, so the instrumented file
 //! itself need not be at hand.
 
-use crate::program::{modules, note};
 use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_perf::data_file::Session;
-use mgz_perf::data_file::mapping::Mapping;
+use mgz_collector::program::{modules, note};
+use mgz_perf_data::Session;
+use mgz_perf_data::mapping::Mapping;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::{Path, PathBuf};

@@ -14,15 +14,16 @@
 
 use crate::import::modules::{Modules, same_build_id};
 use crate::import::threads::Stretch;
-use crate::objects::heap::unwind::{Caller, Callers, Frame, PastUnwinders, Top, Unwound};
-use crate::paths::tree::{NONE, gap};
-use crate::paths::{Paths, WindowPath};
-use crate::program::note;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use mgz_perf::data_file::Session;
-use mgz_perf::data_file::callchain::{CallChain, MOST, UserStack};
-use mgz_perf::data_file::mapping::Mapping;
-use mgz_perf::data_file::session::Window;
+use mgz_collector::objects::heap::unwind::{Caller, Callers, Frame, PastUnwinders, Top, Unwound};
+use mgz_collector::paths::tree::{NONE, gap};
+use mgz_collector::paths::{Paths, WindowPath};
+use mgz_collector::program::note;
+use mgz_perf::records::MAX_CALL_CHAIN;
+use mgz_perf_data::Session;
+use mgz_perf_data::callchain::{CallChain, UserStack};
+use mgz_perf_data::mapping::Mapping;
+use mgz_perf_data::session::Window;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{LittleEndian, Object, elf};
 use std::collections::HashMap;
@@ -181,7 +182,9 @@ impl<'a> Files<'a> {
             bp: stack.bp,
             stack: &words,
         };
-        let (addresses, ended) = self.unwinders.unwind(mapped.clone(), files, &top, MOST);
+        let (addresses, ended) = self
+            .unwinders
+            .unwind(mapped.clone(), files, &top, MAX_CALL_CHAIN);
         let mut found = Unwound::default();
         for (depth, &address) in addresses.iter().enumerate() {
             match self.frame(process, time, address, (depth > 0).then_some(false)) {

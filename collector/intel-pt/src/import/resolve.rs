@@ -2,8 +2,8 @@
 
 use crate::import::modules::{Modules, Placed};
 use mgz_abi::slot::Slot;
-use mgz_perf::data_file::events::{Before, Event};
-use mgz_perf::data_file::mapping::Spaces;
+use mgz_perf_data::events::{Before, Event};
+use mgz_perf_data::mapping::Spaces;
 
 /// Relation of a slice to the records before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use crate::import::resolve::{Slice, Start};
 use mgz_annotations_schema::spill::{
     SegmentHeader, SegmentKind, SpillError, SpillFile, SpillWriter, ThreadKey, cause,
 };
-use mgz_perf::data_file::session::Stream;
+use mgz_perf_data::session::Stream;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 

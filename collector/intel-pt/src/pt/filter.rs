@@ -5,8 +5,8 @@
 //! were not asked for are then recorded too: a filter saves room, it does not change what a row
 //! means.
 
-use crate::program::modules::Instrumented;
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
+use mgz_collector::program::modules::Instrumented;
 use mgz_elf::demangle::readable;
 use object::{Object, ObjectSegment};
 use std::collections::BTreeMap;

@@ -145,4 +145,12 @@ mod tests {
         assert_eq!(Known::new("5.15.0", &other).erratum(), None);
         assert_eq!(Known::new("", ""), Known::default());
     }
+
+    #[test]
+    fn an_erratum_is_named_until_the_release_that_repairs_it() {
+        let info = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 154\n";
+        let (what, remedy) = Known::new("5.15.60-generic", info).erratum().unwrap();
+        assert!(what.contains("ADL037") && remedy.contains("5.15.80"));
+        assert_eq!(Known::new("6.1.0", info).erratum(), None);
+    }
 }

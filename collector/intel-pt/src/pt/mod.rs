@@ -15,7 +15,7 @@
 //! * [`filter`]: which functions the command line asks for.
 //!
 //! The kernel's side, its events, rings and files are `mgz-perf`'s; the command is
-//! [`crate::commands::record_pt`].
+//! [`crate::commands::record`].
 //!
 //! Guarantees: records keep their order within a ring; loss is counted; the file is valid after
 //! every round, also when the recorder is killed; an error of the file does not end the program.

@@ -14,16 +14,15 @@
 //! sample would leave no trace else, and the first sample would find none.
 
 use crate::pt::known::Known;
+use mgz_collector::options::pt_settings::MAX_SAMPLE;
 use mgz_perf::attr::{Attr, SW_DUMMY, SW_TASK_CLOCK, TYPE_RAW, TYPE_SOFTWARE, action, flag};
-use mgz_perf::data_file::header::bits;
 use mgz_perf::kernel::Kernel;
 use mgz_perf::pmu::{NoTerm, Pmu, online};
+use mgz_perf::records::bits;
 
 /// Retired loads on every Intel core with `ptwrite`: MEM_INST_RETIRED.ALL_LOADS, and
 /// MEM_UOPS_RETIRED.ALL_LOADS on the small cores (Intel's event lists).
 const ALL_LOADS: [(&str, u64); 2] = [("event", 0xd0), ("umask", 0x81)];
-/// Most PT data in one sample: a record's size has 16 bits, and other fields are in it too.
-pub const MAX_SAMPLE: u32 = 60 << 10;
 /// CPU time from sample to sample, ns, where no event counts loads: 100 a second, by a number that
 /// is no multiple of the tick.
 pub const CLOCK_NS: u64 = 10_000_019;
@@ -676,7 +675,7 @@ mod tests {
         let packed = std::fs::File::open(&path)
             .unwrap_or_else(|e| panic!("{}: part of the repository: {e}", path.display()));
         let file = zstd::decode_all(packed).unwrap();
-        let layout = mgz_perf::data_file::header::layout(&file).unwrap();
+        let layout = mgz_perf_data::header::layout(&file).unwrap();
         let machine = Machine {
             pt: Some(pt()),
             cores: vec![core("cpu", 4, None)],
@@ -695,7 +694,7 @@ mod tests {
         let ours = plan(&machine, &request).unwrap();
         assert_eq!(layout.events.len(), ours.events.len());
         let raw = |number: usize| {
-            let at = mgz_perf::data_file::u64_at(&file, 24).unwrap() as usize + number * 136;
+            let at = mgz_perf_data::u64_at(&file, 24).unwrap() as usize + number * 136;
             file[at..at + 120].to_vec()
         };
         for (number, event) in ours.events.iter().enumerate() {

@@ -11,9 +11,9 @@ use crate::pt::tests::{
 };
 use crate::pt::trace_tests::import;
 use mgz_perf::attr::{Attr, flag};
-use mgz_perf::data_file::header::bits;
-use mgz_perf::data_file::{Session, events};
 use mgz_perf::kernel_fake::{Fake, OVERLAY, ScriptEvent, machine};
+use mgz_perf::records::bits;
+use mgz_perf_data::{Session, events};
 
 const SIZES: Sizes = Sizes {
     data: 16384,

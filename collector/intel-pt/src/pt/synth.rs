@@ -2,12 +2,12 @@
 //! configuration means, and what a process had mapped before events followed it. Layouts:
 //! tools/lib/perf/include/perf/event.h.
 
-use mgz_perf::data_file::records::kind;
-use mgz_perf::data_file::writer::record;
 use mgz_perf::kernel::Kernel;
 use mgz_perf::mmap_ring::TimeConversion;
 use mgz_perf::pmu::Pmu;
 use mgz_perf::proc_maps::{self, MapsLine};
+use mgz_perf::records::kind;
+use mgz_perf::records::record;
 use std::io;
 use std::path::Path;
 

@@ -6,12 +6,13 @@ use crate::pt::capture::{Capture, Finished};
 use crate::pt::open::{OpenError, Sizes, open};
 use crate::pt::plan::{Keep, Machine, Request, Role, Timing, Trigger};
 use crate::pt::run::{Ended, Job, RunError, run};
-use crate::target::status::ProgramStatus;
 use encode::{Encoder, Random, Style, Write, writes};
+use mgz_collector::target::status::ProgramStatus;
 use mgz_perf::attr::{Attr, TYPE_SOFTWARE};
-use mgz_perf::data_file::records::{Records, kind};
 use mgz_perf::kernel_fake::{Fake, PT, ScriptEvent, machine, pair};
 use mgz_perf::kernel_linux::Linux;
+use mgz_perf::records::kind;
+use mgz_perf_data::records::Records;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -143,11 +144,7 @@ pub(crate) fn replay(
         capture.round();
         // At any moment the file is readable.
         let so_far = std::fs::read(&path).unwrap();
-        assert!(
-            !mgz_perf::data_file::header::layout(&so_far)
-                .unwrap()
-                .incomplete
-        );
+        assert!(!mgz_perf_data::header::layout(&so_far).unwrap().incomplete);
     }
     let finished = capture.finish(vec!["program".into()]);
     (finished, std::fs::read(&path).unwrap())
@@ -503,7 +500,7 @@ fn samples_of_a_hybrid_machine_hold_the_last_bytes_before_them() {
     if let Some(rows) = perf_rows(&file) {
         assert_same(&rows, &truth, "perf script");
     }
-    let layout = mgz_perf::data_file::header::layout(&file).unwrap();
+    let layout = mgz_perf_data::header::layout(&file).unwrap();
     let kinds: Vec<_> = layout
         .events
         .iter()
@@ -1095,12 +1092,9 @@ fn shell(script: &str, file: &Path) -> Job {
 const BUSY: &str = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done";
 
 fn count(file: &[u8], which: u32) -> usize {
-    Records::new(
-        file,
-        mgz_perf::data_file::header::layout(file).unwrap().data,
-    )
-    .filter(|r| r.kind == which)
-    .count()
+    Records::new(file, mgz_perf_data::header::layout(file).unwrap().data)
+        .filter(|r| r.kind == which)
+        .count()
 }
 
 #[test]
@@ -1166,9 +1160,10 @@ fn the_real_kernel_tells_what_did_not_fit_into_a_ring() {
     let path = dir.path().join("perf.data");
     let mut kernel = Linux::default();
     let job = shell(BUSY, &path);
-    let signals = crate::target::signals::Signals::install().unwrap();
+    let signals = mgz_collector::target::signals::Signals::install().unwrap();
     let held =
-        crate::target::spawn::hold(&job.program, &job.argv, false, signals.inherited()).unwrap();
+        mgz_collector::target::spawn::hold(&job.program, &job.argv, false, signals.inherited())
+            .unwrap();
     let pid = held.pid();
     let opened = open(
         &mut kernel,
@@ -1204,13 +1199,10 @@ fn the_real_kernel_tells_what_did_not_fit_into_a_ring() {
         .any(|n| n.contains("instead of every"));
     assert!(longer, "{:?}", finished.notes);
     let file = std::fs::read(&path).unwrap();
-    let told: u64 = Records::new(
-        &file,
-        mgz_perf::data_file::header::layout(&file).unwrap().data,
-    )
-    .filter(|r| r.kind == kind::LOST)
-    .filter_map(|r| mgz_perf::data_file::u64_at(&r.body, 8))
-    .sum();
+    let told: u64 = Records::new(&file, mgz_perf_data::header::layout(&file).unwrap().data)
+        .filter(|r| r.kind == kind::LOST)
+        .filter_map(|r| mgz_perf_data::u64_at(&r.body, 8))
+        .sum();
     assert_eq!(told, finished.tally.lost);
     run_perf(&["script"], &file);
 }
@@ -1309,7 +1301,7 @@ fn ctrl_c_completes_the_file() {
         return;
     };
     assert!(status.success(), "{status}");
-    let layout = mgz_perf::data_file::header::layout(&file).unwrap();
+    let layout = mgz_perf_data::header::layout(&file).unwrap();
     assert!(!layout.incomplete && !layout.build_ids.is_empty());
     assert!(count(&file, kind::SAMPLE) > 20);
 }
@@ -1320,7 +1312,7 @@ fn a_killed_recorder_leaves_what_it_had_written() {
         return;
     };
     assert!(!status.success());
-    let layout = mgz_perf::data_file::header::layout(&file).unwrap();
+    let layout = mgz_perf_data::header::layout(&file).unwrap();
     assert!(!layout.incomplete);
     assert!(count(&file, kind::SAMPLE) > 20);
     if let Some(text) = run_perf(&["script"], &file) {

@@ -1,6 +1,5 @@
 //! The whole way of a live recording: kernel (a transcript), capture, import, trace.
 
-use crate::options::args::Cli;
 use crate::pt::open::Sizes;
 use crate::pt::plan::Request;
 use crate::pt::tests::encode::{Encoder, Random, Write, writes};
@@ -14,6 +13,7 @@ use mgz_annotations_schema::manifest::{MANIFEST, Manifest, SAMPLES_DIR};
 use mgz_annotations_schema::sidecar::{
     Function, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, Site,
 };
+use mgz_collector::options::args::Cli;
 use mgz_perf::kernel_fake::{Fake, ScriptEvent, machine};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeMap;
@@ -340,7 +340,7 @@ fn samples_of_a_capture_have_paths() {
         "{told:?}"
     );
     // The file is nowhere, so that its sidecar names the only function: a recursion.
-    let session = mgz_perf::data_file::Session::read(&file).unwrap();
+    let session = mgz_perf_data::Session::read(&file).unwrap();
     let chains: Vec<_> = (session.windows.iter())
         .map(|w| {
             (

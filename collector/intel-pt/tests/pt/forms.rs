@@ -6,10 +6,10 @@ use super::file::{Kind, PerfFile};
 use super::{
     ALL, assert_perf_agrees, assert_same, by_thread, ends, has_perf, ours, readable, row, stream,
 };
-use mgz_collector::import::dump::Input;
-use mgz_perf::data_file::Session;
-use mgz_perf::data_file::events;
-use mgz_perf::data_file::events::Before;
+use mgz_intel_pt::import::dump::Input;
+use mgz_perf_data::Session;
+use mgz_perf_data::events;
+use mgz_perf_data::events::Before;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 

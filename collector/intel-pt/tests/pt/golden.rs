@@ -8,10 +8,10 @@ use super::mixed::{BASE, PLAIN, put, sidecar};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::expand::{Expander, Placement, RowBatch, Tables};
 use mgz_annotations_schema::spill::SpillReader;
-use mgz_collector::import::dump::{packets, raw_bytes};
-use mgz_collector::import::modules::Modules;
-use mgz_collector::import::spill;
-use mgz_perf::data_file::Session;
+use mgz_intel_pt::import::dump::{packets, raw_bytes};
+use mgz_intel_pt::import::modules::Modules;
+use mgz_intel_pt::import::spill;
+use mgz_perf_data::Session;
 use std::fmt::Write as _;
 use std::path::Path;
 

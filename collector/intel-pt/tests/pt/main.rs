@@ -17,7 +17,7 @@ mod words;
 
 use encode::{Encoder, PacketSpan, Random, Style, Write, writes};
 use file::{Kind, PerfFile};
-use mgz_collector::import::dump::{RawReport, raw_bytes};
+use mgz_intel_pt::import::dump::{RawReport, raw_bytes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -794,7 +794,7 @@ fn captures() {
 #[test]
 #[ignore = "writes into fuzz/seeds"]
 fn seeds() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
     let put = |target: &str, name: &str, bytes: &[u8]| {
         let folder = folder.join(target);
         std::fs::create_dir_all(&folder).expect("a folder");

@@ -7,10 +7,10 @@ use super::{ALL, by_thread, ends, ours, readable, row, stream};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::manifest::{MANIFEST, Manifest};
 use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, PtWrite, Record, Region, Site};
-use mgz_collector::import::dump::{WITHOUT_PTW, raw};
-use mgz_collector::import::{self, account};
 use mgz_collector::options::args::Cli;
-use mgz_perf::data_file::{PerfDataError, Session};
+use mgz_intel_pt::import::dump::{WITHOUT_PTW, raw};
+use mgz_intel_pt::import::{self, account};
+use mgz_perf_data::{PerfDataError, Session};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -12,7 +12,7 @@
 pub(crate) mod stream;
 pub(crate) mod window;
 
-use crate::data_file::session::{Session, Stream};
+use crate::session::{Session, Stream};
 use mgz_pt::Loss;
 use std::ops::AddAssign;
 

@@ -1,7 +1,7 @@
 //! Full traces: a stream in pieces, put together and cut at PSBs.
 
-use crate::data_file::events::{BATCH, Before, Event, Totals, Unit, time, window, with_process};
-use crate::data_file::session::{AuxSpan, FullStream, Session, Stream};
+use crate::events::{BATCH, Before, Event, Totals, Unit, time, window, with_process};
+use crate::session::{AuxSpan, FullStream, Session, Stream};
 use mgz_pt::{Ptwrites, estimate_unsynchronised, find_psb};
 use rayon::prelude::*;
 use std::collections::BTreeSet;

@@ -1,10 +1,10 @@
 //! Windows: AUX data in samples, and snapshots.
 
-use crate::data_file::events::{BATCH, Before, Event, Totals, Unit, time, with_process};
-use crate::data_file::overlap::{Overlap, overlap};
-use crate::data_file::records::Bytes;
-use crate::data_file::sample::Identity;
-use crate::data_file::session::{AuxSpan, FullStream, Session, Stream, Window};
+use crate::events::{BATCH, Before, Event, Totals, Unit, time, with_process};
+use crate::overlap::{Overlap, overlap};
+use crate::records::Bytes;
+use crate::sample::Identity;
+use crate::session::{AuxSpan, FullStream, Session, Stream, Window};
 use mgz_pt::{Ptwrites, estimate_unsynchronised};
 use rayon::prelude::*;
 use std::collections::HashMap;
