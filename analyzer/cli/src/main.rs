@@ -2,10 +2,11 @@
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
-use mgz_analyzer::cli::{Arguments, Command, Format};
+use mgz_analyze::{Cli, Command};
+use mgz_analyzer::cli::{Arguments, Format};
 use mgz_analyzer::commands::counted::is_counted;
 use mgz_analyzer::commands::{
-    Common, is_watched, progress_bar, refuse_watched, show_counted, show_watched,
+    Common, is_watched, progress_bar, refuse_watched, run_ranks, show_counted,
 };
 use mgz_analyzer::input::counted::of_trace;
 use mgz_analyzer::input::{ColumnSet, Trace};
@@ -16,14 +17,16 @@ use mgz_analyzer::report::Analysis;
 use mgz_analyzer::report::build::{Questions, examine, merge_all, partial, tables_of};
 use mgz_analyzer::report::counted::find;
 use mgz_annotations_schema::tell;
+use mgz_model_commands::show_watched;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    keep_memory(matches!(arguments.command, Some(Command::Model(_))));
-    match run(&arguments) {
+    let cli = Cli::parse();
+    let at_random = matches!(cli.command, Some(Command::Model(_) | Command::Ranks(_)));
+    keep_memory(at_random);
+    match run(&cli) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -75,27 +78,29 @@ fn keep_memory(at_random: bool) {
     }
 }
 
-fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let arguments = &cli.analysis;
     if let Some(shell) = arguments.completions {
         let mut bytes = Vec::new();
-        clap_complete::generate(shell, &mut Arguments::command(), "mgz-analyze", &mut bytes);
+        clap_complete::generate(shell, &mut Cli::command(), "mgz-analyze", &mut bytes);
         return print(&bytes);
     }
     if arguments.man {
         let mut bytes = Vec::new();
-        clap_mangen::Man::new(Arguments::command()).render(&mut bytes)?;
+        clap_mangen::Man::new(Cli::command()).render(&mut bytes)?;
         return print(&bytes);
     }
-    match &arguments.command {
+    match &cli.command {
         None => {}
-        Some(Command::Model(command)) => return mgz_analyzer::commands::run(command),
+        Some(Command::Model(command)) => return mgz_model_commands::run(command),
+        Some(Command::Ranks(arguments)) => return run_ranks(arguments),
         Some(Command::Compare(arguments)) => return mgz_analyzer::compare::run(arguments),
-        Some(Command::Export(arguments)) => return mgz_analyzer::export::run(arguments),
-        Some(Command::Import(arguments)) => return mgz_analyzer::import::run(arguments),
+        Some(Command::Export(arguments)) => return mgz_export::run(arguments),
+        Some(Command::Import(arguments)) => return mgz_export::import::run(arguments),
         Some(Command::Query(arguments)) => return mgz_analyzer::query::run(arguments),
     }
     if matches!(arguments.format, Format::Csv | Format::Parquet) && arguments.output.is_none() {
-        Arguments::command()
+        Cli::command()
             .error(
                 clap::error::ErrorKind::MissingRequiredArgument,
                 "--format csv and parquet need a folder: -o DIR",

@@ -1,14 +1,14 @@
 //! Formats that have every access in order (lackey, din, drmemtrace, ChampSim, Ramulator 2), or
 //! only the accesses that miss in simulated caches.
 
-use crate::commands::cache::evaluate::space;
-use crate::commands::ordered::Ordered;
-use crate::commands::stream::{Segment, segments};
-use crate::data::code_map::CLASS_STORE;
-use crate::data::rows::{Chunk, Rows, Run};
-use crate::input::{ColumnSet, Trace};
 use anyhow::Context;
+use mgz_analyzer::commands::stream::{Segment, segments};
+use mgz_analyzer::data::code_map::CLASS_STORE;
+use mgz_analyzer::data::rows::{Chunk, Rows, Run};
+use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_model_commands::cache::evaluate::space;
+use mgz_model_commands::ordered::Ordered;
 use mgz_models::cache::{LevelSpec, System};
 use std::collections::HashSet;
 use std::io::Write;

@@ -1,9 +1,9 @@
 //! DHAT's file: heap blocks by allocation stack, with the bytes that were read of them.
 
-use crate::data::frame;
-use crate::data::object_map::Object;
-use crate::export::profile::Profile;
-use crate::input::objects::OBJECTS_FILE;
+use crate::profile::Profile;
+use mgz_analyzer::data::frame;
+use mgz_analyzer::data::object_map::Object;
+use mgz_analyzer::input::objects::OBJECTS_FILE;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

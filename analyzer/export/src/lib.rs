@@ -1,4 +1,4 @@
-//! `mgz-analyze export`: a trace in the formats of other tools.
+//! `mgz-analyze export`: a trace in the formats of other tools. [`import`]: the way back.
 //!
 //! Formats of profilers are made from a [`profile`]: loads by place, class, object, thread and
 //! time. Formats of every access ([`accesses`]) need complete traces. Notes on numbers that do not
@@ -7,6 +7,7 @@
 
 pub mod accesses;
 pub mod dhat;
+pub mod import;
 pub mod perfetto;
 pub mod pprof;
 pub mod profile;
@@ -14,18 +15,18 @@ pub mod protobuf;
 pub mod sarif;
 pub mod text_profiles;
 
-use crate::cli::trace;
-use crate::commands::cache::spec::hierarchy;
-use crate::commands::{is_watched, refuse_watched};
-use crate::input::{ColumnSet, Trace};
-use crate::report::Analysis;
-use crate::report::build::{Questions, examine};
 use accesses::Format;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use mgz_analyzer::cli::trace;
+use mgz_analyzer::commands::{is_watched, refuse_watched};
+use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::report::Analysis;
+use mgz_analyzer::report::build::{Questions, examine};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::Cache;
 use mgz_annotations_schema::tell;
+use mgz_model_commands::cache::spec::hierarchy;
 use mgz_models::cache::{LevelSpec, Shape};
 use profile::Profile;
 use std::io::{IsTerminal, Write};
@@ -167,7 +168,7 @@ fn caches(text: &str) -> Result<Behind, String> {
         return hierarchy(text).map(Behind);
     }
     let of = |c: &Cache| Shape::new(c.size, c.ways, c.line).map(LevelSpec::from);
-    let caches = crate::misses::caches::parse(text)?;
+    let caches = mgz_analyzer::misses::caches::parse(text)?;
     let levels: Result<Vec<_>, _> = caches.iter().map(of).collect();
     levels.map(Behind).map_err(|e| e.to_string())
 }
@@ -176,7 +177,8 @@ fn caches(text: &str) -> Result<Behind, String> {
 fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<(Analysis, Vec<String>)> {
     let questions = Questions::tables(misses);
     let source = trace.source(ColumnSet::default());
-    let bar = crate::util::progress::bar((0..source.pieces()).map(|p| source.piece_rows(p)).sum());
+    let bar =
+        mgz_analyzer::util::progress::bar((0..source.pieces()).map(|p| source.piece_rows(p)).sum());
     drop(source);
     let found = examine(trace, &questions, &|rows| bar.inc(rows));
     bar.finish_and_clear();

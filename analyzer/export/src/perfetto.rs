@@ -1,7 +1,7 @@
 //! Perfetto's trace: a track for each thread with a slice for each window, and counters.
 
-use crate::export::profile::Profile;
-use crate::export::protobuf::Message;
+use crate::profile::Profile;
+use crate::protobuf::Message;
 
 /// Numbers of the kinds of events.
 const BEGIN: u64 = 1;

@@ -1,7 +1,7 @@
 //! pprof's `profile.proto`, gzipped.
 
-use crate::export::profile::{CLASSES, Profile, Sample};
-use crate::export::protobuf::Message;
+use crate::profile::{CLASSES, Profile, Sample};
+use crate::protobuf::Message;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::collections::HashMap;

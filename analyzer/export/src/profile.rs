@@ -1,14 +1,14 @@
 //! Data for the formats of profilers: loads by place, class, object, thread and time.
 
-use crate::commands::stream::Segment;
-use crate::commands::visit;
-use crate::data::code_map::{CodeMap, LineName};
-use crate::data::object_map::{Object, Recent, Resolver, UNKNOWN};
-use crate::data::rows::Run;
-use crate::input::{ColumnSet, Trace, objects};
-use crate::output::document::Document;
-use crate::report::Analysis;
-use crate::util::fast_hash::Mixed;
+use mgz_analyzer::commands::stream::Segment;
+use mgz_analyzer::commands::visit;
+use mgz_analyzer::data::code_map::{CodeMap, LineName};
+use mgz_analyzer::data::object_map::{Object, Recent, Resolver, UNKNOWN};
+use mgz_analyzer::data::rows::Run;
+use mgz_analyzer::input::{ColumnSet, Trace, objects};
+use mgz_analyzer::output::document::Document;
+use mgz_analyzer::report::Analysis;
+use mgz_analyzer::util::fast_hash::Mixed;
 use mgz_annotations_schema::TraceMode;
 use std::collections::{HashMap, HashSet};
 
@@ -432,7 +432,7 @@ fn costs(profile: &mut Profile, analysis: &Analysis, cpu_seconds: f64) {
         .as_ref()
         .map_or(&[][..], |m| &m.levels);
     for (at, level) in levels.iter().enumerate() {
-        let ratio = |row: &Option<&crate::report::LineRow>| {
+        let ratio = |row: &Option<&mgz_analyzer::report::LineRow>| {
             let misses = row.as_ref()?.loads.misses.as_ref()?;
             misses.levels.get(at)?.ratio.map(|r| r[1])
         };
@@ -440,7 +440,7 @@ fn costs(profile: &mut Profile, analysis: &Analysis, cpu_seconds: f64) {
         profile.misses.push((level.level.clone(), ratios));
     }
     if analysis.summary.trace.by_time && cpu_seconds > 0.0 {
-        let of = |row: &Option<&crate::report::LineRow>| {
+        let of = |row: &Option<&mgz_analyzer::report::LineRow>| {
             let row = row.as_ref()?;
             let loads = (row.loads.metrics.accesses + row.loads.metrics.implied) as f64;
             (loads > 0.0).then_some(row.loads.time.value? / 100.0 * cpu_seconds * 1e9 / loads)

@@ -1,7 +1,7 @@
 //! Findings as SARIF 2.1.0, which code hosts show beside the lines.
 
-use crate::findings::Finding;
-use crate::report::Analysis;
+use mgz_analyzer::findings::Finding;
+use mgz_analyzer::report::Analysis;
 use serde_json::{Value, json};
 
 /// Findings that cost this part of the time or more are warnings, percent.

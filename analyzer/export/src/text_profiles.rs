@@ -1,6 +1,6 @@
 //! speedscope, the Firefox profiler, collapsed stacks and callgrind.
 
-use crate::export::profile::{Frame, FrameChain, Profile};
+use crate::profile::{Frame, FrameChain, Profile};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Finds the objects of accesses in order; knows the pages that one object has for the whole run.
 #[derive(Default)]
-pub(crate) struct Owners {
+pub struct Owners {
     resolver: Option<Resolver>,
     /// Objects of whole pages; `None`: rows are resolved one by one.
     pages: HashMap<(u32, u64), Option<u32>>,
@@ -16,7 +16,7 @@ pub(crate) struct Owners {
 }
 
 /// Columns of an object in tables.
-pub(crate) const OBJECT_COLUMNS: [Column; 3] = [
+pub const OBJECT_COLUMNS: [Column; 3] = [
     Column("object", Unit::Text),
     Column("kind", Unit::Text),
     Column("type", Unit::Text),

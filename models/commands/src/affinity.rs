@@ -1,12 +1,12 @@
 //! `mgz-analyze affinity`: which hot lines, pages or regions are accessed together.
 
-use crate::cli::trace;
-use crate::commands::ensure_accesses;
-use crate::commands::stream::Accesses;
-use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
-use crate::input::ColumnSet;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
 use clap::Args;
+use mgz_analyzer::cli::trace;
+use mgz_analyzer::commands::ensure_accesses;
+use mgz_analyzer::commands::stream::Accesses;
+use mgz_analyzer::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
+use mgz_analyzer::input::ColumnSet;
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::affinity::Affinity;
 use serde_json::Value;
 use std::collections::HashMap;

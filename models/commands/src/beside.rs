@@ -15,7 +15,9 @@ pub(crate) fn refuse(whole: &[(bool, &str)]) {
     if let Some((_, what)) = whole.iter().find(|asked| asked.0) {
         let text = format!("--online cannot be used with {what}");
         let kind = clap::error::ErrorKind::ArgumentConflict;
-        crate::cli::Arguments::command().error(kind, text).exit();
+        mgz_analyzer::cli::Arguments::command()
+            .error(kind, text)
+            .exit();
     }
 }
 

@@ -1,9 +1,9 @@
 //! Contexts of RDX live: a line of code by way of a call path.
 
-use crate::commands::rdx::CodeName;
-use crate::data::frame;
-use crate::input::quietly;
-use crate::output::document::{Column, Table, Unit, value};
+use crate::rdx::CodeName;
+use mgz_analyzer::data::frame;
+use mgz_analyzer::input::quietly;
+use mgz_analyzer::output::document::{Column, Table, Unit, value};
 use mgz_annotations_schema::manifest::CALL_PATHS;
 use mgz_models::sampling::rdx::{Estimate, Observation, pairs};
 use serde_json::Value;

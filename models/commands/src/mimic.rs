@@ -12,10 +12,10 @@
 //! addresses. This includes the arguments of the region, which each thread reads. Code outside of
 //! regions runs on the first thread.
 
-use crate::commands::private_data::PrivateData;
-use crate::commands::stream::Accesses;
-use crate::commands::threads::Thread;
-use crate::data::code_map::CodeMap;
+use crate::private_data::PrivateData;
+use crate::threads::Thread;
+use mgz_analyzer::commands::stream::Accesses;
+use mgz_analyzer::data::code_map::CodeMap;
 use mgz_models::threads::interleave::{Turns, interleave};
 use mgz_models::threads::schedule::Schedule;
 use std::collections::{HashMap, HashSet};
@@ -589,13 +589,14 @@ mod tests {
         let mut code = CodeMap::new();
         let from = code.functions.len() as u32;
         for name in ["main", "main._omp_fn.0"] {
-            code.functions.push(crate::data::code_map::FunctionName {
-                function: name.into(),
-                module: "a".into(),
-            });
+            code.functions
+                .push(mgz_analyzer::data::code_map::FunctionName {
+                    function: name.into(),
+                    module: "a".into(),
+                });
         }
         code.pieces = (0..5)
-            .map(|line| crate::data::code_map::LinePiece {
+            .map(|line| mgz_analyzer::data::code_map::LinePiece {
                 function: from + u32::from(line > 0),
                 line: 0,
                 loops: Vec::new(),

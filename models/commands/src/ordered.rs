@@ -1,10 +1,10 @@
 //! Rows of a trace in the order of their recorded times, as a stream. One stretch of rows per
 //! thread is in memory.
 
-use crate::data::code_map::CLASS_STORE;
-use crate::data::rows::{Chunk, Run};
-use crate::input::source::Source;
-use crate::util::due::Due;
+use mgz_analyzer::data::code_map::CLASS_STORE;
+use mgz_analyzer::data::rows::{Chunk, Run};
+use mgz_analyzer::input::source::Source;
+use mgz_analyzer::util::due::Due;
 use mgz_annotations_schema::row_stream::Batch;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -22,7 +22,7 @@ pub struct Stretch {
     pub address: Vec<u64>,
     /// Bytes.
     pub size: Vec<u32>,
-    /// Group, see [`crate::data::code_map`]; stores have class 3.
+    /// Group, see [`mgz_analyzer::data::code_map`]; stores have class 3.
     pub group: Vec<u32>,
     /// Instruction in the whole trace; `u32::MAX` if it is not known.
     pub site: Vec<u32>,
@@ -107,7 +107,7 @@ impl Stretch {
         self.time.extend_from_slice(known);
     }
 
-    fn extend(&mut self, from: &crate::data::rows::RowColumns, range: Range<usize>) {
+    fn extend(&mut self, from: &mgz_analyzer::data::rows::RowColumns, range: Range<usize>) {
         let rows = from.rows().slice(range.clone());
         self.address.extend_from_slice(rows.address);
         self.size.extend_from_slice(rows.size);

@@ -1,14 +1,14 @@
 //! `mgz-analyze predict`: locality of inputs that were not run (Zhong, Shen, Ding 2009).
 
-use crate::commands::cache::spec::level;
-use crate::commands::predict_code::{ByCode, by_code};
-use crate::commands::reuse::histogram_rows;
-use crate::commands::stream::Accesses;
-use crate::commands::{Common, block_size, open, require_full, size, visit};
-use crate::input::ColumnSet;
-use crate::output::document::{Column, Document, Table, Unit, value};
+use crate::cache::spec::level;
+use crate::predict_code::{ByCode, by_code};
+use crate::reuse::histogram_rows;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
+use mgz_analyzer::commands::stream::Accesses;
+use mgz_analyzer::commands::{Common, block_size, open, require_full, size, visit};
+use mgz_analyzer::input::ColumnSet;
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, value};
 use mgz_models::cache::Shape;
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE};
 use mgz_models::miss_ratio::MissRatio;

@@ -1,10 +1,10 @@
 //! `mgz-analyze predict --level`: hit rates of inputs that were not run, by code (Barai et al.
 //! 2019, equation 1).
 
-use crate::commands::stream::Accesses;
-use crate::commands::{Common, open, require_full, visit};
-use crate::input::ColumnSet;
-use crate::output::document::{Column, Document, Table, Unit, value};
+use mgz_analyzer::commands::stream::Accesses;
+use mgz_analyzer::commands::{Common, open, require_full, visit};
+use mgz_analyzer::input::ColumnSet;
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, value};
 use mgz_models::cache::{Shape, expected_hits};
 use mgz_models::histogram::{Bin, Fine, SMALL};
 use mgz_models::predict::accuracy;

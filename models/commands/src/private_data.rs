@@ -1,9 +1,9 @@
 //! Data of a run with one thread that each of several threads would have separately: thread-local
 //! storage, and heap blocks that a parallel region allocates and frees.
 
-use crate::commands::mimic::is_outlined;
-use crate::data::frame;
-use crate::input::{objects::OBJECTS_FILE, quietly};
+use crate::mimic::is_outlined;
+use mgz_analyzer::data::frame;
+use mgz_analyzer::input::{objects::OBJECTS_FILE, quietly};
 use std::fs::File;
 use std::path::Path;
 

@@ -1,13 +1,13 @@
 //! `mgz-analyze reuse --rdx`: what RDX would see of a trace with a few watchpoints.
 
-use crate::commands::ensure_accesses;
-use crate::commands::reuse::{Engine, ReuseArguments, histogram_rows};
-use crate::commands::stream::Accesses;
-use crate::commands::{open, require_full, visit, warn_of_gaps};
-use crate::data::code_map::CodeMap;
-use crate::input::{ColumnSet, Trace, manifest_of};
-use crate::output::document::{Column, Document, Table, Unit, value};
+use crate::reuse::{Engine, ReuseArguments, histogram_rows};
 use clap::ValueEnum;
+use mgz_analyzer::commands::ensure_accesses;
+use mgz_analyzer::commands::stream::Accesses;
+use mgz_analyzer::commands::{open, require_full, visit, warn_of_gaps};
+use mgz_analyzer::data::code_map::CodeMap;
+use mgz_analyzer::input::{ColumnSet, Trace, manifest_of};
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, value};
 use mgz_annotations_schema::TraceMode;
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE, shares, similarity, similarity_sliding};
 use mgz_models::reuse::ReuseSink;
@@ -86,7 +86,7 @@ impl ReuseSink for Truth {
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let manifest = manifest_of(&arguments.trace)?;
     if manifest.mode == TraceMode::Watch {
-        return crate::commands::watched::run(arguments, &manifest);
+        return crate::watched::run(arguments, &manifest);
     }
     anyhow::ensure!(
         arguments.accesses_from.is_none(),

@@ -1,11 +1,11 @@
 //! All accesses of a trace in memory, by thread, and their orders: recorded, interleaved, or mimicked.
 
-use crate::commands::ensure_accesses;
-use crate::commands::stream::{Accesses, Segment};
-use crate::commands::visit;
-use crate::input::{ColumnSet, Trace};
-use crate::output::document::Document;
-use crate::util::due::Due;
+use mgz_analyzer::commands::ensure_accesses;
+use mgz_analyzer::commands::stream::{Accesses, Segment};
+use mgz_analyzer::commands::visit;
+use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::output::document::Document;
+use mgz_analyzer::util::due::Due;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 

@@ -1,17 +1,15 @@
 //! `mgz-analyze reuse --rdx` on traces of `mgz-record --mode watch`: use–reuse pairs seen by
 //! hardware watchpoints.
 
-use crate::commands::contexts::Contexts;
-use crate::commands::rdx::{
-    CodeName, Truth, compare, histograms, jackknife, pair_table, with_interval,
-};
-use crate::commands::reuse::{Engine, ReuseArguments, histogram_rows};
-use crate::commands::stream::Accesses;
-use crate::commands::{open, require_full, visit, warn_of_gaps};
-use crate::data::frame;
-use crate::input::{ColumnSet, manifest_of, quietly};
-use crate::output::document::{Document, Table, Unit, value};
+use crate::contexts::Contexts;
+use crate::rdx::{CodeName, Truth, compare, histograms, jackknife, pair_table, with_interval};
+use crate::reuse::{Engine, ReuseArguments, histogram_rows};
 use anyhow::Context;
+use mgz_analyzer::commands::stream::Accesses;
+use mgz_analyzer::commands::{open, require_full, visit, warn_of_gaps};
+use mgz_analyzer::data::frame;
+use mgz_analyzer::input::{ColumnSet, manifest_of, quietly};
+use mgz_analyzer::output::document::{Document, Table, Unit, value};
 use mgz_annotations_schema::manifest::{CALL_PATHS, Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
 use mgz_models::sampling::rdx::{Estimate, Observation, estimate};

@@ -6,7 +6,7 @@
 
 use crate::common::{Life, Row, Watched, manifest, sidecar, write_lives, write_trace, write_watch};
 use clap::CommandFactory;
-use mgz_analyzer::cli::Arguments;
+use mgz_analyze::Cli;
 use mgz_annotations_schema::manifest::{Manifest, Thread};
 use mgz_annotations_schema::sidecar::NONE;
 use std::collections::BTreeMap;
@@ -174,7 +174,7 @@ struct Line {
 
 /// All that is to be run on a trace.
 fn lines() -> Vec<Line> {
-    let top = Arguments::command();
+    let top = Cli::command();
     let mut out = Vec::new();
     let mut commands = vec![("".to_string(), &top)];
     commands.extend(
@@ -748,7 +748,7 @@ fn every_command_and_option_gives_a_result_or_a_sentence_on_the_smallest_traces(
 fn commands_with_formats_of_their_own_take_the_smallest_traces() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
-    let top = Arguments::command();
+    let top = Cli::command();
     let export = top.get_subcommands().find(|c| c.get_name() == "export");
     let to = export
         .and_then(|c| c.get_arguments().find(|a| a.get_long() == Some("to")))

@@ -1,6 +1,6 @@
 //! Traces of DynamoRIO's drmemtrace, after its post-processing (`trace_entry_t` records).
 
-use crate::export::accesses::dr;
+use crate::accesses::dr;
 use crate::import::writer::{Access, TraceWriter};
 use anyhow::{Context, bail};
 use flate2::bufread::MultiGzDecoder;

@@ -1,8 +1,8 @@
 //! Writer of other tools' traces as a trace folder: parts for each thread, one sidecar whose sites
 //! are the instructions that occurred, and a manifest.
 
-use crate::data::memory_units::PAGE_BYTES;
 use anyhow::Context;
+use mgz_analyzer::data::memory_units::PAGE_BYTES;
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::manifest::{
     ANNOTATIONS_DIR, COLUMNS, MANIFEST, Manifest, Module, SAMPLES_DIR, TRACE_FORMAT, TRACE_VERSION,

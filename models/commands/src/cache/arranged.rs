@@ -1,17 +1,17 @@
 //! Threads that take turns in an order that was not recorded, or more threads than have run.
 
-use crate::commands::cache::evaluate::{self, Outcome, Setup};
-use crate::commands::cache::exact::Counted;
-use crate::commands::cache::levels::{LevelRows, Of};
-use crate::commands::cache::{CacheArguments, TurnsArgument, pieces, put_counted};
-use crate::commands::mimic::{Mimic, aligned, in_phases, mimic};
-use crate::commands::private_data::PrivateData;
-use crate::commands::threads::{Thread, load};
-use crate::data::code_map::CLASS_STORE;
-use crate::input::Trace;
-use crate::output::document::{Document, Unit, value};
+use crate::cache::evaluate::{self, Outcome, Setup};
+use crate::cache::exact::Counted;
+use crate::cache::levels::{LevelRows, Of};
+use crate::cache::{CacheArguments, TurnsArgument, pieces, put_counted};
+use crate::mimic::{Mimic, aligned, in_phases, mimic};
+use crate::private_data::PrivateData;
+use crate::threads::{Thread, load};
 use anyhow::bail;
 use clap::ValueEnum;
+use mgz_analyzer::data::code_map::CLASS_STORE;
+use mgz_analyzer::input::Trace;
+use mgz_analyzer::output::document::{Document, Unit, value};
 use mgz_models::cache::{LevelSpec, Shape};
 use mgz_models::threads::interleave::Turns;
 

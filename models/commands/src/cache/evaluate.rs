@@ -1,9 +1,9 @@
 //! Hits of cache levels: by the model with random sets, by distances inside their own sets, and by
 //! simulation.
 
-use crate::commands::stream::Accesses;
-use crate::commands::threads::Thread;
-use crate::data::code_map::CLASS_STORE;
+use crate::threads::Thread;
+use mgz_analyzer::commands::stream::Accesses;
+use mgz_analyzer::data::code_map::CLASS_STORE;
 use mgz_models::cache::prefetch::NO_INSTRUCTION;
 use mgz_models::cache::{
     Hierarchy, LevelSpec, Seen, SetDistances, SetHits, Shape, System, expected_hits,

@@ -1,18 +1,18 @@
 //! The exact simulation of one hierarchy on rows that are streamed.
 
-use crate::commands::beside;
-use crate::commands::cache::CacheArguments;
-use crate::commands::cache::evaluate::space;
-use crate::commands::cache::misses::Misses;
-use crate::commands::cache::spec::{PAGES, TlbSpec};
-use crate::commands::ensure_accesses;
-use crate::commands::ordered::{Ordered, Stretch};
-use crate::commands::owners::Owners;
-use crate::commands::progress_bar;
-use crate::data::code_map::CLASS_STORE;
-use crate::input::row_slices::RowSlices;
-use crate::input::{ColumnSet, Trace};
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::beside;
+use crate::cache::CacheArguments;
+use crate::cache::evaluate::space;
+use crate::cache::misses::Misses;
+use crate::cache::spec::{PAGES, TlbSpec};
+use crate::ordered::{Ordered, Stretch};
+use mgz_analyzer::commands::ensure_accesses;
+use mgz_analyzer::commands::owners::Owners;
+use mgz_analyzer::commands::progress_bar;
+use mgz_analyzer::data::code_map::CLASS_STORE;
+use mgz_analyzer::input::row_slices::RowSlices;
+use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::cache::tlb::{Tlb, TlbLevel};
 use mgz_models::cache::{LevelSpec, Seen, System};
 use serde_json::Value;
@@ -159,7 +159,7 @@ impl Exact {
     }
 }
 
-/// The simulation of rows that came before those of the trace, see [`crate::commands::beside`].
+/// The simulation of rows that came before those of the trace, see [`crate::beside`].
 pub(crate) struct Begun {
     exact: Exact,
     /// Thread of the rows, if there were any.

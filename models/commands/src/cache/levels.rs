@@ -1,8 +1,8 @@
 //! The tables of levels: what the simulation and the models say of each.
 
-use crate::commands::cache::evaluate::{Outcome, Setup};
-use crate::commands::cache::spec::names;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::cache::evaluate::{Outcome, Setup};
+use crate::cache::spec::names;
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::cache::{Inclusion, SetHits};
 use serde_json::Value;
 

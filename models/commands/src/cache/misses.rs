@@ -1,9 +1,9 @@
 //! Which code and which objects miss, and what a prefetcher would have foreseen of it.
 
-use crate::commands::ordered::Stretch;
-use crate::commands::owners::{OBJECT_COLUMNS, Owners};
-use crate::data::code_map::CodeMap;
-use crate::output::document::{Column, Document, Table, Unit, maybe};
+use crate::ordered::Stretch;
+use mgz_analyzer::commands::owners::{OBJECT_COLUMNS, Owners};
+use mgz_analyzer::data::code_map::CodeMap;
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, maybe};
 use mgz_models::cache::prefetch::{Foreseen, Foresight};
 use serde_json::Value;
 use std::collections::HashMap;

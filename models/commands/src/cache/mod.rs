@@ -2,26 +2,28 @@
 //! model (Barai et al. 2019).
 
 mod arranged;
-pub(crate) mod evaluate;
+pub mod evaluate;
 mod exact;
 mod levels;
 mod misses;
 mod pieces;
 pub mod spec;
 
-use crate::cli::trace;
-use crate::commands::beside;
-use crate::commands::cache::exact::Counted;
-use crate::commands::cache::levels::{LevelRows, Of};
-use crate::commands::cache::spec::{TlbSpec, check_hierarchy, full_level, tlb_level};
-use crate::commands::threads::{load, recorded};
-use crate::commands::{Common, open, open_nameless, open_rest, require_full, size, warn_of_gaps};
-use crate::input::Trace;
-use crate::output::document::{Document, Unit};
+use crate::beside;
+use crate::cache::exact::Counted;
+use crate::cache::levels::{LevelRows, Of};
+use crate::cache::spec::{TlbSpec, check_hierarchy, full_level, tlb_level};
+use crate::threads::{load, recorded};
 use anyhow::Context;
 use arranged::Arranged;
 use clap::{Args, Parser, ValueEnum};
 use evaluate::{Outcome, Setup};
+use mgz_analyzer::cli::trace;
+use mgz_analyzer::commands::{
+    Common, open, open_nameless, open_rest, require_full, size, warn_of_gaps,
+};
+use mgz_analyzer::input::Trace;
+use mgz_analyzer::output::document::{Document, Unit};
 use mgz_models::cache::{LevelSpec, Seen, Shape};
 use mgz_models::threads::interleave::Turns;
 use mgz_models::threads::schedule::Schedule;

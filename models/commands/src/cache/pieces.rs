@@ -1,11 +1,11 @@
 //! Profiles of pieces of code, and their recombination for other inputs (Barai et al. 2019, equation 1).
 
-use crate::commands::cache::CacheArguments;
-use crate::commands::stream::{Accesses, Segment};
-use crate::commands::threads::Thread;
-use crate::commands::{is_watched, refuse_watched, visit};
-use crate::input::{ColumnSet, Trace};
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::cache::CacheArguments;
+use crate::threads::Thread;
+use mgz_analyzer::commands::stream::{Accesses, Segment};
+use mgz_analyzer::commands::{is_watched, refuse_watched, visit};
+use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::cache::{Cache, Shape, expected_hits};
 use mgz_models::histogram::{Fine, SMALL};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};

@@ -1,6 +1,6 @@
 //! Levels of caches and TLBs, as they are given on the command line.
 
-use crate::commands::size;
+use mgz_analyzer::commands::size;
 use mgz_models::cache::Shape;
 use mgz_models::cache::policy::Policy;
 use mgz_models::cache::spec::{Inclusion, LevelSpec, check_levels, check_ways};

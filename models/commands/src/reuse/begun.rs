@@ -1,11 +1,11 @@
 //! Windows of accesses, and what was measured of rows that came before those of the trace.
 
-use crate::commands::beside;
-use crate::commands::reuse::counts::{Counts, ReuseTally, Tags};
-use crate::commands::reuse::{Engine, ReuseArguments};
-use crate::commands::stream::View;
-use crate::data::code_map::{CLASS_STORE, CodeMap};
-use crate::data::object_map::UNKNOWN;
+use crate::beside;
+use crate::reuse::counts::{Counts, ReuseTally, Tags};
+use crate::reuse::{Engine, ReuseArguments};
+use mgz_analyzer::commands::stream::View;
+use mgz_analyzer::data::code_map::{CLASS_STORE, CodeMap};
+use mgz_analyzer::data::object_map::UNKNOWN;
 use mgz_annotations_schema::row_stream::Code;
 use mgz_models::histogram::SMALL;
 

@@ -1,7 +1,7 @@
 //! Counts of the command: histograms of the whole, and by code, object and thread.
 
-use crate::commands::owners::Owners;
-use crate::commands::stream::View;
+use mgz_analyzer::commands::owners::Owners;
+use mgz_analyzer::commands::stream::View;
 use mgz_models::histogram::{Fine, SMALL, WHOLE};
 use mgz_models::reuse::ReuseSink;
 

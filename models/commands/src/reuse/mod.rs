@@ -4,20 +4,20 @@ mod begun;
 mod counts;
 mod tables;
 
-use crate::cli::trace;
-use crate::commands::beside;
-use crate::commands::ensure_accesses;
-use crate::commands::owners::Owners;
-use crate::commands::stream::{Accesses, Segment, View};
-use crate::commands::threads::{load, recorded};
-use crate::commands::{
-    Common, block_size, open, open_rest, require_full, size, visit, warn_of_gaps,
-};
-use crate::input::{ColumnSet, Trace};
-use crate::output::document::{Document, Unit, maybe};
+use crate::beside;
+use crate::threads::{load, recorded};
 use begun::{Begun, Windows};
 use clap::{Args, Parser, ValueEnum};
 use counts::{Counts, ReuseTally};
+use mgz_analyzer::cli::trace;
+use mgz_analyzer::commands::ensure_accesses;
+use mgz_analyzer::commands::owners::Owners;
+use mgz_analyzer::commands::stream::{Accesses, Segment, View};
+use mgz_analyzer::commands::{
+    Common, block_size, open, open_rest, require_full, size, visit, warn_of_gaps,
+};
+use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::output::document::{Document, Unit, maybe};
 use mgz_models::histogram::{SMALL, Scale};
 use mgz_models::reuse::approx::ApproxEngine;
 use mgz_models::reuse::scale_tree::Bound;
@@ -101,8 +101,8 @@ pub struct ReuseArguments {
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     pub watchpoints: u64,
     /// With --rdx: how samples are weighted.
-    #[arg(long, value_enum, default_value_t = crate::commands::rdx::Weights::Survival)]
-    pub attribution: crate::commands::rdx::Weights,
+    #[arg(long, value_enum, default_value_t = crate::rdx::Weights::Survival)]
+    pub attribution: crate::rdx::Weights,
     /// With --rdx: seed of the coins.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
@@ -218,10 +218,13 @@ fn run_watched(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         (arguments.absolute_error.is_some(), "--absolute-error"),
     ];
     if let Some((_, option)) = asked.iter().find(|a| a.0) {
-        return Err(crate::commands::refuse_watched(&arguments.trace, option));
+        return Err(mgz_analyzer::commands::refuse_watched(
+            &arguments.trace,
+            option,
+        ));
     }
-    crate::commands::note_watched(&arguments.trace);
-    crate::commands::rdx::run(arguments)
+    mgz_analyzer::commands::note_watched(&arguments.trace);
+    crate::rdx::run(arguments)
 }
 
 /// Runs the command. Also tells whether something could not be read.
@@ -230,9 +233,9 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         refuse_beside(arguments);
     }
     if arguments.rdx {
-        return crate::commands::rdx::run(arguments);
+        return crate::rdx::run(arguments);
     }
-    if !arguments.online && crate::commands::is_watched(&arguments.trace) {
+    if !arguments.online && mgz_analyzer::commands::is_watched(&arguments.trace) {
         return run_watched(arguments);
     }
     let mut document = Document::new("reuse");

@@ -1,11 +1,11 @@
 //! The command's tables.
 
-use crate::commands::owners::{OBJECT_COLUMNS, Owners};
-use crate::commands::reuse::ReuseArguments;
-use crate::commands::reuse::counts::{Counts, ReuseTally};
-use crate::data::code_map::CodeMap;
-use crate::input::Trace;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::reuse::ReuseArguments;
+use crate::reuse::counts::{Counts, ReuseTally};
+use mgz_analyzer::commands::owners::{OBJECT_COLUMNS, Owners};
+use mgz_analyzer::data::code_map::CodeMap;
+use mgz_analyzer::input::Trace;
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::histogram::{Bin, Fine, SMALL, Scale};
 use mgz_models::miss_ratio::MissRatio;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! Reuse distances at one block size, counted by chunk of memory and by object.
 
-use crate::commands::stream::{Accesses, View};
+use mgz_analyzer::commands::stream::{Accesses, View};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use std::collections::HashMap;
 

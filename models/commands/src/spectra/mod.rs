@@ -5,16 +5,16 @@ mod parts;
 mod tables;
 mod verdict;
 
-use crate::cli::trace;
-use crate::commands::ensure_accesses;
-use crate::commands::owners::Owners;
-use crate::commands::stream::{Accesses, Segment};
-use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
-use crate::data::code_map::CodeMap;
-use crate::input::ColumnSet;
-use crate::output::document::{Document, Unit};
 use bands::{BINS, Band, CHUNK, Signature, chunk_of};
 use clap::Args;
+use mgz_analyzer::cli::trace;
+use mgz_analyzer::commands::ensure_accesses;
+use mgz_analyzer::commands::owners::Owners;
+use mgz_analyzer::commands::stream::{Accesses, Segment};
+use mgz_analyzer::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
+use mgz_analyzer::data::code_map::CodeMap;
+use mgz_analyzer::input::ColumnSet;
+use mgz_analyzer::output::document::{Document, Unit};
 use parts::{NOBODY, Part, Parts, Place};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -389,7 +389,7 @@ mod tests {
             let far = (0..2000u64).map(|i| (1 << 40) + i * (3 << CHUNK));
             let close = (0..64u64).map(|i| (1 << 44) + i * (1 << 19));
             let address: Vec<u64> = far.chain(close).flat_map(|a| [a, a]).collect();
-            let view = crate::commands::stream::View {
+            let view = mgz_analyzer::commands::stream::View {
                 address: &address,
                 size: &vec![8; address.len()],
                 group: &[],
@@ -423,7 +423,7 @@ mod tests {
     fn regions_of_large_blocks_reach_to_the_end_of_these() {
         let mut bands = vec![Band::new(24)];
         bands[0].begin(1);
-        let view = crate::commands::stream::View {
+        let view = mgz_analyzer::commands::stream::View {
             address: &[u64::MAX, 0],
             size: &[1, 1],
             group: &[],

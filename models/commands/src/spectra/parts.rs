@@ -5,8 +5,8 @@
 //! signatures. Footprints of functions and intervals are sets of blocks of the smallest size, since
 //! several of them touch the same ones.
 
-use crate::commands::stream::View;
-use crate::data::code_map::{CodeMap, Target};
+use mgz_analyzer::commands::stream::View;
+use mgz_analyzer::data::code_map::{CodeMap, Target};
 use std::collections::HashMap;
 
 /// No function: its row is unknown, or functions were not asked for.

@@ -1,8 +1,8 @@
 //! The rows of the tables.
 
-use crate::commands::spectra::Found;
-use crate::commands::spectra::verdict::judge;
-use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use crate::spectra::Found;
+use crate::spectra::verdict::judge;
+use mgz_analyzer::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::emd;
 use serde_json::Value;
 

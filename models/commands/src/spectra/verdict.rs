@@ -70,7 +70,7 @@ pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::spectra::bands::BINS;
+    use crate::spectra::bands::BINS;
 
     #[test]
     fn prototypes_are_told_apart() {
