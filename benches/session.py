@@ -57,7 +57,7 @@ def find_tools(options):
                 "-p",
                 "mgz-record",
                 "-p",
-                "mgz-analyzer",
+                "mgz-analyze",
             ],
             cwd=ROOT,
             check=True,
