@@ -1,7 +1,7 @@
 //! Compiles the libipt driver of the collector's tests into the fuzz targets, where libipt-dev is installed.
 
 fn main() {
-    let driver = "../collector/tests/pt/libipt.c";
+    let driver = "../collector/intel-pt/tests/pt/libipt.c";
     println!("cargo:rerun-if-changed={driver}");
     println!("cargo:rustc-check-cfg=cfg(libipt)");
     let built = cc::Build::new().file(driver).define("MGZ_LIBRARY", None).define("_GNU_SOURCE", None).cargo_warnings(false).try_compile("mgz_libipt");

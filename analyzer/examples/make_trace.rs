@@ -1,6 +1,6 @@
 //! Writes a synthetic trace: `make_trace DIR ROWS full|ring [zipf|stream|random]`.
 
-#[path = "../tests/integration/common/mod.rs"]
+#[path = "../cli/tests/integration/common/mod.rs"]
 mod common;
 
 use common::{SampleRow, TestRandom, manifest, sidecar, write_recorded_part};

@@ -1,4 +1,6 @@
-//! The command line of `mgz-analyze`.
+//! Options of the analysis.
+//!
+//! The command line of `mgz-analyze` with its subcommands is in the crate of that name.
 
 use crate::data::detail::Detail;
 use crate::estimate::row_estimates::Estimator;
@@ -8,35 +10,10 @@ use crate::output::screen;
 use crate::report::build::Questions;
 use crate::views::time_tree::Look;
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use mgz_annotations_schema::manifest::Cache;
 use regex::Regex;
 use std::path::PathBuf;
-
-const EXAMPLES: &str = "\
-Examples:
-  mgz-record -o trace -- ./app.inst input      record a program that mgz-instrument has prepared
-  mgz-analyze trace                            what is slow about memory, where, and what to try
-  mgz-analyze trace --all                      every table: loads, footprints and reuse by code
-  mgz-analyze trace --zoom                     also: when and in which memory the worst locality is
-  mgz-analyze trace --zoom --node 0.3          the same, and a look into a node of the time tree
-  mgz-analyze trace --thread worker --to 3.5   only of threads of that name, up to a time
-  mgz-analyze trace --function '^parse' --objects   what functions load, and from which objects
-  mgz-analyze trace --partial a.part           what one pass finds, to be merged later
-  mgz-analyze --merge a.part b.part            the tables of several traces together
-  mgz-analyze trace --block 4096               reuse distance in pages
-  mgz-analyze trace --format json | jq '.functions[0]'
-  mgz-analyze trace --format csv -o tables     one file per table
-  mgz-analyze reuse trace                      locality models: see mgz-analyze help COMMAND
-
-A folder named like a command is given as ./reuse.
-
-Symbols: A recorded loads, F footprint (distinct addresses), ΔF footprint growth per load, C addresses
-with reuse, S without, D reuse distance (distinct blocks between two accesses to a block). What ends in
-_hat is an estimate for the whole run; everything else is an exact count over the recorded loads.
-docs/reference/metrics.md has the definitions, docs/reference/analysis-json.md the keys of the JSON.
-
-Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wrong usage.";
 
 /// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,14 +28,10 @@ pub enum OutputFormat {
     Parquet,
 }
 
-/// Shows the memory behaviour in a trace of mgz-record: footprint, its growth, reuse distance,
-/// access classes, by function, line, window size, and, with --zoom, time and memory region.
+/// Options of the analysis.
 #[derive(Debug, Parser)]
-#[command(name = "mgz-analyze", version, after_help = EXAMPLES, max_term_width = 110, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(name = "mgz-analyze")]
 pub struct Arguments {
-    /// Something else than the analysis.
-    #[command(subcommand)]
-    pub command: Option<Command>,
     /// The folder that mgz-record or mgz run wrote.
     #[arg(required_unless_present_any = ["completions", "man", "merge"], value_parser = trace())]
     pub trace: Option<PathBuf>,
@@ -165,23 +138,6 @@ fn words(text: &str) -> Result<Words, String> {
         .map_err(|error| error.to_string())
 }
 
-/// Commands other than the analysis.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    Model(crate::commands::Command),
-    /// Compares another build: tells which functions, lines, loops and objects are better, worse or
-    /// the same.
-    Compare(crate::compare::CompareArguments),
-    /// The trace in a format of other tools: profilers, cache and memory simulators.
-    Export(crate::export::ExportArguments),
-    /// A trace folder from a trace of valgrind's lackey or DynamoRIO's drmemtrace.
-    Import(crate::import::ImportArguments),
-    /// SQL over functions, lines, objects, windows, samples and rows.
-    Query(crate::query::QueryArguments),
-}
-
 /// Levels of caches.
 #[derive(Clone, Debug)]
 pub struct Caches(pub Vec<Cache>);
@@ -191,11 +147,12 @@ fn caches(text: &str) -> Result<Caches, String> {
 }
 
 /// The folder of a trace, also where that of `mgz run` is given.
-pub(crate) fn trace() -> impl TypedValueParser<Value = PathBuf> {
+pub fn trace() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().map(folder_of)
 }
 
-pub(crate) fn block(text: &str) -> Result<u64, String> {
+/// Bytes of a block: a power of two up to 1 GiB.
+pub fn block(text: &str) -> Result<u64, String> {
     let value: u64 = text
         .parse()
         .map_err(|_| "not a number of bytes".to_string())?;

@@ -11,6 +11,9 @@
 //! number of rows; footprints beyond a limit go to scratch files. No input causes a panic:
 //! unreadable parts are skipped, counted and reported.
 //!
+//! This library is the core. Exports (`mgz-export`), locality models (`mgz-model-commands`) and the
+//! command `mgz-analyze` are crates above it.
+//!
 //! The stages work on slices ([`data::rows`]); files and threads are at the edge ([`input`],
 //! [`engine`]).
 
@@ -20,10 +23,8 @@ pub mod compare;
 pub mod data;
 pub mod engine;
 pub mod estimate;
-pub mod export;
 pub mod filter;
 pub mod findings;
-pub mod import;
 pub mod input;
 pub mod misses;
 pub mod output;

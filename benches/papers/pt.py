@@ -73,7 +73,7 @@ def packets(lab):
     """Bytes by kind of packet in the real recording that tests use."""
     packed = os.path.join(
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
-        "collector/tests/pt/data/ubench-ptwrite-geminilake.perf.data.zst",
+        "collector/intel-pt/tests/pt/data/ubench-ptwrite-geminilake.perf.data.zst",
     )
     file = os.path.join(lab.work, "geminilake.perf.data")
     lab.run(["zstd", "-d", "-q", "-f", "-o", file, packed])

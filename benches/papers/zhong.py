@@ -313,7 +313,7 @@ def signatures(lab):
         for n in (1000, 4000):
             jobs.append((f"mawk {n}", [awk, script % (4 * n, n)]))
     gzip = os.path.realpath(shutil.which("gzip"))
-    sources = ["analyzer/src/commands/predict.rs", "CHANGELOG.md"]
+    sources = ["models/commands/src/predict.rs", "CHANGELOG.md"]
     for file in sources:
         jobs.append(
             (f"gzip {os.path.basename(file)}", [gzip, "-6", "-c", os.path.join(ROOT, file)])

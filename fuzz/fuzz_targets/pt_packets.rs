@@ -6,7 +6,7 @@ use mgz_pt::ptwrite::LastIp;
 use mgz_pt::{Clock, ClockSettings, GapReason, Packets, Ptwrite, Ptwrites, PacketOrGap};
 use std::sync::Once;
 
-#[path = "../../collector/tests/pt/words.rs"]
+#[path = "../../collector/intel-pt/tests/pt/words.rs"]
 mod words;
 
 static SAID: Once = Once::new();

@@ -14,7 +14,11 @@ struct Finding {
 
 /// Prints all. Status 0 if programs can be recorded here.
 pub fn run_doctor() -> anyhow::Result<i32> {
-    let report = capabilities::probe();
+    #[cfg(feature = "intel-pt")]
+    let pt = Some(mgz_intel_pt::facts());
+    #[cfg(not(feature = "intel-pt"))]
+    let pt = None;
+    let report = capabilities::probe(pt);
     let findings = findings(Path::new("/"));
     let mut text = String::new();
     for finding in &findings {

@@ -25,7 +25,7 @@ class Mgz(Package):
 
     def install(self, spec, prefix):
         cargo = which("cargo", required=True)
-        for folder in ("mgz", "instrument", "collector", "analyzer"):
+        for folder in ("mgz", "instrument", "collector/cli", "analyzer/cli"):
             cargo("install", "--locked", "--path", folder, "--root", prefix)
         mkdirp(prefix.share.man.man1)
         for name in ("mgz", "mgz-instrument", "mgz-record", "mgz-analyze"):

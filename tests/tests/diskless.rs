@@ -283,7 +283,7 @@ fn libraries_may_come_while_rows_are_simulated() {
 
 /// The analysis of code that runs beside other code follows from the memory trace. (Its order is
 /// that of recorded times, which differ from run to run; `collector/src/convert/tests.rs` and
-/// `analyzer/tests/integration/beside.rs` compare the same rows.)
+/// `analyzer/cli/tests/integration/beside.rs` compare the same rows.)
 #[test]
 fn threads_that_begin_later_follow() {
     let dir = tempfile::tempdir().unwrap();

@@ -12,13 +12,13 @@
     reason = "the encoder is shared with the collector's tests"
 )]
 
-#[path = "../../collector/tests/pt/encode.rs"]
+#[path = "../../collector/intel-pt/tests/pt/encode.rs"]
 mod encode;
-#[path = "../../collector/tests/pt/file.rs"]
+#[path = "../../collector/intel-pt/tests/pt/file.rs"]
 mod file;
 
-use encode::{Encoder, Random, Style, Write};
-use file::{Kind, PerfFile};
+use encode::{Encoder, SmallRandom, Style, Write};
+use file::{PerfFile, RecordingKind};
 use mgz_abi::slot::{MARK_FIRST, Slot};
 use mgz_annotations_schema::Sidecar;
 use mgz_annotations_schema::manifest::{MANIFEST, Manifest, SPILL_DIR};
@@ -187,7 +187,7 @@ impl Recorded {
     }
 
     /// A file with what precedes PT data: names and mappings, at the addresses at which the program was.
-    fn file(&self, kind: Kind, buffers: u32) -> PerfFile {
+    fn file(&self, kind: RecordingKind, buffers: u32) -> PerfFile {
         let mut file = PerfFile::new(kind, buffers, (true, true, false));
         let processes: std::collections::BTreeSet<u32> =
             self.threads.keys().map(|k| k.process).collect();
@@ -371,8 +371,8 @@ fn a_full_trace_comes_back_whole() {
             continue;
         };
         let what = format!("{name} {variant} {form}");
-        let mut file = recorded.file(Kind::PerThread, recorded.threads.len() as u32);
-        let mut random = Random(1);
+        let mut file = recorded.file(RecordingKind::PerThread, recorded.threads.len() as u32);
+        let mut random = SmallRandom(1);
         for (buffer, (key, slots)) in recorded.threads.iter().enumerate() {
             let mut encoder = Encoder::new(STYLE);
             recorded
@@ -423,14 +423,14 @@ fn threads_that_move_between_cpus_come_back_whole() {
     let Some(recorded) = Recorded::new("parallel", PIE, &["3000"]) else {
         return;
     };
-    let mut random = Random(2);
+    let mut random = SmallRandom(2);
     let mut left: Vec<(ThreadKey, Vec<Write>)> = recorded
         .threads
         .iter()
         .map(|(key, slots)| (*key, recorded.writes(slots, 0)))
         .collect();
     left.iter_mut().for_each(|(_, writes)| writes.reverse());
-    let mut file = recorded.file(Kind::PerCpu, 2);
+    let mut file = recorded.file(RecordingKind::PerCpu, 2);
     let mut encoders = [Encoder::new(STYLE), Encoder::new(STYLE)];
     let mut from = [0; 2];
     let mut tsc = 1_000_000;
@@ -543,8 +543,8 @@ fn windows_with_overlaps_and_overflows_give_what_they_hold() {
             continue;
         };
         let what = format!("{name} {variant}, every {every}, size {size}, overflows {overflows}");
-        let mut random = Random(3);
-        let mut file = recorded.file(Kind::Samples, recorded.threads.len() as u32);
+        let mut random = SmallRandom(3);
+        let mut file = recorded.file(RecordingKind::Samples, recorded.threads.len() as u32);
         let mut expected = BTreeMap::new();
         let mut samples = Vec::new();
         let mut lost = 0;
@@ -642,7 +642,7 @@ fn call_chains_reach_the_analysis() {
     };
     let sidecar = &recorded.sidecar;
     let _ = std::fs::remove_file(&sidecar.header.output);
-    let mut file = recorded.file(Kind::Samples, 1);
+    let mut file = recorded.file(RecordingKind::Samples, 1);
     file.extra = file::CALLCHAIN;
     let (key, slots) = recorded.threads.first_key_value().unwrap();
     file.start(key.process, key.thread, 5, 0, 0);
@@ -751,7 +751,11 @@ fn a_stepped_program_gives_the_loads_that_it_executed() {
             .into_iter()
             .filter(|(_, all)| all.iter().any(|e| e.kind == Seen::PtWrite))
             .collect();
-        let mut file = PerfFile::new(Kind::PerThread, threads.len() as u32, (true, true, false));
+        let mut file = PerfFile::new(
+            RecordingKind::PerThread,
+            threads.len() as u32,
+            (true, true, false),
+        );
         let path = app.path.to_str().unwrap();
         for (buffer, ((pid, tid), events)) in (0u32..).zip(&threads) {
             file.comm(*pid, *tid, 1);

@@ -156,7 +156,7 @@ fn page() -> String {
         mgz::cli::Cli::command(),
         mgz_instrument::cli::Args::command(),
         mgz_collector::options::args::Cli::command(),
-        mgz_analyzer::cli::Arguments::command(),
+        mgz_analyze::Cli::command(),
     ];
     let mut out = HEAD.to_owned();
     for mut command in commands {

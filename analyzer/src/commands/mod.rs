@@ -1,25 +1,13 @@
-//! The subcommands: locality models on traces. Each is a thin layer: rows in, [`mgz_models`] in the
-//! middle, a [`Document`] out.
+//! Parts of the commands that read a trace: common arguments, opening, and a [`Document`] shown.
+//!
+//! The commands themselves are in crates above this one: locality models in `mgz-model-commands`,
+//! formats of other tools in `mgz-export`.
 
-pub mod affinity;
-pub(crate) mod beside;
-pub mod cache;
-mod contexts;
 pub mod counted;
-pub mod mimic;
-pub mod ordered;
-pub(crate) mod owners;
-pub mod predict;
-mod predict_code;
-mod private_data;
+pub mod owners;
 pub mod ranks;
-pub mod rdx;
-pub mod reuse;
 pub mod row_batches;
-pub mod spectra;
 pub mod stream;
-pub mod threads;
-pub mod watched;
 
 use crate::cli::{OutputFormat, block};
 use crate::input::{ColumnSet, Trace, manifest_of};
@@ -27,30 +15,12 @@ use crate::output::document::Document;
 use crate::output::export::FileFormat;
 pub use crate::util::progress::bar as progress_bar;
 use anyhow::{Context, bail};
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, CommandFactory};
 use mgz_annotations_schema::TraceMode;
 use mgz_annotations_schema::tell;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// A locality model.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Reuse distance and interval, exact or approximate; histograms; miss-ratio curve.
-    Reuse(reuse::ReuseArguments),
-    /// Reuse distance at several block sizes at once, Earth Mover's Distance between them, page-size advice.
-    Spectra(spectra::SpectraArguments),
-    /// Hit rates of caches: the stack-distance model beside an exact simulation; shared caches;
-    /// other numbers of threads.
-    Cache(cache::CacheArguments),
-    /// Reuse distances and miss ratios of inputs that were not run.
-    Predict(predict::PredictArguments),
-    /// Which hot lines, pages or regions are accessed together.
-    Affinity(affinity::AffinityArguments),
-    /// Many traces of one job: imbalance, outliers, ranks that are alike.
-    Ranks(ranks::RanksArguments),
-}
 
 /// Arguments of all subcommands.
 #[derive(Debug, Args)]
@@ -93,38 +63,19 @@ pub fn block_size(text: &str) -> Result<u64, String> {
     block(&size(text)?.to_string())
 }
 
-/// Runs a subcommand.
-pub fn run_subcommand(command: &Command) -> anyhow::Result<ExitCode> {
-    let common = match command {
-        Command::Reuse(a) => &a.common,
-        Command::Spectra(a) => &a.common,
-        Command::Cache(a) => &a.common,
-        Command::Predict(a) => &a.common,
-        Command::Affinity(a) => &a.common,
-        Command::Ranks(a) => &a.common,
-    };
+/// Runs `ranks`.
+pub fn run_ranks(arguments: &ranks::RanksArguments) -> anyhow::Result<ExitCode> {
+    let common = &arguments.common;
     start(common)?;
-    let result = match command {
-        Command::Reuse(a) => reuse::run_reuse(a),
-        Command::Spectra(a) => spectra::run_spectra(a),
-        Command::Cache(a) => cache::run_cache(a),
-        Command::Predict(a) => predict::run_predict(a),
-        Command::Affinity(a) => affinity::run_affinity(a),
-        Command::Ranks(a) => {
-            let (document, lacking) = ranks::run_ranks(a)?;
-            match document {
-                Some(document) => {
-                    if common.format == OutputFormat::Table {
-                        let findings = crate::ranks::view::findings_text(&document, common.rows);
-                        std::io::stdout().write_all(findings.as_bytes())?;
-                    }
-                    Ok((document, lacking))
-                }
-                None => return Ok(ExitCode::from(u8::from(lacking))),
-            }
-        }
+    let (document, lacking) = ranks::run_ranks(arguments)?;
+    let Some(document) = document else {
+        return Ok(ExitCode::from(u8::from(lacking)));
     };
-    finish(result?, common)
+    if common.format == OutputFormat::Table {
+        let findings = crate::ranks::view::findings_text(&document, common.rows);
+        std::io::stdout().write_all(findings.as_bytes())?;
+    }
+    finish((document, lacking), common)
 }
 
 /// Shows what a trace of `--count` has.
@@ -132,7 +83,8 @@ pub fn show_counted(folder: &Path, common: &Common) -> anyhow::Result<ExitCode> 
     finish(counted::run_counted(folder)?, common)
 }
 
-fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow::Result<ExitCode> {
+/// Shows the result of a command. The flag is true if a part of the trace could not be read.
+pub fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow::Result<ExitCode> {
     for warning in &document.warnings {
         tell!("mgz-analyze: warning: {warning}");
     }
@@ -145,7 +97,7 @@ fn finish((document, damaged): (Document, bool), common: &Common) -> anyhow::Res
 }
 
 /// Checks what is common and sets up the threads.
-fn start(common: &Common) -> anyhow::Result<()> {
+pub fn start(common: &Common) -> anyhow::Result<()> {
     if matches!(common.format, OutputFormat::Csv | OutputFormat::Parquet) && common.output.is_none()
     {
         crate::cli::Arguments::command()
@@ -164,16 +116,8 @@ fn start(common: &Common) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows what a trace of `--mode watch` has, which is not what was asked for: rows of loads.
-pub fn show_watched(folder: &Path, common: Common) -> anyhow::Result<ExitCode> {
-    let mut arguments = reuse::ReuseArguments::of_watched(folder)?;
-    arguments.common = common;
-    note_watched(folder);
-    run_subcommand(&Command::Reuse(arguments))
-}
-
 /// Says that the use–reuse pairs of a watched run are shown.
-fn note_watched(folder: &Path) {
+pub fn note_watched(folder: &Path) {
     tell!(
         "mgz-analyze: note: {0}: a trace of mgz-record --mode watch has use\u{2013}reuse pairs that watchpoints saw, not rows of loads; this is what mgz-analyze reuse {0} --rdx shows",
         folder.display()
@@ -195,7 +139,7 @@ pub fn is_watched(folder: &Path) -> bool {
 }
 
 /// An opened trace with its warnings in the document.
-pub(crate) fn open_trace(
+pub fn open_trace(
     folder: &std::path::Path,
     common: &Common,
     document: &mut Document,
@@ -210,7 +154,7 @@ pub(crate) fn open_trace(
 }
 
 /// The same for a command that does not tell what code is called.
-pub(crate) fn open_nameless(
+pub fn open_nameless(
     folder: &std::path::Path,
     common: &Common,
     document: &mut Document,
@@ -222,7 +166,7 @@ pub(crate) fn open_nameless(
 }
 
 /// The same of a trace whose first rows came on standard input. `names`: whether code is named.
-pub(crate) fn open_rest(
+pub fn open_rest(
     folder: &std::path::Path,
     names: bool,
     document: &mut Document,
@@ -250,7 +194,7 @@ pub fn require_full(trace: &Trace, what: &str, remedy: &str) -> anyhow::Result<(
 }
 
 /// Refuses a trace without rows, and says what became of them if that is known.
-pub(crate) fn ensure_accesses(accesses: u64, trace: &Trace) -> anyhow::Result<()> {
+pub fn ensure_accesses(accesses: u64, trace: &Trace) -> anyhow::Result<()> {
     let lost = match &trace.damage[..] {
         [] => String::new(),
         damage => format!(" ({})", damage.join("; ")),
@@ -264,7 +208,7 @@ pub(crate) fn ensure_accesses(accesses: u64, trace: &Trace) -> anyhow::Result<()
 }
 
 /// Says what a full trace lacks.
-pub(crate) fn warn_of_gaps(trace: &Trace, document: &mut Document) {
+pub fn warn_of_gaps(trace: &Trace, document: &mut Document) {
     let dropped: u64 = trace.manifest.totals.dropped.values().sum();
     if trace.manifest.mode.has_all_loads() && dropped > 0 {
         document.warnings.push(format!("the recorder lost data ({dropped} records or loads); distances do not reach across the gaps"));
@@ -272,7 +216,7 @@ pub(crate) fn warn_of_gaps(trace: &Trace, document: &mut Document) {
 }
 
 /// Visits all segments with a progress bar. Returns whether something could not be read.
-pub(crate) fn visit(
+pub fn visit(
     trace: &Trace,
     columns: ColumnSet,
     document: &mut Document,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Finds the objects of accesses in order; knows the pages that one object has for the whole run.
 #[derive(Default)]
-pub(crate) struct Owners {
+pub struct Owners {
     resolver: Option<Resolver>,
     /// Objects of whole pages; `None`: rows are resolved one by one.
     pages: HashMap<(u32, u64), Option<u32>>,
@@ -16,7 +16,7 @@ pub(crate) struct Owners {
 }
 
 /// Columns of an object in tables.
-pub(crate) const OBJECT_COLUMNS: [DocumentColumn; 3] = [
+pub const OBJECT_COLUMNS: [DocumentColumn; 3] = [
     DocumentColumn("object", ColumnUnit::Text),
     DocumentColumn("kind", ColumnUnit::Text),
     DocumentColumn("type", ColumnUnit::Text),

@@ -8,16 +8,20 @@ use std::fs::File;
 /// Type of a column's values. It does not depend on the values: files of all traces have the same
 /// types, even for tables without rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ColumnKind {
+pub enum ColumnKind {
     /// Whole numbers that are not negative.
     Whole,
     /// Whole numbers.
     Signed,
     /// Floating-point numbers.
     Number,
+    /// Texts.
     Text,
+    /// True or false.
     Flag,
+    /// Lists of values of one kind.
     List(&'static ColumnKind),
+    /// Records with named fields.
     Record(&'static [(&'static str, ColumnKind)]),
 }
 
@@ -89,14 +93,14 @@ fn sentence(error: PolarsError) -> String {
 }
 
 /// A column of a kind; a sentence says which value is of another one.
-pub(crate) fn column(name: &str, kind: ColumnKind, values: &[&Value]) -> Result<Column, String> {
+pub fn column(name: &str, kind: ColumnKind, values: &[&Value]) -> Result<Column, String> {
     kind.series(name, values.iter().copied())
         .map(Column::from)
         .map_err(|e| format!("column {name:?}: {e}"))
 }
 
 /// A table of columns. It is an error if they differ in length or two have one name.
-pub(crate) fn frame(columns: Vec<Column>) -> Result<DataFrame, String> {
+pub fn frame(columns: Vec<Column>) -> Result<DataFrame, String> {
     DataFrame::new_infer_height(columns).map_err(sentence)
 }
 
@@ -206,7 +210,7 @@ pub(crate) fn write_parquet(table: &DataFrame, to: File) -> Result<(), String> {
 }
 
 /// Reads a Parquet file.
-pub(crate) fn read_parquet(from: File) -> Result<DataFrame, String> {
+pub fn read_parquet(from: File) -> Result<DataFrame, String> {
     ParquetReader::new(from)
         .read_parallel(ParallelStrategy::None)
         .finish()
@@ -214,11 +218,7 @@ pub(crate) fn read_parquet(from: File) -> Result<DataFrame, String> {
 }
 
 /// Reads some columns of a Parquet file, and at most so many rows.
-pub(crate) fn read_columns(
-    from: File,
-    names: &[&str],
-    rows: Option<usize>,
-) -> Result<DataFrame, String> {
+pub fn read_columns(from: File, names: &[&str], rows: Option<usize>) -> Result<DataFrame, String> {
     ParquetReader::new(from)
         .read_parallel(ParallelStrategy::None)
         .with_columns(Some(names.iter().map(|&n| n.to_owned()).collect()))
@@ -240,12 +240,12 @@ fn cells<'a>(table: &'a DataFrame, name: &str) -> Result<&'a Column, String> {
 }
 
 /// True if there is a column of this name.
-pub(crate) fn has(table: &DataFrame, name: &str) -> bool {
+pub fn has(table: &DataFrame, name: &str) -> bool {
     table.column(name).is_ok()
 }
 
 /// A column of whole numbers; negative ones count as empty.
-pub(crate) fn whole(table: &DataFrame, name: &str) -> Result<Vec<Option<u64>>, String> {
+pub fn whole(table: &DataFrame, name: &str) -> Result<Vec<Option<u64>>, String> {
     let cells = cells(table, name)?;
     if !cells.dtype().is_integer() {
         return Err(format!("column {name:?} has no whole numbers"));
@@ -255,7 +255,7 @@ pub(crate) fn whole(table: &DataFrame, name: &str) -> Result<Vec<Option<u64>>, S
 }
 
 /// The same of a long column, which is copied at once where it has 64-bit numbers.
-pub(crate) fn many_numbers(table: &DataFrame, name: &str) -> Result<Vec<u64>, String> {
+pub fn many_numbers(table: &DataFrame, name: &str) -> Result<Vec<u64>, String> {
     let column = cells(table, name)?;
     let Ok(of) = column.u64() else {
         return numbers(table, name);
@@ -286,7 +286,7 @@ pub(crate) fn many_floats(table: &DataFrame, name: &str) -> Result<Vec<f32>, Str
 }
 
 /// A column of whole numbers of which none is empty.
-pub(crate) fn numbers(table: &DataFrame, name: &str) -> Result<Vec<u64>, String> {
+pub fn numbers(table: &DataFrame, name: &str) -> Result<Vec<u64>, String> {
     whole(table, name)?
         .into_iter()
         .collect::<Option<Vec<u64>>>()
@@ -315,7 +315,7 @@ pub(crate) fn flags(table: &DataFrame, name: &str) -> Result<Vec<bool>, String> 
 }
 
 /// A column of texts.
-pub(crate) fn texts<'a>(table: &'a DataFrame, name: &str) -> Result<Vec<Option<&'a str>>, String> {
+pub fn texts<'a>(table: &'a DataFrame, name: &str) -> Result<Vec<Option<&'a str>>, String> {
     let texts = cells(table, name)?
         .str()
         .map_err(|_| format!("column {name:?} has no texts"))?;

@@ -9,7 +9,7 @@ thread_local! {
 }
 
 /// Runs `work`; a panic inside becomes an `Err` with its message.
-pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();

@@ -5,11 +5,11 @@ pub mod call_paths;
 pub(crate) mod catch_panic;
 pub mod counted;
 pub(crate) mod executions;
-pub(crate) mod objects;
+pub mod objects;
 pub(crate) mod parquet;
 pub(crate) mod plain_column;
 pub mod reuse_pairs;
-pub(crate) mod row_slices;
+pub mod row_slices;
 pub(crate) mod run_length;
 pub(crate) mod selection;
 pub mod source;
@@ -17,7 +17,7 @@ mod spill;
 pub(crate) mod waited;
 pub mod weights;
 
-pub(crate) use crate::input::catch_panic::quietly;
+pub use crate::input::catch_panic::quietly;
 pub use crate::input::parquet::ColumnSet;
 
 use crate::data::code_map::CodeMap;
@@ -286,7 +286,7 @@ fn has_files(folder: &Path, ending: &str) -> bool {
 }
 
 /// The manifest alone, of a trace of any mode.
-pub(crate) fn manifest_of(folder: &Path) -> Result<Manifest, TraceError> {
+pub fn manifest_of(folder: &Path) -> Result<Manifest, TraceError> {
     read_manifest(folder)
 }
 

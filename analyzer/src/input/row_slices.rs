@@ -34,26 +34,26 @@ const WAITING: usize = 4;
 type Places<'a> = VecDeque<(&'a RowGroup, Range<usize>)>;
 
 /// The rows of a trace.
-pub(crate) struct RowSlices<'a> {
+pub struct RowSlices<'a> {
     threads: BTreeMap<(u32, u32), Places<'a>>,
     /// Descriptions of unreadable parts.
-    pub(crate) damage: Vec<String>,
+    pub damage: Vec<String>,
 }
 
 /// Rows in their order.
 #[derive(Default)]
-pub(crate) struct Slice {
+pub struct Slice {
     /// Their columns; of whom they are is said by `runs`.
-    pub(crate) rows: Batch,
+    pub rows: Batch,
     /// Number of the thread, and where its rows end.
-    pub(crate) runs: Vec<(usize, usize)>,
+    pub runs: Vec<(usize, usize)>,
     /// Rows that were read for it, and not all taken.
-    pub(crate) read: u64,
+    pub read: u64,
 }
 
 impl<'a> RowSlices<'a> {
     /// Opens a trace whose rows are in Parquet files.
-    pub(crate) fn of(trace: &'a Trace) -> Option<RowSlices<'a>> {
+    pub fn of(trace: &'a Trace) -> Option<RowSlices<'a>> {
         let Data::Parts(all) = &trace.data else {
             return None;
         };
@@ -99,18 +99,18 @@ impl<'a> RowSlices<'a> {
     }
 
     /// Process and thread of each, in the order of their numbers.
-    pub(crate) fn threads(&self) -> Vec<(u32, u32)> {
+    pub fn threads(&self) -> Vec<(u32, u32)> {
         self.threads.keys().copied().collect()
     }
 
     /// Number of rows.
-    pub(crate) fn rows(&self) -> u64 {
+    pub fn rows(&self) -> u64 {
         let places = self.threads.values().flatten();
         places.map(|(_, rows)| rows.len() as u64).sum()
     }
 
     /// The process of the row that ran first.
-    pub(crate) fn first_process(&self) -> u32 {
+    pub fn first_process(&self) -> u32 {
         let first = |(thread, places): (&(u32, u32), &Places<'a>)| {
             let (group, rows) = places.front()?;
             let mut times = Vec::new();
@@ -130,7 +130,7 @@ impl<'a> RowSlices<'a> {
 
     /// Gives all rows to `each`, which returns the memory to be filled again; without stores, unless they
     /// are asked for. They are read by a thread of its own, unless there shall be one only.
-    pub(crate) fn visit(&mut self, stores: bool, each: &mut dyn FnMut(Slice) -> Slice) {
+    pub fn visit(&mut self, stores: bool, each: &mut dyn FnMut(Slice) -> Slice) {
         let threads = std::mem::take(&mut self.threads);
         if rayon::current_num_threads() < 2 {
             let (mut order, mut slice) = (Order::of(threads, stores), Slice::default());

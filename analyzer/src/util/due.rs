@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 /// When a thread is due.
 #[derive(PartialEq)]
-pub(crate) struct Due(pub(crate) f64, pub(crate) usize);
+pub struct Due(pub f64, pub usize);
 
 impl Eq for Due {}
 

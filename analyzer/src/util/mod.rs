@@ -1,7 +1,7 @@
 //! Helpers that know nothing of traces.
 
 pub(crate) mod adaptive;
-pub(crate) mod due;
+pub mod due;
 pub mod fast_hash;
 pub mod human;
 pub(crate) mod key_index;

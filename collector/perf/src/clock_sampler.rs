@@ -5,10 +5,10 @@
 //! count when it executes the program.
 
 use crate::attr::{ATTR_BYTES, Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
-use crate::data_file::header::bits;
-use crate::data_file::records::kind;
 use crate::mmap_ring::Ring;
 use crate::open::open_perf_event;
+use crate::records::bits;
+use crate::records::kind;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;

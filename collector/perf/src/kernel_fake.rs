@@ -1,10 +1,10 @@
 //! A kernel that replays a transcript, with the real one's rules for full buffers.
 
 use crate::attr::{Attr, SW_DUMMY, TYPE_SOFTWARE, action, flag};
-use crate::data_file::header::bits;
-use crate::data_file::records::kind;
 use crate::kernel::{Area, Control, EventId, Kernel};
 use crate::mmap_ring::page;
+use crate::records::bits;
+use crate::records::kind;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::ptr::NonNull;
@@ -357,11 +357,10 @@ impl Fake {
             self.trailer(event, pid, tid, time)
         };
         let record =
-            crate::data_file::writer::record_bytes(kind_, misc, &[body.to_vec(), tail].concat())
-                .unwrap();
+            crate::records::record_bytes(kind_, misc, &[body.to_vec(), tail].concat()).unwrap();
         let lost = self.buffers[&cpu].lost;
         let note = if lost > 0 {
-            crate::data_file::writer::record_bytes(
+            crate::records::record_bytes(
                 kind::LOST,
                 0,
                 &[

@@ -1,8 +1,7 @@
-//! `perf_event_open`, its rings, perf.data files, and `/proc/PID/maps`.
+//! `perf_event_open`, its rings, and `/proc/PID/maps`.
 
 pub mod attr;
 pub mod clock_sampler;
-pub mod data_file;
 pub mod kernel;
 #[cfg(any(test, feature = "fake"))]
 pub mod kernel_fake;
@@ -11,3 +10,4 @@ pub mod mmap_ring;
 pub mod open;
 pub mod pmu;
 pub mod proc_maps;
+pub mod records;

@@ -1,5 +1,6 @@
 //! `--analyze`: the trace lies in memory, and only its analysis stays.
 
+use crate::commands::intel_pt::IntelPt;
 use crate::commands::record;
 use crate::convert::online::Online;
 use crate::options::args::{Cli, Mode, OutputFormat};
@@ -25,7 +26,7 @@ const WHOLE: [&str; 4] = ["affinity", "cache", "predict", "spectra"];
 const USAGE: i32 = 2;
 
 /// Records into memory and analyses that; returns the exit status to pass on.
-pub fn record_and_analyze(cli: &Cli) -> Result<i32, Failure> {
+pub fn record_and_analyze(cli: &Cli, pt: Option<IntelPt>) -> Result<i32, Failure> {
     let analyzer = find()?;
     let text = cli.analyze.as_deref().unwrap_or_default();
     let options = shell_words(text).ok_or_else(|| {
@@ -72,7 +73,7 @@ pub fn record_and_analyze(cli: &Cli) -> Result<i32, Failure> {
     let Request::Record(request) = Request::new(&inner)? else {
         return Err(Failure::own("--analyze is for recording a program"));
     };
-    let status = record::record_program(request)?;
+    let status = record::record_program(request, pt)?;
     if let (Some(beside), OutputFormat::Text) = (&beside, cli.format) {
         tell!("mgz-record: {}", beside.online.account());
     }

@@ -3,7 +3,7 @@
 pub mod analyze;
 mod calibrate;
 pub mod hot;
-pub mod import_probe;
+pub mod intel_pt;
+pub mod probe;
 pub mod record;
-pub mod record_pt;
 pub mod record_watch;

@@ -1,11 +1,12 @@
 //! A recording from beginning to end: folder, program, conversion, manifest.
 
-use crate::commands::{calibrate, record_pt, record_watch};
+use crate::commands::intel_pt::{IntelPt, PtRun, absent};
+use crate::commands::{calibrate, record_watch};
 use crate::convert;
 use crate::convert::online::{Carried, Online};
 use crate::machine::backend::Chosen;
 use crate::machine::{backend, capabilities, trigger};
-use crate::objects::{Objects, heap};
+use crate::objects::heap;
 use crate::options::amount::Amount;
 use crate::options::args::{Cli, HeapBlocks, Mode, OutputFormat};
 use crate::options::effect;
@@ -20,7 +21,7 @@ use crate::soft::window_log::OfWindows;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
 use crate::trace::recording::{NOT_CONVERTED, Recording, Started, hex, report};
-use crate::trace::{coverage, dir, no_samples};
+use crate::trace::{dir, no_samples};
 use crate::util::failure::Failure;
 use mgz_abi::module_note::{
     FEATURE_BURST_ONLY, FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED,
@@ -76,8 +77,9 @@ fn driver_mode(mode: Mode) -> (soft::run::Mode, Option<TraceMode>) {
     }
 }
 
-/// Carries out the request; returns the exit status to pass on.
-pub fn record_program(request: RecordRequest) -> Result<i32, Failure> {
+/// Carries out the request; returns the exit status to pass on. `pt`: none in a build without
+/// Intel PT.
+pub fn record_program(request: RecordRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     match request {
         RecordRequest::Attach(request) => attach(request),
         RecordRequest::Watch(request) => {
@@ -88,9 +90,9 @@ pub fn record_program(request: RecordRequest) -> Result<i32, Failure> {
             let program = resolve(request.cli)?;
             let files = modules::check_program(&program, &request.cli.program[1..])?;
             no_counts_only(&files.instrumented)?;
-            calibrate::record_calibrated(request.cli, |cli| run(RunRequest { cli }))
+            calibrate::record_calibrated(request.cli, |cli| run(RunRequest { cli }, pt))
         }
-        RecordRequest::Run(request) => run(request),
+        RecordRequest::Run(request) => run(request, pt),
     }
 }
 
@@ -108,7 +110,7 @@ fn resolve(cli: &Cli) -> Result<PathBuf, Failure> {
 }
 
 /// Runs a program and records it.
-fn run(request: RunRequest) -> Result<i32, Failure> {
+fn run(request: RunRequest, pt: Option<IntelPt>) -> Result<i32, Failure> {
     let cli = request.cli;
     let program = find_program(cli)?;
     let modules::Checked {
@@ -130,12 +132,21 @@ fn run(request: RunRequest) -> Result<i32, Failure> {
     let asked = request.mode;
     let mut probed = None;
     let choice = backend::choose(cli.backend, &instrumented, || {
-        probed.insert(capabilities::probe()).clone()
+        let facts = pt.map(|pt| (pt.facts)());
+        probed.insert(capabilities::probe(facts)).clone()
     })?;
     if choice.backend == Chosen::Pt {
         let windows = request.by_pt()?;
         let probe = probed.unwrap_or_default();
-        return record_pt::record_with_pt(cli, windows, program, &instrumented, &choice, &probe);
+        let pt = pt.ok_or_else(|| absent("--backend pt"))?;
+        return (pt.record)(PtRun {
+            cli,
+            windows,
+            program,
+            modules: &instrumented,
+            choice: &choice,
+            probe: &probe,
+        });
     }
     request.by_software()?;
     check_files(request, &program, &instrumented)?;
@@ -397,13 +408,7 @@ fn into_trace(
 ) -> Result<i32, Failure> {
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
-    let mut session = Recording {
-        names: Default::default(),
-        manifest,
-        folder,
-        objects: Objects::default(),
-        watch: coverage::CoverageWatch::default(),
-    };
+    let mut session = Recording::new(folder, manifest);
     if matches!(
         session.manifest.mode,
         TraceMode::Full | TraceMode::Ring | TraceMode::Count
@@ -526,13 +531,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         m.state = "interrupted".into();
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
     }
-    let mut session = Recording {
-        names: Default::default(),
-        folder,
-        manifest: m,
-        objects: Objects::default(),
-        watch: coverage::CoverageWatch::default(),
-    };
+    let mut session = Recording::new(folder, m);
     session
         .manifest
         .problems

@@ -6,10 +6,8 @@
 //! there.
 
 use crate::machine::missing::{Missing, pt_missing};
-use crate::machine::trials::{Trials, trials};
+use crate::machine::pt_facts::{PtFacts, Trials};
 use crate::machine::trigger;
-use crate::pt::known::Known;
-use mgz_perf::kernel_linux::Linux;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -100,14 +98,14 @@ pub struct ProbeReport {
     pub trigger_why: String,
 }
 
-/// Looks at this machine.
-pub fn probe() -> ProbeReport {
-    let report = report(
-        processor(),
-        kernel(Path::new("/")),
-        rights(Path::new("/")),
-        trials(&mut Linux::default()),
-    );
+/// Looks at this machine. `pt`: facts about Intel PT, unless the build lacks it.
+pub fn probe(pt: Option<PtFacts>) -> ProbeReport {
+    let (trials, erratum) = pt.map(|pt| (pt.trials, pt.erratum)).unzip();
+    let kernel = Kernel {
+        erratum: erratum.unwrap_or_default(),
+        ..kernel(Path::new("/"))
+    };
+    let report = report(processor(), kernel, rights(Path::new("/")), trials);
     let (trigger, trigger_why) =
         match trigger::choose(&trigger::Asked::default(), trigger::find_load_event) {
             Ok((trigger, why)) => (
@@ -128,9 +126,14 @@ pub fn probe() -> ProbeReport {
     }
 }
 
-/// Draws the conclusions.
-pub fn report(processor: Processor, kernel: Kernel, rights: Rights, trials: Trials) -> ProbeReport {
-    let pt_missing = pt_missing(&processor, &kernel, &rights, &trials);
+/// Draws the conclusions. `trials`: none in a build without Intel PT.
+pub fn report(
+    processor: Processor,
+    kernel: Kernel,
+    rights: Rights,
+    trials: Option<Trials>,
+) -> ProbeReport {
+    let pt_missing = pt_missing(&processor, &kernel, &rights, trials.as_ref());
     let mut soft_missing = Vec::new();
     if !processor.fsgsbase {
         let what = "user programs cannot set segment bases (FSGSBASE)".into();
@@ -152,7 +155,7 @@ pub fn report(processor: Processor, kernel: Kernel, rights: Rights, trials: Tria
         processor,
         kernel,
         rights,
-        trials,
+        trials: trials.unwrap_or_default(),
         pt_missing,
         soft_missing,
         backend: backend.into(),
@@ -276,12 +279,6 @@ fn kernel(root: &Path) -> Kernel {
             .and_then(|n| n.parse().ok()),
         aux_sampling: at_least(&release, 5, 5),
         aux_pause: at_least(&release, 6, 13),
-        erratum: Known::new(
-            &release,
-            &std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default(),
-        )
-        .erratum()
-        .map_or(Vec::new(), |(what, remedy)| vec![what, remedy.into()]),
         release,
         ..Kernel::default()
     };
@@ -513,7 +510,12 @@ mod tests {
     }
 
     fn missing(processor: Processor, root: &Path) -> (Vec<String>, String) {
-        let report = report(processor, kernel(root), rights(root), Trials::default());
+        let report = report(
+            processor,
+            kernel(root),
+            rights(root),
+            Some(Trials::default()),
+        );
         assert!(report.to_string().contains("--backend auto takes"));
         (
             report
@@ -549,7 +551,7 @@ mod tests {
                 memlock: Some(8_388_608)
             }
         );
-        let report = report(full(), kernel, rights(dir.path()), Trials::default());
+        let report = report(full(), kernel, rights(dir.path()), Some(Trials::default()));
         assert_eq!((report.pt_missing, report.backend.as_str()), (vec![], "pt"));
     }
 
@@ -623,7 +625,7 @@ mod tests {
             full(),
             kernel(dir.path()),
             rights(dir.path()),
-            Trials::default(),
+            Some(Trials::default()),
         );
         assert_eq!(report.backend, "pt");
         let said: Vec<_> = report.pt_missing.iter().map(|m| m.what.as_str()).collect();
@@ -647,21 +649,18 @@ mod tests {
     fn a_processor_with_an_erratum_is_named_with_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
         machine(dir.path());
-        let said = |release: &str| {
-            write(dir.path(), "proc/sys/kernel/osrelease", release);
-            let info = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 154\n";
-            write(dir.path(), "proc/cpuinfo", info);
-            let kernel = kernel(dir.path());
-            let report = report(full(), kernel, rights(dir.path()), Trials::default());
+        let told = |erratum: &[&str]| {
+            let kernel = Kernel {
+                erratum: erratum.iter().map(|&text| text.to_owned()).collect(),
+                ..kernel(dir.path())
+            };
+            let report = report(full(), kernel, rights(dir.path()), Some(Trials::default()));
             assert_eq!(report.backend, "pt");
             report.to_string()
         };
-        let text = said("5.15.60-generic");
-        assert!(
-            text.contains("ADL037") && text.contains("5.15.80"),
-            "{text}"
-        );
-        assert!(!said("6.1.0").contains("ADL037"));
+        let text = told(&["erratum ADL037", "use Linux 5.15.80"]);
+        assert!(text.contains("erratum ADL037: use Linux 5.15.80"), "{text}");
+        assert!(!told(&[]).contains("ADL037"));
     }
 
     /// KVM gave up passing PT on, so that its module's parameter is no remedy.
@@ -673,7 +672,7 @@ mod tests {
             intel_pt: false,
             ..kernel(dir.path())
         };
-        let report = report(full(), kernel, rights(dir.path()), Trials::default());
+        let report = report(full(), kernel, rights(dir.path()), Some(Trials::default()));
         let text = report.to_string();
         assert!(!text.contains("pt_mode"), "{text}");
         assert!(
@@ -687,7 +686,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         machine(dir.path());
         let asked = |trials: Trials| {
-            let report = report(full(), kernel(dir.path()), rights(dir.path()), trials);
+            let report = report(full(), kernel(dir.path()), rights(dir.path()), Some(trials));
             let text = report.to_string();
             (
                 report.backend,
@@ -741,16 +740,25 @@ mod tests {
 
     #[test]
     fn this_machine_is_told_consistently() {
-        let report = probe();
-        assert!(
-            report.trials.clock.is_some(),
-            "the clock is tried everywhere"
-        );
+        let report = probe(Some(PtFacts::default()));
         // CPUID without ptwrite and a trial that succeeds would contradict each other.
         assert!(report.processor.ptwrite_runs.is_some());
         assert!(report.processor.intel_pt || !report.processor.ptwrite);
         assert!(!report.kernel.release.is_empty());
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json["backend"], report.backend);
+    }
+
+    #[test]
+    fn a_build_without_intel_pt_is_told_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let report = report(full(), kernel(dir.path()), rights(dir.path()), None);
+        assert_eq!(report.backend, "soft");
+        let text = report.to_string();
+        assert!(
+            text.contains("this build has no Intel PT: build with --features intel-pt"),
+            "{text}"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Capabilities that recording with Intel PT lacks on this machine, with the remedies.
 
 use crate::machine::capabilities::{Kernel, Processor, Rights};
-use crate::machine::trials::Trials;
+use crate::machine::pt_facts::{BUILD_WITH_INTEL_PT, NO_INTEL_PT, Trials};
 use serde::Serialize;
 
 /// Something that is missing, with the remedy.
@@ -22,15 +22,19 @@ pub(crate) fn pt_missing(
     cpu: &Processor,
     kernel: &Kernel,
     rights: &Rights,
-    trials: &Trials,
+    trials: Option<&Trials>,
 ) -> Vec<Missing> {
+    let untried = Trials::default();
     let mut search = Search {
         cpu,
         kernel,
         rights,
-        trials,
+        trials: trials.unwrap_or(&untried),
         list: Vec::new(),
     };
+    if trials.is_none() {
+        search.missing(true, NO_INTEL_PT.into(), BUILD_WITH_INTEL_PT);
+    }
     search.in_hardware();
     search.in_permissions();
     search.in_comfort();

@@ -5,6 +5,6 @@ pub mod caches;
 pub mod capabilities;
 pub mod counters;
 pub mod missing;
+pub mod pt_facts;
 pub mod signal_cost;
-pub mod trials;
 pub mod trigger;

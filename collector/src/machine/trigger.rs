@@ -295,7 +295,7 @@ pub fn choose(
     if time {
         return Ok((by_time(), "as asked for".into()));
     }
-    let found = find_load_event();
+    let found = find();
     match found.counters {
         Some([counter, _]) => Ok((WindowTrigger::loads(&counter, period), found.why)),
         None if loads || asked.period.is_some() => Err(format!(

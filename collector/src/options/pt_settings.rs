@@ -1,13 +1,7 @@
 //! `--pt`: the settings of Intel PT.
 
-use crate::pt::plan::{CLOCK_NS, Keep, MAX_SAMPLE, Request, Timing, Trigger};
-
-/// Bytes that a record takes: a `ptwrite` of eight bytes and its address, mostly compressed, and
-/// its share of the rest.
-const RECORD_BYTES: u64 = 16;
-/// Before its first PSB nothing in a window can be read: half the shortest distance of PSBs, twice
-/// for safety.
-const HEAD_BYTES: u64 = 2048;
+/// Most PT data in one sample: a record's size has 16 bits, and other fields are in it too.
+pub const MAX_SAMPLE: u32 = 60 << 10;
 
 /// `--pt KEY[=VALUE],…`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,51 +63,6 @@ pub fn parse_pt_settings(text: &str) -> Result<Settings, String> {
     Ok(settings)
 }
 
-impl Settings {
-    /// The request. `windows`: period (in loads, here) and window (in records); none for a full
-    /// trace.
-    pub fn request(&self, windows: Option<(u64, u64)>, filter: String) -> Request {
-        let timing = Timing {
-            tsc: !self.no_tsc,
-            mtc: self.mtc,
-            cyc: self.cyc,
-            psb: self.psb,
-        };
-        let keep = match windows {
-            None => Keep::Everything,
-            Some((period, window)) => {
-                let wanted = window
-                    .saturating_mul(RECORD_BYTES)
-                    .saturating_add(HEAD_BYTES << self.psb.min(15));
-                let bytes = self
-                    .bytes
-                    .unwrap_or_else(|| u32::try_from(wanted).unwrap_or(MAX_SAMPLE).min(MAX_SAMPLE));
-                let trigger = match self.clock_hz {
-                    None => Trigger::Loads(period.max(1)),
-                    Some(100) => Trigger::Clock(CLOCK_NS),
-                    // No multiple of the timer tick.
-                    Some(hz) => Trigger::Clock(1_000_000_000 / u64::from(hz) + 19),
-                };
-                // Windows are cut short where pausing follows too soon, which long periods make
-                // rare.
-                let rare = self.clock_hz.is_some() || period / 64 >= window;
-                Keep::Windows {
-                    bytes,
-                    trigger,
-                    pause: !self.no_pause && rare,
-                }
-            }
-        };
-        Request {
-            keep,
-            timing,
-            filter,
-            guests: false,
-            stacks: false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,54 +96,5 @@ mod tests {
         ] {
             assert!(parse_pt_settings(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn windows_become_bytes() {
-        let keep = |settings: Settings, period, window| {
-            settings.request(Some((period, window)), String::new()).keep
-        };
-        assert_eq!(
-            keep(Settings::default(), 1_000_000, 1000),
-            Keep::Windows {
-                bytes: 18_048,
-                trigger: Trigger::Loads(1_000_000),
-                pause: true
-            }
-        );
-        assert_eq!(
-            keep(Settings::default(), 10_000, 1000),
-            Keep::Windows {
-                bytes: 18_048,
-                trigger: Trigger::Loads(10_000),
-                pause: false
-            }
-        );
-        assert!(matches!(
-            keep(Settings::default(), u64::MAX, u64::MAX),
-            Keep::Windows {
-                bytes: MAX_SAMPLE,
-                ..
-            }
-        ));
-        let clock = parse_pt_settings("clock=1000,bytes=4096").unwrap();
-        assert_eq!(
-            keep(clock, 10, 10),
-            Keep::Windows {
-                bytes: 4096,
-                trigger: Trigger::Clock(1_000_019),
-                pause: true
-            }
-        );
-        assert_eq!(
-            Settings::default().request(None, "f".into()),
-            Request {
-                keep: Keep::Everything,
-                timing: Timing::default(),
-                filter: "f".into(),
-                guests: false,
-                stacks: false,
-            }
-        );
     }
 }

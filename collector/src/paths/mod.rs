@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use tree::{NONE, Tree};
 
 /// Frames of a path at most.
-const MOST: usize = mgz_perf::data_file::callchain::MOST;
+const MOST: usize = mgz_perf::records::MAX_CALL_CHAIN;
 /// Bytes of a stack that are asked for at first.
 pub const FIRST_BYTES: usize = 4096 - 64;
 /// So many windows tell whether that is enough: it is not if more than a quarter ends too early.

@@ -353,7 +353,7 @@ pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal
 }
 
 /// Expected place of an instrumented file's sidecar.
-pub(crate) fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
+pub fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
     if note.sidecar_path != 0
         && let Some(bytes) = mgz_elf::dynamic::string_at(path, note.sidecar_path)
     {

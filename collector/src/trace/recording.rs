@@ -41,7 +41,7 @@ pub(crate) struct Started {
 }
 
 /// Prints the problems and the line at the end. `for_run`: what is missing is said by `mgz run`.
-pub(crate) fn report(manifest: &Manifest, trace: &Path, format: OutputFormat, for_run: bool) {
+pub fn report(manifest: &Manifest, trace: &Path, format: OutputFormat, for_run: bool) {
     use std::io::Write;
     let shown = trace.display().to_string();
     let mut text = String::new();
@@ -78,9 +78,11 @@ fn full(manifest: &Manifest, shown: &str, text: &mut String) {
 }
 
 /// A trace in the making.
-pub(crate) struct Recording {
-    pub(crate) folder: Folder,
-    pub(crate) manifest: Manifest,
+pub struct Recording {
+    /// Its folder.
+    pub folder: Folder,
+    /// The manifest so far.
+    pub manifest: Manifest,
     /// Only while a program runs.
     pub(crate) objects: Objects,
     /// The same: code that runs but is not recorded.
@@ -93,6 +95,17 @@ pub(crate) struct Recording {
 pub(crate) const NOT_CONVERTED: &str = "the records stay in ";
 
 impl Recording {
+    /// A trace in `folder` that has its manifest alone.
+    pub fn new(folder: Folder, manifest: Manifest) -> Recording {
+        Recording {
+            folder,
+            manifest,
+            objects: Objects::default(),
+            watch: coverage::CoverageWatch::default(),
+            names: ThreadNames::default(),
+        }
+    }
+
     /// Copies the needed files while they are certainly there, and says that the recording runs.
     pub(crate) fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
         for module in instrumented {
@@ -397,7 +410,7 @@ impl Recording {
     }
 
     /// Turns the spill files into columns, unless they are to stay.
-    pub(crate) fn convert(&mut self, cli: &Cli, log: Option<&WindowLog>, carried: Option<Carried>) {
+    pub fn convert(&mut self, cli: &Cli, log: Option<&WindowLog>, carried: Option<Carried>) {
         let has_windows = self.manifest.mode.has_windows();
         if has_windows && cli.no_stacks {
             self.manifest.call_paths.state = "off".into();
@@ -550,7 +563,7 @@ impl Recording {
     }
 
     /// Writes the last manifest and removes files that are no longer needed.
-    pub(crate) fn finish(&mut self) -> std::io::Result<()> {
+    pub fn finish(&mut self) -> std::io::Result<()> {
         if self.manifest.state == "running" {
             self.manifest.state = if self.manifest.problems.is_empty() {
                 "complete"

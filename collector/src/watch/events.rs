@@ -7,12 +7,12 @@
 
 use crate::watch::sampler::{Accesses, Clock, Hit};
 use mgz_perf::attr::{ATTR_BYTES, Attr, FORMAT_ID, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
-use mgz_perf::data_file::header::bits;
-use mgz_perf::data_file::records::kind;
 use mgz_perf::mmap_ring::Ring;
 use mgz_perf::open::{
     IOC_DISABLE, IOC_ENABLE, IOC_PERIOD, IOC_SET_OUTPUT, id, open_perf_event, syscall_result,
 };
+use mgz_perf::records::bits;
+use mgz_perf::records::kind;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

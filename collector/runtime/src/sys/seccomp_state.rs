@@ -14,8 +14,8 @@ pub(crate) static FILTERED: AtomicBool = AtomicBool::new(false);
 /// A call that a new ring needs is refused.
 pub(crate) static NO_RINGS: AtomicBool = AtomicBool::new(false);
 
-/// Preparations for a filter, to be finished by [`settle`](crate::wrap::seccomp::settle) when the
-/// kernel has answered.
+/// Preparations for a filter, to be finished by
+/// [`settle_filter`](crate::wrap::seccomp::settle_filter) when the kernel has answered.
 #[derive(Clone, Copy)]
 pub struct Prepared {
     /// Recording has ended for it.

@@ -1,0 +1,323 @@
+//! Writer of other tools' traces as a trace folder: parts for each thread, one sidecar whose sites
+//! are the instructions that occurred, and a manifest.
+
+use anyhow::Context;
+use mgz_analyzer::data::memory_units::PAGE_BYTES;
+use mgz_annotations_schema::TraceMode;
+use mgz_annotations_schema::manifest::{
+    ANNOTATIONS_DIR, COLUMNS, MANIFEST, Manifest, Module, SAMPLES_DIR, TRACE_FORMAT, TRACE_VERSION,
+    Thread,
+};
+use mgz_annotations_schema::sidecar::{Function, Header, Input, NO_RECORD, NONE, Sidecar, Site};
+use polars_arrow::array::{Array, BooleanArray, PrimitiveArray};
+use polars_arrow::datatypes::{ArrowDataType, ArrowSchema, Field};
+use polars_arrow::record_batch::RecordBatchT;
+use polars_parquet::write::{
+    CompressionOptions, Encoding, FileWriter, StatisticsOptions, Version, WriteOptions,
+    row_group_iter,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Rows of a row group.
+const GROUP: usize = 1 << 18;
+/// Row groups of a part.
+const GROUPS: usize = 64;
+/// A class that is not known.
+const UNKNOWN_CLASS: u8 = 3;
+
+/// An access of another tool's trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImportedAccess {
+    /// Process.
+    pub process: u32,
+    /// Thread.
+    pub thread: u32,
+    /// Address of the instruction; 0 if unknown.
+    pub ip: u64,
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u32,
+    /// A store.
+    pub store: bool,
+    /// Number of the instruction in its thread, which stands for a time.
+    pub time: u64,
+}
+
+#[derive(Default)]
+struct Columns {
+    seq: Vec<u64>,
+    time: Vec<u64>,
+    ip: Vec<u64>,
+    site: Vec<u32>,
+    address: Vec<u64>,
+    size: Vec<u32>,
+    store: Vec<bool>,
+}
+
+/// Rows of one thread.
+struct Rows {
+    columns: Columns,
+    rows: u64,
+    loads: u64,
+    sample: u32,
+    parts: usize,
+    groups: usize,
+    file: Option<FileWriter<std::io::BufWriter<std::fs::File>>>,
+}
+
+/// Writes a trace.
+pub struct TraceWriter {
+    folder: PathBuf,
+    schema: ArrowSchema,
+    threads: BTreeMap<(u32, u32), Rows>,
+    sites: HashMap<u64, u32>,
+    order: Vec<(u64, u32)>,
+    /// The manifest, as far as the reader of the other trace knows it.
+    pub manifest: Manifest,
+}
+
+fn options() -> WriteOptions {
+    WriteOptions {
+        statistics: StatisticsOptions::empty(),
+        version: Version::V1,
+        compression: CompressionOptions::Lz4Raw,
+        data_page_size: Some(256 << 10),
+    }
+}
+
+fn arrow_type(name: &str) -> ArrowDataType {
+    match name {
+        "u8" => ArrowDataType::UInt8,
+        "u16" => ArrowDataType::UInt16,
+        "u32" => ArrowDataType::UInt32,
+        "bool" => ArrowDataType::Boolean,
+        _ => ArrowDataType::UInt64,
+    }
+}
+
+impl TraceWriter {
+    /// Makes the folder, which must not hold anything.
+    pub fn new(folder: &Path) -> anyhow::Result<TraceWriter> {
+        let occupied = std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some());
+        anyhow::ensure!(
+            !occupied,
+            "{}: the folder is not empty; give another one with -o, or remove it",
+            folder.display()
+        );
+        for part in [SAMPLES_DIR, ANNOTATIONS_DIR] {
+            let path = folder.join(part);
+            std::fs::create_dir_all(&path)
+                .with_context(|| format!("{}: cannot make the folder", path.display()))?;
+        }
+        let fields = COLUMNS.map(|(name, kind)| Field::new(name.into(), arrow_type(kind), false));
+        Ok(TraceWriter {
+            folder: folder.to_path_buf(),
+            schema: ArrowSchema::from_iter(fields.into_iter().map(|f| (f.name.clone(), f))),
+            threads: BTreeMap::new(),
+            sites: HashMap::new(),
+            order: Vec::new(),
+            manifest: Manifest::default(),
+        })
+    }
+
+    /// Adds an access; those of a thread come in order.
+    pub fn add(&mut self, access: ImportedAccess) -> anyhow::Result<()> {
+        let next = self.order.len() as u32;
+        let site = *self.sites.entry(access.ip).or_insert(next);
+        if site == next {
+            self.order.push((access.ip, access.size));
+        }
+        let sample = self.threads.len() as u32;
+        let key = (access.process, access.thread);
+        let rows = self.threads.entry(key).or_insert_with(|| Rows {
+            columns: Columns::default(),
+            rows: 0,
+            loads: 0,
+            sample,
+            parts: 0,
+            groups: 0,
+            file: None,
+        });
+        let columns = &mut rows.columns;
+        columns.seq.push(rows.rows);
+        columns.time.push(access.time);
+        columns.ip.push(access.ip);
+        columns.site.push(site);
+        columns.address.push(access.address);
+        columns.size.push(access.size);
+        columns.store.push(access.store);
+        rows.rows += 1;
+        rows.loads += u64::from(!access.store);
+        if columns.seq.len() == GROUP {
+            flush(&self.folder, &self.schema, key, rows)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest. `program`: name of the code, and where its instructions are. Gives the rows.
+    pub fn finish(mut self, program: &str) -> anyhow::Result<u64> {
+        let (mut rows, mut loads) = (0, 0);
+        for (&key, thread) in &mut self.threads {
+            flush(&self.folder, &self.schema, key, thread)?;
+            close(thread)?;
+            rows += thread.rows;
+            loads += thread.loads;
+        }
+        let sidecar = self.sidecar(program);
+        let name = format!("{ANNOTATIONS_DIR}/import.mgza");
+        let path = self.folder.join(&name);
+        sidecar
+            .write(&path)
+            .with_context(|| format!("{}: cannot write", path.display()))?;
+        let threads = self.threads.iter().map(|(&(process, thread), of)| Thread {
+            process,
+            thread,
+            rows: of.rows,
+            samples: 1,
+            records_executed: of.rows,
+            records_kept: of.rows,
+            ..Thread::default()
+        });
+        let mut manifest = Manifest {
+            format: TRACE_FORMAT.into(),
+            version: TRACE_VERSION,
+            tool: concat!("mgz-analyze ", env!("CARGO_PKG_VERSION")).into(),
+            mode: TraceMode::Full,
+            unit: "records".into(),
+            state: "complete".into(),
+            data: "samples".into(),
+            modules: vec![Module {
+                path: program.into(),
+                sidecar: name,
+                sidecar_id: sidecar.id_hex(),
+                ..Module::default()
+            }],
+            threads: threads.collect(),
+            ..self.manifest
+        };
+        let totals = &mut manifest.totals;
+        (totals.rows, totals.samples) = (rows, self.threads.len() as u64);
+        (totals.records_executed, totals.records_kept) = (rows, rows);
+        totals.loads_executed = Some(loads);
+        let path = self.folder.join(MANIFEST);
+        let text = serde_json::to_vec_pretty(&manifest)?;
+        std::fs::write(&path, text).with_context(|| format!("{}: cannot write", path.display()))?;
+        Ok(rows)
+    }
+
+    /// The instructions as sites; pages of code stand for functions.
+    fn sidecar(&self, program: &str) -> Sidecar {
+        let mut pages: Vec<u64> = self
+            .order
+            .iter()
+            .map(|o| o.0 / PAGE_BYTES * PAGE_BYTES)
+            .collect();
+        pages.sort_unstable();
+        pages.dedup();
+        let functions = pages.iter().map(|&start| Function {
+            name: NONE,
+            left: NONE,
+            start,
+            end: start.saturating_add(PAGE_BYTES),
+            ..Function::default()
+        });
+        let sites = self.order.iter().map(|&(ip, size)| Site {
+            function: pages
+                .binary_search(&(ip / PAGE_BYTES * PAGE_BYTES))
+                .unwrap_or(0) as u32,
+            region: NONE,
+            location: NONE,
+            ip,
+            size,
+            class: 2,
+            a: NO_RECORD,
+            b: NO_RECORD,
+            ..Site::default()
+        });
+        Sidecar {
+            id: *b"mgz imported run",
+            header: Header {
+                input: Input {
+                    path: program.into(),
+                    ..Input::default()
+                },
+                tool: concat!("mgz-analyze ", env!("CARGO_PKG_VERSION")).into(),
+                flavour: "soft".into(),
+                ..Header::default()
+            },
+            functions: functions.collect(),
+            sites: sites.collect(),
+            ..Sidecar::default()
+        }
+    }
+}
+
+/// Writes the rows that wait as a row group.
+fn flush(
+    folder: &Path,
+    schema: &ArrowSchema,
+    (process, thread): (u32, u32),
+    rows: &mut Rows,
+) -> anyhow::Result<()> {
+    let columns = std::mem::take(&mut rows.columns);
+    let length = columns.seq.len();
+    if length == 0 {
+        return Ok(());
+    }
+    if rows.groups == GROUPS {
+        close(rows)?;
+    }
+    let file = match &mut rows.file {
+        Some(file) => file,
+        None => {
+            // Parts are read in the order of their names, rows by process and thread.
+            let name = format!("part-{process:010}-{thread:010}-{:06}.parquet", rows.parts);
+            let path = folder.join(SAMPLES_DIR).join(name);
+            let to = std::fs::File::create(&path)
+                .with_context(|| format!("{}: cannot write", path.display()))?;
+            rows.parts += 1;
+            rows.file.insert(FileWriter::try_new(
+                std::io::BufWriter::new(to),
+                schema.clone(),
+                options(),
+            )?)
+        }
+    };
+    let u32s = |values: Vec<u32>| PrimitiveArray::from_vec(values).boxed();
+    let u64s = |values: Vec<u64>| PrimitiveArray::from_vec(values).boxed();
+    let arrays: Vec<Box<dyn Array>> = vec![
+        u32s(vec![process; length]),
+        u32s(vec![thread; length]),
+        u64s(columns.seq),
+        u32s(vec![rows.sample; length]),
+        u64s(columns.time),
+        PrimitiveArray::from_vec(vec![0u16; length]).boxed(),
+        u64s(columns.ip),
+        u32s(columns.site),
+        u64s(columns.address),
+        u32s(columns.size),
+        PrimitiveArray::from_vec(vec![UNKNOWN_CLASS; length]).boxed(),
+        BooleanArray::from_slice(&columns.store).boxed(),
+        PrimitiveArray::from_vec(vec![0u16; length]).boxed(),
+    ];
+    let types = file.parquet_schema().fields().to_vec();
+    let encodings = vec![vec![Encoding::Plain]; arrays.len()];
+    let batch = RecordBatchT::new(length, Arc::new(schema.clone()), arrays);
+    file.write(
+        length as u64,
+        row_group_iter(batch, encodings.into(), types, options()),
+    )?;
+    rows.groups += 1;
+    Ok(())
+}
+
+fn close(rows: &mut Rows) -> anyhow::Result<()> {
+    if let Some(mut file) = rows.file.take() {
+        file.end(None)?;
+    }
+    rows.groups = 0;
+    Ok(())
+}

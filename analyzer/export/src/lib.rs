@@ -1,0 +1,289 @@
+//! `mgz-analyze export`: a trace in the formats of other tools. [`import`]: the way back.
+//!
+//! Formats of profilers are made from a [`profile`]: loads by place, class, object, thread and
+//! time. Formats of every access ([`accesses`]) need complete traces. Notes on numbers that do not
+//! add up, and on missing data, are written to the file if the format allows it, and to standard
+//! error. `docs/reference/export.md` describes the formats.
+
+pub mod accesses;
+pub mod dhat;
+pub mod import;
+pub mod perfetto;
+pub mod pprof;
+pub mod profile;
+pub mod protobuf;
+pub mod sarif;
+pub mod text_profiles;
+
+use accesses::Format;
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use mgz_analyzer::cli::trace;
+use mgz_analyzer::commands::{is_watched, refuse_watched};
+use mgz_analyzer::input::{ColumnSet, Trace};
+use mgz_analyzer::report::Analysis;
+use mgz_analyzer::report::build::{Questions, examine};
+use mgz_annotations_schema::TraceMode;
+use mgz_annotations_schema::manifest::Cache;
+use mgz_annotations_schema::tell;
+use mgz_model_commands::cache::spec::hierarchy;
+use mgz_models::cache::{LevelSpec, Shape};
+use profile::Profile;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz export trace --to pprof -o loads.pb.gz       then: go tool pprof -http : loads.pb.gz
+  mgz export trace --to speedscope -o loads.speedscope.json
+  mgz export trace --to perfetto -o loads.pftrace  for https://ui.perfetto.dev
+  mgz export trace --to callgrind -o callgrind.out.mgz; callgrind_annotate callgrind.out.mgz
+  mgz export trace --to collapsed | flamegraph.pl > loads.svg
+  mgz export trace --to sarif -o mgz.sarif         findings beside the lines of a pull request
+  mgz export full --to drmemtrace -o drmemtrace.app.dir
+  mgz export full --to ramulator2 --behind 32K:8:plru:stride,1M:16 -o misses.trace
+
+docs/reference/export.md tells what stands where in each format.";
+
+/// Output formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum To {
+    /// pprof: loads, misses, footprint, reuses, by place, class, object and thread.
+    Pprof,
+    /// The Firefox profiler: loads in time.
+    Firefox,
+    /// speedscope: loads in time.
+    Speedscope,
+    /// Stacks in a line each, for flame graphs.
+    Collapsed,
+    /// Callgrind: loads and misses by line.
+    Callgrind,
+    /// Perfetto: windows, and loads per time.
+    Perfetto,
+    /// DHAT: heap blocks and what was read of them.
+    Dhat,
+    /// Findings for code hosts (SARIF 2.1.0).
+    Sarif,
+    /// Valgrind's lackey: every access of a complete trace.
+    Lackey,
+    /// Dinero's traces: every access of a complete trace.
+    Din,
+    /// DynamoRIO's drmemtrace: every access of a complete trace; a folder.
+    Drmemtrace,
+    /// ChampSim: every access of a complete trace, as an instruction that does nothing else.
+    Champsim,
+    /// Ramulator 2 (load-store traces): every access of a complete trace.
+    Ramulator2,
+}
+
+impl To {
+    /// The writer of the format. A new format must be named here, or this does not compile.
+    fn writer(self) -> Writer {
+        match self {
+            To::Lackey => Writer::Accesses(Format::Lackey),
+            To::Din => Writer::Accesses(Format::Din),
+            To::Drmemtrace => Writer::Accesses(Format::Drmemtrace),
+            To::Champsim => Writer::Accesses(Format::Champsim),
+            To::Ramulator2 => Writer::Accesses(Format::Ramulator2),
+            To::Sarif => Writer::Analysis(|analysis, arguments| {
+                let log = sarif::write(analysis, &arguments.source_root);
+                let mut bytes = serde_json::to_vec_pretty(&log)?;
+                bytes.push(b'\n');
+                Ok(bytes)
+            }),
+            To::Pprof => Writer::Profile(|profile, _| Ok(pprof::write(profile)?)),
+            To::Perfetto => Writer::Profile(|profile, _| Ok(perfetto::write(profile))),
+            To::Firefox => Writer::Profile(|profile, _| {
+                Ok(serde_json::to_vec(&text_profiles::firefox(profile))?)
+            }),
+            To::Speedscope => Writer::Profile(|profile, _| {
+                Ok(serde_json::to_vec(&text_profiles::speedscope(profile))?)
+            }),
+            To::Collapsed => {
+                Writer::Profile(|profile, _| Ok(text_profiles::collapsed(profile).into_bytes()))
+            }
+            To::Callgrind => {
+                Writer::Profile(|profile, _| Ok(text_profiles::callgrind(profile).into_bytes()))
+            }
+            To::Dhat => Writer::Profile(|profile, arguments| {
+                let heap = dhat::write(&arguments.trace, profile).map_err(anyhow::Error::msg)?;
+                Ok(serde_json::to_vec(&heap)?)
+            }),
+        }
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value()
+            .map_or_else(String::new, |v| v.get_name().to_string())
+    }
+
+    fn is_binary(self) -> bool {
+        matches!(self, To::Pprof | To::Perfetto | To::Champsim)
+    }
+}
+
+/// The way a format is written.
+enum Writer {
+    /// From every access of a complete trace.
+    Accesses(Format),
+    /// From the tables and findings of the analysis.
+    Analysis(fn(&Analysis, &ExportArguments) -> anyhow::Result<Vec<u8>>),
+    /// From loads by place, class, object, thread and time.
+    Profile(fn(&Profile, &ExportArguments) -> anyhow::Result<Vec<u8>>),
+}
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ExportArguments {
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(value_parser = trace())]
+    pub trace: PathBuf,
+    /// The format.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub to: To,
+    /// The file, or the folder of drmemtrace; without it: standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Formats of every access: writes only what misses in these caches, as lines: levels as with
+    /// mgz-analyze cache (32K:8:plru:stride,1M:16:exclusive), or as with mgz-analyze --caches
+    /// (L1=32K/8,L2=1M/16, or a name).
+    #[arg(long, value_name = "CACHES", value_parser = caches)]
+    pub behind: Option<Behind>,
+    /// Adds predicted misses of a sampled trace. (Of full traces they are always there.)
+    #[arg(long)]
+    pub misses: bool,
+    /// SARIF: folder that paths are given relative to.
+    #[arg(long, value_name = "DIR", default_value = "")]
+    pub source_root: String,
+}
+
+/// Caches in front of a memory.
+#[derive(Clone, Debug)]
+pub struct Behind(pub Vec<LevelSpec>);
+
+fn caches(text: &str) -> Result<Behind, String> {
+    if text.contains(':') {
+        return hierarchy(text).map(Behind);
+    }
+    let of = |c: &Cache| Shape::new(c.size, c.ways, c.line).map(LevelSpec::from);
+    let caches = mgz_analyzer::misses::caches::parse(text)?;
+    let levels: Result<Vec<_>, _> = caches.iter().map(of).collect();
+    levels.map(Behind).map_err(|e| e.to_string())
+}
+
+/// The tables of a trace.
+fn analysis(trace: &Trace, misses: bool) -> anyhow::Result<(Analysis, Vec<String>)> {
+    let questions = Questions::tables(misses);
+    let source = trace.source(ColumnSet::default());
+    let bar =
+        mgz_analyzer::util::progress::bar((0..source.pieces()).map(|p| source.piece_rows(p)).sum());
+    drop(source);
+    let found = examine(trace, &questions, &|rows| bar.inc(rows));
+    bar.finish_and_clear();
+    Ok(found?)
+}
+
+/// Runs the command.
+pub fn run(arguments: &ExportArguments) -> anyhow::Result<ExitCode> {
+    let (to, folder) = (arguments.to, &arguments.trace);
+    if is_watched(folder) {
+        return Err(refuse_watched(folder, "mgz-analyze export"));
+    }
+    if arguments.output.is_none() && to.is_binary() && std::io::stdout().is_terminal() {
+        bail!(
+            "--to {} is no text for a terminal; give a file with -o",
+            to.name()
+        );
+    }
+    let trace = Trace::open(folder, true)?;
+    let mode = &trace.manifest.mode;
+    if *mode == TraceMode::Count {
+        bail!(
+            "{}: mgz-analyze export takes rows of loads, and a trace of mgz-record --count has numbers of loads only; record with another --mode",
+            folder.display()
+        );
+    }
+    if let Writer::Accesses(format) = to.writer() {
+        if !mode.has_all_loads() {
+            bail!(
+                "{}: --to {} means every access of the run, and this trace is sampled (mode {mode}); record with mgz-record --mode full",
+                folder.display(),
+                to.name()
+            );
+        }
+        return every_access(&trace, format, arguments);
+    }
+    if arguments.behind.is_some() {
+        bail!(
+            "--behind leaves accesses out, which --to {} has none of; choose lackey, din, drmemtrace, champsim or ramulator2",
+            to.name()
+        );
+    }
+    let (analysis, mut damage) = analysis(&trace, arguments.misses)?;
+    let bytes = match to.writer() {
+        Writer::Analysis(write) => write(&analysis, arguments)?,
+        Writer::Profile(write) => {
+            let profile = profile::build(&trace, &analysis);
+            if profile.damaged && damage.is_empty() {
+                damage.push("part of the trace could not be read".into());
+            }
+            tell(&profile.notes);
+            write(&profile, arguments)?
+        }
+        Writer::Accesses(_) => unreachable!("written from the rows, above"),
+    };
+    match &arguments.output {
+        Some(file) => std::fs::write(file, bytes)
+            .with_context(|| format!("{}: cannot write", file.display()))?,
+        None => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(&bytes)?;
+            out.flush()?;
+        }
+    }
+    let whole = damage.is_empty() && trace.damage.is_empty();
+    tell(&damage);
+    Ok(if whole {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+fn tell(notes: &[String]) {
+    for note in notes {
+        tell!("mgz-analyze: note: {note}");
+    }
+}
+
+fn every_access(
+    trace: &Trace,
+    format: Format,
+    arguments: &ExportArguments,
+) -> anyhow::Result<ExitCode> {
+    let levels = arguments.behind.as_ref().map_or(&[][..], |b| &b.0);
+    let mut done = accesses::export(trace, format, arguments.output.as_deref(), levels)?;
+    if format == Format::Champsim {
+        done.notes.push("the file has accesses alone: no branches, no registers, no other instructions; instructions per cycle say nothing".into());
+    }
+    if format == Format::Drmemtrace {
+        done.notes.push(
+            "the file has the instructions that access memory alone, and their lengths stand as 1"
+                .into(),
+        );
+    }
+    tell(&done.notes);
+    tell!(
+        "mgz-analyze: wrote {} loads and {} stores",
+        done.loads,
+        done.stores
+    );
+    let whole = !done.damaged && trace.damage.is_empty();
+    Ok(if whole {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}

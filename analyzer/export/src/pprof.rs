@@ -1,0 +1,203 @@
+//! pprof's `profile.proto`, gzipped.
+
+use crate::profile::{CLASSES, Profile, Sample};
+use crate::protobuf::Message;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::collections::HashMap;
+use std::io::Write;
+
+/// Texts, each once; the first is empty.
+struct Texts {
+    index: HashMap<String, u64>,
+    list: Vec<String>,
+}
+
+impl Texts {
+    fn new() -> Texts {
+        Texts {
+            index: HashMap::from([(String::new(), 0)]),
+            list: vec![String::new()],
+        }
+    }
+
+    fn get(&mut self, text: &str) -> u64 {
+        if let Some(&known) = self.index.get(text) {
+            return known;
+        }
+        let next = self.list.len() as u64;
+        self.list.push(text.into());
+        self.index.insert(text.into(), next);
+        next
+    }
+}
+
+/// The messages of the file.
+struct Writer<'a> {
+    profile: &'a Profile,
+    texts: Texts,
+    out: Message,
+}
+
+/// The file.
+pub fn write(profile: &Profile) -> std::io::Result<Vec<u8>> {
+    let mut writer = Writer {
+        profile,
+        texts: Texts::new(),
+        out: Message::new(),
+    };
+    let first = writer.kinds();
+    let keys = ["class", "object", "thread", "process", "rank"].map(|k| writer.texts.get(k));
+    for sample in &profile.samples {
+        writer.sample(sample, keys);
+    }
+    writer.places();
+    writer.end(&first);
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+    gzip.write_all(&writer.out.bytes)?;
+    gzip.finish()
+}
+
+impl Writer<'_> {
+    fn push(&mut self, field: u32, message: Message) {
+        self.out = std::mem::take(&mut self.out).message(field, message);
+    }
+
+    /// Writes the kinds of values, and returns the name of the first one.
+    fn kinds(&mut self) -> String {
+        let profile = self.profile;
+        let misses = profile.misses.iter();
+        let mut kinds = vec![("loads".to_string(), "count")];
+        kinds.extend(misses.map(|m| (format!("misses_{}", m.0), "count")));
+        kinds.push(("footprint".into(), "addresses"));
+        kinds.push(("reuses".into(), "count"));
+        if profile.load_ns.is_some() {
+            kinds.push(("time".into(), "nanoseconds"));
+        }
+        for (name, unit) in &kinds {
+            let kind = Message::new()
+                .number(1, self.texts.get(name))
+                .number(2, self.texts.get(unit));
+            self.push(1, kind);
+        }
+        kinds.swap_remove(0).0
+    }
+
+    /// Writes a sample. `keys`: names of its labels.
+    fn sample(&mut self, sample: &Sample, keys: [u64; 5]) {
+        let profile = self.profile;
+        let loads = sample.loads as f64;
+        let scaled = |each: &[f64]| (each[sample.place] * loads).round() as u64;
+        let mut values = vec![sample.loads];
+        values.extend(profile.misses.iter().map(|m| scaled(&m.1)));
+        values.push(sample.footprint);
+        values.push(sample.reuses);
+        values.extend(profile.load_ns.iter().map(|ns| scaled(ns)));
+        let thread = &profile.threads[sample.thread];
+        let mut label = |key: u64, text: &str| {
+            Message::new()
+                .number(1, key)
+                .number(2, self.texts.get(text))
+        };
+        let class = label(
+            keys[0],
+            CLASSES.get(sample.class as usize).unwrap_or(&"store"),
+        );
+        let object = &profile.objects[sample.object as usize];
+        let object = label(
+            keys[1],
+            if object.name.is_empty() {
+                &object.kind
+            } else {
+                &object.name
+            },
+        );
+        let name = match thread.name.is_empty() {
+            true => thread.thread.to_string(),
+            false => format!("{} {}", thread.thread, thread.name),
+        };
+        let name = label(keys[2], &name);
+        let number =
+            |key: u64, value: u32| Message::new().number(1, key).number(3, u64::from(value));
+        let mut message = Message::new()
+            .packed(1, [sample.place as u64 + 1])
+            .packed(2, values)
+            .message(3, class)
+            .message(3, object)
+            .message(3, name)
+            .message(3, number(keys[3], thread.process));
+        if let Some(rank) = profile.rank {
+            message = message.message(3, number(keys[4], rank));
+        }
+        self.push(2, message);
+    }
+
+    /// Writes modules, places and functions.
+    fn places(&mut self) {
+        let profile = self.profile;
+        let mut modules: Vec<&str> = Vec::new();
+        let mut functions: HashMap<(&str, &str), u64> = HashMap::new();
+        let (mut locations, mut named) = (Message::new(), Message::new());
+        for (at, place) in profile.places.iter().enumerate() {
+            let module = place.frames[0].module.as_str();
+            let known = modules.iter().position(|m| *m == module);
+            let mapping = known.unwrap_or_else(|| {
+                modules.push(module);
+                modules.len() - 1
+            });
+            let mut location = Message::new()
+                .number(1, at as u64 + 1)
+                .number(2, mapping as u64 + 1);
+            for frame in &place.frames {
+                let next = functions.len() as u64 + 1;
+                let id = *functions
+                    .entry((&frame.function, &frame.file))
+                    .or_insert(next);
+                if id == next {
+                    let name = self.texts.get(&frame.function);
+                    let function = Message::new()
+                        .number(1, id)
+                        .number(2, name)
+                        .number(3, name)
+                        .number(4, self.texts.get(&frame.file));
+                    named = named.message(5, function);
+                }
+                let line = Message::new()
+                    .number(1, id)
+                    .signed(2, i64::from(frame.line));
+                location = location.message(4, line);
+            }
+            locations = locations.message(4, location);
+        }
+        for (at, module) in modules.iter().enumerate() {
+            let mapping = Message::new()
+                .number(1, at as u64 + 1)
+                .number(5, self.texts.get(module));
+            let known = [7, 8, 9, 10]
+                .into_iter()
+                .fold(mapping, |m, field| m.number(field, 1));
+            self.push(3, known);
+        }
+        self.out.bytes.extend(locations.bytes);
+        self.out.bytes.extend(named.bytes);
+    }
+
+    /// Writes comments, texts and the default kind.
+    fn end(&mut self, default: &str) {
+        let texts = &mut self.texts;
+        let notes = self.profile.notes.iter();
+        let comments = notes.chain([&self.profile.command]);
+        let comments: Vec<u64> = comments.map(|t| texts.get(t)).collect();
+        let (loads, default) = (texts.get("loads"), texts.get(default));
+        let count = texts.get("count");
+        let mut out = std::mem::take(&mut self.out);
+        for text in &texts.list {
+            out = out.text(6, text);
+        }
+        self.out = out
+            .message(11, Message::new().number(1, loads).number(2, count))
+            .number(12, 1)
+            .packed(13, comments)
+            .number(14, default);
+    }
+}

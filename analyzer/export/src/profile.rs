@@ -1,0 +1,461 @@
+//! Data for the formats of profilers: loads by place, class, object, thread and time.
+
+use mgz_analyzer::commands::stream::AccessSegment;
+use mgz_analyzer::commands::visit;
+use mgz_analyzer::data::code_map::{CodeMap, LineName};
+use mgz_analyzer::data::object_map::{Object, Recent, Resolver, UNKNOWN};
+use mgz_analyzer::data::rows::Run;
+use mgz_analyzer::input::{ColumnSet, Trace, objects};
+use mgz_analyzer::output::document::Document;
+use mgz_analyzer::report::Analysis;
+use mgz_analyzer::util::fast_hash::Mixed;
+use mgz_annotations_schema::TraceMode;
+use std::collections::{HashMap, HashSet};
+
+/// Pieces that the time of a thread of a complete trace is cut into, at most.
+const SLICES: u64 = 1000;
+/// Bytes of a block of reuse: that of the tables unless they are asked for another.
+const BLOCK: u64 = 64;
+
+/// A frame of a call stack.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Function.
+    pub function: String,
+    /// File name of the module.
+    pub module: String,
+    /// Source file; empty if unknown.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+}
+
+/// Place of loads: its frames, innermost first. All but the last are inlined.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FrameChain {
+    /// Frames.
+    pub frames: Vec<Frame>,
+    /// Function of the machine code.
+    pub function: String,
+}
+
+/// Loads of one place, class, object and thread.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Index into the places.
+    pub place: usize,
+    /// 0 Constant, 1 Strided, 2 Irregular.
+    pub class: u32,
+    /// Index into the objects.
+    pub object: u32,
+    /// Index into the threads.
+    pub thread: usize,
+    /// Loads, implied ones included.
+    pub loads: u64,
+    /// Bytes that its rows read; those of implied loads are not known.
+    pub bytes: u64,
+    /// Distinct addresses.
+    pub footprint: u64,
+    /// Touches of a block of [`BLOCK`] bytes that the window has touched before.
+    pub reuses: u64,
+}
+
+/// Loads of a stretch of time.
+#[derive(Clone, Debug)]
+pub struct Slice {
+    /// Index into the threads.
+    pub thread: usize,
+    /// CLOCK_MONOTONIC.
+    pub from_ns: u64,
+    /// See `from_ns`.
+    pub to_ns: u64,
+    /// Loads by place, in the order in which they first occur.
+    pub loads: Vec<(usize, u64)>,
+}
+
+impl Slice {
+    /// Loads in it.
+    pub fn all(&self) -> u64 {
+        self.loads.iter().map(|l| l.1).sum()
+    }
+}
+
+/// A thread.
+#[derive(Clone, Debug)]
+pub struct ThreadName {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+    /// Its name; may be empty.
+    pub name: String,
+}
+
+/// A profile.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// The traced command.
+    pub command: String,
+    /// Its start, RFC 3339.
+    pub started: String,
+    /// Number of the process in a job of many.
+    pub rank: Option<u32>,
+    /// Mode of the trace.
+    pub mode: TraceMode,
+    /// Places.
+    pub places: Vec<FrameChain>,
+    /// Objects; the first is none.
+    pub objects: Vec<Object>,
+    /// Threads.
+    pub threads: Vec<ThreadName>,
+    /// Loads.
+    pub samples: Vec<Sample>,
+    /// Loads in time, in the order of threads and time.
+    pub slices: Vec<Slice>,
+    /// Predicted misses per load by place: name of the level and ratios; empty where nothing is known.
+    pub misses: Vec<(String, Vec<f64>)>,
+    /// Nanoseconds of a load of each place, where windows come by time.
+    pub load_ns: Option<Vec<f64>>,
+    /// Notes on the numbers.
+    pub notes: Vec<String>,
+    /// Part of the trace could not be read.
+    pub damaged: bool,
+}
+
+/// Names of classes.
+pub const CLASSES: [&str; 3] = ["constant", "strided", "irregular"];
+
+/// The frames of a line piece.
+fn frames(code: &CodeMap, piece: usize) -> FrameChain {
+    let piece = &code.pieces[piece];
+    let function = code.functions[piece.function as usize].clone();
+    let line: &LineName = &code.lines[piece.line as usize];
+    let mut all = vec![Frame {
+        function: line.function.clone(),
+        module: line.module.clone(),
+        file: line.file.clone(),
+        line: line.line,
+    }];
+    for caller in &piece.chain {
+        let (name, at) = caller.rsplit_once(" at ").unwrap_or((caller, ""));
+        let (file, line) = at.rsplit_once(':').unwrap_or((at, ""));
+        all.push(Frame {
+            function: name.into(),
+            module: function.module.clone(),
+            file: file.into(),
+            line: line.parse().unwrap_or(0),
+        });
+    }
+    FrameChain {
+        frames: all,
+        function: function.function,
+    }
+}
+
+/// Loads of one group, object and thread.
+#[derive(Default)]
+struct Counted {
+    loads: u64,
+    bytes: u64,
+    addresses: HashSet<u64, Mixed>,
+    reuses: u64,
+}
+
+#[derive(Default)]
+struct Building {
+    places: HashMap<FrameChain, usize>,
+    of_piece: Vec<Option<usize>>,
+    threads: Vec<(u32, u32)>,
+    samples: HashMap<(u32, u32, u32), Counted>,
+    /// Blocks of the window that is read.
+    met: HashSet<u64, Mixed>,
+    slices: Vec<Slice>,
+    /// Rows of the open slice, and of a slice.
+    rows: (u64, u64),
+}
+
+impl Building {
+    /// Touches of an access that are reuses. An access touches all blocks that it has bytes in.
+    fn reuses(&mut self, address: u64, size: u32) -> u64 {
+        let last = address.saturating_add(u64::from(size.max(1)) - 1) / BLOCK;
+        (address / BLOCK..=last)
+            .map(|block| u64::from(!self.met.insert(block)))
+            .sum()
+    }
+
+    fn place(&mut self, code: &CodeMap, profile: &mut Profile, group: u32) -> usize {
+        let piece = group as usize / 4;
+        if self.of_piece.len() <= piece {
+            self.of_piece.resize(code.pieces.len().max(piece + 1), None);
+        }
+        if let Some(place) = self.of_piece[piece] {
+            return place;
+        }
+        let frames = frames(code, piece);
+        let next = profile.places.len();
+        let place = *self.places.entry(frames.clone()).or_insert(next);
+        if place == next {
+            profile.places.push(frames);
+        }
+        self.of_piece[piece] = Some(place);
+        place
+    }
+
+    /// The number of a thread. Rows are sorted by thread: it is nearly always the last one.
+    fn thread(&mut self, id: (u32, u32)) -> usize {
+        let known = self.threads.iter().rposition(|t| *t == id);
+        known.unwrap_or_else(|| {
+            self.threads.push(id);
+            self.threads.len() - 1
+        })
+    }
+
+    /// Begins a slice where one is due.
+    fn slice(&mut self, thread: usize, run: &Run, starts: bool, from_ns: u64) {
+        let full = self.rows.0 >= self.rows.1;
+        let other = self.slices.last().is_none_or(|s| s.thread != thread);
+        if other || full || starts {
+            self.rows.0 = 0;
+            if let Some(last) = self.slices.last_mut().filter(|_| !other && full) {
+                last.to_ns = last.to_ns.min(from_ns).max(last.from_ns);
+            }
+            self.slices.push(Slice {
+                thread,
+                from_ns,
+                to_ns: run.last_time,
+                loads: Vec::new(),
+            });
+        }
+    }
+
+    /// Adds loads to the open slice.
+    fn add_to_slice(&mut self, by_place: Vec<(usize, u64)>, last_time: u64) {
+        let Some(slice) = self.slices.last_mut() else {
+            return;
+        };
+        slice.to_ns = last_time.max(slice.from_ns);
+        for (place, loads) in by_place {
+            match slice.loads.iter_mut().find(|p| p.0 == place) {
+                Some(known) => known.1 += loads,
+                None => slice.loads.push((place, loads)),
+            }
+        }
+    }
+}
+
+/// Reads the rows of a trace into a profile.
+struct Reading<'a> {
+    trace: &'a Trace,
+    profile: Profile,
+    building: Building,
+    resolver: Option<Resolver>,
+    recent: Recent,
+    /// Rows of each thread, by process and thread.
+    rows_of: HashMap<(u32, u32), u64>,
+}
+
+impl Reading<'_> {
+    /// Adds the rows of a segment.
+    fn add(&mut self, segment: &AccessSegment<'_>) {
+        let run = segment.run;
+        let id = (run.process, run.thread);
+        let thread = self.building.thread(id);
+        if segment.starts {
+            self.building.met.clear();
+        }
+        self.building.rows.1 = match self.profile.mode.has_all_loads() {
+            true => (self.rows_of.get(&id).copied().unwrap_or(0) / SLICES).max(1 << 12),
+            false => u64::MAX,
+        };
+        let all = segment.loads.len();
+        let step = run.last_time.saturating_sub(run.first_time) as f64 / (all.max(2) - 1) as f64;
+        let time = |row: usize| run.first_time + (row as f64 * step) as u64;
+        let mut starts = segment.starts;
+        let mut at = 0;
+        while at < all {
+            self.building.slice(thread, run, starts, time(at));
+            starts = false;
+            let room = self.building.rows.1 - self.building.rows.0;
+            let end = all.min(at + usize::try_from(room).unwrap_or(usize::MAX));
+            let mut by_place: Vec<(usize, u64)> = Vec::new();
+            for row in at..end {
+                let (place, loads) = self.add_row(segment, row, thread, time(row));
+                match by_place.iter_mut().rev().find(|p| p.0 == place) {
+                    Some(known) => known.1 += loads,
+                    None => by_place.push((place, loads)),
+                }
+            }
+            self.building.rows.0 += (end - at) as u64;
+            self.building.add_to_slice(by_place, run.last_time);
+            at = end;
+        }
+    }
+
+    /// Adds a row to its sample. Returns its place and its loads.
+    fn add_row(
+        &mut self,
+        segment: &AccessSegment<'_>,
+        row: usize,
+        thread: usize,
+        time: u64,
+    ) -> (usize, u64) {
+        let rows = &segment.loads;
+        let (group, address, size) = (rows.group[row], rows.address[row], rows.size[row]);
+        let loads = 1 + u64::from(rows.implied[row]);
+        let object = self.resolver.as_ref().map_or(UNKNOWN, |resolver| {
+            resolver.find_recent(&mut self.recent, segment.run.process, address, time)
+        });
+        let reuses = self.building.reuses(address, size);
+        let key = (group, object, thread as u32);
+        let entry = self.building.samples.entry(key).or_default();
+        entry.loads += loads;
+        entry.bytes += u64::from(size);
+        entry.addresses.insert(address);
+        entry.reuses += reuses;
+        let place = self
+            .building
+            .place(&self.trace.code, &mut self.profile, group);
+        (place, loads)
+    }
+
+    /// Lists threads, samples and slices.
+    fn finish(self) -> Profile {
+        let (mut profile, building) = (self.profile, self.building);
+        let told = self.trace.manifest.threads.iter();
+        let names: HashMap<(u32, u32), &str> = told
+            .map(|t| ((t.process, t.thread), t.name.as_str()))
+            .collect();
+        profile.threads = building
+            .threads
+            .iter()
+            .map(|&(process, thread)| ThreadName {
+                process,
+                thread,
+                name: names.get(&(process, thread)).unwrap_or(&"").to_string(),
+            })
+            .collect();
+        let mut samples: Vec<((u32, u32, u32), Counted)> = building.samples.into_iter().collect();
+        samples.sort_unstable_by_key(|s| s.0);
+        for ((group, object, thread), counted) in samples {
+            let place = building.of_piece[group as usize / 4].unwrap_or(0);
+            profile.samples.push(Sample {
+                place,
+                class: group & 3,
+                object,
+                thread: thread as usize,
+                loads: counted.loads,
+                bytes: counted.bytes,
+                footprint: counted.addresses.len() as u64,
+                reuses: counted.reuses,
+            });
+        }
+        profile.slices = building.slices;
+        profile
+    }
+}
+
+/// Reads a trace. `analysis`: what it says of the whole, for time and misses.
+pub fn build(trace: &Trace, analysis: &Analysis) -> Profile {
+    let manifest = &trace.manifest;
+    let mut profile = Profile {
+        command: manifest.command.join(" "),
+        started: manifest.started.clone(),
+        rank: manifest.rank,
+        mode: manifest.mode.clone(),
+        ..Profile::default()
+    };
+    let resolver = objects::read_objects(&trace.folder).unwrap_or_else(|sentence| {
+        profile.notes.push(sentence);
+        None
+    });
+    profile.objects = match &resolver {
+        Some(resolver) => resolver.objects.clone(),
+        None => vec![Object {
+            kind: "unknown".into(),
+            name: "[no known object]".into(),
+            ..Object::default()
+        }],
+    };
+    let mut rows_of: HashMap<(u32, u32), u64> = HashMap::new();
+    for thread in &manifest.threads {
+        *rows_of.entry((thread.process, thread.thread)).or_default() += thread.rows;
+    }
+    let mut reading = Reading {
+        trace,
+        profile,
+        building: Building::default(),
+        resolver,
+        recent: Recent::default(),
+        rows_of,
+    };
+    let mut document = Document::new("export");
+    let columns = ColumnSet { time: true };
+    let damaged = visit(trace, columns, &mut document, &mut |segment| {
+        reading.add(segment)
+    });
+    let mut profile = reading.finish();
+    profile.damaged = damaged;
+    profile.notes.extend(document.warnings);
+    costs(&mut profile, analysis, manifest.cpu_seconds);
+    profile
+}
+
+/// Misses and time of a load of each place, by the rows of lines.
+fn costs(profile: &mut Profile, analysis: &Analysis, cpu_seconds: f64) {
+    let line_of = |place: &FrameChain| {
+        let frame = &place.frames[0];
+        (
+            frame.function.clone(),
+            frame.module.clone(),
+            frame.file.clone(),
+            frame.line,
+        )
+    };
+    let mut rows = HashMap::new();
+    for row in &analysis.lines {
+        let key = (
+            row.function.clone(),
+            row.module.clone(),
+            row.file.clone(),
+            row.line,
+        );
+        rows.insert(key, row);
+    }
+    let found: Vec<_> = profile
+        .places
+        .iter()
+        .map(|p| rows.get(&line_of(p)).copied())
+        .collect();
+    let levels = analysis
+        .summary
+        .misses
+        .as_ref()
+        .map_or(&[][..], |m| &m.levels);
+    for (at, level) in levels.iter().enumerate() {
+        let ratio = |row: &Option<&mgz_analyzer::report::LineRow>| {
+            let misses = row.as_ref()?.loads.misses.as_ref()?;
+            misses.levels.get(at)?.ratio.map(|r| r[1])
+        };
+        let ratios = found.iter().map(|row| ratio(row).unwrap_or(0.0)).collect();
+        profile.misses.push((level.level.clone(), ratios));
+    }
+    if analysis.summary.trace.by_time && cpu_seconds > 0.0 {
+        let of = |row: &Option<&mgz_analyzer::report::LineRow>| {
+            let row = row.as_ref()?;
+            let loads = (row.loads.metrics.accesses + row.loads.metrics.implied) as f64;
+            (loads > 0.0).then_some(row.loads.time.value? / 100.0 * cpu_seconds * 1e9 / loads)
+        };
+        profile.load_ns = Some(found.iter().map(|row| of(row).unwrap_or(0.0)).collect());
+    }
+    profile.notes.push("footprints do not add up: the sum over places, objects or threads counts an address once for each of them".into());
+    if !profile.mode.has_all_loads() {
+        profile
+            .notes
+            .push("loads and footprints are those that were recorded, a sample of the run".into());
+    }
+    if !profile.misses.is_empty() {
+        profile
+            .notes
+            .push("misses are predicted from reuse distances, not measured".into());
+    }
+}

@@ -1,0 +1,383 @@
+//! speedscope, the Firefox profiler, collapsed stacks and callgrind.
+
+use crate::profile::{Frame, FrameChain, Profile};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap};
+
+fn thread_name(profile: &Profile, at: usize) -> String {
+    let thread = &profile.threads[at];
+    match thread.name.is_empty() {
+        true => format!("{}/{}", thread.process, thread.thread),
+        false => format!("{} {}/{}", thread.name, thread.process, thread.thread),
+    }
+}
+
+/// Frames of places, the outermost first, each frame once: the frames and the stacks.
+fn stacks(profile: &Profile) -> (Vec<&Frame>, Vec<Vec<usize>>) {
+    let mut index: HashMap<&Frame, usize> = HashMap::new();
+    let mut frames: Vec<&Frame> = Vec::new();
+    let stacks = profile.places.iter().map(|place| {
+        let frames = place.frames.iter().rev().map(|frame| {
+            *index.entry(frame).or_insert_with(|| {
+                frames.push(frame);
+                frames.len() - 1
+            })
+        });
+        frames.collect()
+    });
+    let stacks: Vec<Vec<usize>> = stacks.collect();
+    (frames, stacks)
+}
+
+/// speedscope's file: a profile for each thread, weighted by loads, in the order of time.
+pub fn speedscope(profile: &Profile) -> Value {
+    let (frames, stacks) = stacks(profile);
+    let shared: Vec<Value> = frames
+        .iter()
+        .map(|frame| {
+            let mut value = json!({"name": frame.function});
+            if !frame.file.is_empty() {
+                value["file"] = frame.file.clone().into();
+                value["line"] = frame.line.into();
+            }
+            value
+        })
+        .collect();
+    let profiles: Vec<Value> = (0..profile.threads.len())
+        .map(|thread| {
+            let (mut samples, mut weights, mut all) = (Vec::new(), Vec::new(), 0);
+            for slice in profile.slices.iter().filter(|s| s.thread == thread) {
+                for &(place, loads) in &slice.loads {
+                    samples.push(stacks[place].clone());
+                    weights.push(loads);
+                    all += loads;
+                }
+            }
+            json!({
+                "type": "sampled",
+                "name": format!("{} (loads)", thread_name(profile, thread)),
+                "unit": "none",
+                "startValue": 0,
+                "endValue": all,
+                "samples": samples,
+                "weights": weights,
+            })
+        })
+        .collect();
+    json!({
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "name": profile.command,
+        "exporter": concat!("mgz ", env!("CARGO_PKG_VERSION")),
+        "activeProfileIndex": 0,
+        "shared": {"frames": shared},
+        "profiles": profiles,
+    })
+}
+
+/// Texts of a thread of the Firefox profiler.
+#[derive(Default)]
+struct Strings {
+    index: HashMap<String, usize>,
+    list: Vec<String>,
+}
+
+impl Strings {
+    fn get(&mut self, text: &str) -> usize {
+        if let Some(&at) = self.index.get(text) {
+            return at;
+        }
+        self.list.push(text.into());
+        self.index.insert(text.into(), self.list.len() - 1);
+        self.list.len() - 1
+    }
+}
+
+/// Functions of the frames.
+#[derive(Default)]
+struct Functions {
+    /// Texts.
+    names: Vec<usize>,
+    files: Vec<Value>,
+    modules: Vec<usize>,
+    /// By frame.
+    of_frame: Vec<usize>,
+}
+
+/// Stacks as a tree.
+struct Nodes {
+    prefix: Vec<Option<usize>>,
+    frame: Vec<usize>,
+    /// By stack: its innermost node.
+    leaves: Vec<Option<usize>>,
+}
+
+impl Nodes {
+    fn new(stacks: &[Vec<usize>]) -> Nodes {
+        let mut nodes: HashMap<(Option<usize>, usize), usize> = HashMap::new();
+        let (mut prefix, mut node_frame): (Vec<Option<usize>>, Vec<usize>) = Default::default();
+        let mut leaf = |stack: &Vec<usize>| {
+            let mut parent = None;
+            for &frame in stack {
+                let next = prefix.len();
+                let node = *nodes.entry((parent, frame)).or_insert(next);
+                if node == next {
+                    prefix.push(parent);
+                    node_frame.push(frame);
+                }
+                parent = Some(node);
+            }
+            parent
+        };
+        let leaves = stacks.iter().map(&mut leaf).collect();
+        Nodes {
+            prefix,
+            frame: node_frame,
+            leaves,
+        }
+    }
+}
+
+/// Data that all threads of a file of the Firefox profiler share.
+struct Firefox<'a> {
+    profile: &'a Profile,
+    frames: Vec<&'a Frame>,
+    stacks: Vec<Vec<usize>>,
+    /// Sorted.
+    modules: Vec<&'a str>,
+    /// Begin of the first slice.
+    first_ns: u64,
+}
+
+impl Firefox<'_> {
+    fn ms(&self, ns: u64) -> f64 {
+        ns.saturating_sub(self.first_ns) as f64 / 1e6
+    }
+
+    /// Lists the functions of the frames, each once.
+    fn functions(&self, strings: &mut Strings) -> Functions {
+        let mut known: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut out = Functions::default();
+        for frame in &self.frames {
+            let next = out.names.len();
+            let function = *known.entry((&frame.function, &frame.file)).or_insert(next);
+            if function == next {
+                out.names.push(strings.get(&frame.function));
+                out.files.push(match frame.file.is_empty() {
+                    true => Value::Null,
+                    false => strings.get(&frame.file).into(),
+                });
+                let module = self.modules.binary_search(&frame.module.as_str());
+                out.modules.push(module.unwrap_or(0));
+            }
+            out.of_frame.push(function);
+        }
+        out
+    }
+
+    /// Makes the value of a thread.
+    fn thread(&self, at: usize) -> Value {
+        let mut strings = Strings::default();
+        let functions = self.functions(&mut strings);
+        let nodes = Nodes::new(&self.stacks);
+        let (mut stack, mut time, mut weight) = (Vec::new(), Vec::new(), Vec::new());
+        let mut last = 0;
+        for slice in self.profile.slices.iter().filter(|s| s.thread == at) {
+            for &(place, loads) in &slice.loads {
+                stack.push(nodes.leaves[place]);
+                time.push(self.ms(slice.from_ns));
+                weight.push(loads);
+            }
+            last = last.max(slice.to_ns);
+        }
+        let resource_names: Vec<usize> = self.modules.iter().map(|m| strings.get(m)).collect();
+        let zeros = |n: usize| vec![0; n];
+        let nulls = |n: usize| vec![Value::Null; n];
+        let (nf, nn) = (self.frames.len(), nodes.prefix.len());
+        let (nfu, nm) = (functions.names.len(), self.modules.len());
+        let thread = &self.profile.threads[at];
+        let name = match thread.name.is_empty() {
+            true => thread.thread.to_string(),
+            false => thread.name.clone(),
+        };
+        json!({
+            "processType": "default",
+            "processName": self.profile.command,
+            "processStartupTime": 0,
+            "processShutdownTime": null,
+            "registerTime": 0,
+            "unregisterTime": self.ms(last),
+            "pausedRanges": [],
+            "name": name,
+            "isMainThread": thread.process == thread.thread,
+            "pid": thread.process.to_string(),
+            "tid": thread.thread,
+            "samples": {"length": stack.len(), "stack": stack, "time": time, "weight": weight, "weightType": "samples"},
+            "markers": {"length": 0, "data": [], "name": [], "startTime": [], "endTime": [], "phase": [], "category": []},
+            "stackTable": {"length": nn, "prefix": nodes.prefix, "frame": nodes.frame, "category": zeros(nn), "subcategory": zeros(nn)},
+            "frameTable": {
+                "length": nf, "address": vec![-1; nf], "inlineDepth": zeros(nf), "category": zeros(nf), "subcategory": zeros(nf),
+                "func": functions.of_frame, "nativeSymbol": nulls(nf), "innerWindowID": nulls(nf), "implementation": nulls(nf),
+                "line": self.frames.iter().map(|f| if f.line == 0 { Value::Null } else { f.line.into() }).collect::<Vec<_>>(),
+                "column": nulls(nf),
+            },
+            "funcTable": {
+                "length": nfu, "name": functions.names, "isJS": vec![false; nfu], "relevantForJS": vec![false; nfu],
+                "resource": functions.modules, "fileName": functions.files, "lineNumber": nulls(nfu), "columnNumber": nulls(nfu),
+            },
+            "resourceTable": {
+                "length": nm, "lib": (0..nm).collect::<Vec<_>>(), "name": resource_names,
+                "host": nulls(nm), "type": vec![1; nm],
+            },
+            "nativeSymbols": {"length": 0, "libIndex": [], "address": [], "name": [], "functionSize": []},
+            "stringArray": strings.list,
+        })
+    }
+}
+
+/// The processed format of the Firefox profiler: samples are weighted by loads.
+pub fn firefox(profile: &Profile) -> Value {
+    let (frames, stacks) = stacks(profile);
+    let mut modules: Vec<&str> = frames.iter().map(|f| f.module.as_str()).collect();
+    modules.sort_unstable();
+    modules.dedup();
+    let of = Firefox {
+        profile,
+        frames,
+        stacks,
+        modules,
+        first_ns: profile.slices.iter().map(|s| s.from_ns).min().unwrap_or(0),
+    };
+    let threads: Vec<Value> = (0..profile.threads.len()).map(|at| of.thread(at)).collect();
+    let libs: Vec<Value> = of
+        .modules
+        .iter()
+        .map(|name| json!({"arch": "x86_64", "name": name, "path": name, "debugName": name, "debugPath": name, "breakpadId": "", "codeId": null}))
+        .collect();
+    json!({
+        "meta": {
+            "interval": 1.0,
+            "startTime": 0,
+            "processType": 0,
+            "product": profile.command,
+            "importedFrom": concat!("mgz ", env!("CARGO_PKG_VERSION")),
+            "stackwalk": 0,
+            "debug": false,
+            "version": 27,
+            "preprocessedProfileVersion": 46,
+            "symbolicated": true,
+            "markerSchema": [],
+            "categories": [{"name": "Loads", "color": "blue", "subcategories": ["Other"]}],
+            "sampleUnits": {"time": "ms", "eventDelay": "ms", "threadCPUDelta": "ns"},
+            "extra": [{"label": "Numbers", "entries": [{"label": "Weight of a sample", "format": "string", "value": "loads"}]}],
+        },
+        "libs": libs,
+        "threads": threads,
+        "pages": [],
+        "counters": [],
+    })
+}
+
+/// Stacks in a line each, as flame graphs take them: thread, frames from the outside in, loads.
+pub fn collapsed(profile: &Profile) -> String {
+    let clean = |text: &str| text.replace([';', '\n'], ":");
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for sample in &profile.samples {
+        let place = &profile.places[sample.place];
+        let mut stack = clean(&thread_name(profile, sample.thread));
+        for (at, frame) in place.frames.iter().enumerate().rev() {
+            stack.push(';');
+            stack.push_str(&clean(&frame.function));
+            if at == 0 && frame.line > 0 {
+                let file = frame.file.rsplit('/').next().unwrap_or("");
+                stack.push_str(&clean(&format!(" {file}:{}", frame.line)));
+            }
+        }
+        *lines.entry(stack).or_default() += sample.loads;
+    }
+    lines
+        .into_iter()
+        .map(|(stack, loads)| format!("{stack} {loads}\n"))
+        .collect()
+}
+
+/// Callgrind's format: loads, and predicted misses where they are known, by line.
+pub fn callgrind(profile: &Profile) -> String {
+    let one_line = |text: &str| text.replace('\n', " ");
+    let mut out = format!(
+        "# callgrind format\nversion: 1\ncreator: mgz {}\ncmd: {}\n",
+        env!("CARGO_PKG_VERSION"),
+        one_line(&profile.command)
+    );
+    for note in &profile.notes {
+        out.push_str(&format!("desc: Note: {}\n", one_line(note)));
+    }
+    let mut events = vec!["loads".to_string()];
+    events.extend(profile.misses.iter().map(|m| format!("misses_{}", m.0)));
+    out += &format!("positions: line\nevents: {}\n", events.join(" "));
+    // By module and function, then by file and line.
+    let mut tree: BTreeMap<(&str, &str), BTreeMap<(&str, u32), Vec<u64>>> = BTreeMap::new();
+    let mut totals = vec![0; events.len()];
+    let own_file: HashMap<(&str, &str), &str> = profile
+        .places
+        .iter()
+        .map(|p| {
+            (
+                (p.frames[0].module.as_str(), p.function.as_str()),
+                outermost(p),
+            )
+        })
+        .collect();
+    for sample in &profile.samples {
+        let place = &profile.places[sample.place];
+        let frame = &place.frames[0];
+        let mut costs = vec![sample.loads];
+        costs.extend(
+            profile
+                .misses
+                .iter()
+                .map(|m| (m.1[sample.place] * sample.loads as f64).round() as u64),
+        );
+        let function = tree.entry((&frame.module, &place.function)).or_default();
+        let line = function
+            .entry((&frame.file, frame.line))
+            .or_insert_with(|| vec![0; costs.len()]);
+        for ((sum, total), cost) in line.iter_mut().zip(&mut totals).zip(costs) {
+            *sum += cost;
+            *total += cost;
+        }
+    }
+    let known = |file: &str| {
+        if file.is_empty() {
+            "???".to_string()
+        } else {
+            file.to_string()
+        }
+    };
+    let mut module = None;
+    for (key, lines) in tree {
+        if module != Some(key.0) {
+            out.push_str(&format!("\nob={}\n", key.0));
+            module = Some(key.0);
+        }
+        let own = own_file.get(&key).copied().unwrap_or("");
+        out.push_str(&format!("\nfl={}\nfn={}\n", known(own), one_line(key.1)));
+        let mut file = own;
+        for ((of, line), costs) in lines {
+            if of != file {
+                let word = if of == own { "fe" } else { "fi" };
+                out.push_str(&format!("{word}={}\n", known(of)));
+                file = of;
+            }
+            let costs: Vec<String> = costs.iter().map(u64::to_string).collect();
+            out.push_str(&format!("{line} {}\n", costs.join(" ")));
+        }
+    }
+    let totals: Vec<String> = totals.iter().map(u64::to_string).collect();
+    out.push_str(&format!("\ntotals: {}\n", totals.join(" ")));
+    out
+}
+
+/// Source file of the function that is not inlined.
+fn outermost(place: &FrameChain) -> &str {
+    place.frames.last().map_or("", |f| f.file.as_str())
+}

@@ -1,0 +1,4 @@
+//! The recorder's commands that need Intel PT.
+
+pub mod import;
+pub mod record;

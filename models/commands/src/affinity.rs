@@ -1,0 +1,295 @@
+//! `mgz-analyze affinity`: which hot lines, pages or regions are accessed together.
+
+use clap::Args;
+use mgz_analyzer::cli::trace;
+use mgz_analyzer::commands::ensure_accesses;
+use mgz_analyzer::commands::stream::Accesses;
+use mgz_analyzer::commands::{Common, block_size, open_trace, require_full, visit, warn_of_gaps};
+use mgz_analyzer::input::ColumnSet;
+use mgz_analyzer::output::document::{
+    ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
+};
+use mgz_models::affinity::Affinity;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz-analyze affinity trace                  the 16 hottest cache lines
+  mgz-analyze affinity trace --block 4K       pages
+  mgz-analyze affinity trace --regions        runs of pages that are used together in space
+  mgz-analyze affinity trace --hot 64 --reach 256 --format json";
+
+/// Arguments of `affinity`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct AffinityArguments {
+    /// The folder that mgz-record or mgz run wrote.
+    #[arg(value_parser = trace())]
+    pub trace: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+    /// Bytes of a place: a power of two.
+    #[arg(long, default_value = "64", value_parser = block_size)]
+    pub block: u64,
+    /// Takes regions as places: runs of touched 4 KiB pages whose gaps are below 64 KiB.
+    #[arg(long, conflicts_with = "block")]
+    pub regions: bool,
+    /// Number of hot places.
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=512))]
+    pub hot: u64,
+    /// Accesses that count as near.
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub reach: u64,
+    /// Counts recorded stores as accesses too.
+    #[arg(long)]
+    pub stores: bool,
+}
+
+/// Pages of a gap that does not end a region.
+const GAP_PAGES: u64 = 16;
+
+/// A hot place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hot {
+    process: u32,
+    first: u64,
+    bytes: u64,
+    accesses: u64,
+}
+
+/// Runs the command. Also tells whether something could not be read.
+pub fn run_affinity(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
+    let mut document = Document::new("affinity");
+    let trace = open_trace(&arguments.trace, &arguments.common, &mut document)?;
+    require_full(&trace, "affinity", "")?;
+    warn_of_gaps(&trace, &mut document);
+    let shift = if arguments.regions {
+        12
+    } else {
+        arguments.block.trailing_zeros()
+    };
+    let mut counts: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut buffer = Accesses::default();
+    let mut accesses = 0u64;
+    let damaged = visit(
+        &trace,
+        ColumnSet::default(),
+        &mut document,
+        &mut |segment| {
+            let view = segment.accesses(arguments.stores, &mut buffer);
+            accesses += view.len() as u64;
+            let mut at = 0;
+            while at < view.len() {
+                // Runs of one block are counted at once.
+                let block = view.address[at] >> shift;
+                let same = view.address[at..]
+                    .iter()
+                    .take_while(|&&a| a >> shift == block)
+                    .count();
+                *counts.entry((segment.run.process, block)).or_default() += same as u64;
+                at += same;
+            }
+        },
+    );
+    ensure_accesses(accesses, &trace)?;
+    let hot = hottest(&counts, shift, arguments);
+    let mut index: HashMap<(u32, u64), u32> = HashMap::new();
+    for (number, place) in hot.iter().enumerate() {
+        for block in place.first >> shift..(place.first + place.bytes) >> shift {
+            index.insert((place.process, block), number as u32);
+        }
+    }
+    let mut affinity = Affinity::new(hot.len(), arguments.reach);
+    // The first pass has already reported everything about the trace.
+    let mut again = Document::new("affinity");
+    visit(&trace, ColumnSet::default(), &mut again, &mut |segment| {
+        if segment.starts {
+            affinity.cut();
+        }
+        let view = segment.accesses(arguments.stores, &mut buffer);
+        let mut memo = (u64::MAX, None);
+        for &address in view.address {
+            let block = address >> shift;
+            if memo.0 != block {
+                memo = (block, index.get(&(segment.run.process, block)).copied());
+            }
+            match memo.1 {
+                Some(place) => affinity.access(place),
+                None => affinity.other(),
+            }
+        }
+    });
+    document.put("A", ColumnUnit::Count, accesses);
+    document.put("reach", ColumnUnit::Count, arguments.reach);
+    document.put(
+        "hot_share",
+        ColumnUnit::Share,
+        value(hot.iter().map(|h| h.accesses).sum::<u64>() as f64 / accesses as f64),
+    );
+    tables(&hot, &affinity, &mut document);
+    Ok((document, damaged))
+}
+
+fn hottest(
+    counts: &HashMap<(u32, u64), u64>,
+    shift: u32,
+    arguments: &AffinityArguments,
+) -> Vec<Hot> {
+    let mut places: Vec<Hot> = counts
+        .iter()
+        .map(|(&(process, block), &accesses)| Hot {
+            process,
+            first: block << shift,
+            bytes: 1 << shift,
+            accesses,
+        })
+        .collect();
+    if arguments.regions {
+        places.sort_by_key(|p| (p.process, p.first));
+        let mut merged: Vec<Hot> = Vec::new();
+        for page in places {
+            match merged.last_mut() {
+                Some(last)
+                    if last.process == page.process
+                        && page.first - (last.first + last.bytes) < GAP_PAGES << 12 =>
+                {
+                    last.bytes = page.first + page.bytes - last.first;
+                    last.accesses += page.accesses;
+                }
+                _ => merged.push(page),
+            }
+        }
+        places = merged;
+    }
+    places.sort_by(|a, b| {
+        b.accesses
+            .cmp(&a.accesses)
+            .then((a.process, a.first).cmp(&(b.process, b.first)))
+    });
+    places.truncate(arguments.hot as usize);
+    places
+}
+
+fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
+    document.tables.extend([
+        places_table(hot, affinity),
+        pairs_table(hot, affinity),
+        matrix_table(hot, affinity),
+    ]);
+}
+
+/// Lists the places, each with itself.
+fn places_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
+    let places = hot.iter().enumerate().map(|(i, h)| {
+        vec![
+            Value::from(i),
+            Value::from(h.process),
+            Value::from(h.first),
+            Value::from(h.bytes),
+            Value::from(h.accesses),
+            maybe(affinity.affinity(i, i)),
+            maybe(affinity.interval(i, i)),
+            maybe(affinity.density(i, i)),
+        ]
+    });
+    DocumentTable {
+        name: "places",
+        title: "Hot places (SA, SI, SD of a place with itself: reuse, interval, density)".into(),
+        columns: vec![
+            DocumentColumn("place", ColumnUnit::Id),
+            DocumentColumn("process", ColumnUnit::Id),
+            DocumentColumn("address", ColumnUnit::Address),
+            DocumentColumn("bytes", ColumnUnit::Bytes),
+            DocumentColumn("A", ColumnUnit::Count),
+            DocumentColumn("SA", ColumnUnit::Number),
+            DocumentColumn("SI", ColumnUnit::Number),
+            DocumentColumn("SD", ColumnUnit::Number),
+        ],
+        rows: places.collect(),
+        text_rows: usize::MAX,
+    }
+}
+
+/// Lists the pairs of a process by how much they would save.
+fn pairs_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
+    let mut pairs = Vec::new();
+    for x in 0..hot.len() {
+        for y in x + 1..hot.len() {
+            if hot[x].process == hot[y].process {
+                let saved = affinity.pair(x, y).saved + affinity.pair(y, x).saved;
+                pairs.push((saved, x, y));
+            }
+        }
+    }
+    pairs.sort_by(|a, b| b.0.cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+    let total: u64 = hot.iter().map(|h| h.accesses).sum();
+    let rows = pairs.iter().filter(|p| p.0 > 0).map(|&(saved, x, y)| {
+        vec![
+            Value::from(x),
+            Value::from(y),
+            Value::from(hot[x].first),
+            Value::from(hot[y].first),
+            Value::from(saved),
+            value(saved as f64 / total.max(1) as f64),
+            maybe(affinity.affinity(x, y)),
+            maybe(affinity.affinity(y, x)),
+            maybe(affinity.interval(x, y)),
+            maybe(affinity.interval(y, x)),
+        ]
+    });
+    DocumentTable {
+        name: "pairs",
+        title:
+            "Pairs by what lying together would save (accesses that would find their place at hand)"
+                .into(),
+        columns: vec![
+            DocumentColumn("x", ColumnUnit::Id),
+            DocumentColumn("y", ColumnUnit::Id),
+            DocumentColumn("address_x", ColumnUnit::Address),
+            DocumentColumn("address_y", ColumnUnit::Address),
+            DocumentColumn("saved", ColumnUnit::Count),
+            DocumentColumn("saved_share", ColumnUnit::Share),
+            DocumentColumn("SA_xy", ColumnUnit::Number),
+            DocumentColumn("SA_yx", ColumnUnit::Number),
+            DocumentColumn("SI_xy", ColumnUnit::Number),
+            DocumentColumn("SI_yx", ColumnUnit::Number),
+        ],
+        rows: rows.collect(),
+        text_rows: usize::MAX,
+    }
+}
+
+/// Lists all pairs.
+fn matrix_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
+    let mut matrix = Vec::new();
+    for x in 0..hot.len() {
+        for y in 0..hot.len() {
+            matrix.push(vec![
+                Value::from(x),
+                Value::from(y),
+                maybe(affinity.affinity(x, y)),
+                maybe(affinity.interval(x, y)),
+                maybe(affinity.density(x, y)),
+                Value::from(affinity.pair(x, y).saved),
+            ]);
+        }
+    }
+    let columns = vec![
+        DocumentColumn("x", ColumnUnit::Id),
+        DocumentColumn("y", ColumnUnit::Id),
+        DocumentColumn("SA", ColumnUnit::Number),
+        DocumentColumn("SI", ColumnUnit::Number),
+        DocumentColumn("SD", ColumnUnit::Number),
+        DocumentColumn("saved", ColumnUnit::Count),
+    ];
+    DocumentTable {
+        name: "matrix",
+        title: String::new(),
+        columns,
+        rows: matrix,
+        text_rows: 0,
+    }
+}

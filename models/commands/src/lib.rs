@@ -1,0 +1,67 @@
+//! The commands of locality models: `mgz-analyze reuse`, `spectra`, `cache`, `predict` and
+//! `affinity`. Each is a thin layer: rows in, [`mgz_models`] in the middle, a
+//! [`Document`](mgz_analyzer::output::document::Document) out.
+
+pub mod affinity;
+pub(crate) mod beside;
+pub mod cache;
+mod contexts;
+pub mod mimic;
+pub mod ordered;
+pub mod predict;
+mod predict_code;
+mod private_data;
+pub mod rdx;
+pub mod reuse;
+pub mod spectra;
+pub mod threads;
+pub mod watched;
+
+use clap::Subcommand;
+use mgz_analyzer::commands::{Common, finish, note_watched, start};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A locality model.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Reuse distance and interval, exact or approximate; histograms; miss-ratio curve.
+    Reuse(reuse::ReuseArguments),
+    /// Reuse distance at several block sizes at once, Earth Mover's Distance between them, page-size advice.
+    Spectra(spectra::SpectraArguments),
+    /// Hit rates of caches: the stack-distance model beside an exact simulation; shared caches;
+    /// other numbers of threads.
+    Cache(cache::CacheArguments),
+    /// Reuse distances and miss ratios of inputs that were not run.
+    Predict(predict::PredictArguments),
+    /// Which hot lines, pages or regions are accessed together.
+    Affinity(affinity::AffinityArguments),
+}
+
+/// Runs a subcommand.
+pub fn run_subcommand(command: &Command) -> anyhow::Result<ExitCode> {
+    let common = match command {
+        Command::Reuse(a) => &a.common,
+        Command::Spectra(a) => &a.common,
+        Command::Cache(a) => &a.common,
+        Command::Predict(a) => &a.common,
+        Command::Affinity(a) => &a.common,
+    };
+    start(common)?;
+    let result = match command {
+        Command::Reuse(a) => reuse::run_reuse(a),
+        Command::Spectra(a) => spectra::run_spectra(a),
+        Command::Cache(a) => cache::run_cache(a),
+        Command::Predict(a) => predict::run_predict(a),
+        Command::Affinity(a) => affinity::run_affinity(a),
+    };
+    finish(result?, common)
+}
+
+/// Shows what a trace of `--mode watch` has, which is not what was asked for: rows of loads.
+pub fn show_watched(folder: &Path, common: Common) -> anyhow::Result<ExitCode> {
+    let mut arguments = reuse::ReuseArguments::of_watched(folder)?;
+    arguments.common = common;
+    note_watched(folder);
+    run_subcommand(&Command::Reuse(arguments))
+}

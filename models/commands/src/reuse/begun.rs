@@ -1,0 +1,183 @@
+//! Windows of accesses, and what was measured of rows that came before those of the trace.
+
+use crate::beside;
+use crate::reuse::counts::{ReuseHistograms, ReuseTally, Tags};
+use crate::reuse::{Engine, ReuseArguments};
+use mgz_analyzer::commands::stream::View;
+use mgz_analyzer::data::code_map::{CLASS_STORE, CodeMap};
+use mgz_analyzer::data::object_map::UNKNOWN;
+use mgz_annotations_schema::row_stream::RowCode;
+use mgz_models::histogram::SMALL;
+
+/// Cuts a thread's run into windows, and counts.
+pub(super) struct Windows {
+    /// Accesses of a window; 0: samples are the windows.
+    length: u64,
+    in_window: u64,
+    pub(super) accesses: u64,
+    /// Windows or samples.
+    pub(super) samples: u64,
+    /// The most nodes of trees that are gone.
+    pub(super) nodes: usize,
+}
+
+impl Windows {
+    /// Nothing has come yet.
+    pub(super) fn new(arguments: &ReuseArguments) -> Windows {
+        Windows {
+            length: arguments.windows.unwrap_or(0),
+            in_window: 0,
+            accesses: 0,
+            samples: 0,
+            nodes: 0,
+        }
+    }
+
+    /// A sample begins.
+    pub(super) fn begin(&mut self, engine: &mut Engine) {
+        engine.begin();
+        self.samples += 1;
+        self.in_window = 0;
+    }
+
+    /// Measures the next accesses, of the thread that was added last.
+    pub(super) fn run(
+        &mut self,
+        view: View<'_>,
+        engine: &mut Engine,
+        counts: &mut ReuseHistograms,
+    ) {
+        self.accesses += view.len() as u64;
+        if let Some(thread) = counts.threads.last_mut() {
+            thread.2 += view.len() as u64;
+        }
+        let mut at = 0;
+        while at < view.len() {
+            if self.length > 0 && self.in_window == self.length {
+                self.begin(engine);
+            }
+            let most = match self.length {
+                0 => usize::MAX,
+                length => (length - self.in_window) as usize,
+            };
+            let end = at + most.min(view.len() - at);
+            engine.run(view.slice(at..end), counts);
+            self.in_window += (end - at) as u64;
+            at = end;
+        }
+    }
+}
+
+/// Measurements of rows that came on standard input, see [`beside`].
+pub(super) struct Begun {
+    engine: Engine,
+    windows: Windows,
+    /// By number of the code.
+    counts: ReuseHistograms,
+    codes: Vec<RowCode>,
+    implied: u64,
+    /// Sample of the last row.
+    sample: u32,
+}
+
+impl Begun {
+    /// Measures what comes, to its end.
+    pub(super) fn take(arguments: &ReuseArguments) -> anyhow::Result<Begun> {
+        let mut begun = Begun {
+            engine: Engine::of(arguments),
+            windows: Windows::new(arguments),
+            counts: ReuseHistograms::new(),
+            codes: Vec::new(),
+            implied: 0,
+            sample: 0,
+        };
+        beside::take_batches(&mut |mut rows| {
+            begun.codes.append(&mut rows.codes);
+            begun.implied += rows.implied.iter().map(|&n| u64::from(n)).sum::<u64>();
+            let threads = &mut begun.counts.threads;
+            let first = threads.is_empty();
+            if first {
+                threads.push((rows.process, rows.thread, 0, ReuseTally::new(SMALL)));
+            }
+            if first || rows.sample != begun.sample {
+                begun.sample = rows.sample;
+                begun.windows.begin(&mut begun.engine);
+            }
+            if !arguments.stores {
+                rows.drop_stores();
+            }
+            let view = View {
+                address: &rows.address,
+                size: &rows.size,
+                group: &rows.code,
+            };
+            begun
+                .windows
+                .run(view, &mut begun.engine, &mut begun.counts);
+            rows
+        })?;
+        Ok(begun)
+    }
+
+    /// Puts the counts into those of the trace, which has none yet: but those of the thread. `None` if
+    /// no row came.
+    pub(super) fn join(
+        mut self,
+        code: &CodeMap,
+        counts: &mut ReuseHistograms,
+        implied: &mut u64,
+    ) -> Option<BegunThread> {
+        let (process, thread, accesses, tally) = self.counts.threads.pop()?;
+        let group = |c: &RowCode| {
+            let (pieces, unknown, _) = code.pieces_of(c.module);
+            let piece = *pieces.get(c.site as usize).unwrap_or(&unknown);
+            let class = match c.store {
+                true => CLASS_STORE,
+                false => u32::from(c.class.min(2)),
+            };
+            (piece * 4 + class, UNKNOWN)
+        };
+        *implied += self.implied;
+        *counts = ReuseHistograms {
+            tags: Tags::of(self.codes.iter().map(group).collect()),
+            ..self.counts
+        };
+        Some(BegunThread {
+            engine: self.engine,
+            windows: self.windows,
+            sample: self.sample,
+            thread: (process, thread, accesses, tally),
+        })
+    }
+}
+
+/// The thread whose rows came, where they have ended.
+pub(super) struct BegunThread {
+    engine: Engine,
+    windows: Windows,
+    /// Its last sample.
+    pub(super) sample: u32,
+    thread: (u32, u32, u64, ReuseTally),
+}
+
+impl BegunThread {
+    /// Process and thread.
+    pub(super) fn id(&self) -> (u32, u32) {
+        (self.thread.0, self.thread.1)
+    }
+
+    /// Continues with this thread's rows.
+    pub(super) fn go_on(
+        self,
+        engine: &mut Engine,
+        windows: &mut Windows,
+        counts: &mut ReuseHistograms,
+    ) {
+        let before = std::mem::replace(engine, self.engine);
+        windows.nodes = windows.nodes.max(before.most_nodes());
+        windows.in_window = self.windows.in_window;
+        windows.accesses += self.windows.accesses;
+        windows.samples += self.windows.samples;
+        counts.threads.push(self.thread);
+    }
+}

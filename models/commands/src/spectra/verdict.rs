@@ -1,0 +1,103 @@
+//! Advice from the signatures.
+
+use mgz_models::emd;
+
+/// Advice.
+pub(crate) struct Verdict {
+    pub(crate) prototype: &'static str,
+    pub(crate) page: u64,
+    pub(crate) utilisation: f64,
+    pub(crate) text: &'static str,
+}
+
+/// Bins that mass must move on average for a shift.
+const SHIFT: f64 = 0.5;
+/// Share in the first bin from which a signature counts as local already.
+const LOCAL: f64 = 0.85;
+/// Share of a page that must be used for it to be advised.
+const USED: f64 = 0.5;
+
+/// The paper's reading, sections IV-A and IV-B: mass that shifts to short distances means spatially
+/// dense accesses, which larger pages serve, unless much of those pages is never used.
+pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Verdict {
+    let share_first = |s: &[f64]| s[0] / s.iter().sum::<f64>().max(1e-300);
+    let total = emd::earth_movers_distance(&signatures[0], &signatures[signatures.len() - 1])
+        .unwrap_or(0.0);
+    let used = |i: usize| bytes[0] as f64 / bytes[i].max(1) as f64;
+    let base = sizes
+        .iter()
+        .position(|&s| s >= 4096)
+        .unwrap_or(sizes.len() - 1);
+    let largest = (base..sizes.len())
+        .rev()
+        .find(|&i| used(i) >= USED)
+        .unwrap_or(base);
+    if share_first(&signatures[0]) >= LOCAL {
+        return Verdict {
+            prototype: "shape stays: local at every size",
+            page: sizes[base],
+            utilisation: used(base),
+            text: "reuse is local in the smallest blocks already; page size matters little for locality",
+        };
+    }
+    if total < SHIFT {
+        let text = if used(sizes.len() - 1) >= USED {
+            "larger pages do not shorten reuses, though all of them is used in the end: a candidate for another data layout"
+        } else {
+            "larger pages neither shorten reuses nor are used: keep small pages"
+        };
+        return Verdict {
+            prototype: "shape stays",
+            page: sizes[base],
+            utilisation: used(base),
+            text,
+        };
+    }
+    let text = if largest > base {
+        "reuses move to short distances and the larger pages are used: large pages pay"
+    } else if used(base) >= USED {
+        "reuses move to short distances, but most of larger pages would stay unused: keep small pages"
+    } else {
+        "reuses move to short distances, but even small pages are mostly unused: pack the data"
+    };
+    Verdict {
+        prototype: "mass shifts",
+        page: sizes[largest],
+        utilisation: used(largest),
+        text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spectra::bands::BINS;
+
+    #[test]
+    fn prototypes_are_told_apart() {
+        let sizes = [64, 4096, 2 << 20];
+        let at = |bin: usize| {
+            let mut s = vec![0.0; BINS];
+            s[bin] = 100.0;
+            s
+        };
+        // A blocked array: all mass moves to the first bin, pages are full.
+        let dense = judge(&sizes, &[at(6), at(1), at(0)], &[4 << 20, 4 << 20, 4 << 20]);
+        assert_eq!((dense.prototype, dense.page), ("mass shifts", 2 << 20));
+        // The same on a heap of which each large page is used by a tenth.
+        let sparse = judge(
+            &sizes,
+            &[at(6), at(1), at(0)],
+            &[4 << 20, 5 << 20, 40 << 20],
+        );
+        assert_eq!((sparse.prototype, sparse.page), ("mass shifts", 4096));
+        // Streams side by side: mega-stream.
+        let streams = judge(&sizes, &[at(1), at(1), at(1)], &[4 << 20, 4 << 20, 4 << 20]);
+        assert_eq!((streams.prototype, streams.page), ("shape stays", 4096));
+        assert!(streams.text.contains("layout"));
+        assert_eq!(
+            judge(&sizes, &[at(0), at(0), at(0)], &[4096, 4096, 2 << 20]).prototype,
+            "shape stays: local at every size"
+        );
+    }
+}
