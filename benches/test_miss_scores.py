@@ -45,7 +45,7 @@ class Scores(unittest.TestCase):
         self.assertAlmostEqual(s["mean_error"], 0.2 / 3)
         self.assertAlmostEqual(s["median_error"], 0.05)
         self.assertAlmostEqual(s["median_width"], 0.1)
-        # Of the two values of 1 % or more, the first is wider than a factor of 2.
+        # The first of two values of 1 % or more is wider than a factor of 2.
         self.assertEqual((s["wide"], s["large"]), (1, 2))
         self.assertAlmostEqual(s["score"], (0.2 + 0.1 + 40 * 0.1 + 0.001) / 3)
         self.assertEqual((s["top_right"], s["top"]), (1, 2))
