@@ -81,16 +81,16 @@ fn spread_labels(edges: &[Vec<u32>], labels: &mut [u32]) -> usize {
 
 fn labels(rounds: u64) -> usize {
     let mut random = Random(13);
-    let edges: Vec<Vec<u32>> = (0..120_000)
+    let edges: Vec<Vec<u32>> = (0..160_000)
         .map(|_| {
             (0..1 + random.below(10))
-                .map(|_| random.below(120_000) as u32)
+                .map(|_| random.below(160_000) as u32)
                 .collect()
         })
         .collect();
     let mut changes = 0;
     for _ in 0..rounds {
-        let mut labels: Vec<u32> = (0..120_000).collect();
+        let mut labels: Vec<u32> = (0..160_000).collect();
         changes += spread_labels(&edges, &mut labels) + spread_labels(&edges, &mut labels);
     }
     changes

@@ -104,33 +104,33 @@ static double sor_round(void) {
 
 /* Multigrid: one V cycle for Poisson's equation. */
 enum { FINEST = 9 };
-static double *guess[FINEST + 1], *right[FINEST + 1], *rest[FINEST + 1];
+static float *guess[FINEST + 1], *right[FINEST + 1], *rest[FINEST + 1];
 
 static int side_of(int level) { return (1 << level) + 1; }
 
 static void cycle_set_up(void) {
     for (int level = 1; level <= FINEST; level++) {
         size_t n = (size_t)side_of(level) * side_of(level);
-        guess[level] = calloc(n, sizeof(double));
-        right[level] = calloc(n, sizeof(double));
-        rest[level] = calloc(n, sizeof(double));
+        guess[level] = calloc(n, sizeof(float));
+        right[level] = calloc(n, sizeof(float));
+        rest[level] = calloc(n, sizeof(float));
         for (size_t i = 0; level == FINEST && i < n; i++)
-            right[level][i] = uniform();
+            right[level][i] = (float)uniform();
     }
 }
 
 static void smooth(int level) {
     int n = side_of(level);
-    double *u = guess[level], *f = right[level];
+    float *u = guess[level], *f = right[level];
     for (int i = 1; i < n - 1; i++)
         for (int j = 1; j < n - 1; j++)
-            u[i * n + j] = 0.25 * (u[(i - 1) * n + j] + u[(i + 1) * n + j] + u[i * n + j - 1] +
+            u[i * n + j] = 0.25f * (u[(i - 1) * n + j] + u[(i + 1) * n + j] + u[i * n + j - 1] +
                                    u[i * n + j + 1] + f[i * n + j]);
 }
 
 static void find_rest(int level) {
     int n = side_of(level);
-    double *u = guess[level];
+    float *u = guess[level];
     for (int i = 1; i < n - 1; i++)
         for (int j = 1; j < n - 1; j++)
             rest[level][i * n + j] = right[level][i * n + j] - 4 * u[i * n + j] +
@@ -140,21 +140,21 @@ static void find_rest(int level) {
 
 static void restrict_to(int level) {
     int n = side_of(level), fine = side_of(level + 1);
-    memset(guess[level], 0, (size_t)n * n * sizeof(double));
+    memset(guess[level], 0, (size_t)n * n * sizeof(float));
     for (int i = 1; i < n - 1; i++)
         for (int j = 1; j < n - 1; j++) {
-            const double *r = rest[level + 1] + 2 * i * fine + 2 * j;
-            right[level][i * n + j] = r[0] + 0.5 * (r[-1] + r[1] + r[-fine] + r[fine]);
+            const float *r = rest[level + 1] + 2 * i * fine + 2 * j;
+            right[level][i * n + j] = r[0] + 0.5f * (r[-1] + r[1] + r[-fine] + r[fine]);
         }
 }
 
 static void prolong_from(int level) {
     int n = side_of(level), fine = side_of(level + 1);
-    double *u = guess[level + 1];
+    float *u = guess[level + 1];
     for (int i = 1; i < fine - 1; i++)
         for (int j = 1; j < fine - 1; j++) {
-            const double *c = guess[level] + i / 2 * n + j / 2;
-            u[i * fine + j] += 0.25 * (c[0] + c[j % 2] + c[i % 2 * n] + c[i % 2 * n + j % 2]);
+            const float *c = guess[level] + i / 2 * n + j / 2;
+            u[i * fine + j] += 0.25f * (c[0] + c[j % 2] + c[i % 2 * n] + c[i % 2 * n + j % 2]);
         }
 }
 
