@@ -11,6 +11,8 @@ import statistics
 
 # Functions with less of the time, and miss ratios below this part, are no rows.
 LEAST_TIME = 5.0
+# A share of nearly all of the time spreads by less than one window, so that there is nothing to compare its width with.
+MOST_TIME = 99.0
 LEAST_MISSES = 0.01
 TARGET = (0.9, 1.5)
 KINDS = ("time", "loads", "footprint", "misses")
@@ -58,14 +60,16 @@ def quantities(runs):
     names = list(dict.fromkeys(k for run in runs for k in run))
     every = {n: [run.get(n) for run in runs] for n in names}
 
-    def large(of, least):
-        hats = [v[1] for v in of if v is not None]
-        return bool(hats) and statistics.fmean(hats) >= least
+    def mean(name):
+        hats = [v[1] for v in every[name] if v is not None]
+        return statistics.fmean(hats) if hats else 0.0
 
-    functions = {n[1] for n in names if n[0] == "time" and large(every[n], LEAST_TIME)}
+    functions = {n[1] for n in names if n[0] == "time" and mean(n) >= LEAST_TIME}
     out = {}
     for (kind, row), values in every.items():
-        if kind == "misses" and not large(values, LEAST_MISSES):
+        if kind == "misses" and mean((kind, row)) < LEAST_MISSES:
+            continue
+        if kind == "time" and mean((kind, row)) > MOST_TIME:
             continue
         if kind != "misses" and row != "run" and row not in functions:
             continue

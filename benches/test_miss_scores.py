@@ -111,6 +111,12 @@ class Repetitions(unittest.TestCase):
             },
         )
 
+    def test_a_function_with_all_of_the_time_has_no_share_to_compare(self):
+        run = repetitions.estimates(run_with({"f": 99.9}, 100, []), [])
+        rows = set(repetitions.quantities([run, run]))
+        self.assertNotIn(("time", "m:f"), rows)
+        self.assertIn(("loads", "m:f"), rows)
+
     def test_widths_are_compared_with_the_spread(self):
         q = self.found()["time", "m:f"]
         self.assertAlmostEqual(q["half_width"], 2)
