@@ -11,7 +11,7 @@ import statistics
 
 # Functions with less of the time, and miss ratios below this part, are no rows.
 LEAST_TIME = 5.0
-# A share of nearly all of the time spreads by less than one window, so that there is nothing to compare its width with.
+# A share of nearly all of the time spreads by less than one window: no width compares with that.
 MOST_TIME = 99.0
 LEAST_MISSES = 0.01
 TARGET = (0.9, 1.5)
