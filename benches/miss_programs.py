@@ -1,0 +1,143 @@
+"""Programs of `benches/run misses`: kind, source, rounds of the two full traces.
+
+The open set is there to work with. The sealed set only scores: see tests/programs/sealed/README.md.
+"""
+
+import os
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+OPEN = [
+    ("stream", "misses.c", 1, 2),
+    ("chase46m", "misses.c", 2, 3),
+    ("chase512k", "misses.c", 1, 2),
+    ("chase4m", "misses.c", 1, 2),
+    ("table64m", "misses.c", 6, 9),
+    ("table2m", "misses.c", 2, 3),
+    ("two", "misses.c", 4, 6),
+    ("skewed", "misses.c", 4, 6),
+    ("parts", "misses.c", 1, 2),
+    ("gemm-blocked", "misses.c", 1, 2),
+    ("gemm", "misses.c", 1, 2),
+    ("stencil", "misses.c", 2, 3),
+    ("stencil-wide", "misses.c", 2, 3),
+    ("cube", "misses.c", 1, 2),
+    ("sparse", "misses.c", 1, 2),
+    ("search", "misses.c", 1, 3),
+    ("bisect", "misses.c", 2, 4),
+    ("histogram", "misses.c", 1, 2),
+    ("transpose", "misses.c", 1, 2),
+    ("phases", "misses.c", 1, 2),
+    ("tiles", "misses.c", 1, 2),
+    ("transform", "misses.c", 1, 2),
+    ("fields", "misses.c", 2, 4),
+    ("text", "misses.c", 1, 2),
+    ("convolve", "misses.c", 1, 2),
+    ("align", "misses.c", 1, 2),
+    ("gather", "misses.c", 1, 2),
+    ("tree", "containers.cpp", 1, 3),
+    ("unordered", "containers.cpp", 2, 4),
+    ("sort", "containers.cpp", 1, 2),
+    ("list", "containers.cpp", 1, 3),
+    ("lu", "more.c", 1, 2),
+    ("join", "more.c", 1, 2),
+    ("bplus", "more.c", 4, 7),
+    ("radix", "more.c", 1, 2),
+    ("knapsack", "more.c", 1, 2),
+    ("pagerank", "more.c", 1, 2),
+    ("heap", "more.c", 1, 3),
+    ("union", "more.c", 1, 2),
+    ("lru", "more.c", 1, 4),
+    ("wavelet", "more.c", 1, 3),
+    ("interpret", "more.c", 1, 2),
+    ("kmeans", "more.c", 1, 2),
+    ("records", "more.c", 1, 2),
+    ("ring", "more.c", 3, 5),
+]
+
+SEALED = [
+    ("binary-heap", "queues.c", 2, 4),
+    ("pairing-heap", "queues.c", 3, 5),
+    ("skip-list", "queues.c", 1, 3),
+    ("lru-cache", "queues.c", 2, 4),
+    ("floyd", "dynamic.c", 1, 2),
+    ("floyd-blocks", "dynamic.c", 1, 2),
+    ("lcs", "dynamic.c", 1, 2),
+    ("edit-table", "dynamic.c", 2, 3),
+    ("sack", "dynamic.c", 1, 2),
+    ("chain-order", "dynamic.c", 1, 2),
+    ("csr", "products.c", 1, 2),
+    ("coo", "products.c", 1, 2),
+    ("ell", "products.c", 1, 2),
+    ("lower-solve", "products.c", 1, 2),
+    ("spgemm", "products.c", 1, 2),
+    ("transpose-columns", "dense.c", 1, 2),
+    ("transpose-in-place", "dense.c", 1, 2),
+    ("lu-pivots", "dense.c", 1, 2),
+    ("cholesky", "dense.c", 1, 2),
+    ("fft", "dense.c", 1, 2),
+    ("im2col", "dense.c", 1, 2),
+    ("lstm", "dense.c", 1, 2),
+    ("rotate", "images.c", 1, 2),
+    ("blur", "images.c", 1, 2),
+    ("life", "images.c", 2, 4),
+    ("sor", "images.c", 1, 2),
+    ("multigrid", "images.c", 2, 4),
+    ("lattice", "images.c", 2, 4),
+    ("bfs-random", "graphs.c", 1, 2),
+    ("bfs-map", "graphs.c", 1, 2),
+    ("dijkstra", "graphs.c", 1, 2),
+    ("rank-push", "graphs.c", 1, 2),
+    ("components", "graphs.c", 1, 2),
+    ("nbody", "bodies.c", 1, 2),
+    ("barnes-hut", "bodies.c", 1, 2),
+    ("cell-lists", "bodies.c", 1, 2),
+    ("monte-carlo", "bodies.c", 8, 12),
+    ("suffix-array", "text.c", 2, 4),
+    ("trie", "text.c", 1, 2),
+    ("huffman", "text.c", 1, 2),
+    ("lz-match", "text.c", 1, 2),
+    ("dfa", "text.c", 1, 2),
+    ("group-by", "columns.c", 2, 3),
+    ("hash-join", "columns.c", 1, 2),
+    ("scan-filter", "columns.c", 1, 2),
+    ("dictionary", "columns.c", 1, 2),
+    ("bloom", "columns.c", 1, 2),
+    ("btree", "columns.c", 12, 18),
+    ("intern", "columns.c", 1, 2),
+    ("merge-sort", "sorts.c", 1, 2),
+    ("radix-lsd", "sorts.c", 2, 4),
+    ("heap-sort", "sorts.c", 1, 2),
+    ("lsm-merge", "sorts.c", 1, 2),
+    ("sieve", "sorts.c", 1, 2),
+    ("kd-tree", "spatial.cpp", 1, 2),
+    ("r-tree", "spatial.cpp", 1, 2),
+    ("k-means", "spatial.cpp", 1, 2),
+    ("json", "spatial.cpp", 6, 10),
+    ("order-book", "spatial.cpp", 3, 5),
+    ("heat", "fields.f90", 1, 2),
+    ("alternating", "fields.f90", 1, 2),
+    ("by-rows", "fields.f90", 1, 2),
+    ("word-count", "collections.rs", 2, 3),
+    ("btree-map", "collections.rs", 3, 5),
+    ("labels", "collections.rs", 2, 4),
+]
+
+FOLDERS = {
+    "open": os.path.join(ROOT, "tests/programs/misses"),
+    "sealed": os.path.join(ROOT, "tests/programs/sealed"),
+}
+SETS = {"open": OPEN, "sealed": SEALED}
+COMPILERS = {
+    ".c": ["gcc", "-O2", "-g"],
+    ".cpp": ["g++", "-O2", "-g"],
+    ".f90": ["gfortran", "-O2", "-g"],
+    ".rs": ["rustc", "-O", "-g", "--edition", "2021"],
+}
+
+
+def compile_command(chosen, source, to):
+    """Compiles a source of a set to the file `to`."""
+    kind = os.path.splitext(source)[1]
+    more = {".c": ["-lm"], ".cpp": ["-lm"], ".f90": ["-J", os.path.dirname(to)]}.get(kind, [])
+    return [*COMPILERS[kind], os.path.join(FOLDERS[chosen], source), "-o", to, *more]
