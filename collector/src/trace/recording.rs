@@ -10,6 +10,7 @@ use crate::options::args::{Cli, Format};
 use crate::program::modules;
 use crate::soft::drain::count::Counts;
 use crate::soft::outcome::{Event, ModuleSeen, RunOutcome};
+use crate::soft::shared_memory::Outside;
 use crate::soft::window_log::WindowLog;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
@@ -308,9 +309,9 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes the known data objects, and names the files in which triggers came `elsewhere`. Where
-    /// that fails, a sentence says so.
-    pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, elsewhere: &[u64]) {
+    /// Writes the known data objects, and names the files in which triggers came elsewhere. Where that
+    /// fails, a sentence says so.
+    pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, outside: &Outside) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
         let mut modules = Vec::new();
@@ -325,7 +326,7 @@ impl Recording {
         }
         let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
         problems.into_iter().for_each(|p| self.problem(p));
-        self.manifest.totals.outside = self.watch.files_of(elsewhere);
+        self.manifest.totals.outside = self.watch.place_outside(outside);
         let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
         if let Err(error) = objects::write::write(self.folder.path(), &instances, &blocks) {
             self.problem(format!(
