@@ -1,0 +1,259 @@
+//! A finding on the screen: two lines of headline, one of evidence, one of remedy.
+
+use crate::findings::Finding;
+use crate::output::findings::{cost, object_of, with_module};
+use crate::output::paint::Paint;
+use crate::output::readable::{clauses, within};
+use crate::output::text::head;
+use crate::report::LineRow;
+use std::collections::BTreeMap;
+
+/// Columns that the lines behind the first are indented by.
+const INDENT: usize = 3;
+/// A cost that is worth a warning, percent.
+const MUCH: f64 = 10.0;
+/// Misses per load that are evidence, percent.
+const EVIDENT: f64 = 1.0;
+/// An interval of misses that is wider says next to nothing, percent.
+const VAGUE: f64 = 50.0;
+/// Columns of a function and of an object that are shown at least.
+const NAME: usize = 24;
+
+/// Layout of findings.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout<'a> {
+    pub(crate) width: usize,
+    pub(crate) paint: Paint,
+    /// Short names of source files.
+    pub(crate) files: &'a BTreeMap<&'a str, String>,
+    /// The option that names data, with its command.
+    pub(crate) namer: &'a str,
+}
+
+impl Layout<'_> {
+    fn indented(&self, label: &str, text: &str) -> String {
+        let text = head(text, self.width - INDENT - label.chars().count());
+        let label = match label {
+            "Try: " => self.paint.good(label),
+            label => self.paint.dim(label),
+        };
+        format!("{:INDENT$}{label}{text}", "")
+    }
+}
+
+/// The mechanism, its cost, its place and its data.
+pub(crate) fn headline(
+    number: usize,
+    lines: &[LineRow],
+    finding: &Finding,
+    layout: Layout<'_>,
+) -> Vec<String> {
+    let costs = cost(finding);
+    let begin = format!("{number}. {}", finding.title);
+    let room = layout.width.saturating_sub(costs.chars().count() + 2);
+    let title = format!(
+        "{}: {}",
+        layout.paint.bold(&head(&begin, room)),
+        layout.paint.cost(&costs, finding.score >= MUCH)
+    );
+    let line = match (finding.line, layout.files.get(finding.file.as_str())) {
+        (0, _) | (_, None) => String::new(),
+        (line, Some(file)) => format!(", {file}:{line}"),
+    };
+    let takes = takes(lines, finding);
+    let fixed = INDENT + line.chars().count() + takes.chars().count() + 2;
+    let room = layout.width.saturating_sub(fixed).max(NAME);
+    let data = data(finding, layout.namer);
+    // The name of the function is the first to be cut.
+    let most = room.saturating_sub(data.chars().count()).max(NAME);
+    let function = with_module(&finding.function, &finding.module, most);
+    let left = room.saturating_sub(function.chars().count());
+    let data = match data.chars().count() <= left || left >= NAME {
+        true => head(&data, left),
+        false => String::new(),
+    };
+    let text = format!("{function}{line}, {takes}{data}");
+    vec![title, layout.indented("", &text)]
+}
+
+/// Evidence and remedy.
+pub(crate) fn reasons(finding: &Finding, layout: Layout<'_>) -> Vec<String> {
+    let room = layout.width - INDENT - "Why: ".len();
+    vec![
+        layout.indented("Why: ", &evidence(finding, room)),
+        layout.indented("Try: ", &clauses(&finding.advice, room)),
+    ]
+}
+
+/// Share of the code of a finding: of its line, if this alone can have the cost.
+fn takes(lines: &[LineRow], finding: &Finding) -> String {
+    let of = |time: crate::estimate::time_shares::TimeShare| {
+        Some(within(time.value?, time.lo.zip(time.hi)))
+    };
+    let Some(of_code) = of(finding.time) else {
+        return format!("has {} of the loads", within(finding.loads, None));
+    };
+    let line = lines.iter().find(|l| {
+        l.line > 0
+            && (&l.function, &l.file, l.line) == (&finding.function, &finding.file, finding.line)
+    });
+    let line = line.map(|l| l.loads.time).filter(|time| {
+        let (own, all) = (time.value.unwrap_or(0.0), finding.time.value.unwrap_or(0.0));
+        own >= finding.score && own < all
+    });
+    match line.and_then(of) {
+        Some(share) => format!("a line that takes {share} of the time"),
+        None => format!("in code that takes {of_code} of the time"),
+    }
+}
+
+/// Object of a finding, with the option that names it if it has no name.
+fn data(finding: &Finding, namer: &str) -> String {
+    let object = object_of(finding);
+    match object.as_str() {
+        "" => String::new(),
+        "[heap]" => format!("; data: the heap ({namer} names the part)"),
+        unnamed if unnamed.starts_with("0x") => {
+            let size = unnamed.split_once(" (").map_or("", |(_, size)| size);
+            let size = size.trim_end_matches(')').replace(".0 ", "");
+            match size.as_str() {
+                "" => format!("; data: no name ({namer} names it)"),
+                size => format!("; data: {size} without a name ({namer} names it)"),
+            }
+        }
+        named => format!("; data: {named}"),
+    }
+}
+
+/// The mechanism and the deepest cache that its loads miss.
+fn evidence(finding: &Finding, room: usize) -> String {
+    let (how, rest) = match finding.finding.split_once("; ") {
+        Some((how, rest)) => (how, rest),
+        None => (finding.finding.as_str(), ""),
+    };
+    let Some(misses) = missed(finding) else {
+        return clauses(&finding.finding, room);
+    };
+    let begin = clauses(how, room.saturating_sub(misses.chars().count() + 2));
+    let text = format!("{begin}; {misses}");
+    // What is left may be enough for the working set.
+    let more = rest
+        .split_once(", over ")
+        .map(|(_, set)| format!("{text}, over {set}"));
+    more.filter(|more| begin == how && more.chars().count() <= room)
+        .unwrap_or(text)
+}
+
+/// The deepest cache that matters, of which the prediction says something.
+fn missed(finding: &Finding) -> Option<String> {
+    let levels = &finding.misses.as_ref()?.levels;
+    levels.iter().rev().find_map(|level| {
+        let [lo, value, hi] = level.ratio?.map(|part| 100.0 * part);
+        (value >= EVIDENT && hi - lo <= VAGUE).then(|| {
+            format!(
+                "{} of these loads miss the {}",
+                within(value, Some((lo, hi))),
+                level.level
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::time_shares::TimeShare;
+    use crate::report::Loads;
+
+    fn share(value: f64, lo: f64, hi: f64) -> TimeShare {
+        TimeShare {
+            value: Some(value),
+            lo: Some(lo),
+            hi: Some(hi),
+            of_runs: None,
+        }
+    }
+
+    fn walk() -> Finding {
+        Finding {
+            title: "pointer chase along a list".into(),
+            score: 31.0,
+            time: share(96.3, 94.0, 98.0),
+            function: "list<int, std::allocator<int> >::walk(int)".into(),
+            file: "/src/list.cpp".into(),
+            line: 23,
+            object: "build list.cpp:12".into(),
+            finding: "each load waits for the one before, which has its address; 50 % of the loads come to a new line, over about 64.0MiB".into(),
+            advice: "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked".into(),
+            ..Finding::default()
+        }
+    }
+
+    fn layout<'a>(width: usize, files: &'a BTreeMap<&'a str, String>) -> Layout<'a> {
+        Layout {
+            width,
+            paint: Paint::default(),
+            files,
+            namer: "mgz run --heap",
+        }
+    }
+
+    #[test]
+    fn four_lines_tell_a_finding() {
+        let files = BTreeMap::from([("/src/list.cpp", "list.cpp".to_string())]);
+        let finding = walk();
+        let mut text = headline(1, &[], &finding, layout(110, &files));
+        text.extend(reasons(&finding, layout(110, &files)));
+        assert_eq!(
+            text,
+            [
+                "1. pointer chase along a list: costs about 30 % of the time",
+                "   list<…>::walk, list.cpp:23, in code that takes 96 % (94–98) of the time; data: build list.cpp:12",
+                "   Why: each load waits for the one before, which has its address; 50 % of the loads come to a new line",
+                "   Try: keep the elements in an array (a vector, or indices into one), or several per node",
+            ]
+        );
+        for width in 80..=120 {
+            let mut text = headline(1, &[], &finding, layout(width, &files));
+            text.extend(reasons(&finding, layout(width, &files)));
+            assert_eq!(text.len(), 4);
+            assert!(text.iter().all(|l| l.chars().count() <= width), "{text:#?}");
+        }
+    }
+
+    #[test]
+    fn the_share_is_that_of_the_line_if_this_can_have_the_cost() {
+        let finding = walk();
+        let line = |time| LineRow {
+            function: finding.function.clone(),
+            file: finding.file.clone(),
+            line: 23,
+            loads: Loads {
+                time,
+                ..Loads::default()
+            },
+            ..LineRow::default()
+        };
+        let inner = takes(&[line(share(35.2, 32.0, 38.5))], &finding);
+        assert_eq!(inner, "a line that takes 35 % (32–38) of the time");
+        let outer = takes(&[line(share(12.0, 10.0, 14.0))], &finding);
+        assert_eq!(outer, "in code that takes 96 % (94–98) of the time");
+    }
+
+    #[test]
+    fn data_without_a_name_get_the_option_that_names_them() {
+        let of = |object: &str| {
+            let finding = Finding {
+                object: object.into(),
+                ..Finding::default()
+            };
+            data(&finding, "--heap")
+        };
+        assert_eq!(
+            of("0x7f00 (72.0 MiB)"),
+            "; data: 72MiB without a name (--heap names it)"
+        );
+        assert_eq!(of("[heap]"), "; data: the heap (--heap names the part)");
+        assert_eq!((of("grid"), of("")), ("; data: grid".into(), String::new()));
+    }
+}
