@@ -26,8 +26,6 @@ pub(crate) struct Layout<'a> {
     pub(crate) paint: Paint,
     /// Short names of source files.
     pub(crate) files: &'a BTreeMap<&'a str, String>,
-    /// The option that names data, with its command.
-    pub(crate) namer: &'a str,
 }
 
 impl Layout<'_> {
@@ -63,7 +61,7 @@ pub(crate) fn headline(
     let takes = takes(lines, finding);
     let fixed = INDENT + line.chars().count() + takes.chars().count() + 2;
     let room = layout.width.saturating_sub(fixed).max(NAME);
-    let data = data(finding, layout.namer);
+    let data = data(finding);
     // The name of the function is the first to be cut.
     let most = room.saturating_sub(data.chars().count()).max(NAME);
     let function = with_module(&finding.function, &finding.module, most);
@@ -102,27 +100,37 @@ fn takes(lines: &[LineRow], finding: &Finding) -> String {
         own >= finding.score && own < all
     });
     match line.and_then(of) {
-        Some(share) => format!("a line that takes {share} of the time"),
-        None => format!("in code that takes {of_code} of the time"),
+        Some(share) => format!("a line with {share} of the time"),
+        None => format!("code with {of_code} of the time"),
     }
 }
 
-/// Object of a finding, with the option that names it if it has no name.
-fn data(finding: &Finding, namer: &str) -> String {
+/// Object of a finding, or the size of one that has no name.
+fn data(finding: &Finding) -> String {
     let object = object_of(finding);
-    match object.as_str() {
-        "" => String::new(),
-        "[heap]" => format!("; data: the heap ({namer} names the part)"),
-        unnamed if unnamed.starts_with("0x") => {
-            let size = unnamed.split_once(" (").map_or("", |(_, size)| size);
-            let size = size.trim_end_matches(')').replace(".0 ", "");
-            match size.as_str() {
-                "" => format!("; data: no name ({namer} names it)"),
-                size => format!("; data: {size} without a name ({namer} names it)"),
-            }
-        }
-        named => format!("; data: {named}"),
+    if is_named(finding) {
+        return format!("; data: {object}");
     }
+    let size = object.split_once(" (").and_then(|(_, size)| {
+        let (number, unit) = size.trim_end_matches(')').split_once(' ')?;
+        let number: f64 = number.parse().ok()?;
+        Some(match number {
+            ..9.95 => format!("{number:.1}{unit}"),
+            _ => format!("{number:.0}{unit}"),
+        })
+    });
+    match (object.as_str(), size) {
+        ("", _) => String::new(),
+        ("[heap]", _) => "; data: on the heap".into(),
+        (_, Some(size)) => format!("; data: {size} without a name"),
+        _ => "; data without a name".into(),
+    }
+}
+
+/// True if the data of a finding have a name that the user knows.
+pub(crate) fn is_named(finding: &Finding) -> bool {
+    let object = finding.object.as_str();
+    !object.is_empty() && object != "[heap]" && !object.starts_with("0x")
 }
 
 /// The mechanism and the deepest cache that its loads miss.
@@ -135,6 +143,9 @@ fn evidence(finding: &Finding, room: usize) -> String {
         return clauses(&finding.finding, room);
     };
     let begin = clauses(how, room.saturating_sub(misses.chars().count() + 2));
+    if begin.ends_with('…') {
+        return clauses(&finding.finding, room);
+    }
     let text = format!("{begin}; {misses}");
     // What is left may be enough for the working set.
     let more = rest
@@ -144,19 +155,18 @@ fn evidence(finding: &Finding, room: usize) -> String {
         .unwrap_or(text)
 }
 
-/// The deepest cache that matters, of which the prediction says something.
+/// The deepest cache that loads miss for certain, or else the deepest of which the prediction says
+/// something.
 fn missed(finding: &Finding) -> Option<String> {
-    let levels = &finding.misses.as_ref()?.levels;
-    levels.iter().rev().find_map(|level| {
-        let [lo, value, hi] = level.ratio?.map(|part| 100.0 * part);
-        (value >= EVIDENT && hi - lo <= VAGUE).then(|| {
-            format!(
-                "{} of these loads miss the {}",
-                within(value, Some((lo, hi))),
-                level.level
-            )
-        })
-    })
+    let levels = finding.misses.as_ref()?.levels.iter().rev();
+    let known: Vec<(&str, [f64; 3])> = levels
+        .filter_map(|l| Some((l.level.as_str(), l.ratio?.map(|part| 100.0 * part))))
+        .filter(|(_, [lo, value, hi])| *value >= EVIDENT && hi - lo <= VAGUE)
+        .collect();
+    let certain = known.iter().find(|(_, range)| range[0] >= EVIDENT);
+    let (level, [lo, value, hi]) = certain.or(known.first())?;
+    let share = within(*value, Some((*lo, *hi)));
+    Some(format!("{share} of these loads miss the {level}"))
 }
 
 #[cfg(test)]
@@ -194,7 +204,6 @@ mod tests {
             width,
             paint: Paint::default(),
             files,
-            namer: "mgz run --heap",
         }
     }
 
@@ -208,7 +217,7 @@ mod tests {
             text,
             [
                 "1. pointer chase along a list: costs about 30 % of the time",
-                "   list<…>::walk, list.cpp:23, in code that takes 96 % (94–98) of the time; data: build list.cpp:12",
+                "   list<…>::walk, list.cpp:23, code with 96 % (94–98) of the time; data: build list.cpp:12",
                 "   Why: each load waits for the one before, which has its address; 50 % of the loads come to a new line",
                 "   Try: keep the elements in an array (a vector, or indices into one), or several per node",
             ]
@@ -235,25 +244,22 @@ mod tests {
             ..LineRow::default()
         };
         let inner = takes(&[line(share(35.2, 32.0, 38.5))], &finding);
-        assert_eq!(inner, "a line that takes 35 % (32–38) of the time");
+        assert_eq!(inner, "a line with 35 % (32–38) of the time");
         let outer = takes(&[line(share(12.0, 10.0, 14.0))], &finding);
-        assert_eq!(outer, "in code that takes 96 % (94–98) of the time");
+        assert_eq!(outer, "code with 96 % (94–98) of the time");
     }
 
     #[test]
-    fn data_without_a_name_get_the_option_that_names_them() {
+    fn data_without_a_name_have_a_size() {
         let of = |object: &str| {
             let finding = Finding {
                 object: object.into(),
                 ..Finding::default()
             };
-            data(&finding, "--heap")
+            data(&finding)
         };
-        assert_eq!(
-            of("0x7f00 (72.0 MiB)"),
-            "; data: 72MiB without a name (--heap names it)"
-        );
-        assert_eq!(of("[heap]"), "; data: the heap (--heap names the part)");
+        assert_eq!(of("0x7f00 (72.0 MiB)"), "; data: 72MiB without a name");
+        assert_eq!(of("[heap]"), "; data: on the heap");
         assert_eq!((of("grid"), of("")), ("; data: grid".into(), String::new()));
     }
 }

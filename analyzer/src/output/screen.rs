@@ -1,14 +1,16 @@
 //! The text that is printed unless `--all` asks for every table: the run, the findings and the
 //! hottest functions, on one screen.
 
+use crate::findings::Finding;
 use crate::misses::LevelMisses;
 use crate::output::findings::{self, with_module};
-use crate::output::headline::{Layout, headline, reasons};
+use crate::output::headline::{Layout, headline, is_named, reasons};
 use crate::output::paint::Paint;
-use crate::output::readable::{clauses, seconds, size, within};
+use crate::output::readable::{clauses, seconds, size, thousands, within};
 use crate::output::text::{Style, head, short_path};
 use crate::report::{Analysis, FunctionRow, Loads};
 use crate::util::human::{count, counted, percent};
+use mgz_annotations_schema::TraceMode;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lines of a screen. What `mgz run` says before and behind it makes 24 of them.
@@ -25,13 +27,15 @@ const WHOLE: f64 = 0.95;
 const WORTH_A_NAME: f64 = 0.01;
 /// An interval of misses that is wider says next to nothing.
 const VAGUE: f64 = 0.5;
+/// Functions with a smaller share are left out, percent.
+const LEAST: f64 = 0.5;
 /// Columns of the names of source files at most.
 const FILE: usize = 28;
 
 /// The screen. `has_report`: the tables that are left out can be looked at elsewhere.
 pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let width = usize::from(style.width.unwrap_or(110)).clamp(80, 120);
-    let mut lines = run(analysis, width, has_report);
+    let mut lines = run(analysis, width);
     lines.push(String::new());
     let rows = functions(analysis, width, style);
     let room = LINES.saturating_sub(lines.len() + rows.len() + usize::from(!has_report));
@@ -45,7 +49,7 @@ pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
 }
 
 /// The run and its recording.
-fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
+fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     let s = &analysis.summary;
     let t = &s.trace;
     let mut lines = vec![head(&format!("command   {}", t.command.join(" ")), width)];
@@ -74,7 +78,7 @@ fn run(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
             &format!("{} of the loads{how}", levels.join(", ")),
         );
     }
-    if let Some(text) = unrecorded(analysis, has_report) {
+    if let Some(text) = unrecorded(analysis) {
         add("time", &text);
     }
     for sentence in t.for_screen.iter().take(SENTENCES) {
@@ -92,10 +96,13 @@ fn recorded(analysis: &Analysis) -> String {
         false => format!(
             "{} of {} loads",
             counted(s.samples, "window", "windows"),
-            count(s.sample_mean.unwrap_or(0.0).round() as u64)
+            thousands(s.sample_mean.unwrap_or(0.0).round() as u64)
         ),
     };
-    let mut text = format!("{loads} ({})", t.mode);
+    let mut text = match t.mode {
+        TraceMode::Burst => loads,
+        _ => format!("{loads} (mode {})", t.mode),
+    };
     if t.wall_seconds > 0.0 {
         text.push_str(&format!(" in {}", seconds(t.wall_seconds)));
     }
@@ -146,32 +153,26 @@ fn missed(level: &LevelMisses) -> String {
 }
 
 /// Share of the time that was recorded, which all shares are of, and the rest with its remedy.
-fn unrecorded(analysis: &Analysis, has_report: bool) -> Option<String> {
+fn unrecorded(analysis: &Analysis) -> Option<String> {
     let t = &analysis.summary.trace;
     let share = t.coverage.recorded_share().filter(|s| *s < WHOLE)?;
     let rest = t.coverage.unrecorded();
     let named: Vec<String> = (rest.iter())
         .filter(|(_, share)| *share >= WORTH_A_NAME)
         .take(NAMED)
-        .map(|(name, share)| format!("{name} {}", within(100.0 * share, None)))
+        .map(|(name, share)| format!("{name} {:.0} %", 100.0 * share))
         .collect();
     let of = match t.by_time {
-        true => ", which all shares are of",
+        true => "; shares are of that",
         false => "",
     };
-    let remedy = match (t.missing_libraries.as_slice(), has_report) {
-        ([], _) => String::new(),
-        (libraries, true) => format!("; mgz run --libs={} records more", libraries.join(",")),
-        (libraries, false) => {
-            format!(
-                "; mgz-instrument --libs={} records more",
-                libraries.join(",")
-            )
-        }
+    let remedy = match t.missing_libraries.as_slice() {
+        [] => String::new(),
+        libraries => format!(" (add --libs={})", libraries.join(",")),
     };
     Some(format!(
-        "{} of it was in recorded code{of}; the rest: {}{remedy}",
-        within(100.0 * share, None),
+        "{:.0} % was recorded{of}. The rest: {}{remedy}",
+        100.0 * share,
         named.join(", ")
     ))
 }
@@ -187,20 +188,15 @@ fn findings(
     let list = &analysis.findings.list;
     if list.is_empty() {
         let mut lines = vec![paint.bold(findings::HEADING)];
-        lines.extend(findings::wrapped(&findings::none(analysis), width));
+        lines.extend(findings::hanging("   ", &findings::none(analysis), width));
         return lines;
     }
     let places = list.iter().map(|f| f.file.as_str());
     let files = short_files(places, FILE);
-    let namer = match has_report {
-        true => "mgz run --heap",
-        false => "mgz-record --heap",
-    };
     let layout = Layout {
         width,
         paint,
         files: &files,
-        namer,
     };
     let mut lines = Vec::new();
     let mut shown = 0;
@@ -218,14 +214,31 @@ fn findings(
         }
         shown += 1;
     }
-    let more = match list.len() - shown {
-        0 => String::new(),
-        more if has_report => format!(" ({more} more in the report)"),
-        more => format!(" ({more} more: --all)"),
-    };
-    let heading = format!("{}{}", paint.bold(findings::HEADING), paint.dim(&more));
+    let remarks = remarks(analysis, shown, has_report);
+    let heading = format!("{}{}", paint.bold(findings::HEADING), paint.dim(&remarks));
     lines.insert(0, heading);
     lines
+}
+
+/// Findings that are left out, and the option that names data, in parentheses.
+fn remarks(analysis: &Analysis, shown: usize, has_report: bool) -> String {
+    let list = &analysis.findings.list;
+    let mut remarks = Vec::new();
+    match list.len() - shown {
+        0 => {}
+        more if has_report => remarks.push(format!("{more} more in the report")),
+        more => remarks.push(format!("{more} more: --all")),
+    }
+    let has_heap = analysis.objects.iter().any(|o| !o.stack.is_empty());
+    let is_unnamed = |f: &Finding| !f.object.is_empty() && !is_named(f);
+    if !has_heap && list.iter().take(shown).any(is_unnamed) {
+        let command = if has_report { "mgz run" } else { "mgz-record" };
+        remarks.push(format!("{command} --heap names the data"));
+    }
+    match remarks.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", remarks.join("; ")),
+    }
 }
 
 /// Files by their last part, or by as much as tells them apart.
@@ -246,7 +259,11 @@ fn short_files<'a>(files: impl Iterator<Item = &'a str>, most: usize) -> BTreeMa
 /// The hottest functions, each with its hottest line.
 fn functions(analysis: &Analysis, width: usize, style: Style) -> Vec<String> {
     let by_time = analysis.summary.trace.by_time;
-    let is_worth = |f: &&FunctionRow| f.loads.is_worth(by_time);
+    let share = |f: &FunctionRow| match by_time {
+        true => f.loads.time.value,
+        false => f.loads.share,
+    };
+    let is_worth = |f: &&FunctionRow| share(f).is_none_or(|s| s >= LEAST);
     let rows = analysis.functions.iter().filter(is_worth);
     let rows: Vec<&FunctionRow> = rows.take(style.rows.min(ROWS)).collect();
     if rows.is_empty() {
@@ -299,13 +316,19 @@ fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
         let last = chain.rsplit(" < ").next().unwrap_or(chain);
         last.starts_with(&outer)
     };
+    let share = |loads: &Loads| match by_time {
+        true => loads.time.value,
+        false => loads.share,
+    };
     let mut own = analysis.lines.iter().filter(|l| {
         let is_inlined = !l.inlined_into.is_empty();
         l.line > 0
             && l.module == function.module
             && l.loads.is_worth(by_time)
+            && share(&l.loads) <= share(&function.loads)
             && match is_inlined {
-                true => l.inlined_into.iter().all(is_in),
+                // The hottest place comes first.
+                true => l.inlined_into.first().is_some_and(is_in),
                 false => l.function == function.function,
             }
     });
@@ -313,10 +336,6 @@ fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
         return String::new();
     };
     let file = line.file.rsplit('/').next().unwrap_or(&line.file);
-    let share = match by_time {
-        true => line.loads.time.value,
-        false => line.loads.share,
-    };
-    let share = share.map_or_else(String::new, |s| format!(" {}", within(s, None)));
+    let share = share(&line.loads).map_or_else(String::new, |s| format!(" {}", within(s, None)));
     format!("{}:{}{share}", short_path(file, FILE), line.line)
 }
