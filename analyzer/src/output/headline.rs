@@ -3,7 +3,7 @@
 use crate::findings::Finding;
 use crate::output::findings::{cost, object_of, with_module};
 use crate::output::paint::Paint;
-use crate::output::readable::{clauses, within};
+use crate::output::readable::{clauses, whole_clauses, within};
 use crate::output::text::head;
 use crate::report::LineRow;
 use std::collections::BTreeMap;
@@ -133,25 +133,30 @@ pub(crate) fn is_named(finding: &Finding) -> bool {
     !object.is_empty() && object != "[heap]" && !object.starts_with("0x")
 }
 
-/// The mechanism and the deepest cache that its loads miss.
+/// The mechanism, and the deepest cache that its loads miss or else the share of new lines.
 fn evidence(finding: &Finding, room: usize) -> String {
     let (how, rest) = match finding.finding.split_once("; ") {
         Some((how, rest)) => (how, rest),
         None => (finding.finding.as_str(), ""),
     };
+    let length = |text: &str| text.chars().count();
     let Some(misses) = missed(finding) else {
-        return clauses(&finding.finding, room);
+        let room_of_rest = room.saturating_sub(length(how) + 2);
+        return match whole_clauses(rest, room_of_rest).filter(|rest| !rest.is_empty()) {
+            Some(rest) => format!("{how}; {rest}"),
+            None => clauses(how, room),
+        };
     };
-    let begin = clauses(how, room.saturating_sub(misses.chars().count() + 2));
+    let begin = clauses(how, room.saturating_sub(length(&misses) + 2));
     if begin.ends_with('…') {
-        return clauses(&finding.finding, room);
+        return clauses(how, room);
     }
     let text = format!("{begin}; {misses}");
-    // What is left may be enough for the working set.
+    // The working set, if it fits.
     let more = rest
         .split_once(", over ")
         .map(|(_, set)| format!("{text}, over {set}"));
-    more.filter(|more| begin == how && more.chars().count() <= room)
+    more.filter(|more| begin == how && length(more) <= room)
         .unwrap_or(text)
 }
 

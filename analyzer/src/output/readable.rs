@@ -99,7 +99,7 @@ fn without_parentheses(text: &str) -> String {
 }
 
 /// The clauses of a text that fit into so many columns; none if not even the first does.
-fn whole_clauses(text: &str, most: usize) -> Option<String> {
+pub(crate) fn whole_clauses(text: &str, most: usize) -> Option<String> {
     if text.chars().count() <= most {
         return Some(text.into());
     }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(clauses(text, 80), text);
         assert_eq!(
             clauses(text, 60),
-            "use wide nodes (a B-tree, say), a sorted array, or a pool"
+            "use wide nodes, a sorted array, or a pool; 2 MiB pages help"
         );
         assert_eq!(
             clauses(text, 50),
