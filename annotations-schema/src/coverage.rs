@@ -42,6 +42,27 @@ impl Coverage {
         self.share(self.generated_samples)
     }
 
+    /// Share of the time in recorded code; none if too few samples tell.
+    pub fn recorded_share(&self) -> Option<f64> {
+        let rest: f64 = self.unrecorded().iter().map(|(_, share)| share).sum();
+        let is_known = self.files.iter().any(|f| f.samples.is_some());
+        (is_known && self.time_samples >= FEW).then(|| (1.0 - rest).max(0.0))
+    }
+
+    /// Code that is not recorded, by the short name of its file, with its share of the time; the
+    /// greatest share first.
+    pub fn unrecorded(&self) -> Vec<(String, f64)> {
+        let files = self.files.iter().filter(|f| !f.instrumented);
+        let mut all: Vec<(String, f64)> = files
+            .filter_map(|f| Some((stem(&f.path).to_owned(), self.share_of(f)?)))
+            .collect();
+        let generated = self.generated_share();
+        all.extend(generated.map(|share| ("code generated at run time".to_owned(), share)));
+        all.retain(|(_, share)| *share > 0.0);
+        all.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all
+    }
+
     /// Takes in the coverage of another trace.
     pub fn add(&mut self, other: Coverage) {
         let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
@@ -143,6 +164,18 @@ fn short(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+/// A file's name without its folders and, of a library, without its version.
+fn stem(path: &str) -> &str {
+    let name = short(path);
+    name.split_once(".so").map_or(name, |(stem, _)| stem)
+}
+
+/// True if a library's time is mostly that of threads that wait for others: its loads tell nothing.
+fn is_for_waiting(path: &str) -> bool {
+    const STEMS: [&str; 4] = ["libgomp", "libomp", "libiomp5", "libpthread"];
+    STEMS.contains(&stem(path))
+}
+
 /// Argument for `--libs`: the name of the library as the program needs it, or its part without a
 /// version.
 fn library(path: &str) -> String {
@@ -198,7 +231,7 @@ fn lack_of(mut text: String, files: &[&LoadedFile], coverage: &Coverage) -> Lack
     let mut libraries = Vec::new();
     let needed: Vec<String> = names(true)
         .iter()
-        .filter(|f| !is_sanitizer(&f.path))
+        .filter(|f| !is_sanitizer(&f.path) && !is_for_waiting(&f.path))
         .map(|f| f.as_option())
         .collect();
     if !needed.is_empty() {
@@ -206,6 +239,12 @@ fn lack_of(mut text: String, files: &[&LoadedFile], coverage: &Coverage) -> Lack
         libraries = taken(instrumented.map(|f| f.path.as_str()));
         libraries.extend(needed);
         text.push_str(&format!("; `--libs={}` takes them in", libraries.join(",")));
+    }
+    if let Some(waiting) = files.iter().find(|f| is_for_waiting(&f.path)) {
+        text.push_str(&format!(
+            "; in {} threads mostly wait for each other",
+            short(&waiting.path)
+        ));
     }
     if let Some(checker) = files.iter().find(|f| is_sanitizer(&f.path)) {
         text.push_str(&format!(
@@ -288,6 +327,17 @@ pub fn missing_libraries(lacks: &[Lack]) -> &[String] {
 /// The sentences of [`lacks`].
 pub fn sentences(manifest: &Manifest) -> Vec<String> {
     lacks(manifest).into_iter().map(|lack| lack.text).collect()
+}
+
+/// Code that the trace lacks and that has no known share of the time, in a sentence each: for a
+/// screen, which has the shares as numbers.
+pub fn without_share(manifest: &Manifest) -> Vec<String> {
+    let coverage = &manifest.coverage;
+    let generated = match coverage.generated_share() {
+        Some(_) if coverage.time_samples >= FEW => None,
+        _ => generated(coverage),
+    };
+    generated.into_iter().chain(programs(coverage)).collect()
 }
 
 /// Code of instrumented files that is left as it is. (Linkage tables are in all files: the
@@ -450,7 +500,12 @@ fn outside(manifest: &Manifest) -> Option<Lack> {
     let t = &manifest.totals;
     let of = |what| t.triggers.get(what).copied().unwrap_or(0);
     let (came, outside, known) = (of("came"), of("outside"), t.outside.values().sum::<u64>());
-    if came < FEW || outside * 2 <= came {
+    // Triggers come more often at the begin of a run than later: times are the better measure.
+    let part = match manifest.coverage.recorded_share() {
+        Some(share) => 1.0 - share,
+        None => outside as f64 / came.max(1) as f64,
+    };
+    if came < FEW || outside == 0 || part <= 0.5 {
         return None;
     }
     let mut text = format!(
@@ -478,7 +533,7 @@ fn outside(manifest: &Manifest) -> Option<Lack> {
     let library = files
         .iter()
         .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path))
-        .filter(|(_, path)| !is_sanitizer(path));
+        .filter(|(_, path)| !is_sanitizer(path) && !is_for_waiting(path));
     let mut libraries = Vec::new();
     if let Some(path) = library.map(|(_, path)| *path) {
         let known = manifest.coverage.files.iter().find(|f| f.path == path);
@@ -575,6 +630,42 @@ mod tests {
                 "60% of the time was in files that are not instrumented (liblzma.so.5.4.1 40%, libm.so.6 14%, ld-linux-x86-64.so.2 6%), whose loads are not in this trace; `--libs=liblzma,libm.so.6` takes them in"
             ]
         );
+    }
+
+    #[test]
+    fn nobody_is_told_to_record_how_threads_wait() {
+        let coverage = Coverage {
+            files: vec![file("/usr/lib/libgomp.so.1.0.0", Some(140))],
+            ..Coverage::default()
+        };
+        assert_eq!(
+            said(coverage),
+            [
+                "14% of the time was in files that are not instrumented (libgomp.so.1.0.0 14%), whose loads are not in this trace; in libgomp.so.1.0.0 threads mostly wait for each other"
+            ]
+        );
+    }
+
+    #[test]
+    fn shares_of_the_time_add_up() {
+        let coverage = Coverage {
+            time_samples: 200,
+            files: vec![
+                file("/usr/lib/libm.so.6", Some(20)),
+                file("/usr/lib/libstdc++.so.6.0.30", Some(30)),
+                LoadedFile {
+                    instrumented: true,
+                    ..file("/bin/app", None)
+                },
+            ],
+            generated_samples: Some(10),
+            ..Coverage::default()
+        };
+        let rest = coverage.unrecorded();
+        let names: Vec<&str> = rest.iter().map(|r| r.0.as_str()).collect();
+        assert_eq!(names, ["libstdc++", "libm", "code generated at run time"]);
+        assert!((coverage.recorded_share().unwrap() - 0.7).abs() < 1e-12);
+        assert_eq!(Coverage::default().recorded_share(), None);
     }
 
     #[test]

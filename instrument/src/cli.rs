@@ -41,16 +41,17 @@ Rewrites an x86-64 program so that it can record the addresses that it loads fro
 Examples:
   mgz-instrument ./app                        ./app.inst and ./app.inst.mgza
   mgz-instrument -o /tmp/gzip /usr/bin/gzip   a stripped program of the system
-  mgz-instrument --libs -o xz /usr/bin/xz     its libraries as well, into xz.libs/
+  mgz-instrument --libs -o xz /usr/bin/xz
+      its libraries as well, into xz.libs/
   mgz-instrument --functions '^hash_' ./app   only some functions
   mgz-record -o trace -- ./app.inst           then record, and
   mgz-analyze trace                           look at the result
 
-The original code stays in the file. Code that is not understood is left as it is: it is not recorded, and
+The original code stays in the file. Code that is not understood is left as it is: it is not recorded, and \
 nothing else changes.";
 
 const AFTER: &str = "\
-Exit status: 0 done, 1 error, 2 wrong usage, 3 declined (the file cannot be instrumented safely; the message
+Exit status: 0 done, 1 error, 2 wrong usage, 3 declined (the file cannot be instrumented safely; the message \
 says why).";
 
 /// Which kind of record the code makes.
@@ -94,6 +95,9 @@ pub struct Args {
     /// Instrumented file [default: BINARY.inst]
     #[arg(short, long, value_name = "OUT")]
     pub output: Option<PathBuf>,
+    /// Replace OUT even if it is a file that mgz-instrument has not made
+    #[arg(long)]
+    pub force: bool,
     /// Annotation sidecar [default: OUT.mgza]
     #[arg(long, value_name = "FILE")]
     pub annotations: Option<PathBuf>,
@@ -359,6 +363,9 @@ fn run(args: &Args) -> Result<String, Stop> {
     let data = read(&input)?;
     io::check_both(&input, &output, &annotations)?;
     let elf = Elf::parse(data.bytes()).map_err(|e| refused(&input, &e))?;
+    if !args.force {
+        check_replaced(&input, &elf, &output)?;
+    }
     let session = Session::of(args)?;
     let note_path = args
         .annotations
@@ -411,6 +418,27 @@ fn run(args: &Args) -> Result<String, Stop> {
             serde_json::to_string_pretty(&report).map_err(|e| Stop::error(e.to_string()))? + "\n"
         }
     })
+}
+
+/// Refuses to replace a file that is not made by this command.
+fn check_replaced(input: &Path, elf: &Elf, output: &Path) -> Result<(), Stop> {
+    // Whatever speaks against the input is said first.
+    elf.check_instrumentable().map_err(|e| refused(input, &e))?;
+    let Ok(old) = std::fs::read(output) else {
+        return Ok(());
+    };
+    let is_ours = Elf::parse(&old).is_ok_and(|old| {
+        let why = old.check_instrumentable().err();
+        why.is_some_and(|why| why.to_string().contains("already instrumented"))
+    });
+    if old.is_empty() || is_ours {
+        return Ok(());
+    }
+    Err(Stop::error(format!(
+        "{}: {} exists and is no instrumented file; choose another -o OUT, or replace it with --force",
+        input.display(),
+        output.display()
+    )))
 }
 
 /// The search path that leads to a folder beside the output.

@@ -14,21 +14,28 @@ pub const FAILED: i32 = 125;
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz run -- ./app input.dat            what is slow about memory in app: app.mgz/report.html
-  mgz run --heap -- ./app input.dat     the same, and which allocations the data come from
+  mgz run -- ./app input.dat
+      what is slow about memory in app: app.mgz/report.html
+  mgz run --heap -- ./app input.dat
+      the same, and which allocations the data come from
   mgz run --libs -- xz -k big.tar       its libraries too
   mgz run --overhead 5% -- ./app        more windows, for narrower intervals
   mgz run -- ./train.py                 the interpreter of a script
-  mgz report trace                      a report of a trace that mgz-record has made: trace.html
-  mgz serve app.mgz                     the same, and what is selected in it is analysed again
-  mgz compare old.mgz -- new.mgz        what is better, worse or the same in another build
+  mgz report trace
+      a report of a trace that mgz-record has made: trace.html
+  mgz serve app.mgz
+      the same, and what is selected in it is analysed again
+  mgz compare old.mgz -- new.mgz
+      what is better, worse or the same in another build
   mgz compare --html diff.html old.mgz -- new.mgz   the same to look at
-  mgz doctor                            what this machine can record, and the remedy for the rest
-  mgz record --mode full -- ./app.inst  the single steps: mgz instrument, mgz record, mgz analyze";
+  mgz doctor
+      what this machine can record, and the remedy for the rest
+  mgz record --mode full -- ./app.inst
+      the single steps: mgz instrument, mgz record, mgz analyze";
 
 const AFTER: &str = "\
-Exit status of run: that of the program, 128+n if signal n ended it; 3 if the program cannot be instrumented
-safely; 125 if mgz itself fails, 126 if the program cannot be executed, 127 if it is not found. With report: 0
+Exit status of run: that of the program, 128+n if signal n ended it; 3 if the program cannot be instrumented \
+safely; 125 if mgz itself fails, 126 if the program cannot be executed, 127 if it is not found. With report: 0 \
 done, 1 error, or part of the trace was damaged and skipped.
 
 A report holds the command line, paths, function names and the source lines that were hit: look before you share it.";

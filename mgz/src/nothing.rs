@@ -1,16 +1,21 @@
 //! Remedies for a run without any recorded loads.
 
+use mgz_annotations_schema::coverage::Program;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::{coverage, shell};
 use serde_json::Value;
 
 /// A sentence for the user of `mgz run`: where the time went, and the command that records it.
 pub fn remedy(manifest: &Value, command: &[String]) -> String {
+    let given = command.first().map_or("", String::as_str);
     let command = shell::line(command.iter().map(String::as_str));
     let manifest: Manifest = serde_json::from_value(manifest.clone()).unwrap_or_default();
     let mut lacks = coverage::lacks(&manifest);
     // Reads by libraries on the program's behalf are not the reason for an empty trace.
     lacks.retain(|lack| !lack.is_reads_for_program);
+    if let Some(others) = other_programs(&manifest.coverage.programs, given) {
+        return others;
+    }
     let short = format!("a short program is recorded whole by `mgz run --full -- {command}`");
     let Some(first) = lacks.first() else {
         return format!("nothing was recorded; {short}");
@@ -25,10 +30,62 @@ pub fn remedy(manifest: &Value, command: &[String]) -> String {
     }
 }
 
+/// Programs that are named.
+const MOST: usize = 3;
+
+/// A file's name without its folders.
+fn short(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// The remedy if the program has left the work to others. One whose name begins like that of the
+/// given program comes first.
+fn other_programs(programs: &[Program], given: &str) -> Option<String> {
+    let mut others: Vec<&Program> = programs
+        .iter()
+        .filter(|p| p.why == "not instrumented")
+        .collect();
+    others.sort_by_key(|p| (!short(&p.path).starts_with(short(given)), p.times));
+    let first = others.first()?;
+    let mut names: Vec<&str> = others.iter().map(|p| short(&p.path)).collect();
+    names.dedup();
+    let more = match names.len().saturating_sub(MOST) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    names.truncate(MOST);
+    Some(format!(
+        "the work was left to other programs, which are not recorded: {}{more}; record one of them by itself, with the arguments that it is started with: `mgz run -- {} …`",
+        names.join(", "),
+        shell::line(std::iter::once(first.path.as_str()))
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn programs_that_do_the_work_are_named() {
+        let of = |path: &str, times| Program {
+            path: path.into(),
+            times,
+            why: "not instrumented".into(),
+        };
+        let programs = [
+            of("/usr/bin/as", 1),
+            of("/usr/bin/env", 15),
+            of("/opt/bin/python3.11", 1),
+        ];
+        let said = other_programs(&programs, "python3").unwrap();
+        assert!(said.contains("python3.11, as, env;"), "{said}");
+        assert!(
+            said.ends_with("`mgz run -- /opt/bin/python3.11 …`"),
+            "{said}"
+        );
+        assert_eq!(other_programs(&[], "python3"), None);
+    }
 
     fn of(path: &str, samples: u64, reads: &[&str]) -> String {
         let file = json!({"path": path, "instrumented": false, "needed": true, "samples": samples, "reads_for": reads});

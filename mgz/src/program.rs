@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The file that is executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,18 +17,27 @@ pub struct Program {
     pub first: Vec<OsString>,
     /// The script, if it is one.
     pub script: Option<PathBuf>,
+    /// The shim that stands for the program, if there is one.
+    pub shim: Option<PathBuf>,
 }
 
 /// Scripts whose interpreter is a script, at most.
 const DEPTH: usize = 4;
 
 impl Program {
-    /// Finds a program by its name, as a shell does.
+    /// Finds a program by its name, as a shell does. A shim of pyenv stands for the program that it
+    /// would execute.
     pub fn find(name: &OsStr) -> anyhow::Result<Program> {
+        let found = located(name)?;
+        let (file, shim) = match behind_shim(&found) {
+            Some(file) => (file, Some(found)),
+            None => (found, None),
+        };
         let mut program = Program {
-            file: located(name)?,
+            file,
             first: Vec::new(),
             script: None,
+            shim,
         };
         for _ in 0..DEPTH {
             let Some(line) = first_line(&program.file)? else {
@@ -42,6 +52,7 @@ impl Program {
                 script: program.script.or(Some(program.file)),
                 file: interpreter,
                 first,
+                shim: program.shim,
             };
         }
         bail!(
@@ -52,7 +63,8 @@ impl Program {
 
     /// Name for people and for folders.
     pub fn name(&self) -> String {
-        let path = self.script.as_deref().unwrap_or(&self.file);
+        let given = self.shim.as_deref().or(self.script.as_deref());
+        let path = given.unwrap_or(&self.file);
         path.file_name()
             .unwrap_or(path.as_os_str())
             .to_string_lossy()
@@ -62,6 +74,25 @@ impl Program {
 
 fn located(name: &OsStr) -> anyhow::Result<PathBuf> {
     Ok(resolve(name, std::env::var_os("PATH").as_deref())?)
+}
+
+/// The program that a shim of pyenv (or of rbenv and their kin, which are made alike) would execute:
+/// its manager tells. None if it is no such shim, or if the manager does not answer.
+fn behind_shim(file: &Path) -> Option<PathBuf> {
+    let mut head = Vec::new();
+    std::fs::File::open(file)
+        .and_then(|f| f.take(4096).read_to_end(&mut head))
+        .ok()?;
+    let text = head.strip_prefix(b"#!").map(String::from_utf8_lossy)?;
+    let call = text
+        .lines()
+        .find(|line| line.contains("\" exec \"$program\""))?;
+    let manager = call.trim().strip_prefix("exec \"")?.split('"').next()?;
+    let name = file.file_name()?;
+    let told = Command::new(manager).arg("which").arg(name).output().ok()?;
+    let path = String::from_utf8(told.stdout).ok()?;
+    let path = PathBuf::from(path.trim_end());
+    (told.status.success() && path.is_absolute() && path != file).then_some(path)
 }
 
 /// Text after `#!`, if the file begins so.
@@ -134,6 +165,34 @@ mod tests {
         let found = Program::find(by_env.as_os_str()).unwrap();
         assert!(found.file.ends_with("sh") && found.file.is_absolute());
         assert_eq!(found.first, [by_env.as_os_str()]);
+    }
+
+    #[test]
+    fn a_shim_stands_for_its_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = dir.path().join("manager");
+        let shim = |dir: &Path| {
+            let text = format!(
+                "#!/usr/bin/env bash\nprogram=\"${{0##*/}}\"\nexec \"{}\" exec \"$program\" \"$@\"\n",
+                manager.display()
+            );
+            script(dir, "tool", &text)
+        };
+        let path = shim(dir.path());
+        // Nobody answers: it is a script like others.
+        let found = Program::find(path.as_os_str()).unwrap();
+        assert_eq!(found.script.as_deref(), Some(path.as_path()));
+        script(
+            dir.path(),
+            "manager",
+            "#!/bin/sh\n[ \"$1 $2\" = 'which tool' ] && echo /bin/sh\n",
+        );
+        let found = Program::find(path.as_os_str()).unwrap();
+        assert_eq!(
+            (found.file.as_path(), found.script.clone()),
+            (Path::new("/bin/sh"), None)
+        );
+        assert_eq!((found.name(), found.shim), ("tool".into(), Some(path)));
     }
 
     #[test]

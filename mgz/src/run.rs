@@ -38,6 +38,13 @@ pub fn run_program(run: &Run) -> anyhow::Result<i32> {
             program.file.display()
         );
     }
+    if let Some(shim) = &program.shim {
+        tell!(
+            "mgz: {} stands for {}, which is recorded",
+            shim.display(),
+            program.file.display()
+        );
+    }
     let asked = Asked {
         libs: run.libs.as_deref(),
         alone: run.no_libs,
@@ -120,12 +127,12 @@ fn hook(run: &Run, program: &Program, rest: &[OsString]) -> Option<Hook> {
     }
 }
 
-/// The program's name (`argv[0]`): the one that the shell would pass, or the path in a script's
-/// first line.
+/// The program's name (`argv[0]`): the one that the shell would pass, the path in a script's first
+/// line, or the path behind a shim.
 fn shown_name<'a>(program: &'a Program, name: &'a OsStr) -> &'a OsStr {
-    match program.script {
-        Some(_) => program.file.as_os_str(),
-        None => name,
+    match (&program.script, &program.shim) {
+        (None, None) => name,
+        _ => program.file.as_os_str(),
     }
 }
 
@@ -248,9 +255,8 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
             nothing::remedy(&report::manifest(trace)?, &options.command)
         );
     }
-    tell!("\nmgz: report: {}", file.display());
     let tables = format!("mgz-analyze {} --all", trace.display());
-    tell!("mgz: every table: {tables}");
+    tell!("mgz: report: {}; every table: {tables}", file.display());
     if !run.no_open && has_display() && std::io::stderr().is_terminal() {
         open_in_browser(file.as_os_str());
     }

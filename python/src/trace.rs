@@ -10,6 +10,7 @@ use mgz_analyzer::commands::{is_watched, refuse_watched};
 use mgz_analyzer::filter::Conditions;
 use mgz_analyzer::input;
 use mgz_analyzer::output::export::export_tables;
+use mgz_analyzer::output::paint::Paint;
 use mgz_analyzer::output::screen::screen;
 use mgz_analyzer::output::text::{Style, render};
 use mgz_analyzer::report;
@@ -185,6 +186,7 @@ impl Analysis {
                 misses: false,
                 call_paths: false,
                 by_path: false,
+                paint: Paint::default(),
             };
             if all || self.0.summary.metrics.accesses == 0 {
                 render(&self.0, style)

@@ -5,24 +5,34 @@ use mgz_analyzer::cli::Arguments;
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz-record -o trace -- ./app.inst input      record a program that mgz-instrument has prepared
-  mgz-analyze trace                            what is slow about memory, where, and what to try
-  mgz-analyze trace --all                      every table: loads, footprints and reuse by code
-  mgz-analyze trace --zoom                     also: when and in which memory the worst locality is
-  mgz-analyze trace --zoom --node 0.3          the same, and a look into a node of the time tree
-  mgz-analyze trace --thread worker --to 3.5   only of threads of that name, up to a time
-  mgz-analyze trace --function '^parse' --objects   what functions load, and from which objects
-  mgz-analyze trace --partial a.part           what one pass finds, to be merged later
-  mgz-analyze --merge a.part b.part            the tables of several traces together
+  mgz-record -o trace -- ./app.inst input
+      record a program that mgz-instrument has prepared
+  mgz-analyze trace
+      what is slow about memory, where, and what to try
+  mgz-analyze trace --all
+      every table: loads, footprints and reuse by code
+  mgz-analyze trace --zoom
+      also: when and in which memory the worst locality is
+  mgz-analyze trace --zoom --node 0.3
+      the same, and a look into a node of the time tree
+  mgz-analyze trace --thread worker --to 3.5
+      only of threads of that name, up to a time
+  mgz-analyze trace --function '^parse' --objects
+      what functions load, and from which objects
+  mgz-analyze trace --partial a.part
+      what one pass finds, to be merged later
+  mgz-analyze --merge a.part b.part
+      the tables of several traces together
   mgz-analyze trace --block 4096               reuse distance in pages
   mgz-analyze trace --format json | jq '.functions[0]'
   mgz-analyze trace --format csv -o tables     one file per table
-  mgz-analyze reuse trace                      locality models: see mgz-analyze help COMMAND
+  mgz-analyze reuse trace
+      locality models: see mgz-analyze help COMMAND
 
 A folder named like a command is given as ./reuse.
 
-Symbols: A recorded loads, F footprint (distinct addresses), ΔF footprint growth per load, C addresses
-with reuse, S without, D reuse distance (distinct blocks between two accesses to a block). What ends in
+Symbols: A recorded loads, F footprint (distinct addresses), ΔF footprint growth per load, C addresses \
+with reuse, S without, D reuse distance (distinct blocks between two accesses to a block). What ends in \
 _hat is an estimate for the whole run; everything else is an exact count over the recorded loads.
 docs/reference/metrics.md has the definitions, docs/reference/analysis-json.md the keys of the JSON.
 

@@ -11,6 +11,7 @@ use mgz_analyzer::commands::{
 use mgz_analyzer::input::counted::of_trace;
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::export::{FileFormat, write_tables};
+use mgz_analyzer::output::paint::Paint;
 use mgz_analyzer::output::screen::screen;
 use mgz_analyzer::output::text::{Style, asked, render};
 use mgz_analyzer::report::Analysis;
@@ -258,6 +259,7 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                 call_paths: arguments.call_paths
                     || arguments.all && analysis.call_paths.state != "unknown",
                 by_path: arguments.by_path,
+                paint: Paint::of(std::io::stdout().is_terminal()),
             };
             // A trace without rows has only a summary.
             let every = arguments.all || analysis.summary.metrics.accesses == 0;

@@ -35,12 +35,14 @@ use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz export trace --to pprof -o loads.pb.gz       then: go tool pprof -http : loads.pb.gz
+  mgz export trace --to pprof -o loads.pb.gz
+      then: go tool pprof -http : loads.pb.gz
   mgz export trace --to speedscope -o loads.speedscope.json
   mgz export trace --to perfetto -o loads.pftrace  for https://ui.perfetto.dev
   mgz export trace --to callgrind -o callgrind.out.mgz; callgrind_annotate callgrind.out.mgz
   mgz export trace --to collapsed | flamegraph.pl > loads.svg
-  mgz export trace --to sarif -o mgz.sarif         findings beside the lines of a pull request
+  mgz export trace --to sarif -o mgz.sarif
+      findings beside the lines of a pull request
   mgz export full --to drmemtrace -o drmemtrace.app.dir
   mgz export full --to ramulator2 --behind 32K:8:plru:stride,1M:16 -o misses.trace
 

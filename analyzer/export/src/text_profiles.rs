@@ -300,7 +300,8 @@ pub fn collapsed(profile: &Profile) -> String {
         .collect()
 }
 
-/// Callgrind's format: loads, and predicted misses where they are known, by line.
+/// Callgrind's format, by line: loads, predicted misses where they are known, and nanoseconds where
+/// windows come by time.
 pub fn callgrind(profile: &Profile) -> String {
     let one_line = |text: &str| text.replace('\n', " ");
     let mut out = format!(
@@ -313,6 +314,7 @@ pub fn callgrind(profile: &Profile) -> String {
     }
     let mut events = vec!["loads".to_string()];
     events.extend(profile.misses.iter().map(|m| format!("misses_{}", m.0)));
+    events.extend(profile.load_ns.iter().map(|_| "ns".to_string()));
     out += &format!("positions: line\nevents: {}\n", events.join(" "));
     // By module and function, then by file and line.
     let mut tree: BTreeMap<(&str, &str), BTreeMap<(&str, u32), Vec<u64>>> = BTreeMap::new();
@@ -331,12 +333,9 @@ pub fn callgrind(profile: &Profile) -> String {
         let place = &profile.places[sample.place];
         let frame = &place.frames[0];
         let mut costs = vec![sample.loads];
-        costs.extend(
-            profile
-                .misses
-                .iter()
-                .map(|m| (m.1[sample.place] * sample.loads as f64).round() as u64),
-        );
+        let of_place = profile.misses.iter().map(|m| m.1[sample.place]);
+        let per_load = of_place.chain(profile.load_ns.iter().map(|ns| ns[sample.place]));
+        costs.extend(per_load.map(|cost| (cost * sample.loads as f64).round() as u64));
         let function = tree.entry((&frame.module, &place.function)).or_default();
         let line = function
             .entry((&frame.file, frame.line))

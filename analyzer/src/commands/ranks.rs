@@ -17,8 +17,10 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz-analyze ranks trace.*                     all ranks of a job, analysed one after the other
-  mgz-analyze ranks trace.7 --partial 7.ranks   what one rank has found, for example by a job of its own
+  mgz-analyze ranks trace.*
+      all ranks of a job, analysed one after the other
+  mgz-analyze ranks trace.7 --partial 7.ranks
+      what one rank has found, for example by a job of its own
   mgz-analyze ranks *.ranks                     the same tables from such files
   mgz ranks *.ranks --html ranks.html           also a report to look at
   mgz-analyze ranks 1?.ranks --partial 1x.ranks   a node of a tree of merges

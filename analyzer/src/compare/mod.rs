@@ -35,15 +35,17 @@ pub const VIOLATED: u8 = 3;
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz compare old.mgz -- new.mgz                      what is better, worse or the same
-  mgz compare old1 old2 old3 -- new1 new2 new3        several runs a side: narrower intervals
+  mgz compare old.mgz -- new.mgz
+      what is better, worse or the same
+  mgz compare old1 old2 old3 -- new1 new2 new3
+      several runs a side: narrower intervals
   mgz compare base/ -- new/                           folders of traces
   mgz compare --fail-if 'F>10%,time.kernel>5%,misses.L2>5%' old -- new
   mgz compare --html changes.html old -- new          also a report to look at
   mgz compare --format markdown old -- new >> \"$GITHUB_STEP_SUMMARY\"
 
-Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99, size
-(of an object) or misses.L1, misses.L2, …; NAME is a function, an object, FILE:LINE, or * for any;
+Conditions are METRIC[.NAME]>PERCENT%: METRIC is time, share, cpu, loads, F, growth, D50, D90, D99, size \
+(of an object) or misses.L1, misses.L2, …; NAME is a function, an object, FILE:LINE, or * for any; \
 without it the run.
 docs/reference/compare.md has the definitions and the keys of the JSON.
 

@@ -1,7 +1,8 @@
 //! The tables by call path as text.
 
 use crate::output::elided::elided;
-use crate::output::text::{Meaning, Style, head, heading, push, row, tail, text_table};
+use crate::output::names;
+use crate::output::text::{Meaning, Style, head, heading, push, row, text_table, tail};
 use crate::util::human::{count, percent};
 use crate::views::by_path::ByPathRow;
 use crate::views::call_paths::CallPathTable;
@@ -56,9 +57,9 @@ pub(crate) fn by_path(
             }
             let name = match kind {
                 _ if !is_new => String::new(),
-                "function" => head(&elided(&r.function), 40),
+                "function" => names::function(&r.function, 40),
                 "object" => head(&r.object, 40),
-                _ if r.file.is_empty() => head(&elided(&r.function), 40),
+                _ if r.file.is_empty() => names::function(&r.function, 40),
                 _ => format!("{}:{}", tail(&r.file, 32), r.line),
             };
             let calls: Vec<String> = r.path.iter().map(|c| elided(c)).collect();

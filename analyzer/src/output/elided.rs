@@ -12,9 +12,8 @@ pub(crate) fn elided(name: &str) -> String {
     }
     // Copies that a compiler has made of a function.
     let name = name.split(" [clone ").next().unwrap_or(name);
-    let mut out = String::new();
+    let (mut out, mut rest) = rust_type(name).unwrap_or((String::new(), name));
     let (mut angles, mut rounds) = (0u32, 0u32);
-    let mut rest = name;
     while let Some(c) = rest.chars().next() {
         let depth = angles + rounds;
         if depth == 0
@@ -36,7 +35,7 @@ pub(crate) fn elided(name: &str) -> String {
                 if angles == 0 && !out.is_empty() && !out.ends_with(['<', ' ', ':']) {
                     out.push_str("<…>");
                 } else if angles == 0 {
-                    // Rust: `<T as Trait>::name` begins with it.
+                    // Rust: `<impl T>::name`.
                     out.push_str("<…>");
                 }
                 angles += 1;
@@ -59,8 +58,41 @@ pub(crate) fn elided(name: &str) -> String {
     if short.is_empty() {
         name.to_string()
     } else {
-        short.replace(ANONYMOUS, "(anonymous namespace)")
+        short.replace('\u{1}', " ")
     }
+}
+
+/// Rust: the type that a method's name begins with, `<T as Trait>` or `<T>`, with the last parts of
+/// its names, and the rest of the name.
+fn rust_type(name: &str) -> Option<(String, &str)> {
+    let inner = name.strip_prefix('<')?;
+    let mut depth = 1u32;
+    let end = inner.char_indices().find_map(|(at, c)| {
+        match c {
+            '<' => depth += 1,
+            '>' if !inner[..at].ends_with('-') => depth -= 1,
+            _ => {}
+        }
+        (depth == 0).then_some(at)
+    })?;
+    let rest = &inner[end + 1..];
+    let inner = &inner[..end];
+    if !rest.starts_with("::") || inner.starts_with("impl ") {
+        return None;
+    }
+    let begin = match inner.rsplit_once(" as ") {
+        Some((of, role)) => format!("<{}\u{1}as\u{1}{}>", last_part(of)?, last_part(role)?),
+        None => last_part(inner)?,
+    };
+    Some((begin, rest))
+}
+
+/// The last part of a path, without its arguments; none if it is no path.
+fn last_part(path: &str) -> Option<String> {
+    let path = path.split('<').next().unwrap_or(path);
+    let last = path.rsplit("::").next().unwrap_or(path);
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    (!last.is_empty() && last.chars().all(is_name)).then(|| last.to_owned())
 }
 
 /// Bytes of the sign of an operator that a text begins with.
@@ -98,6 +130,16 @@ mod tests {
                 "core::slice::<impl [T]>::binary_search",
                 "core::slice::<…>::binary_search",
             ),
+            ("<u64 as core::fmt::Display>::fmt", "<u64 as Display>::fmt"),
+            (
+                "<core::hash::sip::Hasher<S> as core::hash::Hasher>::write",
+                "<Hasher as Hasher>::write",
+            ),
+            (
+                "<core::ptr::non_null::NonNull<u8>>::read::<u8>",
+                "NonNull::read::<…>",
+            ),
+            ("<[T] as core::fmt::Debug>::fmt", "<…>::fmt"),
             ("[stack of thread 3]", "[stack of thread 3]"),
             (
                 "unsigned long part<wide<double>, 8>(double*, double) [clone .constprop.0]",

@@ -272,6 +272,7 @@ pub(crate) fn table_frame(analysis: &Analysis, name: &str) -> Result<DataFrame, 
         "growth" => table_of(name, &analysis.growth),
         "objects" => table_of(name, &analysis.objects),
         "misses" => table_of(name, &misses::flat(analysis)),
+        "findings" => table_of(name, &analysis.findings.list),
         _ => Err(format!("there is no table {name:?}")),
     }
 }

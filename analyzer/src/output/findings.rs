@@ -3,12 +3,15 @@
 use crate::findings::Finding;
 use crate::output::elided::elided;
 use crate::output::misses;
+use crate::output::names;
 use crate::output::text::{head, short_path};
 use crate::report::Analysis;
 use crate::util::human::percent;
 
 /// Columns that a text is indented by.
 const INDENT: usize = 4;
+/// Columns of a function's name at most.
+const FUNCTION: usize = 80;
 
 /// A text in lines of at most so many columns, indented.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -43,42 +46,49 @@ pub(crate) fn hanging(label: &str, text: &str, width: usize) -> Vec<String> {
 
 /// A finding's title and its cost, in one line.
 fn title(number: usize, finding: &Finding, width: usize) -> String {
+    head(
+        &format!("{number}. {}: {}", finding.title, cost(finding)),
+        width,
+    )
+}
+
+/// The cost of a finding, never more than the share of its code.
+pub(crate) fn cost(finding: &Finding) -> String {
     // Without windows by time it is known of loads alone what they cost, by a model.
     let of = match finding.time.value {
         Some(_) => " of the time",
         None => "",
     };
-    let cost = roughly(finding.score);
     let costs = match finding.is_upper_bound {
         true => "may cost up to",
         false => "costs",
     };
-    head(
-        &format!("{number}. {}: {costs} {cost}{of}", finding.title),
-        width,
-    )
+    let most = finding.time.value.unwrap_or(f64::INFINITY);
+    format!("{costs} {}{of}", roughly(finding.score, most))
 }
 
-/// A function; where it has no name, with the file that it is in.
-pub(crate) fn with_module(function: &str, module: &str) -> String {
+/// A function in so many columns; where it has no name, with the file that it is in.
+pub(crate) fn with_module(function: &str, module: &str, most: usize) -> String {
     let file = module.rsplit('/').next().unwrap_or(module);
     match function.starts_with('[') && !file.is_empty() {
-        true => format!("{function} of {file}"),
-        false => elided(function),
+        true => head(&format!("{function} of {file}"), most),
+        false => names::function(function, most),
     }
 }
 
-/// A cost as far as it is known; the report rounds as well.
-fn roughly(share: f64) -> String {
+/// A cost as far as it is known; the report rounds as well. `most`: what it cannot exceed.
+fn roughly(share: f64, most: f64) -> String {
+    let rounded = (share / 5.0).round() * 5.0;
     match share {
         few if few < 5.0 => "a few %".into(),
-        share => format!("about {} %", (share / 5.0).round() * 5.0),
+        _ if rounded > most => format!("about {} %", (share / 5.0).floor() * 5.0),
+        _ => format!("about {rounded} %"),
     }
 }
 
 /// Place of a finding, and the share of its code.
 fn code(finding: &Finding) -> String {
-    let function = with_module(&finding.function, &finding.module);
+    let function = with_module(&finding.function, &finding.module, FUNCTION);
     let place = match finding.line {
         0 => function,
         line => format!("{function}, {}:{line}", short_path(&finding.file, 40)),
@@ -97,24 +107,31 @@ fn code(finding: &Finding) -> String {
 
 /// Place and object of a finding.
 fn place(finding: &Finding, width: usize) -> Vec<String> {
-    let place = code(finding);
-    let object = match (finding.object.as_str(), finding.allocated.as_str()) {
+    let object = match object_of(finding) {
+        none if none.is_empty() => none,
+        object => format!("; object {object}"),
+    };
+    wrapped(&format!("{}{object}", code(finding)), width)
+}
+
+/// Name of the object of a finding, with the place of its allocation; empty if it has none.
+pub(crate) fn object_of(finding: &Finding) -> String {
+    match (finding.object.as_str(), finding.allocated.as_str()) {
         ("", _) => String::new(),
-        (object, "") => format!("; object {}", head(&elided_object(object), 60)),
+        (object, "") => head(&elided_object(object), 60),
         (object, at) => {
             let first = at.split(" < ").next().unwrap_or(at);
             let object = elided_object(object);
             match object.contains(first) || object.contains(&elided(first)) {
-                true => format!("; object {}", head(&object, 60)),
+                true => head(&object, 60),
                 false => format!(
-                    "; object {}, allocated by {}",
+                    "{}, allocated by {}",
                     head(&object, 40),
-                    head(&elided(first), 60)
+                    names::function(first, 60)
                 ),
             }
         }
-    };
-    wrapped(&format!("{place}{object}"), width)
+    }
 }
 
 /// Objects may have names of sources, which stay.
@@ -134,21 +151,6 @@ pub(crate) fn full(number: usize, finding: &Finding, width: usize) -> Vec<String
         lines.extend(wrapped(&misses, width));
     }
     lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
-    lines
-}
-
-/// Title, cost, place and remedy.
-pub(crate) fn medium(number: usize, finding: &Finding, width: usize) -> Vec<String> {
-    let mut lines = vec![title(number, finding, width)];
-    lines.extend(place(finding, width));
-    lines.extend(wrapped(&format!("Try: {}.", finding.advice), width));
-    lines
-}
-
-/// Title, cost and place.
-pub(crate) fn short(number: usize, finding: &Finding, width: usize) -> Vec<String> {
-    let mut lines = vec![title(number, finding, width)];
-    lines.extend(wrapped(&code(finding), width));
     lines
 }
 
@@ -225,14 +227,11 @@ mod tests {
         assert!(lines.iter().all(|l| l.chars().count() <= 80), "{lines:#?}");
         assert!(lines[1].contains("std::vector<…>::at"));
         assert_eq!(
-            with_module("[0x4f0]", "/lib/libz.so.1"),
+            with_module("[0x4f0]", "/lib/libz.so.1", 40),
             "[0x4f0] of libz.so.1"
         );
-        assert_eq!(with_module("inflate", "/lib/libz.so.1"), "inflate");
-        let lines = short(2, &finding, 80);
-        assert!(lines.iter().all(|l| l.chars().count() <= 80), "{lines:#?}");
-        assert!(lines[0].starts_with("2. pointer chase along a list: costs a few %"));
-        assert!(lines.last().unwrap().ends_with(')'), "{lines:#?}");
+        assert_eq!(with_module("inflate", "/lib/libz.so.1", 40), "inflate");
+        assert!(lines[0].starts_with("1. pointer chase along a list: costs a few %"));
     }
 
     #[test]
@@ -245,7 +244,9 @@ mod tests {
 
     #[test]
     fn costs_are_rounded_as_in_the_report() {
-        let said: Vec<String> = [2.4, 5.0, 14.0, 52.8, 97.0].map(roughly).to_vec();
+        let said: Vec<String> = [2.4, 5.0, 14.0, 52.8, 97.0]
+            .map(|share| roughly(share, 100.0))
+            .to_vec();
         assert_eq!(
             said,
             [
@@ -256,5 +257,7 @@ mod tests {
                 "about 95 %"
             ]
         );
+        // No more than the code takes.
+        assert_eq!(roughly(92.6, 93.0), "about 90 %");
     }
 }

@@ -1,7 +1,8 @@
 //! Predicted misses as text and as a flat table.
 
 use crate::misses::{LevelMisses, Misses, Range, WatchedReuses};
-use crate::output::text::{Style, head, heading, push, row, tail, text_table};
+use crate::output::names;
+use crate::output::text::{Style, head, heading, push, row, text_table, tail};
 use crate::report::Analysis;
 use crate::util::human::{bytes, counted};
 use serde::Serialize;
@@ -206,13 +207,6 @@ fn how(misses: &Misses) -> &'static str {
     }
 }
 
-/// Misses of the run on one screen.
-pub(crate) fn of_run(misses: &Misses) -> String {
-    let level = |l: &LevelMisses| format!("{} {}", l.level, known(l.ratio));
-    let levels: Vec<String> = misses.levels.iter().map(level).collect();
-    format!("{} of the loads{}", levels.join(", "), how(misses))
-}
-
 fn cells(misses: &Misses) -> Vec<String> {
     let mut cells = Vec::new();
     for level in &misses.levels {
@@ -277,7 +271,11 @@ pub(crate) fn miss_tables(analysis: &Analysis, style: Style, out: &mut String) {
     };
     let mut rows: Vec<(String, &str, &Option<Misses>)> = Vec::new();
     for of in &analysis.functions {
-        rows.push((head(&of.function, 40), "function", &of.loads.misses));
+        rows.push((
+            names::function(&of.function, 40),
+            "function",
+            &of.loads.misses,
+        ));
     }
     for of in &analysis.lines {
         let place = format!("{}:{}", tail(&of.file, 36), of.line);

@@ -1,84 +1,25 @@
 //! Names in tables: short, and different where they mean different things.
 
+use crate::output::elided::elided;
 use crate::output::text::head;
 use crate::views::objects::ObjectRow;
 use std::collections::HashMap;
 
-/// Operators whose names have brackets of templates or parameters, longer ones first.
-const OPERATORS: [&str; 12] = [
-    "<=>", "<<=", ">>=", "->*", "()", "<<", ">>", "<=", ">=", "->", "<", ">",
-];
-
-/// A function's name, shortened. If it is too long, first template arguments are left out, then the
-/// function's parameters.
+/// A function's name, without template arguments and parameters. If that is too long, the outer
+/// namespaces are left out.
 pub(crate) fn function(name: &str, most: usize) -> String {
-    let fits = |text: &str| text.chars().count() <= most;
-    if fits(name) {
-        return name.into();
+    let short = elided(name);
+    if short.chars().count() <= most {
+        return short;
     }
-    let without = collapsed(name, false);
-    if fits(&without) {
-        return without;
+    let inner = short
+        .match_indices("::")
+        .map(|(at, _)| format!("…{}", &short[at..]));
+    let mut shorter = inner.filter(|text| text.chars().count() <= most);
+    match shorter.next() {
+        Some(text) => text,
+        None => head(short.rsplit("::").next().unwrap_or(&short), most),
     }
-    head(&collapsed(name, true), most)
-}
-
-/// A name without what stands in its angle brackets, and in its parentheses.
-fn collapsed(name: &str, parentheses: bool) -> String {
-    let mut out = String::new();
-    let mut rest = name;
-    while let Some(c) = rest.chars().next() {
-        let operator = out
-            .ends_with("operator")
-            .then(|| OPERATORS.iter().find(|o| rest.starts_with(**o)))
-            .flatten();
-        if let Some(operator) = operator {
-            out.push_str(operator);
-            rest = &rest[operator.len()..];
-            continue;
-        }
-        let inside = match c {
-            '<' => closing(rest, '<', '>'),
-            '(' if parentheses && !rest.starts_with("(anonymous") => closing(rest, '(', ')'),
-            _ => None,
-        };
-        match inside {
-            // Nothing, or less than what would stand for it.
-            Some(end) if end > 3 => {
-                out.push(c);
-                out.push('…');
-                out.push_str(&rest[end - 1..end]);
-                rest = &rest[end..];
-            }
-            Some(end) => {
-                out.push_str(&rest[..end]);
-                rest = &rest[end..];
-            }
-            None => {
-                out.push(c);
-                rest = &rest[c.len_utf8()..];
-            }
-        }
-    }
-    out
-}
-
-/// Index behind the bracket that closes the one at the start.
-fn closing(text: &str, open: char, close: char) -> Option<usize> {
-    let mut depth = 0usize;
-    let mut before = ' ';
-    for (at, c) in text.char_indices() {
-        if c == open {
-            depth += 1;
-        } else if c == close && before != '-' {
-            depth -= 1;
-            if depth == 0 {
-                return Some(at + 1);
-            }
-        }
-        before = c;
-    }
-    None
 }
 
 /// Names of the objects of a table. Objects with equal names get a distinction: their module, the
@@ -123,29 +64,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_of_templates_are_left_out_first() {
+    fn the_end_of_a_name_stays() {
         let name = "std::_Rb_tree<std::string, std::pair<int const, long>, std::less<int> >::_M_insert(int, std::string const&)";
-        assert_eq!(
-            function(name, 60),
-            "std::_Rb_tree<…>::_M_insert(int, std::string const&)"
-        );
-        assert_eq!(function(name, 40), "std::_Rb_tree<…>::_M_insert(…)");
-        assert_eq!(function(name, 20), "std::_Rb_tree<…>::_…");
-        assert_eq!(function("short<int>()", 40), "short<int>()");
-        assert_eq!(
-            function(
-                "bool std::operator< <char, std::char_traits<char> >(A<int>)",
-                30
-            ),
-            "bool std::operator< <…>(A<…>)"
-        );
-        assert_eq!(
-            function(
-                "main::{lambda()#1}::operator()(std::vector<int, std::allocator<int> >) const",
-                50
-            ),
-            "main::{lambda()#1}::operator()(…) const"
-        );
+        assert_eq!(function(name, 60), "std::_Rb_tree<…>::_M_insert");
+        assert_eq!(function(name, 26), "…::_Rb_tree<…>::_M_insert");
+        assert_eq!(function(name, 16), "…::_M_insert");
+        assert_eq!(function(name, 8), "_M_inse…");
+        assert_eq!(function("short", 40), "short");
     }
 
     #[test]

@@ -1,66 +1,51 @@
-//! The text that is printed unless `--all` asks for every table: findings first, then the tables
-//! that matter, on one screen.
+//! The text that is printed unless `--all` asks for every table: the run, the findings and the
+//! hottest functions, on one screen.
 
-use crate::output::elided::elided;
-use crate::output::findings;
+use crate::findings::Finding;
+use crate::misses::LevelMisses;
+use crate::output::findings::{self, with_module};
+use crate::output::headline::{Layout, headline, is_named, reasons};
+use crate::output::paint::Paint;
+use crate::output::readable::{clauses, seconds, size, thousands, within};
 use crate::output::text::{Style, head, short_path};
-use crate::report::{Analysis, LoadMetrics};
-use crate::util::human::{bytes, count, counted, number, percent};
+use crate::report::{Analysis, FunctionRow, LoadMetrics};
+use crate::util::human::{count, counted, percent};
+use mgz_annotations_schema::TraceMode;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Lines of a screen.
-const LINES: usize = 40;
-/// Lines that tables take at least: a heading each, some rows, what is empty, and what columns mean.
-const TABLES: usize = 16;
-/// The same where findings are left that cost this much, percent.
-const FEWER: usize = 11;
-const MUCH: f64 = 10.0;
-/// Rows of a table at most: half of the lines.
-pub const ROWS: usize = LINES / 2;
-/// Lines about what is not recorded at most.
-const MISSING: usize = 6;
-/// Greatest number of findings that are shown in full.
-const IN_FULL: usize = 3;
-/// Explanation of the columns of the tables.
-const LEGEND: &str = "first%: loads of a line that is new in their window. D: other lines between two uses of one. memory: what is loaded.";
+/// Lines of a screen. What `mgz run` says before and behind it makes 24 of them.
+const LINES: usize = 21;
+/// Rows of the table of functions at most.
+pub const ROWS: usize = 3;
+/// Sentences about missing code at most.
+const SENTENCES: usize = 2;
+/// Files without instrumentation that are named.
+const NAMED: usize = 2;
+/// A recording of a greater share of the time is as good as whole.
+const WHOLE: f64 = 0.95;
+/// A share of the time that is worth a name.
+const WORTH_A_NAME: f64 = 0.01;
+/// An interval of misses that is wider says next to nothing.
+const VAGUE: f64 = 0.5;
+/// Functions with a smaller share are left out, percent.
+const LEAST: f64 = 0.5;
+/// Columns of the names of source files at most.
+const FILE: usize = 28;
 
 /// The screen. `has_report`: the tables that are left out can be looked at elsewhere.
 pub fn screen(analysis: &Analysis, style: Style, has_report: bool) -> String {
     let width = usize::from(style.width.unwrap_or(110)).clamp(80, 120);
     let mut lines = run(analysis, width);
     lines.push(String::new());
-    let room = |tables: usize| (LINES - tables).saturating_sub(lines.len());
-    let rooms = (room(TABLES), room(FEWER));
-    lines.extend(findings(analysis, width, rooms));
-    lines.extend(unnamed(analysis, width, has_report));
-    if analysis.summary.metrics.accesses > 0 {
-        let legend = findings::hanging("", LEGEND, width);
-        let left = LINES.saturating_sub(lines.len() + legend.len() + 2);
-        let rows = style.rows.min(left.saturating_sub(4) / 2);
-        lines.extend(functions(analysis, width, rows));
-        lines.extend(source(analysis, width, rows));
-        lines.extend(legend);
-    }
+    let rows = functions(analysis, width, style);
+    let room = LINES.saturating_sub(lines.len() + rows.len() + usize::from(!has_report));
+    lines.extend(findings(analysis, (width, room), style.paint, has_report));
+    lines.extend(rows);
     if !has_report {
-        lines.push(String::new());
         lines.push("Every table: --all. Objects, time and memory regions: --zoom. For programs: --format json.".into());
     }
-    let cut: Vec<String> = lines.iter().map(|l| head(l.trim_end(), width)).collect();
-    format!("{}\n", cut.join("\n"))
-}
-
-/// Hint how to get names for data, if the first findings lack them.
-fn unnamed(analysis: &Analysis, width: usize, has_report: bool) -> Vec<String> {
-    let is_unnamed = |object: &str| object.starts_with("0x") || object == "[heap]";
-    let first = analysis.findings.list.iter().take(IN_FULL);
-    let has_heap = analysis.objects.iter().any(|o| !o.stack.is_empty());
-    if has_heap || !first.into_iter().any(|f| is_unnamed(&f.object)) {
-        return Vec::new();
-    }
-    let command = if has_report { "mgz run" } else { "mgz-record" };
-    let text =
-        format!("Data without a name are named by where they were allocated: {command} --heap");
-    findings::hanging("", &text, width)
+    let ends: Vec<&str> = lines.iter().map(|l| l.trim_end()).collect();
+    format!("{}\n", ends.join("\n"))
 }
 
 /// The run and its recording.
@@ -68,154 +53,192 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
     let s = &analysis.summary;
     let t = &s.trace;
     let mut lines = vec![head(&format!("command   {}", t.command.join(" ")), width)];
-    let loads = match (t.loads_executed, t.loads_executed_estimate) {
-        (Some(n), _) => format!("; {} executed", counted(n, "load", "loads")),
-        (None, Some(n)) => {
-            let within = t.loads_executed_error.map_or_else(String::new, |error| {
-                format!(", within a factor of {:.1}", 1.0 + error)
-            });
-            format!("; ≈ {} loads in all{within}", number(Some(n)))
-        }
-        _ => String::new(),
+    let mut add = |label: &str, text: &str| {
+        lines.extend(findings::hanging(&format!("{label:<10}"), text, width));
     };
-    let mut recorded = format!(
-        "{} ({}), {}",
-        if t.mode.has_all_loads() {
-            counted(s.metrics.accesses, "load", "loads")
-        } else {
-            format!(
-                "{} of {} loads",
-                counted(s.samples, "window", "windows"),
-                number(s.sample_mean)
-            )
-        },
-        t.mode,
-        counted(s.threads, "thread", "threads"),
-    );
-    if s.processes != 1 {
-        recorded.push_str(&format!(", {} processes", count(s.processes)));
-    }
-    if t.state != "complete" {
-        recorded.push_str(&format!(", {}", t.state));
-    }
-    lines.extend(findings::hanging(
-        "recorded  ",
-        &format!("{recorded}{loads}"),
-        width,
-    ));
+    add("recorded", &recorded(analysis));
     if let Some(filter) = &analysis.filter {
         let mut text = String::new();
         crate::output::text_threads::filter(filter, &mut text);
-        lines.extend(text.lines().filter(|l| !l.is_empty()).map(str::to_string));
+        add("only", text.trim_start().trim_start_matches("only").trim());
     }
-    let mut missing = Vec::new();
-    for sentence in &t.not_recorded {
-        missing.extend(findings::wrapped(&format!("Missing: {sentence}"), width));
+    if s.metrics.accesses == 0 {
+        add("loads", "none recorded: there is nothing to measure");
+        return lines;
     }
-    if missing.len() > MISSING {
-        missing.truncate(MISSING - 1);
-        missing.push("    … more: --all".into());
+    add("memory", &memory(analysis));
+    if let Some(misses) = &s.misses {
+        let levels: Vec<String> = misses.levels.iter().map(missed).collect();
+        let how = match t.mode.has_all_loads() {
+            true => "",
+            false => " (predicted)",
+        };
+        add(
+            "misses",
+            &format!("{} of the loads{how}", levels.join(", ")),
+        );
     }
-    lines.extend(missing);
-    if !t.dropped.is_empty() {
-        let lost: u64 = t.dropped.values().sum();
-        let loads = t.dropped.keys().all(|what| what.ends_with("_loads"));
-        let what = if loads { "loads" } else { "items" };
-        lines.push(format!(
-            "dropped   {} {what} (--all tells why)",
-            count(lost)
-        ));
+    if let Some(text) = unrecorded(analysis) {
+        add("time", &text);
     }
-    if s.metrics.accesses > 0 {
-        lines.extend(findings::hanging("memory    ", &memory(analysis), width));
-        if let Some(misses) = &s.misses {
-            let text = crate::output::misses::of_run(misses);
-            lines.extend(findings::hanging("misses    ", &text, width));
-        }
-    } else {
-        lines.push("loads     none recorded: there is nothing to measure".into());
+    for sentence in t.for_screen.iter().take(SENTENCES) {
+        add("missing", &clauses(sentence, width - 10));
     }
     lines
+}
+
+/// Amount of recorded data, and how the run ended if not well.
+fn recorded(analysis: &Analysis) -> String {
+    let s = &analysis.summary;
+    let t = &s.trace;
+    let loads = match t.mode.has_all_loads() {
+        true => counted(s.metrics.accesses, "load", "loads"),
+        false => format!(
+            "{} of {} loads",
+            counted(s.samples, "window", "windows"),
+            thousands(s.sample_mean.unwrap_or(0.0).round() as u64)
+        ),
+    };
+    let mut text = match t.mode {
+        TraceMode::Burst => loads,
+        _ => format!("{loads} (mode {})", t.mode),
+    };
+    if t.wall_seconds > 0.0 {
+        text.push_str(&format!(" in {}", seconds(t.wall_seconds)));
+    }
+    text.push_str(&format!(", {}", counted(s.threads, "thread", "threads")));
+    if s.processes != 1 {
+        text.push_str(&format!(", {} processes", count(s.processes)));
+    }
+    if t.state != "complete" {
+        text.push_str(&format!(", {}", t.state));
+    }
+    if !["", "exit 0"].contains(&t.program_status.as_str()) {
+        text.push_str(&format!("; the program ended with {}", t.program_status));
+    }
+    text
 }
 
 /// Amount of memory that is loaded from.
 fn memory(analysis: &Analysis) -> String {
     let s = &analysis.summary;
-    let of = |lines: f64| bytes((lines * 64.0) as u64);
+    let of = |lines: f64| size((lines * 64.0) as u64);
     let seen = of(s.metrics.lines64 as f64);
     if s.trace.mode.has_all_loads() {
         return format!("{seen} are loaded from, in lines of 64 bytes");
     }
     let hats = &s.hats;
-    let range = match (hats.lines64_lo, hats.lines64_hi) {
-        (Some(lo), Some(hi)) => format!(" ({} to {})", of(lo), of(hi)),
-        (Some(lo), None) => format!(" (at least {})", of(lo)),
-        _ => String::new(),
-    };
-    match hats.lines64 {
-        Some(lines) => format!(
-            "about {}{range} are loaded from in the whole run; {seen} of it was seen",
-            of(lines)
+    match (hats.lines64, hats.lines64_lo, hats.lines64_hi) {
+        (Some(lines), Some(lo), Some(hi)) => format!(
+            "about {} are loaded from in the whole run ({} to {})",
+            of(lines),
+            of(lo),
+            of(hi)
         ),
-        None => format!("{seen} was seen; the whole run's is not known"),
+        (_, Some(lo), None) => format!("at least {} are loaded from in the whole run", of(lo)),
+        (Some(lines), ..) => format!("about {} are loaded from in the whole run", of(lines)),
+        _ => format!("{seen} were seen; the whole run's is not known"),
     }
 }
 
-/// Findings: the first in full, as far as there is room, the others in short. `rooms`: lines for
-/// all findings, and for the costly ones.
-fn findings(analysis: &Analysis, width: usize, rooms: (usize, usize)) -> Vec<String> {
-    let mut lines = vec![findings::HEADING.to_string()];
-    if analysis.findings.list.is_empty() {
-        lines.extend(findings::wrapped(&findings::none(analysis), width));
+/// Misses of the run in a level of the cache.
+fn missed(level: &LevelMisses) -> String {
+    let ratio = level.ratio.map(|ratio| ratio.map(|part| 100.0 * part));
+    match ratio {
+        Some([lo, value, hi]) if hi - lo <= 100.0 * VAGUE => {
+            format!("{} {}", level.level, within(value, Some((lo, hi))))
+        }
+        _ => format!("{} not known", level.level),
+    }
+}
+
+/// Share of the time that was recorded, which all shares are of, and the rest with its remedy.
+fn unrecorded(analysis: &Analysis) -> Option<String> {
+    let t = &analysis.summary.trace;
+    let share = t.coverage.recorded_share().filter(|s| *s < WHOLE)?;
+    let rest = t.coverage.unrecorded();
+    let named: Vec<String> = (rest.iter())
+        .filter(|(_, share)| *share >= WORTH_A_NAME)
+        .take(NAMED)
+        .map(|(name, share)| format!("{name} {:.0} %", 100.0 * share))
+        .collect();
+    let of = match t.by_time {
+        true => "; shares are of that",
+        false => "",
+    };
+    let remedy = match t.missing_libraries.as_slice() {
+        [] => String::new(),
+        libraries => format!(" (add --libs={})", libraries.join(",")),
+    };
+    Some(format!(
+        "{:.0} % was recorded{of}. The rest: {}{remedy}",
+        100.0 * share,
+        named.join(", ")
+    ))
+}
+
+/// Findings: with evidence and remedy as far as there is room, the others in two lines. `size`:
+/// columns, and lines for all findings.
+fn findings(
+    analysis: &Analysis,
+    (width, room): (usize, usize),
+    paint: Paint,
+    has_report: bool,
+) -> Vec<String> {
+    let list = &analysis.findings.list;
+    if list.is_empty() {
+        let mut lines = vec![paint.bold(findings::HEADING)];
+        lines.extend(findings::hanging("   ", &findings::none(analysis), width));
         return lines;
     }
-    let all = analysis.findings.list.len();
-    for (number, finding) in analysis.findings.list.iter().enumerate() {
-        let full = findings::full(number + 1, finding, width);
-        let medium = findings::medium(number + 1, finding, width);
-        let short = findings::short(number + 1, finding, width);
-        let room = match finding.score >= MUCH {
-            true => rooms.1,
-            false => rooms.0,
-        };
-        let fits = |text: &Vec<String>| number < IN_FULL && lines.len() + text.len() < room;
-        let next = [full, medium].into_iter().find(fits).unwrap_or(short);
-        if lines.len() + next.len() > room {
-            lines.push(format!("… {} more: --all", all - number));
+    let places = list.iter().map(|f| f.file.as_str());
+    let files = short_files(places, FILE);
+    let layout = Layout {
+        width,
+        paint,
+        files: &files,
+    };
+    let mut lines = Vec::new();
+    let mut shown = 0;
+    for (at, finding) in list.iter().enumerate() {
+        let left = room.saturating_sub(1 + lines.len());
+        let next = headline(at + 1, &analysis.lines, finding, layout);
+        let why = reasons(finding, layout);
+        if at > 0 && next.len() > left {
             break;
         }
+        let has_room = next.len() + why.len() <= left;
         lines.extend(next);
+        if at == 0 || has_room {
+            lines.extend(why);
+        }
+        shown += 1;
     }
+    let remarks = remarks(analysis, shown, has_report);
+    let heading = format!("{}{}", paint.bold(findings::HEADING), paint.dim(&remarks));
+    lines.insert(0, heading);
     lines
 }
 
-/// The cells that tables of the screen have.
-fn cells(loads: &LoadMetrics, by_time: bool) -> String {
-    let share = if by_time {
-        let range = match (loads.time.lo, loads.time.hi) {
-            (Some(lo), Some(hi)) => format!("{}–{}", percent(Some(lo)), percent(Some(hi))),
-            _ => "–".into(),
-        };
-        format!("{:>6}{range:>12}", percent(loads.time.value))
-    } else {
-        format!("{:>6}", percent(loads.share))
-    };
-    let lines = loads.hats.lines64.unwrap_or(loads.metrics.lines64 as f64);
-    format!(
-        "{share}{:>8}{:>8}{:>9}",
-        percent(loads.metrics.first_pct),
-        number(loads.metrics.distance_mean),
-        bytes((lines * 64.0) as u64),
-    )
-}
-
-fn heads(by_time: bool) -> String {
-    let share = if by_time {
-        format!("{:>6}{:>12}", "time%", "95 %")
-    } else {
-        format!("{:>6}", "loads%")
-    };
-    format!("{share}{:>8}{:>8}{:>9}", "first%", "D", "memory")
+/// Findings that are left out, and the option that names data, in parentheses.
+fn remarks(analysis: &Analysis, shown: usize, has_report: bool) -> String {
+    let list = &analysis.findings.list;
+    let mut remarks = Vec::new();
+    match list.len() - shown {
+        0 => {}
+        more if has_report => remarks.push(format!("{more} more in the report")),
+        more => remarks.push(format!("{more} more: --all")),
+    }
+    let has_heap = analysis.objects.iter().any(|o| !o.stack.is_empty());
+    let is_unnamed = |f: &Finding| !f.object.is_empty() && !is_named(f);
+    if !has_heap && list.iter().take(shown).any(is_unnamed) {
+        let command = if has_report { "mgz run" } else { "mgz-record" };
+        remarks.push(format!("{command} --heap names the data"));
+    }
+    match remarks.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", remarks.join("; ")),
+    }
 }
 
 /// Files by their last part, or by as much as tells them apart.
@@ -233,43 +256,86 @@ fn short_files<'a>(files: impl Iterator<Item = &'a str>, most: usize) -> BTreeMa
     all.iter().map(name).collect()
 }
 
-fn functions(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
+/// The hottest functions, each with its hottest line.
+fn functions(analysis: &Analysis, width: usize, style: Style) -> Vec<String> {
     let by_time = analysis.summary.trace.by_time;
-    let heads = heads(by_time);
-    let name = width - heads.chars().count() - 1;
-    let mut lines = vec![String::new(), format!("{:<name$}{heads}", "Functions")];
-    let worth = analysis
-        .functions
-        .iter()
-        .filter(|f| f.loads.is_worth(by_time));
-    for f in worth.take(rows) {
-        let function = findings::with_module(&f.function, &f.module);
-        let text = head(&function, name - 1);
-        lines.push(format!("{text:<name$}{}", cells(&f.loads, by_time)));
+    let share = |f: &FunctionRow| match by_time {
+        true => f.loads.time.value,
+        false => f.loads.share,
+    };
+    let is_worth = |f: &&FunctionRow| share(f).is_none_or(|s| s >= LEAST);
+    let rows = analysis.functions.iter().filter(is_worth);
+    let rows: Vec<&FunctionRow> = rows.take(style.rows.min(ROWS)).collect();
+    if rows.is_empty() {
+        return Vec::new();
     }
-    lines
+    let share = match by_time {
+        true => "time (95 %)",
+        false => "loads",
+    };
+    let lines: Vec<String> = rows.iter().map(|f| hottest_line(analysis, f)).collect();
+    let last = match lines.iter().all(String::is_empty) {
+        true => "",
+        false => "hottest line",
+    };
+    let heads = format!("{share:>20}{:>11}   ", "memory");
+    let ends = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0);
+    let name = (width - heads.chars().count()).saturating_sub(ends.max(last.len()));
+    let mut out = vec![
+        String::new(),
+        style
+            .paint
+            .bold(&format!("{:<name$}{heads}{last}", "Hottest functions")),
+    ];
+    for (f, line) in rows.iter().zip(lines) {
+        let text = with_module(&f.function, &f.module, name - 1);
+        out.push(format!(
+            "{text:<name$}{}   {line}",
+            cells(&f.loads, by_time)
+        ));
+    }
+    out
 }
 
-fn source(analysis: &Analysis, width: usize, rows: usize) -> Vec<String> {
-    if analysis.lines.iter().all(|l| l.line == 0) {
-        return Vec::new();
-    }
+/// Share and memory of a function.
+fn cells(loads: &Loads, by_time: bool) -> String {
+    let share = match (by_time, loads.time.value) {
+        (true, Some(value)) => within(value, loads.time.lo.zip(loads.time.hi)),
+        (true, None) => "–".into(),
+        (false, _) => format!("{} %", percent(loads.share)),
+    };
+    let lines = loads.hats.lines64.unwrap_or(loads.metrics.lines64 as f64);
+    format!("{share:>20}{:>11}", size((lines * 64.0) as u64))
+}
+
+/// The hottest source line of a function, inlined ones included; empty if none is known.
+fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
     let by_time = analysis.summary.trace.by_time;
-    let heads = heads(by_time);
-    let name = width - heads.chars().count() - 1;
-    let mut lines = vec![String::new(), format!("{:<name$}{heads}", "Lines")];
-    // Code without lines is listed among the functions.
-    let worth = (analysis.lines.iter()).filter(|l| l.line > 0 && l.loads.is_worth(by_time));
-    let shown: Vec<_> = worth.take(rows).collect();
-    if shown.is_empty() {
-        return Vec::new();
-    }
-    let files = short_files(shown.iter().map(|l| l.file.as_str()), 28);
-    for l in shown {
-        let file = files.get(l.file.as_str()).map_or("", String::as_str);
-        let place = format!("{file}:{}", l.line);
-        let text = head(&format!("{place} {}", elided(&l.function)), name - 1);
-        lines.push(format!("{text:<name$}{}", cells(&l.loads, by_time)));
-    }
-    lines
+    let outer = format!("{} at ", function.function);
+    let is_in = |chain: &String| {
+        let last = chain.rsplit(" < ").next().unwrap_or(chain);
+        last.starts_with(&outer)
+    };
+    let share = |loads: &Loads| match by_time {
+        true => loads.time.value,
+        false => loads.share,
+    };
+    let mut own = analysis.lines.iter().filter(|l| {
+        let is_inlined = !l.inlined_into.is_empty();
+        l.line > 0
+            && l.module == function.module
+            && l.loads.is_worth(by_time)
+            && share(&l.loads) <= share(&function.loads)
+            && match is_inlined {
+                // The hottest place comes first.
+                true => l.inlined_into.first().is_some_and(is_in),
+                false => l.function == function.function,
+            }
+    });
+    let Some(line) = own.next() else {
+        return String::new();
+    };
+    let file = line.file.rsplit('/').next().unwrap_or(&line.file);
+    let share = share(&line.loads).map_or_else(String::new, |s| format!(" {}", within(s, None)));
+    format!("{}:{}{share}", short_path(file, FILE), line.line)
 }

@@ -4,6 +4,7 @@ use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::output::names;
+use crate::output::paint::Paint;
 use crate::report::{Analysis, LoadMetrics};
 use crate::stages::observed_class::ClassPair;
 use crate::util::human::{bytes, count, number, percent};
@@ -24,6 +25,8 @@ pub struct Style {
     pub call_paths: bool,
     /// The tables by call path are shown.
     pub by_path: bool,
+    /// Colors of the screen.
+    pub paint: Paint,
 }
 
 pub(crate) fn text_table(style: Style, head: &[&str], left: usize) -> Table {

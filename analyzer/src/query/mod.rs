@@ -35,7 +35,7 @@ Examples:
   mgz query trace --format csv 'SELECT * FROM samples' > samples.csv
   mgz query trace --format parquet -o hot.parquet 'SELECT * FROM rows WHERE size = 64'
 
-Tables: functions, lines, loops, objects, windows, growth, misses, threads, processes, distances, intervals
+Tables: findings, functions, lines, loops, objects, windows, growth, misses, threads, processes, distances, intervals \
 (as in the files of mgz-analyze --format csv), samples and rows. The dialect is SQLite's.
 docs/reference/query.md has the columns.";
 

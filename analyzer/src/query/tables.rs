@@ -14,7 +14,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Tables that an analysis has.
-pub const ANALYSED: [&str; 11] = [
+pub const ANALYSED: [&str; 12] = [
+    "findings",
     "functions",
     "lines",
     "loops",

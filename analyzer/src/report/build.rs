@@ -10,7 +10,7 @@ use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
-use crate::findings::{self, FindingList};
+use crate::findings::{self, Finding, FindingList};
 use crate::input;
 use crate::input::counted::Counted;
 use crate::input::objects::read_objects;
@@ -29,6 +29,7 @@ use crate::views::location;
 use crate::views::objects::add_fields;
 use crate::views::time_tree::Look;
 use mgz_annotations_schema::manifest::Cache;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Questions for the analysis.
@@ -415,10 +416,20 @@ pub fn examine(
     damage.extend(no_paths);
     counted.add_call_paths(&mut analysis, &basis);
     add_fields(&mut analysis.objects, found.fields);
-    analysis.summary.trace.not_recorded.extend(found.lacks);
+    let trace_info = &mut analysis.summary.trace;
+    trace_info.for_screen.extend(found.lacks.clone());
+    trace_info.not_recorded.extend(found.lacks);
     analysis.findings = FindingList {
-        list: found.list,
+        list: found.list.into_iter().map(with_distinct_lines).collect(),
         none: found.none,
     };
     Ok((analysis, damage))
+}
+
+/// A finding whose other lines are named once each; its own line is not among them.
+fn with_distinct_lines(mut finding: Finding) -> Finding {
+    let own = format!("{}:{}", finding.file, finding.line);
+    let mut seen = BTreeSet::from([own]);
+    finding.also.retain(|line| seen.insert(line.clone()));
+    finding
 }

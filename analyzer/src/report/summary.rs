@@ -60,6 +60,9 @@ pub struct TraceInfo {
     pub coverage: Coverage,
     /// The same, and why there are no samples where there are none, as sentences.
     pub not_recorded: Vec<String>,
+    /// Those of these sentences that a screen has; it shows shares of the time as numbers.
+    #[serde(skip)]
+    pub for_screen: Vec<String>,
     /// The argument of `--libs` that takes the most important missing code in.
     pub missing_libraries: Vec<String>,
 }
@@ -273,6 +276,10 @@ pub(crate) fn summary(
                 .into_iter()
                 .chain(manifest.phases.iter().map(|phases| phases.sentence()))
                 .chain(lacks.iter().map(|lack| lack.text.clone()))
+                .collect(),
+            for_screen: (manifest.phases.iter())
+                .map(|phases| phases.sentence())
+                .chain(coverage::without_share(manifest))
                 .collect(),
             missing_libraries: coverage::missing_libraries(&lacks).to_vec(),
         },

@@ -303,6 +303,12 @@ pub struct Header {
     /// Burst: where triggers last came that met code without a clone. Which comes where is of no
     /// matter.
     pub elsewhere: [AtomicU64; ELSEWHERE],
+    /// The periods of these triggers.
+    pub elsewhere_periods: [AtomicU64; ELSEWHERE],
+    /// Burst: sum of the periods of all triggers that came.
+    pub periods: AtomicU64,
+    /// And of those that came where no window can begin.
+    pub periods_outside: AtomicU64,
     /// Rows of `modules` that the recorder has read: row k takes the place of row k −
     /// [`MAX_MODULES`].
     pub modules_read: AtomicU32,

@@ -443,7 +443,7 @@ fn into_trace(
     if outcome.ended_early {
         session.manifest.program_status = "ended by --exit-after".into();
     }
-    session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
+    session.write_objects(outcome.heap.as_ref(), &outcome.outside);
     session.cover();
     if session.manifest.mode == TraceMode::Count {
         session.count(&outcome.counts);

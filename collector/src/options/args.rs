@@ -12,24 +12,35 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz-instrument -o app.inst ./app        make app record its loads (and app.inst.mgza beside it)
-  mgz-record -- ./app.inst input.dat      windows of 1,000 records for 1% of the CPU time, into ./trace
+  mgz-instrument -o app.inst ./app
+      make app record its loads (and app.inst.mgza beside it)
+  mgz-record -- ./app.inst input.dat
+      windows of 1,000 records for 1% of the CPU time, into ./trace
   mgz-record --mode full -o t -- ./app.inst small.dat
-                                          every load, in order (small inputs: the trace grows fast)
+      every load, in order (small inputs: the trace grows fast)
   mgz-record --rate 5000 --force -- ./app.inst
-                                          denser sampling, replacing the trace of the last run
+      denser sampling, replacing the trace of the last run
   mgz-record --mode ring --period 100000 -- ./app.inst
-                                          the last 1,000 records of every 100,000: the same windows in each run
-  mgz-record -- mpirun -n 4 ./app.inst    one trace for each rank: trace.0, trace.1, …
+      the last 1,000 records of every 100,000: the same windows in each run
+  mgz-record -- mpirun -n 4 ./app.inst
+      one trace for each rank: trace.0, trace.1, …
   mpirun -n 4 mgz-record -- ./app.inst    the same, with launchers of any name
-  mgz-record --calibrate -- ./app.inst    windows, and in a second run how often each load is executed
-  mgz-record --mode watch -- ./app        reuse pairs by hardware watchpoints; needs no instrumentation
-  mgz-record --attach 4711 --duration 10  ten seconds of a process that runs already from app.inst
-  mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
-  mgz-record --recover trace              finish a trace whose recorder was killed
-  mgz-record --backend pt -- ./app.inst   with Intel PT, where the processor has ptwrite
-  mgz-record --probe                      what this machine can record, and what to do about the rest
-  mgz-record --import perf.data -o t      a trace from an Intel PT recording made with perf
+  mgz-record --calibrate -- ./app.inst
+      windows, and in a second run how often each load is executed
+  mgz-record --mode watch -- ./app
+      reuse pairs by hardware watchpoints; needs no instrumentation
+  mgz-record --attach 4711 --duration 10
+      ten seconds of a process that runs already from app.inst
+  mgz-record --hot -- ./app input.dat
+      which functions take the time: what to instrument
+  mgz-record --recover trace
+      finish a trace whose recorder was killed
+  mgz-record --backend pt -- ./app.inst
+      with Intel PT, where the processor has ptwrite
+  mgz-record --probe
+      what this machine can record, and what to do about the rest
+  mgz-record --import perf.data -o t
+      a trace from an Intel PT recording made with perf
   mgz-record --import perf.data --raw     the ptwrites of one
   mgz-analyze trace                       what the loads do
 
@@ -37,7 +48,7 @@ Records memory accesses of programs that mgz-instrument has prepared.
 The program's input, output and exit status are its own.";
 
 const AFTER: &str = "\
-Exit status: that of the program, 128+n if signal n ended it; 125 if mgz-record itself fails (the program was not
+Exit status: that of the program, 128+n if signal n ended it; 125 if mgz-record itself fails (the program was not \
 recorded), 126 if the program cannot be executed, 127 if it is not found.
 
 Traces hold the command line, paths and addresses of the program; their files can be read by you alone.";

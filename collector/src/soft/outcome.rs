@@ -4,7 +4,7 @@ use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
 use crate::soft::drain::ThreadSeen;
 use crate::soft::drain::count::CountsByProcess;
-use crate::soft::shared_memory::ModuleTableRow;
+use crate::soft::shared_memory::{Outside, ModuleTableRow};
 use crate::soft::window_log::WindowLog;
 use crate::target::status::ProgramStatus;
 use std::collections::{BTreeMap, HashSet};
@@ -97,8 +97,8 @@ pub struct RunOutcome {
     pub modules: Vec<ModuleSeen>,
     /// `burst`: triggers, by outcome.
     pub triggers: BTreeMap<String, u64>,
-    /// `burst`: addresses of code without a clone that the last triggers came in.
-    pub elsewhere: Vec<u64>,
+    /// `burst`: triggers that came in code without a clone.
+    pub outside: Outside,
     /// `burst`: kind of the triggers.
     pub trigger: String,
     /// Losses, by cause.

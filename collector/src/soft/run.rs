@@ -165,7 +165,7 @@ fn outcome(
         counts: tally.counts,
         modules: supervised.modules,
         triggers,
-        elsewhere: arena.elsewhere(),
+        outside: arena.outside(),
         trigger: texts::trigger_source(arena.trigger_kind(), options.trigger),
         dropped,
         truncated: tally.truncated,

@@ -9,7 +9,8 @@ use crate::objects::write::Blocks;
 use crate::options::args::{Cli, OutputFormat};
 use crate::program::modules;
 use crate::soft::drain::count::CountsByProcess;
-use crate::soft::outcome::{ModuleSeen, RunEvent, RunOutcome};
+use crate::soft::outcome::{RunEvent, ModuleSeen, RunOutcome};
+use crate::soft::shared_memory::Outside;
 use crate::soft::window_log::WindowLog;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
@@ -321,9 +322,9 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes the known data objects, and names the files in which triggers came `elsewhere`. Where
-    /// that fails, a sentence says so.
-    pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, elsewhere: &[u64]) {
+    /// Writes the known data objects, and names the files in which triggers came elsewhere. Where that
+    /// fails, a sentence says so.
+    pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, outside: &Outside) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
         let mut modules = Vec::new();
@@ -338,7 +339,7 @@ impl Recording {
         }
         let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
         problems.into_iter().for_each(|p| self.problem(p));
-        self.manifest.totals.outside = self.watch.files_of(elsewhere);
+        self.manifest.totals.outside = self.watch.place_outside(outside);
         let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
         if let Err(error) = objects::write::write_objects(self.folder.path(), &instances, &blocks) {
             self.problem(format!(

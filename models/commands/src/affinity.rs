@@ -18,7 +18,8 @@ const EXAMPLES: &str = "\
 Examples:
   mgz-analyze affinity trace                  the 16 hottest cache lines
   mgz-analyze affinity trace --block 4K       pages
-  mgz-analyze affinity trace --regions        runs of pages that are used together in space
+  mgz-analyze affinity trace --regions
+      runs of pages that are used together in space
   mgz-analyze affinity trace --hot 64 --reach 256 --format json";
 
 /// Arguments of `affinity`.

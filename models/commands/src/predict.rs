@@ -23,13 +23,17 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz-analyze predict --train small --train medium --save app.model     train on two inputs
-  mgz-analyze predict --train a --train b --train c --test large        train, predict, compare
-  mgz-analyze predict --model app.model --size 1000000 --cache 1M       a histogram and miss ratio for a size
+  mgz-analyze predict --train small --train medium --save app.model
+      train on two inputs
+  mgz-analyze predict --train a --train b --train c --test large
+      train, predict, compare
+  mgz-analyze predict --model app.model --size 1000000 --cache 1M
+      a histogram and miss ratio for a size
   mgz-analyze predict --model app.model --test large --format json
-  mgz-analyze predict --model app.model --beginning trace               a run from what was recorded of it so far
+  mgz-analyze predict --model app.model --beginning trace
+      a run from what was recorded of it so far
 
-The input size is the number of distinct blocks that a run touches, or, with --size-from sampling, what
+The input size is the number of distinct blocks that a run touches, or, with --size-from sampling, what \
 distance-based sampling sees early in it.";
 
 /// Arguments of `predict`.

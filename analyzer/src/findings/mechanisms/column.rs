@@ -105,7 +105,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     };
     Told {
         finding: format!(
-            "the inner loop moves by {} from {part} to {part}, so that only {element} of the 64 bytes of each line are used when it is fetched; {}, {}",
+            "each load of the inner loop moves by {} at a time, over whole {part}s, so that only {element} of the 64 bytes of each line are used when it is fetched; {}, {}",
             bytes(step),
             cold(cause),
             over(context, cause)

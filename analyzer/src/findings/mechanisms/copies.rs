@@ -29,7 +29,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
             "blocks of memory are copied or compared, {}",
             over(context, cause)
         ),
-        advice: "pass a reference or move instead of copying, or copy only what is used".into(),
+        advice: "of copies: pass a reference or move instead, or copy only what is used; of comparisons: compare something short first (a length, a hash, a prefix)".into(),
         layout: None,
     }
 }

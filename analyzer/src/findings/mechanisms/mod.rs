@@ -188,10 +188,10 @@ fn huge_pages(cause: &Cause) -> &'static str {
     let exceeds_tlb =
         cause.set.extent > params::MIN_EXTENT_OVER_TLB_REACH * params::TLB_REACH_BYTES;
     if exceeds_tlb && is_spread(cause) {
-        return "; keep what is loaded here together, in an array of its own: each load comes to a page of its own, whose address the TLB has lost as well; 2 MiB pages (madvise MADV_HUGEPAGE) help there";
+        return "; keep what is loaded here together, in an array of its own: each load comes to a page of its own, whose address the TLB has lost as well; 2 MiB pages (madvise MADV_HUGEPAGE) help there, unless it has them";
     }
     if exceeds_tlb {
-        "; 2 MiB pages (madvise MADV_HUGEPAGE) save the TLB misses that come on top"
+        "; 2 MiB pages (madvise MADV_HUGEPAGE), unless it has them, save the TLB misses that come on top"
     } else {
         ""
     }

@@ -25,7 +25,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     let step = cause.step.unwrap_or(0).unsigned_abs();
     Told {
         finding: format!(
-            "the loop moves by {} and so comes to a new page with each load: pages from {} of memory are used, more than a TLB holds; {}",
+            "the loop moves by {} and so comes to a new page with each load: pages from {} of memory are used, more than a TLB holds with pages of 4 KiB; {}",
             bytes(step),
             bytes(cause.set.extent),
             over(context, cause)

@@ -779,6 +779,12 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     // Last: the window's time begins.
     let outcome = crate::record::window::trigger(ring, context, period);
     process::count(outcome, 1);
+    if let Some(header) = process::header() {
+        header.periods.fetch_add(period, Ordering::Relaxed);
+        if outcome == count::TRIGGERS_OUTSIDE {
+            header.periods_outside.fetch_add(period, Ordering::Relaxed);
+        }
+    }
     if outcome == count::WINDOWS {
         ring.private().trigger.set(ThreadTrigger {
             in_a_row: 0,

@@ -125,7 +125,7 @@ pub fn open_window(header: &Header, ring: Ring, context: &mut Context, period: u
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::first_clone_instruction(context.registers[RIP]) else {
-        tell_elsewhere(header, context.registers[RIP]);
+        tell_elsewhere(header, context.registers[RIP], period);
         return count::TRIGGERS_OUTSIDE;
     };
     if triggers::is_behind_call(ring, context.registers[RIP]) {
@@ -198,9 +198,10 @@ pub fn set_out(
 }
 
 /// A trigger met code without a clone at this address: the user wants to know the code's owner.
-fn tell_elsewhere(header: &Header, address: u64) {
+fn tell_elsewhere(header: &Header, address: u64, period: u64) {
     let number = header.counters[count::TRIGGERS_OUTSIDE].load(Ordering::Relaxed) as usize;
     header.elsewhere[number % ELSEWHERE].store(address, Ordering::Relaxed);
+    header.elsewhere_periods[number % ELSEWHERE].store(period, Ordering::Relaxed);
 }
 
 /// Fetches the memory of a window, which the recorder has read on another processor, while the way
@@ -469,7 +470,7 @@ pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
         }
         close(ring, Why::Outside, syscall::now_ns());
         if let Some(header) = process::header() {
-            tell_elsewhere(header, rip);
+            tell_elsewhere(header, rip, period);
         }
         return count::TRIGGERS_OUTSIDE;
     }

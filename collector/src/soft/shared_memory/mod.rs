@@ -33,7 +33,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bytes of a record slot.
@@ -177,6 +177,17 @@ impl Drop for Arena {
         // SAFETY: exactly the range that `new` mapped; no view outlives the Arena (they borrow it).
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
+}
+
+/// Triggers that came in code without a clone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// Address and period of the last ones.
+    pub last: Vec<(u64, u64)>,
+    /// Sum of the periods of all triggers, those in clones too.
+    pub periods: u64,
+    /// Sum of the periods of those that came where no window can begin.
+    pub periods_outside: u64,
 }
 
 /// A row of the module table.
@@ -396,14 +407,25 @@ impl Arena {
             .map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
-    /// Addresses of the last triggers that met code without a clone.
-    pub fn elsewhere(&self) -> Vec<u64> {
-        // SAFETY: an array of atomics in the mapping.
-        let list = unsafe { &(*self.header()).elsewhere };
-        list.iter()
-            .map(|a| a.load(Ordering::Relaxed))
-            .filter(|&a| a != 0)
-            .collect()
+    /// Triggers that met code without a clone.
+    pub fn outside(&self) -> Outside {
+        let header = self.header();
+        // SAFETY: atomics and arrays of atomics in the mapping.
+        let (addresses, periods, all, outside) = unsafe {
+            (
+                &(*header).elsewhere,
+                &(*header).elsewhere_periods,
+                &(*header).periods,
+                &(*header).periods_outside,
+            )
+        };
+        let value = |atomic: &AtomicU64| atomic.load(Ordering::Relaxed);
+        let pairs = addresses.iter().map(value).zip(periods.iter().map(value));
+        Outside {
+            last: pairs.filter(|&(address, _)| address != 0).collect(),
+            periods: value(all),
+            periods_outside: value(outside),
+        }
     }
 
     /// Number of thread slots that were ever tried, from the first on.

@@ -9,6 +9,7 @@
 pub(crate) mod functions;
 
 use crate::program::modules::linked_closure;
+use crate::soft::shared_memory::Outside;
 use mgz_abi::shared_memory;
 use mgz_annotations_schema::coverage::{Coverage, LoadedFile, Program};
 use mgz_annotations_schema::manifest::Manifest;
@@ -55,6 +56,20 @@ pub struct CoverageWatch {
     generated: u64,
     programs: BTreeMap<(String, &'static str), u64>,
     sampler: Option<Sampler>,
+    /// `burst`: times of triggers.
+    times: TriggerTimes,
+}
+
+/// Triggers come more often in the first half second of a run than later, so times are their
+/// periods.
+#[derive(Default)]
+struct TriggerTimes {
+    /// Time of all triggers.
+    all: u64,
+    /// Time of those that came where no window can begin.
+    outside: u64,
+    /// Time of the last of these, by file.
+    last: BTreeMap<String, u64>,
 }
 
 impl CoverageWatch {
@@ -141,13 +156,25 @@ impl CoverageWatch {
         self.generated = self.generated.max(generated);
     }
 
-    /// Number of addresses in each file's code. The key `""` counts addresses in no file. If a
-    /// process ended before its mappings were read, an unknown address may be in one of its files,
-    /// and is left out.
-    pub fn files_of(&self, addresses: &[u64]) -> BTreeMap<String, u64> {
-        let mut files = BTreeMap::new();
+    /// Takes note of the triggers that came in code without a clone. Returns the number of the last
+    /// ones in each file.
+    pub fn place_outside(&mut self, outside: &Outside) -> BTreeMap<String, u64> {
+        let files = self.files_of(&outside.last);
+        self.times = TriggerTimes {
+            all: outside.periods,
+            outside: outside.periods_outside,
+            last: files.iter().map(|(f, n)| (f.clone(), n.1)).collect(),
+        };
+        files.into_iter().map(|(file, n)| (file, n.0)).collect()
+    }
+
+    /// Number of triggers in each file's code, and the sum of their periods, from address and period
+    /// of each. The key `""` counts addresses in no file. If a process ended before its mappings
+    /// were read, an unknown address may be in one of its files, and is left out.
+    fn files_of(&self, triggers: &[(u64, u64)]) -> BTreeMap<String, (u64, u64)> {
+        let mut files: BTreeMap<String, (u64, u64)> = BTreeMap::new();
         let all_seen = self.looks.values().all(|look| look.seen);
-        for address in addresses {
+        for (address, period) in triggers {
             let code = self
                 .code
                 .iter()
@@ -158,7 +185,8 @@ impl CoverageWatch {
                 None => continue,
             };
             if found != OURS {
-                *files.entry(found.to_owned()).or_default() += 1;
+                let file = files.entry(found.to_owned()).or_default();
+                *file = (file.0 + 1, file.1 + period);
             }
         }
         files
@@ -172,7 +200,7 @@ impl CoverageWatch {
         let clocked = self.sampler.is_some();
         let shares = match self.sampler {
             Some(sampler) => sampler.shares(&|pid| recorded.contains(&pid)),
-            None => shares_of_triggers(manifest),
+            None => shares_of_triggers(manifest, &self.times),
         };
         let paths: BTreeSet<&str> = self.code.iter().map(|c| c.path.as_str()).collect();
         Coverage {
@@ -277,7 +305,7 @@ fn find_by_name(files: &mut [LoadedFile]) {
 
 /// `burst`: triggers by CPU time say where that went. The files of those that came where no window
 /// can begin are known of the last ones.
-fn shares_of_triggers(manifest: &Manifest) -> Shares {
+fn shares_of_triggers(manifest: &Manifest, times: &TriggerTimes) -> Shares {
     let t = &manifest.totals;
     let of = |what: &str| t.triggers.get(what).copied().unwrap_or(0);
     let (came, outside) = (of("came"), of("outside"));
@@ -289,7 +317,14 @@ fn shares_of_triggers(manifest: &Manifest) -> Shares {
         samples: came,
         ..Shares::default()
     };
-    if known > 0 {
+    let known_time: u64 = times.last.values().sum();
+    if times.all > 0 && known_time > 0 {
+        let weight = times.outside as f64 / times.all as f64 * came as f64 / known_time as f64;
+        for (path, time) in &times.last {
+            let samples = (*time as f64 * weight).round() as u64;
+            shares.by_file.insert(path.clone(), samples);
+        }
+    } else if known > 0 {
         let weight = outside as f64 / known as f64;
         for (path, n) in &t.outside {
             let samples = (*n as f64 * weight).round() as u64;
@@ -366,13 +401,16 @@ mod tests {
             seen,
         };
         watch.looks = [(1, look(true))].into();
-        let both = [("", 1), ("/lib/libc.so.6", 1)].map(|(file, n)| (file.to_owned(), n));
-        assert_eq!(watch.files_of(&[0x1000, 0x9000]), both.clone().into());
+        let both = [("", (1, 3)), ("/lib/libc.so.6", (2, 12))];
+        let both = both.map(|(file, n)| (file.to_owned(), n));
+        let triggers = [(0x1000, 5), (0x9000, 3), (0x1fff, 7)];
+        assert_eq!(watch.files_of(&triggers), both.clone().into());
         watch.looks.insert(2, look(false));
-        assert_eq!(watch.files_of(&[0x1000, 0x9000]), [both[1].clone()].into());
+        assert_eq!(watch.files_of(&triggers), [both[1].clone()].into());
         let mut m = Manifest::default();
         m.totals.triggers = [("came".to_owned(), 20), ("outside".to_owned(), 20)].into();
-        assert_eq!(shares_of_triggers(&m).of("/lib/libc.so.6"), None);
+        let times = TriggerTimes::default();
+        assert_eq!(shares_of_triggers(&m, &times).of("/lib/libc.so.6"), None);
     }
 
     #[test]
@@ -380,7 +418,7 @@ mod tests {
         let mut m = Manifest::default();
         m.totals.triggers = [("came".to_owned(), 1000), ("outside".to_owned(), 500)].into();
         m.totals.outside = [(String::new(), 128), ("/lib/libz.so".to_owned(), 128)].into();
-        let shares = shares_of_triggers(&m);
+        let shares = shares_of_triggers(&m, &TriggerTimes::default());
         assert_eq!(
             (
                 shares.of(""),
@@ -389,6 +427,18 @@ mod tests {
             ),
             (Some(250), Some(250), Some(0))
         );
-        assert_eq!(shares_of_triggers(&Manifest::default()).of(""), None);
+        let none = TriggerTimes::default();
+        assert_eq!(shares_of_triggers(&Manifest::default(), &none).of(""), None);
+        // Those outside came in the first, dense part: 5 % of the time.
+        let times = TriggerTimes {
+            all: 4000,
+            outside: 200,
+            last: [(String::new(), 50), ("/lib/libz.so".to_owned(), 150)].into(),
+        };
+        let shares = shares_of_triggers(&m, &times);
+        assert_eq!(
+            (shares.samples, shares.of(""), shares.of("/lib/libz.so")),
+            (1000, Some(13), Some(38))
+        );
     }
 }

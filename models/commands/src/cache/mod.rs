@@ -32,19 +32,27 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz-analyze cache trace                                      the caches of this machine
+  mgz-analyze cache trace
+      the caches of this machine
   mgz-analyze cache trace --level 32K:8:plru:stride --level 1M:16:rrip:inclusive --level 24M:12:exclusive
-  mgz-analyze cache trace --tlb 64:4:4K --tlb 32:4:2M --tlb 1536:12      TLBs with pages of 4 KiB, and of 2 MiB
-  mgz-analyze cache trace --misses --skip 1000000 --warm-up 500000       what misses once the program has started
-  mgz-analyze cache omp4 --stores --level 32K:8 --level 6M:12            write-backs, false sharing
-  mgz-analyze cache trace --models                                       beside it, what models say; other numbers of ways
-  mgz-analyze cache omp1 --mimic 1,2,4,8,16,32 --level 6M:12   shared cache with n threads, from a run with OMP_NUM_THREADS=1
-  mgz-analyze cache omp4 --level 32K:8 --level 6M:12           private first level, shared last level, as recorded
-  mgz-analyze cache small --weights-from large                 profiles of code pieces, recombined for another input
+  mgz-analyze cache trace --tlb 64:4:4K --tlb 32:4:2M --tlb 1536:12
+      TLBs with pages of 4 KiB, and of 2 MiB
+  mgz-analyze cache trace --misses --skip 1000000 --warm-up 500000
+      what misses once the program has started
+  mgz-analyze cache omp4 --stores --level 32K:8 --level 6M:12
+      write-backs, false sharing
+  mgz-analyze cache trace --models
+      beside it, what models say; other numbers of ways
+  mgz-analyze cache omp1 --mimic 1,2,4,8,16,32 --level 6M:12
+      shared cache with n threads, from a run with OMP_NUM_THREADS=1
+  mgz-analyze cache omp4 --level 32K:8 --level 6M:12
+      private first level, shared last level, as recorded
+  mgz-analyze cache small --weights-from large
+      profiles of code pieces, recombined for another input
 
-A level is SIZE:WAYS, then in any order a line (:128) and words: lru, fifo, random, plru, rrip; non-inclusive,
-inclusive, exclusive (of the levels in front); next-line, stride (prefetchers). A TLB is ENTRIES:WAYS, then :4K or :2M
-if it is for such pages only, and a policy. docs/reference/models/cache.md has the definitions,
+A level is SIZE:WAYS, then in any order a line (:128) and words: lru, fifo, random, plru, rrip; non-inclusive, \
+inclusive, exclusive (of the levels in front); next-line, stride (prefetchers). A TLB is ENTRIES:WAYS, then :4K or :2M \
+if it is for such pages only, and a policy. docs/reference/models/cache.md has the definitions, \
 docs/reference/models-json.md the keys.";
 
 /// Arguments of `cache`.

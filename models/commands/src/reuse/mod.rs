@@ -30,18 +30,27 @@ pub(crate) use tables::{histogram, histogram_rows};
 
 const EXAMPLES: &str = "\
 Examples:
-  mgz-analyze reuse trace                             exact distances of each thread's whole run
-  mgz-analyze reuse trace --relative-error 0.01       99% precise, in logarithmic space
+  mgz-analyze reuse trace
+      exact distances of each thread's whole run
+  mgz-analyze reuse trace --relative-error 0.01
+      99% precise, in logarithmic space
   mgz-analyze reuse trace --block 4K --bins log-linear --format json
-  mgz-analyze reuse trace --windows 100000            inside windows of 100,000 accesses
-  mgz-analyze reuse sampled --windows                 inside the windows of a sampled trace
-  mgz-analyze reuse trace --together                  all threads of a process on one stack
-  mgz-analyze reuse trace --rdx --period 10000        what four watchpoints would have seen; pairs of code
-  mgz-analyze reuse watched --rdx --accesses-from ring   a trace of mgz-record --mode watch: live watchpoints
-  mgz-analyze reuse trace --cache 32K --cache 1M      miss ratios at these sizes too
-  mgz-record --mode full --analyze='reuse --no-objects' -- ./app   while the program runs
+  mgz-analyze reuse trace --windows 100000
+      inside windows of 100,000 accesses
+  mgz-analyze reuse sampled --windows
+      inside the windows of a sampled trace
+  mgz-analyze reuse trace --together
+      all threads of a process on one stack
+  mgz-analyze reuse trace --rdx --period 10000
+      what four watchpoints would have seen; pairs of code
+  mgz-analyze reuse watched --rdx --accesses-from ring
+      a trace of mgz-record --mode watch: live watchpoints
+  mgz-analyze reuse trace --cache 32K --cache 1M
+      miss ratios at these sizes too
+  mgz-record --mode full --analyze='reuse --no-objects' -- ./app
+      while the program runs
 
-Distances count distinct blocks between two accesses to a block; intervals count accesses. docs/reference/models.md has the
+Distances count distinct blocks between two accesses to a block; intervals count accesses. docs/reference/models.md has the \
 definitions, docs/reference/models-json.md the keys.";
 
 /// Arguments of `reuse`.

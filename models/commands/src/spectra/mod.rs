@@ -25,7 +25,8 @@ const EXAMPLES: &str = "\
 Examples:
   mgz-analyze spectra trace                              64 B, 4 KiB and 2 MiB
   mgz-analyze spectra trace --granularity 64,4K,64K,2M   other block sizes
-  mgz-analyze spectra trace --functions --intervals 8    by function, and by eighths of the run
+  mgz-analyze spectra trace --functions --intervals 8
+      by function, and by eighths of the run
   mgz-analyze spectra trace --format json | jq .advice
 
 docs/reference/models.md says what the advice rests on.";

@@ -1,0 +1,270 @@
+//! A finding on the screen: two lines of headline, one of evidence, one of remedy.
+
+use crate::findings::Finding;
+use crate::output::findings::{cost, object_of, with_module};
+use crate::output::paint::Paint;
+use crate::output::readable::{clauses, whole_clauses, within};
+use crate::output::text::head;
+use crate::report::LineRow;
+use std::collections::BTreeMap;
+
+/// Columns that the lines behind the first are indented by.
+const INDENT: usize = 3;
+/// A cost that is worth a warning, percent.
+const MUCH: f64 = 10.0;
+/// Misses per load that are evidence, percent.
+const EVIDENT: f64 = 1.0;
+/// An interval of misses that is wider says next to nothing, percent.
+const VAGUE: f64 = 50.0;
+/// Columns of a function and of an object that are shown at least.
+const NAME: usize = 24;
+
+/// Layout of findings.
+#[derive(Clone, Copy)]
+pub(crate) struct Layout<'a> {
+    pub(crate) width: usize,
+    pub(crate) paint: Paint,
+    /// Short names of source files.
+    pub(crate) files: &'a BTreeMap<&'a str, String>,
+}
+
+impl Layout<'_> {
+    fn indented(&self, label: &str, text: &str) -> String {
+        let text = head(text, self.width - INDENT - label.chars().count());
+        let label = match label {
+            "Try: " => self.paint.good(label),
+            label => self.paint.dim(label),
+        };
+        format!("{:INDENT$}{label}{text}", "")
+    }
+}
+
+/// The mechanism, its cost, its place and its data.
+pub(crate) fn headline(
+    number: usize,
+    lines: &[LineRow],
+    finding: &Finding,
+    layout: Layout<'_>,
+) -> Vec<String> {
+    let costs = cost(finding);
+    let begin = format!("{number}. {}", finding.title);
+    let room = layout.width.saturating_sub(costs.chars().count() + 2);
+    let title = format!(
+        "{}: {}",
+        layout.paint.bold(&head(&begin, room)),
+        layout.paint.cost(&costs, finding.score >= MUCH)
+    );
+    let line = match (finding.line, layout.files.get(finding.file.as_str())) {
+        (0, _) | (_, None) => String::new(),
+        (line, Some(file)) => format!(", {file}:{line}"),
+    };
+    let takes = takes(lines, finding);
+    let fixed = INDENT + line.chars().count() + takes.chars().count() + 2;
+    let room = layout.width.saturating_sub(fixed).max(NAME);
+    let data = data(finding);
+    // The name of the function is the first to be cut.
+    let most = room.saturating_sub(data.chars().count()).max(NAME);
+    let function = with_module(&finding.function, &finding.module, most);
+    let left = room.saturating_sub(function.chars().count());
+    let data = match data.chars().count() <= left || left >= NAME {
+        true => head(&data, left),
+        false => String::new(),
+    };
+    let text = format!("{function}{line}, {takes}{data}");
+    vec![title, layout.indented("", &text)]
+}
+
+/// Evidence and remedy.
+pub(crate) fn reasons(finding: &Finding, layout: Layout<'_>) -> Vec<String> {
+    let room = layout.width - INDENT - "Why: ".len();
+    vec![
+        layout.indented("Why: ", &evidence(finding, room)),
+        layout.indented("Try: ", &clauses(&finding.advice, room)),
+    ]
+}
+
+/// Share of the code of a finding: of its line, if this alone can have the cost.
+fn takes(lines: &[LineRow], finding: &Finding) -> String {
+    let of = |time: crate::estimate::time_shares::TimeShare| {
+        Some(within(time.value?, time.lo.zip(time.hi)))
+    };
+    let Some(of_code) = of(finding.time) else {
+        return format!("has {} of the loads", within(finding.loads, None));
+    };
+    let line = lines.iter().find(|l| {
+        l.line > 0
+            && (&l.function, &l.file, l.line) == (&finding.function, &finding.file, finding.line)
+    });
+    let line = line.map(|l| l.loads.time).filter(|time| {
+        let (own, all) = (time.value.unwrap_or(0.0), finding.time.value.unwrap_or(0.0));
+        own >= finding.score && own < all
+    });
+    match line.and_then(of) {
+        Some(share) => format!("a line with {share} of the time"),
+        None => format!("code with {of_code} of the time"),
+    }
+}
+
+/// Object of a finding, or the size of one that has no name.
+fn data(finding: &Finding) -> String {
+    let object = object_of(finding);
+    if is_named(finding) {
+        return format!("; data: {object}");
+    }
+    let size = object.split_once(" (").and_then(|(_, size)| {
+        let (number, unit) = size.trim_end_matches(')').split_once(' ')?;
+        let number: f64 = number.parse().ok()?;
+        Some(match number {
+            ..9.95 => format!("{number:.1}{unit}"),
+            _ => format!("{number:.0}{unit}"),
+        })
+    });
+    match (object.as_str(), size) {
+        ("", _) => String::new(),
+        ("[heap]", _) => "; data: on the heap".into(),
+        (_, Some(size)) => format!("; data: {size} without a name"),
+        _ => "; data without a name".into(),
+    }
+}
+
+/// True if the data of a finding have a name that the user knows.
+pub(crate) fn is_named(finding: &Finding) -> bool {
+    let object = finding.object.as_str();
+    !object.is_empty() && object != "[heap]" && !object.starts_with("0x")
+}
+
+/// The mechanism, and the deepest cache that its loads miss or else the share of new lines.
+fn evidence(finding: &Finding, room: usize) -> String {
+    let (how, rest) = match finding.finding.split_once("; ") {
+        Some((how, rest)) => (how, rest),
+        None => (finding.finding.as_str(), ""),
+    };
+    let length = |text: &str| text.chars().count();
+    let Some(misses) = missed(finding) else {
+        let room_of_rest = room.saturating_sub(length(how) + 2);
+        return match whole_clauses(rest, room_of_rest).filter(|rest| !rest.is_empty()) {
+            Some(rest) => format!("{how}; {rest}"),
+            None => clauses(how, room),
+        };
+    };
+    let begin = clauses(how, room.saturating_sub(length(&misses) + 2));
+    if begin.ends_with('…') {
+        return clauses(how, room);
+    }
+    let text = format!("{begin}; {misses}");
+    // The working set, if it fits.
+    let more = rest
+        .split_once(", over ")
+        .map(|(_, set)| format!("{text}, over {set}"));
+    more.filter(|more| begin == how && length(more) <= room)
+        .unwrap_or(text)
+}
+
+/// The deepest cache that loads miss for certain, or else the deepest of which the prediction says
+/// something.
+fn missed(finding: &Finding) -> Option<String> {
+    let levels = finding.misses.as_ref()?.levels.iter().rev();
+    let known: Vec<(&str, [f64; 3])> = levels
+        .filter_map(|l| Some((l.level.as_str(), l.ratio?.map(|part| 100.0 * part))))
+        .filter(|(_, [lo, value, hi])| *value >= EVIDENT && hi - lo <= VAGUE)
+        .collect();
+    let certain = known.iter().find(|(_, range)| range[0] >= EVIDENT);
+    let (level, [lo, value, hi]) = certain.or(known.first())?;
+    let share = within(*value, Some((*lo, *hi)));
+    Some(format!("{share} of these loads miss the {level}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::time_shares::TimeShare;
+    use crate::report::Loads;
+
+    fn share(value: f64, lo: f64, hi: f64) -> TimeShare {
+        TimeShare {
+            value: Some(value),
+            lo: Some(lo),
+            hi: Some(hi),
+            of_runs: None,
+        }
+    }
+
+    fn walk() -> Finding {
+        Finding {
+            title: "pointer chase along a list".into(),
+            score: 31.0,
+            time: share(96.3, 94.0, 98.0),
+            function: "list<int, std::allocator<int> >::walk(int)".into(),
+            file: "/src/list.cpp".into(),
+            line: 23,
+            object: "build list.cpp:12".into(),
+            finding: "each load waits for the one before, which has its address; 50 % of the loads come to a new line, over about 64.0MiB".into(),
+            advice: "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked".into(),
+            ..Finding::default()
+        }
+    }
+
+    fn layout<'a>(width: usize, files: &'a BTreeMap<&'a str, String>) -> Layout<'a> {
+        Layout {
+            width,
+            paint: Paint::default(),
+            files,
+        }
+    }
+
+    #[test]
+    fn four_lines_tell_a_finding() {
+        let files = BTreeMap::from([("/src/list.cpp", "list.cpp".to_string())]);
+        let finding = walk();
+        let mut text = headline(1, &[], &finding, layout(110, &files));
+        text.extend(reasons(&finding, layout(110, &files)));
+        assert_eq!(
+            text,
+            [
+                "1. pointer chase along a list: costs about 30 % of the time",
+                "   list<…>::walk, list.cpp:23, code with 96 % (94–98) of the time; data: build list.cpp:12",
+                "   Why: each load waits for the one before, which has its address; 50 % of the loads come to a new line",
+                "   Try: keep the elements in an array (a vector, or indices into one), or several per node",
+            ]
+        );
+        for width in 80..=120 {
+            let mut text = headline(1, &[], &finding, layout(width, &files));
+            text.extend(reasons(&finding, layout(width, &files)));
+            assert_eq!(text.len(), 4);
+            assert!(text.iter().all(|l| l.chars().count() <= width), "{text:#?}");
+        }
+    }
+
+    #[test]
+    fn the_share_is_that_of_the_line_if_this_can_have_the_cost() {
+        let finding = walk();
+        let line = |time| LineRow {
+            function: finding.function.clone(),
+            file: finding.file.clone(),
+            line: 23,
+            loads: Loads {
+                time,
+                ..Loads::default()
+            },
+            ..LineRow::default()
+        };
+        let inner = takes(&[line(share(35.2, 32.0, 38.5))], &finding);
+        assert_eq!(inner, "a line with 35 % (32–38) of the time");
+        let outer = takes(&[line(share(12.0, 10.0, 14.0))], &finding);
+        assert_eq!(outer, "code with 96 % (94–98) of the time");
+    }
+
+    #[test]
+    fn data_without_a_name_have_a_size() {
+        let of = |object: &str| {
+            let finding = Finding {
+                object: object.into(),
+                ..Finding::default()
+            };
+            data(&finding)
+        };
+        assert_eq!(of("0x7f00 (72.0 MiB)"), "; data: 72MiB without a name");
+        assert_eq!(of("[heap]"), "; data: on the heap");
+        assert_eq!((of("grid"), of("")), ("; data: grid".into(), String::new()));
+    }
+}
