@@ -45,7 +45,12 @@ fn other_programs(programs: &[Program], given: &str) -> Option<String> {
         .iter()
         .filter(|p| p.why == "not instrumented")
         .collect();
-    others.sort_by_key(|p| (!short(&p.path).starts_with(short(given)), p.times));
+    // The largest is the likeliest to do the work.
+    let size = |p: &Program| std::fs::metadata(&p.path).map_or(0, |m| m.len());
+    others.sort_by_key(|p| {
+        let is_other = !short(&p.path).starts_with(short(given));
+        (is_other, std::cmp::Reverse(size(p)), p.times)
+    });
     let first = others.first()?;
     let mut names: Vec<&str> = others.iter().map(|p| short(&p.path)).collect();
     names.dedup();
@@ -74,8 +79,8 @@ mod tests {
             why: "not instrumented".into(),
         };
         let programs = [
-            of("/usr/bin/as", 1),
-            of("/usr/bin/env", 15),
+            of("/no/as", 1),
+            of("/no/env", 15),
             of("/opt/bin/python3.11", 1),
         ];
         let said = other_programs(&programs, "python3").unwrap();

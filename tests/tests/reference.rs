@@ -115,9 +115,32 @@ fn table<'a>(out: &mut String, head: &str, args: impl Iterator<Item = &'a Arg>) 
     }
 }
 
+/// A text whose long lines are broken between words; indented ones are commands, and stay.
+fn wrapped(text: &str) -> String {
+    const COLUMNS: usize = 100;
+    let mut lines: Vec<String> = Vec::new();
+    for long in text.trim().lines() {
+        if long.chars().count() <= COLUMNS || long.starts_with(' ') {
+            lines.push(long.into());
+            continue;
+        }
+        let mut line = String::new();
+        for word in long.split(' ') {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+                lines.push(std::mem::take(&mut line));
+            } else if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines.join("\n")
+}
+
 /// Text of a command that stands in front of or behind its help.
 fn block(out: &mut String, text: Option<impl ToString>) {
-    let text = text.map_or_else(String::new, |t| t.to_string());
+    let text = text.map_or_else(String::new, |t| wrapped(&t.to_string()));
     if !text.trim().is_empty() {
         let _ = write!(out, "\n```\n{}\n```\n", text.trim());
     }

@@ -196,7 +196,7 @@ fn a_screen_is_the_same_whatever_else_is_made() {
     };
     for rows in ["1", "3", "20"] {
         let screen = of(&["--rows", rows]);
-        assert!(screen.contains("Functions"), "{screen}");
+        assert!(screen.contains("Hottest functions"), "{screen}");
         let all = of(&["--rows", rows, "--misses"]);
         assert!(all.starts_with(&screen), "{screen}\n{all}");
         assert!(all.len() > screen.len());
