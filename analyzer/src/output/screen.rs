@@ -298,7 +298,7 @@ fn functions(analysis: &Analysis, width: usize, style: Style) -> Vec<String> {
 }
 
 /// Share and memory of a function.
-fn cells(loads: &Loads, by_time: bool) -> String {
+fn cells(loads: &LoadMetrics, by_time: bool) -> String {
     let share = match (by_time, loads.time.value) {
         (true, Some(value)) => within(value, loads.time.lo.zip(loads.time.hi)),
         (true, None) => "–".into(),
@@ -316,7 +316,7 @@ fn hottest_line(analysis: &Analysis, function: &FunctionRow) -> String {
         let last = chain.rsplit(" < ").next().unwrap_or(chain);
         last.starts_with(&outer)
     };
-    let share = |loads: &Loads| match by_time {
+    let share = |loads: &LoadMetrics| match by_time {
         true => loads.time.value,
         false => loads.share,
     };
