@@ -178,7 +178,7 @@ fn missed(finding: &Finding) -> Option<String> {
 mod tests {
     use super::*;
     use crate::estimate::time_shares::TimeShare;
-    use crate::report::Loads;
+    use crate::report::LoadMetrics;
 
     fn share(value: f64, lo: f64, hi: f64) -> TimeShare {
         TimeShare {
@@ -242,9 +242,9 @@ mod tests {
             function: finding.function.clone(),
             file: finding.file.clone(),
             line: 23,
-            loads: Loads {
+            loads: LoadMetrics {
                 time,
-                ..Loads::default()
+                ..LoadMetrics::default()
             },
             ..LineRow::default()
         };

@@ -199,7 +199,8 @@ pub unsafe fn c_bytes<'a>(p: *const u8) -> &'a [u8] {
 
 /// Opens the shared memory; the result is −errno if the recorder is gone.
 pub fn open_shared() -> isize {
-    // SAFETY: written once by `attach_process`; zero-terminated since the last byte is never written.
+    // SAFETY: written once by `attach_process`; zero-terminated since the last byte is never
+    // written.
     let entry = unsafe { &*(&raw const SHARED_ENTRY) };
     syscall::open_file(entry[ENV_NAME.len() + 1..].as_ptr(), true)
 }
