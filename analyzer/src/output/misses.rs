@@ -2,7 +2,7 @@
 
 use crate::misses::{LevelMisses, Misses, Range, WatchedReuses};
 use crate::output::names;
-use crate::output::text::{Style, head, heading, push, row, text_table, tail};
+use crate::output::text::{Style, head, heading, push, row, tail, text_table};
 use crate::report::Analysis;
 use crate::util::human::{bytes, counted};
 use serde::Serialize;

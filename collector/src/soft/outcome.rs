@@ -4,7 +4,7 @@ use crate::objects::heap::Heap;
 use crate::objects::stacks::StackSeen;
 use crate::soft::drain::ThreadSeen;
 use crate::soft::drain::count::CountsByProcess;
-use crate::soft::shared_memory::{Outside, ModuleTableRow};
+use crate::soft::shared_memory::{ModuleTableRow, Outside};
 use crate::soft::window_log::WindowLog;
 use crate::target::status::ProgramStatus;
 use std::collections::{BTreeMap, HashSet};

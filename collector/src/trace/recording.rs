@@ -9,7 +9,7 @@ use crate::objects::write::Blocks;
 use crate::options::args::{Cli, OutputFormat};
 use crate::program::modules;
 use crate::soft::drain::count::CountsByProcess;
-use crate::soft::outcome::{RunEvent, ModuleSeen, RunOutcome};
+use crate::soft::outcome::{ModuleSeen, RunEvent, RunOutcome};
 use crate::soft::shared_memory::Outside;
 use crate::soft::window_log::WindowLog;
 use crate::trace::dir::Folder;
