@@ -38,8 +38,9 @@ def run(lab):
                 [program, name, size],
                 environment={"OMP_NUM_THREADS": str(n), "OMP_DYNAMIC": "false"},
             )
-            turns = lab.analyze("cache", many, *LEVELS, "--turns", "round-robin")
-            recorded = last(lab.analyze("cache", many, *LEVELS), n)["hit_rate_alone"]
+            turns = lab.analyze("cache", many, *LEVELS, "--models", "--turns", "round-robin")
+            in_time = lab.analyze("cache", many, *LEVELS, "--models")
+            recorded = last(in_time, n)["hit_rate_alone"]
             aligned = turns["summary"].get("aligned", True)
             truth, level = last(turns, n)["hit_rate_alone"], last(said, n)
             model, sets, null = (

@@ -395,11 +395,8 @@ pub fn mimic(
         let given: Vec<usize> = (region.range.start..first).collect();
         let shared: HashSet<u64> = given.iter().map(|&i| view.address[i]).collect();
         let parts = parts(region, &starts, first, n, schedule);
-        let blocks = own.of_region(
-            thread.process,
-            thread.earliest(region.range.start),
-            thread.latest(region.range.end - 1),
-        );
+        let (from, to) = thread.time_around(&region.range);
+        let blocks = own.of_region(thread.process, from, to);
         for (k, mine) in parts.into_iter().enumerate() {
             for i in given.iter().copied().chain(mine.into_iter().flatten()) {
                 let address = view.address[i];

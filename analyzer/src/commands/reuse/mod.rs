@@ -421,14 +421,11 @@ fn together(
     let (mut threads, implied, damaged) = load(trace, arguments.stores, document)?;
     for thread in &mut threads {
         let mut tags = Vec::with_capacity(thread.accesses.address.len());
-        for ends in thread.marks.chunks_exact(2) {
-            let all = thread.accesses.view().slice(ends[0].0..ends[1].0 + 1);
-            counts.tags.make(
-                owners,
-                (thread.process, thread.thread),
-                all,
-                (ends[0].1, ends[1].1),
-            );
+        for stretch in &thread.stretches {
+            let all = thread.accesses.view().slice(stretch.clone());
+            let times = (thread.time[stretch.start], thread.time[stretch.end - 1]);
+            let id = (thread.process, thread.thread);
+            counts.tags.make(owners, id, all, times);
             tags.extend_from_slice(&counts.tags.out);
         }
         thread.accesses.group = tags;
