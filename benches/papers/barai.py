@@ -95,7 +95,7 @@ def run(lab):
         "Predicted from a run with one thread. *Measured in turns*: the exact cache on the recorded threads, an access of each in turn between barriers; "
         "*as recorded*: in the order of recorded times, where two cores run the threads in slices. The null model says that n threads have the rate of one. Mean "
         f"absolute errors in points: against turns, null {of('null')}; model {of('model')}; set distances {of('sets')}. Against the recorded order: null "
-        f"{of('null recorded')}; set distances {of('recorded')}. The paper: within 2.5 points for BFS and MatMul, where the null model is as good.",
+        f"{of('null recorded')}; set distances {of('recorded')}. The paper: within 2.5 points for BFS and MatMul.",
     )
     equation(lab)
 
