@@ -62,9 +62,10 @@ class SharedCaches(unittest.TestCase):
         table = lab.tables[0]
         for row in table["rows"]:
             cells = dict(zip(table["head"], row))
-            self.assertEqual(cells["one thread − measured"], "+25.00")
-            self.assertEqual(cells["one thread − recorded"], "+25.00")
-            self.assertEqual(cells["model − measured"], "+0.00")
+            self.assertEqual(cells["null − real"], "+25.00")
+            self.assertEqual(cells["null − turns"], "+25.00")
+            self.assertEqual(cells["model − real"], "+0.00")
+            self.assertEqual(cells["sets − turns"], "+0.00")
 
 
 if __name__ == "__main__":
