@@ -484,7 +484,7 @@ impl Walk<'_, '_> {
             let unknown = lost || *value == NOT_YET;
             if is_entry && unknown {
                 *value = values.atom(Kind::Entry(v as u32));
-            } else if unknown || is_entry || *value == NO_VALUE {
+            } else if unknown || is_entry {
                 *value = values.opaque(self.block);
             }
             self.state[v] = *value;
@@ -513,6 +513,7 @@ impl Walk<'_, '_> {
     fn leave(&mut self) {
         let Flow {
             loops,
+            values,
             starts,
             latches,
             latched,
@@ -533,10 +534,11 @@ impl Walk<'_, '_> {
                 let Some(value) = at.next().map(|at| &mut starts[at]) else {
                     return;
                 };
-                *value = if *value == NOT_YET || *value == self.state[v] {
-                    self.state[v]
-                } else {
-                    NO_VALUE
+                let here = self.state[v];
+                *value = match *value {
+                    NOT_YET => here,
+                    before if before == here => here,
+                    before => values.meeting(loops.meeting_place(s.0), [before, here]),
                 };
             });
         }
