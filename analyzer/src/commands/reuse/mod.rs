@@ -294,6 +294,12 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         ),
     ] {
         document.tables.push(histogram(name, title, of, &scale)?);
+        if let Some((from, values)) = of.divided(&scale) {
+            document.warnings.push(format!(
+                "{name}: beyond {from}, values are counted in bins of up to 1/4096 of them, which are wider than those of the table; {values} of {} values are spread evenly over the table's bins",
+                of.count()
+            ));
+        }
     }
     let partitions = arguments.partitions as usize;
     document.tables.extend([
