@@ -65,8 +65,17 @@ def named(rows, *starts):
     ]
 
 
-def verdict(is_so):
-    return "yes" if is_so else "no"
+FINDINGS = ["finding", "paper", "here", "values"]
+
+
+def finding(text, is_so, values, paper="yes"):
+    """A finding of the report, whether it holds here, and the values that decide it."""
+    shown = ", ".join(f"{name} {value}" for name, value in values.items())
+    return [text, paper, "yes" if is_so else "no", shown]
+
+
+def each(values, shown):
+    return {name: shown(value) for name, value in values.items()}
 
 
 def communities(lab, study):
@@ -145,18 +154,31 @@ def communities(lab, study):
         objects,
         "D inside windows, over the blocks of all objects.",
     )
-    insert = {v: all_loads["insert", v] for v, _ in variants}
-    used = {v: all_loads["getMax", v] for v, _ in variants}
-    rows = [
-        ["v1 loads least in getMax, v3 most", "yes", verdict(used["v1"] < used["v2"] < used["v3"]), "a closed table is walked bucket by bucket, empty ones as well"],
-        ["v2 loads most in insert, v3 least", "yes", verdict(insert["v2"] > insert["v1"] > insert["v3"]), "tables that grow are walked and filled anew; the right size saves it"],
-        ["v1 loads least in all", "yes", verdict(insert["v1"] + used["v1"] == min(insert[v] + used[v] for v in insert)), "v3 saves all growing; unordered_map rehashes as it grows, and libstdc++ divides by a prime"],
-        ["getMax is irregular by chains, strided by closed tables", "yes", verdict(strided["getMax", "v1"] < 5 < strided["getMax", "v2"]), "here getMax also looks up weights and totals, which stay irregular: F_str% stays below the report's"],
-        ["insert is more strided by closed tables", "yes", verdict(strided["insert", "v2"] > strided["insert", "v1"]), "mgz calls a load strided by flow through the code; a chain's head is not, in the report it is"],
-        ["D of the map is highest or high by chains", "yes", verdict(distances["map (hash table)", "v1"] >= distances["map (hash table)", "v3"]), ""],
-        ["time falls from v1 to v3", "yes", verdict(times["v1"] > times["v2"] > times["v3"]), ", ".join(f"{v} {t:.1f} s" for v, t in times.items()) + " of CPU with the graph's making"],
+    lab.table(
+        "MemGaze: findings about hash tables",
+        FINDINGS,
+        table_findings([v for v, _ in variants], all_loads, strided, distances, times),
+        "Loads, F_str%, D and seconds of the tables above; seconds are CPU time, with the graph's making.",
+    )
+
+
+def table_findings(variants, all_loads, strided, distances, times):
+    insert = {v: all_loads["insert", v] for v in variants}
+    used = {v: all_loads["getMax", v] for v in variants}
+    total = {v: insert[v] + used[v] for v in variants}
+    shares = {p: {v: strided[p, v] for v in variants} for p in ("insert", "getMax")}
+    of_map = {v: distances["map (hash table)", v] for v in variants}
+    of_walk = shares["getMax"]
+    part = lambda share: f"{share:.1f} %"
+    return [
+        finding("v1 loads least in getMax, v3 most", used["v1"] < used["v2"] < used["v3"], each(used, count)),
+        finding("v2 loads most in insert, v3 least", insert["v2"] > insert["v1"] > insert["v3"], each(insert, count)),
+        finding("v1 loads least in all", total["v1"] == min(total.values()), each(total, count)),
+        finding("getMax is irregular by chains, strided by closed tables", of_walk["v1"] < 5 < of_walk["v2"], each(of_walk, part)),
+        finding("insert is more strided by closed tables", shares["insert"]["v2"] > shares["insert"]["v1"], each(shares["insert"], part)),
+        finding("D of the map is higher by chains than by v3", of_map["v1"] >= of_map["v3"], each(of_map, "{:.2f}".format)),
+        finding("time falls from v1 to v3", times["v1"] > times["v2"] > times["v3"], each(times, "{:.1f} s".format)),
     ]  # fmt: skip
-    lab.table("MemGaze: findings about hash tables", ["finding", "paper", "here", "why"], rows)
 
 
 def slices(lab, trace, got, name, wanted=8):
@@ -255,23 +277,20 @@ def layers(lab, study):
     )
     spread = {n: max(g) - min(g) for n, g in growths.items()}
     firsts = {n: (d[0], mean(d[1:])) for n, d in distances.items()}
+    of_gemm = {n: s for (p, n), s in share.items() if p == "gemm"}
+    part = lambda share: f"{share:.1f} %"
     rows = [
-        ["gemm dominates", "yes (> 90 % of F)", verdict(all(s[0] > 0.9 for (p, _), s in share.items() if p == "gemm")), ", ".join(f"{n} {100 * s[0]:.1f} % of loads" for (p, n), s in share.items() if p == "gemm")],
-        ["nearly all of gemm is strided", "yes", verdict(all(s[1] > 97 for (p, _), s in share.items() if p == "gemm")), ""],
-        *[[f"D rises over time ({n})", "yes", verdict(b > a), f"{a:.2f} in the first interval, then {b:.2f}: 1 while a row of B is longer than a window, most when rows just fit, then less as they become shorter; AlexNet's rows fit after its first layer, a part of the first interval"] for n, (a, b) in firsts.items()],
+        finding("gemm dominates", all(s[0] > 0.9 for s in of_gemm.values()), {n: part(100 * s[0]) + " of loads" for n, s in of_gemm.items()}, "yes (> 90 % of F)"),
+        finding("nearly all of gemm is strided", all(s[1] > 97 for s in of_gemm.values()), {n: part(s[1]) for n, s in of_gemm.items()}),
+        *(finding(f"D rises over time ({n})", b > a, {"first interval": f"{a:.2f}", "mean of the others": f"{b:.2f}"}) for n, (a, b) in firsts.items()),
     ]  # fmt: skip
     if "resnet" in spread:
-        rows.append(["ΔF varies more in AlexNet", "yes", verdict(spread["alexnet"] > spread["resnet"]), ", ".join(f"{n} by {s:.3f}" for n, s in spread.items())])  # fmt: skip
+        varies = spread["alexnet"] > spread["resnet"]
+        rows.append(finding("ΔF varies more in AlexNet", varies, each(spread, "{:.3f}".format)))
         first, last = (mean(growths["resnet"][:4]), mean(growths["resnet"][4:]))
-        rows.append(
-            [
-                "ΔF of ResNet falls over time",
-                "yes",
-                verdict(last < first),
-                f"{first:.3f}, then {last:.3f}",
-            ]
-        )
-    lab.table("MemGaze: findings about neural networks", ["finding", "paper", "here", "why"], rows)
+        halves = {"first half": f"{first:.3f}", "second half": f"{last:.3f}"}
+        rows.append(finding("ΔF of ResNet falls over time", last < first, halves))
+    lab.table("MemGaze: findings about neural networks", FINDINGS, rows)
 
 
 def bars(values):
@@ -370,25 +389,34 @@ def graphs(lab, study):
             for w in sizes
         ],
     )  # fmt: skip
-    last = sizes[-1]
+    lab.table(
+        "MemGaze: findings about graphs",
+        FINDINGS,
+        graph_findings(kept, by_size, times, sizes[-1]),
+        f"D is over all accesses; growth and F_irr% are those of windows of {sizes[-1]} accesses; seconds are CPU time, with the graph's making.",
+    )
 
-    def all_loads(kind):
-        return kept[kind][3]["summary"]["A_hat"]
 
-    def growth(kind):
-        return by_size[kind][last]["dF"]
+def graph_findings(kept, by_size, times, last):
+    loaded = {k: v[3]["summary"]["A_hat"] for k, v in kept.items()}
+    distance = {k: v[2] for k, v in kept.items()}
+    growth = {k: by_size[k][last]["dF"] for k in kept}
+    irregular = {k: by_size[k][last]["dF_irr_pct"] for k in kept}
 
-    rows = [
-        ["at once needs fewer accesses than by rounds", "yes", verdict(all_loads("gs") < all_loads("jacobi")), f"{count(all_loads('gs'))} and {count(all_loads('jacobi'))}"],
-        ["D of o_score is smaller at once", "yes", verdict(kept["gs"][2] < kept["jacobi"][2]), f"over all accesses {kept['gs'][2]:.2f} and {kept['jacobi'][2]:.2f}"],
-        ["growth is slightly smaller at once", "yes", verdict(growth("gs") < growth("jacobi")), f"{growth('gs'):.3f} and {growth('jacobi'):.3f} in windows of {last}"],
-        ["Afforest takes more accesses than Shiloach–Vishkin", "yes", verdict(all_loads("afforest") > all_loads("sv")), f"{count(all_loads('afforest'))} and {count(all_loads('sv'))}: it skips the edges of the largest component, which is nearly all of this graph; in the report it is 17 times faster all the same"],
-        ["D of cc is greater by Afforest", "yes", verdict(kept["afforest"][2] > kept["sv"][2]), f"over all accesses {kept['afforest'][2]:.2f} and {kept['sv'][2]:.2f}"],
-        ["growth is greater by Afforest", "yes", verdict(growth("afforest") > growth("sv")), f"{growth('afforest'):.3f} and {growth('sv'):.3f}"],
-        ["irregular share is greater by Afforest", "yes", verdict(by_size["afforest"][last]["dF_irr_pct"] > by_size["sv"][last]["dF_irr_pct"]), f"{by_size['afforest'][last]['dF_irr_pct']:.1f} and {by_size['sv'][last]['dF_irr_pct']:.1f} %"],
-        ["Afforest is faster", "yes", verdict(times["afforest"] < times["sv"]), f"{times['afforest']:.1f} and {times['sv']:.1f} s of CPU with the graph's making"],
+    def compared(text, values, shown, less, more):
+        pair = {k: values[k] for k in (less, more)}
+        return finding(text, values[less] < values[more], each(pair, shown))
+
+    return [
+        compared("at once needs fewer accesses than by rounds", loaded, count, "gs", "jacobi"),
+        compared("D of o_score is smaller at once", distance, "{:.2f}".format, "gs", "jacobi"),
+        compared("growth is slightly smaller at once", growth, "{:.3f}".format, "gs", "jacobi"),
+        compared("Afforest takes more accesses than Shiloach–Vishkin", loaded, count, "sv", "afforest"),
+        compared("D of cc is greater by Afforest", distance, "{:.2f}".format, "sv", "afforest"),
+        compared("growth is greater by Afforest", growth, "{:.3f}".format, "sv", "afforest"),
+        compared("irregular share is greater by Afforest", irregular, "{:.1f} %".format, "sv", "afforest"),
+        compared("Afforest is faster", times, "{:.1f} s".format, "afforest", "sv"),
     ]  # fmt: skip
-    lab.table("MemGaze: findings about graphs", ["finding", "paper", "here", "why"], rows)
 
 
 def packaged(lab, study):

@@ -21,3 +21,4 @@ pub mod shell;
 pub mod signals;
 pub mod tools;
 pub mod viewed;
+pub mod watched;

@@ -5,6 +5,7 @@ use crate::cli::Report;
 use crate::html::{self, HtmlOptions};
 use crate::run::{REPORT, TRACE, read_command};
 use crate::tools;
+use crate::watched;
 use anyhow::{Context, bail};
 use mgz_annotations_schema::TraceMode;
 use serde_json::Value;
@@ -47,13 +48,13 @@ pub fn locate_report(given: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it.
-pub fn make(
-    trace: &Path,
-    file: &Path,
-    options: &HtmlOptions,
-    screen: Stdio,
-) -> anyhow::Result<Made> {
-    let manifest = manifest(trace)?;
+pub fn make(trace: &Path, file: &Path, options: &HtmlOptions, screen: Stdio) -> anyhow::Result<Made> {
+    let manifest = any_manifest(trace)?;
+    if is_watched(&manifest) {
+        let words = manifest["command"].as_array().into_iter().flatten();
+        let words = words.filter_map(Value::as_str).map(str::to_owned);
+        return watched::make(trace, &words.collect::<Vec<_>>(), file);
+    }
     let (analysis, damaged) = analysed(trace, options, screen)?;
     let mut parts = html::parts(&analysis, &manifest, options);
     parts.extend(affinity::part(trace, &manifest));
@@ -66,6 +67,21 @@ pub fn make(
 
 /// The manifest of a trace that has tables of loads.
 pub fn manifest(trace: &Path) -> anyhow::Result<Value> {
+    let manifest = any_manifest(trace)?;
+    if is_watched(&manifest) {
+        bail!(
+            "{0}: is a trace of watchpoints, which has no tables of loads; show it by mgz report {0}",
+            trace.display()
+        );
+    }
+    Ok(manifest)
+}
+
+fn is_watched(manifest: &Value) -> bool {
+    manifest["mode"] == TraceMode::Watch.as_str()
+}
+
+fn any_manifest(trace: &Path) -> anyhow::Result<Value> {
     let file = trace.join("manifest.json");
     let text = std::fs::read(&file).with_context(|| {
         format!(
@@ -73,16 +89,7 @@ pub fn manifest(trace: &Path) -> anyhow::Result<Value> {
             file.display()
         )
     })?;
-    let manifest: Value = serde_json::from_slice(&text)
-        .with_context(|| format!("{}: is no manifest", file.display()))?;
-    if manifest["mode"] == TraceMode::Watch.as_str() {
-        bail!(
-            "{}: is a trace of watchpoints, which has no tables of loads; show it by mgz analyze {}",
-            trace.display(),
-            trace.display()
-        );
-    }
-    Ok(manifest)
+    serde_json::from_slice(&text).with_context(|| format!("{}: is no manifest", file.display()))
 }
 
 /// Runs the analysis, which prints its own errors.

@@ -11,7 +11,10 @@
 //!   access (how much nearby).
 //!
 //! - *saved*: accesses to y shortly after one to x but long after the last one to y, which would
-//!   find y at hand if the two lay together.
+//!   find y at hand if the two lay together;
+//! - *by chance*: what `saved` would be if x were accessed independently of y. It is the number of
+//!   accesses to y long after the last one to y, times the share of time within reach of x. A place
+//!   that is accessed all the time is near everything, and goes with nothing.
 //!
 //! Time counts all accesses, hot or not. x = y is included: SA is then the share of accesses to x
 //! that are followed by another one, SI its mean reuse interval.
@@ -43,7 +46,14 @@ pub struct Affinity {
     /// Hot accesses within reach: (time, place).
     window: std::collections::VecDeque<(u64, u32)>,
     in_window: Vec<u64>,
+    /// Accesses to each place that are not within reach of the last one to it.
+    away: Vec<u64>,
+    /// Time within reach of an access to each place, up to `until`.
+    covered: Vec<u64>,
+    until: Vec<u64>,
     now: u64,
+    /// Accesses to all places.
+    total: u64,
 }
 
 impl Affinity {
@@ -58,7 +68,11 @@ impl Affinity {
             recent: Vec::new(),
             window: std::collections::VecDeque::new(),
             in_window: vec![0; hot],
+            away: vec![0; hot],
+            covered: vec![0; hot],
+            until: vec![0; hot],
             now: 0,
+            total: 0,
         }
     }
 
@@ -66,12 +80,17 @@ impl Affinity {
     #[inline]
     pub fn other(&mut self) {
         self.now += 1;
+        self.total += 1;
     }
 
     /// The next access is to place `y`.
     pub fn access(&mut self, y: u32) {
         self.now += 1;
+        self.total += 1;
         let at = y as usize;
+        let end = self.now + self.reach;
+        self.covered[at] += end - self.until[at].max(self.now);
+        self.until[at] = end;
         self.accesses[at] += 1;
         while self
             .window
@@ -83,6 +102,7 @@ impl Affinity {
             }
         }
         let away = self.in_window[at] == 0;
+        self.away[at] += u64::from(away);
         for (x, &n) in self.in_window.iter().enumerate() {
             if n > 0 {
                 let pair = &mut self.pairs[x * self.hot + at];
@@ -113,11 +133,25 @@ impl Affinity {
 
     /// The stream ends; the next access is in another one.
     pub fn cut(&mut self) {
+        for x in 0..self.hot {
+            self.covered[x] = self.covered_so_far(x);
+            self.until[x] = 0;
+        }
         self.now += self.reach + 1;
         self.recent.clear();
         self.last.fill(0);
         self.window.clear();
         self.in_window.fill(0);
+    }
+
+    /// Time within reach of an access to x.
+    fn covered_so_far(&self, x: usize) -> u64 {
+        self.covered[x] - self.until[x].saturating_sub(self.now)
+    }
+
+    /// Expected `saved` of a pair if x were accessed independently of y.
+    pub fn by_chance(&self, x: usize, y: usize) -> f64 {
+        self.away[y] as f64 * self.covered_so_far(x) as f64 / self.total.max(1) as f64
     }
 
     /// Accesses to a place.
@@ -186,6 +220,18 @@ mod tests {
                         }
                     }
                     prop_assert_eq!(counted.pair(x as usize, y as usize), want);
+                    let before = |stream: &[u32], i: usize, place: u32| {
+                        stream[i.saturating_sub(reach as usize)..i].contains(&place)
+                    };
+                    let (mut away, mut covered) = (0, 0);
+                    for stream in streams {
+                        for i in 0..stream.len() {
+                            away += u64::from(stream[i] == y && !before(stream, i, y));
+                            covered += u64::from(before(stream, i, x));
+                        }
+                    }
+                    let chance = away as f64 * covered as f64 / trace.len().max(1) as f64;
+                    prop_assert_eq!(counted.by_chance(x as usize, y as usize), chance);
                 }
                 prop_assert_eq!(counted.accesses(x as usize), trace.iter().filter(|p| **p == x).count() as u64);
             }

@@ -163,6 +163,16 @@ impl Fine {
         cut(self.bins(), scale)
     }
 
+    /// The least value of a bin that an edge of a scale divides, and the number of values in such
+    /// bins: there, the scale is finer than the count.
+    pub fn divided(&self, scale: &Scale) -> Option<(u64, u64)> {
+        let divides = |b: &Bin| scale.index(b.from) != scale.index((b.to - 1.0).max(b.from));
+        let mut bins = self.bins().filter(divides);
+        let first = bins.next()?;
+        let count: f64 = first.count + bins.map(|b| b.count).sum::<f64>();
+        Some((first.from as u64, count as u64))
+    }
+
     /// Reference histogram: the values, sorted, in `partitions` groups of equal size. See
     /// [`reference()`].
     pub fn reference(&self, partitions: usize) -> Vec<Partition> {
@@ -433,6 +443,21 @@ pub fn shares(bins: impl Iterator<Item = Bin>, scale: &Scale) -> Vec<f64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn values_that_an_edge_divides_are_counted() {
+        let counted = fine(&[1, 8191, 8192, 8193, 20_000], WHOLE);
+        assert_eq!(
+            counted.divided(&Scale::Linear { width: 1 }),
+            Some((8192, 3))
+        );
+        assert_eq!(counted.divided(&Scale::Linear { width: 2048 }), None);
+        assert_eq!(counted.divided(&Scale::Log), None);
+        assert_eq!(
+            fine(&[8191], WHOLE).divided(&Scale::Linear { width: 1 }),
+            None
+        );
+    }
 
     fn fine(values: &[u64], bits: u32) -> Fine {
         let mut fine = Fine::new(bits);

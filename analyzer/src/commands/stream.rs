@@ -17,6 +17,8 @@ pub struct AccessSegment<'a> {
     /// Stores.
     pub stores: ColumnSlices<'a>,
     before: &'a [u32],
+    /// Times of loads and stores in the order of the trace; empty where they were not asked for.
+    time: &'a [u64],
     /// The segment does not go on with the sample of the one before.
     pub starts: bool,
 }
@@ -115,6 +117,30 @@ impl<'a> AccessSegment<'a> {
         buffer.view()
     }
 
+    /// Appends the times of the accesses that [`Segment::accesses`] gives. Times that were not read
+    /// are spread evenly between those of the first and the last row.
+    pub fn times(&self, stores: bool, out: &mut Vec<u64>) {
+        let rows = self.loads.len() + if stores { self.stores.len() } else { 0 };
+        if self.time.len() != self.loads.len() + self.stores.len() {
+            let span = u128::from(self.run.last_time.saturating_sub(self.run.first_time));
+            let steps = rows.saturating_sub(1).max(1) as u128;
+            let part = |i: usize| (span * i as u128 / steps) as u64;
+            out.extend((0..rows).map(|i| self.run.first_time + part(i)));
+        } else if stores || self.stores.is_empty() {
+            out.extend_from_slice(self.time);
+        } else {
+            let base = self.run.loads.start;
+            let mut done = 0;
+            for (i, &before) in self.before.iter().enumerate() {
+                let upto = (before as usize).saturating_sub(base);
+                let upto = upto.clamp(done, self.loads.len());
+                out.extend_from_slice(&self.time[done + i..upto + i]);
+                done = upto;
+            }
+            out.extend_from_slice(&self.time[done + self.before.len()..]);
+        }
+    }
+
     /// Loads that the segment's rows imply but do not record: scalars at constant places.
     pub fn implied(&self) -> u64 {
         self.loads
@@ -139,11 +165,14 @@ pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<AccessSegme
             .loads_before
             .get(run.stores.clone())
             .unwrap_or_default();
+        let from = run.loads.start + run.stores.start;
+        let time = chunk.time.get(from..run.loads.end + run.stores.end);
         out.push(AccessSegment {
             run,
             loads: loads.slice(run.loads.clone()),
             stores: stores.slice(run.stores.clone()),
             before,
+            time: time.unwrap_or_default(),
             starts,
         });
         *last = Some(run.clone());

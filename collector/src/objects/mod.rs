@@ -9,6 +9,7 @@
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
 //! * [`stacks`]: threads' stacks over time.
+//! * [`thread_local`]: thread-local storage of first threads.
 //! * [`mod@write`] makes rows of them.
 //!
 //! Objects are a help for reading a report: nothing here may end a recording, so what cannot be
@@ -19,6 +20,7 @@ pub mod heap;
 pub mod lives;
 pub mod ranges;
 pub mod stacks;
+pub mod thread_local;
 pub mod types;
 pub mod write;
 
@@ -48,6 +50,8 @@ pub enum ObjectKind {
     Heap,
     /// A thread's stack.
     Stack,
+    /// Thread-local storage of a process's first thread.
+    ThreadLocal,
     /// A file, or a part of a module that no variable names.
     File,
     /// Other memory.
@@ -61,6 +65,7 @@ impl ObjectKind {
             ObjectKind::Global => "global",
             ObjectKind::Heap => "heap",
             ObjectKind::Stack => "stack",
+            ObjectKind::ThreadLocal => "thread-local",
             ObjectKind::File => "file",
             ObjectKind::Anonymous => "anonymous",
         }
@@ -190,6 +195,9 @@ impl Objects {
         for (pid, process) in self.processes {
             mapped.extend(process.lives.instances(pid));
         }
+        let loaded = modules.iter().map(|m| (m.0, m.1.as_path()));
+        let first = self.stacks.first_threads();
+        list.extend(thread_local::instances(&first, loaded, &mapped));
         list.extend(self.stacks.instances(&mapped));
         list.extend(mapped);
         list.sort();

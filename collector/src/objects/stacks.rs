@@ -90,6 +90,19 @@ struct Life {
     end_ns: u64,
 }
 
+/// The first thread of a process, and its `%fs` base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FirstThread {
+    /// Process.
+    pub pid: u32,
+    /// The `%fs` base.
+    pub area: u64,
+    /// When it began; 0 where it was the first program of the process.
+    pub begin_ns: u64,
+    /// `u64::MAX` as long as it is there.
+    pub end_ns: u64,
+}
+
 /// The stacks of all threads.
 #[derive(Debug, Default)]
 pub struct Stacks {
@@ -108,6 +121,9 @@ impl Stacks {
             let on_it = |at: u64| known.as_ref().is_none_or(|r| r.contains(&at));
             if on_it(seen.at) {
                 life.range = range.or(known);
+                if seen.thread_area != 0 {
+                    life.seen.thread_area = seen.thread_area;
+                }
                 return;
             }
             // Another program in the same thread, or another thread of the same number.
@@ -132,6 +148,22 @@ impl Stacks {
             }
             lives
         });
+    }
+
+    /// The first threads of all processes whose `%fs` base is known, in the order of their begins.
+    pub fn first_threads(&self) -> Vec<FirstThread> {
+        let first = |l: &&Life| l.seen.tid == l.seen.pid && l.seen.thread_area != 0;
+        let mut out: Vec<FirstThread> = Vec::new();
+        for life in self.lives.iter().filter(first) {
+            let known = out.iter().any(|f| f.pid == life.seen.pid);
+            out.push(FirstThread {
+                pid: life.seen.pid,
+                area: life.seen.thread_area,
+                begin_ns: if known { life.seen.begin_ns } else { 0 },
+                end_ns: life.end_ns,
+            });
+        }
+        out
     }
 
     /// Rows. What a later thread has for its stack is no longer that of one before, whose end may

@@ -496,7 +496,7 @@ impl Walk<'_, '_> {
             let unknown = lost || *value == NOT_YET;
             if is_entry && unknown {
                 *value = values.atom(AtomKind::Entry(v as u32));
-            } else if unknown || is_entry || *value == NO_VALUE {
+            } else if unknown || is_entry {
                 *value = values.opaque(self.block);
             }
             self.state[v] = *value;
@@ -525,6 +525,7 @@ impl Walk<'_, '_> {
     fn leave(&mut self) {
         let Flow {
             loops,
+            values,
             starts,
             latches,
             latched,
@@ -545,10 +546,11 @@ impl Walk<'_, '_> {
                 let Some(value) = at.next().map(|at| &mut starts[at]) else {
                     return;
                 };
-                *value = if *value == NOT_YET || *value == self.state[v] {
-                    self.state[v]
-                } else {
-                    NO_VALUE
+                let here = self.state[v];
+                *value = match *value {
+                    NOT_YET => here,
+                    before if before == here => here,
+                    before => values.meeting(loops.meeting_place(s.0), [before, here]),
                 };
             });
         }

@@ -8,6 +8,8 @@ use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED};
 
 /// Deeper chains of dependence count as varying.
 const DEPTH: u32 = 24;
+/// Most meetings of ways that are followed back for a phi.
+const MEETINGS: usize = 16;
 
 /// Kind of a phi.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +20,8 @@ pub enum Phi {
     Invariant(Val),
     /// Moves by a value that is the same in every iteration.
     Stride(Val),
-    /// Moves by a constant from the second iteration on: it takes over a value that does.
+    /// Moves by a constant from the second iteration on: it takes over a value that does. By 0, if
+    /// that is another value than the one that enters, and does not vary.
     Follows(Stride),
 }
 
@@ -187,11 +190,21 @@ impl Flow<'_> {
         let mut follows: Vec<Stride> = Vec::new();
         let mut reloads: Vec<Val> = Vec::new();
         let loops = self.loops;
-        for &latch in &loops.all[of as usize].latches {
-            let Some(latch) = self.at_latch(latch, var as usize) else {
-                continue;
-            };
+        let latches = loops.all[of as usize].latches.iter();
+        let mut latches: Vec<Val> = latches
+            .filter_map(|&latch| self.at_latch(latch, var as usize))
+            .collect();
+        let mut met = 0;
+        while let Some(latch) = latches.pop() {
             let latch = self.normal_at(latch, depth + 1);
+            // Ways that meet inside of the loop are ways through an iteration, as back edges are.
+            if met < MEETINGS
+                && let Some(both) = self.meeting_in(latch, of)
+            {
+                met += 1;
+                latches.extend(both);
+                continue;
+            }
             let own = self
                 .values
                 .sum(latch)
@@ -230,17 +243,36 @@ impl Flow<'_> {
                     Phi::Stride(*first)
                 }
             }
-            // From the second iteration on. (What is loaded is never fixed, as what enters may be.)
-            ([], [], [first, rest @ ..]) if rest.iter().all(|v| v == first) => {
+            // From the second iteration on, or from the first reload. (What is loaded is never
+            // fixed, as what enters may be.)
+            (kept, [], [first, rest @ ..])
+                if rest.iter().all(|v| v == first) && self.are_zero(kept) =>
+            {
                 Phi::Invariant(*first)
             }
-            ([], [first, rest @ ..], [])
-                if rest.iter().all(|s| s == first) && *first != Stride::Known(0) =>
+            ([], [first, rest @ ..], []) if rest.iter().all(|s| s == first) => Phi::Follows(*first),
+            (kept, [Stride::Known(0), rest @ ..], _)
+                if rest.iter().all(|s| *s == Stride::Known(0)) && self.are_zero(kept) =>
             {
-                Phi::Follows(*first)
+                Phi::Follows(Stride::Known(0))
             }
             _ => Phi::Other,
         }
+    }
+
+    fn are_zero(&self, steps: &[Val]) -> bool {
+        let zero = |s: &Val| self.values.as_constant(*s) == Some(0);
+        steps.iter().all(zero)
+    }
+
+    /// The values of which one is `v`, by the way through an iteration of the loop.
+    fn meeting_in(&self, v: Val, l: LoopId) -> Option<[Val; 2]> {
+        let atom = self.values.as_atom(v)?;
+        let &Kind::Opaque { block } = self.values.kind(atom) else {
+            return None;
+        };
+        let inside = self.loops.contains(l, block);
+        inside.then(|| self.values.met(atom)).flatten()
     }
 
     /// True if a back edge brings a value that each iteration loads again, and that is always the

@@ -157,6 +157,8 @@ pub struct Values {
     atoms: Vec<AtomKind>,
     /// By region of code and address.
     of_load: FastMap<(u32, Val), Atom>,
+    /// Opaque atoms that are one of two values, by atom.
+    meetings: Vec<(Atom, [Val; 2])>,
 }
 
 impl Values {
@@ -255,6 +257,19 @@ impl Values {
     /// Something unknown.
     pub fn opaque(&mut self, block: u32) -> Val {
         self.atom(AtomKind::Opaque { block })
+    }
+
+    /// One of two values: what two ways bring to `block`.
+    pub fn meeting(&mut self, block: u32, values: [Val; 2]) -> Val {
+        let v = self.opaque(block);
+        self.meetings.push((self.atoms.len() as Atom - 1, values));
+        v
+    }
+
+    /// The values that meet in an atom.
+    pub fn met(&self, a: Atom) -> Option<[Val; 2]> {
+        let at = self.meetings.binary_search_by_key(&a, |m| m.0).ok()?;
+        Some(self.meetings[at].1)
     }
 
     /// Content of memory at `address`, loaded in `block`. Inside a `region` of code it is the same.

@@ -76,6 +76,14 @@ impl Loops {
         self.is_inside(self.of_block[b as usize], l)
     }
 
+    /// The block in which ways to a block meet: before the loop, if it is a loop's header.
+    pub fn meeting_place(&self, b: u32) -> u32 {
+        match self.all.get(self.of_block[b as usize] as usize) {
+            Some(l) if l.header == b => self.all.get(l.parent as usize).map_or(0, |o| o.header),
+            _ => b,
+        }
+    }
+
     /// True if loop `inner` is `outer` or nested in it.
     pub fn is_inside(&self, inner: LoopId, outer: LoopId) -> bool {
         let mut at = inner;

@@ -142,3 +142,20 @@ int main(void) { return 0; }
 long __attribute__((noinline)) take(long x) { CLOBBER(0); return x; }
 void __attribute__((noinline)) refill(struct cursor *r) { shared_cursor = r; CLOBBER(0); }
 long __attribute__((noinline)) next(void) { CLOBBER(0); return at; }
+
+struct edge { long tail, weight; };
+struct graph { long n; struct edge *edges; };
+struct edge *shared_edges;
+
+long kept_between_calls(struct graph *g, long n) { long s = 0; for (long j = 0; j < n; j++) {
+    struct edge *e = g->edges + j;
+    if (e->tail > s) /*= strided 16 (irregular) */
+      s = take(s);
+  } return s; }
+
+/* Clang loads the base again behind the call only. */
+long kept_static(long n) { long s = 0; for (long j = 0; j < n; j++) {
+    struct edge *e = shared_edges + j;
+    if (e->tail > s) /*= strided 16 */
+      s = take(s);
+  } return s; }

@@ -214,27 +214,55 @@ fn places_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     }
 }
 
-/// Lists the pairs of a process by how much they would save.
+/// A pair of places, and what lying together would save.
+struct Pair {
+    x: usize,
+    y: usize,
+    saved: u64,
+    by_chance: f64,
+}
+
+impl Pair {
+    fn of(x: usize, y: usize, affinity: &Affinity) -> Pair {
+        Pair {
+            x,
+            y,
+            saved: affinity.pair(x, y).saved + affinity.pair(y, x).saved,
+            by_chance: affinity.by_chance(x, y) + affinity.by_chance(y, x),
+        }
+    }
+
+    fn beyond_chance(&self) -> f64 {
+        self.saved as f64 - self.by_chance
+    }
+}
+
+/// Lists the pairs of a process by how much they would save beyond chance.
 fn pairs_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     let mut pairs = Vec::new();
     for x in 0..hot.len() {
         for y in x + 1..hot.len() {
             if hot[x].process == hot[y].process {
-                let saved = affinity.pair(x, y).saved + affinity.pair(y, x).saved;
-                pairs.push((saved, x, y));
+                pairs.push(Pair::of(x, y, affinity));
             }
         }
     }
-    pairs.sort_by(|a, b| b.0.cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+    pairs.retain(|p| p.saved > 0);
+    pairs.sort_by(|a, b| {
+        let order = b.beyond_chance().total_cmp(&a.beyond_chance());
+        order.then((a.x, a.y).cmp(&(b.x, b.y)))
+    });
     let total: u64 = hot.iter().map(|h| h.accesses).sum();
-    let rows = pairs.iter().filter(|p| p.0 > 0).map(|&(saved, x, y)| {
+    let rows = pairs.iter().map(|pair| {
+        let (x, y) = (pair.x, pair.y);
         vec![
             Value::from(x),
             Value::from(y),
             Value::from(hot[x].first),
             Value::from(hot[y].first),
-            Value::from(saved),
-            value(saved as f64 / total.max(1) as f64),
+            Value::from(pair.saved),
+            value(pair.by_chance),
+            value(pair.saved as f64 / total.max(1) as f64),
             maybe(affinity.affinity(x, y)),
             maybe(affinity.affinity(y, x)),
             maybe(affinity.interval(x, y)),
@@ -243,15 +271,15 @@ fn pairs_table(hot: &[Hot], affinity: &Affinity) -> DocumentTable {
     });
     DocumentTable {
         name: "pairs",
-        title:
-            "Pairs by what lying together would save (accesses that would find their place at hand)"
-                .into(),
+        title: "Pairs by what lying together would save beyond chance (saved: accesses that would find their place at hand)"
+            .into(),
         columns: vec![
             DocumentColumn("x", ColumnUnit::Id),
             DocumentColumn("y", ColumnUnit::Id),
             DocumentColumn("address_x", ColumnUnit::Address),
             DocumentColumn("address_y", ColumnUnit::Address),
             DocumentColumn("saved", ColumnUnit::Count),
+            DocumentColumn("saved_by_chance", ColumnUnit::Number),
             DocumentColumn("saved_share", ColumnUnit::Share),
             DocumentColumn("SA_xy", ColumnUnit::Number),
             DocumentColumn("SA_yx", ColumnUnit::Number),

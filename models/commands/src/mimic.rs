@@ -12,7 +12,7 @@
 //! addresses. This includes the arguments of the region, which each thread reads. Code outside of
 //! regions runs on the first thread.
 
-use crate::private_data::PrivateData;
+use crate::private_data::{PrivateData, Storage};
 use crate::threads::Thread;
 use mgz_analyzer::commands::stream::Accesses;
 use mgz_analyzer::data::code_map::CodeMap;
@@ -239,8 +239,6 @@ pub struct Mimic {
     pub phases: Vec<Vec<usize>>,
 }
 
-/// Distance of the stacks of mimicked threads.
-const STACK: u64 = 1 << 30;
 /// Bytes above and below the greatest address of the stack that count as stack.
 const STACK_SPAN: u64 = 8 << 20;
 
@@ -395,26 +393,23 @@ pub fn mimic(
         let given: Vec<usize> = (region.range.start..first).collect();
         let shared: HashSet<u64> = given.iter().map(|&i| view.address[i]).collect();
         let parts = parts(region, &starts, first, n, schedule);
-        let blocks = own.of_region(
-            thread.process,
-            thread.earliest(region.range.start),
-            thread.latest(region.range.end - 1),
-        );
+        let (from, to) = thread.time_around(&region.range);
+        let blocks = own.of_region(thread.process, from, to);
         for (k, mine) in parts.into_iter().enumerate() {
             for i in given.iter().copied().chain(mine.into_iter().flatten()) {
                 let address = view.address[i];
-                let heap = blocks.holds(address);
-                let mine =
-                    heap || own.always(address) || private(address) && !shared.contains(&address);
-                out.private_heap += u64::from(heap);
-                out.parallel += 1;
-                out.private += u64::from(mine);
-                let to: &mut Accesses = &mut out.threads[k].accesses;
-                to.address.push(if mine {
-                    address.wrapping_sub(k as u64 * STACK)
+                let storage = if blocks.holds(address) {
+                    Storage::Heap
+                } else if own.always(address) || private(address) && !shared.contains(&address) {
+                    Storage::Thread
                 } else {
-                    address
-                });
+                    Storage::Shared
+                };
+                out.private_heap += u64::from(storage == Storage::Heap);
+                out.parallel += 1;
+                out.private += u64::from(storage != Storage::Shared);
+                let to: &mut Accesses = &mut out.threads[k].accesses;
+                to.address.push(storage.of_thread(address, k));
                 to.size.push(view.size[i]);
                 to.group.push(view.group[i]);
             }
@@ -651,11 +646,12 @@ mod tests {
                 let range = next..next + mine;
                 next += mine;
                 let away = |(address, group): (u64, u32)| {
-                    if group == 16 {
-                        (address - k as u64 * STACK, group)
+                    let own = if group == 16 {
+                        Storage::Thread
                     } else {
-                        (address, group)
-                    }
+                        Storage::Shared
+                    };
+                    (own.of_thread(address, k), group)
                 };
                 given
                     .iter()

@@ -109,6 +109,9 @@ struct ModelFile {
     size_from: SizeFrom,
     sampling: Option<Choice>,
     sizes: Vec<f64>,
+    /// Distinct blocks of the training runs; empty in older models.
+    #[serde(default)]
+    blocks: Vec<f64>,
     /// First touches per reuse and its growth: least and greatest training run.
     cold: Vec<(f64, f64)>,
     single: SingleModel,
@@ -239,7 +242,7 @@ pub fn run_predict(arguments: &PredictArguments) -> anyhow::Result<(Document, bo
         results.predict(&model, size, "size", arguments);
     }
     for folder in &arguments.test {
-        let of = SizedRun::read(&model, folder, &arguments.common, &mut document)?;
+        let of = SizedRun::read(&model, folder, true, &arguments.common, &mut document)?;
         let (size, known) = of.size.with_context(|| {
             format!(
                 "{}: the sampled input size does not show in this run; train with --size-from data",
@@ -298,13 +301,14 @@ impl SizedRun {
     fn read(
         model: &ModelFile,
         folder: &Path,
+        whole: bool,
         common: &Common,
         document: &mut Document,
     ) -> anyhow::Result<SizedRun> {
         let (measured, damaged) = measure(folder, model.block, model.stores, common, document)?;
         same_program(&model.program, &measured.program, folder)?;
         Ok(SizedRun {
-            size: input_size(model, &measured),
+            size: input_size(model, &measured, whole),
             measured,
             damaged,
         })
@@ -326,7 +330,7 @@ fn predict_beginnings(
             "{}: the beginning of a run does not show how many blocks it will touch, which is the model's input size; train with --size-from sampling",
             folder.display()
         );
-        let of = SizedRun::read(model, folder, &arguments.common, document)?;
+        let of = SizedRun::read(model, folder, false, &arguments.common, document)?;
         damaged |= of.damaged;
         let (size, known) = of.size.with_context(|| {
             format!(
@@ -465,6 +469,7 @@ fn train(
             .map(|(r, &s)| (s, r.blocks as f64 / r.reuses))
             .collect(),
         sizes,
+        blocks: runs.iter().map(|r| r.blocks as f64).collect(),
         single: single::train(&profiles, partitions),
         multi,
         // With two runs, none can be left out to compute weights, and bins of an octave cannot
@@ -526,7 +531,12 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
             .sum::<f64>()
             / profiles.len() as f64;
         let score = fit + 0.1 * late;
-        if best.as_ref().is_none_or(|b| score < b.0 - 1e-9) {
+        // Greater thresholds win among candidates that are as good: fewer reuses that do not show
+        // the size exceed them.
+        let better = |b: &(f64, Vec<f64>, Choice)| {
+            score < b.0 - 1e-3 || score < b.0 + 1e-3 && choice.threshold > b.2.threshold
+        };
+        if best.as_ref().is_none_or(better) {
             best = Some((score, sizes, choice));
         }
     }
@@ -576,15 +586,55 @@ fn read_model(file: &Path) -> anyhow::Result<ModelFile> {
     Ok(model)
 }
 
-fn input_size(model: &ModelFile, measured: &Measured) -> anyhow::Result<(f64, u64)> {
-    match &model.sampling {
-        None => Ok((measured.blocks as f64, 0)),
-        Some(choice) => measured
-            .samplers
-            .value(choice)
-            .map(|(v, known)| (v as f64, known))
-            .context("no such sample"),
+/// A sampled size may be so many times greater or less than the training runs let expect.
+const PLAUSIBLE: f64 = 2.0;
+
+/// The sampled size that the training runs let expect in a run with so many distinct blocks, by a
+/// power law through the least and the greatest; `None` where sizes do not follow the blocks.
+fn expected_size(model: &ModelFile, blocks: f64) -> Option<f64> {
+    let mut runs: Vec<(f64, f64)> = model
+        .blocks
+        .iter()
+        .copied()
+        .zip(model.sizes.iter().copied())
+        .collect();
+    runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (least, greatest) = (*runs.first()?, *runs.last()?);
+    if greatest.0 < 1.05 * least.0 || greatest.1 < least.1 {
+        return None;
     }
+    let power = (greatest.1 / least.1).ln() / (greatest.0 / least.0).ln();
+    let at = |blocks: f64| greatest.1 * (blocks / greatest.0).powf(power.min(1.0));
+    let follows = |&(blocks, size): &(f64, f64)| (size / at(blocks)).ln().abs() < 1.5f64.ln();
+    runs.iter().all(follows).then(|| at(blocks))
+}
+
+/// A run's input size, and the accesses after which that was shown; of a run of which only the
+/// beginning is known, if not `whole`.
+///
+/// A large run has reuses beyond the thresholds of training that do not show its size: rows of a
+/// matrix, say. So the next greater threshold is taken as long as a size contradicts the number of
+/// distinct blocks.
+fn input_size(model: &ModelFile, measured: &Measured, whole: bool) -> anyhow::Result<(f64, u64)> {
+    let Some(choice) = &model.sampling else {
+        return Ok((measured.blocks as f64, 0));
+    };
+    let expected = expected_size(model, measured.blocks as f64);
+    let plausible = |size: f64| {
+        expected.is_none_or(|want| size > want / PLAUSIBLE && (size < want * PLAUSIBLE || !whole))
+    };
+    let sampled = (choice.threshold..64).filter_map(|threshold| {
+        let values = measured.samplers.value(&Choice {
+            threshold,
+            ..*choice
+        });
+        values.map(|(value, known)| (value as f64, known))
+    });
+    let mut sampled = sampled.peekable();
+    anyhow::ensure!(sampled.peek().is_some(), "no such sample");
+    sampled
+        .find(|s| plausible(s.0))
+        .context("no sample agrees with the number of distinct blocks")
 }
 
 fn pattern_name(pattern: Pattern) -> &'static str {

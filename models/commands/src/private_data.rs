@@ -7,9 +7,9 @@ use mgz_analyzer::input::{objects::OBJECTS_FILE, quietly};
 use std::fs::File;
 use std::path::Path;
 
-/// The C library keeps a main thread's thread-local storage in a mapping of its own, from the
-/// program's start. Malloc's mappings are at least as long as this, so what is shorter is not data
-/// of the program's.
+/// Older traces do not name thread-local storage. The C library keeps a main
+/// thread's in a mapping of its own, from the program's start. Malloc's mappings are at least as
+/// long as this, so shorter ones hold no data of the program.
 const LONGEST: u64 = 128 << 10;
 
 /// Addresses, sorted and disjoint.
@@ -44,6 +44,48 @@ struct Block {
     end: u64,
     begin_ns: u64,
     end_ns: u64,
+}
+
+/// Bytes between the thread-local storage, and the stacks, of two threads: glibc maps 8 MiB and a
+/// guard page for each.
+const THREAD: u64 = (8 << 20) + 4096;
+/// Bytes between the blocks of two threads.
+const HEAP: u64 = 1 << 30;
+/// Bytes between the storage of the first thread and that of the others. Nothing of the first
+/// thread is where that of another one is put.
+const AWAY: u64 = 1 << 44;
+
+/// The storage of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// One for all threads.
+    Shared,
+    /// On the stack, or in thread-local storage.
+    Thread,
+    /// In a heap block that only one thread uses.
+    Heap,
+}
+
+impl Storage {
+    /// The address of thread `k` for an address of the first one.
+    ///
+    /// Stacks lie side by side, each with its thread's storage. The places of heap blocks depend on
+    /// the allocator and on what else has been allocated. So they are shifted by pseudo-random
+    /// numbers of lines. With distances that are multiples of a power of two, the blocks of all
+    /// threads would compete for the same sets of a cache.
+    pub fn of_thread(self, address: u64, k: usize) -> u64 {
+        let k = k as u64;
+        if k == 0 {
+            return address;
+        }
+        let lines = k.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 46;
+        let distance = match self {
+            Storage::Shared => 0,
+            Storage::Thread => AWAY + k * THREAD,
+            Storage::Heap => 2 * AWAY + k * HEAP + 64 * lines,
+        };
+        address.wrapping_sub(distance)
+    }
 }
 
 /// Private data of a run.
@@ -85,12 +127,16 @@ impl PrivateData {
         let numbers = |name| frame::many_numbers(&table, name);
         let (process, start, bytes) = (numbers("process")?, numbers("start")?, numbers("bytes")?);
         let (begin, end) = (numbers("begin_ns")?, numbers("end_ns")?);
+        let named = kind.contains(&Some("thread-local"));
         let (mut tls, mut blocks) = (Vec::new(), Vec::new());
         for i in 0..table.height() {
             let range = (start[i], start[i].saturating_add(bytes[i]));
             let calls = || [stack[i], name[i]].into_iter().flatten();
             match kind[i] {
-                Some("anonymous") if begin[i] == 0 && bytes[i] < LONGEST => tls.push(range),
+                Some("thread-local") => tls.push(range),
+                Some("anonymous") if !named && begin[i] == 0 && bytes[i] < LONGEST => {
+                    tls.push(range);
+                }
                 Some("heap") if end[i] != u64::MAX && calls().any(is_outlined) => {
                     blocks.push(Block {
                         process: process[i],
@@ -133,6 +179,28 @@ impl PrivateData {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_share_no_private_line_and_do_not_meet_in_the_same_sets() {
+        let (sets, threads) = (1024, 32);
+        for storage in [Storage::Thread, Storage::Heap] {
+            let mut used = vec![0; sets];
+            let mut lines = std::collections::HashSet::new();
+            for k in 0..threads {
+                // 64 KiB of each, of which every eighth line is read.
+                for line in 0..128 {
+                    let address = storage.of_thread(0x7f00_0000_0b70 + line * 512, k);
+                    assert!(lines.insert(address / 64), "{storage:?}, thread {k}");
+                    used[address as usize / 64 % sets] += 1;
+                }
+            }
+            let most = used.iter().max().copied().unwrap_or(0);
+            let mean = 128 * threads / (sets / 8);
+            assert!(most <= mean, "{storage:?}: {most} lines in a set");
+        }
+        assert_eq!(Storage::Shared.of_thread(0x1234, 9), 0x1234);
+        assert_eq!(Storage::Heap.of_thread(0x1234, 0), 0x1234);
+    }
 
     #[test]
     fn only_blocks_that_a_region_frees_are_its_own() {

@@ -8,6 +8,7 @@ use mgz_analyzer::output::document::Document;
 use mgz_analyzer::util::due::Due;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// One thread.
 #[derive(Default)]
@@ -18,25 +19,31 @@ pub struct Thread {
     pub thread: u32,
     /// Accesses in order.
     pub accesses: Accesses,
-    /// Points with a known recorded time: (access, time), ascending.
-    pub marks: Vec<(usize, u64)>,
+    /// Recorded time of each access; empty where the accesses were not recorded.
+    pub time: Vec<u64>,
+    /// Accesses of the stretches that were recorded together.
+    pub stretches: Vec<Range<usize>>,
 }
 
 impl Thread {
-    /// When an access ran, at the earliest.
-    pub fn earliest(&self, access: usize) -> u64 {
-        let behind = self.marks.partition_point(|m| m.0 <= access);
-        behind.checked_sub(1).map_or(0, |at| self.marks[at].1)
-    }
-
-    /// When an access ran, at the latest.
-    pub fn latest(&self, access: usize) -> u64 {
-        let behind = self.marks.partition_point(|m| m.0 < access);
-        self.marks.get(behind).map_or(u64::MAX, |m| m.1)
+    /// Bounds of the time when accesses ran: those of the stretches that hold the first and the
+    /// last of them, as times inside a stretch are interpolated.
+    pub fn time_around(&self, accesses: &Range<usize>) -> (u64, u64) {
+        let stretch = |access: usize| {
+            let behind = self.stretches.partition_point(|s| s.end <= access);
+            self.stretches.get(behind)
+        };
+        let first = stretch(accesses.start).and_then(|s| self.time.get(s.start));
+        let last = accesses.end.checked_sub(1).and_then(stretch);
+        let last = last.and_then(|s| self.time.get(s.end - 1));
+        (
+            first.copied().unwrap_or(0),
+            last.copied().unwrap_or(u64::MAX),
+        )
     }
 }
 
-/// Most accesses that are taken into memory (16 bytes each).
+/// Most accesses that are taken into memory (24 bytes each).
 const MOST: u64 = 1 << 30;
 
 /// Reads all accesses. Also gives the implied Constant loads, and whether something could not be read.
@@ -71,13 +78,10 @@ pub fn load(
                 return;
             }
             if let Some(thread) = threads.last_mut() {
-                thread
-                    .marks
-                    .push((thread.accesses.address.len(), run.first_time));
+                let from = thread.accesses.address.len();
+                thread.stretches.push(from..from + view.len());
                 thread.accesses.extend(view);
-                thread
-                    .marks
-                    .push((thread.accesses.address.len() - 1, run.last_time));
+                segment.times(stores, &mut thread.time);
             }
         },
     );
@@ -90,42 +94,26 @@ pub fn load(
     Ok((threads, implied, damaged))
 }
 
-/// Calls `next(thread, access)` for all accesses in the order of their recorded times (linear
-/// between known ones).
+/// Calls `next(thread, access)` for all accesses in the order of their recorded times. At equal
+/// times the thread that ran goes on, as in [`crate::commands::ordered`].
 pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
-    let time = |thread: usize, access: usize, mark: &mut usize| -> f64 {
-        let marks = &threads[thread].marks;
-        while *mark + 1 < marks.len() && marks[*mark + 1].0 < access {
-            *mark += 1;
-        }
-        let (from, start) = marks[*mark];
-        let (to, end) = marks.get(*mark + 1).copied().unwrap_or((from, start));
-        let part = if to > from {
-            (access - from) as f64 / (to - from) as f64
-        } else {
-            0.0
-        };
-        start as f64 + (end.saturating_sub(start)) as f64 * part
-    };
-    let mut marks = vec![0usize; threads.len()];
     let mut done = vec![0usize; threads.len()];
-    let mut waiting: BinaryHeap<Reverse<Due>> = (0..threads.len())
-        .filter(|&t| !threads[t].accesses.address.is_empty())
-        .map(|t| Reverse(Due(time(t, 0, &mut marks[t]), t)))
+    let mut waiting: BinaryHeap<Reverse<Due>> = threads
+        .iter()
+        .enumerate()
+        .filter_map(|(t, thread)| Some(Reverse(Due(*thread.time.first()? as f64, t))))
         .collect();
     while let Some(Reverse(Due(_, thread))) = waiting.pop() {
         // The thread that is due goes on until another one is.
         let limit = waiting.peek().map_or(f64::INFINITY, |w| w.0.0);
-        let length = threads[thread].accesses.address.len();
         loop {
             next(thread, done[thread]);
             done[thread] += 1;
-            if done[thread] == length {
+            let Some(&due) = threads[thread].time.get(done[thread]) else {
                 break;
-            }
-            let due = time(thread, done[thread], &mut marks[thread]);
-            if due > limit {
-                waiting.push(Reverse(Due(due, thread)));
+            };
+            if due as f64 > limit {
+                waiting.push(Reverse(Due(due as f64, thread)));
                 break;
             }
         }
@@ -138,23 +126,23 @@ mod tests {
 
     #[test]
     fn recorded_times_order_the_threads() {
-        let thread = |addresses: &[u64], times: (u64, u64)| Thread {
+        // Thread 0 runs in two bursts, and thread 1 between them.
+        let thread = |addresses: &[u64], times: &[u64]| Thread {
             accesses: Accesses {
                 address: addresses.to_vec(),
                 size: vec![1; addresses.len()],
                 group: vec![0; addresses.len()],
             },
-            marks: vec![(0, times.0), (addresses.len() - 1, times.1)],
+            time: times.to_vec(),
             ..Thread::default()
         };
-        // Thread 0 at times 0, 10, 20, 30; thread 1 at 5, 15; thread 2 at 100.
         let threads = [
-            thread(&[1, 2, 3, 4], (0, 30)),
-            thread(&[11, 12], (5, 15)),
-            thread(&[21], (100, 100)),
+            thread(&[1, 2, 3, 4], &[0, 1, 2, 30]),
+            thread(&[11, 12], &[5, 15]),
+            thread(&[21], &[100]),
         ];
         let mut order = Vec::new();
         recorded(&threads, |t, i| order.push(threads[t].accesses.address[i]));
-        assert_eq!(order, [1, 11, 2, 12, 3, 4, 21]);
+        assert_eq!(order, [1, 2, 3, 11, 12, 4, 21]);
     }
 }

@@ -162,7 +162,7 @@ function Data({ j, all }: { j: Obj; all: number }) {
   if (rows.length === 0) return <Panel title="Data over ranks"><p class="empty hatched">No trace knows objects. Globals and stacks come with every recording of this version; blocks of the heap with <code>mgz-record --heap</code>.</p></Panel>;
   const names: Column[] = [
     { key: "object", head: "object", width: 220, left: true, value: (i) => str(rows[i]?.["object"]), cell: (i) => <span title={str(rows[i]?.["object"])}>{short(base(str(rows[i]?.["object"])), 50)}</span> },
-    { key: "kind", head: "kind", tip: "global, heap, stack, file, anonymous or unknown.", width: 90, left: true, value: (i) => str(rows[i]?.["kind"]) },
+    { key: "kind", head: "kind", tip: "global, heap, stack, thread-local, file, anonymous or unknown.", width: 90, left: true, value: (i) => str(rows[i]?.["kind"]) },
   ];
   return (
     <div class="stack">

@@ -21,7 +21,7 @@ export function Data({ m }: { m: Model }) {
   const selected = wanted >= 0 ? wanted : 0;
   const columns: Column[] = [
     { key: "object", head: "object", tip: "A variable, or the place where heap blocks were allocated.", width: 168, left: true, value: (i) => t.str("object", i), cell: (i) => <span title={t.str("object", i)}>{short(base(t.str("object", i)), 36)}</span> },
-    { key: "kind", head: "kind", tip: "global, heap, stack, file, anonymous or unknown.", width: 76, left: true, value: (i) => t.str("kind", i) },
+    { key: "kind", head: "kind", tip: "global, heap, stack, thread-local, file, anonymous or unknown.", width: 76, left: true, value: (i) => t.str("kind", i) },
     { key: "bytes", head: "size", width: 68, value: (i) => t.num("bytes", i), cell: (i) => bytes(t.num("bytes", i)) },
     { key: "instances", head: "lives", width: 42, value: (i) => t.num("instances", i), cell: (i) => count(t.num("instances", i)) },
     ...metricColumns(m, t),

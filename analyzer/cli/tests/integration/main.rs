@@ -8,6 +8,7 @@ mod command;
 mod common;
 mod matrix;
 mod models;
+mod papers;
 mod places;
 mod simulate;
 mod slices;

@@ -14,7 +14,7 @@ fn analyze(arguments: &[&str]) -> Output {
 }
 
 /// The JSON of a command that must succeed; `@` stands for the trace.
-fn json(folder: &Path, arguments: &[&str]) -> Value {
+pub(crate) fn json(folder: &Path, arguments: &[&str]) -> Value {
     let trace = folder.to_str().unwrap();
     let mut all: Vec<&str> = arguments
         .iter()
@@ -39,7 +39,7 @@ fn refusal(arguments: &[&str], status: i32) -> String {
     text
 }
 
-fn rows(addresses: &[u64], thread: u32, start: u64, step: u64) -> Vec<SampleRow> {
+pub(crate) fn rows(addresses: &[u64], thread: u32, start: u64, step: u64) -> Vec<SampleRow> {
     addresses
         .iter()
         .enumerate()
@@ -57,7 +57,7 @@ fn rows(addresses: &[u64], thread: u32, start: u64, step: u64) -> Vec<SampleRow>
         .collect()
 }
 
-fn trace_of(folder: &Path, mode: &str, rows: &[SampleRow]) {
+pub(crate) fn trace_of(folder: &Path, mode: &str, rows: &[SampleRow]) {
     let sidecar = sidecar(10);
     write_trace(
         folder,

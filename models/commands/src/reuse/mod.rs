@@ -306,6 +306,12 @@ pub fn run_reuse(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)>
         ),
     ] {
         document.tables.push(histogram(name, title, of, &scale)?);
+        if let Some((from, values)) = of.divided(&scale) {
+            document.warnings.push(format!(
+                "{name}: beyond {from}, values are counted in bins of up to 1/4096 of them, which are wider than those of the table; {values} of {} values are spread evenly over the table's bins",
+                of.count()
+            ));
+        }
     }
     let partitions = arguments.partitions as usize;
     document.tables.extend([
@@ -437,14 +443,11 @@ fn together(
     let (mut threads, implied, damaged) = load(trace, arguments.stores, document)?;
     for thread in &mut threads {
         let mut tags = Vec::with_capacity(thread.accesses.address.len());
-        for ends in thread.marks.chunks_exact(2) {
-            let all = thread.accesses.view().slice(ends[0].0..ends[1].0 + 1);
-            counts.tags.make(
-                owners,
-                (thread.process, thread.thread),
-                all,
-                (ends[0].1, ends[1].1),
-            );
+        for stretch in &thread.stretches {
+            let all = thread.accesses.view().slice(stretch.clone());
+            let times = (thread.time[stretch.start], thread.time[stretch.end - 1]);
+            let id = (thread.process, thread.thread);
+            counts.tags.make(owners, id, all, times);
             tags.extend_from_slice(&counts.tags.out);
         }
         thread.accesses.group = tags;
