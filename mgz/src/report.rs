@@ -48,7 +48,12 @@ pub fn locate_report(given: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it.
-pub fn make(trace: &Path, file: &Path, options: &HtmlOptions, screen: Stdio) -> anyhow::Result<Made> {
+pub fn make(
+    trace: &Path,
+    file: &Path,
+    options: &HtmlOptions,
+    screen: Stdio,
+) -> anyhow::Result<Made> {
     let manifest = any_manifest(trace)?;
     if is_watched(&manifest) {
         let words = manifest["command"].as_array().into_iter().flatten();

@@ -3,7 +3,7 @@
 //! Such a trace has use–reuse pairs and no rows of loads, so the viewer of loads has nothing to
 //! show.
 
-use crate::report::{Made, write};
+use crate::report::{Made, write_private};
 use crate::tools;
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -16,7 +16,7 @@ const STYLE: &str = "body { font: 15px/1.5 system-ui, sans-serif; margin: 2em; }
 /// Analyses a trace and writes its report.
 pub fn make(trace: &Path, command: &[String], file: &Path) -> anyhow::Result<Made> {
     let place = std::path::absolute(trace)?;
-    let output = Command::new(tools::find("mgz-analyze")?)
+    let output = Command::new(tools::find_tool("mgz-analyze")?)
         .arg(&place)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -26,7 +26,7 @@ pub fn make(trace: &Path, command: &[String], file: &Path) -> anyhow::Result<Mad
     if tables.is_empty() {
         bail!("{}: could not be analysed", trace.display());
     }
-    write(file, page(&place, command, &tables).as_bytes())?;
+    write_private(file, page(&place, command, &tables).as_bytes())?;
     Ok(Made {
         damaged: !output.status.success(),
         is_empty: false,

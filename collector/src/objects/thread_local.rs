@@ -7,7 +7,7 @@
 use crate::objects::Instance;
 use crate::objects::stacks::FirstThread;
 use crate::objects::types::Layout;
-use crate::objects::{Kind, Object};
+use crate::objects::{Object, ObjectKind};
 use object::LittleEndian;
 use object::elf::{FileHeader64, PT_TLS};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -50,7 +50,7 @@ pub fn instances<'a>(
     let of = |thread: &FirstThread| {
         let loaded = modules.clone().filter(|m| m.0 == thread.pid).map(|m| m.1);
         let seen = mapped.iter().filter(|i| i.process == thread.pid);
-        let seen = seen.filter(|i| i.object.kind == Kind::File);
+        let seen = seen.filter(|i| i.object.kind == ObjectKind::File);
         let files: BTreeSet<&Path> = loaded
             .chain(seen.map(|i| Path::new(&i.object.name)))
             .collect();
@@ -66,7 +66,7 @@ pub fn instances<'a>(
             begin_ns: thread.begin_ns,
             end_ns: thread.end_ns,
             object: Object {
-                kind: Kind::ThreadLocal,
+                kind: ObjectKind::ThreadLocal,
                 name: "[thread-local storage]".to_owned(),
                 of_type: String::new(),
                 module: String::new(),

@@ -268,7 +268,7 @@ impl Flow<'_> {
     /// The values of which one is `v`, by the way through an iteration of the loop.
     fn meeting_in(&self, v: Val, l: LoopId) -> Option<[Val; 2]> {
         let atom = self.values.as_atom(v)?;
-        let &Kind::Opaque { block } = self.values.kind(atom) else {
+        let &AtomKind::Opaque { block } = self.values.kind(atom) else {
             return None;
         };
         let inside = self.loops.contains(l, block);

@@ -95,7 +95,7 @@ pub fn load(
 }
 
 /// Calls `next(thread, access)` for all accesses in the order of their recorded times. At equal
-/// times the thread that ran goes on, as in [`crate::commands::ordered`].
+/// times the thread that ran goes on, as in [`crate::ordered`].
 pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
     let mut done = vec![0usize; threads.len()];
     let mut waiting: BinaryHeap<Reverse<Due>> = threads
