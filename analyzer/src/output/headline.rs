@@ -171,7 +171,8 @@ fn missed(finding: &Finding) -> Option<String> {
     let certain = known.iter().find(|(_, range)| range[0] >= EVIDENT);
     let (level, [lo, value, hi]) = certain.or(known.first())?;
     let share = within(*value, Some((*lo, *hi)));
-    Some(format!("{share} of these loads miss the {level}"))
+    let text = format!("{share} of these loads miss the {level}");
+    Some(text)
 }
 
 #[cfg(test)]
