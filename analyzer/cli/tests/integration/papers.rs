@@ -1,11 +1,11 @@
 //! The papers' models where the trace decides: order of threads, private data, sizes of unknown
 //! inputs, pairs by chance.
 
-use crate::common::{Random, Row, manifest, sidecar, write_lives, write_trace};
+use crate::common::{SampleRow, TestRandom, manifest, sidecar, write_lives, write_trace};
 use crate::models::{json, rows, trace_of};
 
 /// A thread's rows: 500 at a time, ten time units apart, then a pause of one million.
-fn bursts(addresses: &[u64], thread: u32, start: u64) -> Vec<Row> {
+fn bursts(addresses: &[u64], thread: u32, start: u64) -> Vec<SampleRow> {
     let mut rows = rows(addresses, thread, 0, 0);
     for (i, row) in rows.iter_mut().enumerate() {
         let i = i as u64;
@@ -59,7 +59,7 @@ fn thread_local_storage_is_private_to_mimicked_threads() {
     sidecar.strings[1] = "main._omp_fn.0".into();
     // 64 KiB of thread-local storage, all of which every iteration may use.
     let start = 0x7f00_0000_1000;
-    let mut random = Random(3);
+    let mut random = TestRandom(3);
     let addresses: Vec<u64> = (0..20_000)
         .map(|_| start + random.below(1024) * 64)
         .collect();
@@ -102,8 +102,8 @@ fn thread_local_storage_is_private_to_mimicked_threads() {
 }
 
 /// A list of `n` nodes: its order is shuffled in an array, then five passes go over the nodes.
-fn list(n: u64, seed: u64) -> Vec<Row> {
-    let mut random = Random(seed);
+fn list(n: u64, seed: u64) -> Vec<SampleRow> {
+    let mut random = TestRandom(seed);
     let mut addresses = Vec::new();
     for i in (1..n).rev() {
         addresses.extend([0x10_0000 + i * 4, 0x10_0000 + random.below(i + 1) * 4]);
