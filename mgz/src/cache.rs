@@ -86,7 +86,7 @@ pub fn look_up(entry: &Path) -> bool {
 }
 
 /// Makes an entry: `fill` writes the files into a folder, and says what they were made of.
-pub fn make(
+pub fn instrument_into(
     entry: &Path,
     fill: impl FnOnce(&Path) -> anyhow::Result<Vec<SourceFile>>,
 ) -> anyhow::Result<()> {

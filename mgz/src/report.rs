@@ -29,7 +29,7 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
         trace: Some(trace.clone()),
         command: read_command(&report.trace),
     };
-    let made = make(&trace, &file, &options, Stdio::null())?;
+    let made = make_report(&trace, &file, &options, Stdio::null())?;
     crate::cli::print(format!("{}\n", file.display()).as_bytes())?;
     Ok(i32::from(made.damaged))
 }
@@ -48,7 +48,7 @@ pub fn locate_report(given: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// Analyses a trace and writes its report; `screen` takes what `mgz-analyze` prints of it.
-pub fn make(
+pub fn make_report(
     trace: &Path,
     file: &Path,
     options: &HtmlOptions,
@@ -58,7 +58,7 @@ pub fn make(
     if is_watched(&manifest) {
         let words = manifest["command"].as_array().into_iter().flatten();
         let words = words.filter_map(Value::as_str).map(str::to_owned);
-        return watched::make(trace, &words.collect::<Vec<_>>(), file);
+        return watched::make_watch_report(trace, &words.collect::<Vec<_>>(), file);
     }
     let (analysis, damaged) = analysed(trace, options, screen)?;
     let mut parts = html::parts(&analysis, &manifest, options);

@@ -248,7 +248,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     // The program's output alone goes where it asked it to go.
     tell!();
     let screen = std::io::stderr().as_fd().try_clone_to_owned()?;
-    let made = report::make(trace, &file, &options, screen.into())?;
+    let made = report::make_report(trace, &file, &options, screen.into())?;
     if made.is_empty {
         tell!(
             "mgz: {}",

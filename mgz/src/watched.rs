@@ -14,7 +14,7 @@ const STYLE: &str = "body { font: 15px/1.5 system-ui, sans-serif; margin: 2em; }
                      @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd; } }";
 
 /// Analyses a trace and writes its report.
-pub fn make(trace: &Path, command: &[String], file: &Path) -> anyhow::Result<Made> {
+pub fn make_watch_report(trace: &Path, command: &[String], file: &Path) -> anyhow::Result<Made> {
     let place = std::path::absolute(trace)?;
     let output = Command::new(tools::find_tool("mgz-analyze")?)
         .arg(&place)

@@ -45,7 +45,7 @@ impl PyFrame {
     /// The rows as a JSON array of objects.
     fn json(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| {
-            serde_json::to_string(&mgz_analyzer::data::frame::rows(&self.0))
+            serde_json::to_string(&mgz_analyzer::data::frame::json_rows(&self.0))
                 .map_err(|e| failed_by(e.to_string()))
         })
     }

@@ -20,7 +20,7 @@ fn identity(object: &Object) -> [&str; 5] {
 }
 
 /// The file; an error is a sentence for the user.
-pub fn write(folder: &Path, profile: &Profile) -> Result<Value, String> {
+pub fn write_dhat(folder: &Path, profile: &Profile) -> Result<Value, String> {
     let path = folder.join(OBJECTS_FILE);
     let named = |cause: String| format!("{}: {cause}", path.display());
     let file = std::fs::File::open(&path).map_err(|e| {

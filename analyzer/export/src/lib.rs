@@ -89,13 +89,13 @@ impl To {
             To::Champsim => Writer::Accesses(Format::Champsim),
             To::Ramulator2 => Writer::Accesses(Format::Ramulator2),
             To::Sarif => Writer::Analysis(|analysis, arguments| {
-                let log = sarif::write(analysis, &arguments.source_root);
+                let log = sarif::sarif_log(analysis, &arguments.source_root);
                 let mut bytes = serde_json::to_vec_pretty(&log)?;
                 bytes.push(b'\n');
                 Ok(bytes)
             }),
-            To::Pprof => Writer::Profile(|profile, _| Ok(pprof::write(profile)?)),
-            To::Perfetto => Writer::Profile(|profile, _| Ok(perfetto::write(profile))),
+            To::Pprof => Writer::Profile(|profile, _| Ok(pprof::encode_pprof(profile)?)),
+            To::Perfetto => Writer::Profile(|profile, _| Ok(perfetto::encode_perfetto(profile))),
             To::Firefox => Writer::Profile(|profile, _| {
                 Ok(serde_json::to_vec(&text_profiles::firefox(profile))?)
             }),
@@ -109,7 +109,8 @@ impl To {
                 Writer::Profile(|profile, _| Ok(text_profiles::callgrind(profile).into_bytes()))
             }
             To::Dhat => Writer::Profile(|profile, arguments| {
-                let heap = dhat::write(&arguments.trace, profile).map_err(anyhow::Error::msg)?;
+                let heap =
+                    dhat::write_dhat(&arguments.trace, profile).map_err(anyhow::Error::msg)?;
                 Ok(serde_json::to_vec(&heap)?)
             }),
         }

@@ -20,7 +20,7 @@ fn event(time: u64, kind: u64, track: u64, more: impl FnOnce(Message) -> Message
 }
 
 /// The file.
-pub fn write(profile: &Profile) -> Vec<u8> {
+pub fn encode_perfetto(profile: &Profile) -> Vec<u8> {
     let mut out: Vec<u8> = Vec::new();
     let (process_track, thread_track, counter_track) = (1u64 << 32, 2u64 << 32, 3u64 << 32);
     let mut processes: Vec<u32> = profile.threads.iter().map(|t| t.process).collect();

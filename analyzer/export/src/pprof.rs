@@ -40,7 +40,7 @@ struct Writer<'a> {
 }
 
 /// The file.
-pub fn write(profile: &Profile) -> std::io::Result<Vec<u8>> {
+pub fn encode_pprof(profile: &Profile) -> std::io::Result<Vec<u8>> {
     let mut writer = Writer {
         profile,
         texts: Texts::new(),

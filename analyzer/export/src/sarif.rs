@@ -78,7 +78,7 @@ fn result(finding: &Finding, rule: usize, root: &str) -> Value {
 }
 
 /// The log. `root`: folder that paths are given relative to.
-pub fn write(analysis: &Analysis, root: &str) -> Value {
+pub fn sarif_log(analysis: &Analysis, root: &str) -> Value {
     let mut rules: Vec<(&str, &str)> = Vec::new();
     for finding in &analysis.findings.list {
         if !rules.iter().any(|r| r.0 == finding.kind) {

@@ -147,7 +147,7 @@ fn json(cell: &AnyValue) -> Value {
 }
 
 /// The rows of a table as JSON has them: objects with the columns as keys.
-pub fn rows(frame: &DataFrame) -> Vec<Value> {
+pub fn json_rows(frame: &DataFrame) -> Vec<Value> {
     let columns: Vec<(&str, &Series)> = frame
         .columns()
         .iter()

@@ -127,7 +127,7 @@ impl Document {
                 .into(),
         );
         for table in &self.tables {
-            let rows = Value::from(frame::rows(&table.frame()?));
+            let rows = Value::from(frame::json_rows(&table.frame()?));
             // The name before version 0.2; it goes with 0.3.
             if table.name == "findings" {
                 out.insert("verdicts".into(), rows.clone());

@@ -19,16 +19,16 @@ const VAGUE: f64 = 50.0;
 /// Columns of a function and of an object that are shown at least.
 const NAME: usize = 24;
 
-/// Layout of findings.
+/// HeadlineLayout of findings.
 #[derive(Clone, Copy)]
-pub(crate) struct Layout<'a> {
+pub(crate) struct HeadlineLayout<'a> {
     pub(crate) width: usize,
     pub(crate) paint: Paint,
     /// Short names of source files.
     pub(crate) files: &'a BTreeMap<&'a str, String>,
 }
 
-impl Layout<'_> {
+impl HeadlineLayout<'_> {
     fn indented(&self, label: &str, text: &str) -> String {
         let text = head(text, self.width - INDENT - label.chars().count());
         let label = match label {
@@ -44,7 +44,7 @@ pub(crate) fn headline(
     number: usize,
     lines: &[LineRow],
     finding: &Finding,
-    layout: Layout<'_>,
+    layout: HeadlineLayout<'_>,
 ) -> Vec<String> {
     let costs = cost(finding);
     let begin = format!("{number}. {}", finding.title);
@@ -75,7 +75,7 @@ pub(crate) fn headline(
 }
 
 /// Evidence and remedy.
-pub(crate) fn reasons(finding: &Finding, layout: Layout<'_>) -> Vec<String> {
+pub(crate) fn reasons(finding: &Finding, layout: HeadlineLayout<'_>) -> Vec<String> {
     let room = layout.width - INDENT - "Why: ".len();
     vec![
         layout.indented("Why: ", &evidence(finding, room)),
@@ -205,8 +205,8 @@ mod tests {
         }
     }
 
-    fn layout<'a>(width: usize, files: &'a BTreeMap<&'a str, String>) -> Layout<'a> {
-        Layout {
+    fn layout<'a>(width: usize, files: &'a BTreeMap<&'a str, String>) -> HeadlineLayout<'a> {
+        HeadlineLayout {
             width,
             paint: Paint::default(),
             files,

@@ -4,7 +4,7 @@
 use crate::findings::Finding;
 use crate::misses::LevelMisses;
 use crate::output::findings::{self, with_module};
-use crate::output::headline::{Layout, headline, is_named, reasons};
+use crate::output::headline::{HeadlineLayout, headline, is_named, reasons};
 use crate::output::paint::Paint;
 use crate::output::readable::{clauses, seconds, size, thousands, within};
 use crate::output::text::{Style, head, short_path};
@@ -193,7 +193,7 @@ fn findings(
     }
     let places = list.iter().map(|f| f.file.as_str());
     let files = short_files(places, FILE);
-    let layout = Layout {
+    let layout = HeadlineLayout {
         width,
         paint,
         files: &files,

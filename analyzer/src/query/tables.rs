@@ -62,7 +62,7 @@ fn insert(database: &Connection, name: &str, table: &DataFrame) -> anyhow::Resul
     let marks = vec!["?"; columns.len()].join(", ");
     let mut statement =
         database.prepare(&format!("INSERT INTO {} VALUES ({marks})", quoted(name)))?;
-    for row in frame::rows(table) {
+    for row in frame::json_rows(table) {
         let cells = columns
             .iter()
             .map(|c| cell(row.get(c).unwrap_or(&Value::Null)));

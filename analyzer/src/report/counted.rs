@@ -103,7 +103,7 @@ pub(crate) fn estimate(count: Count) -> Estimate {
 }
 
 /// The loads of the rows of a table.
-pub(crate) fn rows(counted: &Counted, target: Target) -> Vec<Option<Estimate>> {
+pub(crate) fn row_estimates(counted: &Counted, target: Target) -> Vec<Option<Estimate>> {
     let rows = counted.rows(target).into_iter();
     rows.map(|count| count.map(estimate)).collect()
 }

@@ -272,7 +272,10 @@ impl<'a> Passes<'a> {
             seen: &self.seen[kind],
             maker,
             by_time: self.sampling.time_of(of, target, self.seen),
-            counted: self.sampling.counted.map(|c| counted::rows(c, target)),
+            counted: self
+                .sampling
+                .counted
+                .map(|c| counted::row_estimates(c, target)),
             bounds: Some(&of.bounds.by_code[kind][..]).filter(|b| !b.is_empty()),
             all: whole.accesses + whole.implied,
             of_whole,

@@ -12,7 +12,7 @@ use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::IndirectJumpFacts;
 use crate::program::FunctionInfo;
 use crate::util::ranges::overlaps;
-use crate::x86::decode::make;
+use crate::x86::decode::make_insn;
 use crate::x86::effects;
 use crate::x86::flow::{direct_target, is_call, is_padding, taken};
 use crate::x86::insn::Insn;
@@ -445,7 +445,7 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
         .into_iter()
         .take_while(|i| !i.is_invalid())
         .take(LOOK)
-        .map(make)
+        .map(make_insn)
         .collect();
     let mut factory = InstructionInfoFactory::new();
     let fate_of = |n: usize, inst: &Instruction, factory: &mut InstructionInfoFactory| {

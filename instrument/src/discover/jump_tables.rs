@@ -42,7 +42,7 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
 /// graph is are left out. A loop around a switch is closed by the switch's own cases, so that its
 /// way back is reached only once the table is found. What is found so must be found again in the
 /// graph that has its targets.
-pub fn find(
+pub fn find_jump_tables(
     graph: &Cfg,
     range: &Range<u64>,
     input: &Input,
@@ -896,7 +896,7 @@ mod tests {
         let (input, mut factory) = (Input::default(), InstructionInfoFactory::new());
         let mut known = Known::default();
         for graph in [&first, &second, &first] {
-            find(graph, &range, &input, &mut factory, false, &mut known);
+            find_jump_tables(graph, &range, &input, &mut factory, false, &mut known);
             let reads: Vec<RegSet> = known
                 .uses(graph, &mut factory)
                 .iter()

@@ -48,7 +48,7 @@ pub(crate) struct Finding {
 
 /// The first thing that shows it. A sanitizer's runtime that is part of the file (`has_sanitizer`)
 /// makes such calls and has parts of such names for its own use.
-pub(crate) fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
+pub(crate) fn find_memory_file_use(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
     let whole = named(input);
     if input.has_sanitizer {
         return whole;
@@ -175,7 +175,7 @@ fn by_call(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
     if !is_of_itself || is_library {
         return None;
     }
-    let at = state_calls::find(input, program, &state_calls::REACHES_INTO_TRACED)?;
+    let at = state_calls::find_state_call(input, program, &state_calls::REACHES_INTO_TRACED)?;
     Some(Finding { what: "ptrace", at })
 }
 

@@ -113,7 +113,8 @@ pub fn recover(
                 .take()
                 .and_then(|last| last.with_jumps(&places, range, &current, &jumps))
                 .unwrap_or_else(|| Cfg::build(body(), range, &current, &jumps));
-            let found = jump_tables::find(&graph, range, input, factory, hopeful, &mut known);
+            let found =
+                jump_tables::find_jump_tables(&graph, range, input, factory, hopeful, &mut known);
             let new_jumps = known_jumps(&graph, range, &found);
             let mut spans: Vec<Range<u64>> = found
                 .iter()
@@ -149,7 +150,7 @@ pub fn recover(
     // No stable state: believe nothing.
     let all = with_words(&|_| false);
     let graph = Cfg::build(body(), range, &all, &[]);
-    let mut found = jump_tables::find(&graph, range, input, factory, false, &mut known);
+    let mut found = jump_tables::find_jump_tables(&graph, range, input, factory, false, &mut known);
     found
         .iter_mut()
         .for_each(|t| (t.certain, t.copyable) = (false, false));

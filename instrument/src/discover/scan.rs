@@ -183,7 +183,7 @@ impl Discovery<'_> {
             })
             .map(|s| s.range.clone())
             .collect();
-        self_reads::find(input, &mut self.program, &takers);
+        self_reads::find_self_reads(input, &mut self.program, &takers);
     }
 
     /// Notes possible targets of branches in code that is not understood.

@@ -66,7 +66,7 @@ enum Given {
 }
 
 /// The first instruction of the file that makes such a call, as far as it shows.
-pub fn find(input: &Input, program: &Program, wanted: &WantedCall) -> Option<u64> {
+pub fn find_state_call(input: &Input, program: &Program, wanted: &WantedCall) -> Option<u64> {
     let by_name = |name: KnownFunction| {
         let functions = input.bounds.functions.iter();
         let places = functions.filter(move |(_, known)| **known == name);

@@ -763,7 +763,8 @@ impl<'a> Emitter<'a> {
                 part,
             })
             .collect();
-        let rows = rows::rows(function, &self.record_at, &self.copy_at, resolved, ptwrites)?;
+        let rows =
+            rows::sidecar_rows(function, &self.record_at, &self.copy_at, resolved, ptwrites)?;
         let begins = self.begins();
         let resolved = &self.sink.buffer;
         let originals = function

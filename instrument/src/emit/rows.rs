@@ -16,7 +16,7 @@ use mgz_annotations_schema::sidecar::{
 /// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and
 /// `copy_at` (of the instructions that do not start at their labels, in order), and those in
 /// `ptwrites`.
-pub fn rows(
+pub fn sidecar_rows(
     function: &Function,
     record_at: &[Pos],
     copy_at: &[(InsnId, Pos)],

@@ -6,7 +6,7 @@ use crate::ir::jump_table::JumpTable;
 use crate::ir::{Block, BlockId, FunctionId};
 use crate::plan::planned_function::Function;
 use crate::plan::types::{Payload, RecordPlan, RegionPlan, VectorHalf};
-use crate::x86::decode::make;
+use crate::x86::decode::make_insn;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::{Gpr, RegSet, RegUse, reg_use};
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, InstructionInfoFactory};
@@ -35,7 +35,7 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         while decoder.can_decode() {
             let inst = decoder.decode();
             assert!(!inst.is_invalid());
-            insns.push(Insn { dead, ..make(inst) });
+            insns.push(Insn { dead, ..make_insn(inst) });
         }
         at += block.len() as u64;
         list.push(Block {

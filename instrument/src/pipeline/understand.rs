@@ -64,7 +64,7 @@ fn leave_users_of_gs(
     };
     // (The C library's own functions obey their callers.)
     if !is_c_library(elf.soname())
-        && let Some(at) = state_calls::find(input, program, &state_calls::SETS_GS)
+        && let Some(at) = state_calls::find_state_call(input, program, &state_calls::SETS_GS)
     {
         return Err(declined(&name_of(program.function_at(at)), at, "use"));
     }
@@ -118,7 +118,7 @@ fn thread_demand(
     let flags = flag_writes::leave(input, program, has_handlers);
     let dispatches = || {
         (options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname()))
-            .then(|| state_calls::find(input, program, &state_calls::DISPATCHES_CALLS))
+            .then(|| state_calls::find_state_call(input, program, &state_calls::DISPATCHES_CALLS))
             .flatten()
     };
     if let Some(at) = flags.steps {
@@ -353,7 +353,7 @@ pub fn understand<'a>(
     if let Some(by) = program.reads_code {
         check_reader(elf, by, options)?;
     }
-    let opens_memory = memory_files::find(elf, &input, &program);
+    let opens_memory = memory_files::find_memory_file_use(elf, &input, &program);
     if let Some(finding) = opens_memory {
         check_memory_files(elf, finding, options)?;
     }

@@ -51,7 +51,7 @@ impl Body {
             return false;
         };
         shorten(outer, at);
-        self.insns.insert(next, make(inner));
+        self.insns.insert(next, make_insn(inner));
         self.places = AddressIndex::of(self.insns.iter().map(|i| i.ip));
         true
     }
@@ -165,7 +165,7 @@ fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<In
 }
 
 /// An instruction without any facts from its surroundings.
-pub fn make(inst: Instruction) -> Insn {
+pub fn make_insn(inst: Instruction) -> Insn {
     let flow = inst.flow_control();
     Insn {
         ip: inst.ip(),
@@ -366,7 +366,7 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
                         && let Some(inner) = without_prefixes(outer, ip, bytes, base)
                     {
                         shorten(outer, ip);
-                        insns.push(make(inner));
+                        insns.push(make_insn(inner));
                         marks[offset] = START;
                     } else {
                         end = RunEnd::Overlap;
@@ -376,7 +376,7 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
                 _ => {}
             }
             let Some(insn) = decode_one(bytes, base, offset, &marks)
-                .map(make)
+                .map(make_insn)
                 .or_else(|| around(bytes, base, offset, &marks))
             else {
                 end = RunEnd::Invalid;
@@ -460,7 +460,7 @@ fn around(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Insn> 
     if inst.is_invalid() || marks.get(offset + free) != Some(&START) {
         return None;
     }
-    let mut outer = make(inst);
+    let mut outer = make_insn(inst);
     without_prefixes(&outer, base + (offset + free) as u64, bytes, base)?;
     shorten(&mut outer, base + (offset + free) as u64);
     Some(outer)
@@ -492,7 +492,7 @@ fn sweep_gaps(bytes: &[u8], base: u64, marks: &mut [u8], insns: &mut Vec<Insn>) 
             if bad_target {
                 break;
             }
-            insns.push(make(inst));
+            insns.push(make_insn(inst));
             offset += inst.len();
         }
         if offset == end {

@@ -173,7 +173,7 @@ struct Reading {
 
 /// Finds what is read, and has it left without entry jumps; what is written as well is left as it
 /// is. `takers`: functions that take addresses of code, or look at segments.
-pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
+pub fn find_self_reads(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     let known: &Program = program;
     let relocator = input.bounds.relocator;
     let takers: Vec<Taker> = takers
