@@ -48,10 +48,10 @@ fn title(number: usize, finding: &Finding, width: usize) -> String {
         Some(_) => " of the time",
         None => "",
     };
-    let cost = roughly(finding.score);
-    let costs = match finding.is_upper_bound {
-        true => "may cost up to",
-        false => "costs",
+    let (costs, cost) = match finding.is_upper_bound {
+        true => ("may cost up to", roughly(finding.score_hi)),
+        false if finding.is_vague() => ("may cost", between(finding.score_lo, finding.score_hi)),
+        false => ("costs", roughly(finding.score)),
     };
     head(
         &format!("{number}. {}: {costs} {cost}{of}", finding.title),
@@ -73,6 +73,15 @@ fn roughly(share: f64) -> String {
     match share {
         few if few < 5.0 => "a few %".into(),
         share => format!("about {} %", (share / 5.0).round() * 5.0),
+    }
+}
+
+/// A cost that is not known more exactly than by its ends.
+fn between(lo: f64, hi: f64) -> String {
+    let ends = [lo, hi].map(|end| format!("{end:.0}"));
+    match ends[0] == ends[1] {
+        true => roughly(hi),
+        false => format!("{} to {} %", ends[0], ends[1]),
     }
 }
 
