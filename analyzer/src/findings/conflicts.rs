@@ -1,6 +1,6 @@
 //! Set conflicts: a few lines evict each other because their distances are multiples of a power of
-//! two. All of them together would fit the cache. Samples count the conflicts, given the sets of the
-//! machine's caches.
+//! two. All of them together would fit the cache. Samples count the conflicts, given the sets of
+//! the machine's caches.
 
 use crate::data::memory_units::{LINE_BYTES, PAGE_BYTES};
 use crate::engine::Outcome;

@@ -171,7 +171,7 @@ pub fn find(
     let mut kept: Vec<&Cause> = Vec::new();
     let mut doubt = (0.0, None);
     for cause in &causes {
-        if cause.rows < params::MIN_ROWS_FOR_FINDING {
+        if cause.rule.is_good || cause.rows < params::MIN_ROWS_FOR_FINDING {
             continue;
         }
         let region = |piece: u32| cause.regions.contains(&context.users.region(piece));

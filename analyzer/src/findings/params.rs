@@ -74,13 +74,16 @@ pub(super) const ROWS_PER_FREQUENT_ROW: u64 = 300;
 
 /// A sequence is told from this many first touches on. Source: Chosen.
 pub(super) const MIN_FIRST_TOUCHES_OF_SEQUENCE: u64 = 16;
+/// Walks take turns if fewer steps than this share stay in their walk. Source: Chosen.
+pub(super) const MAX_SHARE_OF_SHORT_STEPS_IN_TURNS: f64 = 0.5;
 /// At least this share of the steps at the top of a stack goes back by one element. Source: Chosen.
 pub(super) const MIN_SHARE_OF_POPS: f64 = 0.3;
 /// At least this share of the steps at the top of a stack does not go back. Source: Chosen.
 pub(super) const MIN_SHARE_OF_PUSHES: f64 = 0.05;
 /// A step is twice the one before if their ratio is in this range. Source: Chosen.
 pub(super) const RATIO_OF_DOUBLED_STEP: std::ops::Range<f64> = 1.8..2.25;
-/// Steps double or halve if at least this share of them does. Random steps have 8 %. Source: Chosen.
+/// Steps double or halve if at least this share of them does. Random steps have 8 %. Source:
+/// Chosen.
 pub(super) const MIN_SHARE_OF_STEPS_BY_RATIO: f64 = 0.4;
 
 // Short runs between jumps.
@@ -105,8 +108,8 @@ pub(super) const MAX_BYTES_TO_CHASE: u64 = 128;
 /// A load joins a chase if it reads nodes in at least this share of its rows, in percent. Source:
 /// Chosen.
 pub(super) const MIN_ROWS_NEAR_CHASE_PCT: u64 = 60;
-/// A tree is a list if one link leads to a share of the nodes in this range. A link that leads to all
-/// of them is one that a comparison selects. Source: Chosen.
+/// A tree is a list if one link leads to a share of the nodes in this range. A link that leads to
+/// all of them is one that a comparison selects. Source: Chosen.
 pub(super) const SHARE_OF_MAIN_LINK: std::ops::Range<f64> = 0.75..0.999;
 /// Children of a node are read one after the other if steps by one link have a share in this range.
 /// Source: Chosen.
@@ -167,6 +170,9 @@ pub(super) const STEP_RATIO_RESOLUTION: f64 = 64.0;
 /// A step of at least this many bytes goes to another row rather than to another element. Source:
 /// Chosen.
 pub(super) const MIN_ROW_BYTES_OF_COLUMN_WALK: u64 = 128;
+/// A walk in blocks uses at least this share of the bytes of the lines that it fetches. Source:
+/// Chosen, above the share of a stencil of five columns.
+pub(super) const MIN_USED_SHARE_OF_BLOCKED_WALK: f64 = 0.63;
 /// Columns are told apart by at least this many windows. Source: Chosen.
 pub(super) const MIN_WINDOWS_OF_COLUMNS: usize = 8;
 /// At least this share of the windows of a walk by columns begins in a column that no other window
@@ -195,8 +201,8 @@ pub(super) const MIN_FETCHED_OVER_USED_BYTES: u64 = 2;
 /// A walk through its working set has a step of at least 1 and at most this many bytes. Source:
 /// Chosen, as the length of a line.
 pub(super) const MAX_STEP_BYTES_OF_CAPACITY_WALK: u64 = 64;
-/// Memory just above a cache is at most this multiple of it, as far as windows have seen it. Source:
-/// Chosen.
+/// Memory just above a cache is at most this multiple of it, as far as windows have seen it.
+/// Source: Chosen.
 pub(super) const MAX_CAPACITY_EXTENT_OVER_CACHE: f64 = 2.0;
 /// Windows see at least this share of the lines again. Source: Chosen.
 pub(super) const MIN_SHARE_OF_LINES_AGAIN: f64 = 0.1;

@@ -111,17 +111,26 @@ impl<'a> Prices<'a> {
             let known = || sites.iter().filter_map(|s| self.misses.get(s));
             let value: f64 = known().filter_map(|m| m.1.get(at)).sum();
             let rows: u64 = known().map(|m| m.0).sum();
-            let [least, most_of] = match levels.get(at).and_then(|l| l.ratio) {
-                Some([lo, middle, hi]) if middle > 0.0 => [lo, hi].map(|end| value * end / middle),
-                Some([_, _, hi]) => [0.0, rows as f64 * hi],
-                None => [0.0, value],
+            let ratio = levels.get(at).and_then(|l| l.ratio);
+            let counts = match ratio {
+                Some([lo, middle, hi]) if middle > 0.0 => {
+                    [lo, middle, hi].map(|r| value * r / middle)
+                }
+                Some([_, _, hi]) => [0.0, value, rows as f64 * hi],
+                None => [0.0, value, value],
             };
-            let each = felt * wait_ns(at, self.caches.len());
-            for (sum, misses) in wait.iter_mut().zip([least, value, most_of]) {
-                *sum += misses * each;
+            let latency = wait_ns(at, self.caches.len());
+            let each = match ratio {
+                Some(ratio) if at == 0 && !chained => {
+                    ratio.map(|r| felt * (latency - hidden_ns(r)).max(0.0))
+                }
+                _ => [felt * latency; 3],
+            };
+            for ((sum, count), each) in wait.iter_mut().zip(counts).zip(each) {
+                *sum += count * each;
             }
-            if value * each > most {
-                (most, level) = (value * each, Some(at));
+            if value * each[1] > most {
+                (most, level) = (value * each[1], Some(at));
             }
         }
         Price {
@@ -130,6 +139,12 @@ impl<'a> Prices<'a> {
             wait_ns: wait,
         }
     }
+}
+
+/// Nanoseconds of each miss that other loads hide: those between two misses. They hide the short
+/// latency behind the first level. `ratio`: misses per load.
+fn hidden_ns(ratio: f64) -> f64 {
+    params::NS_OF_HITTING_LOAD / ratio.max(f64::MIN_POSITIVE)
 }
 
 impl Price {

@@ -90,6 +90,13 @@ impl SiteFacts {
             && self.sequences as f64 >= params::MIN_SHARE_OF_STEPS_IN_ORDER * self.firsts as f64
     }
 
+    /// True if an instruction goes through several walks in turn. Each uses its lines until they
+    /// end, even if the walks are equally far apart, as the rows of an array are.
+    pub fn takes_turns(&self) -> bool {
+        self.is_in_sequence()
+            && self.near(params::MAX_STEP_BYTES_IN_RUN) < params::MAX_SHARE_OF_SHORT_STEPS_IN_TURNS
+    }
+
     /// True if steps go back by one element and forward again in a few lines, as the top of a stack
     /// does.
     pub fn is_stack(&self) -> bool {
@@ -268,7 +275,7 @@ mod tests {
             .map(|w| window((0..1000).map(|i| turns(w * 7919 + i))))
             .collect();
         let site = facts(&windows)[&3].clone();
-        assert!(!site.is_in_order() && site.is_in_sequence());
+        assert!(!site.is_in_order() && site.takes_turns());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Order in which a chase visits nodes. It tells lists, trees and chains apart where the data flow of
-//! one function does not.
+//! Order in which a chase visits nodes. It tells lists, trees and chains apart where the data flow
+//! of one function does not.
 
 use crate::findings::context::Context;
 use crate::findings::params;
@@ -8,8 +8,8 @@ use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sidecar::Origin;
 use std::collections::{BTreeMap, HashMap};
 
-/// True if a load takes addresses of nodes from a stack of nodes that are still to be visited. `from`:
-/// the load of the stack. A walk through an array of pointers does not go back.
+/// True if a load takes addresses of nodes from a stack of nodes that are still to be visited.
+/// `from`: the load of the stack. A walk through an array of pointers does not go back.
 pub(super) fn come_from_stack(context: &Context, facts: &SiteFacts, from: u32) -> bool {
     let stack = context.sites.get(&from);
     stack.is_some_and(SiteFacts::is_stack) && !facts.is_in_order() && !facts.is_in_sequence()
@@ -42,8 +42,8 @@ pub(super) fn follow_one_link(context: &Context, link: u32) -> bool {
     all > 0 && params::SHARE_OF_MAIN_LINK.contains(&(most / all as f64))
 }
 
-/// True if a chase with one link goes down a tree: it reads several children of a node one after the
-/// other, or it comes through the same first nodes again and again.
+/// True if a chase with one link goes down a tree: it reads several children of a node one after
+/// the other, or it comes through the same first nodes again and again.
 pub(super) fn descend(context: &Context, link: u32) -> bool {
     let Some(facts) = context.sites.get(&link) else {
         return false;
@@ -65,8 +65,8 @@ pub(super) fn descend(context: &Context, link: u32) -> bool {
     2 * by_window.values().filter(has_root).count() > by_window.len()
 }
 
-/// True if a chain begins behind look-ups in a hash table that other code makes: between two of them
-/// the chain goes on for some nodes.
+/// True if a chain begins behind look-ups in a hash table that other code makes: between two of
+/// them the chain goes on for some nodes.
 pub(super) fn begin_in_table(context: &Context, link: u32) -> bool {
     let is_hash = |site: u32| context.origin(site).0 == Origin::Hash;
     let (mut rows, mut begins) = (0u64, 0u64);

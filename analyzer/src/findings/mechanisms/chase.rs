@@ -117,10 +117,12 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     Some(if is_tree { Shape::Tree } else { Shape::List })
 }
 
-/// True if a load takes the index of a chase into another array than its link does: a field of a node
-/// whose fields are in arrays of their own.
+/// True if a load takes the index of a chase into another array than its link does: a field of a
+/// node whose fields are in arrays of their own.
 fn is_field(context: &Context, facts: &SiteFacts, link: u32) -> bool {
-    context.is_frequent(facts) && in_step(context, facts.site, link)
+    let pairs = [(facts.site, link), (link, facts.site)];
+    // The field is read before or after the link.
+    context.is_frequent(facts) && pairs.iter().any(|p| in_step(context, p.0, p.1))
 }
 
 /// A hash chain, if some chain begins at the value of a site's load.

@@ -6,9 +6,10 @@ use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
+use crate::util::fast_hash::Mixed;
 use crate::util::human::bytes;
 use mgz_annotations_schema::sidecar::Origin;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 pub(super) const RULE: Rule = Rule {
     kind: "column",
@@ -18,6 +19,31 @@ pub(super) const RULE: Rule = Rule {
     name_in: |file| by_columns(file).then_some(BY_COLUMNS),
     ..Rule::PLAIN
 };
+
+/// Column-wise walks in blocks: windows see most of each line in use before it is left, so there is
+/// nothing to improve.
+pub(super) const BLOCKED: Rule = Rule {
+    kind: "blocked",
+    name: "column-wise walk in blocks",
+    claims: |context, facts| {
+        let is_blocked = |_: &i64| used(context, facts) >= params::MIN_USED_SHARE_OF_BLOCKED_WALK;
+        claims(context, facts).filter(is_blocked)
+    },
+    tell,
+    is_good: true,
+    ..Rule::PLAIN
+};
+
+/// Share of the bytes that a load instruction reads in the lines that it accesses in a window.
+fn used(context: &Context, facts: &SiteFacts) -> f64 {
+    let mut bytes: HashSet<(u32, u64), Mixed> = HashSet::default();
+    let mut lines: HashSet<(u32, u64), Mixed> = HashSet::default();
+    for (window, row) in context.rows_of(facts.site) {
+        bytes.insert((window, row.address));
+        lines.insert((window, row.address >> 6));
+    }
+    bytes.len() as f64 * f64::from(facts.size) / (lines.len().max(1) as f64 * 64.0)
+}
 
 /// Title for languages that store arrays by columns.
 pub(super) const BY_COLUMNS: &str = "row-wise walk of a column-major array";
@@ -33,6 +59,7 @@ pub(super) fn by_columns(file: &str) -> bool {
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     let step = facts.regular()?.unsigned_abs();
     let column = step >= params::MIN_ROW_BYTES_OF_COLUMN_WALK
+        && !facts.takes_turns()
         && (context.origin(facts.site).0 == Origin::Column || moves_on(context, facts, step));
     column.then_some(APART)
 }

@@ -21,8 +21,8 @@ use crate::findings::context::Context;
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 
-/// Claims with different values become different findings, even in one function and loop. Most rules
-/// have one value.
+/// Claims with different values become different findings, even in one function and loop. Most
+/// rules have one value.
 const APART: i64 = 0;
 
 /// Text of a finding.
@@ -68,6 +68,8 @@ pub struct Rule {
     pub claims: fn(&Context, &SiteFacts) -> Option<i64>,
     /// Describes a cause.
     pub tell: fn(&Context, &Cause) -> Told,
+    /// True if there is nothing to advise. Such a cause is no finding.
+    pub is_good: bool,
     /// True if each load waits for the one before.
     pub is_chained: bool,
     /// Relation to the nodes of lists and trees.
@@ -86,6 +88,7 @@ impl Rule {
             advice: String::new(),
             layout: None,
         },
+        is_good: false,
         is_chained: false,
         nodes: Nodes::Unrelated,
     };
@@ -102,7 +105,7 @@ pub fn title(cause: &Cause) -> &'static str {
 }
 
 /// All rules. The first that claims an instruction wins.
-pub const RULES: [&Rule; 14] = [
+pub const RULES: [&Rule; 15] = [
     &copies::RULE,
     &chase::HASH_CHAIN,
     &chase::TREE,
@@ -111,6 +114,7 @@ pub const RULES: [&Rule; 14] = [
     &hash::RULE,
     &scattered::RULE,
     &gather::RULE,
+    &column::BLOCKED,
     &column::RULE,
     &pages::RULE,
     &strided::RULE,

@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn claims(_: &Context, facts: &SiteFacts) -> Option<i64> {
     let step = facts.regular()?;
-    (step.unsigned_abs() >= PAGE_BYTES).then_some(APART)
+    (step.unsigned_abs() >= PAGE_BYTES && !facts.takes_turns()).then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {

@@ -27,13 +27,8 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     let per_line = 1.0 / cause.cold().max(1e-3);
-    let each = |s: &u32| {
-        context
-            .sites
-            .get(s)
-            .is_some_and(|f| !f.is_in_order() && f.is_in_sequence())
-    };
-    let order = match cause.sites.first().is_some_and(each) {
+    let main = cause.sites.first().and_then(|s| context.sites.get(s));
+    let order = match main.is_some_and(SiteFacts::takes_turns) {
         true => "several parts of memory are read in order and in turn",
         false => "memory is read in order",
     };

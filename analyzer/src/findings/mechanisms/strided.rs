@@ -3,7 +3,7 @@
 use crate::data::elements::{Element, Field};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{APART, Layout, Rule, Told, misses};
+use crate::findings::mechanisms::{Layout, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::findings::windows::NOWHERE;
@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     let step = facts.regular()?;
-    if !context.is_frequent(facts) {
+    if !context.is_frequent(facts) || facts.takes_turns() {
         return None;
     }
     if step.unsigned_abs() < params::MIN_WASTEFUL_STEP_BYTES
