@@ -62,8 +62,13 @@ fn mechanisms_are_told_apart_and_placed() {
         ("arrays", "convolution", "column", "convolve", "matrix"),
         ("arrays", "transposed_blocked", "", "", ""),
         ("arrays", "small_stream", "", "", ""),
+        ("orders", "treecode", "tree", "force", "cells"),
+        ("orders", "siblings", "list", "visit_element", "elements"),
+        ("orders", "bits", "tree", "follow_bits", "branches"),
+        ("orders", "product", "gather", "product", "vector"),
+        ("orders", "small_words", "", "", ""),
     ];
-    for program in ["pointers", "arrays"] {
+    for program in ["pointers", "arrays", "orders"] {
         let name = format!("findings/{program}");
         std::fs::create_dir_all(dir.path().join("findings")).unwrap();
         let Some(original) = programs::build(&name, variant, &["-g"], dir.path()).unwrap() else {

@@ -1,12 +1,11 @@
 //! Groups of loads that are slow for one reason in one part of the user's code.
 
 use crate::data::code_map::LineName;
-use crate::findings::caches::Overlap;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Nodes, RULES, Rule};
+use crate::findings::mechanisms::{Nodes, RULES, Rule};
 use crate::findings::params;
+use crate::findings::prices::Price;
 use crate::findings::sites::SiteFacts;
-use crate::findings::working_set::WorkingSet;
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,24 +24,20 @@ pub struct Cause {
     pub rows: u64,
     /// First touches of a line in a window.
     pub firsts: u64,
-    /// First touches of a page in a window.
-    pub first_pages: u64,
     /// Objects and rows, most first.
     pub objects: Vec<(u32, u64)>,
-    /// Memory that the loads go through.
-    pub set: WorkingSet,
+    /// Groups of the load instructions.
+    pub groups: Vec<u32>,
+    /// Predicted misses, and the time that they cost.
+    pub price: Price,
     /// Bytes per step, if steps are regular.
     pub step: Option<i64>,
-    /// The processor's ability to hide the misses.
-    pub overlap: Overlap,
     /// Parts of the code as functions with outermost loops.
     pub regions: Vec<(u32, Option<u32>)>,
     /// Parts of the code as functions with innermost loops.
     pub inner: Vec<(u32, Option<u32>)>,
-    /// Cycles lost, for the recorded rows.
-    pub cycles: f64,
-    /// Lost share of the cycles of these parts of the code.
-    pub lost: f64,
+    /// Lost share of the time of these parts of the code, with the ends of its interval.
+    pub lost: [f64; 3],
 }
 
 impl Cause {
@@ -50,13 +45,6 @@ impl Cause {
     /// `SiteFacts::firsts`).
     pub fn cold(&self) -> f64 {
         (self.firsts as f64 / self.rows.max(1) as f64).min(1.0)
-    }
-
-    /// Misses of each level, for the recorded rows.
-    pub fn misses(&self, context: &Context) -> Vec<f64> {
-        let firsts = self.firsts as f64;
-        let misses = context.caches.misses(self.set.bytes);
-        misses.iter().map(|m| m * firsts).collect()
     }
 }
 
@@ -66,54 +54,53 @@ type Key = (usize, String, Option<u32>, i64);
 
 /// All causes, the most costly first.
 pub fn causes(context: &Context) -> Vec<Cause> {
-    let mut parts: BTreeMap<Key, Vec<(u32, Claim)>> = BTreeMap::new();
+    let mut parts: BTreeMap<Key, Vec<u32>> = BTreeMap::new();
     let mut sites: Vec<&SiteFacts> = context.sites.values().collect();
     sites.sort_unstable_by_key(|s| s.site);
     for facts in sites {
         let claimed = (RULES.iter().enumerate())
             .find_map(|(number, rule)| Some((number, (rule.claims)(context, facts)?)));
-        if let Some((number, claim)) = claimed {
+        if let Some((number, apart)) = claimed {
             let piece = facts.group / 4;
             let line = context.users.line(piece);
             let region = context.users.region(piece);
-            let key = (number, line.function, region.1, claim.apart);
-            parts.entry(key).or_default().push((facts.site, claim));
+            let key = (number, line.function, region.1, apart);
+            parts.entry(key).or_default().push(facts.site);
         }
     }
     join_nodes(context, &mut parts);
-    let parts: Vec<(Key, Vec<(u32, Claim)>)> = parts.into_iter().collect();
+    let parts: Vec<(Key, Vec<u32>)> = parts.into_iter().collect();
     let mut all: Vec<Cause> = parts
         .into_par_iter()
-        .map(|(key, sites)| cause(context, RULES[key.0], sites))
+        .map(|(key, sites)| cause(context, RULES[key.0], &sites))
         .collect();
-    come_back(context, &mut all);
     weigh(context, &mut all);
-    all.sort_by(|a, b| b.cycles.total_cmp(&a.cycles));
+    all.sort_by(|a, b| b.price.wait_ns[1].total_cmp(&a.price.wait_ns[1]));
     all
 }
 
 /// Adds loads of a chase's nodes to the chase if data flow does not connect them. Comparisons of
 /// keys, for example, are often functions of their own.
-fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<(u32, Claim)>>) {
+fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<u32>>) {
     let nodes_of = |key: &Key| RULES[key.0].nodes;
     let chases: Vec<Key> = (parts.keys())
         .filter(|k| nodes_of(k) == Nodes::Followed)
         .cloned()
         .collect();
     let nodes: HashMap<u32, usize, Mixed> = (chases.iter().enumerate())
-        .flat_map(|(number, key)| parts[key].iter().map(move |s| (s.0, number)))
+        .flat_map(|(number, key)| parts[key].iter().map(move |&s| (s, number)))
         .collect();
     let others: HashSet<u32, Mixed> = (parts.iter())
         .filter(|p| nodes_of(p.0) == Nodes::Joined)
-        .flat_map(|p| p.1.iter().map(|s| s.0))
+        .flat_map(|p| p.1.iter().copied())
         .collect();
     let beside = beside(context, &others, &nodes);
     let mut joined: Vec<(usize, u32)> = Vec::new();
     parts.retain(|key, sites| {
         if nodes_of(key) == Nodes::Joined {
-            sites.retain(|s| match beside.get(&s.0) {
+            sites.retain(|s| match beside.get(s) {
                 Some(&chase) => {
-                    joined.push((chase, s.0));
+                    joined.push((chase, *s));
                     false
                 }
                 None => true,
@@ -122,9 +109,7 @@ fn join_nodes(context: &Context, parts: &mut BTreeMap<Key, Vec<(u32, Claim)>>) {
         !sites.is_empty()
     });
     for (chase, site) in joined {
-        let of = parts.entry(chases[chase].clone()).or_default();
-        let claim = of[0].1;
-        of.push((site, claim));
+        parts.entry(chases[chase].clone()).or_default().push(site);
     }
 }
 
@@ -165,44 +150,24 @@ fn beside(
         .collect()
 }
 
-fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Cause {
-    let facts = |site: u32| context.sites.get(&site);
-    // The step of the load instruction with most first touches.
-    let main = sites
-        .iter()
-        .max_by_key(|s| facts(s.0).map_or((0, 0), |f| (f.firsts, f.rows)));
-    let step = main.and_then(|m| facts(m.0)).and_then(SiteFacts::regular);
-    let overlap = main.map_or(Overlap::Some, |m| m.1.overlap);
-    let all: u64 = sites
-        .iter()
-        .filter_map(|s| facts(s.0))
-        .map(|f| f.rows)
-        .sum();
-    // Rare loads cost hardly anything, so their working set is not computed.
-    let mut set = match all * params::ROWS_PER_FREQUENT_ROW >= context.rows {
-        true => context.working_set(&sites.iter().map(|s| s.0).collect::<Vec<_>>(), step),
-        false => WorkingSet::default(),
-    };
-    if (rule.needs_extent)(step) {
-        set.bytes = set.bytes.max(set.extent);
-        set.at_least = false;
-    }
+fn cause(context: &Context, rule: &'static Rule, sites: &[u32]) -> Cause {
+    let known = || sites.iter().filter_map(|s| context.sites.get(s));
+    let price = |facts: &SiteFacts| context.prices.of_site(facts.site);
+    let mut order: Vec<(f64, &SiteFacts)> = known().map(|f| (price(f), f)).collect();
+    order.sort_by(|a, b| {
+        let rows = |f: &SiteFacts| (f.rows, f.site);
+        b.0.total_cmp(&a.0).then_with(|| rows(b.1).cmp(&rows(a.1)))
+    });
     let mut objects: HashMap<u32, u64, Mixed> = HashMap::default();
-    let mut by_line: HashMap<LineName, u64> = HashMap::new();
+    let mut by_line: HashMap<LineName, (f64, u64)> = HashMap::new();
     let (mut regions, mut inner) = (Vec::new(), Vec::new());
-    let (mut rows, mut firsts, mut first_pages) = (0, 0, 0);
-    let mut order: Vec<(u64, u32)> = Vec::new();
-    for (site, _) in &sites {
-        let Some(facts) = facts(*site) else { continue };
-        rows += facts.rows;
-        firsts += facts.firsts;
-        first_pages += facts.first_pages;
+    for &(price, facts) in &order {
         for (&object, &n) in &facts.objects {
             *objects.entry(object).or_default() += n;
         }
         let piece = facts.group / 4;
-        *by_line.entry(context.users.line(piece)).or_default() +=
-            facts.firsts * params::ROWS_PER_FIRST_TOUCH_IN_RANK + facts.rows;
+        let of_line = by_line.entry(context.users.line(piece)).or_default();
+        *of_line = (of_line.0 + price, of_line.1 + facts.rows);
         let region = context.users.region(piece);
         if !regions.contains(&region) {
             regions.push(region);
@@ -211,68 +176,34 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         if !inner.contains(&innermost) {
             inner.push(innermost);
         }
-        order.push((
-            facts.firsts * params::ROWS_PER_FIRST_TOUCH_IN_RANK + facts.rows,
-            *site,
-        ));
     }
-    order.sort_unstable_by(|a, b| b.cmp(a));
-    let mut lines: Vec<(u64, LineName)> = by_line.into_iter().map(|(l, n)| (n, l)).collect();
-    lines.sort_by(|a, b| {
-        b.0.cmp(&a.0)
-            .then_with(|| (a.1.line, &a.1.file).cmp(&(b.1.line, &b.1.file)))
+    let mut lines: Vec<(LineName, (f64, u64))> = by_line.into_iter().collect();
+    lines.sort_by(|(a, of_a), (b, of_b)| {
+        (of_b.0.total_cmp(&of_a.0).then(of_b.1.cmp(&of_a.1)))
+            .then_with(|| (a.line, &a.file).cmp(&(b.line, &b.file)))
     });
-    let mut lines = lines.into_iter().map(|l| l.1);
+    let mut lines = lines.into_iter().map(|l| l.0);
     let mut objects: Vec<(u32, u64)> = objects.into_iter().collect();
     objects.sort_unstable_by_key(|&(object, n)| (std::cmp::Reverse(n), object));
+    let groups = context.groups(sites);
     Cause {
         rule,
         line: lines.next().unwrap_or_default(),
         lines: lines.collect(),
-        sites: order.into_iter().map(|o| o.1).collect(),
-        rows,
-        firsts,
-        first_pages,
+        step: order.first().and_then(|main| main.1.regular()),
+        rows: known().map(|f| f.rows).sum(),
+        firsts: known().map(|f| f.firsts).sum(),
         objects,
-        set,
-        step,
-        overlap,
+        price: context.prices.of(sites, &groups, rule.is_chained),
+        sites: order.into_iter().map(|o| o.1.site).collect(),
+        groups,
         regions,
         inner,
-        cycles: 0.0,
-        lost: 0.0,
+        lost: [0.0; 3],
     }
 }
 
-/// Limits the working set of walks that return to the memory touched until they return, even if
-/// they move on later.
-fn come_back(context: &Context, causes: &mut [Cause]) {
-    let mut firsts: HashMap<(u32, Option<u32>), (u64, u64), Mixed> = HashMap::default();
-    for facts in context.sites.values() {
-        let all = firsts
-            .entry(context.users.region(facts.group / 4))
-            .or_default();
-        all.0 += facts.firsts;
-        all.1 += facts.first_pages;
-    }
-    for cause in causes.iter_mut() {
-        if !cause.rule.comes_back || cause.firsts == 0 {
-            continue;
-        }
-        let (mut bytes, mut extent) = (0.0, 0.0);
-        for facts in cause.sites.iter().filter_map(|s| context.sites.get(s)) {
-            let region = context.users.region(facts.group / 4);
-            let until = facts.returns().map_or(f64::INFINITY, |n| 1.0 / n as f64);
-            let &(lines, pages) = firsts.get(&region).unwrap_or(&(0, 0));
-            let weight = facts.firsts as f64 / cause.firsts as f64;
-            bytes += weight * (cause.set.bytes as f64).min(lines as f64 * 64.0 * until);
-            extent += weight * (cause.set.extent as f64).min(pages as f64 * 4096.0 * until);
-        }
-        (cause.set.bytes, cause.set.extent) = (bytes as u64, extent as u64);
-    }
-}
-
-/// Computes the cost of each cause, alone and as a share of its parts of the code.
+/// Computes the share of its parts of the code that each cause loses.
 fn weigh(context: &Context, causes: &mut [Cause]) {
     let mut rows: HashMap<(u32, Option<u32>), u64, Mixed> = HashMap::default();
     for facts in context.sites.values() {
@@ -280,29 +211,22 @@ fn weigh(context: &Context, causes: &mut [Cause]) {
             .entry(context.users.region(facts.group / 4))
             .or_default() += facts.rows;
     }
-    for cause in causes.iter_mut() {
-        let lines = cause.firsts as f64 * context.caches.cycles(cause.set.bytes, cause.overlap);
-        let reach = params::TLB_REACH_BYTES as f64;
-        let far = (1.0 - reach / cause.set.extent.max(1) as f64).max(0.0);
-        cause.cycles = lines + cause.first_pages as f64 * far * params::CYCLES_OF_PAGE_WALK;
-    }
-    let mut lost: HashMap<(u32, Option<u32>), f64, Mixed> = HashMap::default();
+    let mut waits: HashMap<(u32, Option<u32>), f64, Mixed> = HashMap::default();
     for cause in causes.iter() {
         for region in &cause.regions {
-            *lost.entry(*region).or_default() += cause.cycles / cause.regions.len() as f64;
+            *waits.entry(*region).or_default() +=
+                cause.price.wait_ns[1] / cause.regions.len() as f64;
         }
     }
     for cause in causes.iter_mut() {
-        let of = |r: &(u32, Option<u32>)| {
-            rows.get(r)
-                .map_or(0.0, |&n| n as f64 * params::CYCLES_OF_HITTING_LOAD)
-                + lost.get(r).copied().unwrap_or(0.0)
+        let others = |r: &(u32, Option<u32>)| {
+            let hits = rows
+                .get(r)
+                .map_or(0.0, |&n| n as f64 * params::NS_OF_HITTING_LOAD);
+            hits + waits.get(r).copied().unwrap_or(0.0)
         };
-        let all: f64 = cause.regions.iter().map(of).sum();
-        cause.lost = if all > 0.0 {
-            (cause.cycles / all).min(1.0)
-        } else {
-            0.0
-        };
+        let others = cause.regions.iter().map(others).sum::<f64>() - cause.price.wait_ns[1];
+        let share = |ns: f64| ns / (ns + others.max(0.0)).max(f64::MIN_POSITIVE);
+        cause.lost = cause.price.wait_ns.map(share);
     }
 }

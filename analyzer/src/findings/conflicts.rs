@@ -1,17 +1,19 @@
 //! Set conflicts: a few lines evict each other because their distances are multiples of a power of
-//! two. All of them together would fit the cache, so their working set does not show it. Samples
-//! count the conflicts, given the sets of the machine's caches.
+//! two. All of them together would fit the cache. Samples count the conflicts, given the sets of
+//! the machine's caches.
 
-use crate::data::memory_units::PAGE_BYTES;
+use crate::data::memory_units::{LINE_BYTES, PAGE_BYTES};
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::TimeShares;
-use crate::findings::caches::{Level, set_apart};
 use crate::findings::context::Context;
+use crate::findings::mechanisms::set_apart;
 use crate::findings::sites::SiteFacts;
 use crate::findings::{Finding, objects, params, time_share};
+use crate::misses::caches::name;
 use crate::stages::line_visits::{Bins, GroupLines, bin_start};
 use crate::stages::set_conflicts::LEVELS;
 use crate::util::human::{bytes, counted};
+use mgz_annotations_schema::manifest::Cache;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Counts of some code.
@@ -26,34 +28,16 @@ impl Counted {
     fn share(&self, level: usize) -> f64 {
         self.conflicts[level] / self.late.max(1.0)
     }
-
-    /// Cycles that conflicts cost per load.
-    fn cycles(&self, context: &Context) -> f64 {
-        let levels = &context.caches.levels;
-        let costs = levels.iter().skip(1).map(|l| l.cycles);
-        let mut before = levels.first().map_or(0.0, |l| l.cycles);
-        let mut sum = 0.0;
-        for (level, cost) in costs
-            .chain([context.caches.memory])
-            .enumerate()
-            .take(LEVELS)
-        {
-            sum += self.share(level) * (cost - before);
-            before = cost;
-        }
-        sum * params::FELT_LATENCY_SHARE_OVERLAPPING
-    }
 }
 
 /// Function and innermost loop.
 type Part = (u32, Option<u32>);
 
-/// Finds set conflicts in lines of code that `others` do not cover.
+/// Finds set conflicts.
 pub(super) fn find(
     context: &Context,
     outcome: &EngineOutcome,
     times: Option<&TimeShares>,
-    others: &[Finding],
 ) -> Vec<Finding> {
     let mut groups: BTreeMap<u32, Counted> = BTreeMap::new();
     for (&(group, _), lines) in &outcome.lines.groups {
@@ -63,7 +47,12 @@ pub(super) fn find(
         // Conflicts in the first level are counted over whole samples.
         let all: u32 = lines.in_set[2].0.iter().sum();
         let in_second_half = f64::from(lines.late) / f64::from(all.max(1));
-        more[0] = context.caches.level(0).map_or(0.0, |l| first(lines, l)) * in_second_half;
+        more[0] = context
+            .prices
+            .caches
+            .first()
+            .map_or(0.0, |l| first(lines, l))
+            * in_second_half;
         (of.conflicts.iter_mut().zip(more)).for_each(|(sum, more)| *sum += more);
     }
     // Loads that hit the second level cost little.
@@ -78,15 +67,11 @@ pub(super) fn find(
     }
     (parts.iter())
         .filter_map(|(part, of_part)| finding(context, times, part, of_part, &groups))
-        .filter(|new| {
-            let place = |f: &Finding| (f.function.clone(), f.file.clone(), f.line);
-            others.iter().all(|other| place(other) != place(new))
-        })
         .collect()
 }
 
 /// Number of reuses that miss the first level but would hit if it were fully associative.
-fn first(lines: &GroupLines, level: &Level) -> f64 {
+fn first(lines: &GroupLines, level: &Cache) -> f64 {
     let beyond = |bins: &Bins, value: u64| -> f64 {
         let far = bins
             .0
@@ -96,7 +81,7 @@ fn first(lines: &GroupLines, level: &Level) -> f64 {
         far.map(|(_, &count)| f64::from(count)).sum()
     };
     let in_set = beyond(&lines.in_set[0], level.ways.max(1));
-    (in_set - beyond(&lines.known, level.bytes / 64)).max(0.0)
+    (in_set - beyond(&lines.known, level.size / LINE_BYTES)).max(0.0)
 }
 
 fn finding(
@@ -113,15 +98,15 @@ fn finding(
     let rows: u64 = mine.iter().map(|s| s.rows).sum();
     let of_loop = sites().filter(|s| context.users.is_in(s.group / 4, inner));
     let of_loop: u64 = of_loop.map(|s| s.rows).sum();
-    let cycles: f64 = (mine.iter())
-        .map(|s| s.rows as f64 * groups[&s.group].cycles(context))
-        .sum();
+    let of_mine: Vec<u32> = mine.iter().map(|s| s.site).collect();
+    let price = context.prices.of(&of_mine, of_part, false);
     let time = time_share(times, |piece| context.users.is_in(piece, inner));
     let loads = rows as f64 * 100.0 / context.rows.max(1) as f64;
     let share = time
         .value
         .unwrap_or(of_loop as f64 * 100.0 / context.rows.max(1) as f64);
-    let score = share * cycles / (cycles + of_loop as f64 * params::CYCLES_OF_HITTING_LOAD);
+    let hits = of_loop as f64 * params::NS_OF_HITTING_LOAD;
+    let [score_lo, score, score_hi] = price.wait_ns.map(|wait| share * wait / (wait + hits));
     if score < params::MIN_COST_OF_FINDING_PCT {
         return None;
     }
@@ -132,11 +117,19 @@ fn finding(
     let (lines, apart) = apart(context, main);
     let line = context.users.line(main.group / 4);
     let named = objects::named_of(context, main.object());
-    let name = |number| context.caches.level(number).map_or("", |l| l.name.as_str());
+    let name = |number: usize| {
+        context
+            .prices
+            .caches
+            .get(number)
+            .map_or_else(String::new, name)
+    };
     Some(Finding {
         kind: "conflicts",
         title: "lines that drive each other out of their set".into(),
         score,
+        score_lo,
+        score_hi,
         time,
         loads,
         function: line.function,
@@ -145,7 +138,7 @@ fn finding(
         line: line.line,
         object: named.name,
         allocated: named.allocated,
-        working_set: lines * 64,
+        misses: price.misses,
         finding: format!(
             "{:.0} % of the loads find their line driven out of the {} and the {} by others of the same set: the {} that a window comes to{} have few sets, though all of them would fit",
             100.0 * driven_out,

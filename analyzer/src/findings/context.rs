@@ -4,14 +4,16 @@ use crate::data::call_paths::CallPaths;
 use crate::data::code_map::CodeMap;
 use crate::data::elements::Element;
 use crate::data::object_map::Resolver;
-use crate::findings::caches::Caches;
 use crate::findings::params;
 use crate::findings::places::{Place, Places};
+use crate::findings::prices::Prices;
+use crate::findings::seen::{self, Seen};
 use crate::findings::sites::{SiteFacts, facts};
 use crate::findings::users::Users;
 use crate::findings::windows::{Row, Window};
-use crate::findings::working_set::{self, WorkingSet};
+use crate::misses::Predicted;
 use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::manifest::Cache;
 use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
 use std::collections::HashMap;
 
@@ -27,8 +29,8 @@ pub struct Context<'a> {
     pub windows: &'a [Window],
     /// Load instructions that windows have seen.
     pub sites: HashMap<u32, SiteFacts, Mixed>,
-    /// The machine's caches.
-    pub caches: Caches,
+    /// Misses of load instructions.
+    pub prices: Prices<'a>,
     /// The user's code that other code counts for.
     pub users: Users<'a>,
     /// Number of rows.
@@ -42,20 +44,29 @@ impl<'a> Context<'a> {
         code: &'a CodeMap,
         (objects, paths): (Option<&'a Resolver>, Option<&'a CallPaths>),
         windows: &'a [Window],
-        caches: Caches,
+        (caches, predicted): (Vec<Cache>, Option<&'a Predicted>),
     ) -> Context<'a> {
         let places = Places::new(windows);
+        let sites = facts(windows, &places);
         Context {
             rows: places.len() as u64,
-            sites: facts(windows, &places),
+            prices: Prices::new(caches, predicted, &sites),
+            sites,
             places,
             users: Users::new(code, windows, paths),
             code,
             objects,
             paths,
             windows,
-            caches,
         }
+    }
+
+    /// The places of the rows of some load instructions, in order.
+    pub fn places_of(&self, sites: &[u32]) -> Vec<Place> {
+        let of_sites = sites.iter().flat_map(|&s| self.places.of(s));
+        let mut places: Vec<Place> = of_sites.copied().collect();
+        places.sort_unstable();
+        places
     }
 
     /// The rows of a load instruction, each with the number of its window.
@@ -80,10 +91,18 @@ impl<'a> Context<'a> {
         facts.rows * params::ROWS_PER_FREQUENT_ROW >= self.rows
     }
 
-    /// Working set of some load instructions.
-    pub fn working_set(&self, sites: &[u32], step: Option<i64>) -> WorkingSet {
-        let places = sites.iter().flat_map(|&s| self.places.of(s)).copied();
-        working_set::of(self.windows, places.collect(), step, self.objects)
+    /// Memory that windows have seen of some load instructions.
+    pub fn seen(&self, sites: &[u32]) -> Seen {
+        seen::of(self.windows, &self.places_of(sites))
+    }
+
+    /// Groups of some load instructions.
+    pub fn groups(&self, sites: &[u32]) -> Vec<u32> {
+        let facts = sites.iter().filter_map(|s| self.sites.get(s));
+        let mut groups: Vec<u32> = facts.map(|f| f.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
     }
 
     /// Origin of the address of a load.
@@ -94,16 +113,26 @@ impl<'a> Context<'a> {
     /// Origin of an address behind loads of fields: follows pointers up to the load that determines
     /// where to go.
     pub fn root(&self, site: u32) -> (Origin, Option<u32>) {
-        let mut at = self.origin(site);
+        let (_, origin, from) = self.root_load(site);
+        (origin, from)
+    }
+
+    /// The load that determines where to go, and its origin. See [`Context::root`].
+    pub fn root_load(&self, site: u32) -> (u32, Origin, Option<u32>) {
+        let of = |site: u32| {
+            let (origin, from) = self.origin(site);
+            (site, origin, from)
+        };
+        let mut at = of(site);
         for _ in 0..params::MAX_POINTERS_TO_ORIGIN {
-            match at {
-                (Origin::Pointer, Some(from)) => match self.origin(from) {
-                    next @ (Origin::Pointer | Origin::Chain | Origin::Tree | Origin::Search, _) => {
-                        at = next;
-                    }
-                    next @ (Origin::Hash, _) => return next,
-                    _ => return at,
-                },
+            let (_, Origin::Pointer, Some(from)) = at else {
+                return at;
+            };
+            match of(from) {
+                next @ (_, Origin::Pointer | Origin::Chain | Origin::Tree | Origin::Search, _) => {
+                    at = next;
+                }
+                next @ (_, Origin::Hash, _) => return next,
                 _ => return at,
             }
         }

@@ -33,6 +33,8 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
             let other = list[j].clone();
             let into = &mut list[i];
             into.score += other.score;
+            into.score_lo += other.score_lo;
+            into.score_hi += other.score_hi;
             into.loads += other.loads;
             for (mine, more) in [
                 (&mut into.time.value, other.time.value),

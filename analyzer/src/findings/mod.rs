@@ -3,10 +3,9 @@
 //! Mechanisms are told apart by rows of windows ([`windows`]) and by the static analysis of
 //! addresses ([`mechanisms`]). Load instructions of one mechanism, function and loop make one
 //! finding ([`cause`]). Its cost is the share of the time that its code takes, times the share of
-//! this that its misses cost. A cheap one is dropped. `docs/reference/findings.md` has the
-//! definitions.
+//! this that its predicted misses cost ([`prices`]). A cheap one is dropped.
+//! `docs/reference/findings.md` has the definitions.
 
-pub mod caches;
 mod cause;
 mod conflicts;
 mod context;
@@ -17,23 +16,25 @@ mod objects;
 mod params;
 mod paths;
 mod places;
+mod prices;
+mod seen;
 mod sharing;
 mod sites;
 mod users;
+mod visits;
 pub mod windows;
-mod working_set;
 
 use crate::data::call_paths::CallPaths;
-use crate::data::code_map::CodeMap;
+use crate::data::code_map::{CodeMap, LineName};
 use crate::data::object_map::Resolver;
 use crate::engine::EngineOutcome;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::misses::{Misses, Predicted};
-use caches::Caches;
 use cause::{Cause, causes};
 use context::Context;
 use fields::Fields;
 use mechanisms::Layout;
+use mgz_annotations_schema::manifest::Cache;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -48,6 +49,10 @@ pub struct Finding {
     pub title: String,
     /// Estimated cost in percent of the time (or of the loads). Findings are ranked by it.
     pub score: f64,
+    /// Lower end of the score's interval, by that of the predicted misses.
+    pub score_lo: f64,
+    /// Upper end.
+    pub score_hi: f64,
     /// Share of the time of the code that the finding is in.
     #[serde(flatten)]
     pub time: TimeShare,
@@ -73,8 +78,6 @@ pub struct Finding {
     pub path: Vec<String>,
     /// Share of that path among these windows, in percent.
     pub path_pct: Option<f64>,
-    /// Estimated bytes that the loads go through.
-    pub working_set: u64,
     /// Predicted misses of the loads, without the curve. None if misses are not predicted.
     pub misses: Option<Misses>,
     /// Observation, with the numbers that support it.
@@ -87,6 +90,13 @@ pub struct Finding {
     /// True if `score` is an upper bound of the cost.
     #[serde(skip)]
     pub is_upper_bound: bool,
+}
+
+impl Finding {
+    /// True if the ends of the cost's interval differ by much.
+    pub(crate) fn is_vague(&self) -> bool {
+        self.score_hi > params::MAX_RATIO_OF_KNOWN_ENDS * self.score_lo
+    }
 }
 
 /// The findings of an analysis, as documents have them.
@@ -133,7 +143,7 @@ pub fn find(
     windows: &[Window],
     (outcome, predicted): (&EngineOutcome, Option<&Predicted>),
     by_time: bool,
-    caches: Caches,
+    caches: Vec<Cache>,
 ) -> Findings {
     let mut samples: Vec<(u32, u32)> = windows.iter().map(|w| (w.thread, w.sample)).collect();
     samples.sort_unstable();
@@ -143,7 +153,7 @@ pub fn find(
         few if few < params::MIN_WINDOWS_FOR_FINDING => windows.len(),
         many => many,
     };
-    let context = Context::new(code, (objects, paths), windows, caches);
+    let context = Context::new(code, (objects, paths), windows, (caches, predicted));
     let fields = fields::of_objects(&context);
     if count < params::MIN_WINDOWS_FOR_FINDING {
         return Findings {
@@ -159,8 +169,9 @@ pub fn find(
     let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
     let mut list: Vec<Finding> = Vec::new();
     let mut kept: Vec<&Cause> = Vec::new();
+    let mut doubt = (0.0, None);
     for cause in &causes {
-        if !is_worth(&context, cause) {
+        if cause.rule.is_good || cause.rows < params::MIN_ROWS_FOR_FINDING {
             continue;
         }
         let region = |piece: u32| cause.regions.contains(&context.users.region(piece));
@@ -172,16 +183,23 @@ pub fn find(
         });
         let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
         // A loop cannot lose more time than it takes.
-        let score = (share * cause.lost).min(time.value.unwrap_or(f64::INFINITY));
-        if score < params::MIN_COST_OF_FINDING_PCT {
+        let most = time.value.unwrap_or(f64::INFINITY);
+        let score = cause.lost.map(|lost| (share * lost).min(most));
+        if score[1] < params::MIN_COST_OF_FINDING_PCT {
+            if score[2] > doubt.0 {
+                doubt = (score[2], Some(&cause.line));
+            }
             continue;
         }
         let cost = Cost { score, time, loads };
-        list.push(finding(&context, cause, cost, predicted));
+        list.push(finding(&context, cause, cost));
         kept.push(cause);
     }
     fusion::join(&kept, &mut list);
-    let conflicts = conflicts::find(&context, outcome, times.as_ref(), &list);
+    // Misses that conflicts cause have no other cause.
+    let conflicts = conflicts::find(&context, outcome, times.as_ref());
+    let place = |f: &Finding| (f.function.clone(), f.file.clone(), f.line);
+    list.retain(|f| conflicts.iter().all(|c| place(c) != place(f)));
     list.extend(conflicts);
     list.extend(sharing::find(&context));
     list.sort_by(|a, b| {
@@ -193,9 +211,10 @@ pub fn find(
     list.truncate(params::MAX_FINDINGS_IN_REPORT);
     let none = match list.is_empty() {
         true => format!(
-            "nothing: in {} no code loses {} % of its time to loads that miss beyond the L1 cache{}",
+            "nothing: in {} no code is known to lose {} % of its time to loads that miss the L1 cache{}{}",
             looked_at(count, outcome.samples.len()),
             params::MIN_COST_OF_FINDING_PCT,
+            doubtful(doubt),
             sharing::unseen(&context)
         ),
         false => String::new(),
@@ -210,21 +229,24 @@ pub fn find(
 
 /// The cost of a cause: its score, and its shares of time and loads in percent.
 struct Cost {
-    score: f64,
+    /// With the ends of its interval.
+    score: [f64; 3],
     time: TimeShare,
     loads: f64,
 }
 
 /// A cause in words and numbers.
-fn finding(context: &Context, cause: &Cause, cost: Cost, predicted: Option<&Predicted>) -> Finding {
+fn finding(context: &Context, cause: &Cause, cost: Cost) -> Finding {
     let told = (cause.rule.tell)(context, cause);
     let named = objects::named(context, cause);
     let called = paths::of(context, cause);
-    let place = |l: &crate::data::code_map::LineName| format!("{}:{}", l.file, l.line);
+    let place = |l: &LineName| format!("{}:{}", l.file, l.line);
     Finding {
         kind: cause.rule.kind,
         title: mechanisms::title(cause).into(),
-        score: cost.score,
+        score: cost.score[1],
+        score_lo: cost.score[0],
+        score_hi: cost.score[2],
         time: cost.time,
         loads: cost.loads,
         function: cause.line.function.clone(),
@@ -242,12 +264,11 @@ fn finding(context: &Context, cause: &Cause, cost: Cost, predicted: Option<&Pred
         allocated: named.allocated,
         path: called.calls,
         path_pct: called.share,
-        working_set: cause.set.bytes,
-        misses: predicted.and_then(|p| misses(context, cause, p)),
+        misses: cause.price.misses.clone(),
         finding: told.finding,
         advice: told.advice,
         layout: told.layout,
-        is_upper_bound: false,
+        is_upper_bound: !context.prices.are_predicted(),
     }
 }
 
@@ -260,23 +281,16 @@ fn looked_at(count: usize, recorded: usize) -> String {
     }
 }
 
-/// True if a cause has enough rows and exceeds the first-level cache.
-fn is_worth(context: &Context, cause: &Cause) -> bool {
-    let level = context.caches.level(cause.rule.beyond_level);
-    let beyond = level.map_or(params::DEFAULT_CACHE_BYTES_TO_EXCEED, |l| l.bytes);
-    !cause.rule.hits && cause.rows >= params::MIN_ROWS_FOR_FINDING && cause.set.bytes > beyond
-}
-
-/// Predicted misses of the loads of a cause.
-fn misses(context: &Context, cause: &Cause, predicted: &Predicted) -> Option<Misses> {
-    let mut groups: Vec<u32> = (cause.sites.iter())
-        .filter_map(|s| Some(context.sites.get(s)?.group))
-        .collect();
-    groups.sort_unstable();
-    groups.dedup();
-    let mut misses = predicted.of_groups(groups.into_iter())?;
-    misses.curve.clear();
-    Some(misses)
+/// Code without a finding that may lose much time, given the intervals of its misses.
+fn doubtful((cost, line): (f64, Option<&LineName>)) -> String {
+    let line = line.filter(|_| cost >= params::MIN_COST_OF_DOUBT_PCT);
+    line.map_or_else(String::new, |line| {
+        let file = line.file.rsplit('/').next().unwrap_or_default();
+        format!(
+            "; {} ({file}:{}) may lose up to {cost:.0} %, which more or longer windows tell",
+            line.function, line.line
+        )
+    })
 }
 
 /// Share of the time of some pieces of code.

@@ -4,9 +4,7 @@ use crate::data::object_map::{Object, Resolver};
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::params;
-use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::sources::is_system;
-use std::collections::{HashMap, HashSet};
 
 /// Name and allocation of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,25 +15,24 @@ pub(super) struct Named {
     pub allocated: String,
 }
 
-/// Names the object with most of a finding's first touches, or with most of its rows if first
-/// touches are few.
+/// Names the object whose misses cost a finding most time, or that with most of its rows if misses
+/// by object are unknown.
 pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     let Some(objects) = context.objects else {
         return Named::default();
     };
-    let fetched = fetched(context, cause);
-    let (parts, all) = match fetched.iter().map(|o| o.1).sum() {
-        few if few < params::MIN_FIRST_TOUCHES_FOR_OBJECT => (&cause.objects, cause.rows),
-        firsts => (&fetched, firsts),
-    };
-    let parts = divided(objects, parts);
-    let is_large = |o: u32| {
-        objects.samples.contains_key(&o)
-            || extent(context, cause, o).saturating_mul(params::WORKING_SET_OVER_SMALL_OBJECT)
-                >= cause.set.bytes
-    };
+    let missed = missed(context, cause);
+    let parts = divided(
+        objects,
+        if missed.is_empty() {
+            &cause.objects
+        } else {
+            &missed
+        },
+    );
+    let all: f64 = parts.iter().map(|p| p.1).sum();
     let known: Vec<(&Object, f64)> = (parts.iter())
-        .filter(|(number, _)| *number != 0 && is_large(*number))
+        .filter(|(number, _)| *number != 0)
         .filter_map(|&(number, rows)| Some((objects.objects.get(number as usize)?, rows)))
         .collect();
     // A finding may have several objects, such as an array and the elements that it points to. One
@@ -43,7 +40,7 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
     let is_memory = |o: &Object| o.kind == "anonymous" || o.name.starts_with('[');
     let mut most = known
         .iter()
-        .filter(|k| k.1 >= params::MIN_SHARE_OF_NAMED_OBJECT * all as f64);
+        .filter(|k| k.1 >= params::MIN_SHARE_OF_NAMED_OBJECT * all);
     let first = most.clone().find(|k| !is_memory(k.0)).or(most.next());
     if let Some((object, _)) = first {
         return name(object);
@@ -56,7 +53,7 @@ pub(super) fn named(context: &Context, cause: &Cause) -> Named {
         .map(|k| k.1)
         .sum();
     match alike.first() {
-        Some((object, _)) if together >= params::MIN_SHARE_OF_OBJECTS_TOGETHER * all as f64 => {
+        Some((object, _)) if together >= params::MIN_SHARE_OF_OBJECTS_TOGETHER * all => {
             let mut named = name(object);
             let others = alike.len().min(params::MAX_OBJECTS_NAMED_TOGETHER) - 1;
             named.name = format!("{} and {others} other objects", named.name);
@@ -106,28 +103,19 @@ fn divided(objects: &Resolver, parts: &[(u32, u64)]) -> Vec<(u32, f64)> {
     all
 }
 
-/// By object: first touches of its lines, most first. Tables that are read all the time have few.
-fn fetched(context: &Context, cause: &Cause) -> Vec<(u32, u64)> {
-    let sites: HashSet<u32, Mixed> = cause.sites.iter().copied().collect();
-    let mut firsts: HashMap<u32, u64, Mixed> = HashMap::default();
-    let rows = context.windows.iter().flat_map(|w| &w.rows);
-    for row in rows.filter(|r| r.first && sites.contains(&r.site)) {
-        *firsts.entry(row.object).or_default() += 1;
+/// By object that the finding's loads access: its part of the rows, in proportion to the waits for
+/// its misses. Most first.
+fn missed(context: &Context, cause: &Cause) -> Vec<(u32, u64)> {
+    let mut waits = context.prices.of_objects(&cause.groups);
+    waits.retain(|object, _| cause.objects.iter().any(|o| o.0 == *object));
+    let sum: f64 = waits.values().sum();
+    if sum <= 0.0 {
+        return Vec::new();
     }
-    let mut all: Vec<(u32, u64)> = firsts.into_iter().collect();
+    let part = |wait: f64| (wait / sum * cause.rows as f64).round() as u64;
+    let mut all: Vec<(u32, u64)> = waits.into_iter().map(|(o, wait)| (o, part(wait))).collect();
     all.sort_unstable_by_key(|&(object, n)| (std::cmp::Reverse(n), object));
     all
-}
-
-/// Bytes between the lowest and the highest address of an object that a finding's rows access.
-fn extent(context: &Context, cause: &Cause, object: u32) -> u64 {
-    let sites: HashSet<u32, Mixed> = cause.sites.iter().copied().collect();
-    let rows = context.windows.iter().flat_map(|w| &w.rows);
-    let of = rows.filter(|r| r.object == object && sites.contains(&r.site));
-    let ends = of.fold((u64::MAX, 0), |(low, high), r| {
-        (low.min(r.address), high.max(r.address))
-    });
-    ends.1.saturating_sub(ends.0)
 }
 
 /// Name of an object.

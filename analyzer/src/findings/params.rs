@@ -11,15 +11,15 @@
 pub(super) const MAX_FINDINGS_IN_REPORT: usize = 8;
 /// A finding costs at least this much, in percent of the time. Source: Chosen.
 pub(super) const MIN_COST_OF_FINDING_PCT: f64 = 2.0;
+/// Code that may lose this much is named if there is no finding, in percent of the time. Source:
+/// Chosen.
+pub(super) const MIN_COST_OF_DOUBT_PCT: f64 = 10.0;
 /// A finding has at least this many rows. Source: Chosen.
 pub(super) const MIN_ROWS_FOR_FINDING: u64 = 64;
 /// Nothing is found in fewer windows than this. Source: Chosen.
 pub(super) const MIN_WINDOWS_FOR_FINDING: usize = 8;
 /// A finding names at most this many other lines of its cause. Source: Chosen.
 pub(super) const MAX_OTHER_LINES_OF_FINDING: usize = 6;
-/// A working set must exceed this many bytes if the cache level of the rule is unknown. Source:
-/// Chosen.
-pub(super) const DEFAULT_CACHE_BYTES_TO_EXCEED: u64 = 1 << 20;
 
 // Rows that are read.
 
@@ -33,17 +33,8 @@ pub(super) const MAX_PIECES_READ: usize = 64;
 /// A window has at most this many rows. Longer samples are cut. Source: Chosen.
 pub(super) const MAX_ROWS_OF_WINDOW: usize = 1000;
 
-// Caches and cycles.
+// Prices.
 
-/// The levels of common machines: name, bytes, ways, and cycles of a load that hits. They apply if
-/// the machine's caches are unknown. The cycles always apply. Source: Chosen.
-pub(super) const COMMON_CACHE_LEVELS: [(&str, u64, u64, f64); 3] = [
-    ("L1", 32 << 10, 8, 4.0),
-    ("L2", 1 << 20, 16, 14.0),
-    ("L3", 32 << 20, 16, 50.0),
-];
-/// A load from memory takes this many cycles on common machines. Source: Chosen.
-pub(super) const MEMORY_CYCLES: f64 = 220.0;
 /// This share of a latency delays the program if each load waits for the one before. Source:
 /// Chosen.
 pub(super) const FELT_LATENCY_SHARE_IN_CHASE: f64 = 1.0;
@@ -51,10 +42,11 @@ pub(super) const FELT_LATENCY_SHARE_IN_CHASE: f64 = 1.0;
 pub(super) const FELT_LATENCY_SHARE_OVERLAPPING: f64 = 0.25;
 /// This share of a latency delays the program if a prefetcher is ahead. Source: Chosen.
 pub(super) const FELT_LATENCY_SHARE_PREFETCHED: f64 = 0.08;
-/// A load that hits takes this many cycles, other work included. Source: Chosen.
-pub(super) const CYCLES_OF_HITTING_LOAD: f64 = 1.5;
-/// A page walk after a TLB miss takes this many cycles. Source: Chosen.
-pub(super) const CYCLES_OF_PAGE_WALK: f64 = 30.0;
+/// A load that hits takes this many nanoseconds, other work included. Source: Chosen.
+pub(super) const NS_OF_HITTING_LOAD: f64 = 0.5;
+/// A number is known if the upper end of its interval is at most this multiple of the lower end.
+/// Source: Chosen.
+pub(super) const MAX_RATIO_OF_KNOWN_ENDS: f64 = 3.0;
 /// The TLB of common machines covers this many bytes with pages of 4 KiB. Source: Chosen, as 2048
 /// entries.
 pub(super) const TLB_REACH_BYTES: u64 = 2048 * 4096;
@@ -78,19 +70,21 @@ pub(super) const MIN_SHARE_OF_STEPS_IN_PLACE: f64 = 0.9;
 /// Chosen.
 pub(super) const ROWS_PER_FREQUENT_ROW: u64 = 300;
 
-// Walks that return.
+// Walks that take turns, stacks, and descents.
 
-/// A step back by at least this many bytes may end a walk through a block. Source: Chosen, as the
-/// size of a page.
-pub(super) const MIN_RETURN_BYTES: i64 = 4096;
-/// A walk returns if its main step back comes at least this many times. Source: Chosen.
-pub(super) const MIN_RETURNS_OF_WALK: u64 = 4;
-/// The main step back of such a walk has at least this share of its steps back, in percent. Source:
+/// A sequence is told from this many first touches on. Source: Chosen.
+pub(super) const MIN_FIRST_TOUCHES_OF_SEQUENCE: u64 = 16;
+/// Walks take turns if fewer steps than this share stay in their walk. Source: Chosen.
+pub(super) const MAX_SHARE_OF_SHORT_STEPS_IN_TURNS: f64 = 0.5;
+/// At least this share of the steps at the top of a stack goes back by one element. Source: Chosen.
+pub(super) const MIN_SHARE_OF_POPS: f64 = 0.3;
+/// At least this share of the steps at the top of a stack does not go back. Source: Chosen.
+pub(super) const MIN_SHARE_OF_PUSHES: f64 = 0.05;
+/// A step is twice the one before if their ratio is in this range. Source: Chosen.
+pub(super) const RATIO_OF_DOUBLED_STEP: std::ops::Range<f64> = 1.8..2.25;
+/// Steps double or halve if at least this share of them does. Random steps have 8 %. Source:
 /// Chosen.
-pub(super) const MIN_SHARE_OF_RETURN_STEP_PCT: u64 = 60;
-/// A walk returns if the distance moved since the last return, over the step back, is in this
-/// range. Source: Chosen.
-pub(super) const MOVED_OVER_RETURN_STEP: std::ops::Range<f64> = 0.7..1.4;
+pub(super) const MIN_SHARE_OF_STEPS_BY_RATIO: f64 = 0.4;
 
 // Short runs between jumps.
 
@@ -105,22 +99,8 @@ pub(super) const JUMP_SHARE_OF_SHORT_RUNS: std::ops::RangeInclusive<f64> = 1.0 /
 /// Jumps have a pattern if one of them has at least this share of the jumps. Source: Chosen.
 pub(super) const MIN_SHARE_OF_JUMP_WITH_PATTERN: f64 = 0.5;
 
-// Working sets.
-
-/// Addresses at least this many bytes apart lie in different blocks, unless the object has larger
-/// blocks. The limit applies to unknown objects and to objects with many blocks. Source: Chosen.
-pub(super) const MIN_BYTES_BETWEEN_BLOCKS: u64 = 256 << 20;
-/// Visits are unequal if the lower bound of the lines exceeds this multiple of the estimate for
-/// equally likely lines. Source: Chosen.
-pub(super) const MIN_RATIO_OF_UNEQUAL_VISITS: f64 = 1.3;
-/// Recapture is used if at least this share of the lines was seen again. Source: Chosen.
-pub(super) const MIN_REPEATED_SHARE_FOR_RECAPTURE: f64 = 0.1;
-
 // Causes.
 
-/// A first touch weighs as many rows as this when lines and loads of a cause are ranked. Source:
-/// Chosen.
-pub(super) const ROWS_PER_FIRST_TOUCH_IN_RANK: u64 = 16;
 /// A load reads a node if a load of the chase comes within this many rows. Source: Chosen.
 pub(super) const MAX_ROWS_TO_CHASE: usize = 8;
 /// A load reads a node if a load of the chase is less than this many bytes away. Source: Chosen.
@@ -128,6 +108,19 @@ pub(super) const MAX_BYTES_TO_CHASE: u64 = 128;
 /// A load joins a chase if it reads nodes in at least this share of its rows, in percent. Source:
 /// Chosen.
 pub(super) const MIN_ROWS_NEAR_CHASE_PCT: u64 = 60;
+/// A tree is a list if one link leads to a share of the nodes in this range. A link that leads to
+/// all of them is one that a comparison selects. Source: Chosen.
+pub(super) const SHARE_OF_MAIN_LINK: std::ops::Range<f64> = 0.75..0.999;
+/// Children of a node are read one after the other if steps by one link have a share in this range.
+/// Source: Chosen.
+pub(super) const SHARE_OF_CHILD_STEPS: std::ops::Range<f64> = 0.2..0.95;
+/// The root of a tree is visited at least this many times as often as the mean line of its nodes.
+/// Source: Chosen.
+pub(super) const MIN_VISITS_OF_ROOT_OVER_MEAN: f64 = 8.0;
+/// A chain begins in a hash table if a look-up is among this many rows before it. Source: Chosen.
+pub(super) const MAX_ROWS_FROM_TABLE: usize = 64;
+/// A chain of a hash table has a mean number of nodes in this range. Source: Chosen.
+pub(super) const NODES_OF_CHAIN: std::ops::Range<f64> = 1.3..64.0;
 /// The origin of an address is followed through at most this many pointers. Source: Chosen.
 pub(super) const MAX_POINTERS_TO_ORIGIN: usize = 8;
 
@@ -135,9 +128,6 @@ pub(super) const MAX_POINTERS_TO_ORIGIN: usize = 8;
 
 /// An object is named if it has at least this share of the rows. Source: Chosen.
 pub(super) const MIN_SHARE_OF_NAMED_OBJECT: f64 = 0.3;
-/// An object smaller than the working set by this factor is not what the loads go through. Source:
-/// Chosen.
-pub(super) const WORKING_SET_OVER_SMALL_OBJECT: u64 = 16;
 /// Blocks that were not logged are estimated from at least this many first touches of logged
 /// blocks. Source: Chosen.
 pub(super) const MIN_LOGGED_TOUCHES: u64 = 4;
@@ -145,8 +135,6 @@ pub(super) const MIN_LOGGED_TOUCHES: u64 = 4;
 pub(super) const MAX_OBJECTS_NAMED_TOGETHER: usize = 6;
 /// Objects are named together if they have at least this share of the rows. Source: Chosen.
 pub(super) const MIN_SHARE_OF_OBJECTS_TOGETHER: f64 = 0.7;
-/// First touches are used instead of rows from this number on. Source: Chosen.
-pub(super) const MIN_FIRST_TOUCHES_FOR_OBJECT: u64 = 32;
 
 // Fields of elements.
 
@@ -183,8 +171,13 @@ pub(super) const STEP_RATIO_RESOLUTION: f64 = 64.0;
 /// Chosen.
 pub(super) const MIN_ROW_BYTES_OF_COLUMN_WALK: u64 = 128;
 /// A walk in blocks uses at least this share of the bytes of the lines that it fetches. Source:
-/// Chosen.
-pub(super) const MIN_USED_SHARE_OF_BLOCKED_WALK: f64 = 0.5;
+/// Chosen, above the share of a stencil of five columns.
+pub(super) const MIN_USED_SHARE_OF_BLOCKED_WALK: f64 = 0.63;
+/// Columns are told apart by at least this many windows. Source: Chosen.
+pub(super) const MIN_WINDOWS_OF_COLUMNS: usize = 8;
+/// At least this share of the windows of a walk by columns begins in a column that no other window
+/// begins in. Source: Chosen.
+pub(super) const MIN_SHARE_OF_COLUMNS: f64 = 0.25;
 /// As many blocks as this fit the cache, if the advice is followed. Source: Chosen.
 pub(super) const BLOCKS_IN_CACHE: f64 = 2.0;
 /// The side of an advised block is at least 2 to the power of this, in elements. Source: Chosen.
@@ -202,18 +195,17 @@ pub(super) const MIN_WASTEFUL_STEP_BYTES: u64 = 32;
 /// A walk is wasteful if the bytes that it fetches are at least this multiple of those that it
 /// reads. Source: Chosen.
 pub(super) const MIN_FETCHED_OVER_USED_BYTES: u64 = 2;
-/// A prefetcher follows steps of at most this many bytes. Source: Chosen.
-pub(super) const MAX_PREFETCHED_STEP_BYTES: u64 = 256;
 
 // Rule: capacity.
 
 /// A walk through its working set has a step of at least 1 and at most this many bytes. Source:
 /// Chosen, as the length of a line.
 pub(super) const MAX_STEP_BYTES_OF_CAPACITY_WALK: u64 = 64;
-/// A working set just above a cache is at most this multiple of it. Source: Chosen.
-pub(super) const MAX_CAPACITY_SET_OVER_CACHE: f64 = 2.0;
-/// The rule needs at least this many first touches. Source: Chosen.
-pub(super) const MIN_FIRST_TOUCHES_OF_CAPACITY: u64 = 32;
+/// Memory just above a cache is at most this multiple of it, as far as windows have seen it.
+/// Source: Chosen.
+pub(super) const MAX_CAPACITY_EXTENT_OVER_CACHE: f64 = 2.0;
+/// Windows see at least this share of the lines again. Source: Chosen.
+pub(super) const MIN_SHARE_OF_LINES_AGAIN: f64 = 0.1;
 
 // Rule: streaming.
 
@@ -222,22 +214,8 @@ pub(super) const MAX_STEP_BYTES_OF_STREAM: u64 = 128;
 /// A stream has at least this share of such steps. Source: Chosen.
 pub(super) const MIN_SHARE_OF_STREAM_STEPS: f64 = 0.6;
 
-// Rule: irregular.
-
-/// Other loads miss if at least this share of them is cold. Source: Chosen.
-pub(super) const MIN_COLD_SHARE_OF_IRREGULAR: f64 = 0.1;
-
 // Text of all mechanisms.
 
-/// A working set is told as a multiple of the cache from this ratio on. Source: Chosen, as it is
-/// rounded to 2.
-pub(super) const MIN_SET_OVER_CACHE_TO_TELL: f64 = 1.95;
-/// Lines lie spread over memory if there are at least this many. Source: Chosen.
-pub(super) const MIN_LINES_OF_SPREAD: u64 = 64;
-/// Lines lie spread if their pages are more than this share of them, in percent. Source: Chosen.
-pub(super) const MIN_PAGES_OF_SPREAD_PCT: u64 = 75;
-/// Lines lie spread if their extent exceeds this multiple of their bytes. Source: Chosen.
-pub(super) const MIN_EXTENT_OVER_BYTES_OF_SPREAD: u64 = 8;
 /// Huge pages are advised if the extent exceeds this multiple of [`TLB_REACH_BYTES`]. Source:
 /// Chosen.
 pub(super) const MIN_EXTENT_OVER_TLB_REACH: u64 = 4;

@@ -90,6 +90,7 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
             let line = context.users.line(group / 4);
             let named = context.objects.and_then(|o| o.objects.get(object as usize));
             let cost = rows as f64 * params::CYCLES_OF_LINE_TRANSFER;
+            let score = cost * 100.0 / (cost + (all - rows) as f64 + 1.0);
             Finding {
                 kind: if same { "true_sharing" } else { "false_sharing" },
                 title: if same {
@@ -97,14 +98,14 @@ pub(super) fn find(context: &Context) -> Vec<Finding> {
                 } else {
                     "false sharing between threads".into()
                 },
-                score: cost * 100.0 / (cost + (all - rows) as f64 + 1.0),
+                score,
+                score_hi: score,
                 loads: share,
                 function: line.function,
                 module: line.module,
                 file: line.file,
                 line: line.line,
                 object: named.map(|o| o.name.clone()).filter(|_| object != 0).unwrap_or_default(),
-                working_set: count * 64,
                 finding: format!(
                     "{share:.0} % of the loads and stores are to {} of 64 bytes that several threads use and at least one writes, {}",
                     counted(count, "line", "lines"),

@@ -5,7 +5,7 @@ use crate::findings::places::{Place, Places};
 use crate::findings::windows::{Row, Window};
 use crate::util::fast_hash::Mixed;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Observations of a load instruction in windows.
 #[derive(Clone, Debug, Default)]
@@ -19,8 +19,8 @@ pub struct SiteFacts {
     /// Rows that were the first of their window in a line. A window begins with an empty set of
     /// lines, so only its second half is counted; each row there counts twice.
     pub firsts: u64,
-    /// The same for pages of 4 KiB.
-    pub first_pages: u64,
+    /// Those of them that lie next to a line that the instruction touched before in the window.
+    sequences: u64,
     /// Greatest size of an access.
     pub size: u32,
     /// Rows by object.
@@ -30,6 +30,11 @@ pub struct SiteFacts {
     /// Differences between consecutive addresses in a window, with their frequencies.
     steps: HashMap<i64, u64, Mixed>,
     all_steps: u64,
+    /// Steps to lower addresses.
+    backward: u64,
+    /// Steps twice, and half, as long as the one before.
+    doubled: u64,
+    halved: u64,
 }
 
 impl SiteFacts {
@@ -47,6 +52,11 @@ impl SiteFacts {
         self.step()
             .filter(|s| s.1 >= params::MIN_SHARE_OF_REGULAR_STEP && self.has_steps_for_pattern())
             .map(|s| s.0)
+    }
+
+    /// Share of a step in all steps.
+    pub fn step_share(&self, step: i64) -> f64 {
+        self.steps.get(&step).copied().unwrap_or(0) as f64 / self.all_steps.max(1) as f64
     }
 
     /// Share of the steps of at most `bytes` bytes.
@@ -73,34 +83,43 @@ impl SiteFacts {
         self.near(0) > params::MIN_SHARE_OF_STEPS_IN_PLACE
     }
 
-    /// Number of returns of a walk to its start, as loops in blocks make after each block. None if
-    /// the walk returns by various steps, or if it goes on from its new place.
-    pub fn returns(&self) -> Option<u64> {
-        let back = |s: &i64| *s <= -params::MIN_RETURN_BYTES;
-        let all: u64 = self.steps.iter().filter(|s| back(s.0)).map(|s| s.1).sum();
-        let best = (self.steps.iter())
-            .filter(|s| back(s.0))
-            .max_by_key(|&(&s, &n)| (n, s));
-        let (&step, &times) = best?;
-        if times < params::MIN_RETURNS_OF_WALK
-            || times * 100 < all * params::MIN_SHARE_OF_RETURN_STEP_PCT
-        {
-            return None;
-        }
-        // Sum of the other steps.
-        let moved: f64 = (self.steps.iter())
-            .filter(|s| *s.0 != step)
-            .map(|(&s, &n)| s as f64 * n as f64)
-            .sum();
-        let part = moved / (times as f64 * step.unsigned_abs() as f64);
-        params::MOVED_OVER_RETURN_STEP
-            .contains(&part)
-            .then_some(times)
+    /// True if most first touches continue a walk of the same instruction, even one of many walks
+    /// that take turns.
+    pub fn is_in_sequence(&self) -> bool {
+        self.firsts >= params::MIN_FIRST_TOUCHES_OF_SEQUENCE
+            && self.sequences as f64 >= params::MIN_SHARE_OF_STEPS_IN_ORDER * self.firsts as f64
     }
 
-    /// Rows from one return of a walk to the next, see [`SiteFacts::returns`].
-    pub fn lap(&self) -> Option<f64> {
-        self.returns().map(|times| self.rows as f64 / times as f64)
+    /// True if an instruction goes through several walks in turn. Each uses its lines until they
+    /// end, even if the walks are equally far apart, as the rows of an array are.
+    pub fn takes_turns(&self) -> bool {
+        self.is_in_sequence()
+            && self.near(params::MAX_STEP_BYTES_IN_RUN) < params::MAX_SHARE_OF_SHORT_STEPS_IN_TURNS
+    }
+
+    /// True if steps go back by one element and forward again in a few lines, as the top of a stack
+    /// does.
+    pub fn is_stack(&self) -> bool {
+        let forward = 1.0 - self.backward as f64 / self.all_steps.max(1) as f64;
+        self.is_in_order()
+            && self.has_steps_for_pattern()
+            && self.step_share(-i64::from(self.size)) >= params::MIN_SHARE_OF_POPS
+            && forward >= params::MIN_SHARE_OF_PUSHES
+    }
+
+    /// True if steps double, as those down an implicit binary tree do.
+    pub fn doubles(&self) -> bool {
+        self.is_ratio(self.doubled)
+    }
+
+    /// True if steps halve, as those of a binary search do.
+    pub fn halves(&self) -> bool {
+        self.is_ratio(self.halved)
+    }
+
+    fn is_ratio(&self, steps: u64) -> bool {
+        self.all_steps >= params::MIN_STEPS_FOR_SHORT_RUNS
+            && steps as f64 >= params::MIN_SHARE_OF_STEPS_BY_RATIO * self.all_steps as f64
     }
 
     /// Mean length in rows of short runs through memory between jumps without a pattern. None if
@@ -149,8 +168,12 @@ impl SiteFacts {
         best.map_or(0, |b| *b.0)
     }
 
-    fn note_step(&mut self, step: i64) {
+    fn note_step(&mut self, step: i64, before: i64) {
         self.all_steps += 1;
+        self.backward += u64::from(step < 0);
+        let ratio = step.unsigned_abs() as f64 / before.unsigned_abs() as f64;
+        self.doubled += u64::from(params::RATIO_OF_DOUBLED_STEP.contains(&ratio));
+        self.halved += u64::from(params::RATIO_OF_DOUBLED_STEP.contains(&ratio.recip()));
         if self.steps.len() < params::MAX_STEPS_KEPT_PER_LOAD || self.steps.contains_key(&step) {
             *self.steps.entry(step).or_default() += 1;
         } else {
@@ -180,17 +203,25 @@ impl SiteFacts {
         for of_window in places.chunk_by(|a, b| a.0 == b.0) {
             let rows = &windows[of_window[0].0 as usize].rows;
             let mut last: Option<&Row> = None;
+            let mut last_step = 0;
+            let mut lines: HashSet<u64, Mixed> = HashSet::default();
             facts.windows += 1;
             for &(_, at) in of_window {
                 let row = &rows[at as usize];
                 let late = 2 * u64::from(2 * at as usize >= rows.len());
                 facts.group = row.group;
                 facts.firsts += late * u64::from(row.first);
-                facts.first_pages += late * u64::from(row.first_in_page);
+                let line = row.address >> 6;
+                let beside = [line.wrapping_sub(1), line + 1];
+                let continues = row.first && beside.iter().any(|l| lines.contains(l));
+                facts.sequences += late * u64::from(continues);
+                lines.insert(line);
                 facts.size = facts.size.max(row.size);
                 *facts.objects.entry(row.object).or_default() += 1;
                 if let Some(before) = last.replace(row) {
-                    facts.note_step(row.address.wrapping_sub(before.address) as i64);
+                    let step = row.address.wrapping_sub(before.address) as i64;
+                    facts.note_step(step, last_step);
+                    last_step = step;
                 }
             }
         }
@@ -207,15 +238,15 @@ mod tests {
     }
 
     fn window(addresses: impl Iterator<Item = u64>) -> Window {
+        let mut lines = HashSet::new();
         let rows = addresses.map(|address| Row {
+            first: lines.insert(address >> 6),
             address,
             site: 3,
             group: 1,
             size: 8,
             object: 0,
             into: crate::findings::windows::NOWHERE,
-            first: true,
-            first_in_page: false,
         });
         Window {
             rows: rows.collect(),
@@ -236,60 +267,40 @@ mod tests {
         assert_eq!(site.near(63), 0.0);
     }
 
-    /// Windows of 300 loads anywhere in a walk through `rows` rows of 64 words. Rows are 8 KiB
-    /// apart. The walk is repeated, each time moved by `back`.
-    fn blocked(rows: u64, back: impl Fn(u64) -> u64) -> SiteFacts {
-        let at = |i: u64| {
-            let (turn, i) = (i / (64 * rows), i % (64 * rows));
-            (1 << 30) + back(turn) + i / 64 * 8192 + i % 64 * 8
-        };
-        let windows: Vec<Window> = (0..400u64)
-            .map(|w| window((0..300).map(|i| at(w * 7919 + i))))
+    #[test]
+    fn walks_that_take_turns_are_in_sequence() {
+        // 96 streams of words, far apart.
+        let turns = |i: u64| ((i % 96) << 24) + i / 96 * 8;
+        let windows: Vec<Window> = (0..40u64)
+            .map(|w| window((0..1000).map(|i| turns(w * 7919 + i))))
             .collect();
-        facts(&windows)[&3].clone()
+        let site = facts(&windows)[&3].clone();
+        assert!(!site.is_in_order() && site.takes_turns());
     }
 
     #[test]
-    fn walks_in_blocks_come_back() {
-        let block = blocked(64, |_| 0);
-        let times = block.returns().unwrap();
-        let each = block.rows as f64 / times as f64;
-        assert!((3000.0..5500.0).contains(&each), "{each}");
-        // Rows from the last to the first: each step back leads to new ones.
-        assert_eq!(blocked(1, |turn| (1 << 29) - turn * 8192).returns(), None);
-        // Blocks at random places.
-        let anywhere = |turn: u64| {
-            let mixed = (turn + 1).wrapping_mul(6364136223846793005);
-            ((mixed ^ (mixed >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 38) << 12
+    fn ratios_of_steps_tell_descents() {
+        let keys = || (0..30u64).map(|key| key * 27_113 % (1 << 16));
+        let node = |key: u64, level: u64| ((1 << level) + (key >> (16 - level))) * 8;
+        let tree = keys().flat_map(|key| (0..16).map(move |level| node(key, level)));
+        let site = facts(&[window(tree)])[&3].clone();
+        assert!(site.doubles() && !site.halves());
+        // The middle of the range that is left.
+        let middle = |key: u64, level: u64| {
+            let left = 16 - level;
+            (((key >> left) << left) + (1 << left) / 2) * 8
         };
-        assert_eq!(blocked(8, anywhere).returns(), None);
-        // A single walk through all memory.
-        assert_eq!(blocked(1 << 20, |_| 0).returns(), None);
+        let search = keys().flat_map(|key| (0..16).map(move |level| middle(key, level)));
+        let site = facts(&[window(search)])[&3].clone();
+        assert!(site.halves() && !site.doubles());
     }
 
-    /// A matrix of 2048 rows of 2048 numbers, read by columns: as a whole, and in blocks of 16
-    /// columns and rows.
     #[test]
-    fn columns_in_blocks_have_short_laps() {
-        let windows = |blocked: bool| {
-            let address = |i: u64| {
-                let (row, column) = match blocked {
-                    true => (i / 256 * 16 + i % 16, i / 16 % 16),
-                    false => (i % 2048, i / 2048),
-                };
-                (1 << 30) + row % 2048 * 16_384 + column * 8
-            };
-            let windows =
-                (0..400u64).map(|w| window((0..1000).map(move |i| address(w * 7919 + i))));
-            facts(&windows.collect::<Vec<_>>())[&3].clone()
-        };
-        let (whole, blocked) = (windows(false), windows(true));
-        assert_eq!(whole.regular(), Some(16_384));
-        assert_eq!(blocked.regular(), Some(16_384));
-        let caches = crate::findings::caches::Caches::default();
-        let stays = |facts: &SiteFacts| facts.lap().is_some_and(|lap| caches.hold(lap, 16_384));
-        assert!(stays(&blocked), "{:?}", blocked.lap());
-        assert!(!stays(&whole), "{:?}", whole.lap());
+    fn stacks_go_back_and_forth() {
+        let top = |i: u64| (1 << 20) + [0, 8, 16, 8, 16, 24, 16, 8][i as usize % 8];
+        assert!(facts(&[window((0..80).map(top))])[&3].is_stack());
+        assert!(!facts(&[window((0..80).map(|i| i * 8))])[&3].is_stack());
+        assert!(!facts(&[window((0..80).map(|i| i % 8 * 8))])[&3].is_stack());
     }
 
     #[test]

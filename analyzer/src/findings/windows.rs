@@ -31,8 +31,6 @@ pub struct Row {
     pub into: u32,
     /// The row is the first of its window in its line of 64 bytes.
     pub first: bool,
-    /// The row is the first of its window in its page of 4 KiB.
-    pub first_in_page: bool,
 }
 
 /// Unknown offset, see [`Row::into`].
@@ -203,12 +201,9 @@ fn begin(run: &Run) -> Window {
 /// Finds objects, and the first row in each line and page.
 fn complete(window: &mut Window, objects: Option<&Resolver>, recent: &mut Recent) {
     let mut lines: HashSet<u64, Mixed> = HashSet::default();
-    let mut pages: HashSet<u64, Mixed> = HashSet::default();
     let (process, time) = (window.process, window.time);
     for row in &mut window.rows {
         row.first = lines.insert(row.address >> 6);
-        // A row that is not the first in its line is not the first in its page.
-        row.first_in_page = row.first && pages.insert(row.address >> 12);
     }
     let Some(objects) = objects else { return };
     for row in &mut window.rows {

@@ -76,6 +76,16 @@ pub struct CurvePoint {
     pub ratio: Range,
 }
 
+/// Additional nanoseconds of a load that misses a level, on common machines. Level 0 is the first.
+pub(crate) fn wait_ns(level: usize, levels: usize) -> f64 {
+    let [first, middle, last] = params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL;
+    match level {
+        _ if level + 1 == levels => last,
+        0 => first,
+        _ => middle,
+    }
+}
+
 impl Misses {
     /// The last level before memory.
     pub fn last(&self) -> Option<&LevelMisses> {

@@ -11,7 +11,7 @@ use crate::misses::load_weights::{self, LoadWeights, Part};
 use crate::misses::params;
 use crate::misses::visit_table::VisitTable;
 use crate::misses::watched_reuses::{self, Code, WatchedReuses};
-use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias};
+use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches, pace_bias, wait_ns};
 use crate::stages::line_visits::{LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
@@ -387,6 +387,29 @@ impl Predicted {
         self.row(&self.sum(groups))
     }
 
+    /// Misses per recorded access of a group, first at the cache levels. Empty if unknown.
+    pub fn per_access(&self, group: u32) -> &[f64] {
+        self.groups.get(&group).map_or(&[][..], |g| &g.1.value)
+    }
+
+    /// By object: nanoseconds that the misses of some groups wait there.
+    pub fn waits_by_object(&self, groups: &[u32]) -> HashMap<u32, f64, Mixed> {
+        let mut waits: HashMap<u32, f64, Mixed> = HashMap::default();
+        let levels = self.caches.len();
+        for (&object, list) in &self.objects {
+            for (group, ratios) in list.iter().filter(|l| groups.contains(&l.0)) {
+                let all: f64 = self
+                    .groups
+                    .get(group)
+                    .map_or(0.0, |g| g.0.accesses.iter().sum());
+                let of_levels = ratios.value.iter().take(levels).enumerate();
+                let wait: f64 = of_levels.map(|(at, r)| r * wait_ns(at, levels)).sum();
+                *waits.entry(object).or_default() += all * wait;
+            }
+        }
+        waits
+    }
+
     /// Misses of an object. `loads`: by group, the object's loads; `all`: all loads of a group.
     pub fn of_object(
         &self,
@@ -542,11 +565,7 @@ fn ends(value: f64, less: f64, more: f64) -> Range {
 fn stall(levels: &[LevelMisses]) -> Option<Range> {
     let mut all = [0.0; 3];
     for (at, level) in levels.iter().enumerate() {
-        let wait = match at {
-            _ if at + 1 == levels.len() => params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL[2],
-            0 => params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL[0],
-            _ => params::WAIT_NS_OF_FIRST_MIDDLE_LAST_LEVEL[1],
-        };
+        let wait = wait_ns(at, levels.len());
         let left = 1.0 - params::WAIT_SHARE_SAVED_BY_PREFETCH * level.prefetchable.unwrap_or(0.0);
         let ratio = level.ratio?;
         all.iter_mut()

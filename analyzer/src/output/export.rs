@@ -130,8 +130,8 @@ fn kind_of(table: &str, column: &str) -> Option<ColumnKind> {
             | "D_max" | "reuses" | "first_touches" | "stores" | "samples_seen" | "line" | "depth"
             | "instances" | "bytes" | "blocks" | "W" | "windows" | "count" | "from" | "to"
             | "samples" | "from_ns" | "to_ns" | "process" | "thread" | "sample" | "first_load"
-            | "page" | "column" | "block" | "working_set" | "rows" | "sample_min" | "sample_max"
-            | "processes" | "threads" | "element_bytes" | "largest_bytes",
+            | "page" | "column" | "block" | "rows" | "sample_min" | "sample_max" | "processes"
+            | "threads" | "element_bytes" | "largest_bytes",
         ) => ColumnKind::Whole,
         (
             _,

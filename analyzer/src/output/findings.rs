@@ -59,12 +59,14 @@ pub(crate) fn cost(finding: &Finding) -> String {
         Some(_) => " of the time",
         None => "",
     };
-    let costs = match finding.is_upper_bound {
-        true => "may cost up to",
-        false => "costs",
-    };
     let most = finding.time.value.unwrap_or(f64::INFINITY);
-    format!("{costs} {}{of}", roughly(finding.score, most))
+    let ends = (finding.score_lo.min(most), finding.score_hi.min(most));
+    let (costs, cost) = match finding.is_upper_bound {
+        true => ("may cost up to", roughly(finding.score_hi, most)),
+        false if finding.is_vague() => ("may cost", between(ends.0, ends.1)),
+        false => ("costs", roughly(finding.score, most)),
+    };
+    format!("{costs} {cost}{of}")
 }
 
 /// A function in so many columns; where it has no name, with the file that it is in.
@@ -83,6 +85,15 @@ fn roughly(share: f64, most: f64) -> String {
         few if few < 5.0 => "a few %".into(),
         _ if rounded > most => format!("about {} %", (share / 5.0).floor() * 5.0),
         _ => format!("about {rounded} %"),
+    }
+}
+
+/// A cost that is not known more exactly than by its ends.
+fn between(lo: f64, hi: f64) -> String {
+    let ends = [lo, hi].map(|end| format!("{end:.0}"));
+    match ends[0] == ends[1] {
+        true => roughly(hi, f64::INFINITY),
+        false => format!("{} to {} %", ends[0], ends[1]),
     }
 }
 

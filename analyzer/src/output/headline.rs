@@ -19,7 +19,7 @@ const VAGUE: f64 = 50.0;
 /// Columns of a function and of an object that are shown at least.
 const NAME: usize = 24;
 
-/// HeadlineLayout of findings.
+/// Layout of the findings.
 #[derive(Clone, Copy)]
 pub(crate) struct HeadlineLayout<'a> {
     pub(crate) width: usize,

@@ -5,7 +5,6 @@ use crate::data::counts::AccessCounts;
 use crate::data::detail::Detail;
 use crate::data::object_map::Resolver;
 use crate::engine::{Aids, Collect, EngineOptions, EngineOutcome, analyse_with};
-use crate::findings::caches::Caches;
 use crate::findings::windows::Window;
 use crate::findings::{self, Findings};
 use crate::input;
@@ -171,7 +170,7 @@ impl RowCounts<'_> {
                     self.windows,
                     (self.outcome, self.predicted),
                     trace.manifest.triggers_by_time(),
-                    Caches::of(&levels(trace, questions)),
+                    levels(trace, questions),
                 )
             },
         )

@@ -374,7 +374,6 @@ mod tests {
                         object: 0,
                         into: crate::findings::windows::NOWHERE,
                         first: false,
-                        first_in_page: false,
                     })
                     .collect(),
                 ..Window::default()

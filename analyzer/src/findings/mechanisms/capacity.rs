@@ -1,9 +1,8 @@
 //! Data slightly larger than a cache that is read again and again.
 
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told};
+use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
@@ -13,34 +12,36 @@ pub(super) const RULE: Rule = Rule {
     name: "working set just above a cache",
     claims,
     tell,
-    comes_back: true,
     ..Rule::PLAIN
 };
 
-fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
-    let step = facts
+fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
+    facts
         .regular()
         .filter(|s| (1..=params::MAX_STEP_BYTES_OF_CAPACITY_WALK).contains(&s.unsigned_abs()))?;
-    if facts.firsts < params::MIN_FIRST_TOUCHES_OF_CAPACITY || !context.is_frequent(facts) {
+    if !context.is_frequent(facts) {
         return None;
     }
-    let set = context.working_set(&[facts.site], Some(step));
     let level = context
-        .caches
-        .missed(set.bytes)
-        .filter(|l| l.name != "L1")?;
-    (set.bytes as f64 <= params::MAX_CAPACITY_SET_OVER_CACHE * level.bytes as f64)
-        .then(|| Claim::new(Overlap::Prefetched))
+        .prices
+        .of(&[facts.site], &[facts.group], false)
+        .level;
+    let cache = context.prices.caches.get(level.filter(|l| *l > 0)?)?;
+    let seen = context.seen(&[facts.site]);
+    let comes_again = seen.again as f64 >= params::MIN_SHARE_OF_LINES_AGAIN * seen.lines as f64;
+    let most = params::MAX_CAPACITY_EXTENT_OVER_CACHE * cache.size as f64;
+    (comes_again && seen.extent as f64 <= most).then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    let level = context.caches.missed(cause.set.bytes);
-    let (name, size) = level.map_or(("cache", 0), |l| (l.name.as_str(), l.bytes));
+    let level = cause.price.level.unwrap_or(0);
+    let name = context.prices.name(level);
+    let size = context.prices.caches.get(level).map_or(0, |c| c.size);
     Told {
         finding: format!(
-            "{} are gone through again and again, a little more than the {} of the {name}: each line is gone before it comes again",
-            bytes(cause.set.bytes),
-            bytes(size)
+            "{} are gone through again and again, a little more than the {name} holds; {}",
+            bytes(context.seen(&cause.sites).extent),
+            misses(context, cause)
         ),
         advice: format!(
             "do more with each part while it is in the {name} (blocks of at most {}), or make the data smaller (narrower types, fields that are not used taken out)",

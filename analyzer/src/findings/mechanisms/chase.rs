@@ -1,11 +1,12 @@
 //! Pointer chases: each load's address is the value of the one before. Lists, trees, and chains of
 //! hash tables.
 
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Nodes, Rule, Told, cold, huge_pages, over};
+use crate::findings::mechanisms::gather::in_step;
+use crate::findings::mechanisms::{APART, Nodes, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
+use crate::findings::visits;
 use mgz_annotations_schema::sidecar::Origin;
 
 pub(super) const LIST: Rule = Rule {
@@ -14,6 +15,7 @@ pub(super) const LIST: Rule = Rule {
     claims: |context, facts| claim(context, facts, Shape::List),
     tell: tell_list,
     nodes: Nodes::Followed,
+    is_chained: true,
     ..Rule::PLAIN
 };
 
@@ -23,6 +25,7 @@ pub(super) const TREE: Rule = Rule {
     claims: |context, facts| claim(context, facts, Shape::Tree),
     tell: tell_tree,
     nodes: Nodes::Followed,
+    is_chained: true,
     ..Rule::PLAIN
 };
 
@@ -32,6 +35,7 @@ pub(super) const HASH_CHAIN: Rule = Rule {
     claims: |context, facts| claim(context, facts, Shape::HashChain),
     tell: tell_chain,
     nodes: Nodes::Followed,
+    is_chained: true,
     ..Rule::PLAIN
 };
 
@@ -54,17 +58,8 @@ const WALKS: [&str; 5] = [
 ];
 const TREES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
 
-fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<Claim> {
-    let shape = shape(context, facts)?;
-    (shape == wanted).then(|| {
-        // Nodes in the order of the chase are prefetched.
-        let in_order = facts.is_in_order() && facts.has_steps_for_pattern();
-        Claim::new(if in_order {
-            Overlap::Prefetched
-        } else {
-            Overlap::None
-        })
-    })
+fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<i64> {
+    (shape(context, facts)? == wanted).then_some(APART)
 }
 
 fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
@@ -82,14 +77,24 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
     if context.is_named(facts, &TREES) {
         return Some(Shape::Tree);
     }
+    if facts.doubles() {
+        return Some(Shape::Tree);
+    }
     let (origin, from) = context.origin(facts.site);
-    let (origin, head) = match (origin, from) {
-        (Origin::Chain | Origin::Tree, head) => (origin, head),
+    let (link, head) = match (origin, from) {
+        (Origin::Chain | Origin::Tree, head) => (facts.site, head),
         // A field of the node, or data at an index from the node.
-        (Origin::Pointer | Origin::Index, Some(from)) => match context.root(from) {
-            found @ (Origin::Chain | Origin::Tree, _) if origin == Origin::Pointer => found,
+        (Origin::Pointer | Origin::Index, Some(from)) => match context.root_load(from) {
+            (link, Origin::Chain | Origin::Tree, head)
+                if origin == Origin::Pointer || is_field(context, facts, link) =>
+            {
+                (link, head)
+            }
             // The head of a chain, and fields of the first node.
-            (Origin::Hash, _) if origin == Origin::Pointer => return next_is_chain(context, from),
+            (_, Origin::Hash, _) if origin == Origin::Pointer => {
+                return next_is_chain(context, from);
+            }
+            _ if visits::come_from_stack(context, facts, from) => return Some(Shape::Tree),
             _ => return None,
         },
         // The table entry where a chain begins.
@@ -102,11 +107,22 @@ fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
         let (of_head, _) = context.origin(head);
         matches!(of_head, Origin::Hash | Origin::Call)
     });
-    Some(match origin {
-        _ if begins_in_table => Shape::HashChain,
-        Origin::Tree => Shape::Tree,
-        _ => Shape::List,
-    })
+    if begins_in_table || visits::begin_in_table(context, link) {
+        return Some(Shape::HashChain);
+    }
+    let is_tree = match context.origin(link).0 {
+        Origin::Tree => !visits::follow_one_link(context, link),
+        _ => visits::descend(context, link),
+    };
+    Some(if is_tree { Shape::Tree } else { Shape::List })
+}
+
+/// True if a load takes the index of a chase into another array than its link does: a field of a
+/// node whose fields are in arrays of their own.
+fn is_field(context: &Context, facts: &SiteFacts, link: u32) -> bool {
+    let pairs = [(facts.site, link), (link, facts.site)];
+    // The field is read before or after the link.
+    context.is_frequent(facts) && pairs.iter().any(|p| in_step(context, p.0, p.1))
 }
 
 /// A hash chain, if some chain begins at the value of a site's load.
@@ -121,13 +137,12 @@ fn next_is_chain(context: &Context, site: u32) -> Option<Shape> {
 fn tell_list(context: &Context, cause: &Cause) -> Told {
     Told {
         finding: format!(
-            "each load waits for the one before, which has its address; {}, {}",
-            cold(cause),
-            over(context, cause)
+            "each load waits for the one before, which has its address; {}",
+            misses(context, cause)
         ),
         advice: format!(
             "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked{}",
-            huge_pages(cause)
+            huge_pages(context, cause)
         ),
         layout: None,
     }
@@ -149,11 +164,10 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
     };
     Told {
         finding: format!(
-            "each step down waits for the load of the node before; {}, {}",
-            cold(cause),
-            over(context, cause)
+            "each step down waits for the load of the node before; {}",
+            misses(context, cause)
         ),
-        advice: format!("{instead}{}", huge_pages(cause)),
+        advice: format!("{instead}{}", huge_pages(context, cause)),
         layout: None,
     }
 }
@@ -161,13 +175,12 @@ fn tell_tree(context: &Context, cause: &Cause) -> Told {
 fn tell_chain(context: &Context, cause: &Cause) -> Told {
     Told {
         finding: format!(
-            "a look-up goes from the bucket to nodes elsewhere, each load waiting for the one before; {}, {}",
-            cold(cause),
-            over(context, cause)
+            "a look-up goes from the bucket to nodes elsewhere, each load waiting for the one before; {}",
+            misses(context, cause)
         ),
         advice: format!(
             "use a table with open addressing (keys in the table itself), or put the first key into the bucket; look up several keys at a time, so that their misses overlap{}",
-            huge_pages(cause)
+            huge_pages(context, cause)
         ),
         layout: None,
     }

@@ -1,15 +1,15 @@
 //! Column-wise walks through an array that is stored by rows.
 
-use crate::findings::caches::{Overlap, set_apart};
+use crate::data::memory_units::LINE_BYTES;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, cold, over};
+use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::fast_hash::Mixed;
 use crate::util::human::bytes;
 use mgz_annotations_schema::sidecar::Origin;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 pub(super) const RULE: Rule = Rule {
     kind: "column",
@@ -17,16 +17,24 @@ pub(super) const RULE: Rule = Rule {
     claims,
     tell,
     name_in: |file| by_columns(file).then_some(BY_COLUMNS),
-    // A column's lines are used again by the next column, so the first level matters.
-    beyond_level: 0,
-    // Steps of a power of two use few sets of a cache, so the cache holds no more of the column
-    // than of a walk in order.
-    needs_extent: |step| step.is_some_and(|s| s.unsigned_abs().is_power_of_two()),
     ..Rule::PLAIN
 };
 
-/// Share of the bytes that a load instruction reads in the lines that it accesses in a window. A
-/// small stencil reads a few columns side by side and leaves most of a line for the next walk.
+/// Column-wise walks in blocks: windows see most of each line in use before it is left, so there is
+/// nothing to improve.
+pub(super) const BLOCKED: Rule = Rule {
+    kind: "blocked",
+    name: "column-wise walk in blocks",
+    claims: |context, facts| {
+        let is_blocked = |_: &i64| used(context, facts) >= params::MIN_USED_SHARE_OF_BLOCKED_WALK;
+        claims(context, facts).filter(is_blocked)
+    },
+    tell,
+    is_good: true,
+    ..Rule::PLAIN
+};
+
+/// Share of the bytes that a load instruction reads in the lines that it accesses in a window.
 fn used(context: &Context, facts: &SiteFacts) -> f64 {
     let mut bytes: HashSet<(u32, u64), Mixed> = HashSet::default();
     let mut lines: HashSet<(u32, u64), Mixed> = HashSet::default();
@@ -36,23 +44,6 @@ fn used(context: &Context, facts: &SiteFacts) -> f64 {
     }
     bytes.len() as f64 * f64::from(facts.size) / (lines.len().max(1) as f64 * 64.0)
 }
-
-/// Column-wise walks in blocks: the next column follows before the lines are evicted, so there is
-/// nothing to improve.
-pub(super) const BLOCKED: Rule = Rule {
-    kind: "resident",
-    name: "loads that hit",
-    claims: |context, facts| {
-        let claim = claims(context, facts)?;
-        let (lap, step) = facts.lap().zip(facts.regular())?;
-        let stays = context.caches.hold(lap, step)
-            && used(context, facts) >= params::MIN_USED_SHARE_OF_BLOCKED_WALK;
-        stays.then_some(claim)
-    },
-    tell,
-    hits: true,
-    ..Rule::PLAIN
-};
 
 /// Title for languages that store arrays by columns.
 pub(super) const BY_COLUMNS: &str = "row-wise walk of a column-major array";
@@ -65,11 +56,35 @@ pub(super) fn by_columns(file: &str) -> bool {
         .any(|f| ending.eq_ignore_ascii_case(f))
 }
 
-fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
-    let step = facts.regular()?;
-    let column = context.origin(facts.site).0 == Origin::Column
-        && step.unsigned_abs() >= params::MIN_ROW_BYTES_OF_COLUMN_WALK;
-    column.then(|| Claim::new(Overlap::Some))
+fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
+    let step = facts.regular()?.unsigned_abs();
+    let column = step >= params::MIN_ROW_BYTES_OF_COLUMN_WALK
+        && !facts.takes_turns()
+        && (context.origin(facts.site).0 == Origin::Column || moves_on(context, facts, step));
+    column.then_some(APART)
+}
+
+/// True if windows see different columns: the place in a row, which is the address modulo the step,
+/// is not always the same. A walk through one field of large elements has one such place.
+fn moves_on(context: &Context, facts: &SiteFacts, step: u64) -> bool {
+    let object = facts.object();
+    let mut places: BTreeMap<u32, u64> = BTreeMap::new();
+    for (window, row) in context.rows_of(facts.site) {
+        if row.object == object {
+            places.entry(window).or_insert(row.address % step);
+        }
+    }
+    let windows = places.len();
+    let different: BTreeSet<u64> = places.into_values().collect();
+    windows >= params::MIN_WINDOWS_OF_COLUMNS
+        && different.len() as f64 >= params::MIN_SHARE_OF_COLUMNS * windows as f64
+}
+
+/// Bytes of a cache that each line of a walk occupies, given that its steps use only some of the
+/// sets.
+pub(crate) fn set_apart(step: i64) -> u64 {
+    let power = step.unsigned_abs().trailing_zeros().min(62);
+    (1u64 << power).max(LINE_BYTES)
 }
 
 /// Side of a square block, in elements. Two blocks fit the cache, and two columns of it fit the
@@ -91,24 +106,22 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         .and_then(|s| context.sites.get(s))
         .map_or(8, |f| f.size);
     let step = cause.step.unwrap_or(0).unsigned_abs();
-    let cache = context
-        .caches
-        .missed(cause.set.bytes)
-        .or(context.caches.level(0));
-    let (name, side) = cache.map_or(("cache".to_string(), params::DEFAULT_BLOCK_SIDE), |c| {
-        let step = cause.step.unwrap_or(0);
-        (c.name.clone(), block(c.bytes, u64::from(element), step))
+    let step_bytes = cause.step.unwrap_or(0);
+    let level = cause.price.level.unwrap_or(0);
+    let cache = context.prices.caches.get(level);
+    let side = cache.map_or(params::DEFAULT_BLOCK_SIDE, |c| {
+        block(c.size, u64::from(element), step_bytes)
     });
+    let name = context.prices.name(level);
     let (part, subscript) = match by_columns(&cause.line.file) {
         true => ("column", ", over the first subscript"),
         false => ("row", ""),
     };
     Told {
         finding: format!(
-            "each load of the inner loop moves by {} at a time, over whole {part}s, so that only {element} of the 64 bytes of each line are used when it is fetched; {}, {}",
+            "each load of the inner loop moves by {} at a time, over whole {part}s, so that only {element} of the 64 bytes of each line are used when it is fetched; {}",
             bytes(step),
-            cold(cause),
-            over(context, cause)
+            misses(context, cause)
         ),
         advice: format!(
             "exchange the loops, so that the inner one walks along a {part}{subscript}; where both orders are needed, work in blocks of {side} × {side} elements, which fit the {name}"
@@ -125,6 +138,11 @@ mod tests {
     fn blocks_fit_the_sets_that_their_steps_come_to() {
         assert_eq!(block(1 << 20, 8, 16_384 + 8), 256);
         assert_eq!(block(1 << 20, 8, 16_384), 32);
+    }
+
+    #[test]
+    fn steps_of_powers_of_two_have_few_sets() {
+        assert_eq!([-24_576, 8, 100].map(set_apart), [8192, 64, 64]);
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Copies: single loads that read hundreds of bytes.
 
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 
@@ -18,16 +17,16 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     let copies = facts.size >= params::MIN_BYTES_OF_COPY || context.is_named(facts, &NAMES);
-    copies.then(|| Claim::new(Overlap::Prefetched))
+    copies.then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     Told {
         finding: format!(
             "blocks of memory are copied or compared, {}",
-            over(context, cause)
+            misses(context, cause)
         ),
         advice: "of copies: pass a reference or move instead, or copy only what is used; of comparisons: compare something short first (a length, a hash, a prefix)".into(),
         layout: None,

@@ -1,9 +1,8 @@
 //! Gathers: the address of a load is computed from an index loaded from an array.
 
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Layout, Rule, Told, cold, huge_pages, over};
+use crate::findings::mechanisms::{APART, Layout, Rule, Told, huge_pages, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
@@ -17,15 +16,12 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
-    let (Origin::Index, Some(from)) = context.root(facts.site) else {
+fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
+    let (Origin::Index, Some(_)) = context.root(facts.site) else {
         return None;
     };
-    if facts.is_in_order() && facts.has_steps_for_pattern() {
-        return None;
-    }
-    let _ = from;
-    Some(Claim::new(Overlap::Some))
+    let in_order = facts.is_in_order() && facts.has_steps_for_pattern();
+    (!in_order && !facts.is_in_sequence()).then_some(APART)
 }
 
 /// Number of objects that are read at the same places by one index.
@@ -55,27 +51,25 @@ fn together(context: &Context, cause: &Cause) -> usize {
 /// True if two load instructions follow the same index. Between two indices their steps then have a
 /// fixed ratio, that of their element sizes. Otherwise another index takes part in one of the
 /// addresses.
-fn in_step(context: &Context, one: u32, other: u32) -> bool {
+pub(super) fn in_step(context: &Context, one: u32, other: u32) -> bool {
     let mut ratios: BTreeMap<i64, usize> = BTreeMap::new();
-    for window in context.windows {
+    for of_window in (context.places_of(&[one, other])).chunk_by(|a, b| a.0 == b.0) {
+        let rows = &context.windows[of_window[0].0 as usize].rows;
         let (mut at, mut before) = (None, None::<(u64, u64)>);
-        for row in &window.rows {
+        for row in of_window.iter().map(|place| &rows[place.1 as usize]) {
             if row.site == one {
                 at = Some(row.address);
-            } else if row.site == other
-                && let Some(first) = at.take()
-            {
-                if let Some((a, b)) = before {
-                    let steps =
-                        [(first, a), (row.address, b)].map(|s| s.0.wrapping_sub(s.1) as i64);
-                    if steps[1] != 0 {
-                        let ratio =
-                            steps[0] as f64 / steps[1] as f64 * params::STEP_RATIO_RESOLUTION;
-                        *ratios.entry(ratio.round() as i64).or_default() += 1;
-                    }
-                }
-                before = Some((first, row.address));
+                continue;
             }
+            let Some(first) = at.take() else { continue };
+            if let Some((a, b)) = before {
+                let steps = [(first, a), (row.address, b)].map(|s| s.0.wrapping_sub(s.1) as i64);
+                if steps[1] != 0 {
+                    let ratio = steps[0] as f64 / steps[1] as f64 * params::STEP_RATIO_RESOLUTION;
+                    *ratios.entry(ratio.round() as i64).or_default() += 1;
+                }
+            }
+            before = Some((first, row.address));
         }
     }
     let all: usize = ratios.values().sum();
@@ -87,16 +81,15 @@ fn in_step(context: &Context, one: u32, other: u32) -> bool {
 fn tell(context: &Context, cause: &Cause) -> Told {
     let arrays = together(context, cause);
     let finding = format!(
-        "an index that is loaded from an array says where to load; {}, {}",
-        cold(cause),
-        over(context, cause)
+        "an index that is loaded from an array says where to load; {}",
+        misses(context, cause)
     );
     if arrays > 1 {
         return Told {
             finding: format!("{finding}; {arrays} arrays are read at each index"),
             advice: format!(
                 "interleave the arrays (one structure per index), so that one line serves all {arrays} loads{}",
-                huge_pages(cause)
+                huge_pages(context, cause)
             ),
             layout: Some(Layout::InterleavedArrays),
         };
@@ -105,7 +98,7 @@ fn tell(context: &Context, cause: &Cause) -> Told {
         finding,
         advice: format!(
             "sort or renumber the indices so that neighbours come one after the other, process them in blocks of the target array, make its elements smaller, or prefetch some indices ahead{}",
-            huge_pages(cause)
+            huge_pages(context, cause)
         ),
         layout: None,
     }

@@ -1,10 +1,9 @@
 //! Look-ups in a table at a place that is computed from a key, or at random. The key is in the
 //! table itself.
 
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::mechanisms::{APART, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 
@@ -32,23 +31,22 @@ const RUST: [&str; 3] = [
     "hashbrown::rustc_entry",
 ];
 
-fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     // These tables find places by groups of tags, which look like an index, or by calls that hash.
     let is_known = || context.is_named(facts, &TABLES) || context.is_made_with(facts, &RUST);
     let hashed = matches!(context.root(facts.site).0, Origin::Hash) || is_known();
-    (hashed && !facts.is_in_order()).then(|| Claim::new(Overlap::Some))
+    (hashed && !facts.is_in_order() && !facts.is_in_sequence()).then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     Told {
         finding: format!(
-            "each load is at a place that is computed from a key, without an order that a prefetcher could follow; {}, {}",
-            cold(cause),
-            over(context, cause)
+            "each load is at a place that is computed from a key, without an order that a prefetcher could follow; {}",
+            misses(context, cause)
         ),
         advice: format!(
             "make the table smaller (smaller keys, values kept elsewhere, a filter in front of it), or sort or batch the keys and prefetch the places ahead{}",
-            huge_pages(cause)
+            huge_pages(context, cause)
         ),
         layout: None,
     }

@@ -14,27 +14,16 @@ mod search;
 pub(crate) mod streaming;
 mod strided;
 
-use crate::findings::caches::Overlap;
+pub(super) use column::set_apart;
+
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
-use crate::util::human::bytes;
 
-/// A rule's claim that a load instruction is slow for its reason.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Claim {
-    /// The processor's ability to hide the misses.
-    pub overlap: Overlap,
-    /// Claims with different values become different findings, even in one function and loop.
-    pub apart: i64,
-}
-
-impl Claim {
-    fn new(overlap: Overlap) -> Claim {
-        Claim { overlap, apart: 0 }
-    }
-}
+/// Claims with different values become different findings, even in one function and loop. Most
+/// rules have one value.
+const APART: i64 = 0;
 
 /// Text of a finding.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -75,21 +64,16 @@ pub struct Rule {
     pub name: &'static str,
     /// Another title for sources of some languages, by the name of the file.
     pub name_in: fn(file: &str) -> Option<&'static str>,
-    /// Claims a load instruction if the mechanism applies to it.
-    pub claims: fn(&Context, &SiteFacts) -> Option<Claim>,
+    /// Claims a load instruction if the mechanism applies to it. See [`APART`] for the value.
+    pub claims: fn(&Context, &SiteFacts) -> Option<i64>,
     /// Describes a cause.
     pub tell: fn(&Context, &Cause) -> Told,
-    /// True if its loads hit the cache. Such a cause is no finding.
-    pub hits: bool,
-    /// Level of the smallest cache that the working set must exceed. Level 0 is the L1.
-    pub beyond_level: usize,
+    /// True if there is nothing to advise. Such a cause is no finding.
+    pub is_good: bool,
+    /// True if each load waits for the one before.
+    pub is_chained: bool,
     /// Relation to the nodes of lists and trees.
     pub nodes: Nodes,
-    /// True if walks with this step (bytes) occupy a cache by their whole extent, and not only by
-    /// the lines that were seen.
-    pub needs_extent: fn(step: Option<i64>) -> bool,
-    /// True if its walks return to the same memory. The length of the way back bounds the working set.
-    pub comes_back: bool,
 }
 
 impl Rule {
@@ -104,11 +88,9 @@ impl Rule {
             advice: String::new(),
             layout: None,
         },
-        hits: false,
-        beyond_level: 1,
+        is_good: false,
+        is_chained: false,
         nodes: Nodes::Unrelated,
-        needs_extent: |_| false,
-        comes_back: false,
     };
 
     /// True if both are the same mechanism.
@@ -123,7 +105,7 @@ pub fn title(cause: &Cause) -> &'static str {
 }
 
 /// All rules. The first that claims an instruction wins.
-pub const RULES: [&Rule; 16] = [
+pub const RULES: [&Rule; 15] = [
     &copies::RULE,
     &chase::HASH_CHAIN,
     &chase::TREE,
@@ -139,60 +121,19 @@ pub const RULES: [&Rule; 16] = [
     &capacity::RULE,
     &streaming::RULE,
     &irregular::RULE,
-    &irregular::RESIDENT,
 ];
 
-/// For example `over about 64.0M, 2 times the L3`.
-fn over(context: &Context, cause: &Cause) -> String {
-    let mut set = bytes(cause.set.bytes);
-    if is_spread(cause) {
-        let extent = bytes(cause.set.extent);
-        set = format!("{set} that lie spread over {extent}");
-    }
-    let about = match cause.set.at_least {
-        true => "at least",
-        false => "about",
-    };
-    match context.caches.missed(cause.set.bytes) {
-        Some(level) => {
-            let times = cause.set.bytes as f64 / level.bytes as f64;
-            if times >= params::MIN_SET_OVER_CACHE_TO_TELL {
-                format!("over {about} {set}, {times:.0} times the {}", level.name)
-            } else {
-                format!(
-                    "over {about} {set}, more than the {} ({})",
-                    level.name,
-                    bytes(level.bytes)
-                )
-            }
-        }
-        None => format!("over {about} {set}"),
-    }
+/// For example `12 % (9–15) of the loads miss the L2 of 2 MiB`.
+fn misses(context: &Context, cause: &Cause) -> String {
+    cause.price.in_words(&context.prices)
 }
 
-/// For example `62 % of the loads come to a new line`.
-fn cold(cause: &Cause) -> String {
-    let share = 100.0 * cause.cold();
-    format!("{share:.0} % of the loads come to a new line")
-}
-
-/// True if the lines of a cause lie on pages of their own, for the most part.
-fn is_spread(cause: &Cause) -> bool {
-    cause.set.lines >= params::MIN_LINES_OF_SPREAD
-        && cause.set.pages * 100 > cause.set.lines * params::MIN_PAGES_OF_SPREAD_PCT
-        && cause.set.extent / params::MIN_EXTENT_OVER_BYTES_OF_SPREAD > cause.set.bytes
-}
-
-/// Advice against TLB misses. Empty if the memory is small.
-fn huge_pages(cause: &Cause) -> &'static str {
-    let exceeds_tlb =
-        cause.set.extent > params::MIN_EXTENT_OVER_TLB_REACH * params::TLB_REACH_BYTES;
-    if exceeds_tlb && is_spread(cause) {
-        return "; keep what is loaded here together, in an array of its own: each load comes to a page of its own, whose address the TLB has lost as well; 2 MiB pages (madvise MADV_HUGEPAGE) help there, unless it has them";
-    }
-    if exceeds_tlb {
-        "; 2 MiB pages (madvise MADV_HUGEPAGE), unless it has them, save the TLB misses that come on top"
-    } else {
-        ""
+/// Advice against TLB misses. Empty if windows have seen little memory.
+fn huge_pages(context: &Context, cause: &Cause) -> &'static str {
+    match context.seen(&cause.sites).extent
+        > params::MIN_EXTENT_OVER_TLB_REACH * params::TLB_REACH_BYTES
+    {
+        true => "; 2 MiB pages (madvise MADV_HUGEPAGE), unless it has them, save the TLB misses that come on top",
+        false => "",
     }
 }

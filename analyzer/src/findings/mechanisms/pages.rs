@@ -1,10 +1,9 @@
 //! Walks whose every step leads to a new page.
 
 use crate::data::memory_units::PAGE_BYTES;
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
 
@@ -16,19 +15,19 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-fn claims(_: &Context, facts: &SiteFacts) -> Option<Claim> {
+fn claims(_: &Context, facts: &SiteFacts) -> Option<i64> {
     let step = facts.regular()?;
-    (step.unsigned_abs() >= PAGE_BYTES).then(|| Claim::new(Overlap::Some))
+    (step.unsigned_abs() >= PAGE_BYTES && !facts.takes_turns()).then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     let step = cause.step.unwrap_or(0).unsigned_abs();
     Told {
         finding: format!(
-            "the loop moves by {} and so comes to a new page with each load: pages from {} of memory are used, more than a TLB holds with pages of 4 KiB; {}",
+            "the loop moves by {} and so comes to a new page with each load: pages from at least {} of memory are used; {}",
             bytes(step),
-            bytes(cause.set.extent),
-            over(context, cause)
+            bytes(context.seen(&cause.sites).extent),
+            misses(context, cause)
         ),
         advice: "put what is used together onto the same pages (a smaller step, or a copy of the field that is read), or use 2 MiB pages (madvise MADV_HUGEPAGE, or an allocator that does)".into(),
         layout: None,

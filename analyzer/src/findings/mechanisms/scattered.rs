@@ -1,9 +1,8 @@
 //! Objects behind an array of pointers that were allocated one by one.
 
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::mechanisms::{APART, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use crate::util::human::count;
 use mgz_annotations_schema::sidecar::Origin;
@@ -16,33 +15,29 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     let (Origin::Pointer, Some(from)) = context.origin(facts.site) else {
         return None;
     };
     let pointers = context.sites.get(&from)?;
     // A pointer that stays the same leads to a single object.
-    if pointers.is_in_place() || facts.is_in_order() {
+    if pointers.is_in_place() || facts.is_in_order() || facts.is_in_sequence() {
         return None;
     }
-    Some(Claim::new(Overlap::Some))
+    Some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
-    let pages = format!(
-        "{} lines on {} pages",
-        count(cause.set.lines),
-        count(cause.set.pages)
-    );
+    let seen = context.seen(&cause.sites);
+    let pages = format!("{} lines on {} pages", count(seen.lines), count(seen.pages));
     Told {
         finding: format!(
-            "loads go through pointers to objects that were allocated one by one: {pages} were seen; {}, {}",
-            cold(cause),
-            over(context, cause)
+            "loads go through pointers to objects that were allocated one by one: {pages} were seen; {}",
+            misses(context, cause)
         ),
         advice: format!(
             "store the objects themselves in the array instead of pointers to them, or allocate them from one pool in the order of their use{}",
-            huge_pages(cause)
+            huge_pages(context, cause)
         ),
         layout: None,
     }

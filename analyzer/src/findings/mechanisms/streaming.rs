@@ -1,9 +1,8 @@
 //! Walks in order through more than the caches hold.
 
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 
@@ -12,26 +11,31 @@ pub(crate) const RULE: Rule = Rule {
     name: "streaming through memory",
     claims,
     tell,
-    comes_back: true,
     ..Rule::PLAIN
 };
 
-fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     // A prefetcher does not get ahead of short runs.
     if facts.short_runs().is_some() {
         return None;
     }
-    let walks = facts.near(params::MAX_STEP_BYTES_OF_STREAM) >= params::MIN_SHARE_OF_STREAM_STEPS
+    let walks = facts.is_in_sequence()
+        || facts.near(params::MAX_STEP_BYTES_OF_STREAM) >= params::MIN_SHARE_OF_STREAM_STEPS
         || context.walks(facts.site);
-    (walks && facts.has_steps_for_pattern()).then(|| Claim::new(Overlap::Prefetched))
+    (walks && facts.has_steps_for_pattern()).then_some(APART)
 }
 
 fn tell(context: &Context, cause: &Cause) -> Told {
     let per_line = 1.0 / cause.cold().max(1e-3);
+    let main = cause.sites.first().and_then(|s| context.sites.get(s));
+    let order = match main.is_some_and(SiteFacts::takes_turns) {
+        true => "several parts of memory are read in order and in turn",
+        false => "memory is read in order",
+    };
     Told {
         finding: format!(
-            "memory is read in order, {per_line:.0} loads a line, {}: nothing is left in a cache when it is read again",
-            over(context, cause)
+            "{order}, {per_line:.0} loads a line; {}",
+            misses(context, cause)
         ),
         advice: "do more with the data while it is in a cache: join this loop with the one that makes or uses the same data, work in blocks, or make the elements smaller".into(),
         layout: None,

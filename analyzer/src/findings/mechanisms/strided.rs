@@ -1,10 +1,9 @@
 //! Steps that skip most of each line, as when one field of large elements is read.
 
 use crate::data::elements::{Element, Field};
-use crate::findings::caches::Overlap;
 use crate::findings::cause::Cause;
 use crate::findings::context::Context;
-use crate::findings::mechanisms::{Claim, Layout, Rule, Told, over};
+use crate::findings::mechanisms::{Layout, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::findings::windows::NOWHERE;
@@ -18,9 +17,9 @@ pub(super) const RULE: Rule = Rule {
     ..Rule::PLAIN
 };
 
-fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+fn claims(context: &Context, facts: &SiteFacts) -> Option<i64> {
     let step = facts.regular()?;
-    if !context.is_frequent(facts) {
+    if !context.is_frequent(facts) || facts.takes_turns() {
         return None;
     }
     if step.unsigned_abs() < params::MIN_WASTEFUL_STEP_BYTES
@@ -33,16 +32,8 @@ fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
         .map(|r| r.1 - r.0)
         .sum();
     let fetched = step.unsigned_abs().min(64 * used.div_ceil(8).max(1));
-    (used * params::MIN_FETCHED_OVER_USED_BYTES <= fetched.min(step.unsigned_abs())).then_some(
-        Claim {
-            overlap: if step.unsigned_abs() <= params::MAX_PREFETCHED_STEP_BYTES {
-                Overlap::Prefetched
-            } else {
-                Overlap::Some
-            },
-            apart: step.abs(),
-        },
-    )
+    (used * params::MIN_FETCHED_OVER_USED_BYTES <= fetched.min(step.unsigned_abs()))
+        .then_some(step.abs())
 }
 
 /// Ranges of bytes that loads with this step read in an object's elements. Offsets are relative to
@@ -123,8 +114,8 @@ fn tell(context: &Context, cause: &Cause) -> Told {
     };
     Told {
         finding: format!(
-            "{bytes} of each element's {of} bytes are read ({places}), but whole lines are fetched, {}",
-            over(context, cause)
+            "{bytes} of each element's {of} bytes are read ({places}), but whole lines are fetched; {}",
+            misses(context, cause)
         ),
         advice: "split the elements: keep the fields that this loop reads in an array of their own (structure of arrays, or hot and cold parts)".into(),
         layout: Some(Layout::SplitElements),

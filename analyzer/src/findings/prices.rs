@@ -1,0 +1,213 @@
+//! Prices of loads: predicted misses times latencies.
+//!
+//! The misses are those of the tables ([`crate::misses`]). A group's misses are divided among its
+//! load instructions by their first touches. Without a prediction, each first touch of a window may
+//! miss all levels, and the price is an upper bound.
+
+use crate::findings::params;
+use crate::findings::sites::SiteFacts;
+use crate::misses::{Misses, Predicted, caches, wait_ns};
+use crate::util::fast_hash::Mixed;
+use crate::util::human::bytes;
+use mgz_annotations_schema::manifest::Cache;
+use std::collections::HashMap;
+
+/// Misses of load instructions in the rows that were read.
+pub struct Prices<'a> {
+    /// First level first.
+    pub caches: Vec<Cache>,
+    predicted: Option<&'a Predicted>,
+    /// By instruction: rows, and misses at each level.
+    misses: HashMap<u32, (u64, Vec<f64>), Mixed>,
+}
+
+/// The price of some loads.
+#[derive(Clone, Debug, Default)]
+pub struct Price {
+    /// Predicted misses of the loads. None if misses are not predicted.
+    pub misses: Option<Misses>,
+    /// Number of the level whose misses cost most.
+    pub level: Option<usize>,
+    /// Nanoseconds that the rows wait, with the ends of the interval.
+    pub wait_ns: [f64; 3],
+}
+
+impl<'a> Prices<'a> {
+    /// Divides the predicted misses among the load instructions of `sites`.
+    pub fn new(
+        caches: Vec<Cache>,
+        predicted: Option<&'a Predicted>,
+        sites: &HashMap<u32, SiteFacts, Mixed>,
+    ) -> Prices<'a> {
+        let mut groups: HashMap<u32, (u64, u64), Mixed> = HashMap::default();
+        for facts in sites.values() {
+            let sums = groups.entry(facts.group).or_default();
+            *sums = (sums.0 + facts.rows, sums.1 + facts.firsts);
+        }
+        let of = |facts: &SiteFacts| {
+            let (rows, firsts) = groups[&facts.group];
+            let part = match firsts {
+                0 => facts.rows as f64 / rows.max(1) as f64,
+                _ => facts.firsts as f64 / firsts as f64,
+            };
+            let misses = match predicted {
+                Some(predicted) => (predicted.per_access(facts.group).iter())
+                    .take(caches.len())
+                    .map(|ratio| ratio * rows as f64 * part)
+                    .collect(),
+                None => vec![(facts.firsts as f64).min(facts.rows as f64); caches.len()],
+            };
+            (facts.site, (facts.rows, misses))
+        };
+        Prices {
+            misses: sites.values().map(of).collect(),
+            caches,
+            predicted,
+        }
+    }
+
+    /// True if misses are predicted.
+    pub fn are_predicted(&self) -> bool {
+        self.predicted.is_some()
+    }
+
+    /// Name of a level.
+    pub fn name(&self, level: usize) -> String {
+        self.caches
+            .get(level)
+            .map_or_else(String::new, caches::name)
+    }
+
+    /// Nanoseconds that the rows of a load instruction wait if no two loads overlap.
+    pub fn of_site(&self, site: u32) -> f64 {
+        let misses = self.misses.get(&site).into_iter().flat_map(|m| &m.1);
+        let wait = |(level, misses): (usize, &f64)| misses * wait_ns(level, self.caches.len());
+        misses.enumerate().map(wait).sum()
+    }
+
+    /// By object: its part of the misses of some groups.
+    pub fn of_objects(&self, groups: &[u32]) -> HashMap<u32, f64, Mixed> {
+        self.predicted
+            .map(|p| p.waits_by_object(groups))
+            .unwrap_or_default()
+    }
+
+    /// The price of some load instructions of these groups. `chained`: each load waits for the one
+    /// before.
+    pub fn of(&self, sites: &[u32], groups: &[u32], chained: bool) -> Price {
+        let mut misses = (self.predicted).and_then(|p| p.of_groups(groups.iter().copied()));
+        if let Some(misses) = &mut misses {
+            misses.curve.clear();
+        }
+        let levels = misses.as_ref().map_or(&[][..], |m| &m.levels);
+        let ahead = levels.last().and_then(|l| l.prefetchable).unwrap_or(0.0);
+        let alone = match chained {
+            true => params::FELT_LATENCY_SHARE_IN_CHASE,
+            false => params::FELT_LATENCY_SHARE_OVERLAPPING,
+        };
+        let felt = ahead * params::FELT_LATENCY_SHARE_PREFETCHED + (1.0 - ahead) * alone;
+        let (mut wait, mut most, mut level) = ([0.0; 3], 0.0, None);
+        for at in 0..self.caches.len() {
+            let known = || sites.iter().filter_map(|s| self.misses.get(s));
+            let value: f64 = known().filter_map(|m| m.1.get(at)).sum();
+            let rows: u64 = known().map(|m| m.0).sum();
+            let ratio = levels.get(at).and_then(|l| l.ratio);
+            let counts = match ratio {
+                Some([lo, middle, hi]) if middle > 0.0 => {
+                    [lo, middle, hi].map(|r| value * r / middle)
+                }
+                Some([_, _, hi]) => [0.0, value, rows as f64 * hi],
+                None => [0.0, value, value],
+            };
+            let latency = wait_ns(at, self.caches.len());
+            let each = match ratio {
+                Some(ratio) if at == 0 && !chained => {
+                    ratio.map(|r| felt * (latency - hidden_ns(r)).max(0.0))
+                }
+                _ => [felt * latency; 3],
+            };
+            for ((sum, count), each) in wait.iter_mut().zip(counts).zip(each) {
+                *sum += count * each;
+            }
+            if value * each[1] > most {
+                (most, level) = (value * each[1], Some(at));
+            }
+        }
+        Price {
+            misses,
+            level,
+            wait_ns: wait,
+        }
+    }
+}
+
+/// Nanoseconds of each miss that other loads hide: those between two misses. They hide the short
+/// latency behind the first level. `ratio`: misses per load.
+fn hidden_ns(ratio: f64) -> f64 {
+    params::NS_OF_HITTING_LOAD / ratio.max(f64::MIN_POSITIVE)
+}
+
+impl Price {
+    /// For example `12 % (9–15) of the loads miss the L2 of 2 MiB`.
+    pub fn in_words(&self, prices: &Prices) -> String {
+        let of = |misses: &Misses| {
+            let at = self.level?;
+            let level = misses.levels.get(at)?;
+            let of = format!(
+                "of the loads miss the {} of {}",
+                level.level,
+                bytes(level.size)
+            );
+            Some(format!("{} {of}", share(level.ratio?)))
+        };
+        match self.misses.as_ref().and_then(of) {
+            Some(text) => text,
+            None if prices.are_predicted() => "few of the loads miss".into(),
+            None => "the number of misses is not known".into(),
+        }
+    }
+}
+
+/// A ratio as percent with its interval; without a value if the ends differ by much.
+fn share([lo, value, hi]: [f64; 3]) -> String {
+    let pct = |part: f64| match 100.0 * part {
+        few if few < 9.95 => format!("{few:.1}"),
+        more => format!("{more:.0}"),
+    };
+    match (pct(lo), pct(hi)) {
+        (lo, hi) if lo == hi => format!("{lo} %"),
+        (low, high) if hi > params::MAX_RATIO_OF_KNOWN_ENDS * lo => format!("{low} to {high} %"),
+        (lo, hi) => format!("{} % ({lo}–{hi})", pct(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(site: u32, rows: u64, firsts: u64) -> (u32, SiteFacts) {
+        let mut facts = SiteFacts::default();
+        (facts.site, facts.group) = (site, 4);
+        (facts.rows, facts.firsts) = (rows, firsts);
+        (site, facts)
+    }
+
+    #[test]
+    fn an_unknown_price_is_an_upper_bound() {
+        let sites: HashMap<u32, SiteFacts, Mixed> =
+            [site(1, 100, 50), site(2, 100, 0)].into_iter().collect();
+        let prices = Prices::new(caches::typical(), None, &sites);
+        let of = |site: u32| prices.of(&[site], &[4], true);
+        assert_eq!(of(1).wait_ns, [0.0, 4650.0, 4650.0]);
+        assert_eq!((of(2).wait_ns, of(2).level), ([0.0; 3], None));
+        assert_eq!(of(1).in_words(&prices), "the number of misses is not known");
+        assert!(prices.of_site(1) > prices.of_site(2));
+    }
+
+    #[test]
+    fn wide_intervals_have_no_value() {
+        assert_eq!(share([0.1, 0.12, 0.15]), "12 % (10–15)");
+        assert_eq!(share([0.0, 0.12, 0.15]), "0.0 to 15 %");
+        assert_eq!(share([1.0; 3]), "100 %");
+    }
+}

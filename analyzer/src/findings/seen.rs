@@ -1,0 +1,81 @@
+//! Memory that windows have seen of some loads. It is a lower bound of what the loads go through.
+
+use crate::findings::places::Place;
+use crate::findings::windows::Window;
+use std::collections::BTreeMap;
+
+/// Memory that windows have seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Bytes from the lowest to the highest address, summed over objects.
+    pub extent: u64,
+    /// Different lines.
+    pub lines: u64,
+    /// Different pages of 4 KiB.
+    pub pages: u64,
+    /// Lines that a later window saw again.
+    pub again: u64,
+}
+
+/// Collects the lines of rows. `places`: the rows.
+pub fn of(windows: &[Window], places: &[Place]) -> Seen {
+    let mut ends: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
+    let mut lines: Vec<(u64, u32)> = Vec::with_capacity(places.len());
+    for &(number, at) in places {
+        let window = &windows[number as usize];
+        let row = &window.rows[at as usize];
+        lines.push((row.address >> 6, number));
+        let of = ends
+            .entry((window.process, row.object))
+            .or_insert((u64::MAX, 0));
+        *of = (
+            of.0.min(row.address),
+            of.1.max(row.address + u64::from(row.size)),
+        );
+    }
+    lines.sort_unstable();
+    lines.dedup();
+    let mut seen = Seen {
+        extent: ends.values().map(|e| e.1 - e.0).sum(),
+        ..Seen::default()
+    };
+    let mut last_page = None;
+    for same in lines.chunk_by(|a, b| a.0 == b.0) {
+        seen.lines += 1;
+        seen.again += u64::from(same.len() > 1);
+        let page = Some(same[0].0 >> 6);
+        seen.pages += u64::from(page != last_page);
+        last_page = page;
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::windows::Row;
+
+    #[test]
+    fn lines_of_windows_are_counted_once() {
+        let window = |first: u64| Window {
+            rows: (first..first + 4)
+                .map(|line| Row {
+                    address: line * 64,
+                    size: 8,
+                    ..Row::default()
+                })
+                .collect(),
+            ..Window::default()
+        };
+        let windows = [window(62), window(64)];
+        let places: Vec<Place> = (0..2).flat_map(|w| (0..4).map(move |at| (w, at))).collect();
+        let seen = of(&windows, &places);
+        let wanted = Seen {
+            extent: 5 * 64 + 8,
+            lines: 6,
+            pages: 2,
+            again: 2,
+        };
+        assert_eq!(seen, wanted);
+    }
+}
