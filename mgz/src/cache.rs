@@ -86,7 +86,7 @@ pub fn look_up(entry: &Path) -> bool {
 }
 
 /// Makes an entry: `fill` writes the files into a folder, and says what they were made of.
-pub fn instrument_into(
+pub fn add_cache_entry(
     entry: &Path,
     fill: impl FnOnce(&Path) -> anyhow::Result<Vec<SourceFile>>,
 ) -> anyhow::Result<()> {
@@ -187,11 +187,11 @@ mod tests {
             std::fs::write(folder.join("app"), "code")?;
             Ok(vec![SourceFile::of(&source)?])
         };
-        make(&entry, fill).unwrap();
+        add_cache_entry(&entry, fill).unwrap();
         assert!(look_up(&entry) && entry.join("app").exists());
         std::fs::write(&source, "other").unwrap();
         assert!(!look_up(&entry));
-        make(&entry, fill).unwrap();
+        add_cache_entry(&entry, fill).unwrap();
         assert!(look_up(&entry));
         let names: Vec<_> = std::fs::read_dir(dir.path().join("cache"))
             .unwrap()
@@ -212,7 +212,7 @@ mod tests {
                     std::fs::write(folder.join("app"), "code")?;
                     Ok(Vec::new())
                 };
-                make(&entry, fill).unwrap();
+                add_cache_entry(&entry, fill).unwrap();
                 for _ in 0..20 {
                     assert!(entry.join("app").exists());
                 }
@@ -229,7 +229,7 @@ mod tests {
     fn an_entry_that_could_not_be_filled_is_not_there() {
         let dir = tempfile::tempdir().unwrap();
         let entry = dir.path().join("key");
-        let failed = make(&entry, |_| anyhow::bail!("declined"));
+        let failed = add_cache_entry(&entry, |_| anyhow::bail!("declined"));
         assert!(failed.is_err() && !look_up(&entry));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }

@@ -114,7 +114,7 @@ impl Modules {
                     "mgz: extension modules are instrumented as Python imports them, which takes time in this run; the next one finds them in the cache"
                 );
             }
-            cache::instrument_into(&entry, |folder| self.fill(module, folder, name))?;
+            cache::add_cache_entry(&entry, |folder| self.fill(module, folder, name))?;
         }
         Ok(match std::fs::read_to_string(entry.join(DECLINED)) {
             Ok(why) => Module::Left(why),
@@ -172,7 +172,7 @@ pub fn prepare(program: &Path, asked: &Asked) -> anyhow::Result<InstrumentOutcom
         return Ok(InstrumentOutcome::Ready { file, cached: true });
     }
     let mut refused = None;
-    let made = cache::instrument_into(&entry, |folder| {
+    let made = cache::add_cache_entry(&entry, |folder| {
         match instrument_with_libraries(&tool, &program, &folder.join(name), asked)? {
             Ok(report) => Ok(libraries(&report)),
             Err(status) => {

@@ -393,7 +393,7 @@ mod tests {
             ),
         ])
         .unwrap();
-        let again = rows(&table);
+        let again = json_rows(&table);
         assert_eq!(
             [&again[0]["strides"], &again[1]["strides"]],
             [&strides[0], &strides[1]]

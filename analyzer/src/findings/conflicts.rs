@@ -34,7 +34,7 @@ impl Counted {
 type Part = (u32, Option<u32>);
 
 /// Finds set conflicts.
-pub(super) fn find(
+pub(super) fn find_conflicts(
     context: &Context,
     outcome: &EngineOutcome,
     times: Option<&TimeShares>,

@@ -10,13 +10,13 @@ pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
     let object = |c: &Cause| c.objects.first().map_or(0, |o| o.0);
     let mut gone = vec![false; list.len()];
     for i in 0..list.len() {
-        if gone[i] || !causes[i].rule.is(&streaming::RULE) {
+        if gone[i] || !causes[i].rule.is(&streaming::STREAMING_RULE) {
             continue;
         }
         let same: Vec<usize> = (i + 1..list.len())
             .filter(|&j| {
                 !gone[j]
-                    && causes[j].rule.is(&streaming::RULE)
+                    && causes[j].rule.is(&streaming::STREAMING_RULE)
                     && list[j].function == list[i].function
                     && object(causes[i]) != 0
                     && object(causes[j]) == object(causes[i])

@@ -137,7 +137,7 @@ pub struct Findings {
 }
 
 /// Finds everything. `by_time`: windows were taken by time.
-pub fn find(
+pub fn find_findings(
     code: &CodeMap,
     (objects, paths): (Option<&Resolver>, Option<&CallPaths>),
     windows: &[Window],
@@ -197,11 +197,11 @@ pub fn find(
     }
     fusion::join(&kept, &mut list);
     // Misses that conflicts cause have no other cause.
-    let conflicts = conflicts::find(&context, outcome, times.as_ref());
+    let conflicts = conflicts::find_conflicts(&context, outcome, times.as_ref());
     let place = |f: &Finding| (f.function.clone(), f.file.clone(), f.line);
     list.retain(|f| conflicts.iter().all(|c| place(c) != place(f)));
     list.extend(conflicts);
-    list.extend(sharing::find(&context));
+    list.extend(sharing::find_sharing(&context));
     list.sort_by(|a, b| {
         b.score
             .total_cmp(&a.score)

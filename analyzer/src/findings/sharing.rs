@@ -55,7 +55,7 @@ fn uses(context: &Context) -> HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> {
 }
 
 /// Finds sharing, if stores were recorded.
-pub(super) fn find(context: &Context) -> Vec<Finding> {
+pub(super) fn find_sharing(context: &Context) -> Vec<Finding> {
     let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
     if threads.len() < 2 || context.windows.iter().all(|w| w.stores.is_empty()) {
         return Vec::new();

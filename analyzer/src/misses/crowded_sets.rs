@@ -56,7 +56,7 @@ pub(crate) struct Crowd {
 pub(crate) type Crowded = [Vec<Option<Crowd>>; LEVELS];
 
 /// Finds the crowded sets of all levels but the first.
-pub(crate) fn find(
+pub(crate) fn find_crowded_sets(
     lines: &LineVisits,
     caches: &[Sets; LEVELS],
     late: &[LateVisit],
@@ -183,7 +183,9 @@ mod tests {
             ways: 16,
         };
         let caches = [Sets::default(), cache, Sets::default(), Sets::default()];
-        find(&lines, &caches, late, 1)[1].first()?.clone()
+        find_crowded_sets(&lines, &caches, late, 1)[1]
+            .first()?
+            .clone()
     }
 
     /// 200 samples visit 300 of 40,000 lines each, at random.

@@ -278,7 +278,7 @@ impl<'a> VisitTable<'a> {
             .collect();
         table.add_watches(code, &late_of_cells, &watched);
         table.add_laps(walk_laps::of_cells(&lines.walks, &numbers, object));
-        table.crowded = crowded_sets::find(lines, caches, &late, table.cells.len());
+        table.crowded = crowded_sets::find_crowded_sets(lines, caches, &late, table.cells.len());
         table
     }
 

@@ -164,7 +164,7 @@ impl RowCounts<'_> {
         rayon::join(
             || material.build(warnings),
             || {
-                findings::find(
+                findings::find_findings(
                     &trace.code,
                     (self.objects, self.paths),
                     self.windows,

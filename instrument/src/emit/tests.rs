@@ -35,7 +35,10 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         while decoder.can_decode() {
             let inst = decoder.decode();
             assert!(!inst.is_invalid());
-            insns.push(Insn { dead, ..make_insn(inst) });
+            insns.push(Insn {
+                dead,
+                ..make_insn(inst)
+            });
         }
         at += block.len() as u64;
         list.push(Block {

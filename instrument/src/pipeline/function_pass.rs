@@ -640,8 +640,9 @@ mod tests {
 
     #[test]
     fn a_call_for_the_return_address_is_seen() {
-        let insn =
-            |bytes: &[u8]| make_insn(Decoder::with_ip(64, bytes, 0x1010, DecoderOptions::NONE).decode());
+        let insn = |bytes: &[u8]| {
+            make_insn(Decoder::with_ip(64, bytes, 0x1010, DecoderOptions::NONE).decode())
+        };
         let range = 0x1000..0x1020;
         assert!(
             calls_itself_inside(&insn(&[0xe8, 0, 0, 0, 0]), &range),

@@ -7,7 +7,7 @@ use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const CAPACITY_RULE: Rule = Rule {
     kind: "capacity",
     name: "working set just above a cache",
     claims,

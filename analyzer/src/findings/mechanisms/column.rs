@@ -11,7 +11,7 @@ use crate::util::human::bytes;
 use mgz_annotations_schema::sidecar::Origin;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const COLUMN_RULE: Rule = Rule {
     kind: "column",
     name: "column-wise walk of a row-major array",
     claims,

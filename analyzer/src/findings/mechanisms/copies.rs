@@ -9,7 +9,7 @@ use crate::findings::sites::SiteFacts;
 /// Functions that copy or compare memory.
 const NAMES: [&str; 6] = ["memcpy", "memmove", "memcmp", "strcpy", "strlen", "mempcpy"];
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const COPIES_RULE: Rule = Rule {
     kind: "copy",
     name: "copies",
     claims,

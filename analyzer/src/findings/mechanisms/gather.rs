@@ -8,7 +8,7 @@ use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 use std::collections::BTreeMap;
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const GATHER_RULE: Rule = Rule {
     kind: "gather",
     name: "gather through an index array",
     claims,

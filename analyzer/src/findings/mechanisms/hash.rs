@@ -7,7 +7,7 @@ use crate::findings::mechanisms::{APART, Rule, Told, huge_pages, misses};
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const HASH_RULE: Rule = Rule {
     kind: "hash_table",
     name: "look-ups at computed places, as in a hash table",
     claims,

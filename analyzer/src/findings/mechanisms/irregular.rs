@@ -4,7 +4,7 @@ use crate::findings::cause::Cause;
 use crate::findings::context::Context;
 use crate::findings::mechanisms::{APART, Nodes, Rule, Told, huge_pages, misses};
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const IRREGULAR_RULE: Rule = Rule {
     kind: "irregular",
     name: "addresses without an order",
     claims: |_, _| Some(APART),

@@ -106,21 +106,21 @@ pub fn title(cause: &Cause) -> &'static str {
 
 /// All rules. The first that claims an instruction wins.
 pub const RULES: [&Rule; 15] = [
-    &copies::RULE,
+    &copies::COPIES_RULE,
     &chase::HASH_CHAIN,
     &chase::TREE,
     &chase::LIST,
-    &search::RULE,
-    &hash::RULE,
-    &scattered::RULE,
-    &gather::RULE,
+    &search::SEARCH_RULE,
+    &hash::HASH_RULE,
+    &scattered::SCATTERED_RULE,
+    &gather::GATHER_RULE,
     &column::BLOCKED,
-    &column::RULE,
-    &pages::RULE,
-    &strided::RULE,
-    &capacity::RULE,
-    &streaming::RULE,
-    &irregular::RULE,
+    &column::COLUMN_RULE,
+    &pages::PAGES_RULE,
+    &strided::STRIDED_RULE,
+    &capacity::CAPACITY_RULE,
+    &streaming::STREAMING_RULE,
+    &irregular::IRREGULAR_RULE,
 ];
 
 /// For example `12 % (9–15) of the loads miss the L2 of 2 MiB`.
@@ -133,7 +133,9 @@ fn huge_pages(context: &Context, cause: &Cause) -> &'static str {
     match context.seen(&cause.sites).extent
         > params::MIN_EXTENT_OVER_TLB_REACH * params::TLB_REACH_BYTES
     {
-        true => "; 2 MiB pages (madvise MADV_HUGEPAGE), unless it has them, save the TLB misses that come on top",
+        true => {
+            "; 2 MiB pages (madvise MADV_HUGEPAGE), unless it has them, save the TLB misses that come on top"
+        }
         false => "",
     }
 }

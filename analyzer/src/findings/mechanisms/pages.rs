@@ -7,7 +7,7 @@ use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::sites::SiteFacts;
 use crate::util::human::bytes;
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const PAGES_RULE: Rule = Rule {
     kind: "pages",
     name: "a new page with each load",
     claims,

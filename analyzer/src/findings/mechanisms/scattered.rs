@@ -7,7 +7,7 @@ use crate::findings::sites::SiteFacts;
 use crate::util::human::count;
 use mgz_annotations_schema::sidecar::Origin;
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const SCATTERED_RULE: Rule = Rule {
     kind: "scattered",
     name: "objects scattered over memory",
     claims,

@@ -6,7 +6,7 @@ use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::sites::SiteFacts;
 use mgz_annotations_schema::sidecar::Origin;
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const SEARCH_RULE: Rule = Rule {
     kind: "binary_search",
     name: "binary search",
     claims,

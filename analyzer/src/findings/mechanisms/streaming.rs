@@ -6,7 +6,7 @@ use crate::findings::mechanisms::{APART, Rule, Told, misses};
 use crate::findings::params;
 use crate::findings::sites::SiteFacts;
 
-pub(crate) const RULE: Rule = Rule {
+pub(crate) const STREAMING_RULE: Rule = Rule {
     kind: "streaming",
     name: "streaming through memory",
     claims,

@@ -9,7 +9,7 @@ use crate::findings::sites::SiteFacts;
 use crate::findings::windows::NOWHERE;
 use std::collections::BTreeMap;
 
-pub(super) const RULE: Rule = Rule {
+pub(super) const STRIDED_RULE: Rule = Rule {
     kind: "strided",
     name: "a few bytes of each element",
     claims,
