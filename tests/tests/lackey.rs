@@ -138,15 +138,15 @@ fn base(log: &Path, name: &str) -> u64 {
     panic!("the loader does not tell of {name}");
 }
 
-/// Loads of a file according to lackey. `library` is the file's name if it is a library and not the
-/// program.
-fn by_lackey(
-    program: &Path,
-    args: &[&str],
-    file: &Path,
-    library: Option<&str>,
-    dir: &Path,
-) -> Seen {
+/// Where a file is mapped in the run under valgrind.
+enum Mapped<'a> {
+    At(u64),
+    /// It is a library of this name; the loader logs its place.
+    Library(&'a str),
+}
+
+/// Loads of a file according to lackey.
+fn by_lackey(program: &Path, args: &[&str], file: &Path, mapped: Mapped, dir: &Path) -> Seen {
     let (log, loader) = (dir.join("lackey.log"), dir.join("loader"));
     let mut command = Command::new("valgrind");
     command
@@ -154,13 +154,16 @@ fn by_lackey(
         .arg(format!("--log-file={}", log.display()))
         .arg(program)
         .args(args);
-    if library.is_some() {
+    if let Mapped::Library(_) = mapped {
         command
             .env("LD_DEBUG", "files")
             .env("LD_DEBUG_OUTPUT", &loader);
     }
     tools::succeed(&mut command, LIMIT).unwrap();
-    let base = library.map_or(0, |name| base(&loader, name));
+    let base = match mapped {
+        Mapped::At(base) => base,
+        Mapped::Library(name) => base(&loader, name),
+    };
     let code = Code::read(file);
     let mut seen = Seen::default();
     // The number of reads of each instruction, with the last instruction before it that was in no
@@ -335,7 +338,7 @@ fn of_kind(name: &str, flags: &[&str], modes: &str) -> Option<(Compared, Sidecar
     let app = session::instrument(&original, "soft", &["--for", modes]).unwrap();
     let trace = count(&app.path, &[], dir.path());
     let ours = by_count(&trace, &original, &app.sidecar);
-    let theirs = by_lackey(&original, &[], &original, None, dir.path());
+    let theirs = by_lackey(&original, &[], &original, Mapped::At(0), dir.path());
     let all = compare(&theirs, &ours, &app.sidecar);
     println!("{name} {flags:?} for {modes}: {all:?}");
     Some((all, app.sidecar))
@@ -422,7 +425,7 @@ select b from t order by c desc limit 3;
         &original,
         &args,
         &library,
-        Some("libsqlite3.so"),
+        Mapped::Library("libsqlite3.so"),
         dir.path(),
     );
     let all = compare(&theirs, &ours, &sidecar);
@@ -504,6 +507,98 @@ fn loads_that_run_unseen_are_told() {
             assert_eq!(late > 0, !complete, "{late}");
             let unseen = manifest.totals.dropped.get("jumps_unseen");
             assert_eq!(unseen.copied().unwrap_or(0), 0);
+        }
+    }
+}
+
+/// Address at which valgrind maps a position-independent program.
+const VALGRIND_PIE_BASE: u64 = 0x10_8000;
+
+/// Programs of the system, with work that takes lackey seconds. `{}` stands for a file of text.
+const SYSTEM_PROGRAMS: [(&str, &[&str]); 9] = [
+    ("/usr/bin/gzip", &["-kfc", "{}"]),
+    ("/usr/bin/bzip2", &["-kfc", "{}"]),
+    ("/usr/bin/xz", &["-0", "-kfc", "{}"]),
+    ("/usr/bin/zstd", &["-qfc", "-T1", "{}"]),
+    (
+        "/usr/bin/mawk",
+        &["{ n += NF; w[$1]++ } END { print n }", "{}"],
+    ),
+    (
+        "/usr/bin/perl",
+        &[
+            "-ne",
+            "$n{$_}++ for split; END { print scalar keys %n }",
+            "{}",
+        ],
+    ),
+    (
+        "/usr/bin/bash",
+        &[
+            "-c",
+            "for i in {1..300}; do a[i]=$((i * 7)); done; echo ${#a[@]}",
+        ],
+    ),
+    (
+        "/usr/bin/luajit",
+        &[
+            "-joff",
+            "-e",
+            "local t = {} for i = 1, 9999 do t[i % 97] = i end",
+        ],
+    ),
+    (
+        "/usr/bin/python3.11",
+        &[
+            "-S",
+            "-c",
+            "print(len({i * 7 % 1009: i for i in range(9999)}))",
+        ],
+    ),
+];
+
+/// All differences have a cause that the trace names: code that is entered late or was left alone.
+#[test]
+#[ignore = "takes minutes and needs programs of the system"]
+fn loads_of_system_programs_are_those_of_lackey() {
+    for (program, args) in SYSTEM_PROGRAMS {
+        let dir = tempfile::tempdir().unwrap();
+        let text = dir.path().join("text");
+        let lines = (0..900u32).map(|n| format!("{} word {}\n", n * n % 7919, n % 13));
+        std::fs::write(&text, lines.collect::<String>()).unwrap();
+        let text = text.to_str().unwrap();
+        let args: Vec<&str> = args
+            .iter()
+            .map(|a| if *a == "{}" { text } else { a })
+            .collect();
+        if !Path::new(program).exists() {
+            continue;
+        }
+        let original = dir.path().join(Path::new(program).file_name().unwrap());
+        std::fs::copy(program, &original).unwrap();
+        let data = std::fs::read(&original).unwrap();
+        let is_pie = object::File::parse(&*data).unwrap().kind() == object::ObjectKind::Dynamic;
+        let base = if is_pie { VALGRIND_PIE_BASE } else { 0 };
+        let theirs = by_lackey(&original, &args, &original, Mapped::At(base), dir.path());
+        for modes in ["ring", "burst"] {
+            let app = session::instrument(&original, "soft", &["--for", modes]).unwrap();
+            let trace = count(&app.path, &args, dir.path());
+            let ours = by_count(&trace, &original, &app.sidecar);
+            let all = compare(&theirs, &ours, &app.sidecar);
+            let manifest = rows::read_trace(&trace).unwrap().manifest;
+            let module = &manifest.modules[0];
+            println!(
+                "{program} for {modes}: {} same, {} in code left alone, {} functions differ, late {}, dropped {:?}",
+                all.same,
+                all.alone,
+                all.other.len(),
+                module.not_instrumented.entered_late,
+                manifest.totals.dropped,
+            );
+            for (name, there, here) in &all.other {
+                println!("    {name}: lackey {there}, mgz {here}");
+            }
+            std::fs::remove_file(&app.path).unwrap();
         }
     }
 }
