@@ -234,11 +234,18 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec
     Ok(found?)
 }
 
+/// Shows the answer first, because the data of a report take longer to write. They are written also
+/// if nobody reads the answer.
 fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
+    let shown = show_tables(analysis, arguments);
     if let Some(file) = &arguments.report_data {
         std::fs::write(file, serde_json::to_vec(analysis)?)
             .with_context(|| format!("{}: cannot write", file.display()))?;
     }
+    shown
+}
+
+fn show_tables(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
     // Why nothing was recorded has been said, and mgz knows what its user can do.
     let is_for_report = arguments.report_data.is_some() && arguments.format == OutputFormat::Table;
     if is_for_report && analysis.summary.metrics.accesses == 0 {

@@ -4,6 +4,7 @@ use crate::findings::Finding;
 use crate::output::elided::elided;
 use crate::output::misses;
 use crate::output::names;
+use crate::output::readable::within;
 use crate::output::text::{head, short_path};
 use crate::report::Analysis;
 use crate::util::human::percent;
@@ -12,6 +13,8 @@ use crate::util::human::percent;
 const INDENT: usize = 4;
 /// Columns of a function's name at most.
 const FUNCTION: usize = 80;
+/// A smaller cost is "a few", percent.
+const FEW: f64 = 5.0;
 
 /// A text in lines of at most so many columns, indented.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -64,6 +67,9 @@ pub(crate) fn cost(finding: &Finding) -> String {
     let (costs, cost) = match finding.is_upper_bound {
         true => ("may cost up to", roughly(finding.score_hi, most)),
         false if finding.is_vague() => ("may cost", between(ends.0, ends.1)),
+        false if finding.score >= FEW && ends.0 < ends.1 => {
+            ("costs", within(finding.score.min(most), Some(ends)))
+        }
         false => ("costs", roughly(finding.score, most)),
     };
     format!("{costs} {cost}{of}")
@@ -82,7 +88,7 @@ pub(crate) fn with_module(function: &str, module: &str, most: usize) -> String {
 fn roughly(share: f64, most: f64) -> String {
     let rounded = (share / 5.0).round() * 5.0;
     match share {
-        few if few < 5.0 => "a few %".into(),
+        few if few < FEW => "a few %".into(),
         _ if rounded > most => format!("about {} %", (share / 5.0).floor() * 5.0),
         _ => format!("about {rounded} %"),
     }

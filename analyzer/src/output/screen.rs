@@ -27,6 +27,8 @@ const WHOLE: f64 = 0.95;
 const WORTH_A_NAME: f64 = 0.01;
 /// An interval of misses that is wider says next to nothing.
 const VAGUE: f64 = 0.5;
+/// Cost of a finding behind the first that is worth its lines, percent of the time.
+const MIN_COST_PCT: f64 = 5.0;
 /// Functions with a smaller share are left out, percent.
 const LEAST: f64 = 0.5;
 /// Columns of the names of source files at most.
@@ -204,7 +206,7 @@ fn findings(
         let left = room.saturating_sub(1 + lines.len());
         let next = headline(at + 1, &analysis.lines, finding, layout);
         let why = reasons(finding, layout);
-        if at > 0 && next.len() > left {
+        if at > 0 && (finding.score < MIN_COST_PCT || next.len() > left) {
             break;
         }
         let has_room = next.len() + why.len() <= left;
