@@ -68,7 +68,6 @@ pub(crate) fn counters_address(ring: Ring) -> u64 {
 
 /// Maps the area of a slot at an address where one is already, or anywhere if that is 0.
 fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize> {
-    const DONTDUMP: usize = 16;
     let fixed = if at == 0 { 0 } else { map::FIXED };
     let flags = map::SHARED | map::NORESERVE | fixed;
     let offset = area_offset(header.counters_at, slot);
@@ -82,7 +81,7 @@ fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize>
             syscall::nr::MADVISE,
             start,
             AREA as usize,
-            DONTDUMP,
+            map::DONTDUMP,
             0,
             0,
             0,
@@ -93,13 +92,12 @@ fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize>
 
 /// True if the process has a limit on its address space (RLIMIT_AS).
 fn is_limited() -> bool {
-    const PRLIMIT64: usize = 302;
     const RLIMIT_AS: usize = 9;
     let mut limits = [u64::MAX; 2];
     // SAFETY: the kernel fills the pair.
     unsafe {
         syscall::call(
-            PRLIMIT64,
+            syscall::nr::PRLIMIT64,
             0,
             RLIMIT_AS,
             0,

@@ -87,7 +87,6 @@ pub fn all_can_join() -> bool {
 /// Tells of the other threads of this process: their ids, and the signals that they have blocked
 /// (all, where that cannot be read).
 pub fn others(mut tell: impl FnMut(u32, u64)) {
-    const GETDENTS64: usize = 217;
     const DIRECTORY: usize = 0o2_200_000; // O_DIRECTORY, O_CLOEXEC
     // SAFETY: a zero-terminated path.
     let fd = unsafe {
@@ -104,7 +103,7 @@ pub fn others(mut tell: impl FnMut(u32, u64)) {
         // SAFETY: the kernel writes at most so many bytes.
         let read = unsafe {
             let at = buffer.as_mut_ptr() as usize;
-            syscall::call(GETDENTS64, fd as usize, at, bytes, 0, 0, 0)
+            syscall::call(syscall::nr::GETDENTS64, fd as usize, at, bytes, 0, 0, 0)
         };
         if read <= 0 {
             break;

@@ -112,7 +112,6 @@ pub fn borrows_memory() -> bool {
 
 /// Makes the page for [`owner_process`].
 fn note_owner() -> bool {
-    const WIPEONFORK: usize = 18;
     if !OWNER.load(Ordering::Relaxed).is_null() {
         take_ownership();
         return true;
@@ -129,7 +128,16 @@ fn note_owner() -> bool {
         ) else {
             return false;
         };
-        if syscall::call(syscall::nr::MADVISE, page, PAGE, WIPEONFORK, 0, 0, 0) != 0 {
+        if syscall::call(
+            syscall::nr::MADVISE,
+            page,
+            PAGE,
+            syscall::map::WIPEONFORK,
+            0,
+            0,
+            0,
+        ) != 0
+        {
             syscall::munmap(page, PAGE);
             return false;
         }

@@ -200,18 +200,26 @@ pub fn go_on(control: &mgz_abi::shared_memory::Control, start: u64, context: &mu
 /// program can ask for it, until the mask changes. No trigger comes meanwhile. Returns whether that
 /// was done.
 fn wait_for_program(info: *mut Info, context: &mut Context) -> bool {
-    const RT_SIGQUEUEINFO: usize = 129;
-    const RT_TGSIGQUEUEINFO: usize = 297;
     const SI_TKILL: i32 = -6;
     // SAFETY: the kernel's frame.
     let (signal, code) = unsafe { ((*info).signal as usize, (*info).code) };
     let (pid, tid) = (syscall::getpid() as usize, syscall::gettid() as usize);
     // SAFETY: the kernel's own structure; a thread may send itself any.
     let to_process = code != SI_TKILL
-        && unsafe { syscall::call(RT_SIGQUEUEINFO, pid, signal, info as usize, 0, 0, 0) } == 0;
+        && unsafe {
+            syscall::call(
+                syscall::nr::RT_SIGQUEUEINFO,
+                pid,
+                signal,
+                info as usize,
+                0,
+                0,
+                0,
+            )
+        } == 0;
     let sent = to_process
         // SAFETY: as above.
-        || unsafe { syscall::call(RT_TGSIGQUEUEINFO, pid, tid, signal, info as usize, 0, 0) } == 0;
+        || unsafe { syscall::call(syscall::nr::RT_TGSIGQUEUEINFO, pid, tid, signal, info as usize, 0, 0) } == 0;
     if sent {
         context.mask |= trigger::bit();
     }

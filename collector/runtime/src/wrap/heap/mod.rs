@@ -8,6 +8,7 @@
 pub(crate) mod named;
 pub(crate) mod sampling;
 
+use crate::sys::errno::ENOMEM;
 use crate::sys::libc_symbols::{fail, next_definition};
 use crate::sys::syscall;
 use core::arch::naked_asm;
@@ -65,10 +66,17 @@ pub fn attach_heap_log(header: &Header) {
     let (Ok(log), Ok(page)) = (log, page) else {
         return;
     };
-    const WIPEONFORK: usize = 18;
     // SAFETY: our own page; and the log's first word.
     unsafe {
-        if syscall::call(syscall::nr::MADVISE, page, 4096, WIPEONFORK, 0, 0, 0) != 0
+        if syscall::call(
+            syscall::nr::MADVISE,
+            page,
+            4096,
+            syscall::map::WIPEONFORK,
+            0,
+            0,
+            0,
+        ) != 0
             || (*(log as *const Head)).magic != heap_log::MAGIC
         {
             return;
@@ -324,8 +332,6 @@ macro_rules! real {
         real(&CACHE, $name).map(|address| unsafe { core::mem::transmute::<usize, $ty>(address) })
     }};
 }
-
-const ENOMEM: isize = 12;
 
 fn none() -> usize {
     fail(ENOMEM);
