@@ -6,7 +6,7 @@
 //! addresses: a register that holds them stays right.
 
 use crate::record::thread_ring::Ring;
-use crate::sys::syscall::map;
+use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mgz_abi::counters::{AREA, MIDDLE, area_offset};
@@ -76,17 +76,7 @@ fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize>
         unsafe { syscall::mmap(at, AREA as usize, map::READ | map::WRITE, flags, fd, offset) };
     let start = start.ok()?;
     // SAFETY: what was just mapped.
-    unsafe {
-        syscall::call(
-            syscall::nr::MADVISE,
-            start,
-            AREA as usize,
-            map::DONTDUMP,
-            0,
-            0,
-            0,
-        )
-    };
+    unsafe { syscall::call(nr::MADVISE, start, AREA as usize, map::DONTDUMP, 0, 0, 0) };
     Some(start)
 }
 
@@ -97,7 +87,7 @@ fn is_limited() -> bool {
     // SAFETY: the kernel fills the pair.
     unsafe {
         syscall::call(
-            syscall::nr::PRLIMIT64,
+            nr::PRLIMIT64,
             0,
             RLIMIT_AS,
             0,

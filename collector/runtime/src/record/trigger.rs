@@ -22,6 +22,7 @@ use crate::record::thread_ring::Ring;
 use crate::record::{budget, phases, reuse_watch, signals, speed_probe};
 use crate::sys::errno::EBADF;
 use crate::sys::signal_frame::{Context, Info, RIP};
+use crate::sys::syscall::nr;
 use crate::sys::{clock, process, syscall};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mgz_abi::phases::{GATE_OPEN, GATE_OVER, GATE_WAITS};
@@ -232,17 +233,7 @@ pub fn freeze(ring: Ring) {
     match (handle >> 32) as u32 {
         TRIGGER_EVENT => {
             // SAFETY: integers only.
-            unsafe {
-                syscall::call(
-                    syscall::nr::IOCTL,
-                    handle as u32 as usize,
-                    IOC_DISABLE,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
-            };
+            unsafe { syscall::call(nr::IOCTL, handle as u32 as usize, IOC_DISABLE, 0, 0, 0, 0) };
         }
         TRIGGER_TIMER => {
             // Interval and rest.
@@ -250,7 +241,7 @@ pub fn freeze(ring: Ring) {
             // SAFETY: the times live across the call.
             unsafe {
                 syscall::call(
-                    syscall::nr::TIMER_SETTIME,
+                    nr::TIMER_SETTIME,
                     handle as u32 as usize,
                     0,
                     still.as_ptr() as usize,
@@ -276,17 +267,7 @@ pub fn thaw(ring: Ring) {
     match (handle >> 32) as u32 {
         TRIGGER_EVENT => {
             // SAFETY: integers only.
-            unsafe {
-                syscall::call(
-                    syscall::nr::IOCTL,
-                    handle as u32 as usize,
-                    IOC_ENABLE,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
-            };
+            unsafe { syscall::call(nr::IOCTL, handle as u32 as usize, IOC_ENABLE, 0, 0, 0, 0) };
         }
         TRIGGER_TIMER => {
             let [left, interval] = ring
@@ -300,7 +281,7 @@ pub fn thaw(ring: Ring) {
                 // SAFETY: the times live across the call.
                 unsafe {
                     syscall::call(
-                        syscall::nr::TIMER_SETTIME,
+                        nr::TIMER_SETTIME,
                         handle as u32 as usize,
                         0,
                         time.as_ptr() as usize,
@@ -376,12 +357,12 @@ fn end(kind: u32, handle: i32) {
         TRIGGER_EVENT => {
             // SAFETY: integers only; the event is the runtime's own (if the program has not closed
             // it).
-            unsafe { syscall::call(syscall::nr::IOCTL, handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
+            unsafe { syscall::call(nr::IOCTL, handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
             syscall::close(handle as isize);
         }
         // SAFETY: integers only; the runtime's own timer.
         TRIGGER_TIMER => unsafe {
-            syscall::call(syscall::nr::TIMER_DELETE, handle as usize, 0, 0, 0, 0, 0);
+            syscall::call(nr::TIMER_DELETE, handle as usize, 0, 0, 0, 0, 0);
         },
         _ => {}
     }
@@ -418,7 +399,7 @@ pub fn replace_if_closed(ring: Ring) {
     const F_GETFD: usize = 1;
     let is_closed = |fd| {
         // SAFETY: integers only.
-        unsafe { syscall::call(syscall::nr::FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
+        unsafe { syscall::call(nr::FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
     };
     if descriptor(ring).is_some_and(is_closed) {
         speed_probe::forget_parent_event(ring);
@@ -472,7 +453,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
     // SAFETY: the attributes live across the call.
     let fd = unsafe {
         syscall::call(
-            syscall::nr::PERF_EVENT_OPEN,
+            nr::PERF_EVENT_OPEN,
             attributes.as_ptr() as usize,
             if tid == syscall::gettid() {
                 0
@@ -494,7 +475,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
     // SAFETY: the owner lives across the call.
     let asked = unsafe {
         syscall::call(
-            syscall::nr::FCNTL,
+            nr::FCNTL,
             fd as usize,
             F_SETOWN_EX,
             owner.as_ptr() as usize,
@@ -503,7 +484,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
             0,
         ) == 0
             && syscall::call(
-                syscall::nr::FCNTL,
+                nr::FCNTL,
                 fd as usize,
                 F_SETSIG,
                 header.signal as usize,
@@ -511,15 +492,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
                 0,
                 0,
             ) == 0
-            && syscall::call(
-                syscall::nr::FCNTL,
-                fd as usize,
-                F_SETFL,
-                O_ASYNC_NONBLOCK,
-                0,
-                0,
-                0,
-            ) == 0
+            && syscall::call(nr::FCNTL, fd as usize, F_SETFL, O_ASYNC_NONBLOCK, 0, 0, 0) == 0
     };
     if !asked {
         syscall::close(fd);
@@ -538,7 +511,7 @@ fn only_one() -> bool {
         let free = !RAISED.swap(true, Ordering::Acquire);
         if !free {
             // SAFETY: it has no arguments.
-            unsafe { syscall::call(syscall::nr::SCHED_YIELD, 0, 0, 0, 0, 0, 0) };
+            unsafe { syscall::call(nr::SCHED_YIELD, 0, 0, 0, 0, 0, 0) };
         }
         free
     })
@@ -557,7 +530,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         // SAFETY: both pairs live across the call.
         let done = unsafe {
             syscall::call(
-                syscall::nr::PRLIMIT64,
+                nr::PRLIMIT64,
                 0,
                 RLIMIT_NOFILE,
                 new,
@@ -570,15 +543,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
     };
     // SAFETY: integers only.
     let copy = |least: usize| unsafe {
-        syscall::call(
-            syscall::nr::FCNTL,
-            fd as usize,
-            F_DUPFD_CLOEXEC,
-            least,
-            0,
-            0,
-            0,
-        )
+        syscall::call(nr::FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0)
     };
     // If two threads did this at once, one would find the limit lowered by the other, or take the
     // raised one for the program's.
@@ -628,7 +593,7 @@ fn timer(header: &Header, tid: u32, wanted: u64) -> Option<ThreadTrigger> {
     // SAFETY: both live across the call.
     let made = unsafe {
         syscall::call(
-            syscall::nr::TIMER_CREATE,
+            nr::TIMER_CREATE,
             clock,
             event.as_ptr() as usize,
             &raw mut number as usize,
@@ -662,7 +627,7 @@ fn set_timer(number: i32, ns: u64) {
     // SAFETY: the times live across the call.
     unsafe {
         syscall::call(
-            syscall::nr::TIMER_SETTIME,
+            nr::TIMER_SETTIME,
             number as usize,
             0,
             time.as_ptr() as usize,
@@ -820,7 +785,7 @@ fn with_new_period(trigger: ThreadTrigger) -> ThreadTrigger {
             // SAFETY: the number lives across the call.
             unsafe {
                 syscall::call(
-                    syscall::nr::IOCTL,
+                    nr::IOCTL,
                     trigger.handle as usize,
                     IOC_PERIOD,
                     &raw const next as usize,
@@ -922,7 +887,7 @@ fn take_queued(ring: Ring) -> bool {
             // SAFETY: the structure lives across the call; a thread may send itself any.
             unsafe {
                 syscall::call(
-                    syscall::nr::RT_TGSIGQUEUEINFO,
+                    nr::RT_TGSIGQUEUEINFO,
                     syscall::getpid() as usize,
                     syscall::gettid() as usize,
                     signal(),
@@ -947,7 +912,7 @@ fn next_queued(info: Option<&mut [u64; 16]>) -> bool {
     // SAFETY: set, time and the structure, which has the kernel's 128 bytes, live across the call.
     unsafe {
         syscall::call(
-            syscall::nr::RT_SIGTIMEDWAIT,
+            nr::RT_SIGTIMEDWAIT,
             &raw const set as usize,
             info,
             none.as_ptr() as usize,

@@ -119,14 +119,14 @@ fn gains_privileges(fd: isize) -> bool {
     // SAFETY: no memory is involved.
     let (uid, gid) = unsafe {
         (
-            syscall::call(syscall::nr::GETUID, 0, 0, 0, 0, 0, 0) as u32,
-            syscall::call(syscall::nr::GETGID, 0, 0, 0, 0, 0, 0) as u32,
+            syscall::call(nr::GETUID, 0, 0, 0, 0, 0, 0) as u32,
+            syscall::call(nr::GETGID, 0, 0, 0, 0, 0, 0) as u32,
         )
     };
     let name = c"security.capability".as_ptr() as usize;
     // SAFETY: the name lives across the call; nothing is written.
-    let capable = uid != 0
-        && unsafe { syscall::call(syscall::nr::FGETXATTR, fd as usize, name, 0, 0, 0, 0) } > 0;
+    let capable =
+        uid != 0 && unsafe { syscall::call(nr::FGETXATTR, fd as usize, name, 0, 0, 0, 0) } > 0;
     let Some((mode, owner, group)) = syscall::file_owner(fd) else {
         return false;
     };
@@ -666,18 +666,7 @@ fn open_in_path(file: *const u8) -> isize {
         full[folder.len() + 1..folder.len() + 1 + name.len()].copy_from_slice(name);
         const X_OK: usize = 1;
         // SAFETY: a zero-terminated path.
-        if unsafe {
-            syscall::call(
-                syscall::nr::ACCESS,
-                full.as_ptr() as usize,
-                X_OK,
-                0,
-                0,
-                0,
-                0,
-            )
-        } == 0
-        {
+        if unsafe { syscall::call(nr::ACCESS, full.as_ptr() as usize, X_OK, 0, 0, 0, 0) } == 0 {
             return syscall::open_quietly(full.as_ptr());
         }
     }

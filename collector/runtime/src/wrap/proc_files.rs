@@ -306,7 +306,7 @@ fn show_mappings(fd: isize, flags: usize) {
     // SAFETY: a zero-terminated name.
     let copy = unsafe {
         syscall::call(
-            syscall::nr::MEMFD_CREATE,
+            nr::MEMFD_CREATE,
             c"maps".as_ptr() as usize,
             CLOEXEC,
             0,
@@ -326,7 +326,7 @@ fn show_mappings(fd: isize, flags: usize) {
             // SAFETY: integers only; the caller's descriptor has not been given to anybody yet.
             unsafe {
                 syscall::call(
-                    syscall::nr::DUP3,
+                    nr::DUP3,
                     shown as usize,
                     fd as usize,
                     flags & O_CLOEXEC,
@@ -350,7 +350,7 @@ fn is_file_size_limited() -> bool {
     // SAFETY: the kernel fills the pair.
     let result = unsafe {
         syscall::call(
-            syscall::nr::PRLIMIT64,
+            nr::PRLIMIT64,
             0,
             RLIMIT_FSIZE,
             0,
@@ -412,7 +412,7 @@ impl Buffered {
         // SAFETY: so many bytes of the buffer.
         let written = unsafe {
             syscall::call(
-                syscall::nr::WRITE,
+                nr::WRITE,
                 self.fd as usize,
                 self.bytes.as_ptr() as usize,
                 length,
