@@ -25,5 +25,6 @@ pub mod window_loads;
 
 pub use crate::atomic_replace::replace;
 pub use crate::sidecar::write::{Beside, Content, Encoded, EncodedTables, Runs, SidecarParts};
+pub use mgz_abi::leb128;
 pub use sidecar::{Sidecar, SidecarError};
 pub use trace_mode::TraceMode;

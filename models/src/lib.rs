@@ -16,6 +16,7 @@
 //! | [`threads::interleave`] | orders of several threads' accesses | Barai et al. 2019 |
 //! | [`emd`] | Earth Mover's Distance of signatures | Cabrera et al. 2019 |
 //! | [`footprint`] | mean footprint of windows of every length | Xiang et al. 2011 |
+//! | [`statistics`] | distributions, intervals, medians, tests | textbooks, named there |
 //! | [`affinity`] | affinity, interval and density of pairs of places | MemFriend 2024 |
 
 pub mod affinity;
@@ -28,6 +29,7 @@ pub mod miss_ratio;
 pub mod predict;
 pub mod reuse;
 pub mod sampling;
+pub mod statistics;
 pub mod threads;
 pub mod util;
 

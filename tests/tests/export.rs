@@ -2,6 +2,7 @@
 //! accesses come back the same.
 
 use flate2::read::GzDecoder;
+use mgz_abi::leb128;
 use mgz_tests::session::{instrument, record_command};
 use mgz_tests::tools::{self, LIMIT, code};
 use serde_json::Value;
@@ -109,16 +110,7 @@ enum Field<'a> {
 }
 
 fn varint(bytes: &mut &[u8]) -> u64 {
-    let (mut value, mut shift) = (0, 0);
-    while let Some((&byte, rest)) = bytes.split_first() {
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        shift += 7;
-        if byte < 0x80 {
-            break;
-        }
-    }
-    value
+    leb128::decode(u64::BITS, || bytes.split_off_first().copied()).unwrap()
 }
 
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {

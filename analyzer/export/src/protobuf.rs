@@ -1,5 +1,7 @@
 //! Messages of protocol buffers, as far as the formats need them: fields are appended to bytes.
 
+use mgz_annotations_schema::leb128;
+
 /// A message that is being written.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
@@ -7,12 +9,8 @@ pub struct Message {
     pub bytes: Vec<u8>,
 }
 
-fn varint(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
+fn varint(bytes: &mut Vec<u8>, value: u64) {
+    leb128::encode(value, |byte| bytes.push(byte));
 }
 
 impl Message {

@@ -9,6 +9,7 @@ use crate::misses::Misses;
 use crate::report::{Analysis, LoadMetrics};
 use crate::views::objects::ObjectRow;
 use mgz_annotations_schema::manifest::Manifest;
+use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -274,7 +275,7 @@ impl Numbers<'_> {
             return Cell::of(Some(value), None, None);
         }
         let share = f64::from(p) / 100.0;
-        let off = 1.96 * (share * (1.0 - share) / n).sqrt();
+        let off = ROUNDED_NORMAL_QUANTILE_OF_95_PCT * (share * (1.0 - share) / n).sqrt();
         // Beyond the last value there is no end.
         let at = |share: f64| (share < 1.0).then(|| quantile(self.distances, all, share.max(0.0)));
         let (lo, hi) = (at(share - off), at(share + off));

@@ -2,7 +2,9 @@
 
 use crate::compare::entries::{Cell, Entry, EntryKind, Metric, RunEntries};
 use crate::compare::matching::partners;
-use crate::compare::rank_test::{holm, mann_whitney, smallest_p, student};
+use mgz_models::statistics::distributions::student_p;
+use mgz_models::statistics::rank_test::{holm, mann_whitney, smallest_p};
+use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, median};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -215,18 +217,6 @@ struct Sample {
     exact: bool,
 }
 
-const NORMAL: f64 = 1.959_964;
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let n = sorted.len();
-    match n {
-        0 => f64::NAN,
-        _ => (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0,
-    }
-}
-
 impl Sample {
     fn new(cells: &[Cell]) -> Option<Sample> {
         if cells.is_empty() {
@@ -238,7 +228,7 @@ impl Sample {
         let error = |end: &dyn Fn(&Cell) -> Option<f64>| -> Option<f64> {
             let squares = cells
                 .iter()
-                .map(|c| end(c).map(|e| ((e - c.value) / NORMAL).powi(2)));
+                .map(|c| end(c).map(|e| ((e - c.value) / NORMAL_QUANTILE_OF_95_PCT).powi(2)));
             Some(squares.sum::<Option<f64>>()?.sqrt() / n)
         };
         let between = (cells.len() > 1).then(|| {
@@ -285,8 +275,10 @@ impl Sample {
                 value: self.value,
                 lo: self
                     .error(false)
-                    .map(|e| (self.value - NORMAL * e.0).max(0.0)),
-                hi: self.error(true).map(|e| self.value + NORMAL * e.0),
+                    .map(|e| (self.value - NORMAL_QUANTILE_OF_95_PCT * e.0).max(0.0)),
+                hi: self
+                    .error(true)
+                    .map(|e| self.value + NORMAL_QUANTILE_OF_95_PCT * e.0),
             },
         }
     }
@@ -318,7 +310,7 @@ fn by_intervals(base: &Sample, new: &Sample) -> Option<(f64, f64)> {
     // Welch and Satterthwaite.
     let part = |e: f64, f: f64| if f.is_finite() { e.powi(4) / f } else { 0.0 };
     let freedom = error.powi(4) / (part(a, fa) + part(b, fb)).max(f64::MIN_POSITIVE);
-    Some((student(difference / error, freedom), error))
+    Some((student_p(difference / error, freedom), error))
 }
 
 struct Pending {
@@ -738,7 +730,9 @@ fn conclude(one: &mut Pending, chance: f64, test: Test, error: Option<f64>, gone
     if let Some(error) = error
         && expected > 0.0
     {
-        let end = |sign: f64| Some((difference + sign * NORMAL * error) / expected * 100.0);
+        let end = |sign: f64| {
+            Some((difference + sign * NORMAL_QUANTILE_OF_95_PCT * error) / expected * 100.0)
+        };
         (change.change_lo, change.change_hi) = (end(-1.0), end(1.0));
     }
     let within = |limit: f64, scale: f64| {

@@ -11,7 +11,6 @@ pub mod inputs;
 pub mod judge;
 pub mod matching;
 pub mod picture;
-pub mod rank_test;
 pub mod report_data;
 pub mod show;
 pub mod words;

@@ -1,6 +1,7 @@
 //! The curve itself: the strata's data, and the footprint at any size.
 
-use crate::estimate::{Estimate, params};
+use crate::estimate::Estimate;
+use mgz_models::statistics::NORMAL_QUANTILE_OF_95_PCT;
 
 /// A point of a curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,7 +85,7 @@ pub struct Curve {
 impl Curve {
     /// The footprint of windows of `size` rows; `None` outside of the curve.
     pub fn at(&self, size: f64) -> Option<CurvePoint> {
-        let half = params::NORMAL_QUANTILE_OF_95_PCT * self.met;
+        let half = NORMAL_QUANTILE_OF_95_PCT * self.met;
         if let Some(&(_, value)) = self.inside.iter().find(|i| (i.0 / size - 1.0).abs() < 1e-9) {
             let footprint = Estimate {
                 value,

@@ -4,7 +4,8 @@ use crate::estimate::curve_order::Order;
 use crate::estimate::curve_points::{MeanSpread, Stratum};
 use crate::estimate::curve_sightings::{LEVELS, Once, Together, Weighed, varies};
 use crate::estimate::recapture::Tally;
-use crate::estimate::{Blocks, Design, Estimate, params};
+use crate::estimate::{Blocks, Design, Estimate};
+use mgz_models::statistics::NORMAL_QUANTILE_OF_95_PCT;
 
 /// Samples that have seen the blocks of a stratum.
 struct Seen {
@@ -66,9 +67,9 @@ impl<'a> Strata<'a> {
                 .map(|level| order.windows(level))
                 .take_while(|&w| w > 0.0)
                 .collect(),
-            speeds: design.weights.map_or(0.0, |error| {
-                error.ln_1p() / params::NORMAL_QUANTILE_OF_95_PCT
-            }),
+            speeds: design
+                .weights
+                .map_or(0.0, |error| error.ln_1p() / NORMAL_QUANTILE_OF_95_PCT),
             met: 0.0,
             once: Once::new(order.lengths()),
         }
@@ -232,7 +233,7 @@ impl<'a> Strata<'a> {
         }
         let off = |by: f64| {
             (by * self.scale / windows).powi(2)
-                + params::NORMAL_QUANTILE_OF_95_PCT * params::NORMAL_QUANTILE_OF_95_PCT * by_time
+                + NORMAL_QUANTILE_OF_95_PCT * NORMAL_QUANTILE_OF_95_PCT * by_time
         };
         stratum.levels.push((
             size,

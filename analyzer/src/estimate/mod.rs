@@ -66,6 +66,8 @@ use crate::estimate::time_shares::TimeShare;
 use crate::input::weights::{UNIT, Weights};
 use crate::stages::reuse::{REPLICATES, RepSums};
 use mgz_annotations_schema::window_loads;
+use mgz_models::statistics::distributions::student_quantile;
+use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, jackknife_variance};
 use serde::Serialize;
 use std::cmp::Ordering;
 
@@ -206,33 +208,6 @@ impl Estimate {
     }
 }
 
-/// 95 % bounds of the mean of a Poisson variable whose observed value is `n` (Garwood, by the
-/// approximation of Wilson and Hilferty).
-fn poisson_bounds(n: f64) -> (f64, f64) {
-    let z = params::NORMAL_QUANTILE_OF_95_PCT;
-    let low = if n < 0.5 {
-        0.0
-    } else {
-        n * (1.0 - 1.0 / (9.0 * n) - z / (3.0 * n.sqrt()))
-            .max(0.0)
-            .powi(3)
-    };
-    let m = n + 1.0;
-    (
-        low,
-        m * (1.0 - 1.0 / (9.0 * m) + z / (3.0 * m.sqrt())).powi(3),
-    )
-}
-
-/// Quantile of Student's distribution for 95 % (Cornish–Fisher, second order).
-fn student(degrees: f64) -> f64 {
-    let (n, z) = (degrees.max(1.0), params::NORMAL_QUANTILE_OF_95_PCT);
-    let g1 = (z.powi(3) + z) / 4.0;
-    let g2 = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
-    let g3 = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
-    z + g1 / n + g2 / n.powi(2) + g3 / n.powi(3)
-}
-
 /// Delete-a-group jackknife over replicates. `samples` are the samples of each replicate. `of`
 /// computes the statistic without one of them (or with all); its second argument is the remaining
 /// share of all samples. `None` with fewer than four replicates in use.
@@ -252,11 +227,8 @@ fn jackknife(
     if n < params::MIN_REPLICATES_FOR_JACKKNIFE || without.len() < used.len() {
         return None;
     }
-    let mean = without.iter().sum::<f64>() / n;
-    let variance = (n - 1.0) / n
-        * without.iter().map(|x| (x - mean).powi(2)).sum::<f64>()
-        * (1.0 - share).max(0.0);
-    let half = student(n - 1.0) * variance.sqrt();
+    let variance = jackknife_variance(&without) * (1.0 - share).max(0.0);
+    let half = student_quantile(n - 1.0) * variance.sqrt();
     Some((value, value - half, value + half))
 }
 
@@ -295,7 +267,7 @@ pub fn executed_loads(
     if design.complete() {
         return Some(Estimate::exact(observed));
     }
-    let ends = params::NORMAL_QUANTILE_OF_95_PCT / 12f64.sqrt() / design.samples.max(1) as f64;
+    let ends = NORMAL_QUANTILE_OF_95_PCT / 12f64.sqrt() / design.samples.max(1) as f64;
     let total = |of: &[f64; REPLICATES], without: Option<usize>| {
         of.iter()
             .enumerate()
@@ -375,35 +347,6 @@ pub fn mean_distance(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn poisson_bounds_are_garwoods() {
-        // Exact limits from tables: 0 → (0, 3.69), 5 → (1.62, 11.67), 20 → (12.22, 30.89), 100 →
-        // (81.36, 121.63).
-        for (n, low, high) in [
-            (0.0, 0.0, 3.69),
-            (5.0, 1.62, 11.67),
-            (20.0, 12.22, 30.89),
-            (100.0, 81.36, 121.63),
-        ] {
-            let (l, h) = poisson_bounds(n);
-            assert!(
-                (l - low).abs() < 0.03 && (h - high).abs() < 0.03,
-                "{n}: {l} to {h}"
-            );
-        }
-    }
-
-    #[test]
-    fn student_quantiles_agree_with_tables() {
-        for (degrees, t) in [(3.0, 3.182), (5.0, 2.571), (10.0, 2.228), (31.0, 2.040)] {
-            assert!(
-                (student(degrees) - t).abs() < 0.03 * t,
-                "{degrees}: {}",
-                student(degrees)
-            );
-        }
-    }
 
     /// Intervals of a total and of a ratio cover the truth in about 95 of 100 cases.
     #[test]

@@ -5,9 +5,6 @@
 
 // Intervals.
 
-/// A 95 % interval of a normal distribution reaches this many standard deviations to either side.
-/// Source: the 97.5 % quantile of the standard normal distribution.
-pub(super) const NORMAL_QUANTILE_OF_95_PCT: f64 = 1.959_964;
 /// If none of n windows has seen an event, it has a share of at most this over n, with 95 %
 /// confidence. Source: the rule of three, (1 − 3/n)^n ≈ 0.05.
 pub(crate) const UNSEEN_EVENTS_AT_95_PCT: f64 = 3.0;

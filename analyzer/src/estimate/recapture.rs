@@ -2,7 +2,8 @@
 
 use crate::estimate::clusters::{RareBlocks, Sums};
 use crate::estimate::sample_shares::EVEN;
-use crate::estimate::{Design, Estimate, capacity, params, poisson_bounds};
+use crate::estimate::{Design, Estimate, capacity, params};
+use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, poisson_bounds};
 use std::cell::OnceCell;
 use std::sync::OnceLock;
 
@@ -170,7 +171,7 @@ impl Tally {
         let at_least = |n: f64| n.max(params::MIN_COINCIDENCES_IN_ERROR);
         let error = (1.0 / at_least(triples) + 4.0 / at_least(pairs)).sqrt();
         let least = ratio * (-error).exp() - 1.0;
-        let most = ratio * (params::NORMAL_QUANTILE_OF_95_PCT * error).exp() - 1.0;
+        let most = ratio * (NORMAL_QUANTILE_OF_95_PCT * error).exp() - 1.0;
         (
             least.clamp(0.0, params::MAX_UNEVENNESS_OF_USE),
             most.clamp(0.0, params::MAX_UNEVENNESS_OF_USE),
@@ -184,11 +185,11 @@ impl Tally {
         // If few samples have singletons (a short phase), there might as well have been none, or
         // several times as many.
         let (few_low, few_high) = poisson_bounds(self.f1 / self.single);
-        let f1_low = (self.f1 - params::NORMAL_QUANTILE_OF_95_PCT * self.spread)
+        let f1_low = (self.f1 - NORMAL_QUANTILE_OF_95_PCT * self.spread)
             .min(few_low * self.single)
             .max(0.0);
         let f1_high =
-            (self.f1 + params::NORMAL_QUANTILE_OF_95_PCT * self.spread).max(few_high * self.single);
+            (self.f1 + NORMAL_QUANTILE_OF_95_PCT * self.spread).max(few_high * self.single);
         let of = |f1: f64, n: f64, rest: f64, by: Use| {
             Self::unseen_of(f1, n * self.cluster, rest, by, design)
         };
@@ -231,7 +232,7 @@ impl Tally {
             of(self.f1, n + 1.0, self.rest / error, by),
         );
         // Random variation of the unseen number around its expectation.
-        let by_count = params::NORMAL_QUANTILE_OF_95_PCT * (value * self.cluster.max(1.0)).sqrt();
+        let by_count = NORMAL_QUANTILE_OF_95_PCT * (value * self.cluster.max(1.0)).sqrt();
         let below = (2.0 * value - by_pairs.0 - by_singles.0)
             .hypot(value - by_use.0)
             .hypot(value - by_speed.0)

@@ -30,8 +30,10 @@
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
 use crate::engine::EngineOutcome;
-use crate::estimate::{params, student};
+use crate::estimate::params;
 use crate::input::weights::Weights;
+use mgz_models::statistics::distributions::student_quantile;
+use mgz_models::statistics::{NORMAL_QUANTILE_OF_95_PCT, wilson_interval};
 use serde::Serialize;
 
 /// A share of the time in percent, and its 95 % interval. Without windows by time nothing is known.
@@ -301,17 +303,13 @@ impl TimeShares {
             };
             // The effective number of windows is at least `n`, that of independent windows, and is
             // limited to its square.
-            let here = wilson(
-                p,
-                n / effect.max(1.0 / n),
-                params::NORMAL_QUANTILE_OF_95_PCT,
-            );
+            let here = wilson_interval(p, n / effect.max(1.0 / n), NORMAL_QUANTILE_OF_95_PCT);
             let (effect, quantile) = self.effect_of_batches(&row.batches, p, independent);
-            (here, wilson(p, n / effect, quantile))
+            (here, wilson_interval(p, n / effect, quantile))
         } else {
             (
-                wilson(p, n, params::NORMAL_QUANTILE_OF_95_PCT),
-                wilson(p, n, params::NORMAL_QUANTILE_OF_95_PCT),
+                wilson_interval(p, n, NORMAL_QUANTILE_OF_95_PCT),
+                wilson_interval(p, n, NORMAL_QUANTILE_OF_95_PCT),
             )
         };
         TimeShare {
@@ -352,24 +350,19 @@ impl TimeShares {
                     })
                     .sum::<f64>()
                     / (parts * (parts - 1.0));
-                ((varies / independent).max(1.0), student(parts - 1.0))
+                (
+                    (varies / independent).max(1.0),
+                    student_quantile(parts - 1.0),
+                )
             })
             .max_by(|a, b| (a.0 * a.1 * a.1).total_cmp(&(b.0 * b.1 * b.1)));
-        widest.unwrap_or((1.0, params::NORMAL_QUANTILE_OF_95_PCT))
+        widest.unwrap_or((1.0, NORMAL_QUANTILE_OF_95_PCT))
     }
 }
 
 /// The load that a window counts for.
 pub(crate) fn counts_for(begin: Beginning, code: &CodeMap) -> Spot {
     begin.chosen(|spot| code.targets(Target::Function, spot.group).first().copied())
-}
-
-/// Wilson's interval of a share that was found in `n` windows.
-fn wilson(p: f64, n: f64, z: f64) -> (f64, f64) {
-    let square = z * z / n;
-    let middle = (p + square / 2.0) / (1.0 + square);
-    let half = z / (1.0 + square) * (p * (1.0 - p) / n + square / (4.0 * n)).sqrt();
-    ((middle - half).clamp(0.0, p), (middle + half).clamp(p, 1.0))
 }
 
 #[cfg(test)]
@@ -385,14 +378,6 @@ mod tests {
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
         (*state >> 33) as f64 / (1u64 << 31) as f64
-    }
-
-    #[test]
-    fn wilsons_interval_is_that_of_tables() {
-        let (lo, hi) = wilson(0.0, 10.0, params::NORMAL_QUANTILE_OF_95_PCT);
-        assert!(lo == 0.0 && (hi - 0.2775).abs() < 1e-3, "{hi}");
-        let (lo, hi) = wilson(0.25, 400.0, params::NORMAL_QUANTILE_OF_95_PCT);
-        assert!((lo - 0.210).abs() < 1e-3 && (hi - 0.2946).abs() < 1e-3);
     }
 
     fn window(sample: u32, group: u32, ns: u64) -> TimedWindow {
@@ -485,7 +470,7 @@ mod tests {
             let found = shares.of_spots(|_, spot| spot.group == 1);
             (found.lo.unwrap(), found.hi.unwrap())
         };
-        let (lo, hi) = wilson(3.0 / 600.0, 600.0, params::NORMAL_QUANTILE_OF_95_PCT);
+        let (lo, hi) = wilson_interval(3.0 / 600.0, 600.0, NORMAL_QUANTILE_OF_95_PCT);
         assert_eq!(met(3), (100.0 * lo, 100.0 * hi));
         let (lo, hi) = met(300);
         assert!(hi - lo < 1.0, "{lo} {hi}");

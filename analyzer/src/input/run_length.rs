@@ -6,6 +6,7 @@
 //! everything that they claim is checked first.
 
 use crate::input::plain_column::Number;
+use mgz_annotations_schema::leb128;
 
 /// Rows with a constant difference from one to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,23 +198,13 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(front)
 }
 
-/// A number of seven bits a byte, the lowest first.
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = take(bytes, 1)?[0];
-        value |= u64::from(byte & 127) << shift;
-        if byte < 128 {
-            return Some(value);
-        }
-    }
-    None
+    leb128::decode(u64::BITS, || bytes.split_off_first().copied())
 }
 
-/// The same with the sign in the lowest bit.
+/// A number with the sign in the lowest bit, as a number modulo 2⁶⁴.
 fn zigzag(bytes: &mut &[u8]) -> Option<u64> {
-    let value = varint(bytes)?;
-    Some(value >> 1 ^ (value & 1).wrapping_neg())
+    Some(leb128::unzigzag(varint(bytes)?).cast_unsigned())
 }
 
 /// The first `count` numbers of `width` bits each, 1 to 64, from the beginning of `bytes`, lowest

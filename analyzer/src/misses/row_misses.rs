@@ -16,6 +16,7 @@ use crate::stages::line_visits::{LineVisits, PARTS, Visit, part};
 use crate::stages::set_conflicts::{LEVELS, Sets};
 use crate::util::fast_hash::Mixed;
 use mgz_annotations_schema::manifest::Cache;
+use mgz_models::statistics::jackknife_variance;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 
@@ -535,13 +536,10 @@ impl Predicted {
 
 /// Half of the interval, from replicates that leave out one part each (jackknife).
 fn spread(of: &[f64]) -> f64 {
-    let n = of.len() as f64;
-    if n < 2.0 {
+    if of.len() < 2 {
         return f64::INFINITY;
     }
-    let mean = of.iter().sum::<f64>() / n;
-    let variance = (n - 1.0) / n * of.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
-    params::STUDENT_QUANTILE_OF_REPLICATES * variance.sqrt()
+    params::STUDENT_QUANTILE_OF_REPLICATES * jackknife_variance(of).sqrt()
 }
 
 /// Scales the end of a group's interval to a part of its misses.

@@ -12,6 +12,7 @@
 
 use crate::misses::params;
 use crate::stages::line_visits::{PARTS, bin, bin_start};
+use mgz_models::statistics::distributions::{gamma_below, ln_gamma};
 
 /// Numbers of sample lengths at which survival is tabulated.
 pub(crate) fn grid() -> impl Iterator<Item = f64> {
@@ -250,74 +251,9 @@ fn left(rate: f64, spread: f64, time: f64) -> f64 {
     }
 }
 
-/// Regularised lower incomplete gamma function. `ln_gamma`: logarithm of the gamma function at `a`.
-fn gamma_below(a: f64, x: f64, ln_gamma: f64) -> f64 {
-    if x <= 0.0 {
-        return 0.0;
-    }
-    let scale = (a * x.ln() - x - ln_gamma).exp();
-    if x < a + 1.0 {
-        let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
-        for _ in 0..1000 {
-            n += 1.0;
-            term *= x / n;
-            sum += term;
-            if term < sum * 1e-12 {
-                break;
-            }
-        }
-        return (sum * scale).min(1.0);
-    }
-    // Continued fraction by Lentz's method.
-    let tiny = 1e-300;
-    let mut b = x + 1.0 - a;
-    let (mut c, mut d) = (1.0 / tiny, 1.0 / b);
-    let mut h = d;
-    for i in 1..1000 {
-        let an = -f64::from(i) * (f64::from(i) - a);
-        b += 2.0;
-        d = 1.0 / guarded(an * d + b, tiny);
-        c = guarded(b + an / c, tiny);
-        let change = d * c;
-        h *= change;
-        if (change - 1.0).abs() < 1e-12 {
-            break;
-        }
-    }
-    (1.0 - scale * h).clamp(0.0, 1.0)
-}
-
-fn guarded(x: f64, tiny: f64) -> f64 {
-    if x.abs() < tiny { tiny } else { x }
-}
-
-/// Logarithm of the gamma function (Stirling's series, shifted).
-fn ln_gamma(x: f64) -> f64 {
-    let (mut x, mut shift) = (x, 0.0);
-    while x < 10.0 {
-        shift -= x.ln();
-        x += 1.0;
-    }
-    let inverse = 1.0 / x;
-    shift + (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + inverse / 12.0
-        - inverse.powi(3) / 360.0
-        + inverse.powi(5) / 1260.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gamma_functions_agree_with_tables() {
-        assert!((ln_gamma(5.0) - 24f64.ln()).abs() < 1e-9);
-        assert!((ln_gamma(0.5) - std::f64::consts::PI.sqrt().ln()).abs() < 1e-9);
-        // 1 − e^−x for a = 1; χ² with 10 degrees: P(5, 5) = 0.559507.
-        let below = |a: f64, x: f64| gamma_below(a, x, ln_gamma(a));
-        assert!((below(1.0, 2.0) - (1.0 - (-2f64).exp())).abs() < 1e-9);
-        assert!((below(5.0, 5.0) - 0.559_507).abs() < 1e-5);
-        assert!((below(100.0, 50.0)) < 1e-6 && below(100.0, 200.0) > 0.999_999);
-    }
 
     /// A walk of 200 sample lengths: two samples share all their lines or none. `nearby`: rate of
     /// coincidences with the nearest four samples over that with the others.

@@ -2,11 +2,12 @@
 
 use crate::output::document::{ColumnUnit, DocumentColumn, DocumentTable, value};
 use crate::ranks::{METRICS, RankRow, Ranks};
+use mgz_models::statistics::{DEVIATIONS_PER_MEDIAN_DEVIATION, lower_median};
 use serde_json::Value;
 
 /// Outliers are further from the median than this many times the median distance from it, scaled to
 /// a standard deviation…
-const FAR: f64 = 3.5 * 1.4826;
+const FAR: f64 = 3.5 * DEVIATIONS_PER_MEDIAN_DEVIATION;
 /// …and than this part of the median.
 const APART: f64 = 0.1;
 /// Outliers that are shown.
@@ -40,11 +41,7 @@ pub(crate) fn list_of(numbers: &[u32]) -> String {
 }
 
 fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values
-        .get(values.len().saturating_sub(1) / 2)
-        .copied()
-        .unwrap_or(0.0)
+    lower_median(values, f64::total_cmp).unwrap_or(0.0)
 }
 
 /// Ranks whose metrics are far from those of the others, the furthest first.

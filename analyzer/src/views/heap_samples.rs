@@ -8,6 +8,7 @@
 
 use crate::data::object_map::Sampled;
 use crate::views::objects::ObjectRow;
+use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use serde::Serialize;
 
 /// Estimates for all blocks of a site.
@@ -51,7 +52,7 @@ impl AllBlocks {
     /// The estimate's 95% interval reaches from 1 / (1 + this) to (1 + this) times its value. Loads of
     /// a block may be as different as if they were exponentially distributed.
     fn error(&self) -> f64 {
-        1.96 * (2.0 / self.loaded.max(1) as f64).sqrt()
+        ROUNDED_NORMAL_QUANTILE_OF_95_PCT * (2.0 / self.loaded.max(1) as f64).sqrt()
     }
 }
 

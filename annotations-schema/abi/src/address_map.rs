@@ -8,6 +8,8 @@
 //! in the same order, so both directions are a binary search over functions and marks, and a walk
 //! over a few instructions.
 
+use crate::leb128;
+
 /// Start of the address map: then `functions` × [`MapFunction`] (sorted by `clone_start`), then
 /// `states` × [`ProbeState`], then `stream_len` bytes, then [`MapMark`]s up to the end (sorted by
 /// `clone`): places inside functions where reading may begin, so that no lookup walks through a
@@ -405,15 +407,7 @@ impl Walk<'_> {
     }
 
     fn leb128(&mut self) -> Option<u32> {
-        let mut value = 0u32;
-        for shift in (0..32).step_by(7) {
-            let byte = self.byte()?;
-            value |= u32::from(byte & 0x7f).checked_shl(shift)?;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
+        leb128::decode(u32::BITS, || self.byte()).map(|value| value as u32)
     }
 }
 

@@ -48,6 +48,7 @@
 pub mod address_map;
 pub mod counters;
 pub mod heap_log;
+pub mod leb128;
 pub mod linkage_stub;
 pub mod module_note;
 pub mod phases;

@@ -4,6 +4,7 @@
 use crate::sidecar::StoredColumn;
 #[cfg(doc)]
 use crate::sidecar::macros::TableRow;
+use mgz_abi::leb128;
 
 /// The form of a column's elements before compression. Compression takes time by the byte, and
 /// finds less in wide numbers.
@@ -17,9 +18,6 @@ pub(crate) enum Form {
     /// [`Form::Varint`] has it: for numbers that follow each other.
     Delta,
 }
-
-/// Most bytes of a LEB128 number.
-pub(crate) const LONGEST: usize = 10;
 
 impl Form {
     /// [`StoredColumn::encoding`] of such a column.
@@ -63,14 +61,11 @@ impl Form {
 #[inline]
 fn varints(numbers: impl Iterator<Item = u64>, room: &mut [u8]) -> usize {
     let mut at = 0;
-    for mut number in numbers {
-        while number >= 0x80 {
-            room[at] = number as u8 | 0x80;
-            number >>= 7;
+    for number in numbers {
+        leb128::encode(number, |byte| {
+            room[at] = byte;
             at += 1;
-        }
-        room[at] = number as u8;
-        at += 1;
+        });
     }
     at
 }
@@ -87,22 +82,11 @@ pub(crate) fn expand(numbers: &[u8], rows: u64, size: usize, is_delta: bool) -> 
     let mut bytes = numbers.iter();
     let mut last = 0u64;
     for _ in 0..rows {
-        let mut number = 0u64;
-        for shift in (0..).step_by(7) {
-            let byte = *bytes.next()?;
-            let part = u64::from(byte & 0x7f);
-            if shift >= 64 || part << shift >> shift != part {
-                return None;
-            }
-            number |= part << shift;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
+        let number = leb128::decode_exactly(|| bytes.next().copied())?;
         if size < 8 && number >> (8 * size) != 0 {
             return None;
         }
-        let value = number >> 1 ^ (number & 1).wrapping_neg();
+        let value = leb128::unzigzag(number).cast_unsigned();
         last = if is_delta {
             last.wrapping_add(value)
         } else {

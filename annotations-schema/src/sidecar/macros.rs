@@ -41,7 +41,7 @@ pub(crate) trait TableRow: Copy + Default + Send + Sync {
     /// Names, types and forms of the fields.
     const FIELDS: &'static [(&'static str, &'static str, Form)];
     /// Writes one field of all rows to the beginning of `room`,
-    /// [`LONGEST`](crate::sidecar::codec::LONGEST) bytes for each, and tells how many bytes that
+    /// [`MAX_BYTES`](mgz_abi::leb128::MAX_BYTES) bytes for each, and tells how many bytes that
     /// were. `before`: the row before them.
     fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize;
     /// Sets one field of all rows, from little-endian elements.

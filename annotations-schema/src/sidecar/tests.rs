@@ -1,6 +1,6 @@
 //! Sidecars that are written and read, and damaged ones.
 
-use crate::sidecar::codec::{Element, Form, LONGEST, expand, width};
+use crate::sidecar::codec::{Element, Form, expand, width};
 use crate::sidecar::macros::TableRow;
 use crate::sidecar::read::split;
 use crate::sidecar::write::{BATCH, CHUNK, Content, Encoded, Runs, SidecarParts};
@@ -8,6 +8,7 @@ use crate::sidecar::{
     Function, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar,
     SidecarError, Site, SiteFlags, StoredColumn,
 };
+use mgz_abi::leb128::MAX_BYTES;
 use mgz_abi::module_note::{Prelude, SIDECAR_VERSION};
 
 fn small() -> Sidecar {
@@ -118,7 +119,7 @@ fn numbers_of_all_sizes_come_back_in_every_form() {
     };
     fn forms<T: Element>(elements: impl ExactSizeIterator<Item = T> + Clone) -> [Vec<u8>; 3] {
         [Form::Plain, Form::Varint, Form::Delta].map(|form| {
-            let mut room = vec![0; elements.len() * LONGEST];
+            let mut room = vec![0; elements.len() * MAX_BYTES];
             let bytes = form.encode(elements.clone(), T::default(), &mut room);
             room.truncate(bytes);
             room
@@ -259,7 +260,7 @@ fn columns_of_the_version_s_first_files_are_read() {
     fn old<R: TableRow>(table: &str, rows: &[R], header: &mut Header, body: &mut Vec<u8>) {
         for (field, (name, kind, _)) in R::FIELDS.iter().enumerate() {
             let mut raw = vec![0; rows.len() * width(kind).unwrap()];
-            let mut numbers = vec![0; rows.len() * LONGEST];
+            let mut numbers = vec![0; rows.len() * MAX_BYTES];
             let bytes = R::encode(rows, &R::default(), field, &mut numbers);
             numbers.truncate(bytes);
             match R::FIELDS[field].2 {

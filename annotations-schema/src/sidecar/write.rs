@@ -2,11 +2,11 @@
 //! ([`Form`](crate::sidecar::codec::Form)), compressed by zstd.
 
 use crate::atomic_replace::replace;
-use crate::sidecar::codec::LONGEST;
 use crate::sidecar::macros::TableRow;
 use crate::sidecar::{
     Function, Gather, Header, Location, Loop, PtWrite, Record, Region, Sidecar, Site, StoredColumn,
 };
+use mgz_abi::leb128::MAX_BYTES;
 use mgz_abi::module_note::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -107,7 +107,7 @@ impl<R: TableRow> Runs<'_, R> {
         let mut before = self.before(runs.start);
         let mut batch: Vec<R> = Vec::with_capacity(BATCH);
         // A check of a column's capacity for each element would take longer than the rest.
-        let mut room = [0; BATCH * LONGEST];
+        let mut room = [0; BATCH * MAX_BYTES];
         let mut take = |batch: &mut Vec<R>| {
             for (field, column) in columns.iter_mut().enumerate() {
                 let bytes = R::encode(batch, &before, field, &mut room);

@@ -1,6 +1,7 @@
 //! Reading spill files: the segments that a file holds whole, and their slots.
 
 use crate::spill::*;
+use mgz_abi::leb128;
 
 /// A whole segment in a [`SpillFile`].
 #[derive(Clone, Copy, Debug)]
@@ -395,20 +396,7 @@ fn take_id(ids: &mut &[u8], previous: u32) -> Option<u32> {
 fn decode_aux(mut aux: &[u8], out: &mut [Slot]) -> Option<()> {
     let mut at = 0usize;
     while !aux.is_empty() {
-        let mut skip = 0usize;
-        let mut shift = 0;
-        loop {
-            let (&byte, rest) = aux.split_first()?;
-            aux = rest;
-            skip |= (byte as usize & 0x7f) << shift;
-            shift += 7;
-            if byte < 0x80 {
-                break;
-            }
-            if shift > 28 {
-                return None;
-            }
-        }
+        let skip = leb128::decode(u32::BITS, || aux.split_off_first().copied())? as usize;
         let (value, rest) = aux.split_at_checked(4)?;
         aux = rest;
         at = at.checked_add(skip)?;

@@ -33,6 +33,7 @@ use mgz_annotations_schema::expand::Counters;
 use mgz_annotations_schema::manifest::{Manifest, SAMPLES_DIR, SPILL_DIR};
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
 use mgz_annotations_schema::spill::{self, SPILL_VERSION, SpillError, ThreadKey};
+use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use windows::PerWindow;
@@ -279,7 +280,8 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     let each = begun / windows;
     if manifest.triggers_by_loads() {
         // Which triggers hit instrumented code is chance, and threads end between two triggers.
-        let chance = 1.96 * ((1.0 - begun / came.max(begun)) / begun).sqrt();
+        let chance =
+            ROUNDED_NORMAL_QUANTILE_OF_95_PCT * ((1.0 - begun / came.max(begun)) / begun).sqrt();
         return Some(PerWindow::Loads {
             loads: manifest.period as f64 * each,
             error: chance + manifest.threads.len() as f64 / begun,

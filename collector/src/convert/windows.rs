@@ -3,14 +3,13 @@
 use crate::convert::ConvertError;
 use crate::convert::speed::measure;
 use crate::convert::speed::measure::{Executed, ExecutedLoads, Speed};
+use crate::util::small_table;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use mgz_annotations_schema::expand::{Staged, Tables};
 use mgz_annotations_schema::manifest::{Manifest, WINDOWS};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{Pace, SegmentHeader, ThreadKey, cause};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use parquet::errors::ParquetError;
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -405,24 +404,15 @@ pub(crate) fn write_windows(
     list: &[ExpandedWindow],
     each: Option<PerWindow>,
 ) -> Result<ExecutedLoads, ConvertError> {
-    use std::os::unix::fs::OpenOptionsExt;
     let estimates = Estimates::new(list, each);
     let table = estimates.table()?;
-    let path = folder.join(WINDOWS);
-    let temporary = folder.join(format!("{WINDOWS}.tmp"));
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)
-        .map_err(crate::convert::io(&temporary))?;
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::LZ4_RAW)
-        .build();
-    let mut writer = ArrowWriter::try_new(file, table.schema(), Some(properties))?;
-    writer.write(&table)?;
-    writer.close()?;
-    std::fs::rename(&temporary, &path).map_err(crate::convert::io(&path))?;
+    small_table::write_small_table(folder, WINDOWS, table.schema(), [Ok(table)]).map_err(
+        |error| match error.downcast::<ParquetError>() {
+            Ok(error) => ConvertError::Encode(error),
+            Err(error) => crate::convert::io(&folder.join(WINDOWS))(
+                error.downcast().unwrap_or_else(std::io::Error::other),
+            ),
+        },
+    )?;
     Ok(estimates.executed())
 }

@@ -2,6 +2,7 @@
 //! from a watched access to its handler.
 
 use crate::watch::events::{breakpoint, counting, signals};
+use mgz_models::statistics::upper_median;
 use mgz_perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
 use mgz_perf::open::{IOC_DISABLE, IOC_ENABLE, open_perf_event, syscall_result};
 use std::os::fd::AsRawFd;
@@ -106,8 +107,7 @@ pub fn toll(signal: i32) -> Option<u64> {
         last = now;
     }
     drop(event);
-    let middle = gaps.len() / 2;
-    (!gaps.is_empty()).then(|| *gaps.select_nth_unstable(middle).1)
+    upper_median(&mut gaps, u64::cmp)
 }
 
 /// Nanoseconds that two signals cost a thread which it sends to itself: there, through a handler
@@ -128,7 +128,7 @@ pub fn handled() -> u64 {
         }
         *took = began.elapsed().as_nanos() as u64;
     }
-    *rounds.select_nth_unstable(ROUNDS as usize / 2).1
+    upper_median(&mut rounds, u64::cmp).unwrap_or(0)
 }
 
 /// Nanoseconds of CPU time from an access to a watched word until the handler of its signal asks for
@@ -162,8 +162,7 @@ pub fn watched(signal: i32) -> Option<u64> {
             took.push(CAME_AT.load(Ordering::Relaxed).saturating_sub(began));
         }
     }
-    let middle = took.len() / 2;
-    (!took.is_empty()).then(|| *took.select_nth_unstable(middle).1)
+    upper_median(&mut took, u64::cmp)
 }
 
 #[cfg(test)]

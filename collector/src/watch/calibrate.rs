@@ -4,6 +4,7 @@
 use crate::watch::events::{Events, WatchTrigger};
 use crate::watch::ptrace;
 use crate::watch::sampler::{Clock, Costs, WORD};
+use mgz_models::statistics::upper_median;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -92,8 +93,7 @@ pub fn calibrate(trigger: &WatchTrigger) -> Result<Costs, Obstacle> {
 }
 
 fn median(list: &mut [u64]) -> u64 {
-    list.sort_unstable();
-    list.get(list.len() / 2).copied().unwrap_or(0)
+    upper_median(list, u64::cmp).unwrap_or(0)
 }
 
 /// A child that sends itself the signal and touches the word, for ever. Ended when dropped.

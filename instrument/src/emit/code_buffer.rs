@@ -5,9 +5,9 @@ use crate::emit::relax::{Buffer, Flex, FlexLengths, Label};
 use crate::emit::{Fixup, FixupKind, Fixups};
 use crate::plan::cursor::Residency;
 use crate::util::byte_buf::ByteBuf;
-use crate::util::leb128::leb128;
 use crate::x86::encode::Encoded;
 use mgz_abi::address_map::{NO_REG, ProbeState, STATE_COUNTED, STATE_HALF};
+use mgz_abi::leb128;
 
 /// The probe states around the first instruction of a flexible piece, if it becomes several.
 #[derive(Clone, Copy, Debug)]
@@ -517,7 +517,7 @@ fn with_pieces(
 /// The state number from here on.
 fn say(out: &mut Vec<u8>, number: u32) {
     out.push(0);
-    leb128(out, number.into());
+    leb128::encode(number.into(), |byte| out.push(byte));
 }
 
 /// A far `loop` has three instructions: the first two belong to the original (the first jumps over

@@ -33,7 +33,6 @@ pub use crate::emit::control_transfer::{THUNK_BYTES, thunk};
 pub use crate::emit::emitter::emit;
 pub use crate::emit::packed_fields::{Fixups, Marks};
 pub use crate::emit::rows::displacements;
-pub use crate::util::leb128::leb128;
 
 /// Why a function could not be re-emitted; it is then left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,9 +7,9 @@ pub mod lines;
 use crate::emit::{Emitted, state_key as key};
 use crate::link::layout::Placed;
 use crate::util::fast_hash::FastMap;
-use crate::util::leb128::leb128;
 use indexmap::IndexSet;
 use mgz_abi::address_map::{MapFunction, MapHeader, MapMark, ProbeState};
+use mgz_abi::leb128;
 use mgz_annotations_schema::sidecar::{Function, Header, NONE};
 use mgz_annotations_schema::{Encoded, Sidecar, SidecarError, SidecarParts};
 use mgz_elf::demangle;
@@ -219,14 +219,12 @@ impl Tokens {
     const ROOM: usize = 8;
 
     fn of(state: u32) -> Tokens {
-        let mut tokens = vec![0];
-        leb128(&mut tokens, state.into());
-        let mut bytes = [0; Tokens::ROOM];
-        bytes[..tokens.len()].copy_from_slice(&tokens);
-        Tokens {
-            bytes,
-            len: tokens.len(),
-        }
+        let (mut bytes, mut len) = ([0; Tokens::ROOM], 1);
+        leb128::encode(state.into(), |byte| {
+            bytes[len] = byte;
+            len += 1;
+        });
+        Tokens { bytes, len }
     }
 }
 

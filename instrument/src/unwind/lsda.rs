@@ -5,6 +5,7 @@
 //! type table gets its relative pointers adjusted.
 
 use crate::unwind::{ENC_INDIRECT, ENC_OMIT, ENC_PCREL4, UnwindReader};
+use mgz_abi::leb128;
 use std::ops::Range;
 
 /// One call site. Addresses are absolute.
@@ -250,7 +251,7 @@ pub fn four_byte_distance(target: u64, place: u64) -> Option<[u8; 4]> {
 }
 
 fn leb(out: &mut Vec<u8>, value: u64) {
-    crate::util::leb128::leb128(out, value);
+    leb128::encode(value, |byte| out.push(byte));
 }
 
 /// An unsigned LEB128 number of exactly four bytes.

@@ -16,6 +16,7 @@ pub mod merge;
 pub mod write;
 
 use lsda::Lsda;
+use mgz_abi::leb128;
 use mgz_elf::{Elf, Refusal};
 use object::elf;
 use std::collections::{HashMap, HashSet};
@@ -81,17 +82,7 @@ impl<'a> UnwindReader<'a> {
         if let [byte @ 0..0x80, ..] = self.data {
             return self.u8().map(|_| u64::from(*byte));
         }
-        let mut value = 0u64;
-        for shift in (0..70).step_by(7) {
-            let byte = self.u8()?;
-            if shift < 64 {
-                value |= u64::from(byte & 0x7f) << shift;
-            }
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
+        leb128::decode(u64::BITS, || self.u8())
     }
 
     /// A signed LEB128 number.

@@ -2,7 +2,7 @@
 
 use crate::unwind::lsda::four_byte_distance;
 use crate::unwind::{Cie, ENC_INDIRECT, ENC_PCREL4};
-use crate::util::leb128::{leb128, sleb128};
+use gimli::leb128::write::Leb128;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -83,8 +83,12 @@ impl<'a> EhFrame<'a> {
         self.bytes.push(0);
         // Instructions are rewritten to code alignment 1.
         self.bytes.push(1);
-        sleb128(&mut self.bytes, cie.data_align);
-        leb128(&mut self.bytes, cie.return_column);
+        for number in [
+            Leb128::signed(cie.data_align),
+            Leb128::unsigned(cie.return_column),
+        ] {
+            self.bytes.extend_from_slice(number.bytes());
+        }
         self.bytes
             .push(1 + u8::from(cie.has_lsda) + if cie.personality.is_some() { 5 } else { 0 });
         if let Some((indirect, address)) = cie.personality {

@@ -3,6 +3,5 @@
 pub mod bit_set;
 pub mod byte_buf;
 pub mod fast_hash;
-pub mod leb128;
 pub mod range_index;
 pub mod ranges;

@@ -13,6 +13,7 @@ use mgz_models::histogram::{Bin, Fine, Scale, WHOLE, shares, similarity, similar
 use mgz_models::reuse::ReuseSink;
 use mgz_models::sampling::rdx::{Attribution, Estimate, Observation, Watcher, estimate, pairs};
 use mgz_models::sampling::time_to_stack::{TimeBarSpread, convert};
+use mgz_models::statistics::{ROUNDED_NORMAL_QUANTILE_OF_95_PCT, jackknife_variance};
 use serde_json::Value;
 
 /// Weighting of samples.
@@ -340,13 +341,9 @@ pub(crate) fn jackknife(
     }
     let error = |runs: &[Vec<f64>]| {
         let longest = runs.iter().map(Vec::len).max().unwrap_or(0);
-        let n = GROUPS as f64;
+        let at = |i: usize| runs.iter().map(move |r| r.get(i).copied().unwrap_or(0.0));
         (0..longest)
-            .map(|i| {
-                let at = |r: &Vec<f64>| r.get(i).copied().unwrap_or(0.0);
-                let mean = runs.iter().map(at).sum::<f64>() / n;
-                ((n - 1.0) / n * runs.iter().map(|r| (at(r) - mean).powi(2)).sum::<f64>()).sqrt()
-            })
+            .map(|i| jackknife_variance(&at(i).collect::<Vec<f64>>()).sqrt())
             .collect::<Vec<f64>>()
     };
     (error(&runs.0), error(&runs.1))
@@ -373,7 +370,7 @@ pub(crate) fn with_interval(
     ]);
     for (i, row) in table.rows.iter_mut().enumerate() {
         let share = row[3].as_f64().unwrap_or(0.0);
-        let margin = 1.96 * errors.get(i).copied().unwrap_or(0.0);
+        let margin = ROUNDED_NORMAL_QUANTILE_OF_95_PCT * errors.get(i).copied().unwrap_or(0.0);
         row.extend([
             value((share - margin).max(0.0)),
             value((share + margin).max(unseen).min(1.0)),

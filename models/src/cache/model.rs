@@ -2,6 +2,7 @@
 
 use crate::cache::Shape;
 use crate::histogram::Bin;
+use crate::statistics::distributions::ln_gamma;
 
 /// P(h|D) of the stack-distance cache model (Brehob and Enbody; Barai et al., equation 2): the
 /// probability that an access with D distinct blocks in between hits in a cache of `sets` sets with
@@ -58,21 +59,6 @@ fn below(ways: u64, n: f64, p: f64) -> f64 {
 /// ln C(n, k) for n that may be a fraction.
 fn ln_choose(n: f64, k: f64) -> f64 {
     ln_gamma(n + 1.0) - ln_gamma(k + 1.0) - ln_gamma(n - k + 1.0)
-}
-
-/// ln Γ(x) for x > 0: Stirling's series after shifting x above 10 (error below 1e-12).
-fn ln_gamma(x: f64) -> f64 {
-    let (mut x, mut shift) = (x, 0.0);
-    while x < 10.0 {
-        shift += x.ln();
-        x += 1.0;
-    }
-    let i = 1.0 / x;
-    let i2 = i * i;
-    (x - 0.5) * x.ln() - x
-        + 0.5 * (2.0 * std::f64::consts::PI).ln()
-        + i * (1.0 / 12.0 - i2 * (1.0 / 360.0 - i2 * (1.0 / 1260.0 - i2 / 1680.0)))
-        - shift
 }
 
 /// Expected hits of accesses whose distances (in lines of the cache) are given, in one cache that

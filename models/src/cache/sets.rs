@@ -17,6 +17,7 @@
 //! rate is that of a simulation.
 
 use crate::cache::{Shape, hit_probability};
+use crate::statistics::distributions::student_widening;
 use crate::util::random::SplitMix;
 
 /// Adjacent sets that are drawn together: most accesses that touch two lines then touch two
@@ -35,20 +36,6 @@ pub struct SetHits {
     /// Variance of the estimate, so that ±1.96 deviations are the 95% interval also of few runs; 0
     /// where all sets were followed.
     pub variance: f64,
-}
-
-/// Ratio of a 95% interval from an estimated variance with so many degrees of freedom to one from a
-/// known variance (Student's t over 1.96).
-fn widening(freedom: f64) -> f64 {
-    const T: [f64; 9] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262,
-    ];
-    // Beyond the list the expansion in 1/ν is right to a thousandth.
-    let t = T
-        .get((freedom - 1.0).max(0.0) as usize)
-        .copied()
-        .unwrap_or(1.96 + 2.372 / freedom + 2.82 / (freedom * freedom));
-    t / 1.96
 }
 
 /// See the module's text.
@@ -265,7 +252,7 @@ impl SetDistances {
         let squares: f64 = off.iter().map(|x| (x - mean).powi(2)).sum();
         let rest = 1.0 - self.followed();
         let variance = if n > 1.0 {
-            rest * squares / (n - 1.0) / n * (self.all_runs * widening(n - 1.0)).powi(2)
+            rest * squares / (n - 1.0) / n * (self.all_runs * student_widening(n - 1.0)).powi(2)
         } else {
             total * total
         };
@@ -440,26 +427,6 @@ mod tests {
             assert!(
                 (random_sets - exact).abs() > least * lines.len() as f64,
                 "the model with random sets is far off: {random_sets} {exact}"
-            );
-        }
-    }
-
-    #[test]
-    fn intervals_of_few_runs_are_wider() {
-        // Student's t, 97.5%.
-        for (freedom, t) in [
-            (1.0, 12.706),
-            (9.0, 2.262),
-            (10.0, 2.228),
-            (15.0, 2.131),
-            (30.0, 2.042),
-            (120.0, 1.980),
-            (1e6, 1.960),
-        ] {
-            assert!(
-                (1.96 * widening(freedom) - t).abs() < 2e-3 * t,
-                "{freedom}: {}",
-                1.96 * widening(freedom)
             );
         }
     }

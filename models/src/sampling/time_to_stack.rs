@@ -13,6 +13,7 @@
 //! scale. The cost depends on the number of bars, not on the range that they span.
 
 use crate::histogram::Bin;
+use crate::statistics::distributions::normal_below;
 
 /// Method to place a slice of time bars on the stack scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,22 +188,6 @@ fn binomial(out: &mut Out, mean: f64, n: f64, mass: f64) {
         }
         before = below;
         index += 1;
-    }
-}
-
-/// Φ(x), by Abramowitz and Stegun 7.1.26 (error below 1.5e-7).
-fn normal_below(x: f64) -> f64 {
-    let z = x.abs() / std::f64::consts::SQRT_2;
-    let t = 1.0 / (1.0 + 0.327_591_1 * z);
-    let tail = t
-        * (0.254_829_592
-            + t * (-0.284_496_736
-                + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))))
-        * (-z * z).exp();
-    if x >= 0.0 {
-        1.0 - 0.5 * tail
-    } else {
-        0.5 * tail
     }
 }
 

@@ -14,6 +14,7 @@ mod avx2;
 use crate::spill::{
     BLOCK, DATA_PADDING, Entry, GROUP, IDS_LENGTH, LENGTH, MAX_SLOT_BYTES, Predictor,
 };
+use mgz_abi::leb128;
 use mgz_abi::slot::Slot;
 
 /// Bytes behind the ends of the streams that may be written, too.
@@ -282,13 +283,9 @@ impl Encoder {
         for (i, slot) in slots.iter().enumerate() {
             if slot.aux != 0 {
                 let number = self.done + i;
-                let mut skip = number - self.aux_from;
+                let skip = (number - self.aux_from) as u64;
                 self.aux_from = number;
-                while skip >= 0x80 {
-                    self.aux.push(skip as u8 | 0x80);
-                    skip >>= 7;
-                }
-                self.aux.push(skip as u8);
+                leb128::encode(skip, |byte| self.aux.push(byte));
                 self.aux.extend_from_slice(&slot.aux.to_le_bytes());
             }
         }

@@ -6,7 +6,7 @@
 //! addresses: a register that holds them stays right.
 
 use crate::record::thread_ring::Ring;
-use crate::sys::syscall::map;
+use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU64, Ordering};
 use mgz_abi::counters::{AREA, MIDDLE, area_offset};
@@ -68,7 +68,6 @@ pub(crate) fn counters_address(ring: Ring) -> u64 {
 
 /// Maps the area of a slot at an address where one is already, or anywhere if that is 0.
 fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize> {
-    const DONTDUMP: usize = 16;
     let fixed = if at == 0 { 0 } else { map::FIXED };
     let flags = map::SHARED | map::NORESERVE | fixed;
     let offset = area_offset(header.counters_at, slot);
@@ -77,29 +76,18 @@ fn map_area(header: &Header, at: usize, fd: isize, slot: usize) -> Option<usize>
         unsafe { syscall::mmap(at, AREA as usize, map::READ | map::WRITE, flags, fd, offset) };
     let start = start.ok()?;
     // SAFETY: what was just mapped.
-    unsafe {
-        syscall::call(
-            syscall::nr::MADVISE,
-            start,
-            AREA as usize,
-            DONTDUMP,
-            0,
-            0,
-            0,
-        )
-    };
+    unsafe { syscall::call(nr::MADVISE, start, AREA as usize, map::DONTDUMP, 0, 0, 0) };
     Some(start)
 }
 
 /// True if the process has a limit on its address space (RLIMIT_AS).
 fn is_limited() -> bool {
-    const PRLIMIT64: usize = 302;
     const RLIMIT_AS: usize = 9;
     let mut limits = [u64::MAX; 2];
     // SAFETY: the kernel fills the pair.
     unsafe {
         syscall::call(
-            PRLIMIT64,
+            nr::PRLIMIT64,
             0,
             RLIMIT_AS,
             0,

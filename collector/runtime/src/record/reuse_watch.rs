@@ -284,13 +284,12 @@ fn tell(
 
 /// CPU time of the calling thread, nanoseconds.
 fn cpu_ns() -> u64 {
-    const CLOCK_THREAD_CPUTIME: usize = 3;
     let mut time = [0u64; 2];
     // SAFETY: struct timespec has 16 bytes.
     unsafe {
         syscall::call(
             syscall::nr::CLOCK_GETTIME,
-            CLOCK_THREAD_CPUTIME,
+            syscall::CLOCK_THREAD_CPUTIME,
             time.as_mut_ptr() as usize,
             0,
             0,

@@ -6,6 +6,7 @@ use crate::record::thread_ring::{
     ENVIRONMENT_BYTES, HOOK_STACK, KEPT_BYTES, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE,
     SPARE_RING,
 };
+use crate::sys::errno::ESRCH;
 use crate::sys::syscall::map;
 use crate::sys::{own_memory, process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -272,7 +273,7 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             return Claim::Failed;
         }
         left |= control.pid.get() != 0
-            && syscall::tgkill(control.pid.get(), control.tid.get(), 0) == -3;
+            && syscall::tgkill(control.pid.get(), control.tid.get(), 0) == -ESRCH;
     }
     Claim::Full { left }
 }

@@ -2,6 +2,7 @@
 
 use crate::record::{signals, thread_ring};
 use crate::sys::signal_frame::Context;
+use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
 use core::sync::atomic::AtomicU32;
 
@@ -15,7 +16,7 @@ pub fn join_here() {
     // SAFETY: fills the three words of a stack_t.
     unsafe {
         syscall::call(
-            syscall::nr::SIGALTSTACK,
+            nr::SIGALTSTACK,
             0,
             alternate.as_mut_ptr() as usize,
             0,
@@ -87,12 +88,11 @@ pub fn all_can_join() -> bool {
 /// Tells of the other threads of this process: their ids, and the signals that they have blocked
 /// (all, where that cannot be read).
 pub fn others(mut tell: impl FnMut(u32, u64)) {
-    const GETDENTS64: usize = 217;
     const DIRECTORY: usize = 0o2_200_000; // O_DIRECTORY, O_CLOEXEC
     // SAFETY: a zero-terminated path.
     let fd = unsafe {
         let path = c"/proc/self/task".as_ptr() as usize;
-        syscall::call(syscall::nr::OPEN, path, DIRECTORY, 0, 0, 0, 0)
+        syscall::call(nr::OPEN, path, DIRECTORY, 0, 0, 0, 0)
     };
     if fd < 0 {
         return;
@@ -104,7 +104,7 @@ pub fn others(mut tell: impl FnMut(u32, u64)) {
         // SAFETY: the kernel writes at most so many bytes.
         let read = unsafe {
             let at = buffer.as_mut_ptr() as usize;
-            syscall::call(GETDENTS64, fd as usize, at, bytes, 0, 0, 0)
+            syscall::call(nr::GETDENTS64, fd as usize, at, bytes, 0, 0, 0)
         };
         if read <= 0 {
             break;

@@ -24,6 +24,7 @@ use crate::record::ring_memory::{
 };
 use crate::record::transfer_hooks::Hooks;
 use crate::record::{counters, transfer_hooks};
+use crate::sys::errno::{EPERM, ESRCH};
 use crate::sys::flags::PlainFlags;
 use crate::sys::{process, syscall};
 use core::cell::Cell;
@@ -447,7 +448,6 @@ pub const SS_DISABLE: usize = 2;
 pub const SS_AUTODISARM: usize = 0x8000_0000;
 
 fn install_signal_stack(ring: Ring) {
-    const EPERM: isize = 1;
     let stack = ring.handler_stack();
     // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and
     // nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
@@ -488,7 +488,7 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
         let control = ring.control();
         match control.state.load(Ordering::Acquire) {
             LIVE if control.pid.get() == pid
-                && syscall::tgkill(pid, control.tid.get(), 0) == -3 =>
+                && syscall::tgkill(pid, control.tid.get(), 0) == -ESRCH =>
             {
                 let dead = control.tid.get();
                 if control
@@ -517,7 +517,7 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
             }
             PRIVATE
                 if control.index.get() != BORROWERS
-                    && syscall::tgkill(pid, control.tid.get(), 0) == -3 =>
+                    && syscall::tgkill(pid, control.tid.get(), 0) == -ESRCH =>
             {
                 return Some(ring);
             }
@@ -546,7 +546,7 @@ fn reuse_borrowers() -> Option<Ring> {
             let control = ring.control();
             control.state.load(Ordering::Acquire) == PRIVATE
                 && control.index.get() == BORROWERS
-                && syscall::tgkill(control.pid.get(), control.tid.get(), 0) == -3
+                && syscall::tgkill(control.pid.get(), control.tid.get(), 0) == -ESRCH
         })
 }
 
@@ -569,7 +569,7 @@ pub fn forget_reservations() {
             address: entry.load(Ordering::Relaxed),
         };
         // Triggers of dead threads are ended here; live threads end theirs themselves.
-        if syscall::tgkill(syscall::getpid(), ring.control().tid.get(), 0) == -3 {
+        if syscall::tgkill(syscall::getpid(), ring.control().tid.get(), 0) == -ESRCH {
             crate::record::trigger::disarm(ring);
         }
     }

@@ -14,6 +14,7 @@
 use crate::record::target_cache::{Fact, KnownTargets, is_canonical};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, target_cache, thread_ring, window};
+use crate::sys::errno::EEXIST;
 use crate::sys::signal_frame::{Context, RIP};
 use crate::sys::{flags, process, signal_frame, syscall};
 use core::arch::global_asm;
@@ -628,7 +629,6 @@ fn end(
 
 /// True if the processor accepts a jump to an address, mapped or not.
 fn is_address(target: u64) -> bool {
-    const EXISTS: isize = 17;
     if matches!(target as i64 >> 47, 0 | -1) || !is_canonical(target) {
         return is_canonical(target);
     }
@@ -653,7 +653,7 @@ fn is_address(target: u64) -> bool {
             unsafe { syscall::munmap(mapped, PAGE) };
             mapped == page
         }
-        Err(error) => error == EXISTS,
+        Err(error) => error == EEXIST,
     }
 }
 

@@ -20,7 +20,9 @@
 
 use crate::record::thread_ring::Ring;
 use crate::record::{budget, phases, reuse_watch, signals, speed_probe};
+use crate::sys::errno::EBADF;
 use crate::sys::signal_frame::{Context, Info, RIP};
+use crate::sys::syscall::nr;
 use crate::sys::{clock, process, syscall};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use mgz_abi::phases::{GATE_OPEN, GATE_OVER, GATE_WAITS};
@@ -64,8 +66,10 @@ const SLOWEST: u8 = 10;
 const CALM: u8 = 8;
 
 const IOC_PERIOD: usize = 0x4008_2404;
-const IOC_DISABLE: usize = 0x2401;
-const TIMER_SETTIME: usize = 223;
+pub(crate) const IOC_ENABLE: usize = 0x2400;
+pub(crate) const IOC_DISABLE: usize = 0x2401;
+/// The code of a timer's signal.
+const SI_TIMER: i32 = -2;
 
 /// True if threads are to be sampled: from the end of the constructor on.
 static READY: AtomicBool = AtomicBool::new(false);
@@ -229,17 +233,7 @@ pub fn freeze(ring: Ring) {
     match (handle >> 32) as u32 {
         TRIGGER_EVENT => {
             // SAFETY: integers only.
-            unsafe {
-                syscall::call(
-                    syscall::nr::IOCTL,
-                    handle as u32 as usize,
-                    IOC_DISABLE,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
-            };
+            unsafe { syscall::call(nr::IOCTL, handle as u32 as usize, IOC_DISABLE, 0, 0, 0, 0) };
         }
         TRIGGER_TIMER => {
             // Interval and rest.
@@ -247,7 +241,7 @@ pub fn freeze(ring: Ring) {
             // SAFETY: the times live across the call.
             unsafe {
                 syscall::call(
-                    TIMER_SETTIME,
+                    nr::TIMER_SETTIME,
                     handle as u32 as usize,
                     0,
                     still.as_ptr() as usize,
@@ -269,22 +263,11 @@ pub fn freeze(ring: Ring) {
 
 /// Recording goes on: so does a ring's trigger.
 pub fn thaw(ring: Ring) {
-    const IOC_ENABLE: usize = 0x2400;
     let handle = ring.private().handle.load(Ordering::SeqCst);
     match (handle >> 32) as u32 {
         TRIGGER_EVENT => {
             // SAFETY: integers only.
-            unsafe {
-                syscall::call(
-                    syscall::nr::IOCTL,
-                    handle as u32 as usize,
-                    IOC_ENABLE,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
-            };
+            unsafe { syscall::call(nr::IOCTL, handle as u32 as usize, IOC_ENABLE, 0, 0, 0, 0) };
         }
         TRIGGER_TIMER => {
             let [left, interval] = ring
@@ -298,7 +281,7 @@ pub fn thaw(ring: Ring) {
                 // SAFETY: the times live across the call.
                 unsafe {
                     syscall::call(
-                        TIMER_SETTIME,
+                        nr::TIMER_SETTIME,
                         handle as u32 as usize,
                         0,
                         time.as_ptr() as usize,
@@ -343,7 +326,6 @@ pub fn arm_for(tid: u32) {
 /// True if a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger
 /// ends, since the thread makes its own now.
 pub fn was_for_other(info: &Info) -> bool {
-    const SI_TIMER: i32 = -2;
     let (kind, handle) = match info.code {
         SI_TIMER if info.value == VALUE => (TRIGGER_TIMER, info.address as u32 as i32),
         code if code > 0 => (TRIGGER_EVENT, info.value as u32 as i32),
@@ -371,17 +353,16 @@ pub fn disarm(ring: Ring) {
 }
 
 fn end(kind: u32, handle: i32) {
-    const TIMER_DELETE: usize = 226;
     match kind {
         TRIGGER_EVENT => {
             // SAFETY: integers only; the event is the runtime's own (if the program has not closed
             // it).
-            unsafe { syscall::call(syscall::nr::IOCTL, handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
+            unsafe { syscall::call(nr::IOCTL, handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
             syscall::close(handle as isize);
         }
         // SAFETY: integers only; the runtime's own timer.
         TRIGGER_TIMER => unsafe {
-            syscall::call(TIMER_DELETE, handle as usize, 0, 0, 0, 0, 0);
+            syscall::call(nr::TIMER_DELETE, handle as usize, 0, 0, 0, 0, 0);
         },
         _ => {}
     }
@@ -416,10 +397,9 @@ pub fn descriptor(ring: Ring) -> Option<i32> {
 /// The program may have closed the calling thread's event: then it gets a new one.
 pub fn replace_if_closed(ring: Ring) {
     const F_GETFD: usize = 1;
-    const EBADF: isize = 9;
     let is_closed = |fd| {
         // SAFETY: integers only.
-        unsafe { syscall::call(syscall::nr::FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
+        unsafe { syscall::call(nr::FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
     };
     if descriptor(ring).is_some_and(is_closed) {
         speed_probe::forget_parent_event(ring);
@@ -473,7 +453,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
     // SAFETY: the attributes live across the call.
     let fd = unsafe {
         syscall::call(
-            syscall::nr::PERF_EVENT_OPEN,
+            nr::PERF_EVENT_OPEN,
             attributes.as_ptr() as usize,
             if tid == syscall::gettid() {
                 0
@@ -495,7 +475,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
     // SAFETY: the owner lives across the call.
     let asked = unsafe {
         syscall::call(
-            syscall::nr::FCNTL,
+            nr::FCNTL,
             fd as usize,
             F_SETOWN_EX,
             owner.as_ptr() as usize,
@@ -504,7 +484,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
             0,
         ) == 0
             && syscall::call(
-                syscall::nr::FCNTL,
+                nr::FCNTL,
                 fd as usize,
                 F_SETSIG,
                 header.signal as usize,
@@ -512,15 +492,7 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
                 0,
                 0,
             ) == 0
-            && syscall::call(
-                syscall::nr::FCNTL,
-                fd as usize,
-                F_SETFL,
-                O_ASYNC_NONBLOCK,
-                0,
-                0,
-                0,
-            ) == 0
+            && syscall::call(nr::FCNTL, fd as usize, F_SETFL, O_ASYNC_NONBLOCK, 0, 0, 0) == 0
     };
     if !asked {
         syscall::close(fd);
@@ -535,12 +507,11 @@ static RAISED: AtomicBool = AtomicBool::new(false);
 /// Tries for a while to be the only thread that changes that limit. The time is bounded: a handler
 /// that calls this may have interrupted the holder.
 fn only_one() -> bool {
-    const SCHED_YIELD: usize = 24;
     (0..1000).any(|_| {
         let free = !RAISED.swap(true, Ordering::Acquire);
         if !free {
             // SAFETY: it has no arguments.
-            unsafe { syscall::call(SCHED_YIELD, 0, 0, 0, 0, 0, 0) };
+            unsafe { syscall::call(nr::SCHED_YIELD, 0, 0, 0, 0, 0, 0) };
         }
         free
     })
@@ -550,7 +521,6 @@ fn only_one() -> bool {
 /// raised for that moment, or, where that is as high as the hard one, a high number below it.
 /// `None`, and the descriptor closed, if there is none.
 fn out_of_sight(fd: isize) -> Option<isize> {
-    const PRLIMIT64: usize = 302;
     const RLIMIT_NOFILE: usize = 7;
     const F_DUPFD_CLOEXEC: usize = 1030;
     // Sets the limits if there are new ones; returns those before.
@@ -560,7 +530,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         // SAFETY: both pairs live across the call.
         let done = unsafe {
             syscall::call(
-                PRLIMIT64,
+                nr::PRLIMIT64,
                 0,
                 RLIMIT_NOFILE,
                 new,
@@ -573,15 +543,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
     };
     // SAFETY: integers only.
     let copy = |least: usize| unsafe {
-        syscall::call(
-            syscall::nr::FCNTL,
-            fd as usize,
-            F_DUPFD_CLOEXEC,
-            least,
-            0,
-            0,
-            0,
-        )
+        syscall::call(nr::FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0)
     };
     // If two threads did this at once, one would find the limit lowered by the other, or take the
     // raised one for the program's.
@@ -615,12 +577,10 @@ fn out_of_sight(fd: isize) -> Option<isize> {
 const VALUE: u64 = 0x6d67_7a62_7572_7374;
 
 fn timer(header: &Header, tid: u32, wanted: u64) -> Option<ThreadTrigger> {
-    const TIMER_CREATE: usize = 222;
-    const CLOCK_THREAD_CPUTIME: usize = 3;
     // The clock of another thread is the id's complement, with the bits that mark a thread's
     // scheduler clock.
     let clock = if tid == syscall::gettid() {
-        CLOCK_THREAD_CPUTIME
+        syscall::CLOCK_THREAD_CPUTIME
     } else {
         (!tid << 3 | 6) as i32 as isize as usize
     };
@@ -633,7 +593,7 @@ fn timer(header: &Header, tid: u32, wanted: u64) -> Option<ThreadTrigger> {
     // SAFETY: both live across the call.
     let made = unsafe {
         syscall::call(
-            TIMER_CREATE,
+            nr::TIMER_CREATE,
             clock,
             event.as_ptr() as usize,
             &raw mut number as usize,
@@ -667,7 +627,7 @@ fn set_timer(number: i32, ns: u64) {
     // SAFETY: the times live across the call.
     unsafe {
         syscall::call(
-            TIMER_SETTIME,
+            nr::TIMER_SETTIME,
             number as usize,
             0,
             time.as_ptr() as usize,
@@ -703,7 +663,6 @@ fn is_watchpoint(ring: Ring, descriptor: i32) -> bool {
 
 /// True if a signal came from this thread's trigger or a watchpoint.
 pub fn is_ours(ring: Ring, info: &Info) -> bool {
-    const SI_TIMER: i32 = -2;
     let trigger = ring.private().trigger.get();
     if info.code > 0 && is_watchpoint(ring, info.value as u32 as i32) {
         return true;
@@ -826,7 +785,7 @@ fn with_new_period(trigger: ThreadTrigger) -> ThreadTrigger {
             // SAFETY: the number lives across the call.
             unsafe {
                 syscall::call(
-                    syscall::nr::IOCTL,
+                    nr::IOCTL,
                     trigger.handle as usize,
                     IOC_PERIOD,
                     &raw const next as usize,
@@ -906,7 +865,6 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
 /// as well: it would miss its own, or see them in another order. Returns false if that took so long
 /// that they come faster than a thread can take them.
 fn take_queued(ring: Ring) -> bool {
-    const RT_TGSIGQUEUEINFO: usize = 297;
     /// Nanoseconds: hundreds are taken in that time.
     const LONGEST: u64 = 200_000;
     if signals::is_used(ring, signal()) {
@@ -929,7 +887,7 @@ fn take_queued(ring: Ring) -> bool {
             // SAFETY: the structure lives across the call; a thread may send itself any.
             unsafe {
                 syscall::call(
-                    RT_TGSIGQUEUEINFO,
+                    nr::RT_TGSIGQUEUEINFO,
                     syscall::getpid() as usize,
                     syscall::gettid() as usize,
                     signal(),
@@ -949,13 +907,12 @@ fn take_queued(ring: Ring) -> bool {
 
 /// Takes one of the trigger's signals off the queue, if there is one. It must be blocked.
 fn next_queued(info: Option<&mut [u64; 16]>) -> bool {
-    const SIGTIMEDWAIT: usize = 128;
     let (set, none) = (bit(), [0u64; 2]);
     let info = info.map_or(0, |i| i.as_mut_ptr() as usize);
     // SAFETY: set, time and the structure, which has the kernel's 128 bytes, live across the call.
     unsafe {
         syscall::call(
-            SIGTIMEDWAIT,
+            nr::RT_SIGTIMEDWAIT,
             &raw const set as usize,
             info,
             none.as_ptr() as usize,

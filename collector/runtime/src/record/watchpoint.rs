@@ -5,13 +5,11 @@
 //! the handler, not by `PERF_EVENT_IOC_REFRESH`, which would let it come once only: an event that
 //! has switched itself off so is never on again.
 
-use crate::record::trigger;
+use crate::record::trigger::{self, IOC_DISABLE, IOC_ENABLE};
 use crate::sys::syscall;
 use core::cell::Cell;
 use mgz_abi::shared_memory::Header;
 
-const IOC_DISABLE: usize = 0x2401;
-const IOC_ENABLE: usize = 0x2400;
 const IOC_MODIFY: usize = 0x4008_240b;
 
 /// See the module's text. Zero: not opened yet.

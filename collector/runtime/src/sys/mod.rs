@@ -10,6 +10,8 @@ pub mod dispatch;
 #[cfg(not(test))]
 pub mod environment;
 #[cfg(not(test))]
+pub mod errno;
+#[cfg(not(test))]
 pub mod flags;
 #[cfg(not(test))]
 pub mod libc_symbols;

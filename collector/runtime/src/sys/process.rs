@@ -1,6 +1,7 @@
 //! The runtime's knowledge of its process, and of its own way into it.
 
 use crate::sys::syscall;
+use crate::sys::syscall::{map, nr};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use mgz_abi::shared_memory::{
     ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, count, name_hash,
@@ -112,7 +113,6 @@ pub fn borrows_memory() -> bool {
 
 /// Makes the page for [`owner_process`].
 fn note_owner() -> bool {
-    const WIPEONFORK: usize = 18;
     if !OWNER.load(Ordering::Relaxed).is_null() {
         take_ownership();
         return true;
@@ -122,14 +122,14 @@ fn note_owner() -> bool {
         let Ok(page) = syscall::mmap(
             0,
             PAGE,
-            syscall::map::READ | syscall::map::WRITE,
-            syscall::map::PRIVATE | syscall::map::ANONYMOUS,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
             -1,
             0,
         ) else {
             return false;
         };
-        if syscall::call(syscall::nr::MADVISE, page, PAGE, WIPEONFORK, 0, 0, 0) != 0 {
+        if syscall::call(nr::MADVISE, page, PAGE, map::WIPEONFORK, 0, 0, 0) != 0 {
             syscall::munmap(page, PAGE);
             return false;
         }
@@ -267,7 +267,7 @@ fn namespace() -> Option<u64> {
     // SAFETY: a zero-terminated path; one byte of the buffer stays zero.
     let length = unsafe {
         syscall::call(
-            syscall::nr::READLINK,
+            nr::READLINK,
             c"/proc/self/ns/pid".as_ptr() as usize,
             text.as_mut_ptr() as usize,
             text.len() - 1,
@@ -295,8 +295,8 @@ fn map_header() -> bool {
         syscall::mmap(
             0,
             HEADER_BYTES,
-            syscall::map::READ | syscall::map::WRITE,
-            syscall::map::SHARED | syscall::map::LOW,
+            map::READ | map::WRITE,
+            map::SHARED | map::LOW,
             fd,
             0,
         )

@@ -8,9 +8,9 @@
 
 use crate::sys::libc_symbols::{behind, place_behind_wrappers};
 use crate::sys::syscall;
+use crate::sys::syscall::nr;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-const RSEQ: usize = 334;
 /// `RSEQ_FLAG_UNREGISTER`.
 const UNREGISTER: usize = 1;
 /// The C library's signature.
@@ -44,7 +44,7 @@ pub fn fault_ends(frame: usize) {
     let [area, length] = TAKEN.each_ref().map(|word| word.swap(0, Ordering::Relaxed));
     if area != 0 {
         // SAFETY: as it was registered before.
-        unsafe { syscall::call(RSEQ, area, length, 0, SIGNATURE, 0, 0) };
+        unsafe { syscall::call(nr::RSEQ, area, length, 0, SIGNATURE, 0, 0) };
     }
 }
 
@@ -68,7 +68,7 @@ pub fn take_back() {
     // (The library does not tell with what length. Another one is refused.)
     let length = LENGTHS.step_by(4).find(|&length| {
         // SAFETY: nobody relies on the area but by looking whether it is registered.
-        unsafe { syscall::call(RSEQ, area, length, UNREGISTER, SIGNATURE, 0, 0) == 0 }
+        unsafe { syscall::call(nr::RSEQ, area, length, UNREGISTER, SIGNATURE, 0, 0) == 0 }
     });
     if let Some(length) = length {
         TAKEN[1].store(length, Ordering::Relaxed);

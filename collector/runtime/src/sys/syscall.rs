@@ -1,12 +1,14 @@
 //! System calls, made directly: the runtime shares no state (errno, cancellation, locks) with the
 //! program's C library.
 
+use crate::sys::errno::{EFAULT, ESRCH};
 use core::arch::asm;
 
 /// System call numbers of x86-64 Linux.
 pub mod nr {
     #![allow(missing_docs, reason = "the kernel's own names")]
     pub const READ: usize = 0;
+    pub const WRITE: usize = 1;
     pub const OPEN: usize = 2;
     pub const CLOSE: usize = 3;
     pub const FSTAT: usize = 5;
@@ -18,28 +20,45 @@ pub mod nr {
     pub const RT_SIGRETURN: usize = 15;
     pub const IOCTL: usize = 16;
     pub const PREAD64: usize = 17;
+    pub const ACCESS: usize = 21;
+    pub const SCHED_YIELD: usize = 24;
     pub const MADVISE: usize = 28;
-    pub const FCNTL: usize = 72;
+    pub const GETPID: usize = 39;
     pub const CLONE: usize = 56;
     pub const FORK: usize = 57;
     pub const VFORK: usize = 58;
     pub const EXECVE: usize = 59;
-    pub const GETPID: usize = 39;
     pub const KILL: usize = 62;
+    pub const FCNTL: usize = 72;
     pub const READLINK: usize = 89;
+    pub const GETUID: usize = 102;
+    pub const GETGID: usize = 104;
+    pub const RT_SIGTIMEDWAIT: usize = 128;
+    pub const RT_SIGQUEUEINFO: usize = 129;
     pub const SIGALTSTACK: usize = 131;
     pub const PRCTL: usize = 157;
     pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
+    pub const FGETXATTR: usize = 193;
     pub const FUTEX: usize = 202;
+    pub const GETDENTS64: usize = 217;
+    pub const TIMER_CREATE: usize = 222;
+    pub const TIMER_SETTIME: usize = 223;
+    pub const TIMER_DELETE: usize = 226;
     pub const CLOCK_GETTIME: usize = 228;
+    pub const EXIT_GROUP: usize = 231;
     pub const TGKILL: usize = 234;
     pub const OPENAT: usize = 257;
-    pub const OPENAT2: usize = 437;
+    pub const DUP3: usize = 292;
+    pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PERF_EVENT_OPEN: usize = 298;
-    pub const EXECVEAT: usize = 322;
+    pub const PRLIMIT64: usize = 302;
     pub const SECCOMP: usize = 317;
+    pub const MEMFD_CREATE: usize = 319;
+    pub const EXECVEAT: usize = 322;
+    pub const RSEQ: usize = 334;
     pub const CLONE3: usize = 435;
+    pub const OPENAT2: usize = 437;
 }
 
 /// Makes a system call with up to six arguments. Returns the kernel's value: −errno on failure.
@@ -58,7 +77,7 @@ pub unsafe fn call(n: usize, a: usize, b: usize, c: usize, d: usize, e: usize, f
     result
 }
 
-/// `PROT_*` and `MAP_*` bits that the runtime uses.
+/// `PROT_*` and `MAP_*` bits, and `MADV_*` values, that the runtime uses.
 pub mod map {
     #![allow(missing_docs, reason = "the kernel's own names")]
     pub const NONE: usize = 0;
@@ -74,6 +93,8 @@ pub mod map {
     pub const POPULATE: usize = 0x8000;
     pub const FIXED_NOREPLACE: usize = 0x10_0000;
     pub const DONTFORK: usize = 10;
+    pub const DONTDUMP: usize = 16;
+    pub const WIPEONFORK: usize = 18;
 }
 
 /// Maps memory; `fd` is ignored for anonymous maps.
@@ -229,7 +250,6 @@ pub fn file_owner(fd: isize) -> Option<(u32, u32, u32)> {
 pub fn is_readable(at: usize, bytes: usize) -> bool {
     const PAGE: usize = 4096;
     const NO_SUCH_HOW: usize = 99;
-    const EFAULT: isize = 14;
     let Some(end) = at.checked_add(bytes) else {
         return false;
     };
@@ -240,6 +260,9 @@ pub fn is_readable(at: usize, bytes: usize) -> bool {
     places
         .all(|place| unsafe { call(nr::RT_SIGPROCMASK, NO_SUCH_HOW, place, 0, 8, 0, 0) } != -EFAULT)
 }
+
+/// `CLOCK_THREAD_CPUTIME_ID`.
+pub const CLOCK_THREAD_CPUTIME: usize = 3;
 
 /// `FUTEX_WAKE_OP` among the threads of a process.
 pub const WAKE_OP_PRIVATE: usize = 5 | 128;
@@ -293,6 +316,14 @@ pub fn file_size(fd: isize) -> Option<u64> {
     (r == 0).then(|| stat[6])
 }
 
+/// Ends the process, which could not go on as it was made.
+pub fn end_process() {
+    /// Status of such a process.
+    const COULD_NOT_GO_ON: usize = 125;
+    // SAFETY: nothing of the process goes on.
+    unsafe { call(nr::EXIT_GROUP, COULD_NOT_GO_ON, 0, 0, 0, 0, 0) };
+}
+
 /// Process id.
 pub fn getpid() -> u32 {
     // SAFETY: no memory is involved.
@@ -337,7 +368,6 @@ pub unsafe fn set_signal_stack(stack: &[usize; 3]) -> isize {
 
 /// True if a process exists.
 pub fn process_exists(pid: u32) -> bool {
-    const ESRCH: isize = 3;
     // SAFETY: signal 0 sends nothing.
     unsafe { call(nr::KILL, pid as usize, 0, 0, 0, 0, 0) != -ESRCH }
 }
@@ -443,6 +473,8 @@ pub fn init_gs(hwcap2: u64) {
     FSGSBASE.store(hwcap2 & 2 != 0, core::sync::atomic::Ordering::Relaxed);
 }
 
+/// `ARCH_SET_GS`.
+pub(crate) const SET_GS: usize = 0x1001;
 /// `ARCH_GET_GS`.
 pub(crate) const GET_GS: usize = 0x1004;
 

@@ -30,6 +30,7 @@
 use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
 use crate::record::{entry_patches, signals, thread_ring, trigger};
 use crate::sys::decode::{NumberedCall, numbered_call};
+use crate::sys::errno::ENOMEM;
 use crate::sys::syscall::{map, nr};
 use crate::sys::{dispatch, libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
@@ -128,7 +129,6 @@ unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
 }
 
 unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
-    const ENOMEM: isize = 12;
     const CLONE_VM: u64 = 0x100;
     // SAFETY: what `before` has just pushed.
     let r = unsafe { &mut *registers };
@@ -467,7 +467,7 @@ fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
     const BEFORE: usize = 12;
     const NUMBER: [u8; 2] = [(nr::ARCH_PRCTL & 0xff) as u8, 0];
     const MOV_EDI: u8 = 0xbf;
-    const SET_GS: [u8; 4] = 0x1001u32.to_le_bytes();
+    const SET_GS: [u8; 4] = (syscall::SET_GS as u32).to_le_bytes();
     let around = &code[at.saturating_sub(BEFORE)..at + call.before];
     let is_it = code[at..at + call.before].windows(2).take(4).any(|w| {
         // (`mov eax`, `mov rax`, or `mov al` behind `xor eax, eax`.)

@@ -7,6 +7,7 @@
 //! cancelled anywhere, another one is cancelled that takes no notice; then the handler is there.
 
 use crate::record::{signals, thread_ring, trigger};
+use crate::sys::errno::ENOSYS;
 use crate::sys::libc_symbols::{library, next};
 use crate::sys::{process, syscall};
 use crate::wrap::threads;
@@ -100,6 +101,5 @@ extern "C" fn real() -> usize {
 }
 
 extern "C" fn missing() -> i32 {
-    const ENOSYS: i32 = 38;
-    ENOSYS
+    ENOSYS as i32
 }

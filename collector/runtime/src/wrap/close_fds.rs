@@ -2,11 +2,10 @@
 //! triggers a thread's windows (`burst`) is one that they know nothing of.
 
 use crate::record::{thread_ring, trigger};
+use crate::sys::errno::{EBADF, ENOSYS};
 use crate::sys::libc_symbols::{fail, next};
 use crate::sys::syscall;
 use core::arch::naked_asm;
-
-const ENOSYS: isize = 38;
 
 /// The calling thread's ring, if it may have an event.
 fn ring() -> Option<thread_ring::Ring> {
@@ -36,7 +35,6 @@ extern "C" fn which(fd: i32) -> usize {
 }
 
 extern "C" fn unknown() -> i32 {
-    const EBADF: isize = 9;
     fail(EBADF)
 }
 

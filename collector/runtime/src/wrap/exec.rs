@@ -7,6 +7,7 @@
 //! The new environment lies on the stack of the caller: a child that shares its parent's memory
 //! (`vfork`, `posix_spawn`) would leave anything else behind there.
 
+use crate::sys::errno::{ENOENT, ENOMEM, ENOSYS};
 use crate::sys::libc_symbols::{behind, environ, fail, library, next, place_behind_wrappers};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
@@ -115,20 +116,17 @@ fn look_into(fd: isize, depth: usize) -> Target {
 /// True if a program gains privileges by being executed. The kernel then tells the loader
 /// (`AT_SECURE`), which ignores preloaded libraries.
 fn gains_privileges(fd: isize) -> bool {
-    const GETUID: usize = 102;
-    const GETGID: usize = 104;
-    const FGETXATTR: usize = 193;
     // SAFETY: no memory is involved.
     let (uid, gid) = unsafe {
         (
-            syscall::call(GETUID, 0, 0, 0, 0, 0, 0) as u32,
-            syscall::call(GETGID, 0, 0, 0, 0, 0, 0) as u32,
+            syscall::call(nr::GETUID, 0, 0, 0, 0, 0, 0) as u32,
+            syscall::call(nr::GETGID, 0, 0, 0, 0, 0, 0) as u32,
         )
     };
     let name = c"security.capability".as_ptr() as usize;
     // SAFETY: the name lives across the call; nothing is written.
     let capable =
-        uid != 0 && unsafe { syscall::call(FGETXATTR, fd as usize, name, 0, 0, 0, 0) } > 0;
+        uid != 0 && unsafe { syscall::call(nr::FGETXATTR, fd as usize, name, 0, 0, 0, 0) } > 0;
     let Some((mode, owner, group)) = syscall::file_owner(fd) else {
         return false;
     };
@@ -514,9 +512,6 @@ fn read_needed(fd: isize) -> Loading {
     loading
 }
 
-/// No such file.
-const NOT_FOUND: isize = -2;
-
 /// The system call, with the runtime's settings in the environment. Returns −errno, if at all.
 ///
 /// # Safety
@@ -669,17 +664,14 @@ fn open_in_path(file: *const u8) -> isize {
         full[..folder.len()].copy_from_slice(folder);
         full[folder.len()] = b'/';
         full[folder.len() + 1..folder.len() + 1 + name.len()].copy_from_slice(name);
-        const ACCESS: usize = 21;
         const X_OK: usize = 1;
         // SAFETY: a zero-terminated path.
-        if unsafe { syscall::call(ACCESS, full.as_ptr() as usize, X_OK, 0, 0, 0, 0) } == 0 {
+        if unsafe { syscall::call(nr::ACCESS, full.as_ptr() as usize, X_OK, 0, 0, 0, 0) } == 0 {
             return syscall::open_quietly(full.as_ptr());
         }
     }
-    NOT_FOUND
+    -ENOENT
 }
-
-const ENOSYS: isize = 38;
 
 /// Target that gets all arguments of a wrapper: a library of the program that stands in for the
 /// function; or the C library's function, if its system call is met.
@@ -859,7 +851,6 @@ unsafe extern "C" fn gather(
         n += 1;
     }
     let bytes = (n + 1) * 8;
-    const ENOMEM: isize = 12;
     // SAFETY: a new mapping.
     let Ok(memory) = (unsafe {
         syscall::mmap(

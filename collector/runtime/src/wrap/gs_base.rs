@@ -9,15 +9,9 @@
 
 use crate::record::{modules, thread_ring, window};
 use crate::sys::libc_symbols::fail;
+use crate::sys::syscall::{GET_GS, SET_GS};
 use crate::sys::{process, syscall};
 use mgz_abi::shared_memory::{MODE_BURST, count};
-
-const SET_GS: usize = 0x1001;
-const GET_GS: usize = 0x1004;
-/// Status of a process that had to end.
-const CANNOT: usize = 125;
-/// Number of `exit_group`.
-const EXIT_GROUP: usize = 231;
 
 /// # Safety
 /// As the C function.
@@ -100,6 +94,5 @@ fn give_way(ring: thread_ring::Ring) {
 /// Ends the process.
 fn end() {
     process::count(count::GS_TAKEN, 1);
-    // SAFETY: nothing of it goes on.
-    unsafe { syscall::call(EXIT_GROUP, CANNOT, 0, 0, 0, 0, 0) };
+    syscall::end_process();
 }

@@ -3,6 +3,7 @@
 
 use crate::record::signals::actions::change;
 use crate::record::signals::*;
+use crate::sys::errno::EINVAL;
 use crate::sys::libc_symbols::{fail, library};
 use crate::sys::syscall::KernelAction;
 use crate::wrap::signal_calls::{change_mask, suspend};

@@ -1,10 +1,10 @@
 //! Programs that lock their memory (`mlockall`): the areas of counters are holes of many GiB, which
 //! would all be filled. Pages are locked once they are used instead.
 
+use crate::sys::errno::ENOSYS;
 use crate::sys::libc_symbols::{fail, next};
 use crate::sys::process;
 
-const ENOSYS: isize = 38;
 /// `MCL_ONFAULT`.
 const WHEN_USED: i32 = 4;
 

@@ -22,10 +22,6 @@ const DISPATCH_OUTSIDE: usize = 1;
 const SET_MDWE: usize = 65;
 /// `PR_MDWE_REFUSE_EXEC_GAIN`.
 const REFUSE_EXEC_GAIN: usize = 1;
-/// Status of a process that had to end.
-const CANNOT: usize = 125;
-/// Number of `exit_group`.
-const EXIT_GROUP: usize = 231;
 
 /// The first words of such a call: option and arguments.
 pub type PrctlWords = [usize; 5];
@@ -102,17 +98,12 @@ fn met_dispatch(kind: usize, start: usize, length: usize, selector: usize) {
         process::count(count::CALLS_DISPATCHED, 1);
     }
     if !dispatch::begin_dispatch(allowed, selector) {
-        end_process();
+        syscall::end_process();
     }
 }
 
 /// Ends the process, which cannot go on as it was made.
 fn end() {
     process::count(count::CALLS_DISPATCHED, 1);
-    end_process();
-}
-
-fn end_process() {
-    // SAFETY: nothing of it goes on.
-    unsafe { syscall::call(EXIT_GROUP, CANNOT, 0, 0, 0, 0, 0) };
+    syscall::end_process();
 }

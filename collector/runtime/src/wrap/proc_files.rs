@@ -15,6 +15,7 @@
 //! be unwound. If anything fails the program gets the kernel's file.
 
 use crate::record::{thread_ring, window};
+use crate::sys::errno::ENOSYS;
 use crate::sys::libc_symbols::{fail, next};
 use crate::sys::mapping_list::MappingList;
 use crate::sys::seccomp_state::is_filtered;
@@ -169,7 +170,6 @@ opener!(
 );
 
 extern "C" fn missing() -> usize {
-    const ENOSYS: isize = 38;
     fail(ENOSYS) as isize as usize
 }
 
@@ -299,15 +299,22 @@ fn is_own(fd: isize, path: usize) -> bool {
 
 /// Puts a list in which the runtime's memory is reserved in the place of the kernel's.
 fn show_mappings(fd: isize, flags: usize) {
-    const MEMFD_CREATE: usize = 319;
-    const DUP3: usize = 292;
     const CLOEXEC: usize = 1;
     if is_file_size_limited() {
         return;
     }
     // SAFETY: a zero-terminated name.
-    let copy =
-        unsafe { syscall::call(MEMFD_CREATE, c"maps".as_ptr() as usize, CLOEXEC, 0, 0, 0, 0) };
+    let copy = unsafe {
+        syscall::call(
+            nr::MEMFD_CREATE,
+            c"maps".as_ptr() as usize,
+            CLOEXEC,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
     if copy < 0 {
         return;
     }
@@ -319,7 +326,7 @@ fn show_mappings(fd: isize, flags: usize) {
             // SAFETY: integers only; the caller's descriptor has not been given to anybody yet.
             unsafe {
                 syscall::call(
-                    DUP3,
+                    nr::DUP3,
                     shown as usize,
                     fd as usize,
                     flags & O_CLOEXEC,
@@ -336,7 +343,6 @@ fn show_mappings(fd: isize, flags: usize) {
 
 /// True if the process may not write files as large as a list may be: it would be sent SIGXFSZ.
 fn is_file_size_limited() -> bool {
-    const PRLIMIT64: usize = 302;
     const RLIMIT_FSIZE: usize = 1;
     /// Bytes: 65,530 mappings, the kernel's limit, with 256 bytes each.
     const LONGEST_LIST: u64 = 16 << 20;
@@ -344,7 +350,7 @@ fn is_file_size_limited() -> bool {
     // SAFETY: the kernel fills the pair.
     let result = unsafe {
         syscall::call(
-            PRLIMIT64,
+            nr::PRLIMIT64,
             0,
             RLIMIT_FSIZE,
             0,
@@ -402,12 +408,11 @@ impl Buffered {
     }
 
     fn flush(&mut self) {
-        const WRITE: usize = 1;
         let length = core::mem::take(&mut self.length);
         // SAFETY: so many bytes of the buffer.
         let written = unsafe {
             syscall::call(
-                WRITE,
+                nr::WRITE,
                 self.fd as usize,
                 self.bytes.as_ptr() as usize,
                 length,

@@ -10,6 +10,7 @@
 //! original.
 
 use crate::record::{signals, thread_ring, trigger};
+use crate::sys::errno::ENOMEM;
 use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
 use crate::wrap::{exec, proc_files, seccomp, threads};
@@ -202,7 +203,6 @@ unsafe extern "C" fn prepare_plain(registers: *mut Saved) {
 }
 
 unsafe fn prepare_by(registers: *mut Saved, aside: bool) {
-    const ENOMEM: isize = 12;
     // SAFETY: what `before` has just pushed.
     let r = unsafe { &mut *registers };
     let result = match r.rax as usize {

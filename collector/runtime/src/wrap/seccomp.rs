@@ -3,6 +3,7 @@
 //! ends, and the thread's probes go on in the spare ring.
 
 use crate::record::{entry_patches, reuse_watch, signals, thread_ring, trigger, window};
+use crate::sys::errno::{EFAULT, EINVAL, ENOSYS};
 use crate::sys::libc_symbols::{fail, library, next};
 use crate::sys::seccomp_eval::Instruction;
 use crate::sys::seccomp_state::{
@@ -224,7 +225,6 @@ pub fn prepare_by_number(
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
-    const ENOSYS: isize = 38;
     match next!(c"prctl", Prctl) {
         // SAFETY: the caller's arguments.
         Some(real) => unsafe { prctl_by(real, option, a, b, c, d) },
@@ -330,8 +330,6 @@ unsafe extern "C" fn signals_by_number(
 ) -> isize {
     /// Bytes of a set of signals.
     const SET: usize = 8;
-    const EFAULT: isize = 14;
-    const EINVAL: isize = 22;
     let (read, written, bytes) = match number {
         nr::RT_SIGACTION => (
             second,
@@ -395,7 +393,6 @@ extern "C" fn real() -> usize {
 }
 
 extern "C" fn missing() -> isize {
-    const ENOSYS: isize = 38;
     fail(ENOSYS) as isize
 }
 

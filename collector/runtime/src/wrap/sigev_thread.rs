@@ -8,15 +8,12 @@
 //! are never given back, since a notification may come when its timer is gone.
 
 use crate::record::thread_ring::Stack;
+use crate::sys::errno::{EAGAIN, ENOMEM, ENOSYS};
 use crate::sys::libc_symbols::{fail, next};
 use crate::sys::process;
 use crate::wrap::threads::come_into_being;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
-
-const EAGAIN: isize = 11;
-const ENOMEM: isize = 12;
-const ENOSYS: isize = 38;
 
 /// Functions that can have a stub.
 const STUBS: usize = 1024;

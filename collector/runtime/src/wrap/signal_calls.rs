@@ -5,6 +5,7 @@ use crate::record::signals::actions::change;
 use crate::record::signals::{program_stack, segv_mask, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{thread_ring, trigger};
+use crate::sys::errno::EINVAL;
 use crate::sys::libc_symbols::{fail, library, next};
 use crate::sys::syscall;
 use crate::sys::syscall::KernelAction;

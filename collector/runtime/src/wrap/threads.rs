@@ -2,6 +2,7 @@
 
 use crate::record::thread_ring;
 use crate::record::thread_ring::Stack;
+use crate::sys::errno::{EAGAIN, ENOMEM, ENOSYS};
 use crate::sys::flags::PlainFlags;
 use crate::sys::libc_symbols::{fail, library, next, place_behind_wrappers};
 use crate::sys::syscall::map;
@@ -9,10 +10,6 @@ use crate::sys::{process, syscall};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 use mgz_abi::shared_memory::PAGE;
-
-const EAGAIN: isize = 11;
-const ENOMEM: isize = 12;
-const ENOSYS: isize = 38;
 
 /// Function and argument of a new thread, handed over in a place of a fixed pool or, while that is
 /// in use, in a page of its own.

@@ -4,6 +4,8 @@
 //! Most columns stored so are constant in a page, or count. Such an *even* page is one block whose
 //! parts take no bits at all, so it costs a look at each number and a few bytes.
 
+use mgz_abi::leb128::{self, zigzag};
+
 /// Differences of a block, and of each of its parts.
 const BLOCK: usize = 256;
 const PART: usize = 64;
@@ -167,15 +169,6 @@ fn pack_part(part: &[u64; PART], width: u32, to: &mut Vec<u8>) {
     );
 }
 
-fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63).cast_unsigned()
-}
-
-/// Seven bits per byte, the lowest first; the top bit says that more follow.
-fn varint(mut value: u64, to: &mut Vec<u8>) {
-    while value > 0x7f {
-        to.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    to.push(value as u8);
+fn varint(value: u64, to: &mut Vec<u8>) {
+    leb128::encode(value, |byte| to.push(byte));
 }

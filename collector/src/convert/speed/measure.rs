@@ -18,6 +18,10 @@ use crate::convert::speed::balance::{Rate, balanced};
 use crate::convert::windows::{ExpandedWindow, ModuleFunction};
 use mgz_annotations_schema::spill::{cause, pace};
 use mgz_annotations_schema::window_loads;
+use mgz_models::statistics::{
+    DEVIATIONS_PER_MEDIAN_DEVIATION, ROUNDED_NORMAL_QUANTILE_OF_95_PCT, upper_median,
+    weighted_median,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The known speed of a window's code.
@@ -165,7 +169,7 @@ pub(crate) fn speeds(windows: &[ExpandedWindow], outside: f64) -> Vec<Option<Spe
         // Records of the code in this window, by load.
         (w.loads > 0).then(|| Speed {
             ns_per_load: ns * f64::from(w.records) / f64::from(w.loads),
-            error: (1.96 * sigma).exp_m1(),
+            error: (ROUNDED_NORMAL_QUANTILE_OF_95_PCT * sigma).exp_m1(),
             source,
         })
     };
@@ -497,24 +501,12 @@ fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Opti
     Some((ns, own_error.hypot(cost_error * count / all)))
 }
 
-/// The value that half of the weight lies below. The list has (value, weight).
-fn weighted_median(list: &mut [(f64, f64)]) -> Option<f64> {
-    list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-    let half = list.iter().map(|m| m.1).sum::<f64>() / 2.0;
-    let mut below = 0.0;
-    let at = list.iter().find(|m| {
-        below += m.1;
-        below > half
-    });
-    Some(at.or(list.last())?.0)
-}
-
 /// Standard error of a median, by the median of absolute deviations from it and the number of
 /// measurements.
 fn standard_error(value: f64, deviation: f64, count: f64) -> f64 {
     /// Standard deviations in the middle of absolute deviations, for a normal distribution; and of
     /// a median in those of a mean.
-    const BY_MIDDLE: f64 = 1.4826 * 1.2533;
+    const BY_MIDDLE: f64 = DEVIATIONS_PER_MEDIAN_DEVIATION * 1.2533;
     // One or two measurements may be anything.
     let spread = if count < 3.0 {
         0.5 * value.abs()
@@ -538,8 +530,7 @@ fn mean(list: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn median(list: &mut [f64]) -> Option<f64> {
-    let middle = list.len() / 2;
-    (!list.is_empty()).then(|| *list.select_nth_unstable_by(middle, f64::total_cmp).1)
+    upper_median(list, f64::total_cmp)
 }
 
 /// Factor on the time in instrumented code that makes it comparable with measured speeds. A

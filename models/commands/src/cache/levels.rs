@@ -6,6 +6,7 @@ use mgz_analyzer::output::document::{
     ColumnUnit, Document, DocumentColumn, DocumentTable, maybe, value,
 };
 use mgz_models::cache::{Inclusion, SetHits};
+use mgz_models::statistics::ROUNDED_NORMAL_QUANTILE_OF_95_PCT;
 use serde_json::Value;
 
 /// Description of a row.
@@ -58,7 +59,7 @@ impl LevelRows {
             let alone = modelled.map(|all| outcome.alone as f64 / all);
             let misses = seen.load_misses + seen.store_misses;
             let rates = |hits: &SetHits| {
-                let error = 1.96 * hits.variance.sqrt();
+                let error = ROUNDED_NORMAL_QUANTILE_OF_95_PCT * hits.variance.sqrt();
                 let all = modelled.unwrap_or(0.0);
                 [
                     hits.hits,

@@ -6,6 +6,7 @@ use crate::record::signals::entry::{
 use crate::record::signals::*;
 use crate::record::thread_ring::Ring;
 use crate::record::{thread_ring, trigger};
+use crate::sys::errno::EINVAL;
 use crate::sys::syscall::KernelAction;
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

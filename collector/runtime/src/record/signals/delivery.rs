@@ -6,6 +6,7 @@ use crate::record::signals::entry::choose_way_back;
 use crate::record::signals::{actions, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, transfer_hooks, trigger, window};
+use crate::sys::errno::EINTR;
 use crate::sys::signal_frame::{Context, FLAGS, Info, RAX, REGISTERS, RIP, RSP};
 use crate::sys::syscall::KernelAction;
 use crate::sys::{flags, process, rseq_area, syscall};
@@ -263,12 +264,11 @@ fn handler_mask(ring: Option<Ring>, c: &Context, action: &KernelAction, signal: 
 /// The mask with which the thread waited, if the signal has ended such a call: it holds for the
 /// handler, and not behind it.
 fn waiting(ring: Ring, context: &Context) -> Option<u64> {
-    const EINTR: u64 = 4;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     let mask = ring.private().waiting.get()?;
     // Before the call, or behind it, the frame's own mask is right.
     // SAFETY: code that has just been executed, two bytes of it at least.
-    let interrupted = context.registers[RAX] == EINTR.wrapping_neg()
+    let interrupted = context.registers[RAX] == (-EINTR) as u64
         && unsafe { ((context.registers[RIP] - 2) as *const [u8; 2]).read() } == SYSCALL;
     if !interrupted {
         return None;

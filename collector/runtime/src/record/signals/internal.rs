@@ -10,7 +10,7 @@ use crate::record::stack_copy::ThreadPosition;
 use crate::record::thread_ring::Ring;
 use crate::record::{modules, publish, thread_ring, trigger, window};
 use crate::sys::signal_frame::{Context, Info, RIP, RSP};
-use crate::sys::syscall::KernelAction;
+use crate::sys::syscall::{KernelAction, nr};
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use mgz_abi::shared_memory::{MODE_BURST, PAGE};
@@ -200,18 +200,16 @@ pub fn go_on(control: &mgz_abi::shared_memory::Control, start: u64, context: &mu
 /// program can ask for it, until the mask changes. No trigger comes meanwhile. Returns whether that
 /// was done.
 fn wait_for_program(info: *mut Info, context: &mut Context) -> bool {
-    const RT_SIGQUEUEINFO: usize = 129;
-    const RT_TGSIGQUEUEINFO: usize = 297;
     const SI_TKILL: i32 = -6;
     // SAFETY: the kernel's frame.
     let (signal, code) = unsafe { ((*info).signal as usize, (*info).code) };
     let (pid, tid) = (syscall::getpid() as usize, syscall::gettid() as usize);
     // SAFETY: the kernel's own structure; a thread may send itself any.
     let to_process = code != SI_TKILL
-        && unsafe { syscall::call(RT_SIGQUEUEINFO, pid, signal, info as usize, 0, 0, 0) } == 0;
+        && unsafe { syscall::call(nr::RT_SIGQUEUEINFO, pid, signal, info as usize, 0, 0, 0) } == 0;
     let sent = to_process
         // SAFETY: as above.
-        || unsafe { syscall::call(RT_TGSIGQUEUEINFO, pid, tid, signal, info as usize, 0, 0) } == 0;
+        || unsafe { syscall::call(nr::RT_TGSIGQUEUEINFO, pid, tid, signal, info as usize, 0, 0) } == 0;
     if sent {
         context.mask |= trigger::bit();
     }

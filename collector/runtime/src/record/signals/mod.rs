@@ -29,7 +29,6 @@ pub use delivery::{REPEAT, commit, take_back};
 pub(crate) const SIGSEGV: usize = 11;
 /// The guard page's signal.
 pub const SEGV_BIT: u64 = 1 << (SIGSEGV - 1);
-pub(crate) const EINVAL: isize = 22;
 /// glibc's own two signals: programs may neither catch nor block them.
 pub(crate) const INTERNAL: u64 = 3 << 31;
 

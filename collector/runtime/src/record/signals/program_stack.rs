@@ -1,9 +1,10 @@
 //! The program's alternate stack: the kernel has the runtime's stack. So this module keeps the
 //! program's request, and puts its handlers' frames where the kernel would.
 
-use crate::record::signals::{EINVAL, SA_ONSTACK, internal};
+use crate::record::signals::{SA_ONSTACK, internal};
 use crate::record::thread_ring;
 use crate::record::thread_ring::Ring;
+use crate::sys::errno::{EINVAL, ENOMEM, EPERM};
 use crate::sys::signal_frame;
 use crate::sys::signal_frame::{Context, RSP};
 use crate::sys::syscall::KernelAction;
@@ -26,8 +27,6 @@ pub(crate) fn counts_as_on(stack: [usize; 3], sp: usize) -> bool {
 /// Sets the program's alternate stack, where its stack pointer is `sp`. Returns 0 or −errno.
 pub(crate) fn set_stack(ring: Ring, wanted: [usize; 3], sp: usize) -> isize {
     const MINIMUM: usize = 2048;
-    const EPERM: isize = 1;
-    const ENOMEM: isize = 12;
     let [address, flags, size] = wanted;
     // The flags are an int; the other half of the word is padding.
     let flags = flags & 0xffff_ffff;

@@ -8,8 +8,10 @@
 pub(crate) mod named;
 pub(crate) mod sampling;
 
+use crate::sys::errno::ENOMEM;
 use crate::sys::libc_symbols::{fail, next_definition};
 use crate::sys::syscall;
+use crate::sys::syscall::{map, nr};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use mgz_abi::heap_log;
@@ -46,16 +48,16 @@ pub fn attach_heap_log(header: &Header) {
             syscall::mmap(
                 0,
                 heap_log::FILE_BYTES,
-                syscall::map::READ | syscall::map::WRITE,
-                syscall::map::SHARED | syscall::map::NORESERVE,
+                map::READ | map::WRITE,
+                map::SHARED | map::NORESERVE,
                 fd,
                 0,
             ),
             syscall::mmap(
                 0,
                 4096,
-                syscall::map::READ | syscall::map::WRITE,
-                syscall::map::PRIVATE | syscall::map::ANONYMOUS,
+                map::READ | map::WRITE,
+                map::PRIVATE | map::ANONYMOUS,
                 -1,
                 0,
             ),
@@ -65,10 +67,9 @@ pub fn attach_heap_log(header: &Header) {
     let (Ok(log), Ok(page)) = (log, page) else {
         return;
     };
-    const WIPEONFORK: usize = 18;
     // SAFETY: our own page; and the log's first word.
     unsafe {
-        if syscall::call(syscall::nr::MADVISE, page, 4096, WIPEONFORK, 0, 0, 0) != 0
+        if syscall::call(nr::MADVISE, page, 4096, map::WIPEONFORK, 0, 0, 0) != 0
             || (*(log as *const Head)).magic != heap_log::MAGIC
         {
             return;
@@ -89,8 +90,8 @@ pub fn attach_heap_log(header: &Header) {
             if let Ok(memory) = syscall::mmap(
                 0,
                 sampling::MEMORY,
-                syscall::map::READ | syscall::map::WRITE,
-                syscall::map::PRIVATE | syscall::map::ANONYMOUS | syscall::map::NORESERVE,
+                map::READ | map::WRITE,
+                map::PRIVATE | map::ANONYMOUS | map::NORESERVE,
                 -1,
                 0,
             ) {
@@ -324,8 +325,6 @@ macro_rules! real {
         real(&CACHE, $name).map(|address| unsafe { core::mem::transmute::<usize, $ty>(address) })
     }};
 }
-
-const ENOMEM: isize = 12;
 
 fn none() -> usize {
     fail(ENOMEM);
